@@ -1,0 +1,480 @@
+//! TOML with positions: reads a document key by key and collects every problem.
+//!
+//! Used for the configuration and for provider files. A reader asks a [`Section`] for the keys it
+//! knows; [`Section::finish`] reports the ones nobody asked for, with the nearest that was. Nothing
+//! stops at the first problem, so that one run tells all of them.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One thing wrong with a file, with the place and, where known, the mend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file as it was named to the reader.
+    pub file: String,
+    /// Line from 1; 0 where the whole file is meant.
+    pub line: usize,
+    /// Column in characters from 1; 0 where the whole file is meant.
+    pub column: usize,
+    /// Dotted path of the key, empty where none is meant.
+    pub key: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    /// `file:line:column: key: message` and a second line with the help.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.message)?;
+        if let Some(help) = &self.help {
+            write!(f, "\n    help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The problems found so far, shared by the sections of any number of documents.
+#[derive(Debug, Default)]
+pub struct Problems(RefCell<Vec<Problem>>);
+
+impl Problems {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one.
+    pub fn push(&self, problem: Problem) {
+        self.0.borrow_mut().push(problem);
+    }
+
+    /// Adds one about a whole file.
+    pub fn file(&self, file: &str, message: impl Into<String>, help: Option<String>) {
+        self.push(Problem {
+            file: file.to_owned(),
+            line: 0,
+            column: 0,
+            key: String::new(),
+            message: message.into(),
+            help,
+        });
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    /// All of them, in the order of file and position.
+    pub fn into_sorted(self) -> Vec<Problem> {
+        let mut all = self.0.into_inner();
+        all.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+        all
+    }
+}
+
+/// A parsed file.
+pub struct Document<'t> {
+    file: &'t str,
+    text: &'t str,
+    root: Spanned<DeTable<'t>>,
+}
+
+impl<'t> Document<'t> {
+    /// Parses `text`; a syntax error goes to `problems`.
+    pub fn parse(file: &'t str, text: &'t str, problems: &Problems) -> Option<Self> {
+        match DeTable::parse(text) {
+            Ok(root) => Some(Document { file, text, root }),
+            Err(error) => {
+                let (line, column) = error.span().map_or((0, 0), |span| place(text, span.start));
+                problems.push(Problem {
+                    file: file.to_owned(),
+                    line,
+                    column,
+                    key: String::new(),
+                    message: error.message().to_owned(),
+                    help: None,
+                });
+                None
+            }
+        }
+    }
+
+    /// The top level.
+    pub fn root<'d>(&'d self, problems: &'d Problems) -> Section<'d> {
+        Section {
+            file: self.file,
+            text: self.text,
+            path: String::new(),
+            table: self.root.get_ref(),
+            span: 0..0,
+            asked: RefCell::default(),
+            problems,
+        }
+    }
+}
+
+/// Line and column, from 1, of a byte offset.
+fn place(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+    (line, column)
+}
+
+/// A value with the place it stands at, for problems that are found later.
+#[derive(Debug, Clone)]
+pub struct Value<T> {
+    /// The value itself.
+    pub value: T,
+    /// Where it stands.
+    pub at: At,
+}
+
+/// A place in a file.
+#[derive(Debug, Clone)]
+pub struct At {
+    file: String,
+    line: usize,
+    column: usize,
+    key: String,
+}
+
+impl At {
+    /// A problem at this place.
+    pub fn problem(&self, message: impl Into<String>, help: Option<String>) -> Problem {
+        Problem {
+            file: self.file.clone(),
+            line: self.line,
+            column: self.column,
+            key: self.key.clone(),
+            message: message.into(),
+            help,
+        }
+    }
+
+    /// `file:line:column`.
+    pub fn position(&self) -> String {
+        format!("{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// What a key's value can be read as.
+pub trait FromToml: Sized {
+    /// How the type is called in a message, with an example where its form is not obvious.
+    const EXPECTED: &'static str;
+    /// Reads it; an `Err` says what is wrong with a value of the right kind.
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>>;
+}
+
+impl FromToml for String {
+    const EXPECTED: &'static str = "a string";
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
+        value.as_str().map(str::to_owned).ok_or(None)
+    }
+}
+
+impl FromToml for bool {
+    const EXPECTED: &'static str = "true or false";
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
+        value.as_bool().ok_or(None)
+    }
+}
+
+impl FromToml for u64 {
+    const EXPECTED: &'static str = "a whole number";
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
+        let integer = value.as_integer().ok_or(None)?;
+        u64::from_str_radix(integer.as_str(), integer.radix())
+            .map_err(|_| Some("must be 0 or more".to_owned()))
+    }
+}
+
+impl FromToml for Duration {
+    const EXPECTED: &'static str = "a duration such as \"30s\", \"5min\" or \"3d\"";
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
+        let text = value.as_str().ok_or(None)?;
+        humantime::parse_duration(text).map_err(|error| Some(format!("'{text}': {error}")))
+    }
+}
+
+/// A size in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl FromToml for Size {
+    const EXPECTED: &'static str = "a size such as \"5 MiB\"";
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
+        let text = value.as_str().ok_or(None)?;
+        text.parse::<bytesize::ByteSize>()
+            .map(|size| Size(size.as_u64()))
+            .map_err(|error| Some(format!("'{text}': {error}")))
+    }
+}
+
+/// A string or a list of strings, read as a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OneOrMany(pub Vec<String>);
+
+impl FromToml for OneOrMany {
+    const EXPECTED: &'static str = "a string or a list of strings";
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
+        match value.as_str() {
+            Some(text) => Ok(OneOrMany(vec![text.to_owned()])),
+            None => Vec::<String>::from_toml(value).map(OneOrMany),
+        }
+    }
+}
+
+impl FromToml for Vec<String> {
+    const EXPECTED: &'static str = "a list of strings";
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
+        let array = value.as_array().ok_or(None)?;
+        array.iter().map(|item| item.get_ref().as_str().map(str::to_owned).ok_or(None)).collect()
+    }
+}
+
+/// One table of a document.
+pub struct Section<'d> {
+    file: &'d str,
+    text: &'d str,
+    path: String,
+    table: &'d DeTable<'d>,
+    span: Range<usize>,
+    asked: RefCell<BTreeSet<&'static str>>,
+    problems: &'d Problems,
+}
+
+impl<'d> Section<'d> {
+    /// The key's value, or nothing where it is absent or wrong (which is then a problem).
+    pub fn get<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
+        self.asked.borrow_mut().insert(key);
+        let value = self.table.get(key)?;
+        let at = self.at(key, value.span());
+        match T::from_toml(value.get_ref()) {
+            Ok(value) => Some(Value { value, at }),
+            Err(wrong) => {
+                let found = value.get_ref().type_str();
+                let message =
+                    wrong.unwrap_or_else(|| format!("expected {}, found {found}", T::EXPECTED));
+                self.problems.push(at.problem(message, None));
+                None
+            }
+        }
+    }
+
+    /// The key's value; its absence is a problem.
+    pub fn required<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
+        if self.table.get(key).is_none() {
+            self.asked.borrow_mut().insert(key);
+            self.problems.push(self.here().problem(
+                format!("'{key}' is missing"),
+                Some(format!("add {key} = {}", T::EXPECTED)),
+            ));
+            return None;
+        }
+        self.get(key)
+    }
+
+    /// Whether the key is there, whatever it holds.
+    pub fn has(&self, key: &'static str) -> bool {
+        self.asked.borrow_mut().insert(key);
+        self.table.contains_key(key)
+    }
+
+    /// The table under `key`.
+    pub fn section(&self, key: &'static str) -> Option<Section<'d>> {
+        self.asked.borrow_mut().insert(key);
+        let value = self.table.get(key)?;
+        self.child(key, key, value)
+    }
+
+    /// The tables under `key` by their names: `[key.NAME]`.
+    pub fn sections(&self, key: &'static str) -> Vec<(String, Section<'d>)> {
+        let Some(parent) = self.section(key) else { return Vec::new() };
+        parent.entries()
+    }
+
+    /// The tables of an array: `[[key]]`.
+    pub fn list(&self, key: &'static str) -> Vec<Section<'d>> {
+        self.asked.borrow_mut().insert(key);
+        let Some(value) = self.table.get(key) else { return Vec::new() };
+        let Some(array) = value.get_ref().as_array() else {
+            let found = value.get_ref().type_str();
+            let message = format!("expected a list of tables, found {found}");
+            self.problems.push(self.at(key, value.span()).problem(message, None));
+            return Vec::new();
+        };
+        let item = |(n, value)| self.child(key, &format!("{key}[{n}]"), value);
+        array.iter().enumerate().filter_map(item).collect()
+    }
+
+    /// Every key of this table as a named table; what is no table is a problem.
+    pub fn entries(&self) -> Vec<(String, Section<'d>)> {
+        let entry = |(name, value): (&Spanned<_>, &'d Spanned<DeValue<'d>>)| {
+            let name: &str = AsRef::<str>::as_ref(name.get_ref());
+            self.child(name, name, value).map(|section| (name.to_owned(), section))
+        };
+        self.table.iter().filter_map(entry).collect()
+    }
+
+    /// Every key of this table as a named string; what is none is a problem.
+    pub fn strings(&self) -> Vec<(String, Value<String>)> {
+        let mut all = Vec::new();
+        for (name, value) in self.table {
+            let name: &str = AsRef::<str>::as_ref(name.get_ref());
+            let at = self.at(name, value.span());
+            match value.get_ref().as_str() {
+                Some(text) => all.push((name.to_owned(), Value { value: text.to_owned(), at })),
+                None => {
+                    let found = value.get_ref().type_str();
+                    self.problems
+                        .push(at.problem(format!("expected a string, found {found}"), None));
+                }
+            }
+        }
+        all
+    }
+
+    /// Where this section stands.
+    pub fn here(&self) -> At {
+        self.position(self.path.clone(), self.span.start)
+    }
+
+    /// Adds a problem with this section as its place.
+    pub fn problem(&self, message: impl Into<String>, help: Option<String>) {
+        self.problems.push(self.here().problem(message, help));
+    }
+
+    /// Where the problems of this section go.
+    pub fn problems(&self) -> &'d Problems {
+        self.problems
+    }
+
+    /// Reports the keys nobody asked for. Call it last.
+    pub fn finish(self) {
+        let asked = self.asked.borrow();
+        for (key, _) in self.table {
+            let name: &str = AsRef::<str>::as_ref(key.get_ref());
+            if asked.contains(name) {
+                continue;
+            }
+            let help = nearest(name, asked.iter().copied())
+                .map(|near| format!("did you mean '{near}'?"))
+                .or_else(|| {
+                    let known = asked.iter().copied().collect::<Vec<_>>().join(", ");
+                    Some(format!("the keys here are: {known}"))
+                });
+            self.problems.push(self.at(name, key.span()).problem("unknown key", help));
+        }
+    }
+
+    fn child(&self, key: &str, step: &str, value: &'d Spanned<DeValue<'d>>) -> Option<Section<'d>> {
+        let Some(table) = value.get_ref().as_table() else {
+            let found = value.get_ref().type_str();
+            let message = format!("expected a table, found {found}");
+            self.problems.push(self.at(key, value.span()).problem(message, None));
+            return None;
+        };
+        // A `[header]` table's own span is where its header stands; of dotted keys, its first key.
+        let span = if value.span().is_empty() {
+            table.iter().next().map_or(0..0, |(key, _)| key.span())
+        } else {
+            value.span()
+        };
+        Some(Section {
+            file: self.file,
+            text: self.text,
+            path: self.join(step),
+            table,
+            span,
+            asked: RefCell::default(),
+            problems: self.problems,
+        })
+    }
+
+    fn join(&self, step: &str) -> String {
+        if self.path.is_empty() { step.to_owned() } else { format!("{}.{step}", self.path) }
+    }
+
+    fn at(&self, key: &str, span: Range<usize>) -> At {
+        self.position(self.join(key), span.start)
+    }
+
+    fn position(&self, key: String, offset: usize) -> At {
+        let (line, column) = place(self.text, offset);
+        At { file: self.file.to_owned(), line, column, key }
+    }
+}
+
+/// The known word nearest to `word`, if one is near enough to be meant.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(read: impl Fn(&Section<'_>)) -> Vec<String> {
+        let text = "one = 1\n[tabel]\nx = \"y\"\n[named.a]\nwait = \"3 parsecs\"\nsize = 5\n";
+        let problems = Problems::new();
+        if let Some(document) = Document::parse("f.toml", text, &problems) {
+            let root = document.root(&problems);
+            read(&root);
+            root.finish();
+        }
+        problems.into_sorted().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_problem_comes_with_its_place_and_the_nearest_key() {
+        let found = problems(|root| {
+            root.get::<String>("one");
+            root.get::<String>("table");
+            for (_, section) in root.sections("named") {
+                section.get::<Duration>("wait");
+                section.get::<Size>("size");
+                section.required::<bool>("must");
+                section.finish();
+            }
+        });
+        assert_eq!(
+            found,
+            [
+                "f.toml:1:7: one: expected a string, found integer",
+                "f.toml:2:2: tabel: unknown key\n    help: did you mean 'table'?",
+                "f.toml:4:1: named.a: 'must' is missing\n    help: add must = true or false",
+                "f.toml:5:8: named.a.wait: '3 parsecs': unknown time unit \"parsecs\", supported units: ns, us/µs, ms, sec, min, hours, days, weeks, months, years (and few variations)",
+                "f.toml:6:8: named.a.size: expected a size such as \"5 MiB\", found integer",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_syntax_error_has_its_place() {
+        let problems = Problems::new();
+        assert!(Document::parse("f.toml", "a = \n", &problems).is_none());
+        assert!(problems.into_sorted()[0].to_string().starts_with("f.toml:1:5: "));
+    }
+}

@@ -1,0 +1,36 @@
+//! Hooklatch: a webhook receiver appliance.
+//!
+//! The library exists so that the tests and the one binary share the same parts; its API is not
+//! stable. Read `serve` for the flow, `ARCHITECTURE.md` for the layers.
+
+// Layer 0: facts. No import, no async, no I/O.
+pub mod clock;
+pub mod limits;
+pub mod model;
+
+// Layer 1: pure decisions.
+pub mod document;
+pub mod pattern;
+pub mod provider;
+pub mod retry;
+pub mod verify;
+
+// Layer 2: effects.
+pub mod handler;
+pub mod log;
+pub mod runner;
+pub mod store;
+
+// Layer 3: flows.
+pub mod control;
+pub mod dispatcher;
+pub mod http;
+
+// Layer 4: wiring.
+pub mod cli;
+pub mod config;
+pub mod serve;
+
+// Layer 5: edge.
+pub mod cmd;
+pub mod exit;

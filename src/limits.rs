@@ -1,0 +1,207 @@
+//! Every limit of the product: default, range, reason.
+//!
+//! A limit is one line of the table below. Its name ends in its unit, is its key under `[limits]` in
+//! the configuration, and is its field in [`Limits`]. A limit that a provider, source or handler
+//! sets for itself (body size, handler time, concurrency, attempts) has its default here and its
+//! key there.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// What a limit counts, which is also how it is written in the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes, written `"5 MiB"`.
+    Bytes,
+    /// Milliseconds, written as a duration: `"30s"`.
+    Millis,
+    /// A plain number.
+    Count,
+}
+
+/// One limit's name, bounds and reason.
+#[derive(Debug, Clone)]
+pub struct Limit {
+    /// Its key under `[limits]`.
+    pub key: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// What holds when the configuration says nothing.
+    pub default: u64,
+    /// What the configuration may say.
+    pub range: RangeInclusive<u64>,
+    /// Why it exists and why it has this default.
+    pub reason: &'static str,
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+const SECOND: u64 = 1000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+macro_rules! limits {
+    ($($name:ident: $unit:ident = $default:expr, $range:expr, $reason:literal;)+) => {
+        /// The limits in force.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Limits { $(#[doc = $reason] pub $name: u64,)+ }
+
+        impl Default for Limits {
+            fn default() -> Self {
+                Limits { $($name: $default,)+ }
+            }
+        }
+
+        /// The table: every limit in the order in which it is shown.
+        pub const TABLE: &[Limit] = &[$(Limit {
+            key: stringify!($name), unit: Unit::$unit, default: $default, range: $range, reason: $reason,
+        },)+];
+
+        impl Limits {
+            /// The value of the limit called `key`.
+            pub fn get(&self, key: &str) -> Option<u64> {
+                match key { $(stringify!($name) => Some(self.$name),)+ _ => None }
+            }
+
+            /// Sets the limit called `key`. False where there is none or the value is out of range.
+            pub fn set(&mut self, key: &str, value: u64) -> bool {
+                let Some(limit) = TABLE.iter().find(|limit| limit.key == key) else { return false };
+                if !limit.range.contains(&value) { return false }
+                match key { $(stringify!($name) => self.$name = value,)+ _ => return false }
+                true
+            }
+        }
+    };
+}
+
+limits! {
+    body_default_bytes: Bytes = MIB, KIB..=100 * MIB,
+        "The largest body of a source whose provider file and configuration say nothing; providers' events are a few KiB.";
+    bodies_in_flight_bytes: Bytes = 128 * MIB, MIB..=64 * GIB,
+        "All bodies in memory together, taken by declared length before reading; without it 200 stalled 25 MiB uploads held 2 GB.";
+    small_body_bytes: Bytes = 64 * KIB, KIB..=MIB,
+        "Bodies up to this size use the small lane, so that large uploads never shut ordinary events out.";
+    small_bodies_in_flight_bytes: Bytes = 16 * MIB, MIB..=GIB,
+        "All small bodies in memory together: the lane that large uploads cannot fill.";
+    body_grace_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE,
+        "How long a body may take before its rate is looked at.";
+    body_rate_bytes_per_second: Bytes = 8 * KIB, 1..=GIB,
+        "The slowest whole body that is waited for; the HTTP server itself has no body time-out, so a stalled body would stay open for ever.";
+    header_read_millis: Millis = 5 * SECOND, 100..=5 * MINUTE,
+        "How long a client may take to send a request's head.";
+    keep_alive_millis: Millis = 180 * SECOND, SECOND..=HOUR,
+        "How long an idle connection is kept; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";
+    connections_count: Count = 25_000, 16..=1_000_000,
+        "Open connections per worker; at a soft file limit of 1,024 a slow flood shut everyone out.";
+    headers_kept_bytes: Bytes = 16 * KIB, KIB..=256 * KIB,
+        "All kept headers of one event together.";
+    accept_wait_millis: Millis = 8 * SECOND, 100..=MINUTE,
+        "How long a provider waits for a commit before it is told 503; lower where the provider file gives a tighter deadline. The event may still be stored.";
+    writer_queue_count: Count = 10_000, 16..=1_000_000,
+        "Accepts waiting for the writer; full is a 503, not a wait.";
+    writer_queue_bytes: Bytes = 64 * MIB, MIB..=16 * GIB,
+        "Compressed bytes waiting for the writer.";
+    batch_count: Count = 512, 1..=10_000,
+        "Most items in one transaction.";
+    batch_bytes: Bytes = 16 * MIB, MIB..=GIB,
+        "Most compressed bytes in one transaction; one larger item makes a batch alone.";
+    log_bytes: Bytes = 64 * MIB, 4 * MIB..=4 * GIB,
+        "The write-ahead log's bound: over it the writer finishes a checkpoint between two batches.";
+    disk_floor_bytes: Bytes = 128 * MIB, MIB..=64 * GIB,
+        "Free space below which accepts are answered 503 while completions go on: twice the log's bound.";
+    ballast_bytes: Bytes = 16 * MIB, 0..=GIB,
+        "A file given up on a full disk so that the results of running jobs can still be written.";
+    evidence_count: Count = 4, 0..=64,
+        "Differing bodies kept per event as evidence when a signed id comes again with other content.";
+    quarantine_count: Count = 200, 0..=10_000,
+        "Failed deliveries kept per source, the oldest given up first.";
+    quarantine_body_bytes: Bytes = 64 * KIB, 0..=MIB,
+        "Largest body kept of a failed delivery; a larger one is kept without its body.";
+    jobs_in_flight_count: Count = 64, 1..=10_000,
+        "Attempts running at once, over all handlers.";
+    command_concurrency_count: Count = 1, 1..=1_000,
+        "Attempts of one command handler at once, where the handler says nothing: scripts are rarely written to run beside themselves.";
+    forward_concurrency_count: Count = 8, 1..=1_000,
+        "Attempts of one forward handler at once, where the handler says nothing.";
+    command_timeout_millis: Millis = 10 * MINUTE, SECOND..=7 * DAY,
+        "How long a command may run, where the handler says nothing.";
+    command_grace_millis: Millis = 10 * SECOND, 100..=10 * MINUTE,
+        "How long a command may take to end between SIGTERM and SIGKILL.";
+    forward_timeout_millis: Millis = 30 * SECOND, SECOND..=HOUR,
+        "How long a forward may take to answer, where the handler says nothing.";
+    forward_connect_millis: Millis = 5 * SECOND, 100..=MINUTE,
+        "How long a forward may take to connect; not connecting is the handler's failure and costs no attempt.";
+    max_attempts_count: Count = 5, 1..=100,
+        "Attempts of one job, where the handler says nothing: at once, then after 10 s, 40 s, 3 min and 11 min.";
+    give_up_after_millis: Millis = 3 * DAY, MINUTE..=90 * DAY,
+        "How long a forward is retried, where the handler says nothing: as long as Stripe would.";
+    backoff_base_millis: Millis = 10 * SECOND, 100..=HOUR,
+        "The delay before the second attempt; each further one is four times the last.";
+    backoff_max_millis: Millis = HOUR, SECOND..=7 * DAY,
+        "The longest delay between two attempts, whatever a Retry-After or a moved clock says.";
+    handler_backoff_base_millis: Millis = SECOND, 100..=HOUR,
+        "The first pause of a handler that cannot run at all; doubled each time.";
+    handler_backoff_max_millis: Millis = 5 * MINUTE, SECOND..=DAY,
+        "The longest pause of a handler that cannot run at all.";
+    output_head_bytes: Bytes = 16 * KIB, 0..=MIB,
+        "Kept from the start of an attempt's standard output, and as much of its standard error.";
+    output_tail_bytes: Bytes = 16 * KIB, 0..=MIB,
+        "Kept from the end of an attempt's standard output, and as much of its standard error.";
+    answer_kept_bytes: Bytes = 4 * KIB, 0..=MIB,
+        "Kept of a forward's answer.";
+    stdin_memory_bytes: Bytes = MIB, 0..=64 * MIB,
+        "Bodies up to this size reach a command from memory, larger ones from an unlinked file: the memory of a memfd cannot be reclaimed.";
+    stop_wait_millis: Millis = 30 * SECOND, 0..=HOUR,
+        "How long a stop waits for requests and forwards in flight; a second signal shortens it.";
+    stop_linger_millis: Millis = 300, 0..=MINUTE,
+        "Between the pause of accepting and the stop, so that clients see `Connection: close`: with it no request failed in 72 restarts.";
+    tick_millis: Millis = 15 * SECOND, 100..=10 * MINUTE,
+        "How often the dispatcher looks at the store and the clock without being woken.";
+    keep_payloads_millis: Millis = 30 * DAY, HOUR..=3650 * DAY,
+        "How long a settled event's body and headers are kept.";
+    keep_ids_millis: Millis = 90 * DAY, DAY..=3650 * DAY,
+        "How long an event's id is remembered: far longer than any provider re-sends.";
+    config_bytes: Bytes = MIB, KIB..=64 * MIB,
+        "The largest configuration or provider file that is read.";
+    config_files_count: Count = 1_000, 1..=100_000,
+        "Most files read from conf.d or providers.";
+    secret_bytes: Bytes = 4 * KIB, 1..=MIB,
+        "The largest secret; one trailing newline does not count.";
+    list_count: Count = 1_000, 1..=100_000,
+        "Most rows one listing returns.";
+}
+
+impl Limits {
+    /// A limit in milliseconds as a duration.
+    pub fn duration(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_in_its_range_and_every_name_ends_in_its_unit() {
+        for limit in TABLE {
+            assert!(limit.range.contains(&limit.default), "{}", limit.key);
+            let unit = match limit.unit {
+                Unit::Bytes => ["_bytes", "_bytes_per_second"].as_slice(),
+                Unit::Millis => &["_millis"],
+                Unit::Count => &["_count"],
+            };
+            assert!(unit.iter().any(|u| limit.key.ends_with(u)), "{}", limit.key);
+            assert!(limit.reason.ends_with('.'), "{}", limit.key);
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_not_taken() {
+        let mut limits = Limits::default();
+        assert!(limits.set("batch_count", 7) && limits.batch_count == 7);
+        assert!(!limits.set("batch_count", 0) && !limits.set("nothing", 1));
+    }
+}

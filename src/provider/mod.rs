@@ -1,0 +1,2 @@
+//! Signing schemes as data.
+pub struct Scheme;
