@@ -1,1 +1,254 @@
-//! x
+//! The command line as data: what can be typed, its help and its examples. Nothing here acts.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::model::{EventId, JobId, Name, State};
+
+/// Where the configuration lies unless said otherwise.
+pub const DEFAULT_CONFIG: &str = "/etc/hooklatch/hooklatch.toml";
+
+/// The `config check` and `serve` default, and its variable.
+#[derive(Debug, Clone, Args)]
+pub struct ConfigFile {
+    /// The configuration file; conf.d/*.toml and providers/*.toml beside it are read too
+    #[arg(long, short, value_name = "FILE", env = "HOOKLATCH_CONFIG", default_value = DEFAULT_CONFIG)]
+    pub config: PathBuf,
+}
+
+/// How a listing is printed.
+#[derive(Debug, Clone, Args)]
+pub struct Format {
+    /// Print JSON (times in UTC, one document) instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Receives webhooks, stores each event once, runs each handler once per event.
+#[derive(Debug, Parser)]
+#[command(name = "hooklatch", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done; the answer, where there is one, is yes
+  1   the answer is no: a request does not verify, a ledger is not as promised
+  2   the command line is wrong
+  65  the job is in no state in which this can be done
+  66  no such event, job or input
+  69  the store or the receiver cannot be used now
+  74  a file or socket could not be read or written
+  78  the configuration is wrong
+
+Start with:
+  hooklatch demo";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve: receive webhooks and run handlers until a signal ends it
+    #[command(after_help = "\
+SIGTERM and SIGINT stop it gracefully; a second one shortens the wait.
+
+Example:
+  hooklatch serve --config /etc/hooklatch/hooklatch.toml")]
+    Serve(Serve),
+
+    /// Show the whole thing working on this machine, with real deliveries and real handlers
+    #[command(after_help = "\
+Example:
+  hooklatch demo --once")]
+    Demo(Demo),
+
+    /// List the events that were accepted, newest first
+    #[command(after_help = "\
+Example:
+  hooklatch events --source stripe --limit 20")]
+    Events(Events),
+
+    /// Show one event: how it came, its jobs, each attempt and its output
+    #[command(after_help = "\
+Example:
+  hooklatch show evt_1DemoPaid00000001")]
+    Show(Show),
+
+    /// List jobs, newest first
+    #[command(after_help = "\
+States: ready, running, waiting, held, succeeded, dead, dropped.
+
+Example:
+  hooklatch jobs --state held")]
+    Jobs(Jobs),
+
+    /// Put jobs back to ready: an event's held and dead ones, or one job
+    #[command(after_help = "\
+A job keeps its idempotency key (HOOKLATCH_JOB), so a handler that guards its effects by the key may
+ignore the replay.
+
+Examples:
+  hooklatch replay evt_1DemoPaid00000001
+  hooklatch replay --job 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b")]
+    Replay(Replay),
+
+    /// Check one captured request offline: is its signature good, and if not, why
+    #[command(after_help = "\
+The body is read from standard input, byte for byte.
+
+Example:
+  hooklatch verify --provider github --secret env:GITHUB_SECRET \\
+    --header \"X-GitHub-Event: push\" --header \"X-GitHub-Delivery: 72d3162e-cc78-11e3-81ab-4c9367dc0958\" \\
+    --header \"X-Hub-Signature-256: sha256=…\" < body.json")]
+    Verify(Verify),
+
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+/// `hooklatch serve`
+#[derive(Debug, Args)]
+pub struct Serve {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// What to log: error, warn, info, debug, trace, or a filter such as hooklatch::http=debug
+    #[arg(long, value_name = "FILTER", env = "HOOKLATCH_LOG", default_value = "info")]
+    pub log: String,
+}
+
+/// `hooklatch demo`
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Exit after the ledger, with 1 if it is not as promised
+    #[arg(long)]
+    pub once: bool,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `hooklatch events`
+#[derive(Debug, Args)]
+pub struct Events {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// Only events of this source
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<Name>,
+    /// Only events of this type, exactly
+    #[arg(long = "type", value_name = "TYPE")]
+    pub event_type: Option<String>,
+    /// List deliveries that failed verification instead
+    #[arg(long, conflicts_with = "event_type")]
+    pub rejected: bool,
+    /// Most rows
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `hooklatch show`
+#[derive(Debug, Args)]
+pub struct Show {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// The provider's event id
+    #[arg(value_name = "EVENT")]
+    pub event: EventId,
+    /// The source, where several have an event of this id
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<Name>,
+    /// Print the raw body, byte for byte, and nothing else
+    #[arg(long, conflicts_with = "json")]
+    pub body: bool,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `hooklatch jobs`
+#[derive(Debug, Args)]
+pub struct Jobs {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// Only jobs in this state
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<State>,
+    /// Only jobs of this handler
+    #[arg(long, value_name = "NAME")]
+    pub handler: Option<Name>,
+    /// Only jobs of this source's events
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<Name>,
+    /// Most rows
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `hooklatch replay`
+#[derive(Debug, Args)]
+pub struct Replay {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// The event whose held and dead jobs are put back
+    #[arg(value_name = "EVENT", required_unless_present = "job")]
+    pub event: Option<EventId>,
+    /// The source, where several have an event of this id
+    #[arg(long, value_name = "NAME", requires = "event")]
+    pub source: Option<Name>,
+    /// Only this handler's job, which may have succeeded, and is made if there is none
+    #[arg(long, value_name = "NAME", requires = "event")]
+    pub handler: Option<Name>,
+    /// One job, which may have succeeded
+    #[arg(long, value_name = "JOB", conflicts_with = "event")]
+    pub job: Option<JobId>,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `hooklatch verify`
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// The provider: an embedded name, or a provider file
+    #[arg(long, value_name = "PROVIDER")]
+    pub provider: String,
+    /// A secret: env:NAME, file:PATH or literal:TEXT (for tests); any may match
+    #[arg(long, value_name = "REF")]
+    pub secret: Vec<String>,
+    /// The time to judge it at, in seconds since 1970; now where not given
+    #[arg(long, value_name = "UNIX", allow_negative_numbers = true)]
+    pub at: Option<i64>,
+    /// The request's method
+    #[arg(long, value_name = "METHOD", default_value = "POST")]
+    pub method: String,
+    /// The public URL, for schemes that sign it
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// One header line; repeat as the request does
+    #[arg(long = "header", value_name = "Name: value")]
+    pub headers: Vec<String>,
+}
+
+/// `hooklatch config …`
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Check the configuration and every secret, and tell all problems at once
+    #[command(after_help = "\
+Example:
+  hooklatch config check --config /etc/hooklatch/hooklatch.toml")]
+    Check(ConfigCheck),
+}
+
+/// `hooklatch config check`
+#[derive(Debug, Args)]
+pub struct ConfigCheck {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    #[command(flatten)]
+    pub format: Format,
+}

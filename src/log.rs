@@ -1,1 +1,24 @@
-//! x
+//! Where log lines go: readable on a terminal, one JSON object a line otherwise.
+//!
+//! Payloads, secrets and query strings are never given to `tracing` in the first place.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+
+/// Starts logging to standard error at `filter` (such as `info` or `hooklatch=debug`). Called once,
+/// by the commands that serve; a second call changes nothing.
+///
+/// # Errors
+/// The filter's text, where it is none.
+pub fn start(filter: &str) -> Result<(), String> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| format!("'{filter}': {error}"))?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = if std::io::stderr().is_terminal() {
+        lines.compact().try_init()
+    } else {
+        lines.json().flatten_event(true).try_init()
+    };
+    drop(started);
+    Ok(())
+}

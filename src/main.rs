@@ -1,1 +1,7 @@
-fn main() {}
+//! The `hooklatch` binary.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hooklatch::cmd::main().into()
+}

@@ -374,8 +374,7 @@ impl FromStr for JobId {
 }
 
 /// Wall time: milliseconds since 1970-01-01 00:00 UTC. Only `clock` makes one of "now".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
@@ -408,6 +407,73 @@ impl fmt::Display for Timestamp {
         match jiff::Timestamp::from_millisecond(self.0) {
             Ok(time) => f.pad(&format!("{time:.3}")),
             Err(_) => f.pad("out of range"),
+        }
+    }
+}
+
+/// A text that is no time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no RFC 3339 time")]
+pub struct BadTimestamp(String);
+
+impl FromStr for Timestamp {
+    type Err = BadTimestamp;
+    fn from_str(text: &str) -> Result<Self, BadTimestamp> {
+        text.parse::<jiff::Timestamp>()
+            .map(|time| Timestamp(time.as_millisecond()))
+            .map_err(|_| BadTimestamp(text.to_owned()))
+    }
+}
+
+/// In JSON a time is its RFC 3339 text in UTC.
+impl Serialize for Timestamp {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Bytes from outside as JSON shows them: `{"text": …}` where they are UTF-8, `{"base64": …}`
+/// otherwise. No byte is lost either way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Blob(pub Vec<u8>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum BlobForm<'a> {
+    Text(std::borrow::Cow<'a, str>),
+    Base64(String),
+}
+
+impl Blob {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Serialize for Blob {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => BlobForm::Text(text.into()).serialize(s),
+            Err(_) => BlobForm::Base64(data_encoding::BASE64.encode(&self.0)).serialize(s),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        match BlobForm::deserialize(d)? {
+            BlobForm::Text(text) => Ok(Blob(text.into_owned().into_bytes())),
+            BlobForm::Base64(text) => data_encoding::BASE64
+                .decode(text.as_bytes())
+                .map(Blob)
+                .map_err(serde::de::Error::custom),
         }
     }
 }
@@ -546,6 +612,17 @@ mod tests {
 
     #[test]
     fn times_print_as_rfc_3339() {
-        assert_eq!(Timestamp(1_767_225_600_123).to_string(), "2026-01-01T00:00:00.123Z");
+        let time = Timestamp(1_767_225_600_123);
+        assert_eq!(time.to_string(), "2026-01-01T00:00:00.123Z");
+        assert_eq!("2026-01-01T00:00:00.123Z".parse(), Ok(time));
+    }
+
+    #[test]
+    fn bytes_survive_json() {
+        for bytes in [b"plain \"text\"\n".as_slice(), b"\xff\0", b""] {
+            let blob = Blob(bytes.to_vec());
+            let json = serde_json::to_string(&blob).unwrap_or_default();
+            assert_eq!(serde_json::from_str::<Blob>(&json).ok(), Some(blob), "{json}");
+        }
     }
 }

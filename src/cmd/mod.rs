@@ -1,1 +1,63 @@
-//! x
+//! The edge: one file per subcommand. Each turns what was typed into a call of the layers below and
+//! prints the answer; data goes to standard output, everything else to standard error.
+
+mod config_check;
+mod demo;
+mod events;
+mod jobs;
+mod output;
+mod replay;
+mod serve;
+mod show;
+mod store;
+mod verify;
+
+use std::io::Write;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command, ConfigCommand};
+use crate::exit::{Exit, Failure};
+
+/// Parses the command line, runs the command, prints its failure, and says what to exit with.
+pub fn main() -> Exit {
+    match run(Cli::parse().command) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            report(&failure);
+            failure.exit
+        }
+    }
+}
+
+fn run(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Events(args) => events::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Jobs(args) => jobs::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Config(ConfigCommand::Check(args)) => config_check::run(&args),
+    }
+}
+
+/// The one place that prints a failure. A closed standard error leaves only the exit code.
+fn report(failure: &Failure) {
+    let mut err = anstream::stderr().lock();
+    let red = anstyle::AnsiColor::Red.on_default().bold();
+    let _ = writeln!(err, "{red}error{red:#}: {}", failure.message);
+    if let Some(help) = &failure.help {
+        let _ = writeln!(err, "help: {help}");
+    }
+}
+
+/// Runs a future to its end on a runtime of its own.
+fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Io, format!("failed to start the runtime: {error}")))?;
+    Ok(runtime.block_on(future))
+}

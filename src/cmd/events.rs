@@ -1,0 +1,98 @@
+//! `hooklatch events`: what was accepted, or with `--rejected` what was not.
+
+use comfy_table::Cell;
+
+use crate::cli;
+use crate::control::{Reply, Request};
+use crate::exit::{Exit, Failure};
+use crate::store::{EventFilter, EventRow, QuarantinedRow};
+
+use super::output::{self, local, outside, size};
+use super::store;
+
+/// Lists events, or failed deliveries.
+pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
+    let request = if args.rejected {
+        Request::Quarantined { source: args.source.clone(), limit: args.limit }
+    } else {
+        Request::Events(EventFilter {
+            source: args.source.clone(),
+            event_type: args.event_type.clone(),
+            limit: Some(args.limit),
+        })
+    };
+    match store::ask(&args.file.config, request)? {
+        Reply::Events(rows) if args.format.json => output::json(&rows)?,
+        Reply::Events(rows) => accepted(&rows)?,
+        Reply::Quarantined(rows) if args.format.json => output::json(&rows)?,
+        Reply::Quarantined(rows) => rejected(&rows)?,
+        other => return Err(store::unexpected(&other)),
+    }
+    Ok(Exit::Ok)
+}
+
+fn accepted(rows: &[EventRow]) -> Result<(), Failure> {
+    let row = |event: &EventRow| {
+        vec![
+            Cell::new(local(event.received_at)),
+            Cell::new(&event.source),
+            outside(event.raw_type.as_deref().unwrap_or(&event.event_type)),
+            outside(event.event_id.as_str()),
+            Cell::new(size(event.body_bytes)),
+            Cell::new(notes(event)),
+            Cell::new(jobs(event)),
+        ]
+    };
+    let head = ["RECEIVED", "SOURCE", "TYPE", "EVENT", "BODY", "NOTES", "JOBS"];
+    output::table(&head, rows.iter().map(row).collect(), "no events")
+}
+
+/// What is unusual about an event, shortest first.
+pub(super) fn notes(event: &EventRow) -> String {
+    let mut notes = Vec::new();
+    if event.duplicates > 0 {
+        notes.push(format!("{} duplicate{}", event.duplicates, plural(event.duplicates)));
+    }
+    if event.conflicts > 0 {
+        notes.push(format!("{} with another body", event.conflicts));
+    }
+    if event.variant > 0 {
+        notes.push(format!("variant {}", event.variant));
+    }
+    if event.flagged {
+        notes.push("flagged: body seen before".to_owned());
+    }
+    if !event.payload_kept {
+        notes.push("payload expired".to_owned());
+    }
+    notes.join(", ")
+}
+
+fn jobs(event: &EventRow) -> String {
+    if event.jobs.is_empty() {
+        return "no handler wants it".to_owned();
+    }
+    let one = |(state, count): &(crate::model::State, u64)| match count {
+        1 => state.to_string(),
+        _ => format!("{count} {state}"),
+    };
+    event.jobs.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn rejected(rows: &[QuarantinedRow]) -> Result<(), Failure> {
+    let row = |failed: &QuarantinedRow| {
+        vec![
+            Cell::new(local(failed.received_at)),
+            Cell::new(&failed.source),
+            Cell::new(&failed.reason),
+            outside(&failed.detail),
+            Cell::new(size(failed.body_bytes)),
+        ]
+    };
+    let head = ["RECEIVED", "SOURCE", "REASON", "DETAIL", "BODY"];
+    output::table(&head, rows.iter().map(row).collect(), "no failed deliveries")
+}
+
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}

@@ -1,0 +1,121 @@
+//! How answers look: tables and colours for people, JSON for programs.
+//!
+//! Text that came from outside is escaped before it reaches a terminal. Times are local with their
+//! offset for people; JSON has them in UTC.
+
+use std::io::Write;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::model::{Outcome, State, Timestamp};
+
+/// Prints one JSON document and a line end.
+pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// Prints a line.
+pub(super) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
+    writeln!(anstream::stdout().lock(), "{text}")?;
+    Ok(())
+}
+
+/// Prints a table, or `empty` where it has no row.
+pub(super) fn table(head: &[&str], rows: Vec<Vec<Cell>>, empty: &str) -> Result<(), Failure> {
+    if rows.is_empty() {
+        return line(empty);
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(head.iter().map(|text| Cell::new(text).add_attribute(Attribute::Dim)));
+    for row in rows {
+        table.add_row(row);
+    }
+    for line in table.lines() {
+        writeln!(anstream::stdout().lock(), "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A cell with text from outside.
+pub(super) fn outside(text: &str) -> Cell {
+    Cell::new(escape(text))
+}
+
+/// A cell with a job's state in its colour.
+pub(super) fn state_cell(state: State) -> Cell {
+    let cell = Cell::new(state);
+    match state {
+        State::Succeeded => cell.fg(Color::Green),
+        State::Held | State::Waiting => cell.fg(Color::Yellow),
+        State::Dead => cell.fg(Color::Red),
+        State::Running => cell.fg(Color::Cyan),
+        State::Ready | State::Dropped => cell,
+    }
+}
+
+/// The colour of an outcome.
+pub(super) fn outcome_style(outcome: Option<Outcome>) -> Style {
+    match outcome {
+        Some(Outcome::Succeeded) => AnsiColor::Green.on_default(),
+        Some(Outcome::Failed | Outcome::Rejected) => AnsiColor::Red.on_default(),
+        None => AnsiColor::Cyan.on_default(),
+        Some(_) => AnsiColor::Yellow.on_default(),
+    }
+}
+
+/// Makes text from outside harmless to a terminal: control and formatting characters, bidirectional
+/// ones included, become their escapes.
+pub(super) fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hidden(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
+    }
+    safe
+}
+
+/// The same for text of several lines, whose line ends and tabs stay.
+pub(super) fn escape_lines(text: &str) -> String {
+    text.split('\n')
+        .map(|line| line.split('\t').map(escape).collect::<Vec<_>>().join("\t"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// A time for people: local, with its offset.
+pub(super) fn local(time: Timestamp) -> String {
+    match jiff::Timestamp::from_millisecond(time.0) {
+        Ok(instant) => instant
+            .to_zoned(jiff::tz::TimeZone::system())
+            .strftime("%Y-%m-%d %H:%M:%S%:z")
+            .to_string(),
+        Err(_) => time.to_string(),
+    }
+}
+
+/// A size for people.
+pub(super) fn size(bytes: u64) -> String {
+    bytesize::ByteSize(bytes).display().iec().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_from_outside_moves_a_terminal() {
+        assert_eq!(escape("a\x1b[31mb\r\n\u{202e}ä"), "a\\u{1b}[31mb\\r\\n\\u{202e}ä");
+        assert_eq!(escape_lines("a\tb\nc\x07"), "a\tb\nc\\u{7}");
+    }
+}

@@ -1,0 +1,111 @@
+//! `hooklatch show`: everything about one event.
+
+use std::io::Write;
+
+use crate::cli;
+use crate::control::{Reply, Request};
+use crate::exit::{Exit, Failure};
+use crate::store::{AttemptRow, Captured, EventDetail, JobDetail};
+
+use super::output::{self, escape, escape_lines, local, outcome_style, size};
+use super::{events, jobs, store};
+
+/// Shows the event with its jobs and attempts, or its raw body alone.
+pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
+    let request = Request::Show { source: args.source.clone(), event: args.event.clone() };
+    let found = match store::ask(&args.file.config, request)? {
+        Reply::Show(found) => found,
+        other => return Err(store::unexpected(&other)),
+    };
+    if args.body {
+        return body(&found, args);
+    }
+    if args.format.json {
+        output::json(&found)?;
+        return Ok(Exit::Ok);
+    }
+    for (nth, detail) in found.iter().enumerate() {
+        if nth > 0 {
+            output::line("")?;
+        }
+        event(detail)?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn body(found: &[EventDetail], args: &cli::Show) -> Result<Exit, Failure> {
+    let [only] = found else {
+        return Err(Failure::new(Exit::WrongState, format!("{} events have this id", found.len()))
+            .help(format!("hooklatch show {} lists them; --source names one", args.event)));
+    };
+    let Some(bytes) = &only.body else {
+        return Err(Failure::new(Exit::NotFound, "the payload of this event has been deleted")
+            .help("storage.keep_payloads says how long payloads are kept"));
+    };
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes.as_bytes())?;
+    out.flush()?;
+    Ok(Exit::Ok)
+}
+
+fn event(detail: &EventDetail) -> Result<(), Failure> {
+    let event = &detail.event;
+    output::line(format_args!("event     {}", escape(event.event_id.as_str())))?;
+    output::line(format_args!("source    {}", event.source))?;
+    let event_type = event.raw_type.as_deref().unwrap_or(&event.event_type);
+    output::line(format_args!("type      {}", escape(event_type)))?;
+    output::line(format_args!("received  {}", local(event.received_at)))?;
+    if let Some(last) = event.last_duplicate_at {
+        output::line(format_args!("again     {}", local(last)))?;
+    }
+    output::line(format_args!("body      {}, sha256 {}", size(event.body_bytes), detail.digest))?;
+    let notes = events::notes(event);
+    if !notes.is_empty() {
+        output::line(format_args!("notes     {notes}"))?;
+    }
+    for (name, value) in &detail.headers {
+        output::line(format_args!("header    {}: {}", escape(name), escape(value)))?;
+    }
+    if detail.jobs.is_empty() {
+        output::line("jobs      none: no handler wants it")?;
+    }
+    detail.jobs.iter().try_for_each(job)
+}
+
+fn job(detail: &JobDetail) -> Result<(), Failure> {
+    let row = &detail.job;
+    let why = jobs::why(row);
+    let why = if why.is_empty() { why } else { format!(": {why}") };
+    output::line("")?;
+    output::line(format_args!("job {}  {}  {}{why}", row.job, row.handler, row.state))?;
+    detail.attempts.iter().try_for_each(attempt)
+}
+
+fn attempt(row: &AttemptRow) -> Result<(), Failure> {
+    let style = outcome_style(row.outcome);
+    let outcome = row.outcome.map_or("running", |outcome| outcome.as_str());
+    let took = row.finished_at.map_or(String::new(), |end| {
+        format!(" after {:.1} s", end.since(row.started_at).as_secs_f64())
+    });
+    let said = escape(&row.record.detail);
+    let number = row.number;
+    let start = local(row.started_at);
+    output::line(format_args!("  attempt {number}  {start}  {style}{outcome}{style:#}{took}  {said}"))?;
+    stream("out", &row.record.stdout)?;
+    stream("err", &row.record.stderr)
+}
+
+fn stream(name: &str, captured: &Captured) -> Result<(), Failure> {
+    let head = captured.head.as_bytes();
+    let tail = captured.tail.as_bytes();
+    let missing = captured.total.saturating_sub((head.len() + tail.len()) as u64);
+    let print = |bytes: &[u8]| -> Result<(), Failure> {
+        let text = escape_lines(&String::from_utf8_lossy(bytes));
+        text.lines().try_for_each(|line| output::line(format_args!("    {name} | {line}")))
+    };
+    print(head)?;
+    if missing > 0 {
+        output::line(format_args!("    {name} | … {} not kept …", size(missing)))?;
+    }
+    print(tail)
+}
