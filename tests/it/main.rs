@@ -1,0 +1,11 @@
+//! Hooklatch through its front door: the real binary, a real socket, a real SQLite file, real handlers.
+//!
+//! One file per behaviour; `support` has the receiver, the provider's side and the waiting.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail loudly")]
+
+mod cli;
+mod memory;
+mod promises;
+mod refusals;
+mod support;

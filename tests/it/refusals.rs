@@ -1,0 +1,121 @@
+//! What keeps the receiver from starting, told in words, with the exit code.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::Site;
+
+/// Starts the receiver, which must not serve, and returns exit code and words.
+fn refused(site: &Site) -> (i32, String) {
+    let output = site.run(&["serve"]);
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_second_receiver_is_told_who_holds_the_store() {
+    let site = Site::new("");
+    let receiver = site.start();
+    let (code, said) = refused(&site);
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains("store.db is in use by"), "{said}");
+    assert!(said.contains(&format!("pid {}", receiver.pid())), "{said}");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
+    let site = Site::new("");
+    fs::write(site.path("store.db"), "certainly not a database, and longer than a header is\n".repeat(40))
+        .unwrap();
+    let before = fs::read(site.path("store.db")).unwrap();
+    let (code, said) = refused(&site);
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains("store.db") && said.contains("database"), "{said}");
+    assert_eq!(fs::read(site.path("store.db")).unwrap(), before);
+}
+
+#[test]
+fn a_store_of_a_newer_version_is_refused_by_name_and_version() {
+    let site = Site::new("");
+    site.start().stop();
+    // The schema version is the big-endian user_version at byte 60 of SQLite's header.
+    let mut bytes = fs::read(site.path("store.db")).unwrap();
+    bytes[60..64].copy_from_slice(&999u32.to_be_bytes());
+    fs::write(site.path("store.db"), bytes).unwrap();
+    let (code, said) = refused(&site);
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains("store.db") && said.contains("newer") && said.contains("999"), "{said}");
+}
+
+#[test]
+fn a_store_in_a_missing_folder_is_refused() {
+    let site = Site::new("");
+    let text = fs::read_to_string(site.config()).unwrap();
+    fs::write(site.config(), text.replace("\"store.db\"", "\"nowhere/store.db\"")).unwrap();
+    let (code, said) = refused(&site);
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains("nowhere"), "{said}");
+}
+
+#[test]
+fn a_busy_port_is_named_and_nothing_is_touched() {
+    let site = Site::new("");
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap().to_string();
+    let text = fs::read_to_string(site.config()).unwrap();
+    fs::write(site.config(), text.replace("127.0.0.1:0", &address)).unwrap();
+    let (code, said) = refused(&site);
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains(&address), "{said}");
+    assert!(!site.path("store.db").exists());
+}
+
+#[test]
+fn a_wrong_configuration_tells_every_problem() {
+    let site = Site::new("[handlers.a]\nsource = \"githb\"\nevents = []\ncomand = [\"true\"]\n");
+    let (code, said) = refused(&site);
+    assert_eq!(code, 78, "{said}");
+    for wanted in ["githb", "comand", "hooklatch.toml:"] {
+        assert!(said.contains(wanted), "{said}");
+    }
+}
+
+#[test]
+fn an_unreadable_secret_is_named() {
+    let site = Site::new("");
+    fs::remove_file(site.path("secret")).unwrap();
+    let (code, said) = refused(&site);
+    assert_eq!(code, 78, "{said}");
+    assert!(said.contains("secret"), "{said}");
+}
+
+#[test]
+fn a_command_that_does_not_exist_backs_off_as_a_handler_and_costs_no_attempt() {
+    let handler = "[handlers.gone]\nsource = \"github\"\nevents = [\"push\"]\ncommand = [\"./gone\"]\n";
+    let site = Site::with("[limits]\nhandler_backoff_base_millis = \"100ms\"", handler);
+    let receiver = site.start();
+    receiver.github("d-1", "push", "{}");
+    let line = receiver.log_when(|line| {
+        line["handler"] == "gone" && line["message"].as_str().is_some_and(|m| m.contains("back"))
+    });
+    assert!(line.to_string().contains("gone"));
+    let broken = site.json(&["jobs"]);
+    assert!(["ready", "running"].contains(&broken[0]["state"].as_str().unwrap()), "{broken}");
+    // The mend is enough: nothing was used up, nothing needs a replay.
+    site.script("gone", "exit 0");
+    site.all_jobs(1, "succeeded");
+}
+
+#[test]
+fn a_stopped_store_is_read_under_its_lock_and_a_running_one_through_its_receiver() {
+    let site = Site::new("");
+    let missing = site.run(&["show", "evt_none"]);
+    assert_eq!(missing.status.code(), Some(66), "no store yet: nothing is made by looking");
+    assert!(!site.path("store.db").exists());
+    let receiver = site.start();
+    receiver.github("d-1", "push", "{}");
+    assert_eq!(site.json(&["events"]).as_array().unwrap().len(), 1);
+    let mode = fs::metadata(site.path("store.db")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    receiver.stop();
+    assert_eq!(site.json(&["events"]).as_array().unwrap().len(), 1);
+}
