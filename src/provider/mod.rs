@@ -1,2 +1,261 @@
-//! Signing schemes as data.
-pub struct Scheme;
+//! Signing schemes as data: what a provider file says, checked and ready for `verify`.
+//!
+//! A [`Scheme`] is made from TOML only ([`Scheme::parse`]) and says what is true of a provider, never
+//! what to do. `verify` reads it, `http` asks for limits and headers, `config` parses the operator's
+//! own files. Must stay true: a scheme that parsed can be verified without further checks; which
+//! parts a signature covers is worked out here, not claimed by the file.
+
+mod parse;
+pub(crate) mod place;
+pub(crate) mod template;
+
+use std::time::Duration;
+
+use crate::document::Problems;
+use crate::model::{Name, ReplayGuard};
+use crate::pattern::Pattern;
+use place::{Place, Pointer};
+use template::{Part, Template};
+
+/// The provider files built in, by name.
+const EMBEDDED: &[(&str, &str)] = &[
+    ("github", include_str!("../../providers/github.toml")),
+    ("none", include_str!("../../providers/none.toml")),
+    ("standard-webhooks", include_str!("../../providers/standard-webhooks.toml")),
+    ("stripe", include_str!("../../providers/stripe.toml")),
+    ("svix", include_str!("../../providers/svix.toml")),
+];
+
+/// How one provider signs, names and re-sends its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scheme {
+    pub(crate) name: Name,
+    /// None where nothing is signed.
+    pub(crate) signature: Option<Signature>,
+    pub(crate) timestamp: Option<Stamp>,
+    pub(crate) event: Event,
+    pub(crate) guard: ReplayGuard,
+    pub(crate) flag_types: Vec<Pattern>,
+    pub(crate) resends_for: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) body_limit_bytes: Option<u64>,
+    pub(crate) keep_headers: Vec<String>,
+    pub(crate) vectors: Option<String>,
+}
+
+/// Where the proof is and what kind it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Signature {
+    /// Any of these may carry it; several where a provider numbers them.
+    pub(crate) headers: Vec<String>,
+    /// Whether one of them may honestly come on several lines.
+    pub(crate) repeatable: bool,
+    /// Before every value, case included.
+    pub(crate) prefix: String,
+    pub(crate) format: Format,
+    pub(crate) proof: Proof,
+}
+
+/// How a header's value is split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// The whole value.
+    Plain,
+    /// `t=1,v1=aa,v1=bb`: the items called `label`, which may be several.
+    Pairs { separator: String, label: String },
+    /// `v1,aa v1,bb`: the items labelled `label`.
+    List { label: String },
+}
+
+/// What proves a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// A keyed hash.
+    Hmac { hash: Hash, encoding: Encoding, signed: Template, key: KeyText },
+    /// The secret itself.
+    Token,
+}
+
+/// A keyed hash's hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hash {
+    Sha1,
+    Sha256,
+    Sha512,
+}
+
+/// How a signature is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// Lower case only, as the providers' libraries compare.
+    Hex,
+    /// Either case, for the providers whose libraries decode first.
+    HexAnyCase,
+    /// The standard alphabet with padding.
+    Base64,
+    /// The URL alphabet without padding.
+    Base64Url,
+}
+
+/// How a secret's text becomes a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeyText {
+    /// Its bytes, exactly as shown.
+    Text,
+    /// Base64 after a prefix that is cut where it is there.
+    Base64 { prefix: String },
+    /// Hex, of either case.
+    Hex,
+}
+
+/// When a delivery was signed, and how far from now that may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) place: StampPlace,
+    pub(crate) unit: StampUnit,
+    /// Both ways, inclusive.
+    pub(crate) tolerance: Duration,
+}
+
+/// Where the timestamp is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StampPlace {
+    /// An item of the signature header.
+    Item(String),
+    /// A header of its own.
+    Header(String),
+    /// In the signed JSON body.
+    Json(Pointer),
+}
+
+/// How the timestamp is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StampUnit {
+    Seconds,
+    Millis,
+    Iso8601,
+}
+
+/// Where an event's facts are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// The first that is there is the id.
+    pub(crate) ids: Vec<Place>,
+    /// The first that is there is the type.
+    pub(crate) types: Vec<Place>,
+    /// The second level of the type.
+    pub(crate) subtype: Option<Pointer>,
+    /// The field that holds the JSON where the body is a form.
+    pub(crate) form_field: Option<String>,
+    /// Top-level members that differ between two deliveries of one event.
+    pub(crate) volatile: Vec<String>,
+}
+
+impl Scheme {
+    /// The names of the providers built in.
+    pub fn embedded_names() -> impl Iterator<Item = &'static str> {
+        EMBEDDED.iter().map(|(name, _)| *name)
+    }
+
+    /// The provider of this name that is built in.
+    pub fn embedded(name: &str) -> Option<Scheme> {
+        let (name, text) = EMBEDDED.iter().find(|(known, _)| *known == name)?;
+        Scheme::parse(name, text, &Problems::new())
+    }
+
+    /// Reads a provider file. Everything that is wrong with it goes to `problems`, and there is no
+    /// scheme where anything is.
+    pub fn parse(file: &str, text: &str, problems: &Problems) -> Option<Scheme> {
+        parse::scheme(file, text, problems)
+    }
+
+    /// The provider's name.
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// The largest body the provider sends, in bytes; nothing where its file says no more.
+    pub fn body_limit_bytes(&self) -> Option<u64> {
+        self.body_limit_bytes
+    }
+
+    /// How long the provider waits for an answer, where that is known.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
+    /// How long after the first delivery the provider may send it again, where that is known: ids
+    /// must be remembered longer.
+    pub fn resends_for(&self) -> Option<Duration> {
+        self.resends_for
+    }
+
+    /// Whether types have two levels, as in `pull_request.opened`.
+    pub fn two_levels(&self) -> bool {
+        self.event.subtype.is_some()
+    }
+
+    /// Whether nothing proves who sent a delivery: the source must say `allow_unsigned = true`.
+    pub fn is_unsigned(&self) -> bool {
+        self.signature.is_none()
+    }
+
+    /// Whether the signature covers the URL: the source must have a `public_url`.
+    pub fn signs_url(&self) -> bool {
+        self.template().is_some_and(|signed| signed.has(&Part::Url))
+    }
+
+    /// The headers worth keeping with an event, `Content-Type` first; every other one is dropped.
+    pub fn keeps_headers(&self) -> &[String] {
+        &self.keep_headers
+    }
+
+    /// The file of the provider's vectors, relative to the provider file.
+    pub fn vectors(&self) -> Option<&str> {
+        self.vectors.as_deref()
+    }
+
+    /// Every header whose value decides something, once each. None of them may come twice, but for
+    /// a repeatable signature.
+    pub(crate) fn reads_headers(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        let signature = self.signature.iter().flat_map(|s| s.headers.iter().map(String::as_str));
+        let stamp = self.timestamp.iter().filter_map(|stamp| match &stamp.place {
+            StampPlace::Header(name) => Some(name.as_str()),
+            StampPlace::Item(_) | StampPlace::Json(_) => None,
+        });
+        let facts =
+            self.event.ids.iter().chain(&self.event.types).filter_map(|place| match place {
+                Place::Header(name) => Some(name.as_str()),
+                Place::Json(_) | Place::Digest => None,
+            });
+        let signed = self.template().into_iter().flat_map(Template::headers);
+        for name in signature.chain(stamp).chain(facts).chain(signed) {
+            if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Whether the signature covers what stands at `place`: then nobody without the secret can give
+    /// a captured delivery another id.
+    pub(crate) fn covers(&self, place: &Place) -> bool {
+        let Some(signed) = self.template() else { return false };
+        match place {
+            Place::Json(_) | Place::Digest => signed.has(&Part::Body),
+            Place::Header(name) => {
+                let by_id = signed.has(&Part::Id) && self.event.ids.first() == Some(place);
+                by_id || signed.headers().any(|header| header.eq_ignore_ascii_case(name))
+            }
+        }
+    }
+
+    /// What is signed; nothing for a token or no signature.
+    pub(crate) fn template(&self) -> Option<&Template> {
+        match &self.signature.as_ref()?.proof {
+            Proof::Hmac { signed, .. } => Some(signed),
+            Proof::Token => None,
+        }
+    }
+}

@@ -1,18 +1,48 @@
 //! Decides whether a delivery is genuine. Pure: scheme, keys, request and time in; [`Verified`] or
-//! [`Rejection`] out. Only this module can make a [`Verified`], and `store::accept` takes nothing else.
+//! [`Rejection`] out.
+//!
+//! `http` and `verify` (the command) call [`verify`]; `send`, `demo` and tests call [`sign()`]. Must
+//! stay true: only [`verify`] makes a [`Verified`], and `store::accept` takes nothing else; the raw
+//! bytes are proven before anything parses them; no input makes this module panic.
+
+mod extract;
+mod hint;
+mod sign;
+mod signature;
+mod stamp;
 
 use bytes::Bytes;
+use zeroize::Zeroizing;
 
 use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
 use crate::provider::Scheme;
+use crate::provider::place::Place;
+use extract::Found;
+pub use hint::hint;
+pub use sign::{Draft, sign};
+pub use signature::key;
 
 /// A secret as the scheme uses it, and the reference it was read from. Never printed.
 pub struct Key {
     reference: String,
-    bytes: zeroize::Zeroizing<Vec<u8>>,
+    bytes: Zeroizing<Vec<u8>>,
+}
+
+impl Key {
+    /// Where the secret was read from, such as `env:STRIPE`; fit for logs.
+    pub fn reference(&self) -> &str {
+        &self.reference
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Key({}, ***)", self.reference)
+    }
 }
 
 /// One request as it came in.
+#[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The request method.
     pub method: &'a str,
@@ -24,50 +54,206 @@ pub struct Request<'a> {
     pub body: Bytes,
 }
 
-/// A genuine delivery: what the store keeps.
+/// A genuine delivery: what the store keeps. Nothing but [`verify`] makes one.
 #[derive(Debug, Clone)]
 pub struct Verified {
-    pub(self) event_id: EventId,
-    pub(self) event_type: EventType,
-    /// Whether the signature covers the id.
-    pub(self) id_signed: bool,
-    /// What the same body under another id means (Off where the id is signed).
-    pub(self) guard: ReplayGuard,
-    /// Of the body, without the fields the provider changes between deliveries of one event.
-    pub(self) digest: Digest,
-    pub(self) headers: Headers,
-    pub(self) body: Bytes,
-    /// The reference of the secret that matched.
-    pub(self) secret: Option<String>,
+    event_id: EventId,
+    event_type: EventType,
+    id_signed: bool,
+    guard: ReplayGuard,
+    digest: Digest,
+    headers: Headers,
+    body: Bytes,
+    secret: Option<String>,
+}
+
+impl Verified {
+    /// The event's id.
+    pub fn event_id(&self) -> &EventId {
+        &self.event_id
+    }
+
+    /// The event's type, both levels joined where the provider has two.
+    pub fn event_type(&self) -> &EventType {
+        &self.event_type
+    }
+
+    /// Whether the signature covers the id: then the same id with another body is the provider's
+    /// own doing, and no one else's.
+    pub fn id_signed(&self) -> bool {
+        self.id_signed
+    }
+
+    /// What the same body under another id means; `Off` where the id is signed.
+    pub fn guard(&self) -> ReplayGuard {
+        self.guard
+    }
+
+    /// SHA-256 of the body, without the fields the provider changes between deliveries of one event.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The headers worth keeping.
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// The raw body.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The reference of the secret that matched; nothing where nothing is signed.
+    pub fn secret(&self) -> Option<&str> {
+        self.secret.as_deref()
+    }
 }
 
 /// Why a delivery is not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
 pub struct Rejection {
-    /// A fixed short word for counters and JSON, such as `bad_signature`.
+    /// A fixed short word for counters and JSON, such as `bad_signature`; `docs/providers.md` lists them.
     pub reason: &'static str,
-    /// A sentence for the operator; never sent outside.
+    /// A lower-case fragment for the operator; never sent outside. Quotes nothing from a body.
     pub detail: String,
     /// Whether the sender is genuine and the request is malformed (400), or not proven (401).
     pub malformed: bool,
 }
 
-/// Decodes a secret's text as the scheme demands.
-pub fn key(_scheme: &Scheme, _reference: &str, _text: &str) -> Result<Key, String> {
-    unimplemented!()
+impl Rejection {
+    fn unproven(reason: &'static str, detail: impl Into<String>) -> Self {
+        Rejection { reason, detail: detail.into(), malformed: false }
+    }
+
+    fn malformed(reason: &'static str, detail: impl Into<String>) -> Self {
+        Rejection { reason, detail: detail.into(), malformed: true }
+    }
 }
 
-/// What can be refused before the body is read: a signature header that is missing, doubled, or unreadable.
-pub fn precheck(_scheme: &Scheme, _headers: &Headers) -> Result<(), Rejection> {
-    unimplemented!()
+/// What can be refused before the body is read: a header that is missing, doubled or unreadable.
+/// [`verify`] checks the same again.
+pub fn precheck(scheme: &Scheme, headers: &Headers) -> Result<(), Rejection> {
+    signature::present(scheme, headers).map(|_| ())
 }
 
-/// Verifies one delivery at time `now`. Any of `keys` may match.
+/// Verifies one delivery at time `now`. Any of `keys` may match; with none, only an unsigned scheme
+/// accepts anything.
 pub fn verify(
-    _scheme: &Scheme,
-    _keys: &[Key],
-    _request: Request<'_>,
-    _now: Timestamp,
+    scheme: &Scheme,
+    keys: &[Key],
+    request: Request<'_>,
+    now: Timestamp,
 ) -> Result<Verified, Rejection> {
-    unimplemented!()
+    let presented = signature::present(scheme, request.headers)?;
+    let secret = signature::matching(scheme, keys, &request, &presented)?.map(Key::reference);
+    let found = extract::Facts::read(scheme, &request.body);
+    stamp::check(scheme, presented.stamp, &found, now)?;
+
+    let digest = extract::digest(&request.body, &scheme.event.volatile);
+    let (event_id, id_signed) = event_id(scheme, request.headers, &found, digest)?;
+    let event_type = event_type(scheme, request.headers, &found);
+    let flagged = scheme.flag_types.iter().any(|pattern| pattern.matches(event_type.as_str()));
+    let guard = match scheme.guard {
+        _ if id_signed => ReplayGuard::Off,
+        ReplayGuard::Hold if flagged => ReplayGuard::Flag,
+        guard => guard,
+    };
+    Ok(Verified {
+        event_id,
+        event_type,
+        id_signed,
+        guard,
+        digest,
+        headers: only(request.headers, |name| listed(&scheme.keep_headers, name)),
+        secret: secret.map(str::to_owned),
+        body: request.body,
+    })
 }
+
+/// What may be kept of a failed delivery's headers: those the scheme reads or keeps, but never a
+/// static token.
+pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
+    let reads = scheme.reads_headers();
+    let token = scheme.template().is_none();
+    let secret =
+        |name: &str| token && scheme.signature.as_ref().is_some_and(|s| listed(&s.headers, name));
+    only(headers, |name| {
+        !secret(name) && (listed(&reads, name) || listed(&scheme.keep_headers, name))
+    })
+}
+
+fn listed(names: &[impl AsRef<str>], name: &str) -> bool {
+    names.iter().any(|known| known.as_ref().eq_ignore_ascii_case(name))
+}
+
+fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
+    let mut kept = Headers::new();
+    headers.iter().filter(|(name, _)| keep(name)).for_each(|(name, value)| kept.push(name, value));
+    kept
+}
+
+/// The first place that has something is the id, and whether the signature covers that place.
+fn event_id(
+    scheme: &Scheme,
+    headers: &Headers,
+    found: &extract::Facts,
+    digest: Digest,
+) -> Result<(EventId, bool), Rejection> {
+    for place in &scheme.event.ids {
+        let text = match place {
+            Place::Header(name) => {
+                headers.all(name).next().map(|value| String::from_utf8_lossy(value).into_owned())
+            }
+            Place::Digest => Some(digest.to_string()),
+            Place::Json(pointer) => match found.get(pointer) {
+                Found::Text(text) => Some(text.clone()),
+                Found::Absent => None,
+                Found::Other => {
+                    let detail =
+                        format!("the event id, {place}, is neither a string nor a whole number");
+                    return Err(Rejection::malformed("bad_id", detail));
+                }
+                // Two parsers could see two ids: one event would be stored under another's name.
+                Found::Twice => {
+                    let detail = format!("the event id, {place}, is there twice");
+                    return Err(Rejection::malformed("bad_id", detail));
+                }
+            },
+        };
+        if let Some(text) = text {
+            let id =
+                text.parse().map_err(|error| Rejection::malformed("bad_id", format!("{error}")));
+            return id.map(|id| (id, scheme.covers(place)));
+        }
+    }
+    let places: Vec<String> = scheme.event.ids.iter().map(ToString::to_string).collect();
+    let why = if found.is_json() { "" } else { " (the body is not JSON)" };
+    let detail = format!("there is no event id: {}{why}", places.join(", "));
+    Err(Rejection::malformed("missing_id", detail))
+}
+
+/// The first place that has something is the type. A type that is odd, or there twice, is `?`: no
+/// reason to refuse an event.
+fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts) -> EventType {
+    let first = scheme.event.types.iter().find_map(|place| match place {
+        Place::Header(name) => {
+            headers.all(name).next().map(|value| String::from_utf8_lossy(value).into_owned())
+        }
+        Place::Json(pointer) => found.text(pointer).map(str::to_owned),
+        Place::Digest => None,
+    });
+    let Some(first) = first.map(|text| EventType::from_raw(&text)) else {
+        return EventType::missing();
+    };
+    match scheme.event.subtype.as_ref().and_then(|pointer| found.text(pointer)) {
+        Some(second) if first.raw().is_none() && !second.is_empty() => {
+            EventType::from_raw(&format!("{first}.{second}"))
+        }
+        _ => first,
+    }
+}
+
+#[cfg(test)]
+mod tests;

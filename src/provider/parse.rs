@@ -1,0 +1,384 @@
+//! Reads a provider file into a [`Scheme`], reporting everything that is wrong with it at once.
+//!
+//! Called by [`Scheme::parse`] only. Besides the form of each key it checks what makes a scheme
+//! sound: that the timestamp and the template's parts exist, that a timestamp which is looked at is
+//! also signed, and that the file says what a replay means where the signature leaves the id out.
+
+use std::time::Duration;
+
+use super::place::{Place, Pointer, is_header_name};
+use super::template::{Part, Template};
+use super::{
+    Encoding, Event, Format, Hash, KeyText, Proof, Scheme, Signature, Stamp, StampPlace, StampUnit,
+};
+use crate::document::{Document, OneOrMany, Problems, Section, Size, Value, nearest};
+use crate::limits;
+use crate::model::{Name, ReplayGuard};
+use crate::pattern::Pattern;
+
+/// The widest timestamp window: past a day it is no protection against replays any more.
+const TOLERANCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Reads one file; see [`Scheme::parse`].
+pub(super) fn scheme(file: &str, text: &str, problems: &Problems) -> Option<Scheme> {
+    let own = Problems::new();
+    let scheme = Document::parse(file, text, &own).and_then(|document| {
+        let root = document.root(&own);
+        let scheme = read(&root);
+        root.finish();
+        scheme
+    });
+    let found = own.into_sorted();
+    let sound = found.is_empty();
+    found.into_iter().for_each(|problem| problems.push(problem));
+    scheme.filter(|_| sound)
+}
+
+fn read(root: &Section<'_>) -> Option<Scheme> {
+    let name = parsed(root, root.required::<String>("name"), |text| {
+        text.parse::<Name>().map_err(|error| error.to_string())
+    });
+    let vectors = root.get::<String>("vectors").map(|v| v.value);
+    let (signature, timestamp) = proof(root);
+    let event = event(root);
+    let two_levels = event.as_ref().is_some_and(|event| event.subtype.is_some());
+    let (guard, flag_types) = replay(root);
+    let delivery = delivery(root);
+    if root.has("handshake") {
+        root.problem(
+            "[handshake] is reserved: challenges are not answered yet",
+            Some("leave it out and confirm the endpoint at the provider by hand".to_owned()),
+        );
+    }
+    let scheme = Scheme {
+        name: name?,
+        signature: signature?,
+        timestamp,
+        event: event?,
+        guard: guard.unwrap_or(ReplayGuard::Off),
+        flag_types: flag_types.into_iter().map(|text| Pattern::new(text, two_levels)).collect(),
+        resends_for: delivery.resends_for,
+        deadline: delivery.deadline,
+        body_limit_bytes: delivery.body_limit_bytes,
+        keep_headers: delivery.keep_headers,
+        vectors,
+    };
+    sound(root, &scheme, guard);
+    Some(scheme)
+}
+
+/// What only the whole scheme can tell.
+fn sound(root: &Section<'_>, scheme: &Scheme, guard: Option<ReplayGuard>) {
+    let ids = &scheme.event.ids;
+    if let Some(signed) = scheme.template() {
+        if signed.has(&Part::Id) && !matches!(ids[..], [Place::Header(_)]) {
+            root.problem("{id} is signed, so event.id must be one header", None);
+        }
+        let by_body = matches!(&scheme.timestamp, Some(Stamp { place: StampPlace::Json(_), .. }));
+        match (&scheme.timestamp, signed.has(&Part::Timestamp)) {
+            (None, true) => root.problem(
+                "{timestamp} is signed, but there is no [timestamp]",
+                Some("add [timestamp] with from, unit and tolerance".to_owned()),
+            ),
+            (Some(_), true) if by_body => root
+                .problem("{timestamp} cannot be taken from the body, which is signed itself", None),
+            (Some(_), false) if !by_body => root.problem(
+                "[timestamp] is not signed: whoever re-sends a delivery can write a new one",
+                Some("remove it, or add {timestamp} to signature.signed".to_owned()),
+            ),
+            _ => {}
+        }
+    } else if scheme.timestamp.is_some() {
+        root.problem("[timestamp] proves nothing without a signature over it", None);
+    }
+    let unsigned_id = !ids.iter().all(|place| scheme.covers(place));
+    if unsigned_id && guard.is_none() {
+        root.problem(
+            "the signature does not cover the event id: say what the same body under a new id means",
+            Some("add [replay] with guard = \"hold\", \"flag\" or \"off\"".to_owned()),
+        );
+    }
+    if !unsigned_id && guard.is_some() {
+        root.problem("[replay] has no effect: the signature covers the event id", None);
+    }
+    if let Some(Signature { proof: Proof::Token, headers, .. }) = &scheme.signature {
+        let kept =
+            |name: &&String| scheme.keep_headers.iter().any(|k| k.eq_ignore_ascii_case(name));
+        if let Some(name) = headers.iter().find(kept) {
+            root.problem(
+                format!("delivery.keep_headers has {name}, which is the secret itself"),
+                None,
+            );
+        }
+    }
+}
+
+type Proven = (Option<Option<Signature>>, Option<Stamp>);
+
+fn proof(root: &Section<'_>) -> Proven {
+    let stamp = root.section("timestamp").map(timestamp);
+    let Some(section) = root.section("signature") else {
+        root.has("secret");
+        if !root.has("signature") {
+            root.problem(
+                "[signature] is missing",
+                Some("add it; algorithm = \"none\" where nothing is signed".to_owned()),
+            );
+        }
+        return (None, stamp.flatten());
+    };
+    let key = root.section("secret").map(key_text);
+    let algorithm = word(
+        &section,
+        "algorithm",
+        &[
+            ("hmac-sha1", Some(Some(Hash::Sha1))),
+            ("hmac-sha256", Some(Some(Hash::Sha256))),
+            ("hmac-sha512", Some(Some(Hash::Sha512))),
+            ("token", Some(None)),
+            ("none", None),
+        ],
+    );
+    if key.is_some() && matches!(algorithm, Some(None | Some(None))) {
+        root.problem("[secret] says how a key is made, but the algorithm uses none", None);
+    }
+    let signature = match algorithm {
+        None => {
+            // Everything else is asked for, so that one wrong word does not make every key unknown.
+            hmac(&section, Hash::Sha256, KeyText::Text);
+            carrier(&section);
+            None
+        }
+        Some(None) => Some(None),
+        Some(Some(None)) => carrier(&section).map(|(headers, repeatable, prefix, format)| {
+            Some(Signature { headers, repeatable, prefix, format, proof: Proof::Token })
+        }),
+        Some(Some(Some(hash))) => {
+            let carrier = carrier(&section);
+            let proof = hmac(&section, hash, key.flatten().unwrap_or(KeyText::Text));
+            carrier.zip(proof).map(|((headers, repeatable, prefix, format), proof)| {
+                Some(Signature { headers, repeatable, prefix, format, proof })
+            })
+        }
+    };
+    section.finish();
+    let stamp = stamp.flatten();
+    if let (Some(Stamp { place: StampPlace::Item(_), .. }), Some(Some(signature))) =
+        (&stamp, &signature)
+        && !matches!(signature.format, Format::Pairs { .. })
+    {
+        root.problem(
+            "timestamp.from is an item of the signature header, whose format is not \"pairs\"",
+            None,
+        );
+    }
+    (signature, stamp)
+}
+
+type Carrier = (Vec<String>, bool, String, Format);
+
+fn carrier(section: &Section<'_>) -> Option<Carrier> {
+    let headers = header_names(section, section.required::<OneOrMany>("header"));
+    let repeatable = section.get::<bool>("repeatable").is_some_and(|v| v.value);
+    let prefix = section.get::<String>("prefix").map(|v| v.value).unwrap_or_default();
+    #[derive(Clone, Copy)]
+    enum Kind {
+        Plain,
+        Pairs,
+        List,
+    }
+    let kinds = [("plain", Kind::Plain), ("pairs", Kind::Pairs), ("list", Kind::List)];
+    let kind = if section.has("format") { word(section, "format", &kinds)? } else { Kind::Plain };
+    let format = match kind {
+        Kind::Plain => Format::Plain,
+        Kind::Pairs => {
+            let separator = section.required::<String>("separator").map(|v| v.value);
+            let label = section.required::<String>("label").map(|v| v.value);
+            Format::Pairs { separator: separator.filter(|s| !s.is_empty())?, label: label? }
+        }
+        Kind::List => Format::List { label: section.required::<String>("label")?.value },
+    };
+    Some((headers?, repeatable, prefix, format))
+}
+
+fn hmac(section: &Section<'_>, hash: Hash, key: KeyText) -> Option<Proof> {
+    let encoding = word(
+        section,
+        "encoding",
+        &[
+            ("hex", Encoding::Hex),
+            ("hex-any-case", Encoding::HexAnyCase),
+            ("base64", Encoding::Base64),
+            ("base64url", Encoding::Base64Url),
+        ],
+    );
+    let signed = parsed(section, section.required::<String>("signed"), |text| {
+        Template::parse(text).map_err(|wrong| format!("'{text}' {wrong}"))
+    });
+    Some(Proof::Hmac { hash, encoding: encoding?, signed: signed?, key })
+}
+
+fn key_text(section: Section<'_>) -> Option<KeyText> {
+    #[derive(Clone, Copy)]
+    enum Kind {
+        Text,
+        Base64,
+        Hex,
+    }
+    let kinds = [("text", Kind::Text), ("base64", Kind::Base64), ("hex", Kind::Hex)];
+    let key = word(&section, "encoding", &kinds).map(|kind| match kind {
+        Kind::Text => KeyText::Text,
+        Kind::Hex => KeyText::Hex,
+        Kind::Base64 => KeyText::Base64 {
+            prefix: section.get::<String>("prefix").map(|v| v.value).unwrap_or_default(),
+        },
+    });
+    section.finish();
+    key
+}
+
+fn timestamp(section: Section<'_>) -> Option<Stamp> {
+    let place =
+        parsed(&section, section.required::<String>("from"), |text| match text.split_once(':') {
+            Some(("item", label)) if !label.is_empty() => Ok(StampPlace::Item(label.to_owned())),
+            Some(("header", name)) if is_header_name(name) => {
+                Ok(StampPlace::Header(name.to_owned()))
+            }
+            Some(("json", pointer)) => Pointer::parse(pointer).map(StampPlace::Json),
+            _ => Err(format!("'{text}' is none of item:LABEL, header:NAME, json:/POINTER")),
+        });
+    let unit = word(
+        &section,
+        "unit",
+        &[("s", StampUnit::Seconds), ("ms", StampUnit::Millis), ("iso8601", StampUnit::Iso8601)],
+    );
+    let tolerance = section.required::<Duration>("tolerance").and_then(|v| {
+        if (Duration::from_secs(1)..=TOLERANCE_MAX).contains(&v.value) {
+            return Some(v.value);
+        }
+        section.problems().push(v.at.problem("must be 1 s to 1 day", None));
+        None
+    });
+    section.finish();
+    Some(Stamp { place: place?, unit: unit?, tolerance: tolerance? })
+}
+
+fn event(root: &Section<'_>) -> Option<Event> {
+    let Some(section) = root.section("event") else {
+        if !root.has("event") {
+            root.problem("[event] is missing", Some("add it with id and type".to_owned()));
+        }
+        return None;
+    };
+    let ids = places(&section, section.required::<OneOrMany>("id"), true);
+    let types = places(&section, section.get::<OneOrMany>("type"), false);
+    let subtype = section.get::<String>("subtype");
+    let subtype = match subtype {
+        None => None,
+        some => Some(parsed(&section, some, |text| match Place::parse(text)? {
+            Place::Json(pointer) => Ok(pointer),
+            _ => Err(format!("'{text}' is no json:/POINTER")),
+        })?),
+    };
+    let form_field = section.get::<String>("form_field").map(|v| v.value);
+    let volatile = section.get::<Vec<String>>("volatile").map(|v| v.value).unwrap_or_default();
+    section.finish();
+    let ids = ids.filter(|ids| !ids.is_empty());
+    Some(Event { ids: ids?, types: types.unwrap_or_default(), subtype, form_field, volatile })
+}
+
+fn places(
+    section: &Section<'_>,
+    value: Option<Value<OneOrMany>>,
+    digest: bool,
+) -> Option<Vec<Place>> {
+    parsed(section, value, |OneOrMany(texts)| {
+        if texts.is_empty() {
+            return Err("the list is empty".to_owned());
+        }
+        let place = |text: &String| match Place::parse(text)? {
+            Place::Digest if !digest => Err("a digest is no type".to_owned()),
+            place => Ok(place),
+        };
+        texts.iter().map(place).collect()
+    })
+}
+
+fn replay(root: &Section<'_>) -> (Option<ReplayGuard>, Vec<String>) {
+    let Some(section) = root.section("replay") else { return (None, Vec::new()) };
+    let words: Vec<(&str, ReplayGuard)> =
+        ReplayGuard::ALL.iter().map(|g| (g.as_str(), *g)).collect();
+    let guard = word(&section, "guard", &words);
+    let flag_types = section.get::<Vec<String>>("flag_types").map(|v| v.value).unwrap_or_default();
+    section.finish();
+    (guard, flag_types)
+}
+
+#[derive(Default)]
+struct Delivery {
+    resends_for: Option<Duration>,
+    deadline: Option<Duration>,
+    body_limit_bytes: Option<u64>,
+    keep_headers: Vec<String>,
+}
+
+fn delivery(root: &Section<'_>) -> Delivery {
+    let mut delivery =
+        Delivery { keep_headers: vec!["Content-Type".to_owned()], ..Delivery::default() };
+    let Some(section) = root.section("delivery") else { return delivery };
+    delivery.resends_for = section.get::<Duration>("resends_for").map(|v| v.value);
+    delivery.deadline = section.get::<Duration>("deadline").map(|v| v.value);
+    delivery.body_limit_bytes = section.get::<Size>("body_limit").and_then(|v| {
+        let range = &limits::TABLE.iter().find(|l| l.key == "body_default_bytes")?.range;
+        if !range.contains(&v.value.0) {
+            let message = format!("must be {} to {} bytes", range.start(), range.end());
+            section.problems().push(v.at.problem(message, None));
+        }
+        Some(v.value.0)
+    });
+    let kept = section.get::<Vec<String>>("keep_headers");
+    let kept = kept.map(|v| Value { value: OneOrMany(v.value), at: v.at });
+    delivery.keep_headers.extend(header_names(&section, kept).unwrap_or_default());
+    section.finish();
+    delivery
+}
+
+fn header_names(section: &Section<'_>, value: Option<Value<OneOrMany>>) -> Option<Vec<String>> {
+    parsed(section, value, |OneOrMany(names)| {
+        match names.iter().find(|name| !is_header_name(name)) {
+            Some(bad) => Err(format!("'{bad}' is no header name")),
+            None if names.is_empty() => Err("the list is empty".to_owned()),
+            None => Ok(names.clone()),
+        }
+    })
+}
+
+/// A value read further; what is wrong with it is a problem at its place.
+fn parsed<T, U>(
+    section: &Section<'_>,
+    value: Option<Value<T>>,
+    read: impl FnOnce(&T) -> Result<U, String>,
+) -> Option<U> {
+    let value = value?;
+    match read(&value.value) {
+        Ok(read) => Some(read),
+        Err(wrong) => {
+            section.problems().push(value.at.problem(wrong, None));
+            None
+        }
+    }
+}
+
+/// A required key that holds one of a few words.
+fn word<T: Copy>(section: &Section<'_>, key: &'static str, words: &[(&str, T)]) -> Option<T> {
+    let value = section.required::<String>(key)?;
+    if let Some((_, meant)) = words.iter().find(|(word, _)| *word == value.value) {
+        return Some(*meant);
+    }
+    let known = || words.iter().map(|(word, _)| *word);
+    let help = nearest(&value.value, known()).map(|near| format!("did you mean '{near}'?"));
+    let all = known().collect::<Vec<_>>().join(", ");
+    let message = format!("'{}' is none of: {all}", value.value);
+    section.problems().push(value.at.problem(message, help));
+    None
+}

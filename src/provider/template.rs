@@ -1,0 +1,266 @@
+//! What a signature is computed over: literals and raw parts of the request, in a fixed order.
+//!
+//! Used by `verify`, which fills the parts in. Must stay true: two different requests never fill a
+//! template to the same bytes. [`Template::parse`] refuses templates where that cannot be had;
+//! [`Template::fill`] refuses the requests that would blur a boundary.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A raw part of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The timestamp as text, exactly as received.
+    Timestamp,
+    /// The event id's header, exactly as received.
+    Id,
+    /// The raw body.
+    Body,
+    /// The request method.
+    Method,
+    /// The configured public URL with the request's path and query.
+    Url,
+    /// One header's value.
+    Header(String),
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Timestamp => f.write_str("{timestamp}"),
+            Part::Id => f.write_str("{id}"),
+            Part::Body => f.write_str("{body}"),
+            Part::Method => f.write_str("{method}"),
+            Part::Url => f.write_str("{url}"),
+            Part::Header(name) => write!(f, "{{header:{name}}}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(String),
+    Part(Part),
+}
+
+/// A signed content, such as `{timestamp}.{body}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Template(Vec<Piece>);
+
+/// A part whose content holds the literal beside it, so that bytes could be moved between parts
+/// under the same signature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Blurred {
+    /// The part.
+    pub(crate) part: Part,
+    /// The literal it may not hold.
+    pub(crate) literal: String,
+}
+
+impl Template {
+    /// Reads a template; an `Err` says what is wrong with it.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(open) = rest.find('{') {
+            if open > 0 {
+                pieces.push(Piece::Literal(rest[..open].to_owned()));
+            }
+            let close = rest[open..].find('}').ok_or_else(|| {
+                format!("'{{' at byte {} is never closed", text.len() - rest.len() + open)
+            })?;
+            pieces.push(Piece::Part(part(&rest[open + 1..open + close])?));
+            rest = &rest[open + close + 1..];
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Literal(rest.to_owned()));
+        }
+        let template = Template(pieces);
+        template.check()?;
+        Ok(template)
+    }
+
+    /// Whether the template has this part.
+    pub(crate) fn has(&self, part: &Part) -> bool {
+        self.parts().any(|p| p == part)
+    }
+
+    /// The names of the headers that the template itself names.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &str> {
+        self.parts().filter_map(|part| match part {
+            Part::Header(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The pieces with every part replaced by what `value` gives for it. A part before the body may
+    /// not hold the literal that follows it, one after the body not the literal before it: the body
+    /// itself may hold anything, so boundaries are found from the outside in.
+    pub(crate) fn fill<'a>(
+        &'a self,
+        mut value: impl FnMut(&'a Part) -> &'a [u8],
+    ) -> Result<Vec<&'a [u8]>, Blurred> {
+        let body_at = self.body_at();
+        let literal = |at: Option<usize>| match at.and_then(|at| self.0.get(at)) {
+            Some(Piece::Literal(literal)) => literal.as_str(),
+            _ => "",
+        };
+        let fill = |(at, piece): (usize, &'a Piece)| match piece {
+            Piece::Literal(text) => Ok(text.as_bytes()),
+            Piece::Part(part) => {
+                let bytes = value(part);
+                let (fence, clear) = match at.cmp(&body_at) {
+                    Ordering::Equal => return Ok(bytes),
+                    Ordering::Less => {
+                        let fence = literal(Some(at + 1));
+                        (fence, ends_at_first(bytes, fence.as_bytes()))
+                    }
+                    Ordering::Greater => {
+                        let fence = literal(at.checked_sub(1));
+                        (fence, begins_after_last(fence.as_bytes(), bytes))
+                    }
+                };
+                match clear {
+                    true => Ok(bytes),
+                    false => Err(Blurred { part: part.clone(), literal: fence.to_owned() }),
+                }
+            }
+        };
+        self.0.iter().enumerate().map(fill).collect()
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.0.iter().filter_map(|piece| match piece {
+            Piece::Part(part) => Some(part),
+            Piece::Literal(_) => None,
+        })
+    }
+
+    fn body_at(&self) -> usize {
+        let body = Piece::Part(Part::Body);
+        self.0.iter().position(|piece| *piece == body).unwrap_or(self.0.len())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.parts().filter(|part| **part == Part::Body).count() {
+            0 => {
+                return Err(
+                    "has no {body}: a signature that leaves the body out proves nothing about it"
+                        .to_owned(),
+                );
+            }
+            1 => {}
+            _ => return Err("has {body} more than once".to_owned()),
+        }
+        for (n, part) in self.parts().enumerate() {
+            if self.parts().take(n).any(|earlier| earlier == part) {
+                return Err(format!("has {part} more than once"));
+            }
+        }
+        for pair in self.0.windows(2) {
+            if let [Piece::Part(left), Piece::Part(right)] = pair
+                && !fixed(left)
+                && !fixed(right)
+            {
+                return Err(format!(
+                    "has {left}{right} with nothing between: bytes could be moved from one to the other"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a part's own form fixes where it ends: a timestamp has a grammar and a window of
+/// minutes, which no moved byte survives; method and URL are matched by the receiver itself.
+fn fixed(part: &Part) -> bool {
+    matches!(part, Part::Timestamp | Part::Method | Part::Url)
+}
+
+fn part(name: &str) -> Result<Part, String> {
+    Ok(match name {
+        "timestamp" => Part::Timestamp,
+        "id" => Part::Id,
+        "body" => Part::Body,
+        "method" => Part::Method,
+        "url" => Part::Url,
+        _ => match name.strip_prefix("header:") {
+            Some(header) if super::place::is_header_name(header) => Part::Header(header.to_owned()),
+            _ => {
+                return Err(format!(
+                    "has {{{name}}}, which is none of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{header:NAME}}"
+                ));
+            }
+        },
+    })
+}
+
+/// Whether a reader who cuts `part` + `literal` at the first `literal` gets `part` back. An empty
+/// literal is no boundary to look for.
+fn ends_at_first(part: &[u8], literal: &[u8]) -> bool {
+    let joined = [part, literal].concat();
+    literal.is_empty()
+        || joined.windows(literal.len()).position(|w| w == literal) == Some(part.len())
+}
+
+/// Whether a reader who cuts `literal` + `part` at the last `literal` gets `part` back.
+fn begins_after_last(literal: &[u8], part: &[u8]) -> bool {
+    let joined = [literal, part].concat();
+    literal.is_empty() || joined.windows(literal.len()).rposition(|w| w == literal) == Some(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn fill(template: &str, id: &str, time: &str, body: &str) -> Result<String, Blurred> {
+        let template = Template::parse(template).unwrap();
+        let pieces = template.fill(|part| {
+            let text = match part {
+                Part::Id => id,
+                Part::Timestamp => time,
+                _ => body,
+            };
+            text.to_owned().leak().as_bytes()
+        })?;
+        Ok(String::from_utf8(pieces.concat()).unwrap())
+    }
+
+    #[test]
+    fn parts_are_joined_as_written() {
+        assert_eq!(fill("{id}.{timestamp}.{body}", "a", "1", "x.y").unwrap(), "a.1.x.y");
+        assert_eq!(fill("v0:{timestamp}:{body}", "", "1", ":").unwrap(), "v0:1::");
+    }
+
+    #[test]
+    fn a_part_that_holds_its_literal_is_refused() {
+        let blurred = |part, literal: &str| Err(Blurred { part, literal: literal.to_owned() });
+        let standard = "{id}.{timestamp}.{body}";
+        assert_eq!(fill(standard, "a.1", "2", "x"), blurred(Part::Id, "."));
+        assert_eq!(fill(standard, "a", "1.5", "x"), blurred(Part::Timestamp, "."));
+        assert_eq!(fill("{body}.{timestamp}", "", "1.5", "x.y"), blurred(Part::Timestamp, "."));
+        assert_eq!(fill("{body}.{timestamp}", "", "15", "x.y").unwrap(), "x.y.15");
+        // "a." and "..x" join to the same bytes as "a" and "...x".
+        assert_eq!(fill("{id}..{body}", "a.", "", "x"), blurred(Part::Id, ".."));
+        assert_eq!(fill("{body}..{id}", ".a", "", "x"), blurred(Part::Id, ".."));
+    }
+
+    #[test]
+    fn templates_that_cannot_be_unambiguous_are_refused() {
+        for (text, wrong) in [
+            ("", "no {body}"),
+            ("{timestamp}", "no {body}"),
+            ("{body}{body}", "{body} more than once"),
+            ("{id}.{id}.{body}", "{id} more than once"),
+            ("{id}{body}", "nothing between"),
+            ("{header:X-A}{header:X-B}.{body}", "nothing between"),
+            ("{body", "never closed"),
+            ("{bdy}", "none of"),
+            ("{header:}.{body}", "none of"),
+        ] {
+            let error = Template::parse(text).unwrap_err();
+            assert!(error.contains(wrong), "{text}: {error}");
+        }
+    }
+}

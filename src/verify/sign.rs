@@ -1,0 +1,76 @@
+//! Signs a request as the provider would: for test deliveries, the demo and tests.
+//!
+//! Kept beside the verifier so that both read the same scheme. What it makes is proof of nothing but
+//! the holder's knowledge of the secret.
+
+use bytes::Bytes;
+
+use super::{Key, Request, signature, stamp};
+use crate::model::{Headers, Timestamp};
+use crate::provider::place::Place;
+use crate::provider::{Format, Proof, Scheme, StampPlace};
+
+/// A request that is to be signed.
+#[derive(Debug, Clone, Default)]
+pub struct Draft<'a> {
+    /// The request method; only some schemes sign it.
+    pub method: &'a str,
+    /// The public URL, for schemes that sign it.
+    pub url: Option<&'a str>,
+    /// The event id, for schemes that have it in a header.
+    pub id: &'a str,
+    /// The event type (its first level), for schemes that have it in a header.
+    pub event_type: &'a str,
+    /// Further headers, for schemes that sign some by name.
+    pub headers: Headers,
+    /// The raw body. Ids, types and timestamps that the scheme has in the body must be there.
+    pub body: Bytes,
+}
+
+/// The draft's headers with those that the scheme asks for: id, type, timestamp `now`, signature.
+/// An unsigned scheme needs no key. An `Err` says what the scheme needs and the draft has not.
+pub fn sign(
+    scheme: &Scheme,
+    key: Option<&Key>,
+    draft: &Draft<'_>,
+    now: Timestamp,
+) -> Result<Headers, String> {
+    let mut headers = draft.headers.clone();
+    for (places, value) in [(&scheme.event.ids, draft.id), (&scheme.event.types, draft.event_type)]
+    {
+        if let (Some(Place::Header(name)), false) = (places.first(), value.is_empty()) {
+            headers.push(name.as_str(), value);
+        }
+    }
+    let time = scheme.timestamp.as_ref().map(|at| stamp::print(now, at.unit));
+    let place = scheme.timestamp.as_ref().map(|stamp| &stamp.place);
+    if let (Some(StampPlace::Header(name)), Some(time)) = (place, &time) {
+        headers.push(name.as_str(), time.as_str());
+    }
+    let Some(signed_by) = &scheme.signature else { return Ok(headers) };
+    let key = key.ok_or_else(|| format!("provider {} signs: a secret is needed", scheme.name()))?;
+    let value = match &signed_by.proof {
+        Proof::Token => signature::encode(signed_by, &key.bytes),
+        Proof::Hmac { hash, signed, .. } => {
+            let Draft { method, url, .. } = *draft;
+            let request = Request { method, url, headers: &headers, body: draft.body.clone() };
+            let pieces = signature::pieces(scheme, signed, &request, time.as_deref())
+                .map_err(|rejection| rejection.detail)?;
+            let tag = signature::tag(*hash, &key.bytes, &pieces);
+            signature::encode(signed_by, &tag.ok_or("the secret cannot be a key")?)
+        }
+    };
+    let line = match &signed_by.format {
+        Format::Plain => value,
+        Format::List { label } => format!("{label},{value}"),
+        Format::Pairs { separator, label } => match (place, &time) {
+            (Some(StampPlace::Item(item)), Some(time)) => {
+                format!("{item}={time}{separator}{label}={value}")
+            }
+            _ => format!("{label}={value}"),
+        },
+    };
+    let name = signed_by.headers.first().map_or("", String::as_str);
+    headers.push(name, line);
+    Ok(headers)
+}

@@ -1,0 +1,278 @@
+//! Finds the signatures a request presents, and the key that made one of them.
+
+use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
+use hmac::{Hmac, KeyInit, Mac};
+use sha1::Sha1;
+use sha2::{Sha256, Sha512};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use super::{Key, Rejection, Request, stamp};
+use crate::model::Headers;
+use crate::provider::template::{Blurred, Part, Template};
+use crate::provider::{Encoding, Format, Hash, KeyText, Proof, Scheme, Signature, StampPlace};
+
+/// What a request shows in its headers.
+#[derive(Debug, Default)]
+pub(super) struct Presented<'h> {
+    /// Decoded signatures of the right length, or tokens; never empty ones.
+    signatures: Vec<Vec<u8>>,
+    /// The timestamp's text, where it is in the headers.
+    pub(super) stamp: Option<&'h str>,
+}
+
+/// Decodes a secret's text as the scheme demands; an `Err` says what is wrong with it and never
+/// quotes it.
+pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> {
+    let how = match scheme.signature.as_ref().map(|signature| &signature.proof) {
+        Some(Proof::Hmac { key, .. }) => key,
+        Some(Proof::Token) => &KeyText::Text,
+        None => return Err(format!("{reference}: provider {} takes no secret", scheme.name())),
+    };
+    let bytes = match how {
+        KeyText::Text => Ok(text.as_bytes().to_vec()),
+        KeyText::Hex => HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| "hex".to_owned()),
+        KeyText::Base64 { prefix } => BASE64
+            .decode(text.strip_prefix(prefix.as_str()).unwrap_or(text).as_bytes())
+            .map_err(|_| match prefix.as_str() {
+                "" => "base64".to_owned(),
+                prefix => format!("'{prefix}' and base64"),
+            }),
+    };
+    let bytes = bytes.map_err(|form| {
+        format!("{reference}: the secret is not {form}, as provider {} writes it", scheme.name())
+    })?;
+    if bytes.is_empty() {
+        return Err(format!("{reference}: the secret is empty"));
+    }
+    Ok(Key { reference: reference.to_owned(), bytes: Zeroizing::new(bytes) })
+}
+
+/// Reads the headers: everything that can be refused without the body.
+pub(super) fn present<'h>(
+    scheme: &'h Scheme,
+    headers: &'h Headers,
+) -> Result<Presented<'h>, Rejection> {
+    for name in scheme.reads_headers() {
+        let repeatable = scheme.signature.as_ref().is_some_and(|signature| {
+            signature.repeatable && signature.headers.iter().any(|h| h.eq_ignore_ascii_case(name))
+        });
+        if !repeatable && headers.all(name).count() > 1 {
+            let detail = format!("header {name} came more than once");
+            return Err(Rejection::unproven("repeated_header", detail));
+        }
+    }
+    let Some(signature) = &scheme.signature else { return Ok(Presented::default()) };
+    let lines: Vec<&[u8]> = signature.headers.iter().flat_map(|name| headers.all(name)).collect();
+    if lines.is_empty() {
+        let detail = format!("there is no {} header", signature.headers.join(" or "));
+        return Err(Rejection::unproven("missing_signature", detail));
+    }
+    let unreadable = || {
+        let detail = format!(
+            "{} holds no signature in the provider's form",
+            signature.headers.join(" and ")
+        );
+        Rejection::unproven("unreadable_signature", detail)
+    };
+    let mut signatures = Vec::new();
+    let mut items = Vec::new();
+    for line in lines {
+        let line = std::str::from_utf8(line).map_err(|_| unreadable())?;
+        let (values, stamps) = split(scheme, signature, line);
+        signatures.extend(values.into_iter().filter_map(|value| decode(signature, value)));
+        items.extend(stamps);
+    }
+    if signatures.is_empty() {
+        return Err(unreadable());
+    }
+    Ok(Presented { signatures, stamp: stamp_text(scheme, headers, &items)? })
+}
+
+/// The signatures and the timestamps of one header line. Other labels are skipped: providers add
+/// versions, and an unknown one must neither match nor break.
+fn split<'h>(
+    scheme: &Scheme,
+    signature: &Signature,
+    line: &'h str,
+) -> (Vec<&'h str>, Vec<&'h str>) {
+    let named = |label: &str, items: &[(&str, &'h str)]| {
+        items.iter().filter(|(name, _)| *name == label).map(|(_, value)| *value).collect::<Vec<_>>()
+    };
+    match &signature.format {
+        Format::Plain => (vec![line], Vec::new()),
+        Format::List { label } => {
+            let items: Vec<_> = line.split(' ').filter_map(|item| item.split_once(',')).collect();
+            (named(label, &items), Vec::new())
+        }
+        Format::Pairs { separator, label } => {
+            let items: Vec<_> =
+                line.split(separator.as_str()).filter_map(|item| item.split_once('=')).collect();
+            let stamps = match scheme.timestamp.as_ref().map(|stamp| &stamp.place) {
+                Some(StampPlace::Item(label)) => named(label, &items),
+                _ => Vec::new(),
+            };
+            (named(label, &items), stamps)
+        }
+    }
+}
+
+/// A signature's bytes; nothing where it is empty, of the wrong length or not in the scheme's form.
+fn decode(signature: &Signature, value: &str) -> Option<Vec<u8>> {
+    let value = value.strip_prefix(signature.prefix.as_str())?;
+    match &signature.proof {
+        Proof::Token => (!value.is_empty()).then(|| value.as_bytes().to_vec()),
+        Proof::Hmac { hash, encoding, .. } => {
+            let encoding = match encoding {
+                Encoding::Hex => &HEXLOWER,
+                Encoding::HexAnyCase => &HEXLOWER_PERMISSIVE,
+                Encoding::Base64 => &BASE64,
+                Encoding::Base64Url => &BASE64URL_NOPAD,
+            };
+            encoding.decode(value.as_bytes()).ok().filter(|bytes| bytes.len() == length(*hash))
+        }
+    }
+}
+
+fn stamp_text<'h>(
+    scheme: &'h Scheme,
+    headers: &'h Headers,
+    items: &[&'h str],
+) -> Result<Option<&'h str>, Rejection> {
+    let Some(stamp) = &scheme.timestamp else { return Ok(None) };
+    let (text, at) = match &stamp.place {
+        StampPlace::Json(_) => return Ok(None),
+        StampPlace::Item(label) => match items {
+            [text] => (Some(*text), format!("item {label} of the signature header")),
+            [] => (None, format!("item {label} of the signature header")),
+            // Libraries differ in which of two they take; no one may choose the one that is checked.
+            _ => {
+                let detail = format!("the signature header has more than one item {label}");
+                return Err(Rejection::unproven("repeated_header", detail));
+            }
+        },
+        StampPlace::Header(name) => {
+            let value = headers.all(name).next();
+            let text =
+                value.map(|v| std::str::from_utf8(v).map_err(|_| stamp::unreadable(stamp.unit)));
+            (text.transpose()?, format!("header {name}"))
+        }
+    };
+    let text = text.ok_or_else(|| {
+        Rejection::unproven("missing_timestamp", format!("there is no timestamp: {at}"))
+    })?;
+    match stamp::parse(text, stamp.unit) {
+        Some(_) => Ok(Some(text)),
+        None => Err(stamp::unreadable(stamp.unit)),
+    }
+}
+
+/// The key that made one of the presented signatures; nothing where the scheme has none.
+pub(super) fn matching<'k>(
+    scheme: &Scheme,
+    keys: &'k [Key],
+    request: &Request<'_>,
+    presented: &Presented<'_>,
+) -> Result<Option<&'k Key>, Rejection> {
+    let Some(signature) = &scheme.signature else { return Ok(None) };
+    if keys.is_empty() {
+        return Err(Rejection::unproven("no_secret", "the source has no secret"));
+    }
+    let proves = |expected: &[u8]| {
+        let fits = |given: &Vec<u8>| bool::from(given.as_slice().ct_eq(expected));
+        presented.signatures.iter().any(fits)
+    };
+    let key = match &signature.proof {
+        Proof::Token => keys.iter().find(|key| proves(&key.bytes)),
+        Proof::Hmac { hash, signed, .. } => {
+            let pieces = pieces(scheme, signed, request, presented.stamp)?;
+            keys.iter().find(|key| tag(*hash, &key.bytes, &pieces).is_some_and(|tag| proves(&tag)))
+        }
+    };
+    let tried = match keys.len() {
+        1 => "the secret".to_owned(),
+        many => format!("any of the {many} secrets"),
+    };
+    key.map(Some).ok_or_else(|| {
+        Rejection::unproven(
+            "bad_signature",
+            format!("no signature was made with {tried} over this request"),
+        )
+    })
+}
+
+/// The signed content of a request, in pieces: the body is never copied.
+pub(super) fn pieces<'a>(
+    scheme: &'a Scheme,
+    signed: &'a Template,
+    request: &'a Request<'_>,
+    stamp: Option<&'a str>,
+) -> Result<Vec<&'a [u8]>, Rejection> {
+    let id_header = scheme.event.ids.first().and_then(|place| match place {
+        crate::provider::place::Place::Header(name) => Some(name.as_str()),
+        _ => None,
+    });
+    let mut missing = None;
+    let header = |name: &'a str| request.headers.all(name).next();
+    let filled = signed.fill(|part| {
+        let value: Option<&'a [u8]> = match part {
+            Part::Body => Some(&request.body),
+            Part::Method => Some(request.method.as_bytes()),
+            Part::Url => request.url.map(str::as_bytes),
+            Part::Timestamp => stamp.map(str::as_bytes),
+            Part::Id => id_header.and_then(header),
+            Part::Header(name) => header(name),
+        };
+        value.unwrap_or_else(|| {
+            missing = Some(part.clone());
+            &[]
+        })
+    });
+    let filled = filled.map_err(|Blurred { part, literal }| {
+        let detail = format!("{part} holds '{literal}', which ends it in the signed content");
+        Rejection::unproven("ambiguous_part", detail)
+    })?;
+    match missing {
+        None => Ok(filled),
+        Some(part) => {
+            let detail = format!("{part} is signed, and the request has none");
+            Err(Rejection::unproven("missing_part", detail))
+        }
+    }
+}
+
+/// A signature's length in bytes.
+fn length(hash: Hash) -> usize {
+    match hash {
+        Hash::Sha1 => 20,
+        Hash::Sha256 => 32,
+        Hash::Sha512 => 64,
+    }
+}
+
+/// The keyed hash of the pieces; nothing where the key cannot be one, which then matches nothing.
+pub(super) fn tag(hash: Hash, key: &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
+    fn of<M: Mac + KeyInit>(key: &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
+        let mut mac = <M as KeyInit>::new_from_slice(key).ok()?;
+        pieces.iter().for_each(|piece| mac.update(piece));
+        Some(mac.finalize().into_bytes().to_vec())
+    }
+    match hash {
+        Hash::Sha1 => of::<Hmac<Sha1>>(key, pieces),
+        Hash::Sha256 => of::<Hmac<Sha256>>(key, pieces),
+        Hash::Sha512 => of::<Hmac<Sha512>>(key, pieces),
+    }
+}
+
+/// Writes a signature, or a token, as the provider does.
+pub(super) fn encode(signature: &Signature, bytes: &[u8]) -> String {
+    let value = match &signature.proof {
+        Proof::Token => String::from_utf8_lossy(bytes).into_owned(),
+        Proof::Hmac { encoding, .. } => match encoding {
+            Encoding::Hex | Encoding::HexAnyCase => HEXLOWER.encode(bytes),
+            Encoding::Base64 => BASE64.encode(bytes),
+            Encoding::Base64Url => BASE64URL_NOPAD.encode(bytes),
+        },
+    };
+    format!("{}{value}", signature.prefix)
+}
