@@ -1,1 +1,143 @@
-//! x
+//! Starts commands, reads what they print, and sees every one of them to its end.
+//!
+//! `handler::command` is the only caller. It hands over settings and facts and is told how the
+//! attempt [`Ended`]; it sees no process, pipe or number. So this folder can move behind a socket,
+//! into a process of its own, without a change outside that one file.
+//!
+//! What must stay true: a process group is signalled only while its leader, running or not yet
+//! reaped, keeps the number from being given to somebody else; only the code here ends an attempt,
+//! and what the command itself says by its exit status counts more than any timer.
+
+mod attend;
+mod capture;
+mod descriptors;
+pub mod leftovers;
+mod spawn;
+mod stdin;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::model::Facts;
+
+pub use capture::Captured;
+
+/// A configured command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandSettings {
+    /// Program and arguments; never a shell line. A program without a slash is looked up in PATH.
+    pub argv: Vec<String>,
+    /// Working directory; [`CommandSettings::home`] where none is given.
+    pub cwd: Option<PathBuf>,
+    /// Home directory of the user that commands run as: HOME, and the default working directory.
+    pub home: PathBuf,
+    /// Environment beyond the fixed one, values resolved, passed-on variables included. It may
+    /// replace PATH, HOME and LANG, and never what starts with `HOOKLATCH_`.
+    pub env: Vec<(String, String)>,
+    /// How long the command may run. Monotonic: a suspended machine's time does not count.
+    pub timeout: Duration,
+    /// Between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// Bytes kept of each stream: head, tail.
+    pub output_bytes: (usize, usize),
+    /// Bodies up to this size are given from memory, larger ones from an unlinked file.
+    pub stdin_memory_bytes: usize,
+}
+
+/// How an attempt of a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// It never began, for this reason: nothing of the command was executed.
+    NotStarted(String),
+    /// It began and has been reaped.
+    Exited(Exited),
+    /// It began, and how it ended cannot be known, for this reason.
+    Lost(String),
+}
+
+/// The end of a command that has been reaped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exited {
+    /// What the kernel says of it.
+    pub status: Status,
+    /// What made the runner send it a signal, where it did.
+    pub asked_by: Option<AskedBy>,
+    /// Its standard output.
+    pub stdout: Captured,
+    /// Its standard error.
+    pub stderr: Captured,
+}
+
+/// What the kernel says of a process that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It exited with this status, 0 to 255.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+}
+
+/// Why the runner asked a command to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskedBy {
+    /// It ran as long as it may.
+    TimeOut,
+    /// The receiver is stopping and will not wait any longer.
+    Stop,
+}
+
+/// Runs one attempt to its end, which may take as long as the command and, where it cannot be
+/// killed, longer: nothing is settled by time alone.
+///
+/// The future must be polled to its end. Where it is dropped, the child is left to the next start's
+/// [`leftovers::end`].
+pub async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Ended {
+    let (plan, body) = (spawn::Plan::new(settings, facts), facts.body.clone());
+    // On a blocking thread: the kernel returns only when the program's file has been read, which on
+    // a slow disk takes long, and a large body is written to a file first. No death of that thread
+    // can reach the child, since no parent-death signal is set.
+    match tokio::task::spawn_blocking(move || plan.spawn(&body)).await {
+        Ok(Ok(child)) => attend::attend(child, settings, end).await,
+        Ok(Err(ended)) => ended,
+        Err(panicked) => Ended::Lost(format!("failed to start it: {panicked}")),
+    }
+}
+
+/// The wish that attempts end now. Clones hear the same wish.
+#[derive(Debug, Clone)]
+pub struct End(watch::Receiver<bool>);
+
+/// Makes the wish that an [`End`] hears.
+#[derive(Debug)]
+pub struct Ender(watch::Sender<bool>);
+
+impl End {
+    /// A wish and who makes it.
+    pub fn pair() -> (Ender, End) {
+        let (sender, receiver) = watch::channel(false);
+        (Ender(sender), End(receiver))
+    }
+
+    /// A wish that is never made.
+    pub fn never() -> End {
+        End::pair().1
+    }
+
+    /// Returns once the wish is made; never where its maker is gone without it.
+    pub async fn wished(&self) {
+        if self.0.clone().wait_for(|wished| *wished).await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Ender {
+    /// Makes the wish, for good.
+    pub fn wish(&self) {
+        self.0.send_replace(true);
+    }
+}

@@ -1,0 +1,76 @@
+//! What an endpoint's answer means.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use hyper::header::{self, HeaderMap};
+
+use crate::model::{Outcome, Timestamp};
+
+/// The outcome that a status stands for. A redirect is a failure: it is never followed, since what
+/// was signed for one endpoint must not be sent to another.
+pub(super) fn outcome(status: StatusCode) -> Outcome {
+    match status.as_u16() {
+        200..=299 => Outcome::Succeeded,
+        400 | 410 | 422 => Outcome::Rejected,
+        _ => Outcome::Failed,
+    }
+}
+
+/// How long the endpoint asks to be left alone (RFC 9110, section 10.2.3): seconds or a date, which
+/// is compared with the answer's own Date, so that two clocks which differ do no harm, or with `now`
+/// where it has none. Nothing where it cannot be read.
+pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        // More seconds than fit are the longest wish there is; the policy clamps it.
+        return Some(Duration::from_secs(text.parse().unwrap_or(u32::MAX.into())));
+    }
+    let date = headers.get(header::DATE).and_then(|date| http_date(date.to_str().ok()?));
+    Some(http_date(text)?.since(date.unwrap_or(now)))
+}
+
+fn http_date(text: &str) -> Option<Timestamp> {
+    let time = jiff::fmt::rfc2822::parse(text).ok()?;
+    Some(Timestamp(time.timestamp().as_millisecond()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_status_is_an_outcome() {
+        for status in 100..1000u16 {
+            let expected = match status {
+                200..300 => Outcome::Succeeded,
+                400 | 410 | 422 => Outcome::Rejected,
+                _ => Outcome::Failed,
+            };
+            assert_eq!(outcome(StatusCode::from_u16(status).unwrap()), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_wish_is_seconds_or_a_date() {
+        // 1994-11-06 08:49:37 UTC, the RFC's own example.
+        let now = Timestamp(784_111_777_000);
+        let wish = |text: &str, date: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RETRY_AFTER, text.parse().unwrap());
+            date.map(|date| headers.insert(header::DATE, date.parse().unwrap()));
+            retry_after(&headers, now).map(|wish| wish.as_secs())
+        };
+        assert_eq!(wish("120", None), Some(120));
+        assert_eq!(wish("99999999999999999999", None), Some(u64::from(u32::MAX)));
+        assert_eq!(wish("Sun, 06 Nov 1994 08:50:37 GMT", None), Some(60));
+        assert_eq!(wish("Sun, 06 Nov 1994 08:00:00 GMT", None), Some(0));
+        let date = Some("Sun, 06 Nov 1994 08:50:07 GMT");
+        assert_eq!(wish("Sun, 06 Nov 1994 08:50:37 GMT", date), Some(30));
+        for bad in ["", "-1", "1.5", "soon", "1 minute", "Sun, 06 Nov"] {
+            assert_eq!(wish(bad, None), None, "{bad}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! Forwards: one POST to a local endpoint per attempt, over a connection of its own.
+//!
+//! A connection of its own keeps two things apart that a pool would mix: what was certainly never
+//! sent (no connection came about: the attempt never began) and what may have been (anything after:
+//! without an answer the effects are unknown). Redirects are never followed.
+
+mod answer;
+mod request;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::error::Error;
+use std::io;
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::select;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::clock::Clock;
+use crate::model::{Facts, Outcome};
+use crate::store::{Captured, Record};
+
+use super::{End, Report};
+
+pub use target::Target;
+
+/// A configured forward.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardSettings {
+    /// Where it goes.
+    pub target: Target,
+    /// How long the endpoint may take to answer, once connected.
+    pub timeout: Duration,
+    /// How long looking the host up and connecting may take.
+    pub connect_timeout: Duration,
+    /// Bytes kept of the answer. No more is read.
+    pub answer_bytes: usize,
+}
+
+/// The port of `http:` where the target names none (RFC 9110, section 4.2.1).
+const HTTP_PORT: u16 = 80;
+
+/// Runs one attempt to its end.
+pub(super) async fn run(
+    settings: &ForwardSettings,
+    facts: &Facts,
+    end: &End,
+    clock: &Clock,
+) -> Report {
+    let target = &settings.target;
+    let request = match request::build(target, facts) {
+        Ok(request) => request,
+        Err(error) => return Report::broken(format!("failed to write the request: {error}")),
+    };
+    let connected = select! {
+        connected = timeout(settings.connect_timeout, connect(target)) => connected,
+        () = end.wished() => {
+            return Report::new(Outcome::NotStarted, "not sent: the receiver stopped first");
+        }
+    };
+    match connected {
+        Ok(Ok(stream)) => exchange(stream, request, settings, end, clock).await,
+        Ok(Err(error)) => Report::broken(format!("failed to connect to {target}: {error}")),
+        Err(_) => {
+            let limit = humantime::format_duration(settings.connect_timeout);
+            Report::broken(format!("failed to connect to {target} within {limit}"))
+        }
+    }
+}
+
+/// What both kinds of connection are.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
+
+async fn connect(target: &Target) -> io::Result<Box<dyn Stream>> {
+    match target {
+        Target::Http { authority, .. } => {
+            // An IPv6 address ends in its bracket, so a colon behind it begins a port.
+            let has_port = authority.rfind(':') > authority.rfind(']');
+            let stream = match has_port {
+                true => TcpStream::connect(authority).await?,
+                false => TcpStream::connect(format!("{authority}:{HTTP_PORT}")).await?,
+            };
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream))
+        }
+        Target::Unix { socket, .. } => Ok(Box::new(UnixStream::connect(socket).await?)),
+    }
+}
+
+/// Sends the request and reads the answer. From here on no answer means that the effects are
+/// unknown, also where the connection broke before the first byte: nobody can tell.
+async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Full<Bytes>>,
+    settings: &ForwardSettings,
+    end: &End,
+    clock: &Clock,
+) -> Report {
+    let deadline = Instant::now() + settings.timeout;
+    let (mut sender, connection) =
+        match hyper::client::conn::http1::handshake(TokioIo::new(stream)).await {
+            Ok(pair) => pair,
+            Err(error) => return unknown(in_full(&error)),
+        };
+    let mut answer = pin!(async move {
+        let response = select! {
+            biased;
+            response = sender.send_request(request) => response,
+            () = sleep_until(deadline) => {
+                let limit = humantime::format_duration(settings.timeout);
+                return unknown(format!("within {limit}"));
+            }
+            () = end.wished() => return unknown("when the receiver stopped"),
+        };
+        let mut response = match response {
+            Ok(response) => response,
+            Err(error) => return unknown(in_full(&error)),
+        };
+        let mut kept = Captured::default();
+        // The status stands, however the rest of the answer fares.
+        select! {
+            () = keep(response.body_mut(), settings.answer_bytes, &mut kept) => {}
+            () = sleep_until(deadline) => {}
+            () = end.wished() => {}
+        }
+        judge(&response, kept, clock)
+    });
+    select! {
+        report = &mut answer => report,
+        // What the connection had read before it ended is still to be had.
+        _ended = connection => answer.await,
+    }
+}
+
+/// Keeps the first `most` bytes of the answer and reads no further.
+async fn keep(body: &mut Incoming, most: usize, kept: &mut Captured) {
+    let declared = body.size_hint().exact();
+    while kept.head.len() < most {
+        let Some(Ok(frame)) = body.frame().await else { return };
+        let Some(data) = frame.data_ref() else { continue };
+        kept.total += data.len() as u64;
+        kept.head.extend_from_slice(&data[..data.len().min(most - kept.head.len())]);
+    }
+    kept.total = declared.unwrap_or(kept.total);
+}
+
+fn judge(response: &Response<Incoming>, kept: Captured, clock: &Clock) -> Report {
+    let status = response.status();
+    let outcome = answer::outcome(status);
+    let wish = (outcome == Outcome::Failed)
+        .then(|| answer::retry_after(response.headers(), clock.now()))
+        .flatten();
+    Report {
+        retry_after: wish,
+        record: Record {
+            detail: format!("HTTP {}", status.as_u16()),
+            http_status: Some(status.as_u16()),
+            stdout: kept,
+            ..Record::default()
+        },
+        ..Report::new(outcome, "")
+    }
+}
+
+fn unknown(how: impl Into<String>) -> Report {
+    Report::new(Outcome::Unknown, format!("no answer after the request was sent: {}", how.into()))
+}
+
+/// An error with its causes.
+fn in_full(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,79 @@
+//! The request a forward sends: the provider's body and headers, and ours.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+use crate::model::{Facts, Headers};
+
+use super::Target;
+
+/// Headers of a delivery that belong to its connection (RFC 9110, section 7.6.1, and the older
+/// `Keep-Alive` and `Proxy-Connection`), to its framing, or to us.
+const NOT_FORWARDED: [&str; 14] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "idempotency-key",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+];
+
+/// What only we may say to a handler.
+const OURS: &str = "hooklatch-";
+
+/// The request for one attempt.
+pub(super) fn build(target: &Target, facts: &Facts) -> Result<Request<Full<Bytes>>, String> {
+    let mut request = Request::post(target.path())
+        .body(Full::new(facts.body.clone()))
+        .map_err(|error| error.to_string())?;
+    let headers = request.headers_mut();
+    copy(&facts.headers, headers);
+    for (name, value) in [
+        ("host", target.host()),
+        ("idempotency-key", &facts.job.to_string()),
+        ("hooklatch-source", facts.source.as_str()),
+        ("hooklatch-event-id", facts.event_id.as_str()),
+        ("hooklatch-event-type", facts.event_type.as_str()),
+        ("hooklatch-job", &facts.job.to_string()),
+        ("hooklatch-attempt", &facts.attempt.to_string()),
+        ("hooklatch-replay", &facts.replays.to_string()),
+        ("hooklatch-received-at", &facts.received_at.to_string()),
+        ("hooklatch-handler", facts.handler.as_str()),
+    ] {
+        let value = HeaderValue::from_str(value).map_err(|error| format!("{name}: {error}"))?;
+        headers.insert(HeaderName::from_static(name), value);
+    }
+    Ok(request)
+}
+
+fn copy(from: &Headers, to: &mut HeaderMap) {
+    // What the delivery's Connection header names belonged to that connection, too.
+    let connection: Vec<String> = from
+        .all(header::CONNECTION.as_str())
+        .flat_map(|value| value.split(|&b| b == b','))
+        .map(|option| String::from_utf8_lossy(option).trim().to_ascii_lowercase())
+        .collect();
+    for (name, value) in from.iter() {
+        let name = name.to_ascii_lowercase();
+        let stays = NOT_FORWARDED.contains(&name.as_str())
+            || name.starts_with(OURS)
+            || connection.contains(&name);
+        if stays {
+            continue;
+        }
+        match (HeaderName::try_from(&name), HeaderValue::from_bytes(value)) {
+            (Ok(name), Ok(value)) => _ = to.append(name, value),
+            _ => tracing::warn!(header = name, "not forwarded: not a valid header"),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Where a forward goes: parsed when the configuration is loaded, printed in every message.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use hyper::Uri;
+use hyper::http::uri::PathAndQuery;
+
+/// A local HTTP endpoint. Build one with [`Target::parse`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// `http://HOST:PORT/PATH`
+    Http {
+        /// `HOST:PORT` as written; the port is 80 where none is.
+        authority: String,
+        /// Path and query, at least `/`.
+        path: String,
+    },
+    /// `unix:/run/app.sock:/PATH`
+    Unix {
+        /// The socket's absolute path.
+        socket: PathBuf,
+        /// Path and query, at least `/`.
+        path: String,
+    },
+}
+
+/// Longest path of a Unix socket in bytes: `sun_path` of unix(7) has 108 with its final zero.
+const SOCKET_MAX_BYTES: usize = 107;
+
+impl Target {
+    /// Reads `http://HOST:PORT/PATH` or `unix:/SOCKET:/PATH`. The error is a sentence's part that
+    /// fits after "cannot forward to …:".
+    pub fn parse(text: &str) -> Result<Target, String> {
+        if text.contains('#') {
+            return Err("a fragment ('#') is never sent to a server: leave it out".into());
+        }
+        match text.split_once(':') {
+            Some(("unix", rest)) => unix(rest),
+            Some(("http", _)) => http(text),
+            Some(("https", _)) => {
+                Err("https is not supported: a forward goes to a local endpoint, \
+                 so write http:// or unix:, with a proxy in between for a remote one"
+                    .into())
+            }
+            _ => Err("expected http://HOST:PORT/PATH or unix:/SOCKET:/PATH".into()),
+        }
+    }
+
+    /// Path and query as the request line has them.
+    pub fn path(&self) -> &str {
+        match self {
+            Target::Http { path, .. } | Target::Unix { path, .. } => path,
+        }
+    }
+
+    /// What the Host header says.
+    pub fn host(&self) -> &str {
+        match self {
+            Target::Http { authority, .. } => authority,
+            // RFC 9110, section 7.2 demands the header also where the target has no host.
+            Target::Unix { .. } => "localhost",
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Http { authority, path } => write!(f, "http://{authority}{path}"),
+            Target::Unix { socket, path } => write!(f, "unix:{}:{path}", socket.display()),
+        }
+    }
+}
+
+fn http(text: &str) -> Result<Target, String> {
+    let uri: Uri = text.parse().map_err(|error| format!("not a URL: {error}"))?;
+    let authority = uri.authority().ok_or("the host is missing")?;
+    if authority.as_str().contains('@') {
+        return Err("a user or password in the URL is not supported".into());
+    }
+    if authority.host().is_empty() {
+        return Err("the host is missing".into());
+    }
+    let after_host = authority.as_str().trim_start_matches(authority.host());
+    if !after_host.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
+        return Err(format!("'{}' is no port", after_host.trim_start_matches(':')));
+    }
+    let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    Ok(Target::Http { authority: authority.to_string(), path: format!("{slash}{path}") })
+}
+
+fn unix(rest: &str) -> Result<Target, String> {
+    // The first ":/" ends the socket's path: the request's path begins with its slash.
+    let (socket, path) = match rest.find(":/") {
+        Some(colon) => (&rest[..colon], &rest[colon + 1..]),
+        None => (rest, "/"),
+    };
+    if !socket.starts_with('/') {
+        return Err(format!(
+            "the socket's path must be absolute, as in unix:/run/app.sock:/PATH, \
+             and '{socket}' is not"
+        ));
+    }
+    if socket.len() > SOCKET_MAX_BYTES {
+        let bytes = socket.len();
+        return Err(format!(
+            "the socket's path has {bytes} bytes; {SOCKET_MAX_BYTES} is the limit"
+        ));
+    }
+    if socket.contains('\0') {
+        return Err("the socket's path has a zero byte".into());
+    }
+    let path: PathAndQuery =
+        path.parse().map_err(|error| format!("'{path}' is no path of a URL: {error}"))?;
+    Ok(Target::Unix { socket: socket.into(), path: path.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn targets_are_read_as_they_are_written() {
+        for (text, host, path) in [
+            ("http://127.0.0.1:3000/hooks/github", "127.0.0.1:3000", "/hooks/github"),
+            ("http://localhost", "localhost", "/"),
+            ("http://[::1]:8080/a?b=c&d", "[::1]:8080", "/a?b=c&d"),
+            ("http://app:80?x", "app:80", "/?x"),
+            ("unix:/run/app.sock:/hooks?a=b:/c", "localhost", "/hooks?a=b:/c"),
+            ("unix:/run/app.sock", "localhost", "/"),
+        ] {
+            let target = Target::parse(text).unwrap();
+            assert_eq!((target.host(), target.path()), (host, path), "{text}");
+            let again = Target::parse(&target.to_string());
+            assert_eq!(again.as_ref(), Ok(&target), "{target}");
+        }
+        let Target::Unix { socket, .. } = Target::parse("unix:/a:b/c.sock:/x").unwrap() else {
+            unreachable!()
+        };
+        assert_eq!(socket, PathBuf::from("/a:b/c.sock"));
+    }
+
+    #[test]
+    fn what_cannot_be_a_target_says_why() {
+        let long = format!("unix:/{}:/", "s".repeat(107));
+        for (text, part) in [
+            ("https://127.0.0.1/", "https is not supported"),
+            ("ftp://127.0.0.1/", "expected http://"),
+            ("127.0.0.1:3000", "expected http://"),
+            ("", "expected http://"),
+            ("http:///hooks", "not a URL"),
+            ("http://:80/", "host is missing"),
+            ("http://user:secret@app/", "user or password"),
+            ("http://app:99999/", "99999"),
+            ("http://app:0/", "'0' is no port"),
+            ("http://app/a b", "not a URL"),
+            ("http://app/#x", "fragment"),
+            ("unix:run/app.sock:/", "must be absolute"),
+            ("unix:/run/app.sock:/a b", "is no path"),
+            (long.as_str(), "108 bytes; 107 is the limit"),
+        ] {
+            let error = Target::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

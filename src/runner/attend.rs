@@ -1,0 +1,92 @@
+//! Sees a child to its end: output, time-out, the wish to stop, the process group, the reap.
+//!
+//! The order at the end is fixed: the child has exited and is not reaped, so its number is pinned;
+//! its group is killed; the pipes are read out and closed; the child is reaped. Background work that
+//! a command leaves in its group ends with it.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::os::fd::AsFd;
+
+use rustix::process::{
+    Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_send_signal, waitid,
+};
+use tokio::select;
+use tokio::time::{sleep, timeout};
+
+use super::spawn::Child;
+use super::{AskedBy, CommandSettings, End, Ended, Exited, Status};
+
+/// Attends to `child` until it has been reaped.
+pub(super) async fn attend(mut child: Child, settings: &CommandSettings, end: &End) -> Ended {
+    let (pid, pidfd) = (child.pid, child.pidfd);
+    let process = Process { pid, pidfd: &pidfd };
+    let drained = async {
+        tokio::join!(child.stdout.drain(), child.stderr.drain());
+        pending::<Infallible>().await
+    };
+    let asked_by = select! {
+        asked_by = process.life(settings, end) => asked_by,
+        never = drained => match never {},
+    };
+    let status = process.status(WaitIdOptions::NOWAIT);
+    process.signal(Signal::KILL);
+    let (stdout, stderr) = (child.stdout.finish(), child.stderr.finish());
+    let _reaped = process.status(WaitIdOptions::empty());
+    match status {
+        Some(status) => Ended::Exited(Exited { status, asked_by, stdout, stderr }),
+        None => Ended::Lost("its exit status was not to be had".to_owned()),
+    }
+}
+
+/// A child that is not reaped, so that its number and its group's are its own.
+struct Process<'a> {
+    pid: rustix::process::Pid,
+    pidfd: &'a tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>,
+}
+
+impl Process<'_> {
+    /// Returns when the child has exited, and what the runner asked it to end for, if it did.
+    async fn life(&self, settings: &CommandSettings, end: &End) -> Option<AskedBy> {
+        let asked_by = select! {
+            // An exit that is there counts more than a timer that fired in the same moment.
+            biased;
+            () = self.exited() => return None,
+            () = sleep(settings.timeout) => AskedBy::TimeOut,
+            () = end.wished() => AskedBy::Stop,
+        };
+        self.signal(Signal::TERM);
+        if timeout(settings.grace, self.exited()).await.is_err() {
+            self.signal(Signal::KILL);
+            if timeout(settings.grace, self.exited()).await.is_err() {
+                tracing::error!(pid = self.pid.as_raw_pid(), "still alive after SIGKILL");
+                self.exited().await;
+            }
+        }
+        Some(asked_by)
+    }
+
+    async fn exited(&self) {
+        // An error means that the runtime is shutting down: nothing is polled any more.
+        let _ready = self.pidfd.readable().await;
+    }
+
+    /// Signals the group. SIGKILL also goes to the child itself, which may have left its group.
+    fn signal(&self, signal: Signal) {
+        let to_group = kill_process_group(self.pid, signal);
+        if signal == Signal::KILL || to_group.is_err() {
+            let _exited = pidfd_send_signal(self.pidfd.as_fd(), signal);
+        }
+    }
+
+    /// Never blocks: the child has exited.
+    fn status(&self, options: WaitIdOptions) -> Option<Status> {
+        let options = options | WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten()?;
+        code(&status).or_else(|| status.terminating_signal().map(Status::Signal))
+    }
+}
+
+fn code(status: &WaitIdStatus) -> Option<Status> {
+    status.exit_status().map(Status::Code)
+}

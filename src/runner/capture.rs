@@ -1,0 +1,118 @@
+//! Reads a command's output to the end and keeps its beginning and its end.
+//!
+//! What must stay true: reading never pauses, whatever is kept, so that a full pipe holds no child;
+//! and nothing here waits for a pipe that some grandchild keeps open.
+
+use std::collections::VecDeque;
+use std::io;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+
+/// Head and tail of an output.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// Its beginning.
+    pub head: Vec<u8>,
+    /// Its end, where the head did not hold all.
+    pub tail: Vec<u8>,
+    /// All bytes there were.
+    pub total: u64,
+}
+
+/// Bytes read at once: a quarter of a pipe's usual 64 KiB (pipe(7)).
+const READ_BYTES: usize = 16 * 1024;
+
+/// One output stream of a child.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pipe: Receiver,
+    kept: Kept,
+}
+
+impl Stream {
+    /// Reads from `pipe`, keeping (head, tail) bytes.
+    pub(super) fn new(pipe: Receiver, (head_bytes, tail_bytes): (usize, usize)) -> Self {
+        Stream { pipe, kept: Kept { head_bytes, tail_bytes, ..Kept::default() } }
+    }
+
+    /// Reads until every writer has closed the pipe. May be cancelled at any time without loss.
+    pub(super) async fn drain(&mut self) {
+        let mut buffer = vec![0; READ_BYTES];
+        while let Ok(count @ 1..) = self.pipe.read(&mut buffer).await {
+            self.kept.push(&buffer[..count]);
+        }
+    }
+
+    /// Reads what is in the pipe now and closes it.
+    pub(super) fn finish(mut self) -> Captured {
+        // What was written before the end fits into the pipe. More than that comes from a process
+        // which left the group and still writes: it is not waited for.
+        let mut left = rustix::pipe::fcntl_getpipe_size(&self.pipe).unwrap_or(READ_BYTES);
+        let mut buffer = vec![0; READ_BYTES];
+        while left > 0 {
+            let most = left.min(READ_BYTES);
+            match self.pipe.try_read(&mut buffer[..most]) {
+                Ok(0) => break,
+                Ok(count) => {
+                    self.kept.push(&buffer[..count]);
+                    left -= count;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.kept.into_captured()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    head_bytes: usize,
+    tail_bytes: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    total: u64,
+}
+
+impl Kept {
+    fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let (head, rest) = bytes.split_at(bytes.len().min(self.head_bytes - self.head.len()));
+        self.head.extend_from_slice(head);
+        let rest = &rest[rest.len().saturating_sub(self.tail_bytes)..];
+        let surplus = (self.tail.len() + rest.len()).saturating_sub(self.tail_bytes);
+        self.tail.drain(..surplus);
+        self.tail.extend(rest);
+    }
+
+    fn into_captured(self) -> Captured {
+        Captured { head: self.head, tail: self.tail.into(), total: self.total }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn head_and_tail_are_the_two_ends(
+            chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20),
+            head_bytes in 0usize..40,
+            tail_bytes in 0usize..40,
+        ) {
+            let mut kept = Kept { head_bytes, tail_bytes, ..Kept::default() };
+            for chunk in &chunks {
+                kept.push(chunk);
+            }
+            let all = chunks.concat();
+            let got = kept.into_captured();
+            prop_assert_eq!(got.total, all.len() as u64);
+            prop_assert_eq!(&got.head, &all[..all.len().min(head_bytes)]);
+            let rest = &all[got.head.len()..];
+            prop_assert_eq!(&got.tail, &rest[rest.len().saturating_sub(tail_bytes)..]);
+        }
+    }
+}

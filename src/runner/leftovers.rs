@@ -1,0 +1,110 @@
+//! Ends what commands of a dead receiver still run, before anybody decides about their attempts.
+//!
+//! Called once, at the start of a receiver that holds the store's lock, before recovery. "At most
+//! one attempt of a job runs at any time" rests on it: a job must not run again while processes of
+//! its last attempt live. Every command carries its job and attempt in its environment, and job ids
+//! are random, so no other store's command is ever found.
+//!
+//! Out of reach, and said in the README: a process that left its process group *and* shed its
+//! environment, and one whose environment this user may not read.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpgid, getpid, kill_process_group, pidfd_open, pidfd_send_signal,
+};
+
+use crate::model::JobId;
+
+/// The most that is read of a process's environment: Linux starts no program with more (execve(2):
+/// three quarters of an 8 MiB stack).
+const ENVIRONMENT_BYTES: u64 = 6 * 1024 * 1024;
+
+/// A process of one of the attempts asked for.
+struct Leftover {
+    attempt: (JobId, u32),
+    pid: Pid,
+    pidfd: OwnedFd,
+}
+
+/// Kills every process of these attempts, with their process groups, and waits until they are gone.
+/// Returns the attempts of which something still lives after `patience`: they must stay `running`.
+/// Blocks.
+pub fn end(attempts: &[(JobId, u32)], patience: Duration) -> Vec<(JobId, u32)> {
+    let deadline = Instant::now() + patience;
+    loop {
+        // Again and again, since a process may have started another one while it was looked for.
+        let found = find(attempts);
+        for leftover in &found {
+            kill(leftover);
+        }
+        let alive = found.iter().filter(|leftover| !has_ended(&leftover.pidfd, deadline));
+        let alive: BTreeSet<(JobId, u32)> = alive.map(|leftover| leftover.attempt).collect();
+        if found.is_empty() || !alive.is_empty() {
+            return alive.into_iter().collect();
+        }
+    }
+}
+
+fn find(attempts: &[(JobId, u32)]) -> Vec<Leftover> {
+    if attempts.is_empty() {
+        return Vec::new();
+    }
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
+    // This process is one itself where a command started it.
+    pids.filter(|pid| *pid != getpid()).filter_map(|pid| look(pid, attempts)).collect()
+}
+
+fn look(pid: Pid, attempts: &[(JobId, u32)]) -> Option<Leftover> {
+    // The descriptor first: should the number change hands in between, it stands for a process that
+    // is gone, and no signal sent by it reaches the new one.
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    let mut environment = Vec::new();
+    let file = File::open(format!("/proc/{}/environ", pid.as_raw_pid())).ok()?;
+    file.take(ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
+    let value = |name: &str| {
+        let line = environment.split(|&b| b == 0).find_map(|l| l.strip_prefix(name.as_bytes()))?;
+        std::str::from_utf8(line).ok()
+    };
+    let attempt =
+        (value("HOOKLATCH_JOB=")?.parse().ok()?, value("HOOKLATCH_ATTEMPT=")?.parse().ok()?);
+    attempts.contains(&attempt).then_some(Leftover { attempt, pid, pidfd })
+}
+
+fn kill(leftover: &Leftover) {
+    let (job, attempt) = leftover.attempt;
+    let pid = leftover.pid.as_raw_pid();
+    // A stopped process does not exit by itself, so its number and its group's stay its own.
+    let held = pidfd_send_signal(&leftover.pidfd, Signal::STOP);
+    let group = getpgid(Some(leftover.pid)).ok().filter(|_| held.is_ok());
+    let ours = getpgid(None).ok();
+    if let Some(group) = group.filter(|group| !group.is_init() && Some(*group) != ours) {
+        let _gone = kill_process_group(group, Signal::KILL);
+    }
+    match pidfd_send_signal(&leftover.pidfd, Signal::KILL) {
+        Ok(()) => tracing::warn!(%job, attempt, pid, "ended a process that a dead receiver left"),
+        Err(error) => tracing::warn!(%job, attempt, pid, %error, "cannot end a left process"),
+    }
+}
+
+/// Waits for the process's end, until the deadline. False where it still lives then.
+fn has_ended(pidfd: &OwnedFd, deadline: Instant) -> bool {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left =
+            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            ready => return matches!(ready, Ok(1..)),
+        }
+    }
+}

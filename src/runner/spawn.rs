@@ -1,0 +1,197 @@
+//! Starts a command: environment, working directory, standard streams, process group.
+//!
+//! What must stay true: the program gets the arguments of the configuration and nothing of a
+//! delivery in them; an environment made from nothing; no descriptor but 0 to 2; an empty signal
+//! mask and a default SIGPIPE (both done by the standard library). Where a start fails, the reason
+//! names what is at fault: the program, the working directory, or the machine.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe::Receiver;
+
+use super::{CommandSettings, Ended, capture::Stream, descriptors, stdin};
+use crate::model::Facts;
+
+/// What a command's PATH is where the configuration says nothing: systemd's own default with the
+/// folders that older systems keep apart.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a command's LANG is where the configuration says nothing: UTF-8 on every system, no
+/// language's sorting or messages.
+const LANG: &str = "C.UTF-8";
+
+/// A child that began and has not been reaped: its number is its own and its group's.
+#[derive(Debug)]
+pub(super) struct Child {
+    pub(super) pid: Pid,
+    /// Readable once the child has exited.
+    pub(super) pidfd: AsyncFd<OwnedFd>,
+    pub(super) stdout: Stream,
+    pub(super) stderr: Stream,
+}
+
+/// Everything a start needs, owned, so that it can be made on another thread.
+#[derive(Debug)]
+pub(super) struct Plan {
+    argv: Vec<String>,
+    cwd: PathBuf,
+    env: Vec<(String, String)>,
+    output_bytes: (usize, usize),
+    stdin_memory_bytes: usize,
+}
+
+impl Plan {
+    pub(super) fn new(settings: &CommandSettings, facts: &Facts) -> Self {
+        Plan {
+            argv: settings.argv.clone(),
+            cwd: settings.cwd.clone().unwrap_or_else(|| settings.home.clone()),
+            env: environment(settings, facts),
+            output_bytes: settings.output_bytes,
+            stdin_memory_bytes: settings.stdin_memory_bytes,
+        }
+    }
+
+    /// Starts the command. Blocks; needs a tokio runtime's context. The error is
+    /// [`Ended::NotStarted`], or [`Ended::Lost`] for a child that had to be killed because it could
+    /// not be attended to.
+    pub(super) fn spawn(&self, body: &[u8]) -> Result<Child, Ended> {
+        let mut child = self.start(body).map_err(Ended::NotStarted)?;
+        self.attach(&mut child).map_err(|error| {
+            if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
+                let _gone = kill_process_group(pid, Signal::KILL);
+            }
+            let _reaped = child.wait();
+            Ended::Lost(format!("killed at its start, because it could not be watched: {error}"))
+        })
+    }
+
+    fn start(&self, body: &[u8]) -> Result<std::process::Child, String> {
+        descriptors::keep_inherited_ones();
+        let (name, arguments) = self.argv.split_first().ok_or("the command is empty")?;
+        let program = self.find(name)?;
+        let stdin = stdin::holding(body, self.stdin_memory_bytes)
+            .map_err(|error| format!("no room for the body of {} bytes: {error}", body.len()))?;
+        Command::new(&program)
+            .arg0(name)
+            .args(arguments)
+            .env_clear()
+            .envs(self.env.iter().map(|(key, value)| (key, value)))
+            .current_dir(&self.cwd)
+            .process_group(0)
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| reason(&error, &program, &self.cwd))
+    }
+
+    fn attach(&self, child: &mut std::process::Child) -> io::Result<Child> {
+        let pid = Pid::from_raw(child.id().cast_signed()).ok_or(io::ErrorKind::NotFound)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        // SAFETY: an `OwnedFd` is open for as long as it lives, and always the same descriptor; no
+        // one takes it out of the `AsyncFd`.
+        let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
+        let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?.into();
+        let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?.into();
+        let stream = |pipe: OwnedFd| {
+            io::Result::Ok(Stream::new(Receiver::from_owned_fd(pipe)?, self.output_bytes))
+        };
+        Ok(Child { pid, pidfd, stdout: stream(stdout)?, stderr: stream(stderr)? })
+    }
+
+    /// Finds a program as `execvp` would, but here: its own search hands a file without a first
+    /// `#!` line to a shell.
+    fn find(&self, name: &str) -> Result<PathBuf, String> {
+        if name.contains('/') {
+            return Ok(name.into());
+        }
+        let path = self.env.iter().rev().find(|(key, _)| key == "PATH");
+        let path = path.map_or(PATH, |(_, value)| value.as_str());
+        let folders = path.split(':').filter(|folder| !folder.is_empty());
+        let files = folders.map(|folder| self.cwd.join(folder).join(name));
+        let found: Vec<PathBuf> = files.filter(|file| file.is_file()).collect();
+        let runnable = found.iter().find(|file| access(file.as_path(), Access::EXEC_OK).is_ok());
+        match (runnable, found.first()) {
+            (Some(file), _) => Ok(file.clone()),
+            (None, Some(file)) => Err(format!("program {} is not executable", file.display())),
+            (None, None) => Err(format!("program {name} is in no folder of PATH ({path})")),
+        }
+    }
+}
+
+/// The whole environment of an attempt. Later entries replace earlier ones of the same name.
+fn environment(settings: &CommandSettings, facts: &Facts) -> Vec<(String, String)> {
+    let fixed =
+        [("PATH", PATH.to_owned()), ("HOME", text(&settings.home)), ("LANG", LANG.to_owned())];
+    let told = [
+        ("HOOKLATCH_SOURCE", facts.source.to_string()),
+        ("HOOKLATCH_EVENT_ID", facts.event_id.to_string()),
+        ("HOOKLATCH_EVENT_TYPE", facts.event_type.to_string()),
+        ("HOOKLATCH_JOB", facts.job.to_string()),
+        ("HOOKLATCH_ATTEMPT", facts.attempt.to_string()),
+        ("HOOKLATCH_REPLAY", facts.replays.to_string()),
+        ("HOOKLATCH_RECEIVED_AT", facts.received_at.to_string()),
+        ("HOOKLATCH_HANDLER", facts.handler.to_string()),
+    ];
+    let owned = |(key, value): (&str, String)| (key.to_owned(), value);
+    let fixed = fixed.into_iter().map(owned);
+    fixed.chain(settings.env.iter().cloned()).chain(told.into_iter().map(owned)).collect()
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Why a start failed, naming what is at fault: the kernel's number alone does not tell a missing
+/// program from a missing folder.
+fn reason(error: &io::Error, program: &Path, cwd: &Path) -> String {
+    use Errno as E;
+    let errno = Errno::from_io_error(error);
+    if matches!(errno, Some(E::AGAIN | E::NOMEM | E::MFILE | E::NFILE)) {
+        return format!("this machine has no room for another process now: {error}");
+    }
+    if let Some(fault) = folder_fault(cwd) {
+        return format!("working directory {}: {fault}", cwd.display());
+    }
+    let shown = program.display();
+    match errno {
+        Some(E::NOENT) if cwd.join(program).exists() => {
+            format!("program {shown}: the interpreter that its first line names does not exist")
+        }
+        Some(E::NOEXEC) => {
+            format!("program {shown}: neither a binary for this machine nor a script with '#!'")
+        }
+        _ => format!("program {shown}: {error}"),
+    }
+}
+
+fn folder_fault(folder: &Path) -> Option<String> {
+    match fs::metadata(folder) {
+        Err(error) => Some(error.to_string()),
+        Ok(found) if !found.is_dir() => Some("not a directory".to_owned()),
+        Ok(_) => access(folder, Access::EXEC_OK).err().map(|error| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_room_is_not_the_programs_fault() {
+        for errno in [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
+            let told = reason(&errno.into(), Path::new("/bin/true"), Path::new("/nowhere"));
+            assert!(told.starts_with("this machine has no room"), "{told}");
+        }
+    }
+}

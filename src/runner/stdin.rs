@@ -1,0 +1,69 @@
+//! Lays an event's body out for a command's standard input.
+//!
+//! What must stay true: every attempt has a file of its own, at its beginning. A shared one has one
+//! offset, and the second command would read nothing.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::path::Path;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
+
+/// Where bodies too large for memory go: the folder for temporary files that survive a reboot
+/// (Filesystem Hierarchy Standard 3.0, section 5.15), which therefore lies on a disk; `/tmp` is
+/// often memory again.
+const LARGE: [&str; 2] = ["/var/tmp", "/tmp"];
+
+/// A file that holds `body`, positioned at its beginning: memory that nobody can change up to
+/// `memory_bytes`, an unlinked file of this user above.
+pub(super) fn holding(body: &[u8], memory_bytes: usize) -> io::Result<File> {
+    if body.len() > memory_bytes {
+        return filled(unlinked()?, body);
+    }
+    let file = filled(memory()?, body)?;
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals)?;
+    Ok(file)
+}
+
+fn filled(mut file: File, body: &[u8]) -> io::Result<File> {
+    file.write_all(body)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn memory() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create("hooklatch-body", flags | MemfdFlags::NOEXEC_SEAL) {
+        // Linux before 6.3 does not know the flag.
+        Err(Errno::INVAL) => Ok(memfd_create("hooklatch-body", flags)?.into()),
+        made => Ok(made?.into()),
+    }
+}
+
+fn unlinked() -> io::Result<File> {
+    let [first, second] = LARGE.map(Path::new);
+    tempfile::tempfile_in(first).or_else(|_| tempfile::tempfile_in(second))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn a_small_body_cannot_be_changed_and_a_large_one_has_no_name() {
+        let mut small = holding(b"body", 4).unwrap();
+        assert_eq!(small.write(b"x").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert!(small.set_len(0).is_err() && small.set_len(9).is_err());
+        let mut large = holding(b"body!", 4).unwrap();
+        assert_eq!(rustix::fs::fstat(&large).unwrap().st_nlink, 0);
+        for (file, body) in [(&mut small, "body"), (&mut large, "body!")] {
+            let mut read = String::new();
+            file.read_to_string(&mut read).unwrap();
+            assert_eq!(read, body);
+        }
+    }
+}
