@@ -41,6 +41,17 @@ pub struct Verified {
     pub(self) secret: Option<String>,
 }
 
+impl Verified {
+    /// The event's id.
+    pub fn event_id(&self) -> &EventId {
+        &self.event_id
+    }
+    /// The event's type.
+    pub fn event_type(&self) -> &EventType {
+        &self.event_type
+    }
+}
+
 /// Why a delivery is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
