@@ -483,6 +483,48 @@ impl Headers {
     }
 }
 
+/// Bytes as base64 text, for `#[serde(with = "crate::model::base64")]`: a third larger than the
+/// bytes, where an array of numbers takes four times as much.
+pub mod base64 {
+    use data_encoding::BASE64;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// Writes the text.
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&BASE64.encode(bytes))
+    }
+
+    /// Reads the text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        BASE64.decode(text.as_bytes()).map_err(D::Error::custom)
+    }
+
+    /// The same for bytes that may be absent: `#[serde(with = "crate::model::base64::optional")]`.
+    pub mod optional {
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+        #[derive(Serialize, Deserialize)]
+        struct Text(#[serde(with = "super")] Vec<u8>);
+
+        /// Writes the text, or null.
+        pub fn serialize<S: Serializer>(bytes: &Option<Vec<u8>>, to: S) -> Result<S::Ok, S::Error> {
+            match bytes {
+                Some(bytes) => super::serialize(bytes, to),
+                None => to.serialize_none(),
+            }
+        }
+
+        /// Reads the text, or null.
+        pub fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<Vec<u8>>, D::Error> {
+            Ok(Option::<Text>::deserialize(from)?.map(|Text(bytes)| bytes))
+        }
+    }
+}
+
 /// What a handler is told about the event it runs for.
 #[derive(Debug, Clone)]
 pub struct Facts {
@@ -542,6 +584,24 @@ mod tests {
         headers.push("y", b" lead".as_slice());
         assert_eq!(Headers::from_wire(&headers.to_wire()), headers);
         assert_eq!(headers.all("x-a").count(), 2);
+    }
+
+    #[test]
+    fn bytes_travel_as_base64() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Both {
+            #[serde(with = "base64")]
+            some: Vec<u8>,
+            #[serde(with = "base64::optional")]
+            none: Option<Vec<u8>>,
+            #[serde(with = "base64::optional")]
+            maybe: Option<Vec<u8>>,
+        }
+        let both = Both { some: vec![0, 255], none: None, maybe: Some(vec![7]) };
+        let text = r#"{"some":"AP8=","none":null,"maybe":"Bw=="}"#;
+        assert_eq!(serde_json::to_string(&both).ok().as_deref(), Some(text));
+        assert_eq!(serde_json::from_str::<Both>(text).ok(), Some(both));
+        assert!(serde_json::from_str::<Both>(&text.replace("AP8=", "A")).is_err());
     }
 
     #[test]

@@ -122,8 +122,10 @@ pub struct Record {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
     /// Its beginning.
+    #[serde(with = "crate::model::base64")]
     pub head: Vec<u8>,
     /// Its end, where head did not hold all.
+    #[serde(with = "crate::model::base64")]
     pub tail: Vec<u8>,
     /// All bytes there were.
     pub total: u64,
@@ -325,6 +327,7 @@ pub struct EventDetail {
     pub digest: String,
     /// Header lines (lossy UTF-8, for people).
     pub headers: Vec<(String, String)>,
+    #[serde(with = "crate::model::base64::optional")]
     pub body: Option<Vec<u8>>,
     pub jobs: Vec<JobDetail>,
 }
