@@ -171,7 +171,7 @@ fn reject(
         received_at: shared.clock.now(),
         reason,
         detail,
-        headers: source.scheme.quarantine_headers(headers),
+        headers: verify::evidence(&source.scheme, headers),
         body,
     });
     answer
