@@ -82,3 +82,8 @@ pub fn verify(
 ) -> Result<Verified, Rejection> {
     unimplemented!()
 }
+
+/// What may be kept of a failed delivery's headers.
+pub fn evidence(_scheme: &Scheme, _headers: &Headers) -> Headers {
+    unimplemented!()
+}
