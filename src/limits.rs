@@ -86,7 +86,7 @@ limits! {
     small_bodies_in_flight_bytes: Bytes = 16 * MIB, MIB..=GIB,
         "All small bodies in memory together: the lane that large uploads cannot fill.";
     body_grace_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE,
-        "How long a body may take before its rate is looked at.";
+        "How long a body may take before its rate is looked at, how long it may pause, and for how long the rest of a refused one is thrown away.";
     body_rate_bytes_per_second: Bytes = 8 * KIB, 1..=GIB,
         "The slowest whole body that is waited for; the HTTP server itself has no body time-out, so a stalled body would stay open for ever.";
     header_read_millis: Millis = 5 * SECOND, 100..=5 * MINUTE,
@@ -95,6 +95,14 @@ limits! {
         "How long an idle connection is kept; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";
     connections_count: Count = 25_000, 16..=1_000_000,
         "Open connections per worker; at a soft file limit of 1,024 a slow flood shut everyone out.";
+    control_request_bytes: Bytes = 64 * KIB, KIB..=MIB,
+        "One request of a command to the running receiver.";
+    control_answer_bytes: Bytes = 256 * MIB, MIB..=2 * GIB,
+        "One answer of the running receiver to a command: `show` may hold several bodies, in base64.";
+    control_connections_count: Count = 16, 1..=1_000,
+        "Commands served at once by the running receiver; further ones wait.";
+    control_wait_millis: Millis = 30 * SECOND, 100..=10 * MINUTE,
+        "How long either end of the admin socket waits for the other.";
     headers_kept_bytes: Bytes = 16 * KIB, KIB..=256 * KIB,
         "All kept headers of one event together.";
     accept_wait_millis: Millis = 8 * SECOND, 100..=MINUTE,

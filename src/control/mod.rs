@@ -1,1 +1,161 @@
-//! x
+//! What the command line asks of a store, whether its receiver runs or not.
+//!
+//! For `cmd` and `serve`. A running store is changed only through its receiver, over a Unix socket
+//! beside the database; a stopped one is opened under its lock ([`Door`] finds out which). Both ways
+//! end in [`perform`], so a command does the same either way. Only the socket's owner and root can
+//! connect; nothing here is reachable from the network.
+
+mod client;
+mod door;
+mod server;
+mod wire;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{EventId, JobId, Name};
+use crate::store::{
+    self, EventDetail, EventFilter, EventRow, JobFilter, JobRow, QuarantinedRow, SecretUse, Store,
+};
+
+pub use client::{CallError, Client, connect};
+pub use door::{Door, DoorError};
+pub use server::{ListenError, Listener, listen};
+
+/// One request.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Events, newest first.
+    Events(EventFilter),
+    /// Everything about the events with this id.
+    Show {
+        /// Only those of this source.
+        source: Option<Name>,
+        /// The id.
+        event: EventId,
+    },
+    /// Jobs, newest first.
+    Jobs(JobFilter),
+    /// Put jobs back.
+    Replay(store::Replay),
+    /// When each secret last matched.
+    Secrets,
+    /// Failed deliveries, newest first.
+    Quarantined {
+        /// Only those of this source.
+        source: Option<Name>,
+        /// At most so many; `list_count` where nothing is said.
+        limit: Option<usize>,
+    },
+    /// Who answers, and whether accepts are taken.
+    Info,
+}
+
+/// The answer to the [`Request`] of the same name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The events listed.
+    Events(Vec<EventRow>),
+    /// At least one event.
+    Show(Vec<EventDetail>),
+    /// The jobs listed.
+    Jobs(Vec<JobRow>),
+    /// The jobs put back.
+    Replay(Vec<JobId>),
+    /// The secrets that ever matched.
+    Secrets(Vec<SecretUse>),
+    /// The failed deliveries listed.
+    Quarantined(Vec<QuarantinedRow>),
+    /// Who answered.
+    Info(Info),
+}
+
+/// Who answers for a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// The program's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// The store's random identity.
+    pub store: String,
+    /// Why accepts are refused, where they are.
+    pub refused: Option<String>,
+}
+
+/// Why a request was not carried out: one sentence, and a kind that exit codes are made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What sort of failure it is.
+    pub kind: FailureKind,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// The kinds of failures; stable, since exit codes and `--json` name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// Nothing has that name.
+    NotFound,
+    /// It is not in a state from which this can be done.
+    WrongState,
+    /// The store or the receiver cannot do it now.
+    Unavailable,
+}
+
+impl Failure {
+    fn unavailable(message: impl Into<String>) -> Self {
+        Failure { kind: FailureKind::Unavailable, message: message.into() }
+    }
+}
+
+impl From<store::Error> for Failure {
+    fn from(error: store::Error) -> Self {
+        let kind = match error {
+            store::Error::NotFound { .. } => FailureKind::NotFound,
+            store::Error::WrongState { .. } => FailureKind::WrongState,
+            store::Error::Unavailable(_) => FailureKind::Unavailable,
+        };
+        Failure { kind, message: error.to_string() }
+    }
+}
+
+/// Carries out one request on an open store.
+pub async fn perform(store: &Store, request: Request) -> Result<Reply, Failure> {
+    Ok(match request {
+        Request::Events(filter) => Reply::Events(store.events(filter).await?),
+        Request::Show { source, event } => {
+            let found = store.show(source, event.clone()).await?;
+            if found.is_empty() {
+                let name = event.to_string();
+                return Err(store::Error::NotFound { what: "event", name }.into());
+            }
+            Reply::Show(found)
+        }
+        Request::Jobs(filter) => Reply::Jobs(store.jobs(filter).await?),
+        Request::Replay(what) => Reply::Replay(store.replay(what).await?),
+        Request::Secrets => Reply::Secrets(store.secrets().await?),
+        Request::Quarantined { source, limit } => {
+            Reply::Quarantined(store.quarantined(source, limit.unwrap_or(usize::MAX)).await?)
+        }
+        Request::Info => Reply::Info(Info {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            store: store.id(),
+            refused: store.ready().err().map(|refused| refused.to_string()),
+        }),
+    })
+}
+
+/// Where the receiver of the store at `database` listens: the same path with `.sock` added.
+pub fn socket_path(database: &Path) -> PathBuf {
+    let mut path = OsString::from(database);
+    path.push(".sock");
+    PathBuf::from(path)
+}

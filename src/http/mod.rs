@@ -1,1 +1,106 @@
-//! x
+//! The front door: HTTP/1.1 in, exactly one answer per delivery out.
+//!
+//! For `serve`, which builds [`Sources`], starts a [`Server`] and stops it. What must stay true: a
+//! 2xx is sent only after `store.accept` has returned; nothing unproven is parsed; every byte held
+//! is accounted for in [`budget`]; the outside learns nothing of why a signature failed; and a
+//! delivery that was read to its end is stored whatever its client does next.
+
+mod body;
+mod budget;
+mod files;
+mod health;
+mod receive;
+mod reply;
+mod server;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::Name;
+use crate::pattern::Pattern;
+use crate::provider::Scheme;
+use crate::verify;
+
+pub use budget::largest_body_bytes;
+pub use files::raise_file_limit;
+pub use server::Server;
+
+/// Paths that belong to the receiver itself, so that no source can have them.
+pub const RESERVED_PATHS: &[&str] = &[health::ALIVE, health::READY];
+
+/// A configured inbound endpoint, with its secrets resolved.
+pub struct Source {
+    /// What it is called in logs, listings and the store.
+    pub name: Name,
+    /// Its exact path, compared byte for byte with the request's as sent.
+    pub path: String,
+    /// How its provider signs.
+    pub scheme: Arc<Scheme>,
+    /// Its secrets; any may match.
+    pub keys: Vec<verify::Key>,
+    /// The URL as the provider knows it, for schemes that sign it; Host is never believed.
+    pub public_url: Option<String>,
+    /// The largest body taken.
+    pub body_limit_bytes: u64,
+    /// How long a delivery may wait for its commit before it is told 503.
+    pub accept_wait: Duration,
+    /// Whether requests that came through a proxy are refused: sources without signatures.
+    pub refuse_proxied: bool,
+    /// The handlers and the types they want.
+    pub routes: Vec<Route>,
+}
+
+/// A handler and the event types it wants from one source.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// The handler.
+    pub handler: Name,
+    /// Its patterns; one match is enough.
+    pub patterns: Vec<Pattern>,
+}
+
+/// Every source by its path: one snapshot of the configuration.
+#[derive(Default)]
+pub struct Sources(HashMap<String, Arc<Source>>);
+
+/// Two endpoints cannot share a path, nor use one of [`RESERVED_PATHS`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("path '{path}' of source '{name}' is taken")]
+pub struct PathTaken {
+    /// The source that came second.
+    pub name: Name,
+    /// The path.
+    pub path: String,
+}
+
+impl Sources {
+    /// The sources by path. Fails where two share one, or where one is the receiver's own.
+    pub fn new(sources: impl IntoIterator<Item = Source>) -> Result<Self, PathTaken> {
+        let mut by_path = HashMap::new();
+        for source in sources {
+            let path = source.path.clone();
+            let name = source.name.clone();
+            let reserved = RESERVED_PATHS.contains(&path.as_str());
+            if reserved || by_path.insert(path.clone(), Arc::new(source)).is_some() {
+                return Err(PathTaken { name, path });
+            }
+        }
+        Ok(Sources(by_path))
+    }
+
+    fn at(&self, path: &str) -> Option<&Arc<Source>> {
+        self.0.get(path)
+    }
+}
+
+impl Source {
+    /// The handlers that want an event of this type.
+    fn handlers(&self, event_type: &str) -> Vec<Name> {
+        self.routes
+            .iter()
+            .filter(|route| route.patterns.iter().any(|pattern| pattern.matches(event_type)))
+            .map(|route| route.handler.clone())
+            .collect()
+    }
+}

@@ -122,9 +122,9 @@ pub struct Record {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
     /// Its beginning.
-    pub head: Vec<u8>,
+    pub head: Blob,
     /// Its end, where head did not hold all.
-    pub tail: Vec<u8>,
+    pub tail: Blob,
     /// All bytes there were.
     pub total: u64,
 }
@@ -333,7 +333,7 @@ pub struct EventDetail {
     pub digest: String,
     /// Header lines (lossy UTF-8, for people).
     pub headers: Vec<(String, String)>,
-    pub body: Option<Vec<u8>>,
+    pub body: Option<Blob>,
     pub jobs: Vec<JobDetail>,
 }
 

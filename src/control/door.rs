@@ -1,0 +1,100 @@
+//! The way to a store: its running receiver, or the stopped store itself.
+
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+
+use super::{CallError, Client, Reply, Request, connect, perform, socket_path};
+use crate::clock::Clock;
+use crate::store::{OpenError, Settings, Store};
+
+/// An open way to a store.
+pub enum Door {
+    /// Its receiver runs and answers.
+    Remote(Client),
+    /// It is stopped; this process holds its lock until [`Door::close`].
+    Local(Store),
+}
+
+/// Why there is no way to a store.
+#[derive(Debug, thiserror::Error)]
+pub enum DoorError {
+    /// No database there. A command must not make one: `serve` does.
+    #[error("there is no store at {0} (check `path` under [storage]; `hooklatch serve` makes it)")]
+    NoStore(PathBuf),
+    /// The lock is held, and nobody listens.
+    #[error("the store at {path} is in use by {holder}, which is starting or stopping; try again")]
+    Busy {
+        /// The database.
+        path: PathBuf,
+        /// Who has the lock.
+        holder: String,
+    },
+    /// The socket is there and cannot be used.
+    #[error(
+        "failed to reach the receiver at {path}: {source} (run this as the receiver's user or root)"
+    )]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The stopped store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+}
+
+impl Door {
+    /// Finds the way. The lock decides: while somebody holds it only the socket is used, and whoever
+    /// gets it is alone with the store. Between the two looks a receiver may start or stop, so the
+    /// socket is tried once more before the lock's holder is named.
+    pub async fn open(settings: &Settings, clock: Clock) -> Result<Door, DoorError> {
+        if let Some(client) = knock(settings).await? {
+            return Ok(Door::Remote(client));
+        }
+        if !settings.path.exists() {
+            return Err(DoorError::NoStore(settings.path.clone()));
+        }
+        let opening = settings.clone();
+        let opened = tokio::task::spawn_blocking(move || Store::open(&opening, clock)).await;
+        match opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+            Ok(store) => Ok(Door::Local(store)),
+            Err(OpenError::Locked { path, holder }) => match knock(settings).await? {
+                Some(client) => Ok(Door::Remote(client)),
+                None => Err(DoorError::Busy { path, holder }),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Carries out one request.
+    pub async fn call(&mut self, request: Request) -> Result<Reply, CallError> {
+        match self {
+            Door::Remote(client) => client.call(&request).await,
+            Door::Local(store) => Ok(perform(store, request).await?),
+        }
+    }
+
+    /// Closes a stopped store again and gives up its lock.
+    pub async fn close(self) {
+        if let Door::Local(store) = self {
+            store.close().await;
+        }
+    }
+}
+
+/// A connection to the receiver, or nothing where none listens.
+async fn knock(settings: &Settings) -> Result<Option<Client>, DoorError> {
+    let path = socket_path(&settings.path);
+    match connect(&path, &settings.limits).await {
+        Ok(client) => Ok(Some(client)),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
+        {
+            Ok(None)
+        }
+        // A path too long to be an address: the receiver refuses it too, so none listens there.
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(None),
+        Err(source) => Err(DoorError::Socket { path, source }),
+    }
+}

@@ -1,0 +1,109 @@
+//! Reads one request body: bounded in size, in time, and by the budget.
+//!
+//! actix has no time-out for bodies, and its own extractor stops at 256 KiB and would inflate gzip;
+//! a signature covers the raw bytes, so here they are read as they come.
+
+use std::time::Duration;
+
+use actix_web::web::Payload;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use tokio::time::{Instant, timeout_at};
+
+use super::budget::Permit;
+use crate::limits::Limits;
+
+/// Why a body was not read to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// Over the source's limit.
+    TooLarge,
+    /// Paused for too long, or below the lowest rate.
+    TooSlow,
+    /// The budget is used up.
+    NoRoom,
+    /// The connection ended early, or the chunks make no sense.
+    Broken,
+}
+
+/// How slow a body may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// How long it may take before its rate counts, and how long any pause in it may be.
+    grace: Duration,
+    /// What it must reach over its whole length after that.
+    bytes_per_second: u64,
+}
+
+impl Pace {
+    /// The pace of `limits`.
+    pub(super) fn new(limits: &Limits) -> Self {
+        Pace {
+            grace: Limits::duration(limits.body_grace_millis),
+            bytes_per_second: limits.body_rate_bytes_per_second.max(1),
+        }
+    }
+
+    /// How long after its start more than `received` bytes must be there, the last of which came
+    /// at `last`. The pause is bounded too: a quick start must not buy an hour of silence.
+    fn patience(&self, last: Duration, received: u64) -> Duration {
+        let earned = Duration::from_millis(received.saturating_mul(1000) / self.bytes_per_second);
+        self.grace + last.min(earned)
+    }
+}
+
+/// Reads `payload` to its end. A large body's declared length is taken from the budget first; every
+/// other byte when it has come.
+pub(super) async fn read(
+    payload: &mut Payload,
+    declared: Option<u64>,
+    limit: u64,
+    pace: Pace,
+    permit: &mut Permit,
+) -> Result<Bytes, Unread> {
+    let declared = declared.unwrap_or(0);
+    if declared > limit {
+        return Err(Unread::TooLarge);
+    }
+    if !permit.declare(declared) {
+        return Err(Unread::NoRoom);
+    }
+    let start = Instant::now();
+    let mut last = start;
+    // Pages that nothing was written to are not resident, so this costs what has arrived.
+    let mut body = BytesMut::with_capacity(usize::try_from(declared).unwrap_or(0));
+    loop {
+        let patience = pace.patience(last - start, body.len() as u64);
+        let chunk = match timeout_at(start + patience, payload.next()).await {
+            Err(_) => return Err(Unread::TooSlow),
+            Ok(None) => return Ok(body.freeze()),
+            Ok(Some(Err(_))) => return Err(Unread::Broken),
+            Ok(Some(Ok(chunk))) => chunk,
+        };
+        let total = body.len() as u64 + chunk.len() as u64;
+        if total > limit {
+            return Err(Unread::TooLarge);
+        }
+        if !permit.cover(total) {
+            return Err(Unread::NoRoom);
+        }
+        body.extend_from_slice(&chunk);
+        last = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_a_trickle_nor_a_quick_start_buys_time() {
+        let pace = Pace { grace: Duration::from_secs(5), bytes_per_second: 1000 };
+        let after = |last, received| pace.patience(Duration::from_secs(last), received).as_secs();
+        assert_eq!(after(0, 0), 5, "nothing came");
+        assert_eq!(after(60, 100), 5, "a byte now and then");
+        assert_eq!(after(1, 24_000_000), 6, "24 MB at once, then silence");
+        assert_eq!(after(30, 60_000), 35, "twice as fast as needed: 5 s from the last byte");
+        assert_eq!(after(30, 20_000), 25, "slower than needed: over at once");
+    }
+}

@@ -1,0 +1,59 @@
+//! How many descriptors the process may have: raised once at start, and never outrun.
+//!
+//! At the usual soft limit of 1,024 a slow flood of connections shut everyone out without a log
+//! line. `serve` raises the limit before it opens anything; `server` keeps the number of
+//! connections under it, so that the store and the handlers always find a descriptor.
+
+use std::io;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors kept for everything but connections: the store with its readers, the workers' own,
+/// and 64 attempts at once (`jobs_in_flight_count`) with four each.
+const RESERVED: u64 = 512;
+
+/// Fewest connections per worker, whatever the limit is.
+const FEWEST: u64 = 16;
+
+/// Raises the soft limit of open files to the hard one, and returns it (`None`: without limit).
+pub fn raise_file_limit() -> io::Result<Option<u64>> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        setrlimit(Resource::Nofile, raised)?;
+    }
+    Ok(limit.maximum)
+}
+
+/// Connections that one of `workers` may hold: what was `wanted`, or what the open file limit allows.
+pub(super) fn connections_per_worker(wanted: u64, workers: usize) -> usize {
+    let files = getrlimit(Resource::Nofile).current;
+    usize::try_from(share(wanted, files, workers as u64)).unwrap_or(usize::MAX)
+}
+
+fn share(wanted: u64, files: Option<u64>, workers: u64) -> u64 {
+    match files {
+        Some(files) => wanted.min((files.saturating_sub(RESERVED) / workers.max(1)).max(FEWEST)),
+        None => wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_room_for_the_rest() {
+        assert_eq!(share(25_000, None, 2), 25_000);
+        assert_eq!(share(25_000, Some(1_048_576), 2), 25_000);
+        assert_eq!(share(25_000, Some(1_024), 2), 256);
+        assert_eq!(share(25_000, Some(100), 8), FEWEST);
+    }
+
+    #[test]
+    fn the_soft_limit_becomes_the_hard_one() -> io::Result<()> {
+        let hard = raise_file_limit()?;
+        assert_eq!(getrlimit(Resource::Nofile).current, hard);
+        Ok(())
+    }
+}

@@ -1,0 +1,278 @@
+//! Every answer this server gives, in one table: status, headers, JSON.
+//!
+//! Rules: never 410 (it unsubscribes the endpoint at several providers), never 409 or 422 for an
+//! event that is stored (it only earns days of retries), and no detail of a failed verification.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use actix_web::http::{ConnectionType, StatusCode};
+use actix_web::{HttpResponse, web};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::model::{EventId, State};
+use crate::store::Refused;
+
+/// What a client is told to wait before it tries again, in seconds: long enough for a checkpoint or
+/// a restart, short enough for providers whose first retry comes after a minute.
+const RETRY_AFTER_SECONDS: &str = "10";
+
+/// The IETF draft's name for "was this request's work done now or before".
+const IDEMPOTENCY_RESULT: HeaderName = HeaderName::from_static("idempotency-result");
+
+/// One answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A new event, durable.
+    Accepted(EventId),
+    /// The event was stored before; the state of its jobs, where it has any.
+    Duplicate(EventId, Option<State>),
+    /// Not proven genuine.
+    Rejected,
+    /// Genuine or not, it cannot be an event; a fixed word says what is wrong.
+    Malformed(&'static str),
+    /// A source without signatures takes nothing from proxies.
+    Proxied,
+    /// No such path.
+    NotFound,
+    /// The path exists; these methods do.
+    Method(&'static str),
+    /// The body took too long.
+    TooSlow,
+    /// The body is over the source's limit in bytes.
+    TooLarge(u64),
+    /// Cannot be made durable now; a fixed word says why.
+    Unavailable(&'static str),
+    /// The process serves.
+    Alive,
+    /// Accepts are taken.
+    Ready,
+    /// Accepts are refused; a fixed word says why.
+    Unready(&'static str),
+}
+
+/// The fixed word of a refusal.
+pub(super) fn word(refused: &Refused) -> &'static str {
+    match refused {
+        Refused::QueueFull => "busy",
+        Refused::NoSpace(_) => "no_space",
+        Refused::Degraded(_) => "degraded",
+        Refused::Stopping => "stopping",
+        Refused::Failed(_) => "failed",
+    }
+}
+
+impl Answer {
+    /// The answer's name in logs.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Answer::Accepted(_) => "accepted",
+            Answer::Duplicate(..) => "duplicate",
+            Answer::Rejected => "rejected",
+            Answer::Malformed(_) => "malformed",
+            Answer::Proxied => "refused",
+            Answer::NotFound => "not_found",
+            Answer::Method(_) => "method_not_allowed",
+            Answer::TooSlow => "too_slow",
+            Answer::TooLarge(_) => "too_large",
+            Answer::Unavailable(_) => "unavailable",
+            Answer::Alive => "alive",
+            Answer::Ready => "ready",
+            Answer::Unready(_) => "unready",
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Answer::Accepted(_) | Answer::Duplicate(..) | Answer::Alive | Answer::Ready => {
+                StatusCode::OK
+            }
+            Answer::Malformed(_) => StatusCode::BAD_REQUEST,
+            Answer::Rejected => StatusCode::UNAUTHORIZED,
+            Answer::Proxied => StatusCode::FORBIDDEN,
+            Answer::NotFound => StatusCode::NOT_FOUND,
+            Answer::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Answer::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Answer::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Answer::Unavailable(_) | Answer::Unready(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    fn header(&self) -> Option<(HeaderName, &'static str)> {
+        match self {
+            Answer::Accepted(_) => Some((IDEMPOTENCY_RESULT, "created")),
+            Answer::Duplicate(..) => Some((IDEMPOTENCY_RESULT, "reused")),
+            Answer::Method(allowed) => Some((ALLOW, allowed)),
+            Answer::Unavailable(_) | Answer::Unready(_) => Some((RETRY_AFTER, RETRY_AFTER_SECONDS)),
+            _ => None,
+        }
+    }
+
+    fn json(&self) -> Value {
+        let status = self.name();
+        match self {
+            Answer::Accepted(event) => json!({"status": status, "event": event}),
+            Answer::Duplicate(event, state) => {
+                let hint = hint(event, *state);
+                json!({"status": status, "event": event, "state": state, "hint": hint})
+            }
+            Answer::Malformed(reason) | Answer::Unavailable(reason) | Answer::Unready(reason) => {
+                json!({"status": status, "reason": reason})
+            }
+            Answer::Proxied => json!({
+                "status": status,
+                "reason": "this source takes unsigned requests, so it takes none that came through a proxy",
+            }),
+            Answer::Method(allowed) => json!({"status": status, "allow": allowed}),
+            Answer::TooLarge(limit) => json!({"status": status, "limit_bytes": limit}),
+            _ => json!({"status": status}),
+        }
+    }
+
+    /// The response. `unread` is the request's payload, kept until the response is out: so actix
+    /// sees that a rest was not read, and throws it away for a bounded time before it closes,
+    /// where it would otherwise drain chunks for as long as they come. `close` asks the client for
+    /// a new connection.
+    pub(super) fn respond(self, unread: web::Payload, close: bool) -> HttpResponse {
+        let text = self.json().to_string().into();
+        let mut response = HttpResponse::with_body(self.status(), Text { text, _unread: unread })
+            .map_into_boxed_body();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some((name, value)) = self.header() {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        if close || matches!(self, Answer::TooSlow | Answer::TooLarge(_)) {
+            response.head_mut().set_connection_type(ConnectionType::Close);
+        }
+        response
+    }
+}
+
+/// What the operator, who reads this at the provider, can do next.
+fn hint(event: &EventId, state: Option<State>) -> String {
+    let event = shell_word(event.as_str());
+    match state {
+        None => format!(
+            "stored before, and no handler wanted it; `hooklatch replay {event} --handler NAME` runs one"
+        ),
+        Some(State::Ready | State::Running | State::Waiting) => {
+            format!("stored before, and not yet done; see `hooklatch show {event}`")
+        }
+        Some(State::Held | State::Dead) => format!(
+            "stored before; see `hooklatch show {event}`, and `hooklatch replay {event}` runs it again"
+        ),
+        Some(State::Succeeded) => format!(
+            "stored before, and done; `hooklatch replay {event} --handler NAME` runs it again"
+        ),
+        Some(State::Dropped) => format!("stored before, and dropped; see `hooklatch show {event}`"),
+    }
+}
+
+/// `text` as one word of a shell: the hint is there to be copied, and a provider chose the id.
+fn shell_word(text: &str) -> Cow<'_, str> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:/@%+=,".contains(&b);
+    if text.bytes().all(plain) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
+    }
+}
+
+/// A response body that keeps the request's payload alive.
+struct Text {
+    text: Bytes,
+    _unread: web::Payload,
+}
+
+impl MessageBody for Text {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.text.len() as u64)
+    }
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let text = std::mem::take(&mut self.get_mut().text);
+        Poll::Ready((!text.is_empty()).then_some(Ok(text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn every() -> Vec<Answer> {
+        let event: EventId = "evt_1".parse().unwrap();
+        let mut all = vec![
+            Answer::Accepted(event.clone()),
+            Answer::Duplicate(event.clone(), None),
+            Answer::Rejected,
+            Answer::Malformed("no_event_id"),
+            Answer::Proxied,
+            Answer::NotFound,
+            Answer::Method("POST"),
+            Answer::TooSlow,
+            Answer::TooLarge(7),
+            Answer::Unavailable("busy"),
+            Answer::Alive,
+            Answer::Ready,
+            Answer::Unready("stopping"),
+        ];
+        all.extend(State::ALL.iter().map(|state| Answer::Duplicate(event.clone(), Some(*state))));
+        all
+    }
+
+    #[test]
+    fn no_answer_unsubscribes_or_earns_retries_of_what_is_stored() {
+        for answer in every() {
+            assert!(![409, 410, 422].contains(&answer.status().as_u16()), "{answer:?}");
+            assert_eq!(
+                answer.status() == 503,
+                answer.header().is_some_and(|(name, _)| name == RETRY_AFTER),
+                "{answer:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn answers_read_as_documented() {
+        let lines: Vec<String> = every()
+            .iter()
+            .map(|answer| format!("{} {}", answer.status().as_u16(), answer.json()))
+            .collect();
+        let wanted = [
+            r#"200 {"event":"evt_1","status":"accepted"}"#,
+            r#"200 {"event":"evt_1","hint":"stored before, and no handler wanted it; `hooklatch replay evt_1 --handler NAME` runs one","state":null,"status":"duplicate"}"#,
+            r#"401 {"status":"rejected"}"#,
+            r#"400 {"reason":"no_event_id","status":"malformed"}"#,
+            r#"403 {"reason":"this source takes unsigned requests, so it takes none that came through a proxy","status":"refused"}"#,
+            r#"404 {"status":"not_found"}"#,
+            r#"405 {"allow":"POST","status":"method_not_allowed"}"#,
+            r#"408 {"status":"too_slow"}"#,
+            r#"413 {"limit_bytes":7,"status":"too_large"}"#,
+            r#"503 {"reason":"busy","status":"unavailable"}"#,
+            r#"200 {"status":"alive"}"#,
+            r#"200 {"status":"ready"}"#,
+            r#"503 {"reason":"stopping","status":"unready"}"#,
+        ];
+        assert_eq!(lines[..wanted.len()], wanted);
+        assert!(lines.iter().any(|line| line.contains(r#""state":"dead""#)));
+    }
+
+    #[test]
+    fn an_id_in_a_hint_is_one_word_for_a_shell() {
+        assert_eq!(shell_word("72d3162e-cc78-11e3"), "72d3162e-cc78-11e3");
+        assert_eq!(shell_word("$(reboot)"), "'$(reboot)'");
+        assert_eq!(shell_word("a'b;c"), r"'a'\''b;c'");
+    }
+}

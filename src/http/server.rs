@@ -1,0 +1,153 @@
+//! Starts and stops the HTTP server, and sends each request to where it belongs.
+//!
+//! Only `serve` and tests start one. actix's own stop loses requests (it drops what it has accepted
+//! and not yet read, and closes idle connections that are about to be used), so [`Server::stop`]
+//! first stops accepting, then says `Connection: close` on every answer for a while.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use actix_web::http::Method;
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use tokio::task::JoinHandle;
+
+use super::body::Pace;
+use super::budget::Budget;
+use super::reply::Answer;
+use super::{Sources, files, health, receive};
+use crate::clock::Clock;
+use crate::limits::Limits;
+use crate::store::Store;
+
+/// What every request of every worker needs.
+pub(super) struct Shared {
+    pub(super) sources: Sources,
+    pub(super) store: Store,
+    pub(super) clock: Clock,
+    pub(super) budget: Arc<Budget>,
+    pub(super) pace: Pace,
+    /// Set once at the beginning of a stop: every answer then asks for a new connection.
+    pub(super) closing: AtomicBool,
+}
+
+/// A running HTTP server. It serves until [`Server::stop`].
+pub struct Server {
+    shared: Arc<Shared>,
+    handle: ServerHandle,
+    task: JoinHandle<io::Result<()>>,
+    addresses: Vec<SocketAddr>,
+    linger: Duration,
+    wait: Duration,
+}
+
+impl Server {
+    /// Serves `sources` on every listener, with one worker per available core. To be called inside
+    /// a tokio runtime. Fails where a listener cannot be used or a thread cannot be made.
+    pub fn start(
+        listeners: Vec<TcpListener>,
+        sources: Sources,
+        store: Store,
+        clock: Clock,
+        limits: Limits,
+    ) -> io::Result<Server> {
+        let workers = std::thread::available_parallelism().map_or(1, Into::into);
+        let shared = Arc::new(Shared {
+            sources,
+            store,
+            clock,
+            budget: Budget::new(&limits),
+            pace: Pace::new(&limits),
+            closing: AtomicBool::new(false),
+        });
+        let wait = Limits::duration(limits.stop_wait_millis);
+        let app = {
+            let shared = Arc::clone(&shared);
+            move || {
+                let shared = Arc::clone(&shared);
+                App::new().default_service(web::to(move |request, payload| {
+                    answer(Arc::clone(&shared), request, payload)
+                }))
+            }
+        };
+        let mut server = HttpServer::new(app)
+            .workers(workers)
+            .disable_signals()
+            .keep_alive(Limits::duration(limits.keep_alive_millis))
+            .client_request_timeout(Limits::duration(limits.header_read_millis))
+            // For so long the rest of a refused body is thrown away, so that its sender sees the
+            // answer and not a reset.
+            .client_disconnect_timeout(Limits::duration(limits.body_grace_millis))
+            .max_connections(files::connections_per_worker(limits.connections_count, workers))
+            // `stop` watches the time itself; actix's own bound only must not be shorter.
+            .shutdown_timeout(wait.as_secs() + 60);
+        let mut addresses = Vec::with_capacity(listeners.len());
+        for listener in listeners {
+            addresses.push(listener.local_addr()?);
+            server = server.listen(listener)?;
+        }
+        let running = server.run();
+        let handle = running.handle();
+        let linger = Limits::duration(limits.stop_linger_millis);
+        Ok(Server { shared, handle, task: tokio::spawn(running), addresses, linger, wait })
+    }
+
+    /// The addresses served, in the order of the listeners.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Stops: accepts no more, asks every client for a new connection, waits for `stop_linger_millis`,
+    /// then lets what is in flight end, for at most `stop_wait_millis`. When `hurry` resolves (a
+    /// second signal), the waiting is over at once. Returns whether everything in flight was
+    /// answered. What was queued in the store is committed either way.
+    pub async fn stop(self, hurry: impl Future<Output = ()>) -> bool {
+        let Server { shared, handle, mut task, linger, wait, .. } = self;
+        let gracefully = async {
+            handle.pause().await;
+            shared.closing.store(true, Ordering::Relaxed);
+            tokio::time::sleep(linger).await;
+            tokio::time::timeout(wait, handle.stop(true)).await.is_ok()
+        };
+        let drained = tokio::select! {
+            drained = gracefully => drained,
+            () = hurry => false,
+        };
+        if !drained {
+            // Dropping actix's server is its forced stop; it takes no second command while it drains.
+            task.abort();
+        }
+        let _ = (&mut task).await;
+        drained
+    }
+}
+
+/// Answers one request, whatever it is.
+async fn answer(
+    shared: Arc<Shared>,
+    request: HttpRequest,
+    mut payload: web::Payload,
+) -> HttpResponse {
+    let answer = route(&shared, &request, &mut payload).await;
+    let close = shared.closing.load(Ordering::Relaxed);
+    answer.respond(payload, close)
+}
+
+/// Paths are compared as they were sent: no decoding, no trailing slash, no case.
+async fn route(shared: &Arc<Shared>, request: &HttpRequest, payload: &mut web::Payload) -> Answer {
+    let path = request.uri().path();
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    match path {
+        health::ALIVE | health::READY if !reads => Answer::Method("GET, HEAD"),
+        health::ALIVE => Answer::Alive,
+        health::READY => health::ready(shared),
+        _ => match shared.sources.at(path) {
+            None => Answer::NotFound,
+            Some(_) if request.method() != Method::POST => Answer::Method("POST"),
+            Some(source) => receive::receive(shared, source, request, payload).await,
+        },
+    }
+}

@@ -1,0 +1,162 @@
+//! A real HTTP server on a real socket with a real store, and providers that sign as the real ones.
+
+#![allow(dead_code)]
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use hooklatch::clock::Clock;
+use hooklatch::http::{Route, Server, Source, Sources};
+use hooklatch::limits::Limits;
+use hooklatch::model::Timestamp;
+use hooklatch::pattern::Pattern;
+use hooklatch::provider::Scheme;
+use hooklatch::store::{EventDetail, EventFilter, EventRow, JobFilter, Settings, Store};
+use hooklatch::verify;
+use sha2::Sha256;
+
+use super::raw::{Answer, Raw, post};
+
+/// When every test begins.
+pub const START: Timestamp = Timestamp(1_767_225_600_000);
+
+/// GitHub's own limit.
+pub const GITHUB_BYTES: u64 = 25 * 1024 * 1024;
+
+const SECRET: &str = "not a secret: made for tests";
+
+/// A front door with the sources `/github`, `/stripe` and `/open`, each with the handler `all`
+/// for every type.
+pub struct Front {
+    pub server: Option<Server>,
+    pub store: Store,
+    pub clock: Clock,
+    pub address: SocketAddr,
+    /// The listening socket again, as systemd keeps it over a restart.
+    pub listener: TcpListener,
+    pub limits: Limits,
+    _dir: tempfile::TempDir,
+}
+
+impl Front {
+    /// Starts with the default limits.
+    pub fn start() -> Front {
+        Front::with(|_| ())
+    }
+
+    /// Starts with changed limits.
+    pub fn with(change: impl FnOnce(&mut Limits)) -> Front {
+        let mut limits = Limits { disk_floor_bytes: 0, ..Limits::default() };
+        change(&mut limits);
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::manual(START);
+        let settings = Settings { path: dir.path().join("t.db"), limits: limits.clone() };
+        let store = Store::open(&settings, clock.clone()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut front = Front { server: None, store, clock, address, listener, limits, _dir: dir };
+        front.serve();
+        front
+    }
+
+    /// Starts a server on the same socket and store, as the next receiver does after a stop.
+    pub fn serve(&mut self) {
+        let sources = Sources::new([
+            source("github", GITHUB_BYTES, &self.limits),
+            source("stripe", 64 * 1024, &self.limits),
+            source("none", 64 * 1024, &self.limits),
+        ]);
+        let server = Server::start(
+            vec![self.listener.try_clone().unwrap()],
+            sources.unwrap(),
+            self.store.clone(),
+            self.clock.clone(),
+            self.limits.clone(),
+        );
+        self.server = Some(server.unwrap());
+    }
+
+    /// Sends one whole request on a connection of its own.
+    pub async fn ask(&self, request: &[u8]) -> Answer {
+        let mut raw = Raw::connect(self.address).await;
+        raw.send(request).await;
+        raw.answer().await
+    }
+
+    pub async fn events(&self) -> Vec<EventRow> {
+        self.store.events(EventFilter::default()).await.unwrap()
+    }
+
+    pub async fn jobs(&self) -> usize {
+        self.store.jobs(JobFilter::default()).await.unwrap().len()
+    }
+
+    /// The only event with this id.
+    pub async fn event(&self, id: &str) -> EventDetail {
+        let mut found = self.store.show(None, id.parse().unwrap()).await.unwrap();
+        assert_eq!(found.len(), 1, "{id}");
+        found.remove(0)
+    }
+}
+
+fn source(provider: &str, body_limit_bytes: u64, limits: &Limits) -> Source {
+    let scheme = Scheme::embedded(provider).unwrap();
+    let unsigned = scheme.is_unsigned();
+    let keys = match unsigned {
+        true => Vec::new(),
+        false => vec![verify::key(&scheme, "literal:test", SECRET).unwrap()],
+    };
+    Source {
+        name: provider.parse().unwrap(),
+        path: format!("/{provider}"),
+        scheme: Arc::new(scheme),
+        keys,
+        public_url: None,
+        body_limit_bytes,
+        accept_wait: Duration::from_millis(limits.accept_wait_millis),
+        refuse_proxied: unsigned,
+        routes: vec![Route {
+            handler: "all".parse().unwrap(),
+            patterns: vec![Pattern::new("*", false)],
+        }],
+    }
+}
+
+fn hmac(content: &[u8]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+    mac.update(content);
+    data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes())
+}
+
+/// GitHub's signature of `body`, as its header has it.
+pub fn github_signature(body: &[u8]) -> String {
+    format!("sha256={}", hmac(body))
+}
+
+/// A delivery as GitHub makes it.
+pub fn github(id: &str, body: &[u8]) -> Vec<u8> {
+    github_with(id, body, &[])
+}
+
+/// A delivery as GitHub makes it, with further headers.
+pub fn github_with(id: &str, body: &[u8], more: &[(&str, &[u8])]) -> Vec<u8> {
+    let signature = github_signature(body);
+    let mut headers: Vec<(&str, &[u8])> = vec![
+        ("Content-Type", b"application/json"),
+        ("X-GitHub-Event", b"push"),
+        ("X-GitHub-Delivery", id.as_bytes()),
+        ("X-Hub-Signature-256", signature.as_bytes()),
+    ];
+    headers.extend_from_slice(more);
+    post("/github", &headers, body)
+}
+
+/// A delivery as Stripe makes it, stamped `seconds` after [`START`].
+pub fn stripe(body: &str, seconds: i64) -> Vec<u8> {
+    let stamp = START.seconds() + seconds;
+    let signature = hmac(format!("{stamp}.{body}").as_bytes());
+    let header = format!("t={stamp},v1={signature}");
+    post("/stripe", &[("Stripe-Signature", header.as_bytes())], body.as_bytes())
+}

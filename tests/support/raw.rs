@@ -1,0 +1,132 @@
+//! A client that speaks HTTP/1.1 byte by byte, so that a test can send what no library would.
+
+#![allow(dead_code)]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Longer than anything a test waits for: reaching it is a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Answer {
+    /// The value of the header `name`, or nothing.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
+    }
+
+    /// Whether the server asked for a new connection.
+    pub fn closes(&self) -> bool {
+        self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
+    }
+
+    /// The JSON text at `key`, or nothing.
+    pub fn json(&self, key: &str) -> Option<String> {
+        let value: serde_json::Value = serde_json::from_str(&self.body).unwrap();
+        value.get(key).and_then(|value| value.as_str()).map(str::to_owned)
+    }
+}
+
+/// One connection.
+pub struct Raw(BufReader<TcpStream>);
+
+impl Raw {
+    pub async fn connect(address: SocketAddr) -> Raw {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Raw(BufReader::new(stream))
+    }
+
+    /// Sends all of `bytes`.
+    pub async fn send(&mut self, bytes: &[u8]) {
+        self.try_send(bytes).await.unwrap();
+    }
+
+    /// Sends `bytes`, or fails because the server has hung up.
+    pub async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        timeout(PATIENCE, self.0.write_all(bytes)).await.expect("the server reads")
+    }
+
+    /// Says that nothing more will be sent, and still listens.
+    pub async fn half_close(&mut self) {
+        self.0.shutdown().await.unwrap();
+    }
+
+    /// Reads one answer.
+    pub async fn answer(&mut self) -> Answer {
+        self.try_answer().await.expect("an answer")
+    }
+
+    /// Reads one answer; nothing where the connection ends instead.
+    pub async fn try_answer(&mut self) -> Option<Answer> {
+        timeout(PATIENCE, self.read_answer()).await.expect("an answer in time")
+    }
+
+    async fn read_answer(&mut self) -> Option<Answer> {
+        let status = self.line().await?;
+        let status = status.split(' ').nth(1)?.parse().ok()?;
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line().await?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            headers.push((name.to_owned(), value.trim().to_owned()));
+        }
+        let mut answer = Answer { status, headers, body: String::new() };
+        if status >= 200 {
+            let length =
+                answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+            let mut body = vec![0; length];
+            self.0.read_exact(&mut body).await.ok()?;
+            answer.body = String::from_utf8(body).unwrap();
+        }
+        Some(answer)
+    }
+
+    async fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let read = self.0.read_line(&mut line).await.ok()?;
+        (read > 0).then(|| line.trim_end().to_owned())
+    }
+
+    /// Waits for the server to end the connection, by closing or by a reset.
+    pub async fn ended(&mut self) {
+        let mut rest = Vec::new();
+        let _ =
+            timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("the server hangs up");
+        assert!(rest.is_empty(), "unexpected: {}", String::from_utf8_lossy(&rest));
+    }
+}
+
+/// A request's head with these header lines, and Host.
+pub fn head(method: &str, path: &str, headers: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: test\r\n").into_bytes();
+    for (name, value) in headers {
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
+/// A whole POST with its Content-Length.
+pub fn post(path: &str, headers: &[(&str, &[u8])], body: &[u8]) -> Vec<u8> {
+    let length = body.len().to_string();
+    let mut all = headers.to_vec();
+    all.push(("Content-Length", length.as_bytes()));
+    let mut bytes = head("POST", path, &all);
+    bytes.extend_from_slice(body);
+    bytes
+}
