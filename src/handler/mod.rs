@@ -35,6 +35,26 @@ pub enum Target {
     Unix { socket: PathBuf, path: String },
 }
 
+impl Target {
+    /// Reads `http://HOST:PORT/PATH` or `unix:/SOCKET:/PATH`. (STAND-IN until the handlers are merged.)
+    pub fn parse(text: &str) -> Result<Target, String> {
+        if let Some(rest) = text.strip_prefix("http://") {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            if !authority.is_empty() {
+                let path = if path.is_empty() { "/" } else { path };
+                return Ok(Target::Http { authority: authority.into(), path: path.into() });
+            }
+        }
+        if let Some((socket, path)) = text.strip_prefix("unix:").and_then(|t| t.split_once(':'))
+            && socket.starts_with('/')
+            && path.starts_with('/')
+        {
+            return Ok(Target::Unix { socket: socket.into(), path: path.into() });
+        }
+        Err(format!("'{text}' is no target: http://HOST:PORT/PATH or unix:/SOCKET:/PATH"))
+    }
+}
+
 /// A configured forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardSettings {

@@ -53,8 +53,12 @@ pub struct Rejection {
 }
 
 /// Decodes a secret's text as the scheme demands.
-pub fn key(_scheme: &Scheme, _reference: &str, _text: &str) -> Result<Key, String> {
-    unimplemented!()
+pub fn key(_scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> {
+    // STAND-IN until the verifier is merged.
+    if text.contains(' ') {
+        return Err("the secret has a space".to_owned());
+    }
+    Ok(Key { reference: reference.to_owned(), bytes: text.as_bytes().to_vec().into() })
 }
 
 /// What can be refused before the body is read: a signature header that is missing, doubled, or unreadable.
