@@ -14,6 +14,8 @@ pub struct CommandSettings {
     pub argv: Vec<String>,
     /// Working directory; the user's home where none is given.
     pub cwd: Option<PathBuf>,
+    /// Home directory of the user that commands run as.
+    pub home: PathBuf,
     /// Environment beyond the fixed one, values resolved.
     pub env: Vec<(String, String)>,
     /// Variables passed on from the process's own environment (already read by config: name, value).

@@ -8,6 +8,9 @@ use crate::pattern::Pattern;
 use crate::provider::Scheme;
 use crate::verify::Key;
 
+/// Paths that belong to the receiver itself, so that no source can have them.
+pub const RESERVED_PATHS: &[&str] = &["/healthz", "/readyz"];
+
 /// A configured inbound endpoint.
 pub struct Source {
     /// Its name.

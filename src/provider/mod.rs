@@ -17,10 +17,20 @@ pub struct Scheme {
 }
 
 const EMBEDDED: &[(&str, &str)] = &[
-    ("github", "name = \"github\"\ntwo_levels = true\nbody_limit = \"25 MiB\"\ndeadline = \"10s\"\nresends_for = \"3d\"\n"),
-    ("none", "name = \"none\"\nunsigned = true\n"),
-    ("standard-webhooks", "name = \"standard-webhooks\"\nresends_for = \"3d\"\n"),
-    ("stripe", "name = \"stripe\"\nresends_for = \"3d\"\n"),
+    (
+        "github",
+        "name = \"github\"\n[signature]\nalgorithm = \"hmac-sha256\"\n[event]\nsubtype = \"json:/action\"\n[delivery]\nbody_limit = \"25 MiB\"\ndeadline = \"10s\"\nresends_for = \"3d\"\n",
+    ),
+    ("none", "name = \"none\"\n[signature]\nalgorithm = \"none\"\n"),
+    (
+        "standard-webhooks",
+        "name = \"standard-webhooks\"\n[signature]\nalgorithm = \"hmac-sha256\"\n",
+    ),
+    (
+        "stripe",
+        "name = \"stripe\"\n[signature]\nalgorithm = \"hmac-sha256\"\n[delivery]\nresends_for = \"3d\"\n",
+    ),
+    ("svix", "name = \"svix\"\n[signature]\nalgorithm = \"hmac-sha256\"\n"),
 ];
 
 impl Scheme {
@@ -31,25 +41,28 @@ impl Scheme {
     }
 
     /// The built-in schemes' names.
-    pub fn embedded_names() -> Vec<&'static str> {
-        EMBEDDED.iter().map(|(name, _)| *name).collect()
+    pub fn embedded_names() -> impl Iterator<Item = &'static str> {
+        EMBEDDED.iter().map(|(name, _)| *name)
     }
 
     /// Reads a provider file.
     pub fn parse(file: &str, text: &str, problems: &Problems) -> Option<Scheme> {
         let document = Document::parse(file, text, problems)?;
         let root = document.root(problems);
-        let scheme = Some(Scheme {
-            two_levels: root.get("two_levels").is_some_and(|v| v.value),
-            unsigned: root.get("unsigned").is_some_and(|v| v.value),
-            signs_url: root.get("signs_url").is_some_and(|v| v.value),
-            resends_for: root.get("resends_for").map(|v| v.value),
-            deadline: root.get("deadline").map(|v| v.value),
-            body_limit_bytes: root.get::<Size>("body_limit").map(|v| v.value.0),
+        let signature = root.section("signature");
+        let algorithm = signature.as_ref().and_then(|s| s.get::<String>("algorithm"));
+        let signed = signature.as_ref().and_then(|s| s.get::<String>("signed"));
+        let delivery = root.section("delivery");
+        let delivery = delivery.as_ref();
+        Some(Scheme {
+            two_levels: root.section("event").is_some_and(|event| event.has("subtype")),
+            unsigned: algorithm.is_none_or(|v| v.value == "none"),
+            signs_url: signed.is_some_and(|v| v.value.contains("{url}")),
+            resends_for: delivery.and_then(|d| d.get("resends_for")).map(|v| v.value),
+            deadline: delivery.and_then(|d| d.get("deadline")).map(|v| v.value),
+            body_limit_bytes: delivery.and_then(|d| d.get::<Size>("body_limit")).map(|v| v.value.0),
             name: root.required::<String>("name")?.value,
-        });
-        root.finish();
-        scheme
+        })
     }
 
     /// Its name.
