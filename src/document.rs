@@ -291,6 +291,26 @@ impl<'d> Section<'d> {
         self.get(key)
     }
 
+    /// The strings of a string or a list, each with its own place.
+    pub fn texts(&self, key: &'static str) -> Option<Vec<Value<String>>> {
+        let whole = self.get::<OneOrMany>(key)?;
+        let Some(array) = self.table.get(key).and_then(|value| value.get_ref().as_array()) else {
+            let one = |value| Value { value, at: whole.at.clone() };
+            return Some(whole.value.0.into_iter().map(one).collect());
+        };
+        let each = |(value, item): (String, &Spanned<DeValue<'_>>)| Value {
+            value,
+            at: self.at(key, item.span()),
+        };
+        Some(whole.value.0.into_iter().zip(array.iter()).map(each).collect())
+    }
+
+    /// Where the key's value stands, whatever it holds.
+    pub fn place_of(&self, key: &'static str) -> Option<At> {
+        self.asked.borrow_mut().insert(key);
+        self.table.get(key).map(|value| self.at(key, value.span()))
+    }
+
     /// Whether the key is there, whatever it holds.
     pub fn has(&self, key: &'static str) -> bool {
         self.asked.borrow_mut().insert(key);

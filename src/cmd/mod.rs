@@ -1,1 +1,3 @@
-//! x
+//! One file per subcommand.
+
+pub mod config_check;
