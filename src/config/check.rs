@@ -1,17 +1,10 @@
 //! What only shows when everything is read: whether the parts agree.
 
-use std::collections::BTreeMap;
-
-use crate::document::{At, Problems, nearest};
+use crate::document::Problems;
 use crate::limits::Unit;
-use crate::model::Name;
 
-use super::handlers::Handler;
 use super::settings::Settings;
 use super::sources::Source;
-
-/// Every source name that is written anywhere, also of a source that could not be read.
-pub(super) type Declared = BTreeMap<Name, At>;
 
 /// No two sources at one path.
 pub(super) fn paths(sources: &[Source], problems: &Problems) {
@@ -28,23 +21,6 @@ pub(super) fn paths(sources: &[Source], problems: &Problems) {
             let help = "give each source a path of its own".to_owned();
             problems.push(source.path.at.problem(message, Some(help)));
         }
-    }
-}
-
-/// Every source that a handler names is there.
-pub(super) fn handler_sources(handlers: &[Handler], declared: &Declared, problems: &Problems) {
-    for source in handlers.iter().flat_map(|handler| &handler.sources) {
-        if declared.keys().any(|name| name.as_str() == source.value) {
-            continue;
-        }
-        let known = || declared.keys().map(Name::as_str);
-        let help = match nearest(&source.value, known()) {
-            Some(near) => format!("did you mean '{near}'?"),
-            None if declared.is_empty() => "no source is configured".to_owned(),
-            None => format!("the sources are: {}", known().collect::<Vec<_>>().join(", ")),
-        };
-        let message = format!("there is no source '{}'", source.value);
-        problems.push(source.at.problem(message, Some(help)));
     }
 }
 

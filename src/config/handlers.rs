@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::document::{OneOrMany, Section, Value};
+use crate::document::{Section, Value, nearest};
 use crate::handler::Target;
 use crate::limits::Limits;
 use crate::model::{EVENT_TYPE_MAX_BYTES, Name, OnUnknown};
 use crate::retry::GiveUp;
 
-use super::read::{Context, bad_text, is_variable, normal, parsed, path, ranged};
+use super::read::{
+    Context, Declared, bad_text, is_variable, missing, normal, parsed, path, ranged,
+};
 use super::secrets::Reference;
 
 /// The variables that tell a command about its event. They cannot be configured.
@@ -71,7 +73,7 @@ const FORWARD_KEYS: [(&str, &str); 1] =
 
 /// Reads one; problems go to the section's. Nothing where no handler can be made of it.
 pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Handler> {
-    let sources = read_sources(&section);
+    let sources = read_sources(&section, context);
     let events = read_events(&section);
     let (command, forward) = (section.place_of("command"), section.place_of("forward"));
     let on_unknown = parsed::<OnUnknown>(&section, "on_unknown").map(|read| read.value);
@@ -137,8 +139,10 @@ fn refuse(section: &Section<'_>, keys: &[(&'static str, &str)], message: &str) {
     }
 }
 
-fn read_sources(section: &Section<'_>) -> Option<Vec<Value<String>>> {
-    section.required::<OneOrMany>("source")?;
+fn read_sources(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Value<String>>> {
+    if missing(section, "source", "add source = \"NAME\", a source's name or a list of them") {
+        return None;
+    }
     let sources = section.texts("source")?;
     if sources.is_empty() {
         section.problem("no source can reach this handler: 'source' is empty", None);
@@ -148,15 +152,28 @@ fn read_sources(section: &Section<'_>) -> Option<Vec<Value<String>>> {
         if sources[..n].iter().any(|other| other.value == source.value) {
             let message = format!("source '{}' is there twice", source.value);
             section.problems().push(source.at.problem(message, None));
+        } else if let Some(known) = context.sources
+            && !known.keys().any(|name| name.as_str() == source.value)
+        {
+            let message = format!("there is no source '{}'", source.value);
+            let help = Some(which_sources(&source.value, known));
+            section.problems().push(source.at.problem(message, help));
         }
     }
     Some(sources)
 }
 
+fn which_sources(meant: &str, known: &Declared) -> String {
+    let names = || known.keys().map(Name::as_str);
+    match nearest(meant, names()) {
+        Some(near) => format!("did you mean '{near}'?"),
+        None if known.is_empty() => "no source is configured".to_owned(),
+        None => format!("the sources are: {}", names().collect::<Vec<_>>().join(", ")),
+    }
+}
+
 fn read_events(section: &Section<'_>) -> Option<Vec<String>> {
-    if section.place_of("events").is_none() {
-        let help = "add events = [\"TYPE\"], or events = [\"*\"] for all of them";
-        section.problem("'events' is missing", Some(help.to_owned()));
+    if missing(section, "events", "add events = [\"TYPE\"], or events = [\"*\"] for all of them") {
         return None;
     }
     let events = section.texts("events")?;

@@ -17,18 +17,19 @@ mod resolve;
 mod secrets;
 mod settings;
 mod sources;
+#[cfg(test)]
+mod tests;
 mod warnings;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::document::{At, Document, Problem, Problems, Section};
+use crate::document::{Document, Problem, Problems, Section};
 use crate::limits::Limits;
 use crate::model::Name;
 use crate::store;
 
 use handlers::Handler;
-use read::Context;
+use read::{Context, Declared};
 use sources::Source;
 
 pub use environment::Environment;
@@ -104,24 +105,26 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
     let complete = dropped.complete && roots.len() == dropped.texts.len() + 1;
 
     let catalogue = providers::read(&folder.written.join("providers"), &settings.limits, problems);
-    let context =
-        Context { folder: &folder.absolute, limits: &settings.limits, catalogue: &catalogue };
-    let mut declared = check::Declared::new();
+    let (source_names, source_sections) = named(&roots, "sources", "source");
+    let (_, handler_sections) = named(&roots, "handlers", "handler");
+    let context = Context {
+        folder: &folder.absolute,
+        limits: &settings.limits,
+        catalogue: &catalogue,
+        sources: complete.then_some(&source_names),
+    };
     let mut sources = Vec::new();
-    for (name, section) in named(&roots, "sources", "source", &mut declared) {
+    for (name, section) in source_sections {
         sources.extend(sources::read(&name, section, &context));
     }
     let mut handlers = Vec::new();
-    for (name, section) in named(&roots, "handlers", "handler", &mut BTreeMap::new()) {
+    for (name, section) in handler_sections {
         handlers.extend(handlers::read(&name, section, &context));
     }
     roots.into_iter().for_each(Section::finish);
 
     check::paths(&sources, problems);
     check::settings(&settings, &sources, problems);
-    if complete {
-        check::handler_sources(&handlers, &declared, problems);
-    }
     sources.sort_by(|a, b| a.name.cmp(&b.name));
     handlers.sort_by(|a, b| a.name.cmp(&b.name));
     let warnings = warnings::general(&main.name, &settings, &sources, catalogue.warnings);
@@ -150,13 +153,13 @@ fn main_only(root: &Section<'_>) {
     }
 }
 
-/// The tables of every file under `key` whose names are good, each name once.
+/// The tables of every file under `key` whose names are good, and where each name stands first.
 fn named<'d>(
     roots: &[Section<'d>],
     key: &'static str,
     kind: &str,
-    declared: &mut BTreeMap<Name, At>,
-) -> Vec<(Name, Section<'d>)> {
+) -> (Declared, Vec<(Name, Section<'d>)>) {
+    let mut declared = Declared::new();
     let mut all = Vec::new();
     for (text, section) in roots.iter().flat_map(|root| root.sections(key)) {
         match text.parse::<Name>() {
@@ -172,5 +175,5 @@ fn named<'d>(
             Err(wrong) => section.problem(wrong.to_string(), None),
         }
     }
-    all
+    (declared, all)
 }

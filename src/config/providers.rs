@@ -60,8 +60,14 @@ impl Catalogue {
         let known = || self.schemes.keys().map(String::as_str);
         Err(Some(match nearest(name, known()) {
             Some(near) => format!("did you mean '{near}'?"),
-            None => format!("the providers are: {}", known().collect::<Vec<_>>().join(", ")),
+            None => self.names(),
         }))
+    }
+
+    /// A sentence with the name of every provider.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<_> = self.schemes.keys().map(String::as_str).collect();
+        format!("the providers are: {}", names.join(", "))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the readers of sections share: ranges, words and paths.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -7,8 +8,12 @@ use std::time::Duration;
 
 use crate::document::{At, Section, Size, Value};
 use crate::limits::{self, Limit, Limits, Unit};
+use crate::model::Name;
 
 use super::providers::Catalogue;
+
+/// Every name that is written anywhere, also of what could not be read, and where it stands.
+pub(super) type Declared = BTreeMap<Name, At>;
 
 /// What a source or handler is read against.
 pub(super) struct Context<'a> {
@@ -18,6 +23,8 @@ pub(super) struct Context<'a> {
     pub(super) limits: &'a Limits,
     /// The providers there are.
     pub(super) catalogue: &'a Catalogue,
+    /// The names of all sources; nothing where a file could not be read, in which one may stand.
+    pub(super) sources: Option<&'a Declared>,
 }
 
 /// A number of the unit of the limit called `limit`, in the range of that limit.
@@ -68,10 +75,19 @@ pub(super) fn path(section: &Section<'_>, key: &'static str, folder: &Path) -> O
     match bad_text(&read.value) {
         None => Some(normal(&folder.join(read.value))),
         Some(wrong) => {
-            section.problems().push(read.at.problem(wrong, None));
+            section.problems().push(read.at.problem(format!("the path {wrong}"), None));
             None
         }
     }
+}
+
+/// Whether `key` is not there, which is a problem with this help.
+pub(super) fn missing(section: &Section<'_>, key: &'static str, help: &str) -> bool {
+    let missing = section.place_of(key).is_none();
+    if missing {
+        section.problem(format!("'{key}' is missing"), Some(help.to_owned()));
+    }
+    missing
 }
 
 /// What no path, argument or variable may be.

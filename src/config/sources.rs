@@ -7,7 +7,7 @@ use crate::http::RESERVED_PATHS;
 use crate::model::Name;
 use crate::provider::Scheme;
 
-use super::read::{Context, ranged};
+use super::read::{Context, missing, ranged};
 use super::secrets::Reference;
 
 /// One source, its secrets still references.
@@ -58,7 +58,14 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
 }
 
 fn read_provider(section: &Section<'_>, context: &Context<'_>) -> Option<Value<Arc<Scheme>>> {
-    let provider = section.required::<String>("provider")?;
+    if missing(
+        section,
+        "provider",
+        &format!("add provider = \"NAME\"; {}", context.catalogue.names()),
+    ) {
+        return None;
+    }
+    let provider = section.get::<String>("provider")?;
     match context.catalogue.get(&provider.value) {
         Ok(scheme) => Some(Value { value: scheme, at: provider.at }),
         Err(None) => None,

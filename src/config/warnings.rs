@@ -67,7 +67,7 @@ pub(super) fn general(
         });
     }
     for source in sources.iter().filter(|source| source.scheme.is_unsigned()) {
-        let message = "takes events from anybody who reaches the port";
+        let message = "takes events from anybody on this machine, unverified";
         found.push(source.at.problem(message, None));
     }
     found
@@ -75,7 +75,8 @@ pub(super) fn general(
 
 /// Whether every user of the machine may read or change a secret's file.
 fn exposed(path: &Path) -> Option<(String, String)> {
-    let mode = fs::metadata(path).ok()?.permissions().mode();
+    let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let mode = metadata.permissions().mode();
     let verb = match (mode & 0o004 != 0, mode & 0o022 != 0) {
         (_, true) => "changed",
         (true, false) => "read",
