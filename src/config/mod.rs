@@ -19,6 +19,7 @@ mod settings;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod variables;
 mod warnings;
 
 use std::path::{Path, PathBuf};

@@ -15,9 +15,10 @@ use crate::verify;
 
 use super::Config;
 use super::environment::Environment;
-use super::handlers::{Action, Command, Handler, Variable};
+use super::handlers::{Action, Command, Handler};
 use super::secrets::Reference;
 use super::sources::Source;
+use super::variables::Variable;
 
 /// The `PATH` of a command that is given none: the runner's own, which is the same on every
 /// machine, whatever the receiver was started with.

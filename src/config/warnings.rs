@@ -7,9 +7,10 @@ use std::path::Path;
 use crate::document::Problem;
 
 use super::Config;
-use super::handlers::{Action, Variable};
+use super::handlers::Action;
 use super::settings::Settings;
 use super::sources::Source;
+use super::variables::Variable;
 
 impl Config {
     /// Everything that works and should not stay so, sorted by file and position. Looks at the
