@@ -200,8 +200,12 @@ impl FromToml for u64 {
     const EXPECTED: &'static str = "a whole number";
     fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
         let integer = value.as_integer().ok_or(None)?;
-        u64::from_str_radix(integer.as_str(), integer.radix())
-            .map_err(|_| Some("must be 0 or more".to_owned()))
+        let text = integer.as_str();
+        u64::from_str_radix(text, integer.radix()).map_err(|_| {
+            Some(
+                if text.starts_with('-') { "must be 0 or more" } else { "is too large" }.to_owned(),
+            )
+        })
     }
 }
 
@@ -223,7 +227,7 @@ impl FromToml for Size {
         let text = value.as_str().ok_or(None)?;
         text.parse::<bytesize::ByteSize>()
             .map(|size| Size(size.as_u64()))
-            .map_err(|error| Some(format!("'{text}': {error}")))
+            .map_err(|_| Some(format!("'{text}' is no size, such as \"512 KiB\" or \"5 MiB\"")))
     }
 }
 
@@ -245,7 +249,13 @@ impl FromToml for Vec<String> {
     const EXPECTED: &'static str = "a list of strings";
     fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
         let array = value.as_array().ok_or(None)?;
-        array.iter().map(|item| item.get_ref().as_str().map(str::to_owned).ok_or(None)).collect()
+        let text = |item: &Spanned<DeValue<'_>>| {
+            let item = item.get_ref();
+            item.as_str().map(str::to_owned).ok_or_else(|| {
+                Some(format!("expected a list of strings, found {} in it", item.type_str()))
+            })
+        };
+        array.iter().map(text).collect()
     }
 }
 
@@ -289,6 +299,26 @@ impl<'d> Section<'d> {
             return None;
         }
         self.get(key)
+    }
+
+    /// The strings of a string or a list, each with its own place.
+    pub fn texts(&self, key: &'static str) -> Option<Vec<Value<String>>> {
+        let whole = self.get::<OneOrMany>(key)?;
+        let Some(array) = self.table.get(key).and_then(|value| value.get_ref().as_array()) else {
+            let one = |value| Value { value, at: whole.at.clone() };
+            return Some(whole.value.0.into_iter().map(one).collect());
+        };
+        let each = |(value, item): (String, &Spanned<DeValue<'_>>)| Value {
+            value,
+            at: self.at(key, item.span()),
+        };
+        Some(whole.value.0.into_iter().zip(array.iter()).map(each).collect())
+    }
+
+    /// Where the key's value stands, whatever it holds.
+    pub fn place_of(&self, key: &'static str) -> Option<At> {
+        self.asked.borrow_mut().insert(key);
+        self.table.get(key).map(|value| self.at(key, value.span()))
     }
 
     /// Whether the key is there, whatever it holds.

@@ -19,6 +19,20 @@ pub enum Unit {
     Count,
 }
 
+impl Unit {
+    /// A value as the configuration writes it: `5 MiB`, `90s`, `7`. Exact: it reads back the same.
+    pub fn show(self, value: u64) -> String {
+        let steps: &[(u64, &str)] = match self {
+            Unit::Bytes => &[(GIB, " GiB"), (MIB, " MiB"), (KIB, " KiB"), (1, " B")],
+            Unit::Millis => &[(DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s"), (1, "ms")],
+            Unit::Count => &[(1, "")],
+        };
+        let step = |&&(size, _): &&(u64, &str)| value >= size && value.is_multiple_of(size);
+        let (size, name) = steps.iter().find(step).or(steps.last()).copied().unwrap_or((1, ""));
+        format!("{}{name}", value / size)
+    }
+}
+
 /// One limit's name, bounds and reason.
 #[derive(Debug, Clone)]
 pub struct Limit {
@@ -67,13 +81,18 @@ macro_rules! limits {
 
             /// Sets the limit called `key`. False where there is none or the value is out of range.
             pub fn set(&mut self, key: &str, value: u64) -> bool {
-                let Some(limit) = TABLE.iter().find(|limit| limit.key == key) else { return false };
+                let Some(limit) = limit(key) else { return false };
                 if !limit.range.contains(&value) { return false }
                 match key { $(stringify!($name) => self.$name = value,)+ _ => return false }
                 true
             }
         }
     };
+}
+
+/// The limit called `key`.
+pub fn limit(key: &str) -> Option<&'static Limit> {
+    TABLE.iter().find(|limit| limit.key == key)
 }
 
 limits! {
@@ -204,6 +223,20 @@ mod tests {
             assert!(unit.iter().any(|u| limit.key.ends_with(u)), "{}", limit.key);
             assert!(limit.reason.ends_with('.'), "{}", limit.key);
         }
+    }
+
+    #[test]
+    fn a_value_is_shown_as_it_is_written() {
+        let shown = [
+            Unit::Bytes.show(5 * MIB),
+            Unit::Bytes.show(1025),
+            Unit::Bytes.show(0),
+            Unit::Millis.show(90 * SECOND),
+            Unit::Millis.show(3650 * DAY),
+            Unit::Millis.show(0),
+            Unit::Count.show(7),
+        ];
+        assert_eq!(shown, ["5 MiB", "1025 B", "0 B", "90s", "3650d", "0ms", "7"]);
     }
 
     #[test]

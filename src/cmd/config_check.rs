@@ -1,0 +1,97 @@
+//! `hooklatch config check`: everything that is wrong with a configuration, before it is used.
+//!
+//! Stricter than the start: it also reads every secret and looks for every command, which `serve`
+//! only warns of. Run it as the user that the receiver runs as, or permissions say nothing.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::config::{self, Config, Environment};
+use crate::document::Problem;
+
+/// Checks the configuration at `path` and writes what was found, as lines for people or as one JSON
+/// object. True where nothing is wrong; warnings are not wrong.
+pub fn run(
+    path: &Path,
+    environment: &Environment,
+    json: bool,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
+    let (config, problems) = match config::load(path) {
+        Ok(config) => {
+            let mut problems = config.resolve(environment).err().unwrap_or_default();
+            problems.extend(config.check_commands(environment));
+            (Some(config), problems)
+        }
+        Err(problems) => (None, problems),
+    };
+    let warnings = config.as_ref().map(Config::warnings).unwrap_or_default();
+    if json {
+        write_json(path, config.as_ref(), &problems, &warnings, out)?;
+    } else {
+        write_text(path, config.as_ref(), &problems, &warnings, out)?;
+    }
+    Ok(problems.is_empty())
+}
+
+fn write_text(
+    path: &Path,
+    config: Option<&Config>,
+    problems: &[Problem],
+    warnings: &[Problem],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for warning in warnings {
+        writeln!(out, "warning: {warning}")?;
+    }
+    for problem in problems {
+        writeln!(out, "error: {problem}")?;
+    }
+    let file = path.display();
+    match config {
+        Some(config) if problems.is_empty() => {
+            let sources = counted(config.source_count(), "source");
+            let handlers = counted(config.handler_count(), "handler");
+            writeln!(out, "{file}: ok ({sources}, {handlers})")
+        }
+        _ => writeln!(out, "{file}: {}", counted(problems.len(), "error")),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn write_json(
+    path: &Path,
+    config: Option<&Config>,
+    problems: &[Problem],
+    warnings: &[Problem],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let list = |all: &[Problem]| all.iter().map(problem_json).collect::<Vec<_>>();
+    let report = json!({
+        "file": path.display().to_string(),
+        "ok": problems.is_empty(),
+        "sources": config.map(Config::source_count),
+        "handlers": config.map(Config::handler_count),
+        "errors": list(problems),
+        "warnings": list(warnings),
+    });
+    serde_json::to_writer_pretty(&mut *out, &report)?;
+    writeln!(out)
+}
+
+/// A place that is the whole file has no line, and a problem without a key no key: both are null.
+fn problem_json(problem: &Problem) -> Value {
+    json!({
+        "file": problem.file,
+        "line": (problem.line > 0).then_some(problem.line),
+        "column": (problem.line > 0).then_some(problem.column),
+        "key": (!problem.key.is_empty()).then_some(problem.key.as_str()),
+        "message": problem.message,
+        "help": problem.help,
+    })
+}

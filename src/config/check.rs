@@ -1,0 +1,64 @@
+//! What only shows when everything is read: whether the parts agree.
+
+use crate::document::Problems;
+use crate::limits::Unit;
+
+use super::settings::Settings;
+use super::sources::Source;
+
+/// No two sources at one path.
+pub(super) fn paths(sources: &[Source], problems: &Problems) {
+    for (n, source) in sources.iter().enumerate() {
+        let same =
+            |other: &&Source| other.path.value == source.path.value && other.name != source.name;
+        if let Some(other) = sources[..n].iter().find(same) {
+            let message = format!(
+                "path '{}' is also that of source '{}' ({})",
+                source.path.value,
+                other.name,
+                other.path.at.position()
+            );
+            let help = "give each source a path of its own".to_owned();
+            problems.push(source.path.at.problem(message, Some(help)));
+        }
+    }
+}
+
+/// What the main file's settings mean for the sources.
+pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Problems) {
+    let limits = &settings.limits;
+    for source in sources {
+        let provider = source.scheme.name();
+        let resends = source.scheme.resends_for().map(|time| time.as_millis());
+        if resends.is_some_and(|resends| resends > u128::from(limits.keep_ids_millis)) {
+            let at = settings.keep_ids_at.as_ref().unwrap_or(&source.at);
+            let resends = u64::try_from(resends.unwrap_or_default()).unwrap_or(u64::MAX);
+            let message = format!(
+                "keep_ids ({}) is shorter than provider '{provider}' re-sends events ({})",
+                Unit::Millis.show(limits.keep_ids_millis),
+                Unit::Millis.show(resends)
+            );
+            let help = "an event whose id is forgotten runs again when it is re-sent; raise storage.keep_ids";
+            problems.push(at.problem(message, Some(help.to_owned())));
+        }
+        if source.body_limit_bytes > limits.bodies_in_flight_bytes {
+            let message = format!(
+                "bodies of up to {} do not fit limits.bodies_in_flight_bytes ({})",
+                Unit::Bytes.show(source.body_limit_bytes),
+                Unit::Bytes.show(limits.bodies_in_flight_bytes)
+            );
+            let help = "raise that limit, or lower max_body of this source";
+            problems.push(source.at.problem(message, Some(help.to_owned())));
+        }
+        let listen = settings.server.listen;
+        if source.scheme.is_unsigned() && !listen.ip().is_loopback() {
+            let at = settings.listen_at.as_ref().unwrap_or(&source.at);
+            let message = format!(
+                "source '{}' takes events from anybody, and {listen} is not only this machine",
+                source.name
+            );
+            let help = "listen on 127.0.0.1, or give the source a provider that verifies";
+            problems.push(at.problem(message, Some(help.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Whether the configured commands could be started on this machine.
+//!
+//! Not part of loading: a missing program is its handler's failure, which backs off until it is
+//! there. `config check` calls it a problem, `serve` warns.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::document::Problem;
+
+use super::Config;
+use super::environment::Environment;
+use super::files::reason;
+use super::handlers::{Action, Command};
+use super::resolve::search_path;
+
+impl Config {
+    /// What stands in the way of running each command: its program or folder is missing, or is not
+    /// one. Sorted by file and position.
+    pub fn check_commands(&self, environment: &Environment) -> Vec<Problem> {
+        let commands = self.handlers.iter().filter_map(|handler| match &handler.action {
+            Action::Command(command) => Some(command),
+            Action::Forward(_) => None,
+        });
+        let mut found: Vec<_> = commands.flat_map(|command| check(command, environment)).collect();
+        found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+        found
+    }
+}
+
+fn check(command: &Command, environment: &Environment) -> Vec<Problem> {
+    let mut found = Vec::new();
+    if let Some(Err((message, help))) =
+        command.argv.value.first().map(|program| runnable(program, command, environment))
+    {
+        found.push(command.argv.at.problem(message, Some(help.to_owned())));
+    }
+    if let Some(cwd) = &command.cwd
+        && !cwd.value.is_dir()
+    {
+        let message = format!("there is no folder {}", cwd.value.display());
+        found.push(cwd.at.problem(message, Some("create it, or correct the path".to_owned())));
+    }
+    found
+}
+
+fn runnable(
+    program: &str,
+    command: &Command,
+    environment: &Environment,
+) -> Result<(), (String, &'static str)> {
+    if program.contains('/') {
+        return is_program(Path::new(program));
+    }
+    let path = search_path(command, environment);
+    let candidates: Vec<PathBuf> =
+        std::env::split_paths(&path).map(|folder| folder.join(program)).collect();
+    if candidates.iter().any(|candidate| is_program(candidate).is_ok()) {
+        return Ok(());
+    }
+    let message = format!("'{program}' is in no folder of PATH ({path})");
+    Err((message, "write its full path, or set PATH under env"))
+}
+
+fn is_program(path: &Path) -> Result<(), (String, &'static str)> {
+    let shown = path.display();
+    let metadata = fs::metadata(path).map_err(|error| {
+        let message = format!("{shown} cannot be run: {}", reason(&error));
+        (message, "create it, or correct the path")
+    })?;
+    if !metadata.is_file() {
+        return Err((format!("{shown} cannot be run: it is no file"), "correct the path"));
+    }
+    if metadata.permissions().mode() & 0o111 == 0 {
+        let help = "make it executable with chmod +x";
+        return Err((format!("{shown} cannot be run: it is not executable"), help));
+    }
+    Ok(())
+}

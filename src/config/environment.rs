@@ -1,0 +1,50 @@
+//! The process's environment, captured once.
+//!
+//! Layers 4 and 5 ask this and never the process, so that a test owns every variable. It has no
+//! `Debug`: variables hold secrets.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+/// Environment variables as they were when the process began.
+#[derive(Clone, Default)]
+pub struct Environment(BTreeMap<OsString, OsString>);
+
+impl Environment {
+    /// The process's own, with `HOME` from the user database where it is not set.
+    pub fn capture() -> Self {
+        let mut environment = Environment(std::env::vars_os().collect());
+        if environment.get("HOME").is_none()
+            && let Some(home) = std::env::home_dir()
+        {
+            environment.set("HOME", home);
+        }
+        environment
+    }
+
+    /// No variable at all.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Sets one, in this copy only.
+    pub fn set(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) {
+        self.0.insert(name.into(), value.into());
+    }
+
+    /// This environment with one more variable.
+    pub fn with(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// The variable called `name`; an empty one is there.
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.0.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// The variable called `name`, where it is UTF-8 and not empty.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(OsStr::to_str).filter(|text| !text.is_empty())
+    }
+}

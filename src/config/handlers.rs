@@ -1,0 +1,269 @@
+//! `[handlers.NAME]`: what one handler says, checked by itself.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::document::{Section, Value, nearest};
+use crate::handler::Target;
+use crate::limits::Limits;
+use crate::model::{EVENT_TYPE_MAX_BYTES, Name, OnUnknown};
+use crate::retry::GiveUp;
+
+use super::read::{Context, Declared, bad_text, missing, normal, parsed, path, ranged};
+use super::variables::{self, Variable};
+
+/// One handler, what its environment refers to still unread.
+pub(super) struct Handler {
+    pub(super) name: Name,
+    pub(super) sources: Vec<Value<String>>,
+    pub(super) events: Vec<String>,
+    pub(super) action: Action,
+    pub(super) timeout: Duration,
+    pub(super) concurrency: usize,
+    pub(super) give_up: GiveUp,
+    pub(super) on_unknown: OnUnknown,
+}
+
+/// What a handler runs.
+pub(super) enum Action {
+    Command(Command),
+    Forward(Target),
+}
+
+/// A command as it is configured.
+pub(super) struct Command {
+    /// Program and arguments; a program with a slash is absolute.
+    pub(super) argv: Value<Vec<String>>,
+    pub(super) cwd: Option<Value<PathBuf>>,
+    pub(super) env: Vec<(String, Value<Variable>)>,
+    pub(super) pass_env: Vec<Value<String>>,
+    pub(super) grace: Duration,
+}
+
+/// The keys of the one kind of handler that the other has not: key, and why.
+const COMMAND_KEYS: [(&str, &str); 5] = [
+    ("cwd", "a forward runs no program"),
+    ("env", "a forward runs no program"),
+    ("pass_env", "a forward runs no program"),
+    ("grace", "a forward's request is dropped at its time-out"),
+    ("max_attempts", "forwards are retried by time: use give_up_after"),
+];
+const FORWARD_KEYS: [(&str, &str); 1] =
+    [("give_up_after", "commands are retried by count: use max_attempts")];
+
+/// Reads one; problems go to the section's. Nothing where no handler can be made of it.
+pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Handler> {
+    let sources = read_sources(&section, context);
+    let events = read_events(&section);
+    let (command, forward) = (section.place_of("command"), section.place_of("forward"));
+    let on_unknown = parsed::<OnUnknown>(&section, "on_unknown").map(|read| read.value);
+    let handler = match (command, forward) {
+        (Some(_), None) => {
+            refuse(&section, &FORWARD_KEYS, "is for forwards, and this handler is a command");
+            read_command(&section, context)
+        }
+        (None, Some(_)) => {
+            refuse(&section, &COMMAND_KEYS, "is for commands, and this handler is a forward");
+            read_forward(&section, context.limits)
+        }
+        (both, _) => {
+            let (message, help) = match both {
+                Some(_) => (
+                    "both 'command' and 'forward' are given",
+                    "a handler does one of them; for both, make two handlers of the same events",
+                ),
+                None => (
+                    "neither 'command' nor 'forward' is given",
+                    "add command = [\"/path/to/program\"] or forward = \"http://127.0.0.1:PORT/PATH\"",
+                ),
+            };
+            section.problem(message, Some(help.to_owned()));
+            for (key, _) in COMMAND_KEYS.into_iter().chain(FORWARD_KEYS) {
+                section.has(key);
+            }
+            section.has("timeout");
+            section.has("concurrency");
+            None
+        }
+    };
+    section.finish();
+    let handler = handler?;
+    Some(Handler {
+        name: name.clone(),
+        sources: sources?,
+        events: events?,
+        on_unknown: on_unknown.unwrap_or(match handler.action {
+            Action::Command(_) => OnUnknown::Hold,
+            Action::Forward(_) => OnUnknown::Rerun,
+        }),
+        action: handler.action,
+        timeout: handler.timeout,
+        concurrency: handler.concurrency,
+        give_up: handler.give_up,
+    })
+}
+
+/// What the two kinds read in their own way.
+struct Kind {
+    action: Action,
+    timeout: Duration,
+    concurrency: usize,
+    give_up: GiveUp,
+}
+
+fn refuse(section: &Section<'_>, keys: &[(&'static str, &str)], message: &str) {
+    for (key, help) in keys {
+        if let Some(at) = section.place_of(key) {
+            section.problems().push(at.problem(message, Some((*help).to_owned())));
+        }
+    }
+}
+
+fn read_sources(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Value<String>>> {
+    if missing(section, "source", "add source = \"NAME\", a source's name or a list of them") {
+        return None;
+    }
+    let sources = section.texts("source")?;
+    if sources.is_empty() {
+        section.problem("no source can reach this handler: 'source' is empty", None);
+        return None;
+    }
+    for (n, source) in sources.iter().enumerate() {
+        if sources[..n].iter().any(|other| other.value == source.value) {
+            let message = format!("source '{}' is there twice", source.value);
+            section.problems().push(source.at.problem(message, None));
+        } else if let Some(known) = context.sources
+            && !known.keys().any(|name| name.as_str() == source.value)
+        {
+            let message = format!("there is no source '{}'", source.value);
+            let help = Some(which_sources(&source.value, known));
+            section.problems().push(source.at.problem(message, help));
+        }
+    }
+    Some(sources)
+}
+
+fn which_sources(meant: &str, known: &Declared) -> String {
+    let names = || known.keys().map(Name::as_str);
+    match nearest(meant, names()) {
+        Some(near) => format!("did you mean '{near}'?"),
+        None if known.is_empty() => "no source is configured".to_owned(),
+        None => format!("the sources are: {}", names().collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn read_events(section: &Section<'_>) -> Option<Vec<String>> {
+    if missing(section, "events", "add events = [\"TYPE\"], or events = [\"*\"] for all of them") {
+        return None;
+    }
+    let events = section.texts("events")?;
+    if events.is_empty() {
+        let help = "name the types it wants, or \"*\" for all of them";
+        section.problem("this handler wants no event: 'events' is empty", Some(help.to_owned()));
+    }
+    for event in &events {
+        let fixed = event.value.bytes().filter(|&b| b != b'*');
+        if event.value.is_empty()
+            || fixed.clone().count() > EVENT_TYPE_MAX_BYTES
+            || !fixed.clone().all(|b| b.is_ascii_graphic())
+        {
+            let message = format!("'{}' can never match", event.value);
+            let help = format!("types are 1 to {EVENT_TYPE_MAX_BYTES} visible ASCII characters");
+            section.problems().push(event.at.problem(message, Some(help)));
+        }
+    }
+    Some(events.into_iter().map(|event| event.value).collect())
+}
+
+fn read_command(section: &Section<'_>, context: &Context<'_>) -> Option<Kind> {
+    let limits = context.limits;
+    let argv = read_argv(section, context.folder);
+    let cwd_at = section.place_of("cwd");
+    let cwd = path(section, "cwd", context.folder);
+    let env = variables::read_env(section, context.folder);
+    let pass_env = variables::read_pass_env(section, &env);
+    let grace = millis(section, "grace", "command_grace_millis", limits.command_grace_millis);
+    let timeout =
+        millis(section, "timeout", "command_timeout_millis", limits.command_timeout_millis);
+    let concurrency = count(
+        section,
+        "concurrency",
+        "command_concurrency_count",
+        limits.command_concurrency_count,
+    );
+    let attempts = count(section, "max_attempts", "max_attempts_count", limits.max_attempts_count);
+    let cwd = cwd.zip(cwd_at).map(|(value, at)| Value { value, at });
+    Some(Kind {
+        action: Action::Command(Command { argv: argv?, cwd, env, pass_env, grace }),
+        timeout,
+        concurrency,
+        give_up: GiveUp::Attempts(u32::try_from(attempts).unwrap_or(u32::MAX)),
+    })
+}
+
+fn read_forward(section: &Section<'_>, limits: &Limits) -> Option<Kind> {
+    let target =
+        section.get::<String>("forward").and_then(|read| match Target::parse(&read.value) {
+            Ok(target) => Some(target),
+            Err(wrong) => {
+                section.problems().push(read.at.problem(wrong, None));
+                None
+            }
+        });
+    let timeout =
+        millis(section, "timeout", "forward_timeout_millis", limits.forward_timeout_millis);
+    let concurrency = count(
+        section,
+        "concurrency",
+        "forward_concurrency_count",
+        limits.forward_concurrency_count,
+    );
+    let age = millis(section, "give_up_after", "give_up_after_millis", limits.give_up_after_millis);
+    let action = Action::Forward(target?);
+    Some(Kind { action, timeout, concurrency, give_up: GiveUp::After(age) })
+}
+
+fn millis(section: &Section<'_>, key: &'static str, limit: &str, default: u64) -> Duration {
+    Limits::duration(ranged(section, key, limit).map_or(default, |read| read.value))
+}
+
+fn count(section: &Section<'_>, key: &'static str, limit: &str, default: u64) -> usize {
+    let value = ranged(section, key, limit).map_or(default, |read| read.value);
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// A program with a slash is a path, from the configuration file's folder where it is relative; one
+/// without is looked up in `PATH`.
+fn read_argv(section: &Section<'_>, folder: &Path) -> Option<Value<Vec<String>>> {
+    let mut argv = section.get::<Vec<String>>("command")?;
+    let push = |message: &str, help: &str| {
+        section.problems().push(argv.at.problem(message, Some(help.to_owned())));
+    };
+    let Some(program) = argv.value.first() else {
+        push(
+            "the command is empty",
+            "write the program and its arguments: [\"/path\", \"--flag\"]",
+        );
+        return None;
+    };
+    if let Some(wrong) = bad_text(program) {
+        push(&format!("the program {wrong}"), "its name or path comes first");
+        return None;
+    }
+    if argv.value.iter().any(|argument| argument.contains('\0')) {
+        push("an argument has a NUL character", "no program can be given one");
+        return None;
+    }
+    if program.contains('/') {
+        let absolute = normal(&folder.join(program));
+        let Some(absolute) = absolute.to_str() else {
+            push("the program's path is not UTF-8", "rename the configuration's folder");
+            return None;
+        };
+        let absolute = absolute.to_owned();
+        if let Some(program) = argv.value.first_mut() {
+            *program = absolute;
+        }
+    }
+    Some(argv)
+}

@@ -1,0 +1,76 @@
+//! The providers a source can name: the built-in ones and the files in `providers/`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::document::{Problem, Problems, nearest};
+use crate::limits::Limits;
+use crate::provider::Scheme;
+
+use super::files;
+
+/// Every provider there is.
+pub(super) struct Catalogue {
+    schemes: BTreeMap<String, Arc<Scheme>>,
+    /// Whether every file was understood; otherwise a name that seems missing may not be.
+    complete: bool,
+    /// What is legal and unwise about them.
+    pub(super) warnings: Vec<Problem>,
+}
+
+/// The built-in providers and those of `folder`. A file wins over a built-in provider of the same
+/// name, so that a provider which is built in one day changes nothing for whom has its file.
+pub(super) fn read(folder: &Path, limits: &Limits, problems: &Problems) -> Catalogue {
+    let built_in = Scheme::embedded_names();
+    let mut schemes: BTreeMap<_, _> = built_in
+        .filter_map(|name| Some((name.to_owned(), Arc::new(Scheme::embedded(name)?))))
+        .collect();
+    let mut own: BTreeMap<String, String> = BTreeMap::new();
+    let mut warnings = Vec::new();
+    let files = files::read_folder(folder, limits, problems);
+    let mut complete = files.complete;
+    for file in files.texts {
+        let Some(scheme) = Scheme::parse(&file.name, &file.text, problems) else {
+            complete = false;
+            continue;
+        };
+        let name = scheme.name().to_owned();
+        if let Some(other) = own.insert(name.clone(), file.name.clone()) {
+            problems.file(&file.name, format!("provider '{name}' is also in {other}"), None);
+        }
+        if schemes.insert(name.clone(), Arc::new(scheme)).is_some() {
+            let message = format!("replaces the built-in provider '{name}'");
+            warnings.push(whole_file(file.name, message));
+        }
+    }
+    Catalogue { schemes, complete, warnings }
+}
+
+impl Catalogue {
+    /// The provider called `name`; `Err` has the help, or nothing where its file could not be read
+    /// and is told of already.
+    pub(super) fn get(&self, name: &str) -> Result<Arc<Scheme>, Option<String>> {
+        if let Some(scheme) = self.schemes.get(name) {
+            return Ok(Arc::clone(scheme));
+        }
+        if !self.complete {
+            return Err(None);
+        }
+        let known = || self.schemes.keys().map(String::as_str);
+        Err(Some(match nearest(name, known()) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => self.names(),
+        }))
+    }
+
+    /// A sentence with the name of every provider.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<_> = self.schemes.keys().map(String::as_str).collect();
+        format!("the providers are: {}", names.join(", "))
+    }
+}
+
+fn whole_file(file: String, message: String) -> Problem {
+    Problem { file, line: 0, column: 0, key: String::new(), message, help: None }
+}

@@ -1,0 +1,199 @@
+//! The second step: secrets and variables are read, and the structs of the other modules made.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::dispatcher::Worker;
+use crate::document::{Problem, Problems, Value};
+use crate::handler::{self, CommandSettings, ForwardSettings};
+use crate::http;
+use crate::limits::Limits;
+use crate::pattern::Pattern;
+use crate::retry::Policy;
+use crate::verify;
+
+use super::Config;
+use super::environment::Environment;
+use super::handlers::{Action, Command, Handler};
+use super::secrets::Reference;
+use super::sources::Source;
+use super::variables::Variable;
+
+/// The `PATH` of a command that is given none: the runner's own, which is the same on every
+/// machine, whatever the receiver was started with.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What the receiver is made of.
+pub struct Resolved {
+    /// The inbound endpoints, in the order of their names.
+    pub sources: Vec<http::Source>,
+    /// The handlers, in the order of their names.
+    pub workers: Vec<Worker>,
+}
+
+impl Config {
+    /// Reads every secret and variable that the configuration refers to. An `Err` has every one
+    /// that cannot be had or used, sorted by file and position, and never its text.
+    pub fn resolve(&self, environment: &Environment) -> Result<Resolved, Vec<Problem>> {
+        let problems = Problems::new();
+        let resolver = Resolver { config: self, environment, problems: &problems };
+        let sources = self.sources.iter().map(|source| resolver.source(source)).collect();
+        let workers = self.handlers.iter().map(|handler| resolver.worker(handler)).collect();
+        let found = problems.into_sorted();
+        if found.is_empty() { Ok(Resolved { sources, workers }) } else { Err(found) }
+    }
+}
+
+struct Resolver<'a> {
+    config: &'a Config,
+    environment: &'a Environment,
+    problems: &'a Problems,
+}
+
+impl Resolver<'_> {
+    fn source(&self, source: &Source) -> http::Source {
+        let keys = source.secrets.iter().filter_map(|secret| self.key(source, secret)).collect();
+        http::Source {
+            name: source.name.clone(),
+            path: source.path.value.clone(),
+            scheme: source.scheme.clone(),
+            keys,
+            public_url: source.public_url.clone(),
+            body_limit_bytes: source.body_limit_bytes,
+            accept_wait: accept_wait(&self.config.limits, source.scheme.deadline()),
+            refuse_proxied: source.scheme.is_unsigned(),
+            routes: self.routes(source),
+        }
+    }
+
+    fn key(&self, source: &Source, secret: &Value<Reference>) -> Option<verify::Key> {
+        let text = self.read(secret)?;
+        match verify::key(&source.scheme, &secret.value.to_string(), &text) {
+            Ok(key) => Some(key),
+            Err(wrong) => {
+                let provider = source.scheme.name();
+                let message =
+                    format!("'{}' is no secret of provider '{provider}': {wrong}", secret.value);
+                self.problems.push(secret.at.problem(message, None));
+                None
+            }
+        }
+    }
+
+    fn read(&self, secret: &Value<Reference>) -> Option<zeroize::Zeroizing<String>> {
+        match secret.value.read(self.environment, self.config.limits.secret_bytes) {
+            Ok(text) => Some(text),
+            Err(error) => {
+                self.problems.push(secret.at.problem(error.to_string(), error.help()));
+                None
+            }
+        }
+    }
+
+    fn routes(&self, source: &Source) -> Vec<http::Route> {
+        let wants = |handler: &&Handler| {
+            handler.sources.iter().any(|name| name.value == source.name.as_str())
+        };
+        let two_levels = source.scheme.two_levels();
+        let route = |handler: &Handler| http::Route {
+            handler: handler.name.clone(),
+            patterns: handler
+                .events
+                .iter()
+                .map(|text| Pattern::new(text.as_str(), two_levels))
+                .collect(),
+        };
+        self.config.handlers.iter().filter(wants).map(route).collect()
+    }
+
+    fn worker(&self, handler: &Handler) -> Worker {
+        let limits = &self.config.limits;
+        let built = match &handler.action {
+            Action::Command(command) => handler::Handler::Command(CommandSettings {
+                argv: command.argv.value.clone(),
+                cwd: command.cwd.as_ref().map(|cwd| cwd.value.clone()),
+                home: self.home(),
+                env: self.variables(command),
+                timeout: handler.timeout,
+                grace: command.grace,
+                output_bytes: (size(limits.output_head_bytes), size(limits.output_tail_bytes)),
+                stdin_memory_bytes: size(limits.stdin_memory_bytes),
+            }),
+            Action::Forward(target) => handler::Handler::Forward(ForwardSettings {
+                target: target.clone(),
+                timeout: handler.timeout,
+                connect_timeout: Limits::duration(limits.forward_connect_millis),
+                answer_bytes: size(limits.answer_kept_bytes),
+            }),
+        };
+        Worker {
+            name: handler.name.clone(),
+            handler: built,
+            policy: Policy {
+                on_unknown: handler.on_unknown,
+                give_up: handler.give_up,
+                backoff_base: Limits::duration(limits.backoff_base_millis),
+                backoff_max: Limits::duration(limits.backoff_max_millis),
+            },
+            concurrency: handler.concurrency,
+        }
+    }
+
+    /// The user's home, else the root: a system user's home is often a folder that does not exist.
+    fn home(&self) -> PathBuf {
+        let home = self.environment.text("HOME").map(PathBuf::from);
+        home.filter(|home| home.is_dir()).unwrap_or_else(|| PathBuf::from("/"))
+    }
+
+    /// What the configuration adds to a command's environment, by name: `pass_env`, then `env`. A
+    /// variable that is to be passed on and is not there is left out.
+    fn variables(&self, command: &Command) -> Vec<(String, String)> {
+        let mut variables = BTreeMap::new();
+        for name in &command.pass_env {
+            let Some(value) = self.environment.get(&name.value) else { continue };
+            match value.to_str() {
+                Some(text) => drop(variables.insert(name.value.clone(), text.to_owned())),
+                None => {
+                    let message = format!("the value of {} is not UTF-8", name.value);
+                    self.problems.push(name.at.problem(message, None));
+                }
+            }
+        }
+        for (name, variable) in &command.env {
+            let text = match &variable.value {
+                Variable::Text(text) => Some(text.clone()),
+                Variable::Reference(reference) => {
+                    let secret = Value { value: reference.clone(), at: variable.at.clone() };
+                    self.read(&secret).map(|text| text.to_string())
+                }
+            };
+            if text.as_ref().is_some_and(|text| text.contains('\0')) {
+                self.problems.push(variable.at.problem("the value has a NUL character", None));
+            }
+            variables.extend(text.map(|text| (name.clone(), text)));
+        }
+        variables.into_iter().collect()
+    }
+}
+
+/// The `PATH` that a command gets, and that its program is looked for in.
+pub(super) fn search_path(command: &Command, environment: &Environment) -> String {
+    let own = command.env.iter().find(|(name, _)| name == "PATH");
+    if let Some(Variable::Text(text)) = own.map(|(_, variable)| &variable.value) {
+        return text.clone();
+    }
+    let passed = command.pass_env.iter().any(|name| name.value == "PATH");
+    environment.text("PATH").filter(|_| passed).unwrap_or(PATH).to_owned()
+}
+
+/// How long a commit is waited for: no longer than four fifths of what the provider waits for us,
+/// so that its 503 is heard.
+fn accept_wait(limits: &Limits, deadline: Option<Duration>) -> Duration {
+    let wait = Limits::duration(limits.accept_wait_millis);
+    deadline.map_or(wait, |deadline| wait.min(deadline * 4 / 5))
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}

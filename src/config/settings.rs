@@ -1,0 +1,161 @@
+//! `[server]`, `[storage]` and `[limits]`: what only the main file says.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use crate::document::{At, Section, Value};
+use crate::limits::{self, Limits};
+
+use super::read::{path, ranged};
+
+/// What `[server]` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Where deliveries come in.
+    pub listen: SocketAddr,
+    /// Whose word about a client's address is believed: address and prefix length in bits. Never
+    /// asked by verification.
+    pub trusted_proxies: Vec<(IpAddr, u8)>,
+}
+
+/// Where deliveries come in when nothing is said: for a proxy on the same machine.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+
+/// Where the store lies when nothing is said: systemd's `StateDirectory=hooklatch`.
+const STORE: &str = "/var/lib/hooklatch/hooklatch.db";
+
+/// The limits that are written under `[storage]`: key there, and the limit's.
+const RETENTION: [(&str, &str); 2] =
+    [("keep_payloads", "keep_payloads_millis"), ("keep_ids", "keep_ids_millis")];
+
+/// The main file's own sections, defaults where it says nothing.
+pub(super) struct Settings {
+    pub(super) server: Server,
+    /// Where `listen` stands.
+    pub(super) listen_at: Option<At>,
+    pub(super) store_path: PathBuf,
+    pub(super) limits: Limits,
+    /// Where `keep_ids` stands.
+    pub(super) keep_ids_at: Option<At>,
+}
+
+/// Reads them; without a root (its file is broken) all are defaults.
+pub(super) fn read(root: Option<&Section<'_>>, folder: &Path) -> Settings {
+    let mut settings = Settings {
+        server: Server { listen: LISTEN, trusted_proxies: Vec::new() },
+        listen_at: None,
+        store_path: STORE.into(),
+        limits: Limits::default(),
+        keep_ids_at: None,
+    };
+    let Some(root) = root else { return settings };
+    if let Some(section) = root.section("server") {
+        read_server(section, &mut settings);
+    }
+    if let Some(section) = root.section("limits") {
+        read_limits(section, &mut settings.limits);
+    }
+    if let Some(section) = root.section("storage") {
+        read_storage(section, folder, &mut settings);
+    }
+    settings
+}
+
+fn read_server(section: Section<'_>, settings: &mut Settings) {
+    if let Some(listen) = section.get::<String>("listen") {
+        match listen.value.parse() {
+            Ok(address) => settings.server.listen = address,
+            Err(_) => {
+                let message = format!("'{}' is no address with a port", listen.value);
+                let help = "write a numeric address, such as \"127.0.0.1:8080\" or \"[::1]:8080\"";
+                section.problems().push(listen.at.problem(message, Some(help.to_owned())));
+            }
+        }
+        settings.listen_at = Some(listen.at);
+    }
+    for proxy in section.texts("trusted_proxies").unwrap_or_default() {
+        match network(&proxy.value) {
+            Some(network) => settings.server.trusted_proxies.push(network),
+            None => {
+                let message = format!("'{}' is no address or network", proxy.value);
+                let help = "write \"10.1.2.3\" or \"10.0.0.0/8\"".to_owned();
+                section.problems().push(proxy.at.problem(message, Some(help)));
+            }
+        }
+    }
+    section.finish();
+}
+
+/// `ADDRESS` or `ADDRESS/BITS`.
+fn network(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let bits = bits.map_or(Some(most), |bits| bits.parse().ok())?;
+    (bits <= most).then_some((address, bits))
+}
+
+fn read_limits(section: Section<'_>, limits: &mut Limits) {
+    let mut placed = Vec::new();
+    for limit in limits::TABLE {
+        if RETENTION.iter().any(|(_, key)| *key == limit.key) {
+            continue;
+        }
+        if let Some(Value { value, at }) = ranged(&section, limit.key, limit.key) {
+            limits.set(limit.key, value);
+            placed.push((limit.key, at));
+        }
+    }
+    for (small, large) in ORDERED {
+        let (Some(a), Some(b)) = (limits.get(small), limits.get(large)) else { continue };
+        let named = |(key, _): &&(&str, At)| *key == small || *key == large;
+        let at = placed.iter().find(named).map(|(_, at)| at);
+        if let (true, Some(at), Some(limit)) = (a > b, at, limits::limit(small)) {
+            let (a, b) = (limit.unit.show(a), limit.unit.show(b));
+            let message = format!("{small} ({a}) is more than {large} ({b})");
+            section.problems().push(at.problem(message, None));
+        }
+    }
+    for (key, limit) in RETENTION {
+        if let Some(at) = section.place_of(limit) {
+            let message = format!("this limit is written as {key} under [storage]");
+            section.problems().push(at.problem(message, None));
+        }
+    }
+    section.finish();
+}
+
+/// Limits of which the first may not be more than the second.
+const ORDERED: [(&str, &str); 4] = [
+    ("backoff_base_millis", "backoff_max_millis"),
+    ("handler_backoff_base_millis", "handler_backoff_max_millis"),
+    ("small_body_bytes", "small_bodies_in_flight_bytes"),
+    ("body_default_bytes", "bodies_in_flight_bytes"),
+];
+
+fn read_storage(section: Section<'_>, folder: &Path, settings: &mut Settings) {
+    if let Some(path) = path(&section, "path", folder) {
+        settings.store_path = path;
+    }
+    let [payloads, ids] = RETENTION.map(|(key, limit)| {
+        let read = ranged(&section, key, limit);
+        if let Some(read) = &read {
+            settings.limits.set(limit, read.value);
+        }
+        read.map(|read| read.at)
+    });
+    let (keep_payloads, keep_ids) =
+        (settings.limits.keep_payloads_millis, settings.limits.keep_ids_millis);
+    if let (true, Some(at)) = (keep_ids < keep_payloads, ids.as_ref().or(payloads.as_ref())) {
+        let show = |millis| limits::Unit::Millis.show(millis);
+        let (ids, payloads) = (show(keep_ids), show(keep_payloads));
+        let message = format!("keep_ids ({ids}) is shorter than keep_payloads ({payloads})");
+        let help = "an event whose id is forgotten would run again when it is re-sent, while its payload is still kept; raise keep_ids";
+        section.problems().push(at.problem(message, Some(help.to_owned())));
+    }
+    settings.keep_ids_at = ids;
+    section.finish();
+}

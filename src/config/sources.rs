@@ -1,0 +1,208 @@
+//! `[sources.NAME]`: what one inbound endpoint says, checked by itself.
+
+use std::sync::Arc;
+
+use crate::document::{At, Section, Value};
+use crate::http::RESERVED_PATHS;
+use crate::model::Name;
+use crate::provider::Scheme;
+
+use super::read::{Context, missing, ranged};
+use super::secrets::Reference;
+
+/// One source, its secrets still references.
+pub(super) struct Source {
+    pub(super) name: Name,
+    /// Where its table stands.
+    pub(super) at: At,
+    pub(super) path: Value<String>,
+    pub(super) scheme: Arc<Scheme>,
+    pub(super) secrets: Vec<Value<Reference>>,
+    pub(super) public_url: Option<String>,
+    /// The source's own word, the provider's, or the default.
+    pub(super) body_limit_bytes: u64,
+}
+
+/// Reads one; problems go to the section's. Nothing where no source can be made of it.
+pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Source> {
+    let scheme = read_provider(&section, context);
+    let path = read_path(&section, name);
+    let secrets = read_secrets(&section, context);
+    let allow_unsigned = section.get::<bool>("allow_unsigned");
+    let public_url = read_public_url(&section);
+    let max_body = ranged(&section, "max_body", "body_default_bytes");
+    if let Some(scheme) = &scheme {
+        check_signing(&section, scheme, allow_unsigned, secrets.is_some());
+        if scheme.value.signs_url() && section.place_of("public_url").is_none() {
+            let message = format!("provider '{}' signs the URL", scheme.value.name());
+            let help = "add public_url, the URL that the provider was given";
+            section.problem(message, Some(help.to_owned()));
+        }
+    }
+    let at = section.here();
+    section.finish();
+    let scheme = scheme?.value;
+    let body_limit_bytes = max_body
+        .map(|read| read.value)
+        .or(scheme.body_limit_bytes())
+        .unwrap_or(context.limits.body_default_bytes);
+    Some(Source {
+        name: name.clone(),
+        at,
+        path: path?,
+        scheme,
+        secrets: secrets.unwrap_or_default(),
+        public_url,
+        body_limit_bytes,
+    })
+}
+
+fn read_provider(section: &Section<'_>, context: &Context<'_>) -> Option<Value<Arc<Scheme>>> {
+    if missing(
+        section,
+        "provider",
+        &format!("add provider = \"NAME\"; {}", context.catalogue.names()),
+    ) {
+        return None;
+    }
+    let provider = section.get::<String>("provider")?;
+    match context.catalogue.get(&provider.value) {
+        Ok(scheme) => Some(Value { value: scheme, at: provider.at }),
+        Err(None) => None,
+        Err(help) => {
+            let message = format!("there is no provider '{}'", provider.value);
+            section.problems().push(provider.at.problem(message, help));
+            None
+        }
+    }
+}
+
+/// A source without proof must say so twice, and one with proof must not say the opposite.
+fn check_signing(
+    section: &Section<'_>,
+    scheme: &Value<Arc<Scheme>>,
+    allow_unsigned: Option<Value<bool>>,
+    has_secrets: bool,
+) {
+    let provider = scheme.value.name();
+    let push = |at: &At, message: String, help: &str| {
+        section.problems().push(at.problem(message, Some(help.to_owned())));
+    };
+    let allowed = allow_unsigned.as_ref().filter(|allow| allow.value);
+    match (scheme.value.is_unsigned(), allowed) {
+        (true, None) => push(
+            &scheme.at,
+            format!("provider '{provider}' proves nothing about who sent a request"),
+            "choose the sender's provider, or add allow_unsigned = true to take events from anybody",
+        ),
+        (false, Some(allow)) => push(
+            &allow.at,
+            format!("provider '{provider}' verifies every request, so nothing unsigned is allowed"),
+            "remove allow_unsigned, or write provider = \"none\" as well",
+        ),
+        _ => {}
+    }
+    let secrets = section.place_of("secrets");
+    match (scheme.value.is_unsigned(), secrets) {
+        (false, None) => section.problem(
+            format!("provider '{provider}' needs a secret, and 'secrets' is missing"),
+            Some(format!("add secrets = [\"file:/path/to/{provider}.secret\"]")),
+        ),
+        (true, Some(at)) if has_secrets => push(
+            &at,
+            format!("provider '{provider}' uses no secret"),
+            "remove secrets, or choose the sender's provider",
+        ),
+        _ => {}
+    }
+}
+
+/// The references; nothing where the key is absent or one of them is wrong.
+fn read_secrets(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Value<Reference>>> {
+    let texts = section.texts("secrets")?;
+    if texts.is_empty() {
+        let help = Some("name at least one, such as \"file:/path\"".to_owned());
+        if let Some(at) = section.place_of("secrets") {
+            section.problems().push(at.problem("the list is empty", help));
+        }
+        return None;
+    }
+    let mut references: Vec<Value<Reference>> = Vec::new();
+    let count = texts.len();
+    for text in texts {
+        match Reference::parse(&text.value, context.folder) {
+            Ok(reference) if references.iter().any(|other| other.value == reference) => {
+                let message = format!("'{reference}' is there twice");
+                section.problems().push(text.at.problem(message, None));
+            }
+            Ok(reference) => references.push(Value { value: reference, at: text.at }),
+            Err(error) => {
+                section.problems().push(text.at.problem(error.to_string(), Some(error.help())));
+            }
+        }
+    }
+    (references.len() == count).then_some(references)
+}
+
+fn read_path(section: &Section<'_>, name: &Name) -> Option<Value<String>> {
+    let Some(path) = section.get::<String>("path") else {
+        let default = || Value { value: format!("/hooks/{name}"), at: section.here() };
+        return section.place_of("path").is_none().then(default);
+    };
+    match bad_path(&path.value) {
+        None => Some(path),
+        Some(wrong) => {
+            let message = format!("'{}' {wrong}", path.value);
+            section.problems().push(path.at.problem(message, None));
+            None
+        }
+    }
+}
+
+/// A path must be what every proxy and library leaves as it is: two spellings of one path are two
+/// places to look at.
+fn bad_path(path: &str) -> Option<&'static str> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&b);
+    if !path.starts_with('/') {
+        Some("does not start with '/'")
+    } else if path.contains(['?', '#']) {
+        Some("has a query or a fragment; the path alone chooses the source")
+    } else if !path.bytes().all(plain) {
+        Some("has a character that a URL's path does not show as it is")
+    } else if path.contains("//") || path.split('/').any(|step| matches!(step, "." | "..")) {
+        Some("is not normal: it has an empty, '.' or '..' step")
+    } else if RESERVED_PATHS.contains(&path) {
+        Some("is answered by the receiver itself")
+    } else {
+        None
+    }
+}
+
+fn read_public_url(section: &Section<'_>) -> Option<String> {
+    let url = section.get::<String>("public_url")?;
+    match bad_url(&url.value) {
+        None => Some(url.value),
+        Some(wrong) => {
+            let message = format!("'{}' {wrong}", url.value);
+            let help = "write the URL that the provider was given, such as \"https://hooks.example.org/square\"";
+            section.problems().push(url.at.problem(message, Some(help.to_owned())));
+            None
+        }
+    }
+}
+
+fn bad_url(url: &str) -> Option<&'static str> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    match rest {
+        None => Some("does not start with https:// or http://"),
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => Some("has no host"),
+        Some(rest) if rest.split('/').next().is_some_and(|host| host.contains('@')) => {
+            Some("has a user name, which no provider signs")
+        }
+        Some(rest) if rest.contains(['?', '#']) => Some("has a query or a fragment"),
+        Some(rest) if !rest.bytes().all(|b| b.is_ascii_graphic()) => {
+            Some("has a space or another character that a URL cannot have")
+        }
+        Some(_) => None,
+    }
+}

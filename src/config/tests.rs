@@ -1,0 +1,168 @@
+//! What becomes of good configurations. The bad ones are `tests/config_errors.rs`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+use crate::handler::Handler;
+use crate::model::OnUnknown;
+use crate::retry::GiveUp;
+
+const TWO: &str = r#"
+[limits]
+accept_wait_millis = "9s"
+[sources.ci]
+provider = "github"
+secrets = "env:SECRET"
+[sources.plain]
+provider = "none"
+allow_unsigned = true
+max_body = "2 KiB"
+[handlers.run]
+source = ["ci", "plain"]
+events = ["pull_request"]
+command = ["./bin/run", "--now"]
+env = { MODE = "live", TOKEN = "file:token", PATH = "/opt/bin" }
+pass_env = ["TZ", "ABSENT"]
+[handlers.tell]
+source = "ci"
+events = ["*"]
+forward = "http://127.0.0.1:3000/in"
+"#;
+
+fn environment() -> Environment {
+    Environment::empty().with("SECRET", "s").with("TZ", "UTC").with("HOME", "/nonexistent")
+}
+
+fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hooklatch.toml");
+    fs::write(&path, text).unwrap();
+    fs::write(folder.path().join("token"), "one\r\n").unwrap();
+    (folder, path)
+}
+
+#[test]
+fn sources_carry_what_the_receiver_needs() {
+    let (_folder, path) = written(TWO);
+    let resolved = load(&path).unwrap().resolve(&environment()).unwrap();
+    let [ci, plain] = &resolved.sources[..] else { panic!("two sources") };
+    assert_eq!((ci.path.as_str(), plain.path.as_str()), ("/hooks/ci", "/hooks/plain"));
+    assert_eq!((ci.keys.len(), plain.keys.len()), (1, 0));
+    assert_eq!((ci.refuse_proxied, plain.refuse_proxied), (false, true));
+    assert_eq!((ci.body_limit_bytes, plain.body_limit_bytes), (25 << 20, 2 << 10));
+    // Four fifths of GitHub's 10 s; the limit itself where no deadline is known.
+    assert_eq!(ci.accept_wait, Duration::from_secs(8));
+    assert_eq!(plain.accept_wait, Duration::from_secs(9));
+    // One level of a two-level type is enough for GitHub only.
+    let wants = |source: &crate::http::Source, event_type: &str| -> Vec<String> {
+        let routes = source.routes.iter();
+        let wanted =
+            routes.filter(|route| route.patterns.iter().any(|pattern| pattern.matches(event_type)));
+        wanted.map(|route| route.handler.to_string()).collect()
+    };
+    assert_eq!(wants(ci, "pull_request.opened"), ["run", "tell"]);
+    assert_eq!(wants(ci, "push"), ["tell"]);
+    assert!(wants(plain, "pull_request.opened").is_empty());
+}
+
+#[test]
+fn workers_have_absolute_programs_resolved_variables_and_the_defaults_of_their_kind() {
+    let (folder, path) = written(TWO);
+    let resolved = load(&path).unwrap().resolve(&environment()).unwrap();
+    let [run, tell] = &resolved.workers[..] else { panic!("two handlers") };
+    let Handler::Command(command) = &run.handler else { panic!("a command") };
+    let program = folder.path().join("bin/run");
+    assert_eq!(command.argv, [program.to_str().unwrap(), "--now"]);
+    assert_eq!(command.cwd, None);
+    assert_eq!(command.home, Path::new("/"), "a home that does not exist is no place to run");
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let wanted =
+        [pair("MODE", "live"), pair("PATH", "/opt/bin"), pair("TOKEN", "one"), pair("TZ", "UTC")];
+    assert_eq!(command.env, wanted);
+    assert_eq!(run.policy.on_unknown, OnUnknown::Hold);
+    assert_eq!(run.policy.give_up, GiveUp::Attempts(5));
+    assert_eq!((run.concurrency, command.timeout), (1, Duration::from_secs(600)));
+    let Handler::Forward(forward) = &tell.handler else { panic!("a forward") };
+    assert_eq!(tell.policy.on_unknown, OnUnknown::Rerun);
+    assert_eq!(tell.policy.give_up, GiveUp::After(Duration::from_secs(3 * 86_400)));
+    assert_eq!((tell.concurrency, forward.timeout), (8, Duration::from_secs(30)));
+}
+
+#[test]
+fn retention_and_limits_reach_the_store() {
+    let (folder, path) = written(
+        "[storage]\npath = \"x/store.db\"\nkeep_ids = \"100d\"\n[limits]\nbatch_count = 7\n",
+    );
+    let settings = load(&path).unwrap().store();
+    assert_eq!(settings.path, folder.path().join("x/store.db"));
+    assert_eq!(settings.limits.keep_ids_millis, 100 * 86_400_000);
+    assert_eq!(settings.limits.batch_count, 7);
+}
+
+#[test]
+fn nothing_said_is_the_documented_default() {
+    let (_folder, path) = written("");
+    let config = load(&path).unwrap();
+    assert_eq!(config.server().listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.store().path, Path::new("/var/lib/hooklatch/hooklatch.db"));
+    assert_eq!(*config.limits(), Limits::default());
+}
+
+#[test]
+fn a_secret_loses_one_newline_and_nothing_else() {
+    let (folder, _) = written("");
+    let secret = folder.path().join("secret");
+    let read = |bytes: &[u8]| {
+        fs::write(&secret, bytes).unwrap();
+        let reference = Reference::parse("file:secret", folder.path()).unwrap();
+        reference.read(&environment(), 8).map(|text| text.to_string()).map_err(|e| e.to_string())
+    };
+    let reference = "'file:secret': the secret";
+    assert_eq!(read(b"abc\n"), Ok("abc".to_owned()));
+    assert_eq!(read(b"abc\r\n"), Ok("abc".to_owned()));
+    assert_eq!(read(b"abc\n\n"), Ok("abc\n".to_owned()));
+    assert_eq!(read(b" abc "), Ok(" abc ".to_owned()));
+    assert_eq!(read(b"12345678\r\n"), Ok("12345678".to_owned()));
+    assert_eq!(read(b"123456789"), Err(format!("{reference} is larger than 8 B")));
+    assert_eq!(read(b"12345678901"), Err(format!("{reference} is larger than 8 B")));
+    assert_eq!(read(b"\n"), Err(format!("{reference} is empty")));
+    assert_eq!(read(b"\xff"), Err(format!("{reference} is not UTF-8")));
+}
+
+#[test]
+fn a_credential_is_found_where_systemd_puts_it() {
+    let (folder, _) = written("");
+    let reference = Reference::parse("credential:token", Path::new("/")).unwrap();
+    let environment = Environment::empty().with("CREDENTIALS_DIRECTORY", folder.path());
+    assert_eq!(reference.read(&environment, 64).unwrap().as_str(), "one");
+    for bad in ["credential:", "credential:..", "credential:a/b"] {
+        assert!(Reference::parse(bad, Path::new("/")).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_secret_that_its_provider_cannot_use_is_told_without_its_text() {
+    let (_folder, path) =
+        written("[sources.a]\nprovider = \"standard-webhooks\"\nsecrets = \"env:SECRET\"\n");
+    let environment = Environment::empty().with("SECRET", "whsec_not base64");
+    let problems = load(&path).unwrap().resolve(&environment).err().unwrap();
+    assert_eq!((problems.len(), problems[0].line), (1, 3));
+    assert!(!problems[0].to_string().contains("base64\""), "{}", problems[0]);
+    assert!(!problems[0].to_string().contains("whsec_not"), "{}", problems[0]);
+}
+
+#[test]
+fn a_command_is_looked_for_where_the_runner_will() {
+    let (_folder, path) = written(
+        "[sources.a]\nprovider = \"stripe\"\nsecrets = \"env:SECRET\"\n[handlers.h]\nsource = \"a\"\nevents = \"*\"\ncommand = [\"sh\"]\npass_env = [\"PATH\"]\n",
+    );
+    let config = load(&path).unwrap();
+    assert!(config.check_commands(&environment()).is_empty());
+    let elsewhere = environment().with("PATH", "/no/such/folder");
+    let found = config.check_commands(&elsewhere);
+    assert!(found[0].message.contains("in no folder of PATH (/no/such/folder)"), "{found:?}");
+}

@@ -1,0 +1,89 @@
+//! What is legal and unwise.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::document::Problem;
+
+use super::Config;
+use super::handlers::Action;
+use super::settings::Settings;
+use super::sources::Source;
+use super::variables::Variable;
+
+impl Config {
+    /// Everything that works and should not stay so, sorted by file and position. Looks at the
+    /// permissions of secret files; a file that is not there is [`Config::resolve`]'s matter.
+    pub fn warnings(&self) -> Vec<Problem> {
+        let mut found = self.warnings.clone();
+        for source in &self.sources {
+            let wanted = self.handlers.iter().any(|handler| {
+                handler.sources.iter().any(|wanted| wanted.value == source.name.as_str())
+            });
+            if !wanted {
+                let message =
+                    "no handler reads this source: its events are stored, and nothing runs";
+                found.push(source.at.problem(message, None));
+            }
+            for secret in &source.secrets {
+                let told = secret.value.file().and_then(exposed);
+                found.extend(told.map(|(message, help)| secret.at.problem(message, Some(help))));
+            }
+        }
+        for handler in &self.handlers {
+            let Action::Command(command) = &handler.action else { continue };
+            for (_, variable) in &command.env {
+                let Variable::Reference(reference) = &variable.value else { continue };
+                let told = reference.file().and_then(exposed);
+                found.extend(told.map(|(message, help)| variable.at.problem(message, Some(help))));
+            }
+        }
+        found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+        found
+    }
+}
+
+/// What is known to be unwise as soon as the files are read.
+pub(super) fn general(
+    main: &str,
+    settings: &Settings,
+    sources: &[Source],
+    mut found: Vec<Problem>,
+) -> Vec<Problem> {
+    let listen = settings.server.listen;
+    if let (false, Some(at)) = (listen.ip().is_loopback(), &settings.listen_at) {
+        let message = format!("{listen} can be reached from other machines, without TLS");
+        let help = "listen on 127.0.0.1 behind a proxy that speaks TLS, unless this is a container";
+        found.push(at.problem(message, Some(help.to_owned())));
+    }
+    if sources.is_empty() {
+        found.push(Problem {
+            file: main.to_owned(),
+            line: 0,
+            column: 0,
+            key: String::new(),
+            message: "no source is configured: every delivery will be answered 404".to_owned(),
+            help: Some("add [sources.NAME] here or in conf.d".to_owned()),
+        });
+    }
+    for source in sources.iter().filter(|source| source.scheme.is_unsigned()) {
+        let message = "takes events from anybody on this machine, unverified";
+        found.push(source.at.problem(message, None));
+    }
+    found
+}
+
+/// Whether every user of the machine may read or change a secret's file.
+fn exposed(path: &Path) -> Option<(String, String)> {
+    let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let mode = metadata.permissions().mode();
+    let verb = match (mode & 0o004 != 0, mode & 0o022 != 0) {
+        (_, true) => "changed",
+        (true, false) => "read",
+        (false, false) => return None,
+    };
+    let shown = path.display();
+    let message = format!("{shown} can be {verb} by other users of this machine");
+    Some((message, format!("chmod 600 {shown}")))
+}

@@ -1,0 +1,61 @@
+//! `docs/configuration.md` says what the code does: its table of limits is made from the code, and
+//! every key that is read is described.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+use hooklatch::config;
+use hooklatch::limits::TABLE;
+
+fn page() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md")
+}
+
+#[test]
+fn the_limits_are_the_ones_in_force() {
+    let mut table = String::from("\n| key | default | range | |\n|---|---|---|---|\n");
+    for limit in TABLE {
+        // These two are keys of [storage], and described there.
+        if matches!(limit.key, "keep_payloads_millis" | "keep_ids_millis") {
+            continue;
+        }
+        let show = |value| limit.unit.show(value);
+        let (least, most) = (show(*limit.range.start()), show(*limit.range.end()));
+        let (key, default, reason) = (limit.key, show(limit.default), limit.reason);
+        writeln!(table, "| `{key}` | `{default}` | `{least}` to `{most}` | {reason} |").unwrap();
+    }
+    let text = fs::read_to_string(page()).unwrap();
+    let start = text.find("<!-- limits").unwrap();
+    let start = start + text[start..].find('\n').unwrap() + 1;
+    let end = text.find("<!-- end of limits -->").unwrap();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(page(), format!("{}{table}\n{}", &text[..start], &text[end..])).unwrap();
+        return;
+    }
+    assert_eq!(text[start..end].trim(), table.trim(), "run with UPDATE_GOLDEN=1");
+}
+
+#[test]
+fn every_key_is_described() {
+    // A key that is like no other makes the message list all there are.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hooklatch.toml");
+    let odd = "qqqqqqqqqqqq = 1\n";
+    let text = format!(
+        "[server]\n{odd}[storage]\n{odd}[sources.a]\n{odd}provider = \"none\"\nallow_unsigned = true\n[handlers.b]\n{odd}source = \"a\"\nevents = \"*\"\ncommand = [\"/bin/sh\"]\n"
+    );
+    fs::write(&file, text).unwrap();
+    let problems = config::load(&file).err().unwrap();
+    assert_eq!(problems.len(), 4);
+    let page = fs::read_to_string(page()).unwrap();
+    for problem in problems {
+        let help = problem.help.unwrap();
+        let keys = help.strip_prefix("the keys here are: ").unwrap();
+        for key in keys.split(", ") {
+            assert!(page.contains(&format!("| `{key}` |")), "{key} is not described");
+        }
+    }
+}

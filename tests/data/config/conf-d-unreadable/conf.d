@@ -1,0 +1,1 @@
+a file where the folder should be
