@@ -13,7 +13,7 @@ use super::store;
 /// Lists events, or failed deliveries.
 pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
     let request = if args.rejected {
-        Request::Quarantined { source: args.source.clone(), limit: args.limit }
+        Request::Quarantined { source: args.source.clone(), limit: Some(args.limit) }
     } else {
         Request::Events(EventFilter {
             source: args.source.clone(),

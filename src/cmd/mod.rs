@@ -1,7 +1,7 @@
 //! The edge: one file per subcommand. Each turns what was typed into a call of the layers below and
 //! prints the answer; data goes to standard output, everything else to standard error.
 
-mod config_check;
+pub mod config_check;
 mod demo;
 mod events;
 mod jobs;
@@ -17,6 +17,7 @@ use std::io::Write;
 use clap::Parser;
 
 use crate::cli::{Cli, Command, ConfigCommand};
+use crate::config::Environment;
 use crate::exit::{Exit, Failure};
 
 /// Parses the command line, runs the command, prints its failure, and says what to exit with.
@@ -39,7 +40,12 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Jobs(args) => jobs::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Verify(args) => verify::run(&args),
-        Command::Config(ConfigCommand::Check(args)) => config_check::run(&args),
+        Command::Config(ConfigCommand::Check(args)) => {
+            let (path, environment) = (&args.file.config, Environment::capture());
+            let mut out = anstream::stdout().lock();
+            let good = config_check::run(path, &environment, args.format.json, &mut out)?;
+            Ok(if good { Exit::Ok } else { Exit::Config })
+        }
     }
 }
 

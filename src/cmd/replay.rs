@@ -19,10 +19,10 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
         (None, None) => return Err(Failure::new(Exit::Usage, "name an EVENT or --job JOB")),
     };
     match store::ask(&args.file.config, Request::Replay(what))? {
-        Reply::Replayed(jobs) if args.format.json => {
+        Reply::Replay(jobs) if args.format.json => {
             output::json(&serde_json::json!({ "replayed": jobs }))?;
         }
-        Reply::Replayed(jobs) => {
+        Reply::Replay(jobs) => {
             for job in jobs {
                 output::line(format_args!("job {job} is ready again"))?;
             }

@@ -17,7 +17,7 @@ use super::{block_on, store};
 pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     log::start(&args.log)
         .map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))?;
-    let environment = Environment::of_process();
+    let environment = Environment::capture();
     let config = config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
     block_on(until_signal(config, &environment))?
 }
@@ -45,14 +45,14 @@ async fn until_signal(
     }
 }
 
-struct Signals {
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    fn register() -> Result<Self, Failure> {
+    pub(super) fn register() -> Result<Self, Failure> {
         let one = |kind| {
             signal(kind)
                 .map_err(|error| Failure::new(Exit::Io, format!("failed to catch signals: {error}")))
@@ -64,7 +64,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::clock::Clock;
 use crate::config;
-use crate::control::{self, Door, Reply, Request};
+use crate::control::{CallError, Door, DoorError, FailureKind, Reply, Request};
 use crate::document::Problem;
 use crate::exit::{Exit, Failure};
 use crate::serve;
@@ -17,8 +17,8 @@ pub(super) fn ask(path: &Path, request: Request) -> Result<Reply, Failure> {
     let config = config::load(path).map_err(|problems| config_failure(&problems))?;
     let settings = config.store();
     block_on(async {
-        let door = Door::open(&settings, Clock::system()).await.map_err(control_failure)?;
-        let reply = door.call(request).await.map_err(control_failure);
+        let mut door = Door::open(&settings, Clock::system()).await.map_err(door_failure)?;
+        let reply = door.call(request).await.map_err(call_failure);
         door.close().await;
         reply
     })?
@@ -42,14 +42,26 @@ pub(super) fn serve_failure(error: serve::Error) -> Failure {
     }
 }
 
-/// A request that could not be performed.
-pub(super) fn control_failure(failure: control::Failure) -> Failure {
-    let exit = match failure.kind {
-        control::Kind::NotFound => Exit::NotFound,
-        control::Kind::WrongState => Exit::WrongState,
-        control::Kind::Unavailable => Exit::Unavailable,
+/// A store that cannot be reached.
+fn door_failure(error: DoorError) -> Failure {
+    let exit = match &error {
+        DoorError::NoStore(_) => Exit::NotFound,
+        DoorError::Busy { .. } | DoorError::Socket { .. } | DoorError::Store(_) => Exit::Unavailable,
     };
-    Failure { exit, message: failure.message, help: failure.help }
+    Failure::new(exit, error.to_string())
+}
+
+/// A request that was not carried out.
+fn call_failure(error: CallError) -> Failure {
+    let exit = match &error {
+        CallError::Failed(failure) => match failure.kind {
+            FailureKind::NotFound => Exit::NotFound,
+            FailureKind::WrongState => Exit::WrongState,
+            FailureKind::Unavailable => Exit::Unavailable,
+        },
+        _ => Exit::Unavailable,
+    };
+    Failure::new(exit, error.to_string())
 }
 
 /// An answer to another question than the one that was asked: two versions that do not fit.

@@ -15,7 +15,13 @@ fn text(bytes: &[u8]) -> String {
 fn every_command_has_help_with_an_example() {
     let site = Site::new("");
     for command in [
-        ["serve"].as_slice(), &["demo"], &["events"], &["show"], &["jobs"], &["replay"], &["verify"],
+        ["serve"].as_slice(),
+        &["demo"],
+        &["events"],
+        &["show"],
+        &["jobs"],
+        &["replay"],
+        &["verify"],
         &["config", "check"],
     ] {
         let output = site.run(&[command, &["--help"]].concat());
@@ -98,13 +104,15 @@ fn verify_judges_a_captured_request_and_says_what_to_do() {
     let header = format!("Stripe-Signature: t=1767225600,v1={signature}");
     let secret = format!("literal:{SECRET}");
     let at = |seconds: &'static str| {
-        ["--provider", "stripe", "--secret", &secret, "--at", seconds, "--header", &header].map(str::to_owned)
+        ["--provider", "stripe", "--secret", &secret, "--at", seconds, "--header", &header]
+            .map(str::to_owned)
     };
     let run = |args: [String; 8], body: &[u8]| verify(&args.each_ref().map(String::as_str), body);
 
     let (code, verdict, _) = run(at("1767225600"), body.as_bytes());
     assert_eq!(code, 0);
-    let wanted = serde_json::json!({"verdict":"accept","event_id":"evt_1","event_type":"invoice.paid"});
+    let wanted =
+        serde_json::json!({"verdict":"accept","event_id":"evt_1","event_type":"invoice.paid"});
     assert_eq!(verdict, wanted);
 
     let (code, verdict, said) = run(at("1767226012"), body.as_bytes());

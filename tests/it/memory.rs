@@ -36,7 +36,8 @@ fn two_hundred_stalled_uploads_stay_under_200_mib_and_honest_deliveries_are_answ
         .collect();
     let stalled: Vec<_> = uploads.into_iter().map(|upload| upload.join().unwrap()).collect();
     for n in 0..20 {
-        let (status, answer) = receiver.github(&format!("honest-{n}"), "push", &format!("{{\"n\":{n}}}"));
+        let (status, answer) =
+            receiver.github(&format!("honest-{n}"), "push", &format!("{{\"n\":{n}}}"));
         assert_eq!((status, answer["status"].as_str()), (200, Some("accepted")), "delivery {n}");
     }
     let resident = resident_bytes(receiver.pid());

@@ -72,7 +72,9 @@ fn p3_p5_an_attempt_cut_off_by_a_kill_is_ended_and_held_as_unknown() {
     site.script("ledger", &format!("{LEDGER_SCRIPT}\necho $$ > \"$SITE/pid\"\nexec sleep 1000"));
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_cut", "invoice.paid", ""), 0);
-    site.jobs_when(|jobs| jobs.len() == 1 && jobs[0]["state"] == "running" && !site.lines("pid").is_empty());
+    site.jobs_when(|jobs| {
+        jobs.len() == 1 && jobs[0]["state"] == "running" && !site.lines("pid").is_empty()
+    });
     let child = site.lines("pid")[0].clone();
     receiver.kill();
     assert!(std::path::Path::new("/proc").join(&child).exists(), "the child outlives the receiver");

@@ -24,8 +24,11 @@ fn a_second_receiver_is_told_who_holds_the_store() {
 #[test]
 fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
     let site = Site::new("");
-    fs::write(site.path("store.db"), "certainly not a database, and longer than a header is\n".repeat(40))
-        .unwrap();
+    fs::write(
+        site.path("store.db"),
+        "certainly not a database, and longer than a header is\n".repeat(40),
+    )
+    .unwrap();
     let before = fs::read(site.path("store.db")).unwrap();
     let (code, said) = refused(&site);
     assert_eq!(code, 69, "{said}");
@@ -90,7 +93,8 @@ fn an_unreadable_secret_is_named() {
 
 #[test]
 fn a_command_that_does_not_exist_backs_off_as_a_handler_and_costs_no_attempt() {
-    let handler = "[handlers.gone]\nsource = \"github\"\nevents = [\"push\"]\ncommand = [\"./gone\"]\n";
+    let handler =
+        "[handlers.gone]\nsource = \"github\"\nevents = [\"push\"]\ncommand = [\"./gone\"]\n";
     let site = Site::with("[limits]\nhandler_backoff_base_millis = \"100ms\"", handler);
     let receiver = site.start();
     receiver.github("d-1", "push", "{}");

@@ -254,7 +254,8 @@ pub(crate) fn try_post(
 
 /// Resident memory of a process in bytes.
 pub(crate) fn resident_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap();
+    let status =
+        fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
