@@ -1,0 +1,317 @@
+//! ACCEPT: a genuine delivery becomes an event with its jobs, a duplicate, a variant, or evidence, in
+//! one transaction (S6). A duplicate, a variant or a suspected replay supersedes nothing (I7).
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::model::{EventType, HeldReason, JobId, Name, ReplayGuard, State, Timestamp};
+use crate::verify::Verified;
+
+use super::queue::Lane;
+use super::types::{Accept, Accepted, Refused};
+use super::{Store, codec, exactly_one};
+
+/// What an item takes in memory beside its body and headers, roughly.
+const ITEM_BYTES: usize = 1024;
+
+/// How often a secret's last match is written.
+const SECRET_EVERY_MS: i64 = 60_000;
+
+/// A delivery in its stored form.
+struct Prepared {
+    source: Name,
+    received_at: Timestamp,
+    delivery: Verified,
+    handlers: Vec<Name>,
+    headers: Vec<u8>,
+    body: Vec<u8>,
+    evidence_max: u64,
+}
+
+impl Store {
+    /// ACCEPT: the event and its jobs in one transaction; returns after its flush, for a duplicate
+    /// too (S3). Once queued it belongs to the writer: dropping the future cancels nothing (H1).
+    pub async fn accept(&self, new: Accept) -> Result<Accepted, Refused> {
+        self.ready()?;
+        let Accept { source, received_at, delivery, handlers } = new;
+        let body = codec::compress(delivery.body().clone())
+            .await
+            .map_err(|error| Refused::Failed(format!("compression: {error}")))?;
+        let headers = delivery.headers().to_wire();
+        let bytes = body.len() + headers.len() + ITEM_BYTES;
+        let evidence_max = self.inner.settings.limits.evidence_count;
+        let new = Prepared { source, received_at, delivery, handlers, headers, body, evidence_max };
+        self.submit(Lane::Accept { bytes }, move |tx| new.store(tx)).await
+    }
+}
+
+/// An event that has the same id.
+struct Known {
+    row: i64,
+    variant: i64,
+    event_type: EventType,
+    digest: [u8; 32],
+    received_at: Timestamp,
+}
+
+impl Prepared {
+    fn store(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
+        self.note_secret(tx)?;
+        match self.insert_event(tx, 0)? {
+            Some(event) => self.new_event(tx, event),
+            None => self.known_event(tx),
+        }
+    }
+
+    fn new_event(&self, tx: &Connection, event: i64) -> rusqlite::Result<Accepted> {
+        let (held, flagged) = match self.suspicion(tx, event)? {
+            Suspicion::None => (None, false),
+            Suspicion::Flag => (None, true),
+            Suspicion::Hold => (Some(HeldReason::SuspectedReplay), false),
+        };
+        if flagged {
+            // The row is this transaction's own.
+            exactly_one(
+                tx.prepare_cached("UPDATE event SET flagged = 1 WHERE row = ?1")?
+                    .execute([event])?,
+            )?;
+        }
+        self.insert_payload_and_jobs(tx, event, held)?;
+        Ok(Accepted::Created { jobs: self.handlers.len(), held, flagged })
+    }
+
+    fn known_event(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
+        let known = self.known(tx)?;
+        let delivery = &self.delivery;
+        let signed = delivery.id_signed();
+        let same = |event: &&Known| {
+            event.digest == delivery.digest().0
+                && (signed || event.event_type == *delivery.event_type())
+        };
+        if let Some(event) = known.iter().find(same) {
+            return self.duplicate(tx, event, false);
+        }
+        match known.first() {
+            Some(first) if signed => {
+                self.keep_evidence(tx, first)?;
+                self.duplicate(tx, first, true)
+            }
+            _ => self.new_variant(tx, known.last().map_or(0, |last| last.variant) + 1),
+        }
+    }
+
+    fn new_variant(&self, tx: &Connection, variant: i64) -> rusqlite::Result<Accepted> {
+        // The variants were read in this transaction, so the number is free.
+        let event =
+            self.insert_event(tx, variant)?.ok_or(rusqlite::Error::StatementChangedRows(0))?;
+        let held = Some(HeldReason::IdReused);
+        self.insert_payload_and_jobs(tx, event, held)?;
+        Ok(Accepted::Created { jobs: self.handlers.len(), held, flagged: false })
+    }
+
+    fn insert_event(&self, tx: &Connection, variant: i64) -> rusqlite::Result<Option<i64>> {
+        let delivery = &self.delivery;
+        // A row means that the event is new; none that it is known. DO NOTHING names its conflict:
+        // OR IGNORE would also swallow a broken CHECK and call the lost event a duplicate (S5).
+        let mut insert = tx.prepare_cached(
+            "INSERT INTO event (source, event_id, variant, type, raw_type, digest, guarded, received_at, body_bytes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT (source, event_id, variant) DO NOTHING RETURNING row",
+        )?;
+        let mut rows = insert.query(params![
+            self.source.as_str(),
+            delivery.event_id().as_str(),
+            variant,
+            delivery.event_type().as_str(),
+            delivery.event_type().raw(),
+            delivery.digest().0,
+            delivery.guard() != ReplayGuard::Off,
+            self.received_at.0,
+            codec::size(delivery.body().len()),
+        ])?;
+        let row = rows.next()?.map(|row| row.get(0)).transpose()?;
+        // RETURNING is stepped to its end, or the commit fails (S5).
+        while rows.next()?.is_some() {}
+        Ok(row)
+    }
+
+    fn insert_payload_and_jobs(
+        &self,
+        tx: &Connection,
+        event: i64,
+        held: Option<HeldReason>,
+    ) -> rusqlite::Result<()> {
+        // The payload lies in its own table, so that retention leaves the id.
+        tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
+            .execute(params![event, self.headers, self.body])?;
+        let state = if held.is_some() { State::Held } else { State::Ready };
+        for handler in &self.handlers {
+            insert_job(tx, event, handler, state, held, self.received_at)?;
+        }
+        Ok(())
+    }
+
+    /// What the replay guard says of a new id: whether the same signed body came under another one.
+    fn suspicion(&self, tx: &Connection, event: i64) -> rusqlite::Result<Suspicion> {
+        let guard = self.delivery.guard();
+        if guard == ReplayGuard::Off {
+            return Ok(Suspicion::None);
+        }
+        let (source, digest) = (self.source.as_str(), self.delivery.digest().0);
+        let own = self.delivery.event_type().as_str();
+        // The least and the greatest type of this body: one look-up each, however often it came.
+        let other_type: bool = tx
+            .prepare_cached(
+                "SELECT (SELECT min(type) FROM event WHERE source = ?1 AND digest = ?2 AND guarded = 1) <> ?3
+                     OR (SELECT max(type) FROM event WHERE source = ?1 AND digest = ?2 AND guarded = 1) <> ?3",
+            )?
+            .query_row(params![source, digest, own], |row| row.get(0))?;
+        if other_type {
+            return Ok(Suspicion::Hold);
+        }
+        // Any other event with this body; the new one itself is in the table already.
+        let again = tx
+            .prepare_cached(
+                "SELECT 1 FROM event WHERE source = ?1 AND digest = ?2 AND guarded = 1 AND type = ?3
+                 AND row <> ?4 LIMIT 1",
+            )?
+            .exists(params![source, digest, own, event])?;
+        Ok(match (again, guard) {
+            (false, _) => Suspicion::None,
+            (true, ReplayGuard::Hold) => Suspicion::Hold,
+            (true, _) => Suspicion::Flag,
+        })
+    }
+
+    /// All variants of this id, the first one first.
+    fn known(&self, tx: &Connection) -> rusqlite::Result<Vec<Known>> {
+        // By the unique index; most ids have one row.
+        tx.prepare_cached(
+            "SELECT row, variant, type, raw_type, digest, received_at FROM event
+             WHERE source = ?1 AND event_id = ?2 ORDER BY variant",
+        )?
+        .query_map([self.source.as_str(), self.delivery.event_id().as_str()], |row| {
+            let raw: Option<String> = row.get(3)?;
+            Ok(Known {
+                row: row.get(0)?,
+                variant: row.get(1)?,
+                event_type: EventType::from_parts(row.get_ref(2)?.as_str()?, raw.as_deref()),
+                digest: row.get(4)?,
+                received_at: codec::time(row, 5)?,
+            })
+        })?
+        .collect()
+    }
+
+    fn duplicate(
+        &self,
+        tx: &Connection,
+        event: &Known,
+        conflict: bool,
+    ) -> rusqlite::Result<Accepted> {
+        // Counts the delivery on the event it repeats.
+        let counted = tx
+            .prepare_cached(
+                "UPDATE event SET duplicates = duplicates + 1, last_duplicate_at = ?2,
+                 conflicts = conflicts + ?3 WHERE row = ?1",
+            )?
+            .execute(params![event.row, self.received_at.0, conflict])?;
+        exactly_one(counted)?;
+        // The states of its jobs, each once.
+        let states = tx
+            .prepare_cached("SELECT DISTINCT state FROM job WHERE event = ?1")?
+            .query_map([event.row], |row| codec::text(row, 0))?
+            .collect::<rusqlite::Result<Vec<State>>>()?;
+        let state = states.into_iter().min_by_key(|&state| concern(state));
+        Ok(Accepted::Duplicate { state, first_received_at: event.received_at, conflict })
+    }
+
+    fn keep_evidence(&self, tx: &Connection, event: &Known) -> rusqlite::Result<()> {
+        // Each differing body once, and no more of them than the limit.
+        tx.prepare_cached(
+            "INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6
+             WHERE (SELECT count(*) FROM evidence WHERE event = ?1) < ?7
+             ON CONFLICT (event, digest) DO NOTHING",
+        )?
+        .execute(params![
+            event.row,
+            self.delivery.digest().0,
+            self.received_at.0,
+            self.headers,
+            codec::size(self.delivery.body().len()),
+            self.body,
+            i64::try_from(self.evidence_max).unwrap_or(i64::MAX),
+        ])?;
+        Ok(())
+    }
+
+    fn note_secret(&self, tx: &Connection) -> rusqlite::Result<()> {
+        let Some(reference) = self.delivery.secret() else { return Ok(()) };
+        // Writes nothing within the minute of the last note, so a busy source pays a look-up only.
+        tx.prepare_cached(
+            "INSERT INTO secret_use (source, reference, last_matched_at) VALUES (?1, ?2, ?3)
+             ON CONFLICT (source, reference) DO UPDATE SET last_matched_at = excluded.last_matched_at
+             WHERE abs(excluded.last_matched_at - last_matched_at) >= ?4",
+        )?
+        .execute(params![self.source.as_str(), reference, self.received_at.0, SECRET_EVERY_MS])?;
+        Ok(())
+    }
+}
+
+enum Suspicion {
+    None,
+    Flag,
+    Hold,
+}
+
+/// Which state of several an operator would want to hear of first.
+fn concern(state: State) -> u8 {
+    match state {
+        State::Held => 0,
+        State::Dead => 1,
+        State::Running => 2,
+        State::Waiting => 3,
+        State::Ready => 4,
+        State::Succeeded => 5,
+        State::Dropped => 6,
+    }
+}
+
+/// Makes a job that is `ready`, or `held` with its reason. Returns its id.
+pub(super) fn insert_job(
+    tx: &Connection,
+    event: i64,
+    handler: &Name,
+    state: State,
+    reason: Option<HeldReason>,
+    now: Timestamp,
+) -> rusqlite::Result<JobId> {
+    let job = JobId::new(now);
+    // One job per event and handler: the unique index refuses a second.
+    tx.prepare_cached(
+        "INSERT INTO job (id, event, handler, state, reason, since, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
+    )?
+    .execute(params![
+        job.as_bytes(),
+        event,
+        handler.as_str(),
+        state.as_str(),
+        reason.map(HeldReason::as_str),
+        now.0,
+    ])?;
+    Ok(job)
+}
+
+/// The job's row number, state, attempt and event, by its id.
+pub(super) fn find_job(
+    tx: &Connection,
+    job: JobId,
+) -> rusqlite::Result<Option<(i64, State, u32, i64)>> {
+    // By the unique id.
+    tx.prepare_cached("SELECT row, state, attempt, event FROM job WHERE id = ?1")?
+        .query_row([job.as_bytes()], |row| {
+            Ok((row.get(0)?, codec::text(row, 1)?, row.get(2)?, row.get(3)?))
+        })
+        .optional()
+}

@@ -1,0 +1,88 @@
+//! Copies the log into the database, off the writer's path.
+//!
+//! A pass that met an I/O error is never repeated on the same connections: SQLite counts pages of a
+//! partial pass as copied although they were not flushed, the repeat would skip them and reset the
+//! log, and the next power cut would leave a corrupt database (S1). So the connection is closed at
+//! once and the writer is told to repair.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, ErrorCode, MAIN_DB};
+
+use super::connection::close;
+use super::lock;
+use super::queue::Queue;
+use super::writer::AbortOnPanic;
+
+/// The checkpoint connection. It is taken out to be closed, by the writer's repair or by an error.
+#[derive(Default)]
+pub(super) struct Checkpoints(Mutex<Option<Connection>>);
+
+/// What a pass came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// All there was to copy is copied, or a reader or writer is in the way and it is a wait.
+    Done,
+    /// The database file cannot grow.
+    NoSpace(String),
+    /// An I/O error: the connection is closed, the store must be repaired.
+    Broken(String),
+}
+
+impl Checkpoints {
+    /// Puts the connection of a freshly opened store in.
+    pub(super) fn put(&self, conn: Connection) {
+        *lock(&self.0) = Some(conn);
+    }
+
+    /// Waits for a running pass and closes the connection.
+    pub(super) fn close(&self) {
+        if let Some(conn) = lock(&self.0).take() {
+            close(conn);
+        }
+    }
+
+    /// One pass. `RESTART` makes the next write begin the log anew, and waits for readers to that
+    /// end; `PASSIVE` waits for nobody.
+    pub(super) fn pass(&self, mode: CheckpointMode) -> Pass {
+        let mut held = lock(&self.0);
+        let Some(conn) = held.as_ref() else { return Pass::Done };
+        let Err(error) = conn.wal_checkpoint_v2(Some(MAIN_DB), mode) else { return Pass::Done };
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Pass::Done,
+            Some(ErrorCode::DiskFull) => Pass::NoSpace(error.to_string()),
+            _ => {
+                if let Some(conn) = held.take() {
+                    close(conn);
+                }
+                Pass::Broken(format!("checkpoint: {error}"))
+            }
+        }
+    }
+}
+
+/// Starts the checkpoint thread. It makes one passive pass per signal and ends with the sender.
+pub(super) fn start(
+    checkpoints: Arc<Checkpoints>,
+    queue: Arc<Queue>,
+) -> std::io::Result<SyncSender<()>> {
+    // One signal waits at most: a second says nothing new.
+    let (signal, signals) = sync_channel(1);
+    std::thread::Builder::new()
+        .name("checkpointer".to_owned())
+        .spawn(move || run(&checkpoints, &queue, &signals))?;
+    Ok(signal)
+}
+
+fn run(checkpoints: &Checkpoints, queue: &Queue, signals: &Receiver<()>) {
+    let _abort = AbortOnPanic;
+    while signals.recv().is_ok() {
+        match checkpoints.pass(CheckpointMode::PASSIVE) {
+            Pass::Done => {}
+            Pass::NoSpace(reason) => tracing::warn!(reason, "the log cannot be copied"),
+            Pass::Broken(reason) => queue.report_broken(reason),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! CLAIM: jobs become `running`, each with a new attempt, before anything starts.
+
+use bytes::Bytes;
+use rusqlite::{Connection, params};
+
+use crate::model::{
+    DeadReason, EventId, EventType, Facts, Headers, JobId, Name, Outcome, Timestamp,
+};
+use crate::retry::Next;
+
+use super::queue::Lane;
+use super::types::{Claimed, Completion, Error, Record};
+use super::{Store, codec, exactly_one};
+
+/// The oldest jobs of ?1 that are ready, or waiting and due at ?2; at most ?3. Each half has its own
+/// partial index, so a backlog of a million costs no more than one of ten.
+macro_rules! claimable {
+    () => {
+        "SELECT row FROM (SELECT row FROM job WHERE handler = ?1 AND state = 'ready'
+             ORDER BY row LIMIT ?3)
+         UNION ALL
+         SELECT row FROM (SELECT row FROM job WHERE handler = ?1 AND state = 'waiting' AND due_at <= ?2
+             ORDER BY due_at LIMIT ?3)
+         ORDER BY 1 LIMIT ?3"
+    };
+}
+
+/// A claimed job as stored.
+struct Taken {
+    row: i64,
+    job: JobId,
+    attempt: u32,
+    counted: u32,
+    since: Timestamp,
+    replays: u32,
+    payload: Option<Payload>,
+}
+
+struct Payload {
+    source: Name,
+    event_id: EventId,
+    event_type: EventType,
+    received_at: Timestamp,
+    headers: Headers,
+    body: Vec<u8>,
+    body_bytes: usize,
+}
+
+impl Store {
+    /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first.
+    /// Each has a new attempt, number + 1, committed before this returns. Jobs whose payload is gone
+    /// become dead instead (R19).
+    ///
+    /// Tried until it is committed. The future must not be dropped: what it claimed would stay
+    /// `running` with nobody running it until the next start.
+    pub async fn claim(&self, handler: &Name, limit: usize) -> Result<Vec<Claimed>, Error> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let (name, clock) = (handler.clone(), self.inner.clock.clone());
+        let mut last: Vec<(i64, u32)> = Vec::new();
+        let taken = self
+            .submit(Lane::Kept, move |tx| {
+                // A commit that failed in its flush may be found in the log by the repair: then these
+                // are ours already, and nobody else would ever run them.
+                let taken = match last.first() {
+                    Some(&(row, attempt)) if is_running(tx, row, attempt)? => again(tx, &last)?,
+                    _ => claim(tx, &name, clock.now(), limit)?,
+                };
+                last = taken.iter().map(|job| (job.row, job.attempt)).collect();
+                Ok(taken)
+            })
+            .await?;
+        let mut claimed = Vec::with_capacity(taken.len());
+        for job in taken {
+            claimed.extend(self.unpack(handler, job).await?);
+        }
+        Ok(claimed)
+    }
+
+    /// Decompresses the payload. One that cannot be is as good as gone.
+    async fn unpack(&self, handler: &Name, taken: Taken) -> Result<Option<Claimed>, Error> {
+        let Taken { job, attempt, counted, since, replays, payload, .. } = taken;
+        let detail = match payload {
+            Some(payload) => {
+                let Payload { source, event_id, event_type, received_at, headers, .. } = payload;
+                let (stored, bytes) = (payload.body, payload.body_bytes);
+                let body = tokio::task::spawn_blocking(move || codec::decompress(&stored, bytes))
+                    .await
+                    .map_err(std::io::Error::other)
+                    .flatten();
+                match body {
+                    Ok(body) => {
+                        let facts = Facts {
+                            handler: handler.clone(),
+                            job,
+                            attempt,
+                            replays,
+                            source,
+                            event_id,
+                            event_type,
+                            received_at,
+                            headers,
+                            body: Bytes::from(body),
+                        };
+                        return Ok(Some(Claimed { facts, counted, since }));
+                    }
+                    Err(error) => format!("the stored body cannot be read: {error}"),
+                }
+            }
+            None => "the payload is gone".to_owned(),
+        };
+        tracing::error!(%job, attempt, detail, "a claimed job cannot run");
+        self.complete(Completion {
+            job,
+            attempt,
+            outcome: Outcome::NotStarted,
+            counts: false,
+            next: Next::Dead(DeadReason::PayloadGone),
+            finished_at: self.inner.clock.now(),
+            record: Record { detail, ..Record::default() },
+        })
+        .await?;
+        Ok(None)
+    }
+}
+
+fn claim(
+    tx: &Connection,
+    handler: &Name,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Vec<Taken>> {
+    let chosen = params![handler.as_str(), now.0, codec::size(limit)];
+    // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
+    tx.prepare_cached(concat!(
+        "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
+         WHERE row IN (",
+        claimable!(),
+        ") AND state IN ('ready', 'waiting')
+         AND NOT EXISTS (SELECT 1 FROM payload WHERE payload.event = job.event)"
+    ))?
+    .execute(chosen)?;
+    // The one statement that makes a job run: from ready or waiting only, the attempt's number + 1.
+    let mut update = tx.prepare_cached(concat!(
+        "UPDATE job SET state = 'running', attempt = attempt + 1, due_at = NULL
+         WHERE row IN (",
+        claimable!(),
+        ") AND state IN ('ready', 'waiting') RETURNING row"
+    ))?;
+    let mut rows = update.query_map(chosen, |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
+    // RETURNING keeps no order; the rows' order is that of arrival (I6).
+    rows.sort_unstable();
+    let taken = rows.into_iter().map(|row| read(tx, row)).collect::<rusqlite::Result<Vec<_>>>()?;
+    for job in &taken {
+        // The index on live attempts refuses a second one of the same job.
+        let inserted = tx
+            .prepare_cached("INSERT INTO attempt (job, number, started_at) VALUES (?1, ?2, ?3)")?
+            .execute(params![job.row, job.attempt, now.0])?;
+        exactly_one(inserted)?;
+    }
+    Ok(taken)
+}
+
+fn is_running(tx: &Connection, row: i64, attempt: u32) -> rusqlite::Result<bool> {
+    // Whether this very attempt is the live one.
+    tx.prepare_cached("SELECT 1 FROM job WHERE row = ?1 AND state = 'running' AND attempt = ?2")?
+        .exists(params![row, attempt])
+}
+
+fn again(tx: &Connection, last: &[(i64, u32)]) -> rusqlite::Result<Vec<Taken>> {
+    last.iter().map(|&(row, _)| read(tx, row)).collect()
+}
+
+fn read(tx: &Connection, row: i64) -> rusqlite::Result<Taken> {
+    // A job of this transaction, with its event and, where it is still kept, its payload.
+    tx.prepare_cached(
+        "SELECT j.id, j.attempt, j.counted, j.since, j.replays,
+                e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes,
+                p.headers, p.body
+         FROM job j JOIN event e ON e.row = j.event LEFT JOIN payload p ON p.event = j.event
+         WHERE j.row = ?1",
+    )?
+    .query_row([row], |found| {
+        let body: Option<Vec<u8>> = found.get(12)?;
+        let payload = match body {
+            None => None,
+            Some(body) => {
+                let raw: Option<String> = found.get(8)?;
+                Some(Payload {
+                    source: codec::text(found, 5)?,
+                    event_id: codec::text(found, 6)?,
+                    event_type: EventType::from_parts(found.get_ref(7)?.as_str()?, raw.as_deref()),
+                    received_at: codec::time(found, 9)?,
+                    body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),
+                    headers: Headers::from_wire(found.get_ref(11)?.as_blob()?),
+                    body,
+                })
+            }
+        };
+        Ok(Taken {
+            row,
+            job: codec::job_id(found, 0)?,
+            attempt: found.get(1)?,
+            counted: found.get(2)?,
+            since: codec::time(found, 3)?,
+            replays: found.get(4)?,
+            payload,
+        })
+    })
+}

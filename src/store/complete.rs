@@ -1,0 +1,127 @@
+//! COMPLETE: settles the running attempt, guarded by its number.
+
+use rusqlite::{Connection, params};
+
+use crate::model::{JobId, Outcome, State, Timestamp};
+use crate::retry::Next;
+
+use super::accept::find_job;
+use super::queue::Lane;
+use super::types::{Completion, Error, Record};
+use super::{Store, codec, exactly_one};
+
+impl Store {
+    /// COMPLETE: settles a running attempt. `false` where that attempt is not the running one: it is
+    /// settled already, and no row changes (R9). Retried inside over a full disk or a closed store until
+    /// it is committed: never lost while the process lives and is not stopping.
+    pub async fn complete(&self, done: Completion) -> Result<bool, Error> {
+        let name = done.job.to_string();
+        let found = self
+            .submit(Lane::Kept, move |tx| match find_job(tx, done.job)? {
+                Some((row, State::Running, attempt, _)) if attempt == done.attempt => {
+                    settle(tx, row, &done)?;
+                    Ok(Some(true))
+                }
+                found => Ok(found.map(|_| false)),
+            })
+            .await?;
+        found.ok_or(Error::NotFound { what: "job", name })
+    }
+
+    /// The attempts that are `running` in the store (at start: those a crash cut off).
+    pub async fn running(&self) -> Result<Vec<(JobId, u32, crate::model::Name)>, Error> {
+        self.read(|conn| {
+            // By the index of the running ones.
+            conn.prepare_cached(
+                "SELECT id, attempt, handler FROM job WHERE state = 'running' ORDER BY row",
+            )?
+            .query_map([], |row| Ok((codec::job_id(row, 0)?, row.get(1)?, codec::text(row, 2)?)))?
+            .collect()
+        })
+        .await
+    }
+}
+
+/// The columns of a job after an attempt.
+struct After {
+    state: State,
+    reason: Option<&'static str>,
+    due_at: Option<Timestamp>,
+    settled_at: Option<Timestamp>,
+}
+
+impl After {
+    fn of(next: Next, now: Timestamp) -> Self {
+        let plain = |state| After { state, reason: None, due_at: None, settled_at: None };
+        match next {
+            Next::Succeeded => After { settled_at: Some(now), ..plain(State::Succeeded) },
+            Next::Wait { due_at } => After { due_at: Some(due_at), ..plain(State::Waiting) },
+            Next::Ready => plain(State::Ready),
+            Next::Dead(reason) => {
+                After { reason: Some(reason.as_str()), settled_at: Some(now), ..plain(State::Dead) }
+            }
+            Next::Held(reason) => After { reason: Some(reason.as_str()), ..plain(State::Held) },
+        }
+    }
+}
+
+/// Settles the live attempt of the job in `row`, which the caller found running with this number.
+/// Returns the job's state after it.
+pub(super) fn settle(tx: &Connection, row: i64, done: &Completion) -> rusqlite::Result<State> {
+    let after = After::of(done.next, done.finished_at);
+    // From running with this attempt's number only: a late result of an older attempt changes nothing.
+    let moved = tx
+        .prepare_cached(
+            "UPDATE job SET state = ?3, reason = ?4, due_at = ?5, settled_at = ?6, counted = counted + ?7
+             WHERE row = ?1 AND state = 'running' AND attempt = ?2",
+        )?
+        .execute(params![
+            row,
+            done.attempt,
+            after.state.as_str(),
+            after.reason,
+            after.due_at.map(|time| time.0),
+            after.settled_at.map(|time| time.0),
+            done.counts,
+        ])?;
+    exactly_one(moved)?;
+    exactly_one(end_attempt(tx, row, done.attempt, done.outcome, done.finished_at, &done.record)?)?;
+    Ok(after.state)
+}
+
+fn end_attempt(
+    tx: &Connection,
+    row: i64,
+    number: u32,
+    outcome: Outcome,
+    finished_at: Timestamp,
+    record: &Record,
+) -> rusqlite::Result<usize> {
+    // A live attempt only: an outcome, once there, is never changed.
+    tx.prepare_cached(
+        "UPDATE attempt SET outcome = ?3, finished_at = ?4, detail = ?5, exit_code = ?6, signal = ?7,
+             http_status = ?8, stdout_head = ?9, stdout_tail = ?10, stdout_total = ?11,
+             stderr_head = ?12, stderr_tail = ?13, stderr_total = ?14
+         WHERE job = ?1 AND number = ?2 AND outcome IS NULL",
+    )?
+    .execute(params![
+        row,
+        number,
+        outcome.as_str(),
+        finished_at.0,
+        record.detail,
+        record.exit_code,
+        record.signal,
+        record.http_status,
+        record.stdout.head,
+        record.stdout.tail,
+        total(record.stdout.total),
+        record.stderr.head,
+        record.stderr.tail,
+        total(record.stderr.total),
+    ])
+}
+
+fn total(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,280 @@
+//! What waits for the writer, and the door in front of it.
+//!
+//! Accepts are bounded in number and bytes and may be refused at the door. Claims, completions and
+//! the operator's verbs are bounded by jobs in flight and by people: they are never refused for
+//! fullness and go first in a batch (S7).
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::limits::Limits;
+
+use super::lock;
+use super::types::Refused;
+
+/// How the writer treats an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Refusable: the provider sends it again. With its size in memory.
+    Accept {
+        /// What it takes of the queue's and the batch's bytes.
+        bytes: usize,
+    },
+    /// An operator's or the dispatcher's verb: tried once, the caller is told when it cannot be done.
+    Verb,
+    /// Tried until it is committed, over a full disk and a repair: losing it would break a promise.
+    Kept,
+}
+
+/// One thing the writer does inside a transaction.
+pub(super) trait Work: Send {
+    /// Runs the statements. May be called again after a rollback, so it starts afresh each time.
+    fn run(&mut self, tx: &Connection) -> rusqlite::Result<()>;
+    /// Called once, after the commit that holds it was flushed.
+    fn committed(self: Box<Self>);
+    /// Called once instead, where it will not be tried again.
+    fn refused(self: Box<Self>, why: Refused);
+}
+
+/// Work with its lane.
+pub(super) struct Item {
+    pub(super) lane: Lane,
+    pub(super) work: Box<dyn Work>,
+}
+
+impl Item {
+    /// Makes an item of a closure, and the channel on which its result comes.
+    pub(super) fn new<T, F>(lane: Lane, run: F) -> (Item, oneshot::Receiver<Result<T, Refused>>)
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (answer, receiver) = oneshot::channel();
+        (Item { lane, work: Box::new(Task { run, done: None, answer }) }, receiver)
+    }
+}
+
+struct Task<T, F> {
+    run: F,
+    done: Option<T>,
+    answer: oneshot::Sender<Result<T, Refused>>,
+}
+
+impl<T: Send, F: FnMut(&Connection) -> rusqlite::Result<T> + Send> Work for Task<T, F> {
+    fn run(&mut self, tx: &Connection) -> rusqlite::Result<()> {
+        self.done = Some((self.run)(tx)?);
+        Ok(())
+    }
+
+    // H1: who asked may be gone; the commit stands all the same.
+    fn committed(self: Box<Self>) {
+        if let Some(done) = self.done {
+            let _ = self.answer.send(Ok(done));
+        }
+    }
+
+    fn refused(self: Box<Self>, why: Refused) {
+        let _ = self.answer.send(Err(why));
+    }
+}
+
+/// What the writer is to do next.
+pub(super) enum Next {
+    /// Commit these. Empty only where [`Queue::take_now`] found nothing.
+    Batch(Vec<Item>),
+    /// The checkpointer met an I/O error: repair.
+    Broken(String),
+    /// Closed, and nothing is left.
+    Closed,
+}
+
+/// The queue of one writer.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    filled: Condvar,
+    max_count: usize,
+    max_bytes: usize,
+    batch_count: usize,
+    batch_bytes: usize,
+}
+
+#[derive(Default)]
+struct State {
+    verbs: VecDeque<Item>,
+    accepts: VecDeque<Item>,
+    accept_bytes: usize,
+    door: Option<Refused>,
+    broken: Option<String>,
+    closed: bool,
+}
+
+impl Queue {
+    /// An empty, open queue.
+    pub(super) fn new(limits: &Limits) -> Self {
+        let size = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+        Queue {
+            state: Mutex::default(),
+            filled: Condvar::new(),
+            max_count: size(limits.writer_queue_count),
+            max_bytes: size(limits.writer_queue_bytes),
+            batch_count: size(limits.batch_count),
+            batch_bytes: size(limits.batch_bytes),
+        }
+    }
+
+    /// Hands an item to the writer, or says why not.
+    pub(super) fn push(&self, item: Item) -> Result<(), Refused> {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return Err(Refused::Stopping);
+        }
+        match item.lane {
+            // A verb can wait for space, which it may itself free; for a repair it would wait blindly.
+            Lane::Verb if matches!(state.door, Some(Refused::Degraded(_))) => {
+                return state.door.clone().map_or(Ok(()), Err);
+            }
+            Lane::Verb | Lane::Kept => state.verbs.push_back(item),
+            Lane::Accept { bytes } => {
+                if let Some(why) = &state.door {
+                    return Err(why.clone());
+                }
+                // One item over the byte bound is taken into an empty queue, or it never fits.
+                let full = state.accepts.len() >= self.max_count
+                    || (state.accept_bytes.saturating_add(bytes) > self.max_bytes
+                        && !state.accepts.is_empty());
+                if full {
+                    return Err(Refused::QueueFull);
+                }
+                state.accept_bytes += bytes;
+                state.accepts.push_back(item);
+            }
+        }
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// Why accepts are refused, or nothing.
+    pub(super) fn door(&self) -> Result<(), Refused> {
+        let state = lock(&self.state);
+        match &state.door {
+            _ if state.closed => Err(Refused::Stopping),
+            Some(why) => Err(why.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether more than half of the room for accepts is taken.
+    pub(super) fn half_full(&self) -> bool {
+        let state = lock(&self.state);
+        state.accepts.len() >= self.max_count / 2 || state.accept_bytes >= self.max_bytes / 2
+    }
+
+    /// Shuts the door and refuses the accepts that wait already.
+    pub(super) fn shut(&self, why: &Refused) {
+        let refused = {
+            let mut state = lock(&self.state);
+            state.door = Some(why.clone());
+            state.accept_bytes = 0;
+            std::mem::take(&mut state.accepts)
+        };
+        for item in refused {
+            item.work.refused(why.clone());
+        }
+    }
+
+    /// Opens the door again.
+    pub(super) fn open(&self) {
+        let mut state = lock(&self.state);
+        state.door = None;
+        state.broken = None;
+    }
+
+    /// Tells the writer of an I/O error that another thread met.
+    pub(super) fn report_broken(&self, reason: String) {
+        lock(&self.state).broken = Some(reason);
+        self.filled.notify_one();
+    }
+
+    /// Takes no more; the writer ends when it has done what is here.
+    pub(super) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.filled.notify_all();
+    }
+
+    /// Whether the queue was closed.
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.state).closed
+    }
+
+    /// Waits for the next thing to do.
+    pub(super) fn take(&self) -> Next {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(reason) = state.broken.take() {
+                return Next::Broken(reason);
+            }
+            let batch = self.batch(&mut state);
+            if !batch.is_empty() {
+                return Next::Batch(batch);
+            }
+            if state.closed {
+                return Next::Closed;
+            }
+            state = self.filled.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    /// Takes what is there, which may be nothing.
+    pub(super) fn take_now(&self) -> Next {
+        let mut state = lock(&self.state);
+        match state.broken.take() {
+            Some(reason) => Next::Broken(reason),
+            None => Next::Batch(self.batch(&mut state)),
+        }
+    }
+
+    /// Puts kept items back, before all others.
+    pub(super) fn put_back(&self, items: Vec<Item>) {
+        let mut state = lock(&self.state);
+        for item in items.into_iter().rev() {
+            state.verbs.push_front(item);
+        }
+    }
+
+    /// Waits `pause`, or until the queue is closed.
+    pub(super) fn rest(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        let mut state = lock(&self.state);
+        while !state.closed {
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return };
+            state = self
+                .filled
+                .wait_timeout(state, left)
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    fn batch(&self, state: &mut State) -> Vec<Item> {
+        let mut batch: Vec<Item> =
+            state.verbs.drain(..state.verbs.len().min(self.batch_count)).collect();
+        let mut bytes = 0;
+        while batch.len() < self.batch_count {
+            let Some(&Item { lane: Lane::Accept { bytes: next }, .. }) = state.accepts.front()
+            else {
+                break;
+            };
+            if bytes > 0 && bytes + next > self.batch_bytes {
+                break;
+            }
+            bytes += next;
+            state.accept_bytes -= next;
+            batch.extend(state.accepts.pop_front());
+        }
+        batch
+    }
+}

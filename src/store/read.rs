@@ -1,0 +1,297 @@
+//! Listings: short transactions on a connection of their own, on a blocking thread. In WAL with full
+//! flushes a reader sees flushed commits only (S3).
+
+use std::sync::{Arc, Mutex};
+
+use rusqlite::types::{ToSql, Type};
+use rusqlite::{Connection, Row};
+
+use crate::model::{Digest, EventId, Headers, Name, State};
+
+use super::connection::close;
+use super::rows::{
+    AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, SecretUse,
+};
+use super::types::{Captured, Error, Record};
+use super::{Store, codec, lock};
+
+/// The reading connection. It is taken out while the store is repaired, and at the end.
+#[derive(Default)]
+pub(super) struct Readers(Mutex<Option<Connection>>);
+
+impl Readers {
+    /// Puts the connection of a freshly opened store in.
+    pub(super) fn put(&self, conn: Connection) {
+        *lock(&self.0) = Some(conn);
+    }
+
+    /// Waits for a running listing and closes the connection.
+    pub(super) fn close(&self) {
+        if let Some(conn) = lock(&self.0).take() {
+            close(conn);
+        }
+    }
+
+    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
+        let mut held = lock(&self.0);
+        let conn = held.as_mut().ok_or_else(|| Error::Unavailable("it is closed".to_owned()))?;
+        // One snapshot for all statements of a listing; it ends, unchanged, with this call.
+        let result = conn.transaction().and_then(|tx| query(&tx));
+        result.map_err(|error| Error::Unavailable(error.to_string()))
+    }
+}
+
+impl Store {
+    /// Runs `query` on the reader, on a blocking thread.
+    pub(super) async fn read<T, F>(&self, query: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let readers = Arc::clone(&self.inner.readers);
+        tokio::task::spawn_blocking(move || readers.read(query))
+            .await
+            .unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
+    }
+
+    /// What a listing may return at most.
+    pub(super) fn list_limit(&self, asked: Option<usize>) -> i64 {
+        let most = i64::try_from(self.inner.settings.limits.list_count).unwrap_or(i64::MAX);
+        asked.map_or(most, |asked| codec::size(asked).min(most))
+    }
+
+    /// Events, newest first.
+    pub async fn events(&self, filter: EventFilter) -> Result<Vec<EventRow>, Error> {
+        let limit = self.list_limit(filter.limit);
+        self.read(move |conn| {
+            let mut clauses = Clauses::default();
+            clauses.equals("e.source", filter.source.as_ref().map(Name::as_str));
+            clauses.equals("e.type", filter.event_type.as_deref());
+            // Newest first by row, which is the order of arrival.
+            let sql = format!("{EVENT} {} ORDER BY e.row DESC LIMIT {limit}", clauses.sql());
+            let events = conn
+                .prepare_cached(&sql)?
+                .query_map(clauses.values().as_slice(), event_row)?
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            events.into_iter().map(|event| with_jobs(conn, event)).collect()
+        })
+        .await
+    }
+
+    /// Everything about the events with this id (several: variants, or several sources).
+    pub async fn show(
+        &self,
+        source: Option<Name>,
+        event: EventId,
+    ) -> Result<Vec<EventDetail>, Error> {
+        self.read(move |conn| {
+            let mut clauses = Clauses::default();
+            clauses.equals("e.event_id", Some(event.as_str()));
+            clauses.equals("e.source", source.as_ref().map(Name::as_str));
+            // All variants, the first one first.
+            let sql = format!("{EVENT} {} ORDER BY e.source, e.variant", clauses.sql());
+            let events = conn
+                .prepare_cached(&sql)?
+                .query_map(clauses.values().as_slice(), event_row)?
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            events.into_iter().map(|event| detail(conn, event)).collect()
+        })
+        .await
+    }
+
+    /// Jobs, newest first.
+    pub async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRow>, Error> {
+        let limit = self.list_limit(filter.limit);
+        self.read(move |conn| {
+            let mut clauses = Clauses::default();
+            clauses.state(filter.state);
+            clauses.equals("j.handler", filter.handler.as_ref().map(Name::as_str));
+            clauses.equals("e.source", filter.source.as_ref().map(Name::as_str));
+            // Newest first by row; held and dead ones by their own indexes.
+            let sql = format!("{JOB} {} ORDER BY j.row DESC LIMIT {limit}", clauses.sql());
+            conn.prepare_cached(&sql)?.query_map(clauses.values().as_slice(), job_row)?.collect()
+        })
+        .await
+    }
+
+    /// When each secret last matched.
+    pub async fn secrets(&self) -> Result<Vec<SecretUse>, Error> {
+        self.read(|conn| {
+            // A few rows: one per configured secret.
+            conn.prepare_cached(
+                "SELECT source, reference, last_matched_at FROM secret_use ORDER BY source, reference",
+            )?
+            .query_map([], |row| {
+                Ok(SecretUse {
+                    source: codec::text(row, 0)?,
+                    reference: row.get(1)?,
+                    last_matched_at: codec::time(row, 2)?,
+                })
+            })?
+            .collect()
+        })
+        .await
+    }
+}
+
+/// The columns of [`event_row`].
+const EVENT: &str = "SELECT e.source, e.event_id, e.variant, e.type, e.raw_type, e.received_at,
+    e.body_bytes, e.duplicates, e.last_duplicate_at, e.conflicts, e.flagged,
+    EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row, e.digest FROM event e";
+
+/// The columns of [`job_row`].
+const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handler, j.state, j.reason,
+    j.attempt, j.replays, j.created_at, j.due_at, j.settled_at, j.row
+    FROM job j JOIN event e ON e.row = j.event";
+
+/// An event with its row number and digest, for what is read next.
+struct Listed {
+    row: i64,
+    digest: Digest,
+    event: EventRow,
+}
+
+fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
+    let event = EventRow {
+        source: codec::text(row, 0)?,
+        event_id: codec::text(row, 1)?,
+        variant: row.get(2)?,
+        event_type: row.get(3)?,
+        raw_type: row.get(4)?,
+        received_at: codec::time(row, 5)?,
+        body_bytes: codec::count(row, 6)?,
+        duplicates: codec::count(row, 7)?,
+        last_duplicate_at: codec::maybe_time(row, 8)?,
+        conflicts: codec::count(row, 9)?,
+        flagged: row.get(10)?,
+        payload_kept: row.get(11)?,
+        jobs: Vec::new(),
+    };
+    Ok(Listed { row: row.get(12)?, digest: Digest(row.get(13)?), event })
+}
+
+fn with_jobs(conn: &Connection, listed: Listed) -> rusqlite::Result<EventRow> {
+    let Listed { row, mut event, .. } = listed;
+    // How many of its jobs are in which state.
+    event.jobs = conn
+        .prepare_cached("SELECT state, count(*) FROM job WHERE event = ?1 GROUP BY state")?
+        .query_map([row], |found| Ok((codec::text::<State>(found, 0)?, codec::count(found, 1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    event.jobs.sort_unstable();
+    Ok(event)
+}
+
+fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+    Ok(JobRow {
+        job: codec::job_id(row, 0)?,
+        source: codec::text(row, 1)?,
+        event_id: codec::text(row, 2)?,
+        event_type: row.get(3)?,
+        handler: codec::text(row, 4)?,
+        state: codec::text(row, 5)?,
+        reason: row.get(6)?,
+        attempt: row.get(7)?,
+        replays: row.get(8)?,
+        created_at: codec::time(row, 9)?,
+        due_at: codec::maybe_time(row, 10)?,
+        settled_at: codec::maybe_time(row, 11)?,
+    })
+}
+
+fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
+    let (row, digest) = (listed.row, listed.digest.to_string());
+    let event = with_jobs(conn, listed)?;
+    let (headers, body) = payload(conn, row, usize::try_from(event.body_bytes).unwrap_or(0))?;
+    // Its jobs in the order of their making.
+    let jobs = conn
+        .prepare_cached(&format!("{JOB} WHERE j.event = ?1 ORDER BY j.row"))?
+        .query_map([row], |found| Ok((job_row(found)?, found.get(12)?)))?
+        .collect::<rusqlite::Result<Vec<(JobRow, i64)>>>()?;
+    let jobs = jobs
+        .into_iter()
+        .map(|(job, number)| Ok(JobDetail { job, attempts: attempts(conn, number)? }))
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(EventDetail { event, digest, headers, body, jobs })
+}
+
+type Payload = (Vec<(String, String)>, Option<Vec<u8>>);
+
+fn payload(conn: &Connection, event: i64, bytes: usize) -> rusqlite::Result<Payload> {
+    // None once retention has deleted it.
+    let mut select = conn.prepare_cached("SELECT headers, body FROM payload WHERE event = ?1")?;
+    let mut rows = select.query([event])?;
+    let Some(row) = rows.next()? else { return Ok((Vec::new(), None)) };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let headers = Headers::from_wire(row.get_ref(0)?.as_blob()?)
+        .iter()
+        .map(|(name, value)| (name.to_owned(), text(value)))
+        .collect();
+    let body = codec::decompress(row.get_ref(1)?.as_blob()?, bytes)
+        .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
+    Ok((headers, Some(body)))
+}
+
+fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
+    // All attempts of one job by number.
+    conn.prepare_cached(
+        "SELECT number, started_at, finished_at, outcome, detail, exit_code, signal, http_status,
+             stdout_head, stdout_tail, stdout_total, stderr_head, stderr_tail, stderr_total
+         FROM attempt WHERE job = ?1 ORDER BY number",
+    )?
+    .query_map([job], |row| {
+        let captured = |from: usize| {
+            Ok::<_, rusqlite::Error>(Captured {
+                head: row.get(from)?,
+                tail: row.get(from + 1)?,
+                total: codec::count(row, from + 2)?,
+            })
+        };
+        Ok(AttemptRow {
+            number: row.get(0)?,
+            started_at: codec::time(row, 1)?,
+            finished_at: codec::maybe_time(row, 2)?,
+            outcome: codec::maybe_text(row, 3)?,
+            record: Record {
+                detail: row.get(4)?,
+                exit_code: row.get(5)?,
+                signal: row.get(6)?,
+                http_status: row.get(7)?,
+                stdout: captured(8)?,
+                stderr: captured(11)?,
+            },
+        })
+    })?
+    .collect()
+}
+
+/// The WHERE of a listing: only what is asked for, so that an index can serve it.
+#[derive(Default)]
+struct Clauses<'a> {
+    clauses: Vec<String>,
+    values: Vec<&'a str>,
+}
+
+impl<'a> Clauses<'a> {
+    fn equals(&mut self, column: &str, value: Option<&'a str>) {
+        if let Some(value) = value {
+            self.values.push(value);
+            self.clauses.push(format!("{column} = ?{}", self.values.len()));
+        }
+    }
+
+    /// A state is written out: a partial index serves a literal only. It is one of our own words.
+    fn state(&mut self, state: Option<State>) {
+        self.clauses.extend(state.map(|state| format!("j.state = '{state}'")));
+    }
+
+    fn sql(&self) -> String {
+        if self.clauses.is_empty() {
+            return String::new();
+        }
+        format!("WHERE {}", self.clauses.join(" AND "))
+    }
+
+    fn values(&self) -> Vec<&dyn ToSql> {
+        self.values.iter().map(|value| value as &dyn ToSql).collect()
+    }
+}

@@ -1,0 +1,123 @@
+//! RECOVER: what a crash cut off becomes `unknown` and follows its handler's policy; the clock rule K1.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, params, params_from_iter};
+
+use crate::model::{HeldReason, Name, Outcome, Timestamp};
+use crate::retry::{History, Next, Policy};
+
+use super::complete::settle;
+use super::queue::Lane;
+use super::types::{Completion, Error, Record, Recovered};
+use super::{Store, codec};
+
+impl Store {
+    /// RECOVER: before the first claim. Every running attempt becomes `unknown` and follows its
+    /// handler's policy (hold where the handler is gone); due times are clamped to now + the longest
+    /// delay (K1); ready and waiting jobs of handlers not in `policies` are held: handler gone.
+    pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<Recovered, Error> {
+        let clock = self.inner.clock.clone();
+        let recovered =
+            self.submit(Lane::Verb, move |tx| recover(tx, &policies, clock.now())).await?;
+        Ok(recovered)
+    }
+
+    /// K1: no due time of `handler` later than now + `most`, or a clock that was set back parks a job
+    /// for years. Returns how many were moved.
+    pub async fn clamp_due(&self, handler: &Name, most: Duration) -> Result<u64, Error> {
+        let (handler, clock) = (handler.clone(), self.inner.clock.clone());
+        Ok(self.submit(Lane::Verb, move |tx| clamp(tx, &handler, clock.now().after(most))).await?)
+    }
+
+    /// When the next waiting job of any of `handlers` is due.
+    pub async fn next_due(&self, handlers: &[Name]) -> Result<Option<Timestamp>, Error> {
+        let handlers: Vec<Name> = handlers.to_vec();
+        self.read(move |conn| {
+            // The first entry of the handler's part of the index of waiting jobs.
+            let mut first = conn.prepare_cached(
+                "SELECT min(due_at) FROM job WHERE handler = ?1 AND state = 'waiting'",
+            )?;
+            let mut next = None;
+            for handler in &handlers {
+                let due = first.query_row([handler.as_str()], |row| codec::maybe_time(row, 0))?;
+                next = [next, due].into_iter().flatten().min();
+            }
+            Ok(next)
+        })
+        .await
+    }
+}
+
+fn recover(
+    tx: &Connection,
+    policies: &[(Name, Policy)],
+    now: Timestamp,
+) -> rusqlite::Result<Recovered> {
+    let mut recovered = Recovered::default();
+    for (row, done) in cut_off(tx, policies, now)? {
+        let state = settle(tx, row, &done)?;
+        recovered.unknown.push((done.job, done.attempt, state));
+    }
+    recovered.orphaned = hold_orphans(tx, policies)?;
+    for (handler, policy) in policies {
+        clamp(tx, handler, now.after(policy.backoff_max))?;
+    }
+    Ok(recovered)
+}
+
+/// The completion of every running attempt.
+fn cut_off(
+    tx: &Connection,
+    policies: &[(Name, Policy)],
+    now: Timestamp,
+) -> rusqlite::Result<Vec<(i64, Completion)>> {
+    // By the index of the running ones.
+    tx.prepare_cached(
+        "SELECT row, id, attempt, handler, counted, since FROM job WHERE state = 'running' ORDER BY row",
+    )?
+    .query_map([], |row| {
+        let handler: Name = codec::text(row, 3)?;
+        let counted: u32 = row.get(4)?;
+        let history =
+            History { counted: counted.saturating_add(1), since: codec::time(row, 5)? };
+        let next = match policies.iter().find(|(name, _)| *name == handler) {
+            Some((_, policy)) => policy.next(Outcome::Unknown, history, None, now),
+            None => Next::Held(HeldReason::UnknownOutcome),
+        };
+        let done = Completion {
+            job: codec::job_id(row, 1)?,
+            attempt: row.get(2)?,
+            outcome: Outcome::Unknown,
+            counts: true,
+            next,
+            finished_at: now,
+            record: Record {
+                detail: "the receiver ended while the attempt ran".to_owned(),
+                ..Record::default()
+            },
+        };
+        Ok((row.get(0)?, done))
+    })?
+    .collect()
+}
+
+fn hold_orphans(tx: &Connection, policies: &[(Name, Policy)]) -> rusqlite::Result<u64> {
+    let marks = vec!["?"; policies.len()].join(", ");
+    // Only what could be claimed: a held or settled job of a handler that is gone is already at rest.
+    let sql = format!(
+        "UPDATE job SET state = 'held', reason = 'handler gone', due_at = NULL
+         WHERE state IN ('ready', 'waiting') AND handler NOT IN ({marks})"
+    );
+    let known = params_from_iter(policies.iter().map(|(name, _)| name.as_str()));
+    tx.prepare(&sql)?.execute(known).map(|moved| moved as u64)
+}
+
+fn clamp(tx: &Connection, handler: &Name, latest: Timestamp) -> rusqlite::Result<u64> {
+    // Moves due times forward only; writes nothing where none is too late.
+    tx.prepare_cached(
+        "UPDATE job SET due_at = ?2 WHERE handler = ?1 AND state = 'waiting' AND due_at > ?2",
+    )?
+    .execute(params![handler.as_str(), latest.0])
+    .map(|moved| moved as u64)
+}

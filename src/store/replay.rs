@@ -1,0 +1,189 @@
+//! REPLAY: the operator puts a job back to `ready`. It keeps its key, and attempt numbers go on (R22).
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::model::{EventId, JobId, Name, State, Timestamp};
+
+use super::accept::{find_job, insert_job};
+use super::queue::Lane;
+use super::types::{Error, Replay};
+use super::{Store, codec, exactly_one};
+
+/// What a replay came to inside the transaction: an error of the operator's has changed nothing.
+type Outcome<T> = rusqlite::Result<Result<T, Error>>;
+
+impl Store {
+    /// REPLAY: held, dead or succeeded to ready. Returns the jobs put back, which may be none where
+    /// an event has no held or dead job. All or nothing: an error has changed nothing.
+    pub async fn replay(&self, what: Replay) -> Result<Vec<JobId>, Error> {
+        let clock = self.inner.clock.clone();
+        self.submit(Lane::Verb, move |tx| {
+            let now = clock.now();
+            match &what {
+                Replay::Job(job) => replay_job(tx, *job, now),
+                Replay::Event { source, event, handler } => {
+                    replay_event(tx, source.as_ref(), event, handler.as_ref(), now)
+                }
+            }
+        })
+        .await?
+    }
+}
+
+/// An event that may be put back.
+struct Found {
+    row: i64,
+    source: Name,
+    event: EventId,
+    payload_kept: bool,
+}
+
+impl Found {
+    fn gone(&self) -> Error {
+        Error::PayloadGone { source_name: self.source.clone(), event: self.event.clone() }
+    }
+}
+
+fn replay_job(tx: &Connection, job: JobId, now: Timestamp) -> Outcome<Vec<JobId>> {
+    let Some((row, state, _, event)) = find_job(tx, job)? else {
+        return Ok(Err(Error::NotFound { what: "job", name: job.to_string() }));
+    };
+    if !can_be_replayed(state) {
+        return Ok(Err(Error::WrongState { job, state, verb: "replayed" }));
+    }
+    // The job's event exists, by its foreign key.
+    let found = tx
+        .prepare_cached(
+            "SELECT row, source, event_id, EXISTS (SELECT 1 FROM payload WHERE event = row)
+             FROM event WHERE row = ?1",
+        )?
+        .query_row([event], found)?;
+    if !found.payload_kept {
+        return Ok(Err(found.gone()));
+    }
+    put_back(tx, row, now)?;
+    Ok(Ok(vec![job]))
+}
+
+fn replay_event(
+    tx: &Connection,
+    source: Option<&Name>,
+    event: &EventId,
+    handler: Option<&Name>,
+    now: Timestamp,
+) -> Outcome<Vec<JobId>> {
+    // All variants of the id, in every source that is meant.
+    let events = tx
+        .prepare_cached(
+            "SELECT row, source, event_id, EXISTS (SELECT 1 FROM payload WHERE event = row)
+             FROM event WHERE event_id = ?1 AND (?2 IS NULL OR source = ?2) ORDER BY source, variant",
+        )?
+        .query_map(params![event.as_str(), source.map(Name::as_str)], found)?
+        .collect::<rusqlite::Result<Vec<Found>>>()?;
+    let mut sources: Vec<&str> = events.iter().map(|found| found.source.as_str()).collect();
+    sources.dedup();
+    match sources.len() {
+        0 => return Ok(Err(Error::NotFound { what: "event", name: event.to_string() })),
+        1 => {}
+        _ => {
+            let sources = sources.join(", ");
+            return Ok(Err(Error::Ambiguous { event: event.clone(), sources }));
+        }
+    }
+    let mut chosen = Vec::new();
+    for found in &events {
+        for job in jobs_of(tx, found, handler)? {
+            if !found.payload_kept {
+                return Ok(Err(found.gone()));
+            }
+            chosen.push((found, job));
+        }
+    }
+    if let (Some(handler), true) = (handler, chosen.is_empty()) {
+        return match blocked(tx, &events, handler)? {
+            Some(error) => Ok(Err(error)),
+            None => make(tx, &events, handler, now),
+        };
+    }
+    for (_, (row, _)) in &chosen {
+        put_back(tx, *row, now)?;
+    }
+    Ok(Ok(chosen.into_iter().map(|(_, (_, job))| job).collect()))
+}
+
+/// The event's jobs that this replay means: held and dead ones; with a handler its own, which may
+/// have succeeded.
+fn jobs_of(
+    tx: &Connection,
+    event: &Found,
+    handler: Option<&Name>,
+) -> rusqlite::Result<Vec<(i64, JobId)>> {
+    // By the unique (event, handler).
+    let jobs = tx
+        .prepare_cached(
+            "SELECT row, id, state FROM job WHERE event = ?1 AND (?2 IS NULL OR handler = ?2)
+             ORDER BY row",
+        )?
+        .query_map(params![event.row, handler.map(Name::as_str)], |row| {
+            Ok((row.get(0)?, codec::job_id(row, 1)?, codec::text(row, 2)?))
+        })?
+        .collect::<rusqlite::Result<Vec<(i64, JobId, State)>>>()?;
+    let meant = |state| match handler {
+        Some(_) => can_be_replayed(state),
+        None => matches!(state, State::Held | State::Dead),
+    };
+    Ok(jobs.into_iter().filter(|job| meant(job.2)).map(|(row, job, _)| (row, job)).collect())
+}
+
+/// Why the handler's job of these events cannot be put back although it exists.
+fn blocked(tx: &Connection, events: &[Found], handler: &Name) -> rusqlite::Result<Option<Error>> {
+    for event in events {
+        // By the unique (event, handler); none was replayable, so any there is has a wrong state.
+        let job = tx
+            .prepare_cached("SELECT id, state FROM job WHERE event = ?1 AND handler = ?2")?
+            .query_row(params![event.row, handler.as_str()], |row| {
+                Ok((codec::job_id(row, 0)?, codec::text(row, 1)?))
+            })
+            .optional()?;
+        if let Some((job, state)) = job {
+            return Ok(Some(Error::WrongState { job, state, verb: "replayed" }));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes the job that the event has not got: of its first body, where that is still kept.
+fn make(tx: &Connection, events: &[Found], handler: &Name, now: Timestamp) -> Outcome<Vec<JobId>> {
+    match events.first() {
+        Some(event) if event.payload_kept => {
+            Ok(Ok(vec![insert_job(tx, event.row, handler, State::Ready, None, now)?]))
+        }
+        Some(event) => Ok(Err(event.gone())),
+        None => Ok(Ok(Vec::new())),
+    }
+}
+
+fn can_be_replayed(state: State) -> bool {
+    matches!(state, State::Held | State::Dead | State::Succeeded)
+}
+
+fn put_back(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
+    // From these three states only; attempts are counted anew and their numbers go on.
+    let moved = tx
+        .prepare_cached(
+            "UPDATE job SET state = 'ready', reason = NULL, due_at = NULL, settled_at = NULL,
+                 counted = 0, since = ?2, replays = replays + 1
+             WHERE row = ?1 AND state IN ('held', 'dead', 'succeeded')",
+        )?
+        .execute(params![row, now.0])?;
+    exactly_one(moved)
+}
+
+fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<Found> {
+    Ok(Found {
+        row: row.get(0)?,
+        source: codec::text(row, 1)?,
+        event: codec::text(row, 2)?,
+        payload_kept: row.get(3)?,
+    })
+}

@@ -1,0 +1,156 @@
+//! What the store lists: for people, for `--json` and for the control socket.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{EventId, JobId, Name, Outcome, State, Timestamp};
+
+use super::types::Record;
+
+/// Which events to list.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct EventFilter {
+    /// Only of this source.
+    pub source: Option<Name>,
+    /// Only of exactly this type.
+    pub event_type: Option<String>,
+    /// At most so many; never more than the limit `list_count`.
+    pub limit: Option<usize>,
+}
+
+/// One event as listed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EventRow {
+    /// The source it came through.
+    pub source: Name,
+    /// Its id.
+    pub event_id: EventId,
+    /// 0, or the number of a later body under the same unsigned id.
+    pub variant: u32,
+    /// Its type, or `?`.
+    pub event_type: String,
+    /// The provider's own text where it could not be a type.
+    pub raw_type: Option<String>,
+    /// When its first delivery arrived.
+    pub received_at: Timestamp,
+    /// The raw body's size.
+    pub body_bytes: u64,
+    /// Deliveries after the first.
+    pub duplicates: u64,
+    /// When the last of them arrived.
+    pub last_duplicate_at: Option<Timestamp>,
+    /// Deliveries under the same signed id whose body differed.
+    pub conflicts: u64,
+    /// Marked by the replay guard.
+    pub flagged: bool,
+    /// Whether body and headers are still kept.
+    pub payload_kept: bool,
+    /// (state, how many) of its jobs.
+    pub jobs: Vec<(State, u64)>,
+}
+
+/// One event with its jobs, attempts and payload.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EventDetail {
+    /// The event as listed.
+    pub event: EventRow,
+    /// SHA-256 of the body without volatile fields, in hex.
+    pub digest: String,
+    /// Header lines (lossy UTF-8, for people).
+    pub headers: Vec<(String, String)>,
+    /// The raw body while it is kept.
+    pub body: Option<Vec<u8>>,
+    /// Its jobs in the order of their making.
+    pub jobs: Vec<JobDetail>,
+}
+
+/// Which jobs to list.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct JobFilter {
+    /// Only in this state.
+    pub state: Option<State>,
+    /// Only of this handler.
+    pub handler: Option<Name>,
+    /// Only of this source's events.
+    pub source: Option<Name>,
+    /// At most so many; never more than the limit `list_count`.
+    pub limit: Option<usize>,
+}
+
+/// One job as listed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JobRow {
+    /// Its id and idempotency key.
+    pub job: JobId,
+    /// Its event's source.
+    pub source: Name,
+    /// Its event's id.
+    pub event_id: EventId,
+    /// Its event's type, or `?`.
+    pub event_type: String,
+    /// The handler it is for.
+    pub handler: Name,
+    /// Where it stands.
+    pub state: State,
+    /// Why it is held, dead or dropped.
+    pub reason: Option<String>,
+    /// Number of the last attempt; 0 before the first.
+    pub attempt: u32,
+    /// How often the operator has put it back.
+    pub replays: u32,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it may be claimed again, while it waits.
+    pub due_at: Option<Timestamp>,
+    /// When it succeeded, died or was dropped.
+    pub settled_at: Option<Timestamp>,
+}
+
+/// A job with its attempts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JobDetail {
+    /// The job as listed.
+    pub job: JobRow,
+    /// Its attempts by number.
+    pub attempts: Vec<AttemptRow>,
+}
+
+/// One attempt.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AttemptRow {
+    /// From 1.
+    pub number: u32,
+    /// When it was claimed.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// None while it runs.
+    pub outcome: Option<Outcome>,
+    /// What it left behind.
+    pub record: Record,
+}
+
+/// When a secret last matched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretUse {
+    /// The source it belongs to.
+    pub source: Name,
+    /// Where the secret was read from; never the secret.
+    pub reference: String,
+    /// To the minute.
+    pub last_matched_at: Timestamp,
+}
+
+/// A kept failed delivery, as listed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantinedRow {
+    /// The source it came through.
+    pub source: Name,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// The rejection's fixed word.
+    pub reason: String,
+    /// The rejection's sentence.
+    pub detail: String,
+    /// The raw body's size, kept or not.
+    pub body_bytes: u64,
+}

@@ -1,0 +1,84 @@
+//! Migrations: numbered, embedded, forward only. A database that is newer or not ours is refused.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+
+use crate::model::Timestamp;
+
+use super::types::OpenError;
+
+/// Marks the file as ours in its header: "Hook" in ASCII (`PRAGMA application_id`).
+pub(super) const APPLICATION_ID: i64 = 0x486F_6F6B;
+
+/// Migration n + 1 leads from schema n to n + 1.
+pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_initial.sql")];
+
+/// This program, for the message of an older one that meets its store.
+const WRITTEN_BY: &str = concat!("hooklatch ", env!("CARGO_PKG_VERSION"));
+
+/// The newest schema this program knows.
+pub(super) fn known() -> i64 {
+    MIGRATIONS.len() as i64
+}
+
+/// Refuses a file that is not ours, before anything is written to it: only an empty one is taken.
+pub(super) fn check(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let sql = |error| OpenError::from_sql(path, error);
+    let application = pragma(conn, "application_id").map_err(sql)?;
+    let schema = pragma(conn, "user_version").map_err(sql)?;
+    // Whether the file has any table at all.
+    let tables: i64 =
+        conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).map_err(sql)?;
+    let empty = application == 0 && schema == 0 && tables == 0;
+    if !empty && application != APPLICATION_ID {
+        return Err(OpenError::Foreign { path: path.to_owned() });
+    }
+    if schema > known() {
+        let by = written_by(conn).unwrap_or_else(|| "of an unknown version".to_owned());
+        return Err(OpenError::Newer { path: path.to_owned(), by, schema, known: known() });
+    }
+    Ok(())
+}
+
+/// Brings a checked database to [`known`]: all missing migrations in one transaction, or none.
+pub(super) fn migrate(conn: &mut Connection, path: &Path, now: Timestamp) -> Result<(), OpenError> {
+    let sql = |error| OpenError::from_sql(path, error);
+    let from = pragma(conn, "user_version").map_err(sql)?;
+    let missing = MIGRATIONS.get(usize::try_from(from).unwrap_or(0)..).unwrap_or_default();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sql)?;
+    for migration in missing {
+        tx.execute_batch(migration).map_err(sql)?;
+    }
+    // The store gets its identity once; later migrations only sign it.
+    tx.execute(
+        "INSERT INTO meta (one, store_id, created_at, written_by) VALUES (1, randomblob(16), ?1, ?2)
+         ON CONFLICT (one) DO UPDATE SET written_by = excluded.written_by",
+        (now.0, WRITTEN_BY),
+    )
+    .map_err(sql)?;
+    tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(sql)?;
+    tx.pragma_update(None, "user_version", known()).map_err(sql)?;
+    tx.commit().map_err(sql)
+}
+
+/// The store's random identity in hex.
+pub(super) fn store_id(conn: &Connection) -> rusqlite::Result<String> {
+    // One row, made with the schema.
+    conn.query_row("SELECT lower(hex(store_id)) FROM meta WHERE one = 1", [], |row| row.get(0))
+}
+
+fn written_by(conn: &Connection) -> Option<String> {
+    // A newer schema may have moved it: nothing is not an error.
+    conn.query_row("SELECT written_by FROM meta WHERE one = 1", [], |row| row.get(0))
+        .optional()
+        .ok()
+        .flatten()
+}
+
+fn pragma(conn: &Connection, name: &str) -> rusqlite::Result<i64> {
+    conn.pragma_query_value(None, name, |row| row.get(0))
+}

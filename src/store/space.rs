@@ -1,0 +1,115 @@
+//! S8: the reserve. Below a floor of free space accepts are refused while completions go on, and a
+//! ballast file beside the database is given up for them when the disk is full all the same.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use rustix::fs::FallocateFlags;
+
+use crate::limits::Limits;
+
+use super::connection::{beside, directory};
+use super::lock;
+
+/// How long a look at the file system is good for: `statvfs` is cheap, though not free at 20,000
+/// accepts a second.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Knows how much space is left for the store.
+pub(super) struct Space {
+    directory: PathBuf,
+    ballast: PathBuf,
+    ballast_bytes: u64,
+    floor_bytes: u64,
+    last: Mutex<Option<(Duration, Option<String>)>>,
+}
+
+impl Space {
+    /// For the database at `path`.
+    pub(super) fn new(path: &Path, limits: &Limits) -> Self {
+        Space {
+            directory: directory(path),
+            ballast: beside(path, ".ballast"),
+            ballast_bytes: limits.ballast_bytes,
+            floor_bytes: limits.disk_floor_bytes,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// What is wrong with the free space, looked at once a second of `now` (monotonic).
+    pub(super) fn low(&self, now: Duration) -> Option<String> {
+        let mut last = lock(&self.last);
+        match &*last {
+            Some((at, verdict)) if now.saturating_sub(*at) < LOOK_EVERY => verdict.clone(),
+            _ => {
+                let verdict = self.look();
+                *last = Some((now, verdict.clone()));
+                verdict
+            }
+        }
+    }
+
+    /// What is wrong with the free space now.
+    pub(super) fn look(&self) -> Option<String> {
+        let free = self.free_bytes()?;
+        (free < self.floor_bytes).then(|| {
+            format!(
+                "{} free in {}, the floor is {}",
+                ByteSize(free),
+                self.directory.display(),
+                ByteSize(self.floor_bytes)
+            )
+        })
+    }
+
+    /// Free bytes for this user; none where the file system does not say.
+    fn free_bytes(&self) -> Option<u64> {
+        let stat = rustix::fs::statvfs(&self.directory).ok()?;
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// Makes the ballast where it is missing and leaves the floor untouched. A failure costs only the
+    /// reserve, so it is logged and nothing more.
+    pub(super) fn make_ballast(&self) {
+        if self.ballast_bytes == 0 || self.ballast.exists() {
+            return;
+        }
+        let room = self.floor_bytes.saturating_add(self.ballast_bytes);
+        if self.free_bytes().is_none_or(|free| free < room) {
+            return;
+        }
+        if let Err(error) = fill(&self.ballast, self.ballast_bytes) {
+            self.give_up_ballast();
+            tracing::warn!(%error, file = %self.ballast.display(), "failed to make the ballast file");
+        }
+    }
+
+    /// Gives the ballast up. False where there is none left.
+    pub(super) fn give_up_ballast(&self) -> bool {
+        std::fs::remove_file(&self.ballast).is_ok()
+    }
+}
+
+/// Allocates `bytes` for real: where the file system cannot reserve them, they are written.
+fn fill(path: &Path, bytes: u64) -> std::io::Result<()> {
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            let block = vec![0xA5u8; 1 << 20];
+            let mut left = bytes;
+            while left > 0 {
+                let now = usize::try_from(left).unwrap_or(block.len()).min(block.len());
+                file.write_all(&block[..now])?;
+                left -= now as u64;
+            }
+            file.sync_data()
+        }
+        Err(error) => Err(error.into()),
+    }
+}

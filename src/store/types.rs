@@ -1,0 +1,316 @@
+//! What goes over the store's border with its verbs, and how they fail. Domain types only.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::Limits;
+use crate::model::{EventId, Facts, Headers, HeldReason, JobId, Name, Outcome, State, Timestamp};
+use crate::retry::Next;
+use crate::verify::Verified;
+
+/// Where the store lies and what it keeps.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The database file. Beside it lie `.lock`, `.ballast` and SQLite's own files.
+    pub path: PathBuf,
+    /// The limits in force.
+    pub limits: Limits,
+}
+
+/// A genuine delivery with the jobs that the configuration makes of it, matched by one snapshot.
+#[derive(Debug)]
+pub struct Accept {
+    /// The source it came through.
+    pub source: Name,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// What `verify` proved.
+    pub delivery: Verified,
+    /// The handlers that want it, each once.
+    pub handlers: Vec<Name>,
+}
+
+/// What became of a genuine delivery. All of it is on disk when this is returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Accepted {
+    /// A new event.
+    Created {
+        /// How many jobs it has.
+        jobs: usize,
+        /// Why they are held, where they are.
+        held: Option<HeldReason>,
+        /// Whether the replay guard marked it and let it run.
+        flagged: bool,
+    },
+    /// The event exists.
+    Duplicate {
+        /// The state that matters most among its jobs; none where it has no job.
+        state: Option<State>,
+        /// When the first delivery arrived.
+        first_received_at: Timestamp,
+        /// The body differs under a signed id; it is kept as evidence.
+        conflict: bool,
+    },
+}
+
+/// Why a delivery cannot be made durable now; each is a 503 with Retry-After.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The writer's queue is full, in number or bytes.
+    #[error("the writer's queue is full")]
+    QueueFull,
+    /// The disk is full or below its floor.
+    #[error("too little space: {0}")]
+    NoSpace(String),
+    /// The store is closed for repair after an I/O error.
+    #[error("the store is closed after an I/O error: {0}")]
+    Degraded(String),
+    /// The receiver is stopping.
+    #[error("the receiver is stopping")]
+    Stopping,
+    /// This item could not be stored, although others can.
+    #[error("failed to store: {0}")]
+    Failed(String),
+}
+
+/// A job that is now `running`, with what its handler needs.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// What the handler is told.
+    pub facts: Facts,
+    /// Counted attempts before this one, since made or last replayed.
+    pub counted: u32,
+    /// When the job was made or last replayed.
+    pub since: Timestamp,
+}
+
+/// The end of an attempt.
+#[derive(Debug, Clone)]
+pub struct Completion {
+    /// Which job.
+    pub job: JobId,
+    /// Which attempt; a completion of any other changes nothing.
+    pub attempt: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether it counts against the handler's limit.
+    pub counts: bool,
+    /// Where the job goes.
+    pub next: Next,
+    /// When it ended.
+    pub finished_at: Timestamp,
+    /// What is recorded with it.
+    pub record: Record,
+}
+
+/// What an attempt leaves behind for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// One sentence: "exit status 3", "HTTP 503", "killed by signal 9".
+    pub detail: String,
+    /// A command's exit status.
+    pub exit_code: Option<i32>,
+    /// The signal that killed a command.
+    pub signal: Option<i32>,
+    /// A forward's status.
+    pub http_status: Option<u16>,
+    /// Standard output, or a forward's answer.
+    pub stdout: Captured,
+    /// Standard error.
+    pub stderr: Captured,
+}
+
+/// Head and tail of an output.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Captured {
+    /// Its beginning.
+    pub head: Vec<u8>,
+    /// Its end, where head did not hold all.
+    pub tail: Vec<u8>,
+    /// All bytes there were.
+    pub total: u64,
+}
+
+/// What recovery did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Attempts settled as unknown: (job, attempt, state after).
+    pub unknown: Vec<(JobId, u32, State)>,
+    /// Jobs held because their handler is gone.
+    pub orphaned: u64,
+}
+
+/// What to put back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Replay {
+    /// One job, from held, dead or succeeded.
+    Job(JobId),
+    /// The held and dead jobs of one event, its variants included.
+    Event {
+        /// The source, needed where several have an event of this id.
+        source: Option<Name>,
+        /// The event's id.
+        event: EventId,
+        /// Only this handler's job, which is made if there is none, and which may have succeeded.
+        handler: Option<Name>,
+    },
+}
+
+/// A delivery that failed verification.
+#[derive(Debug, Clone)]
+pub struct Quarantined {
+    /// The source it came through.
+    pub source: Name,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// The rejection's fixed word.
+    pub reason: &'static str,
+    /// The rejection's sentence.
+    pub detail: String,
+    /// The headers the scheme reads and keeps (never a static token).
+    pub headers: Headers,
+    /// The raw body.
+    pub body: bytes::Bytes,
+}
+
+/// Errors of the verbs other than accept.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Nothing has this name.
+    #[error("no such {what}: {name}")]
+    NotFound {
+        /// "job" or "event".
+        what: &'static str,
+        /// What was asked for.
+        name: String,
+    },
+    /// The job is not in a state from which this may be done.
+    #[error("job {job} is {state}, which cannot be {verb}")]
+    WrongState {
+        /// Which job.
+        job: JobId,
+        /// The state it is in.
+        state: State,
+        /// What was asked for, as a participle.
+        verb: &'static str,
+    },
+    /// Several sources have an event of this id.
+    #[error("event {event} came through several sources: {sources}; name one")]
+    Ambiguous {
+        /// Which event.
+        event: EventId,
+        /// The sources, separated by commas.
+        sources: String,
+    },
+    /// The body is no longer kept, so nothing can run.
+    #[error(
+        "the payload of event {event} of source {source_name} has been deleted by retention; it cannot be run again"
+    )]
+    PayloadGone {
+        /// The event's source.
+        source_name: Name,
+        /// The event's id.
+        event: EventId,
+    },
+    /// The store cannot be used now. What was asked for may still have been done where this follows
+    /// an I/O error: look before asking again.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+}
+
+impl From<Refused> for Error {
+    fn from(why: Refused) -> Self {
+        Error::Unavailable(why.to_string())
+    }
+}
+
+/// Why a store cannot be opened. Each text ends with what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process holds the store.
+    #[error("{path} is in use by {holder}; one process at a time may have it: stop that one first")]
+    Locked {
+        /// The database file.
+        path: PathBuf,
+        /// What the holder wrote into the lock file.
+        holder: String,
+    },
+    /// A newer hooklatch has migrated it. There is no way back.
+    #[error(
+        "{path} was written by a newer hooklatch ({by}, schema {schema}; this one knows {known}); install that version or a newer one"
+    )]
+    Newer {
+        /// The database file.
+        path: PathBuf,
+        /// The program that wrote it, by name and version.
+        by: String,
+        /// Its schema's number.
+        schema: i64,
+        /// The newest schema this program knows.
+        known: i64,
+    },
+    /// The file is something else.
+    #[error(
+        "{path} is not a SQLite database; name another file as storage.path or move this one away"
+    )]
+    NotADatabase {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A database, but not ours.
+    #[error("{path} is a database of another program; name another file as storage.path")]
+    Foreign {
+        /// The database file.
+        path: PathBuf,
+    },
+    /// The path names a directory.
+    #[error("{path} is a directory; storage.path names a file")]
+    IsDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory that should hold it does not exist.
+    #[error(
+        "the directory of {path} does not exist; create it, owned by the receiver's user, mode 0700"
+    )]
+    DirectoryMissing {
+        /// The database file.
+        path: PathBuf,
+    },
+    /// This user may not write there.
+    #[error("no permission to write {path}; give it and its directory to the receiver's user")]
+    NoPermission {
+        /// The database file, or one beside it.
+        path: PathBuf,
+    },
+    /// The file or its file system cannot be written.
+    #[error("{path} is read-only; make the file and its file system writable")]
+    ReadOnly {
+        /// The database file, or one beside it.
+        path: PathBuf,
+    },
+    /// SQLite found it damaged.
+    #[error("{path} is damaged ({detail}); restore a backup, and check the disk")]
+    Damaged {
+        /// The database file.
+        path: PathBuf,
+        /// SQLite's words.
+        detail: String,
+    },
+    /// The disk has no room for the store's own files.
+    #[error("no space to open {path}; free some on its file system")]
+    NoSpace {
+        /// The database file.
+        path: PathBuf,
+    },
+    /// Anything else the system said.
+    #[error("failed to open {path}: {detail}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's or SQLite's words.
+        detail: String,
+    },
+}

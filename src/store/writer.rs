@@ -1,0 +1,360 @@
+//! The one writer: turns all that waits into one transaction with one flush, and answers after it.
+//!
+//! What must stay true: nobody is answered before the commit that holds his item is flushed (S3);
+//! after any unexpected error everything is rolled back and each item gets a transaction of its own,
+//! so that one bad item never fails its batch (S4); after an I/O error every connection is closed and
+//! the store is opened again by the start's own path (S1). The thread's death is the process's (S13).
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, ErrorCode, MAIN_DB};
+use tokio::sync::{Notify, watch};
+
+use crate::clock::Clock;
+
+use super::checkpoint::{Checkpoints, Pass};
+use super::connection::{self, Opened};
+use super::lock::Lock;
+use super::queue::{Item, Lane, Next, Queue};
+use super::read::Readers;
+use super::space::Space;
+use super::types::{Refused, Settings};
+
+/// Between two tries on a full disk.
+const SPACE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Between the first two tries of a repair; doubled each time, up to [`REPAIR_PAUSE_MAX`].
+const REPAIR_PAUSE: Duration = Duration::from_millis(100);
+const REPAIR_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// A passive checkpoint is asked for when this share of the log's bound waits to be copied: the
+/// finishing pass, for which the writer pauses, then has little left to do.
+const PASSIVE_SHARE: u64 = 4;
+
+/// One page of 4,096 bytes and its frame header of 24 (the SQLite file format, section 4).
+const FRAME_BYTES: u64 = 4096 + 24;
+
+/// Ends the process when its thread panics: a process without a writer only looks alive.
+pub(super) struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a thread of the store has ended by a panic; ending the process");
+            std::process::abort();
+        }
+    }
+}
+
+/// What the writer thread owns and shares.
+pub(super) struct Writer {
+    pub(super) settings: Settings,
+    pub(super) clock: Clock,
+    pub(super) queue: Arc<Queue>,
+    pub(super) space: Arc<Space>,
+    pub(super) readers: Arc<Readers>,
+    pub(super) checkpoints: Arc<Checkpoints>,
+    pub(super) wake: Arc<Notify>,
+    pub(super) id: String,
+    /// None only while a repair is under way.
+    pub(super) conn: Option<Connection>,
+    /// Asks for a passive checkpoint; dropped at the end, which ends that thread.
+    pub(super) signal: SyncSender<()>,
+    /// Whether the last write found no space.
+    pub(super) full: bool,
+    /// Repairs since the last commit: the pause before the next one grows with them.
+    pub(super) repairs: u32,
+    /// Released last, after every connection is closed.
+    pub(super) lock: Lock,
+    /// Told when all is closed.
+    pub(super) closed: watch::Sender<bool>,
+}
+
+/// What an error means for more than its item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// Only the item is bad.
+    Item,
+    /// Another program holds the write lock.
+    Busy,
+    /// The disk is full.
+    Full,
+    /// The page cache cannot be trusted any more.
+    Io,
+}
+
+impl Trouble {
+    fn of(error: &rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Trouble::Full,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Trouble::Busy,
+            Some(
+                ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+                | ErrorCode::CannotOpen
+                | ErrorCode::ReadOnly
+                | ErrorCode::FileLockingProtocolFailed,
+            ) => Trouble::Io,
+            _ => Trouble::Item,
+        }
+    }
+}
+
+impl Writer {
+    /// The thread's body: until the queue is closed and empty.
+    pub(super) fn run(mut self) {
+        let _abort = AbortOnPanic;
+        loop {
+            let next = if self.full {
+                self.queue.rest(SPACE_PAUSE);
+                self.queue.take_now()
+            } else {
+                self.queue.take()
+            };
+            match next {
+                Next::Batch(items) if items.is_empty() && self.queue.is_closed() => break,
+                Next::Batch(items) => self.batch(items),
+                Next::Broken(reason) => self.repair(&reason),
+                Next::Closed => break,
+            }
+            if self.conn.is_none() {
+                break;
+            }
+            self.bound_log();
+        }
+        self.finish();
+    }
+
+    /// Commits `items` together, or each alone where one of them spoils it.
+    fn batch(&mut self, mut items: Vec<Item>) {
+        match self.commit(&mut items) {
+            Ok(changed) => {
+                for item in items {
+                    item.work.committed();
+                }
+                if changed {
+                    self.wake.notify_one();
+                }
+                self.recovered();
+            }
+            Err(error) => match Trouble::of(&error) {
+                Trouble::Item if items.len() > 1 => {
+                    for item in items {
+                        self.batch(vec![item]);
+                    }
+                }
+                trouble => self.failed(items, trouble, &error),
+            },
+        }
+    }
+
+    /// One transaction. Whatever fails, nothing of it is left: some errors roll back by themselves
+    /// and would let the next statement commit alone (S4). Returns whether any row changed.
+    fn commit(&mut self, items: &mut [Item]) -> rusqlite::Result<bool> {
+        let Some(conn) = &self.conn else { return Err(closed()) };
+        let before = conn.total_changes();
+        let result = transact(conn, items, self.full);
+        if result.is_err() && !conn.is_autocommit() {
+            // Nothing of a failed batch may stay open.
+            if let Err(error) = conn.execute_batch("ROLLBACK") {
+                tracing::error!(%error, "failed to roll back");
+            }
+        }
+        result.map(|()| conn.total_changes() != before)
+    }
+
+    /// Answers items that cannot be committed now, keeps those that must be, and deals with the cause.
+    fn failed(&mut self, items: Vec<Item>, trouble: Trouble, error: &rusqlite::Error) {
+        let reason = error.to_string();
+        let why = match trouble {
+            Trouble::Item | Trouble::Busy => Refused::Failed(reason.clone()),
+            Trouble::Full => Refused::NoSpace(reason.clone()),
+            Trouble::Io => Refused::Degraded(reason.clone()),
+        };
+        tracing::error!(items = items.len(), error = reason, "failed to commit");
+        let retry = trouble != Trouble::Item && !self.giving_up(trouble);
+        let (kept, rest): (Vec<Item>, Vec<Item>) =
+            items.into_iter().partition(|item| retry && item.lane == Lane::Kept);
+        let any_kept = !kept.is_empty();
+        self.queue.put_back(kept);
+        // The door shuts before anyone hears of it, so that nobody is let in between.
+        if matches!(trouble, Trouble::Full | Trouble::Io) {
+            self.queue.shut(&why);
+        }
+        for item in rest {
+            item.work.refused(why.clone());
+        }
+        match trouble {
+            Trouble::Item | Trouble::Busy => {}
+            Trouble::Full => {
+                self.full = true;
+                if any_kept && self.space.give_up_ballast() {
+                    tracing::warn!("the disk is full: gave up the ballast file");
+                    if let Next::Batch(kept) = self.queue.take_now() {
+                        self.batch(kept);
+                    }
+                }
+            }
+            Trouble::Io => self.repair(&reason),
+        }
+    }
+
+    /// A stop does not wait for space or another program: what is not committed then is found and
+    /// settled at the next start.
+    fn giving_up(&self, trouble: Trouble) -> bool {
+        matches!(trouble, Trouble::Full | Trouble::Busy) && self.queue.is_closed()
+    }
+
+    /// After a commit: the disk works. Opens the door again where it was full and space is back.
+    fn recovered(&mut self) {
+        self.repairs = 0;
+        if !self.full {
+            return;
+        }
+        if let Some(low) = self.space.look() {
+            self.queue.shut(&Refused::NoSpace(low));
+            return;
+        }
+        self.full = false;
+        self.space.make_ballast();
+        self.queue.open();
+        self.wake.notify_one();
+        tracing::info!("there is space again");
+    }
+
+    /// S1: closes every connection without a checkpoint and opens the store again by the start's own
+    /// path, until that succeeds or the queue is closed.
+    fn repair(&mut self, reason: &str) {
+        tracing::error!(reason, "closing the store for repair after an I/O error");
+        let mut why = Refused::Degraded(reason.to_owned());
+        while self.conn.is_some() || !self.queue.is_closed() {
+            self.queue.shut(&why);
+            self.close_connections();
+            if self.repairs > 0 {
+                let pause = REPAIR_PAUSE.saturating_mul(1 << (self.repairs - 1).min(16));
+                self.queue.rest(pause.min(REPAIR_PAUSE_MAX));
+            }
+            self.repairs = self.repairs.saturating_add(1);
+            match self.reopen() {
+                Ok(()) => {
+                    tracing::info!("the store is open again");
+                    self.full = false;
+                    self.space.make_ballast();
+                    self.queue.open();
+                    // What was refused may have been recovered with the log.
+                    self.wake.notify_one();
+                    return;
+                }
+                Err(detail) => {
+                    tracing::error!(detail, "failed to open the store again");
+                    // A full disk shows as an I/O error where the log's index cannot grow.
+                    self.space.give_up_ballast();
+                    why = Refused::Degraded(detail);
+                }
+            }
+        }
+    }
+
+    fn reopen(&mut self) -> Result<(), String> {
+        let Settings { path, limits } = &self.settings;
+        let Opened { writer, checkpointer, reader, id } =
+            connection::open(path, limits, false, self.clock.now())
+                .map_err(|error| error.to_string())?;
+        if id != self.id {
+            return Err(format!("{} is another store now", path.display()));
+        }
+        self.conn = Some(writer);
+        self.checkpoints.put(checkpointer);
+        self.readers.put(reader);
+        Ok(())
+    }
+
+    fn close_connections(&mut self) {
+        self.checkpoints.close();
+        self.readers.close();
+        if let Some(conn) = self.conn.take() {
+            connection::close(conn);
+        }
+    }
+
+    /// S9: asks for a passive pass when the log has grown, and finishes one between two batches when
+    /// it is over its bound: a log that is written all the time is never begun anew otherwise.
+    fn bound_log(&mut self) {
+        let Some(conn) = &self.conn else { return };
+        let Ok((frames, copied)) = conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::NOOP)
+        else {
+            return;
+        };
+        let bytes = |frames: i32| u64::try_from(frames).unwrap_or(0) * FRAME_BYTES;
+        let bound = self.settings.limits.log_bytes;
+        if bytes(frames) > bound {
+            match self.checkpoints.pass(CheckpointMode::RESTART) {
+                Pass::Done => {}
+                Pass::NoSpace(reason) => {
+                    self.queue.shut(&Refused::NoSpace(reason));
+                    self.full = true;
+                }
+                Pass::Broken(reason) => self.repair(&reason),
+            }
+            self.space.make_ballast();
+        } else if bytes(frames - copied) > bound / PASSIVE_SHARE {
+            // A signal that waits already says the same.
+            let _ = self.signal.try_send(());
+        }
+    }
+
+    /// The orderly end: empties the log, closes, releases the lock, and says so.
+    fn finish(mut self) {
+        self.queue.close();
+        self.queue.shut(&Refused::Stopping);
+        while let Next::Batch(items) = self.queue.take_now() {
+            if items.is_empty() {
+                break;
+            }
+            for item in items {
+                item.work.refused(Refused::Stopping);
+            }
+        }
+        drop(self.signal);
+        self.readers.close();
+        if self.conn.is_some() {
+            match self.checkpoints.pass(CheckpointMode::TRUNCATE) {
+                Pass::Done => {}
+                Pass::NoSpace(reason) | Pass::Broken(reason) => {
+                    tracing::warn!(reason, "the log stays; the next start reads it");
+                }
+            }
+        }
+        self.checkpoints.close();
+        if let Some(conn) = self.conn.take() {
+            connection::close(conn);
+        }
+        drop(self.lock);
+        let _ = self.closed.send(true);
+    }
+}
+
+fn transact(conn: &Connection, items: &mut [Item], probe: bool) -> rusqlite::Result<()> {
+    // IMMEDIATE: the write lock is taken before anything is read, so a later write cannot fail busy.
+    conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    for item in items {
+        item.work.run(conn)?;
+    }
+    if probe {
+        // A write that asks whether a full disk has space again.
+        conn.prepare_cached("UPDATE meta SET probes = probes + 1 WHERE one = 1")?.execute([])?;
+    }
+    conn.prepare_cached("COMMIT")?.execute([])?;
+    Ok(())
+}
+
+fn closed() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(
+        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN),
+        Some("the store is closed".to_owned()),
+    )
+}
