@@ -10,7 +10,7 @@ pub mod forward;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::model::{Facts, Outcome};
+use crate::model::{Blob, Facts, Outcome};
 use crate::store::{Captured, Record};
 
 pub use crate::runner::{CommandSettings, End, Ender};
@@ -78,6 +78,6 @@ impl Report {
 
 impl From<crate::runner::Captured> for Captured {
     fn from(captured: crate::runner::Captured) -> Self {
-        Captured { head: captured.head, tail: captured.tail, total: captured.total }
+        Captured { head: Blob(captured.head), tail: Blob(captured.tail), total: captured.total }
     }
 }

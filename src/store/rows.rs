@@ -58,7 +58,7 @@ pub struct EventDetail {
     /// Header lines (lossy UTF-8, for people).
     pub headers: Vec<(String, String)>,
     /// The raw body while it is kept.
-    pub body: Option<Vec<u8>>,
+    pub body: Option<Blob>,
     /// Its jobs in the order of their making.
     pub jobs: Vec<JobDetail>,
 }

@@ -125,9 +125,9 @@ pub struct Record {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
     /// Its beginning.
-    pub head: Vec<u8>,
+    pub head: Blob,
     /// Its end, where head did not hold all.
-    pub tail: Vec<u8>,
+    pub tail: Blob,
     /// All bytes there were.
     pub total: u64,
 }

@@ -110,67 +110,6 @@ impl Verified {
     }
 }
 
-impl Verified {
-    /// The event's id.
-    pub fn event_id(&self) -> &EventId {
-        &self.event_id
-    }
-    /// The event's type.
-    pub fn event_type(&self) -> &EventType {
-        &self.event_type
-    }
-    /// Whether the signature covers the id.
-    pub fn id_signed(&self) -> bool {
-        self.id_signed
-    }
-    /// What the same body under another id means.
-    pub fn guard(&self) -> ReplayGuard {
-        self.guard
-    }
-    /// SHA-256 of the body without its volatile fields.
-    pub fn digest(&self) -> &Digest {
-        &self.digest
-    }
-    /// The headers worth keeping.
-    pub fn headers(&self) -> &Headers {
-        &self.headers
-    }
-    /// The raw body.
-    pub fn body(&self) -> &Bytes {
-        &self.body
-    }
-    /// The reference of the secret that matched.
-    pub fn secret(&self) -> Option<&str> {
-        self.secret.as_deref()
-    }
-    /// STUB ONLY, until `verify` is merged: what the store's tests deliver.
-    #[doc(hidden)]
-    pub fn stub(
-        id: &str,
-        event_type: &str,
-        id_signed: bool,
-        guard: ReplayGuard,
-        digest: Digest,
-        body: &[u8],
-    ) -> Self {
-        let mut headers = Headers::new();
-        headers.push("Content-Type", "application/json");
-        Verified {
-            event_id: match id.parse() {
-                Ok(id) => id,
-                Err(_) => unreachable!(),
-            },
-            event_type: EventType::from_raw(event_type),
-            id_signed,
-            guard,
-            digest,
-            headers,
-            body: Bytes::copy_from_slice(body),
-            secret: Some("literal:test".to_owned()),
-        }
-    }
-}
-
 /// Why a delivery is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
