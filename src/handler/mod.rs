@@ -53,7 +53,7 @@ impl Target {
         {
             return Ok(Target::Unix { socket: socket.into(), path: path.into() });
         }
-        Err(format!("'{text}' is no target: http://HOST:PORT/PATH or unix:/SOCKET:/PATH"))
+        Err("expected http://HOST:PORT/PATH or unix:/SOCKET:/PATH".to_owned())
     }
 }
 
