@@ -128,7 +128,7 @@ fn a_file_that_permissions_close_is_named_with_the_mend() {
     let (config, secret) = (scratch.path().join("hooklatch.toml"), scratch.path().join("secret"));
     fs::write(&config, "[sources.a]\nprovider = \"stripe\"\nsecrets = \"file:secret\"\n").unwrap();
     fs::write(&secret, "only-for-tests\n").unwrap();
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
     // The superuser reads it all the same.
     if fs::File::open(&secret).is_ok() {
         return;

@@ -17,11 +17,10 @@ mod resolve;
 mod secrets;
 mod settings;
 mod sources;
-#[cfg(test)]
-mod tests;
 mod variables;
 mod warnings;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::document::{Document, Problem, Problems, Section};
@@ -62,6 +61,14 @@ impl Config {
     /// The limits in force.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Listens elsewhere and keeps the store elsewhere than the files say: for the demonstration,
+    /// which takes a free port of this machine and a store of its own. What depends on the address
+    /// is not checked again, so it must be a loopback one.
+    pub fn moved_to(self, listen: SocketAddr, store_path: PathBuf) -> Config {
+        let server = Server { listen, ..self.server };
+        Config { server, store_path, ..self }
     }
 
     /// How many sources there are.
@@ -178,3 +185,6 @@ fn named<'d>(
     }
     (declared, all)
 }
+
+#[cfg(test)]
+mod tests;
