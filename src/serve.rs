@@ -19,7 +19,7 @@ use crate::control;
 use crate::dispatcher::Dispatcher;
 use crate::document::Problem;
 use crate::http;
-use crate::store::{OpenError, Store};
+use crate::store::{OpenError, Settings, Store};
 
 /// Why the receiver does not start.
 #[derive(Debug, thiserror::Error)]
@@ -27,28 +27,26 @@ pub enum Error {
     /// Secrets that cannot be read, all of them.
     #[error("the configuration is wrong")]
     Config(Vec<Problem>),
+    /// Two sources on one path, which loading the configuration refuses first.
+    #[error(transparent)]
+    Sources(#[from] http::PathTaken),
+    /// The port.
+    #[error("failed to listen on {address}: {error}")]
+    Listen {
+        /// As configured.
+        address: SocketAddr,
+        /// What the system says.
+        error: std::io::Error,
+    },
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
     /// Attempts of an earlier receiver cannot be settled.
     #[error("failed to recover: {0}")]
     Recover(String),
-    /// The port.
-    #[error("failed to listen on {address}: {error}")]
-    Listen {
-        /// As configured.
-        address: String,
-        /// What the system says.
-        error: std::io::Error,
-    },
     /// The admin socket beside the store.
-    #[error("failed to open the admin socket {path}: {error}")]
-    Control {
-        /// Where it should be.
-        path: std::path::PathBuf,
-        /// What the system says.
-        error: std::io::Error,
-    },
+    #[error(transparent)]
+    Control(#[from] control::ListenError),
 }
 
 /// A receiver that serves.
@@ -69,44 +67,49 @@ pub async fn start(
     environment: &Environment,
     clock: Clock,
 ) -> Result<Serving, Error> {
-    for warning in config.warnings() {
-        tracing::warn!("{warning}");
+    let parts = config.resolve(environment).map_err(Error::Config)?;
+    for unwise in config.warnings().iter().chain(&config.check_commands(environment)) {
+        tracing::warn!("{unwise}");
     }
-    let parts = config.into_parts(environment).map_err(Error::Config)?;
-    http::raise_file_limit();
+    let sources = http::Sources::new(parts.sources)?;
+    let (settings, limits) = (config.store(), config.limits().clone());
+    if let Err(error) = http::raise_file_limit() {
+        tracing::warn!(%error, "the file limit stays as it is");
+    }
 
-    let listener = listen(&parts.listen)?;
-    let (settings, opening) = (parts.store.clone(), clock.clone());
-    let store = tokio::task::spawn_blocking(move || Store::open(&settings, opening))
-        .await
-        .map_err(|error| Error::Recover(error.to_string()))??;
-    let limits = &parts.store.limits;
+    let address = config.server().listen;
+    let listener = listen(address).map_err(|error| Error::Listen { address, error })?;
+    let store = open(settings.clone(), clock.clone()).await?;
     let dispatcher = Dispatcher::start(store.clone(), parts.workers, limits.clone(), clock.clone())
         .await
         .map_err(|error| Error::Recover(error.to_string()))?;
-    let path = control::socket_path(&parts.store.path);
-    let control = control::listen(&path, store.clone())
-        .map_err(|error| Error::Control { path, error })?;
-    let http = http::Server::start(vec![listener], parts.sources, store.clone(), clock, limits.clone())
-        .map_err(|error| Error::Listen { address: parts.listen.clone(), error })?;
+    let socket = control::socket_path(&settings.path);
+    let control = control::listen(&socket, store.clone(), &limits)?;
+    let http = http::Server::start(vec![listener], sources, store.clone(), clock, limits)
+        .map_err(|error| Error::Listen { address, error })?;
     for address in http.addresses() {
-        tracing::info!(%address, store = %parts.store.path.display(), "serving");
+        tracing::info!(%address, store = %settings.path.display(), "serving");
     }
     Ok(Serving { store, dispatcher, control, http })
 }
 
 /// Binds the port before the store is touched, so that a busy port changes nothing on disk.
 /// Connections wait in the kernel's queue until the server accepts them.
-fn listen(address: &str) -> Result<TcpListener, Error> {
-    let failed = |error| Error::Listen { address: address.to_owned(), error };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// Opening blocks: it takes the lock and may read and rewrite a whole log.
+async fn open(settings: Settings, clock: Clock) -> Result<Store, Error> {
+    let opened = tokio::task::spawn_blocking(move || Store::open(&settings, clock)).await;
+    Ok(opened.map_err(|error| Error::Recover(error.to_string()))??)
 }
 
 impl Serving {
     /// Where deliveries are taken.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
+    pub fn addresses(&self) -> &[SocketAddr] {
         self.http.addresses()
     }
 
@@ -116,9 +119,12 @@ impl Serving {
     }
 
     /// Stops gracefully: requests in flight are answered, attempts in flight waited for and
-    /// recorded, the store closed. `hurry` shortens each wait.
+    /// recorded, the store closed. `hurry` shortens the wait.
     pub async fn stop(self, hurry: Arc<Notify>) {
-        self.http.stop(Arc::clone(&hurry)).await;
+        let hurried = Arc::clone(&hurry);
+        if !self.http.stop(async move { hurried.notified().await }).await {
+            tracing::warn!("stopped before every request was answered");
+        }
         self.dispatcher.stop(hurry).await;
         self.control.stop().await;
         self.store.close().await;

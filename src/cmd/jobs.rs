@@ -40,8 +40,7 @@ fn listing(rows: &[JobRow]) -> Result<(), Failure> {
             Cell::new(local(job.created_at)),
         ]
     };
-    let head =
-        ["JOB", "HANDLER", "STATE", "WHY", "ATTEMPTS", "SOURCE", "TYPE", "EVENT", "CREATED"];
+    let head = ["JOB", "HANDLER", "STATE", "WHY", "ATTEMPTS", "SOURCE", "TYPE", "EVENT", "CREATED"];
     output::table(&head, rows.iter().map(row).collect(), "no jobs")
 }
 

@@ -32,7 +32,7 @@ pub(super) fn table(head: &[&str], rows: Vec<Vec<Cell>>, empty: &str) -> Result<
         return line(empty);
     }
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(head.iter().map(|text| Cell::new(text).add_attribute(Attribute::Dim)));
     for row in rows {
         table.add_row(row);

@@ -15,20 +15,18 @@ use super::{block_on, store};
 
 /// Runs the receiver. Returns after a graceful stop.
 pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
-    log::start(&args.log)
-        .map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))?;
+    log::start(&args.log).map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))?;
     let environment = Environment::capture();
-    let config = config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
+    let config =
+        config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
     block_on(until_signal(config, &environment))?
 }
 
-async fn until_signal(
-    config: config::Config,
-    environment: &Environment,
-) -> Result<Exit, Failure> {
+async fn until_signal(config: config::Config, environment: &Environment) -> Result<Exit, Failure> {
     // Registered first: a signal during start-up stops as gracefully as a later one.
     let mut signals = Signals::register()?;
-    let serving = serve::start(config, environment, Clock::system()).await.map_err(store::serve_failure)?;
+    let serving =
+        serve::start(config, environment, Clock::system()).await.map_err(store::serve_failure)?;
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping; a second signal shortens the wait");
     let hurry = Arc::new(Notify::new());
@@ -54,8 +52,9 @@ pub(super) struct Signals {
 impl Signals {
     pub(super) fn register() -> Result<Self, Failure> {
         let one = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::new(Exit::Io, format!("failed to catch signals: {error}")))
+            signal(kind).map_err(|error| {
+                Failure::new(Exit::Io, format!("failed to catch signals: {error}"))
+            })
         };
         Ok(Signals {
             terminate: one(SignalKind::terminate())?,

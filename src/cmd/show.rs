@@ -90,7 +90,9 @@ fn attempt(row: &AttemptRow) -> Result<(), Failure> {
     let said = escape(&row.record.detail);
     let number = row.number;
     let start = local(row.started_at);
-    output::line(format_args!("  attempt {number}  {start}  {style}{outcome}{style:#}{took}  {said}"))?;
+    output::line(format_args!(
+        "  attempt {number}  {start}  {style}{outcome}{style:#}{took}  {said}"
+    ))?;
     stream("out", &row.record.stdout)?;
     stream("err", &row.record.stderr)
 }

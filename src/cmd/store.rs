@@ -37,7 +37,7 @@ pub(super) fn config_failure(problems: &[Problem]) -> Failure {
 pub(super) fn serve_failure(error: serve::Error) -> Failure {
     match error {
         serve::Error::Config(problems) => config_failure(&problems),
-        error @ serve::Error::Control { .. } => Failure::new(Exit::Io, error.to_string()),
+        error @ serve::Error::Control(_) => Failure::new(Exit::Io, error.to_string()),
         error => Failure::new(Exit::Unavailable, error.to_string()),
     }
 }
@@ -46,7 +46,9 @@ pub(super) fn serve_failure(error: serve::Error) -> Failure {
 fn door_failure(error: DoorError) -> Failure {
     let exit = match &error {
         DoorError::NoStore(_) => Exit::NotFound,
-        DoorError::Busy { .. } | DoorError::Socket { .. } | DoorError::Store(_) => Exit::Unavailable,
+        DoorError::Busy { .. } | DoorError::Socket { .. } | DoorError::Store(_) => {
+            Exit::Unavailable
+        }
     };
     Failure::new(exit, error.to_string())
 }
@@ -68,6 +70,9 @@ fn call_failure(error: CallError) -> Failure {
 pub(super) fn unexpected(reply: &Reply) -> Failure {
     let kind = format!("{reply:?}");
     let kind = kind.split(['(', ' ', '{']).next().unwrap_or_default();
-    Failure::new(Exit::Unavailable, format!("the receiver answered with {kind}, which was not asked"))
-        .help("restart the receiver, so that it has the version of this command")
+    Failure::new(
+        Exit::Unavailable,
+        format!("the receiver answered with {kind}, which was not asked"),
+    )
+    .help("restart the receiver, so that it has the version of this command")
 }

@@ -119,7 +119,9 @@ impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
         let kind = match error {
             store::Error::NotFound { .. } => FailureKind::NotFound,
-            store::Error::WrongState { .. } => FailureKind::WrongState,
+            store::Error::WrongState { .. }
+            | store::Error::Ambiguous { .. }
+            | store::Error::PayloadGone { .. } => FailureKind::WrongState,
             store::Error::Unavailable(_) => FailureKind::Unavailable,
         };
         Failure { kind, message: error.to_string() }

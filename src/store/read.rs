@@ -211,7 +211,7 @@ fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
         .into_iter()
         .map(|(job, number)| Ok(JobDetail { job, attempts: attempts(conn, number)? }))
         .collect::<rusqlite::Result<_>>()?;
-    Ok(EventDetail { event, digest, headers, body, jobs })
+    Ok(EventDetail { event, digest, headers, body: body.map(Blob), jobs })
 }
 
 type Payload = (Vec<(String, String)>, Option<Vec<u8>>);
@@ -241,8 +241,8 @@ fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
     .query_map([job], |row| {
         let captured = |from: usize| {
             Ok::<_, rusqlite::Error>(Captured {
-                head: row.get(from)?,
-                tail: row.get(from + 1)?,
+                head: Blob(row.get(from)?),
+                tail: Blob(row.get(from + 1)?),
                 total: codec::count(row, from + 2)?,
             })
         };

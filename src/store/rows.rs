@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{EventId, JobId, Name, Outcome, State, Timestamp};
+use crate::model::{Blob, EventId, JobId, Name, Outcome, State, Timestamp};
 
 use super::types::Record;
 

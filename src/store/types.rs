@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
-use crate::model::{EventId, Facts, Headers, HeldReason, JobId, Name, Outcome, State, Timestamp};
+use crate::model::{
+    Blob, EventId, Facts, Headers, HeldReason, JobId, Name, Outcome, State, Timestamp,
+};
 use crate::retry::Next;
 use crate::verify::Verified;
 

@@ -25,8 +25,9 @@ pub(super) async fn post(
     let stream = tokio::net::TcpStream::connect(address).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let mut request =
-        hyper::Request::post(path).header("Host", address.to_string()).header("Connection", "close");
+    let mut request = hyper::Request::post(path)
+        .header("Host", address.to_string())
+        .header("Connection", "close");
     for (name, value) in headers.iter() {
         request = request.header(name, value);
     }

@@ -46,16 +46,26 @@ struct Provider {
 
 impl Provider {
     fn new(source: &'static str, path: &'static str, secret: &str) -> Result<Self, Failure> {
-        let unusable = |why: String| Failure::new(Exit::Config, format!("the demo's {source}: {why}"));
-        let scheme = Scheme::embedded(source).ok_or_else(|| unusable("no such provider".to_owned()))?;
+        let unusable =
+            |why: String| Failure::new(Exit::Config, format!("the demo's {source}: {why}"));
+        let scheme =
+            Scheme::embedded(source).ok_or_else(|| unusable("no such provider".to_owned()))?;
         let key = verify::key(&scheme, "demo", secret.trim_end()).map_err(unusable)?;
         Ok(Provider { source, path, scheme, key })
     }
 
-    fn signed(&self, id: &str, kind: &str, body: &Bytes, at: Timestamp) -> Result<Headers, Failure> {
-        let draft = Draft { method: "POST", id, event_type: kind, body: body.clone(), ..Draft::default() };
-        verify::sign(&self.scheme, Some(&self.key), &draft, at)
-            .map_err(|why| Failure::new(Exit::Config, format!("failed to sign as {}: {why}", self.source)))
+    fn signed(
+        &self,
+        id: &str,
+        kind: &str,
+        body: &Bytes,
+        at: Timestamp,
+    ) -> Result<Headers, Failure> {
+        let draft =
+            Draft { method: "POST", id, event_type: kind, body: body.clone(), ..Draft::default() };
+        verify::sign(&self.scheme, Some(&self.key), &draft, at).map_err(|why| {
+            Failure::new(Exit::Config, format!("failed to sign as {}: {why}", self.source))
+        })
     }
 }
 
@@ -73,36 +83,78 @@ impl Providers {
     pub(super) fn deliveries(&self, now: Timestamp) -> Result<Vec<Delivery>, Failure> {
         let hour_ago = now.before(std::time::Duration::from_secs(3600));
         let once = |handlers| Counts {
-            accepted: 1, stored: 1, started: handlers, succeeded: handlers, ..Counts::default()
+            accepted: 1,
+            stored: 1,
+            started: handlers,
+            succeeded: handlers,
+            ..Counts::default()
         };
         let refused = Counts { refused: 1, ..Counts::default() };
         Ok(vec![
             Delivery {
                 repeat: Repeat::InTurn(2),
                 promised: Counts { duplicate: 1, ..once(2) },
-                ..stripe(&self.stripe, "a signed event, and a duplicate", "evt_1DemoCheckout", "checkout.session.completed", now)?
+                ..stripe(
+                    &self.stripe,
+                    "a signed event, and a duplicate",
+                    "evt_1DemoCheckout",
+                    "checkout.session.completed",
+                    now,
+                )?
             },
             Delivery {
                 repeat: Repeat::InTurn(2),
                 promised: Counts { duplicate: 1, ..once(1) },
-                ..github(&self.github, "a signed event, and a duplicate", "a4f0c1de-0000-4000-8000-000000000001", "push", r#"{"ref":"refs/heads/main"}"#, now)?
+                ..github(
+                    &self.github,
+                    "a signed event, and a duplicate",
+                    "a4f0c1de-0000-4000-8000-000000000001",
+                    "push",
+                    r#"{"ref":"refs/heads/main"}"#,
+                    now,
+                )?
             },
             Delivery {
                 repeat: Repeat::AtOnce(20),
                 promised: Counts { duplicate: 19, ..once(2) },
-                ..stripe(&self.stripe, "twenty copies at once", "evt_1DemoInvoice", "invoice.paid", now)?
+                ..stripe(
+                    &self.stripe,
+                    "twenty copies at once",
+                    "evt_1DemoInvoice",
+                    "invoice.paid",
+                    now,
+                )?
             },
             Delivery {
                 promised: refused,
-                ..stripe(&self.forger, "forged: signed with another secret", "evt_1DemoForged", "invoice.paid", now)?
+                ..stripe(
+                    &self.forger,
+                    "forged: signed with another secret",
+                    "evt_1DemoForged",
+                    "invoice.paid",
+                    now,
+                )?
             },
             Delivery {
                 promised: refused,
-                ..stripe(&self.stripe, "stale: signed an hour ago", "evt_1DemoStale", "invoice.paid", hour_ago)?
+                ..stripe(
+                    &self.stripe,
+                    "stale: signed an hour ago",
+                    "evt_1DemoStale",
+                    "invoice.paid",
+                    hour_ago,
+                )?
             },
             Delivery {
                 promised: Counts { started: 2, ..once(1) },
-                ..github(&self.github, "its handler fails once, then succeeds", "a4f0c1de-0000-4000-8000-000000000002", "release", r#"{"action":"published"}"#, now)?
+                ..github(
+                    &self.github,
+                    "its handler fails once, then succeeds",
+                    "a4f0c1de-0000-4000-8000-000000000002",
+                    "release",
+                    r#"{"action":"published"}"#,
+                    now,
+                )?
             },
         ])
     }

@@ -7,7 +7,7 @@ mod deliveries;
 mod ledger;
 mod site;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +50,10 @@ async fn demonstrate(args: &cli::Demo, site: &Site) -> Result<Exit, Failure> {
     let clock = Clock::system();
     let mut environment = Environment::capture();
     environment.set("HOOKLATCH_DEMO_LEDGER", site.path("ledger.txt"));
+    let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let config = config::load(&site.path("hooklatch.toml"))
-        .map_err(|problems| store::config_failure(&problems))?;
+        .map_err(|problems| store::config_failure(&problems))?
+        .moved_to(free_port, site.path("hooklatch.db"));
     let serving =
         serve::start(config, &environment, clock.clone()).await.map_err(store::serve_failure)?;
     let address = serving
@@ -60,7 +62,10 @@ async fn demonstrate(args: &cli::Demo, site: &Site) -> Result<Exit, Failure> {
         .copied()
         .ok_or_else(|| Failure::new(Exit::Unavailable, "the demo has no port"))?;
     if !args.format.json {
-        output::line(format_args!("{HEADING}Hooklatch serves on http://{address}{HEADING:#}, with a fresh store in {}\n", site.path("").display()))?;
+        output::line(format_args!(
+            "{HEADING}Hooklatch serves on http://{address}{HEADING:#}, with a fresh store in {}\n",
+            site.path("").display()
+        ))?;
     }
     let entries = deliver_all(&serving, address, site, &clock).await?;
     let kept = entries.iter().all(Entry::kept);
@@ -95,11 +100,14 @@ async fn deliver_all(
     let events = serving.store().events(filter).await.map_err(store_failure)?;
     let entry = |(delivery, seen): (Delivery, Counts)| {
         let id = delivery.event_id;
-        let succeeded = |job: &&JobRow| job.event_id.as_str() == id && job.state == State::Succeeded;
+        let succeeded =
+            |job: &&JobRow| job.event_id.as_str() == id && job.state == State::Succeeded;
         Entry {
             what: delivery.what,
             source: delivery.source,
-            sent: match delivery.repeat { Repeat::InTurn(n) | Repeat::AtOnce(n) => n },
+            sent: match delivery.repeat {
+                Repeat::InTurn(n) | Repeat::AtOnce(n) => n,
+            },
             promised: delivery.promised,
             seen: Counts {
                 stored: events.iter().filter(|event| event.event_id.as_str() == id).count(),
@@ -115,7 +123,8 @@ async fn deliver_all(
 async fn deliver(address: SocketAddr, delivery: &Delivery) -> Result<Counts, Failure> {
     let mut counts = Counts::default();
     let one = || client::post(address, delivery.path, &delivery.headers, delivery.body.clone());
-    let failed = |error| Failure::new(Exit::Unavailable, format!("a delivery had no answer: {error}"));
+    let failed =
+        |error| Failure::new(Exit::Unavailable, format!("a delivery had no answer: {error}"));
     let answers = match delivery.repeat {
         Repeat::InTurn(times) => {
             let mut answers = Vec::new();
@@ -145,7 +154,8 @@ async fn settled(serving: &Serving, clock: &Clock) -> Result<Vec<JobRow>, Failur
     loop {
         let filter = JobFilter { limit: Some(1000), ..JobFilter::default() };
         let jobs = serving.store().jobs(filter).await.map_err(store_failure)?;
-        let open = |job: &JobRow| matches!(job.state, State::Ready | State::Running | State::Waiting);
+        let open =
+            |job: &JobRow| matches!(job.state, State::Ready | State::Running | State::Waiting);
         if !jobs.iter().any(open) || clock.monotonic() > end {
             return Ok(jobs);
         }
@@ -159,13 +169,24 @@ fn store_failure(error: crate::store::Error) -> Failure {
 
 /// What to try next, as lines that can be pasted.
 fn invite(config: &Path, address: SocketAddr) -> Result<(), Failure> {
-    let program = std::env::current_exe().map_or("hooklatch".into(), |path| path.display().to_string());
+    let program =
+        std::env::current_exe().map_or("hooklatch".into(), |path| path.display().to_string());
     let config = config.display();
     output::line(format_args!("\n{HEADING}It keeps serving. In another terminal:{HEADING:#}\n"))?;
     output::line(format_args!("  {COMMAND}export HOOKLATCH_CONFIG={config}{COMMAND:#}"))?;
-    for line in ["events", "jobs", "show evt_1DemoInvoice", "events --rejected", "replay evt_1DemoInvoice --handler fulfil"] {
+    for line in [
+        "events",
+        "jobs",
+        "show evt_1DemoInvoice",
+        "events --rejected",
+        "replay evt_1DemoInvoice --handler fulfil",
+    ] {
         output::line(format_args!("  {COMMAND}{program} {line}{COMMAND:#}"))?;
     }
-    output::line(format_args!("  {COMMAND}curl -i http://{address}/stripe -d '{{}}'{COMMAND:#}   refused: not signed"))?;
-    output::line("\nCtrl-C ends it and deletes its store. Your own configuration: README.md, \"First webhook\".")
+    output::line(format_args!(
+        "  {COMMAND}curl -i http://{address}/stripe -d '{{}}'{COMMAND:#}   refused: not signed"
+    ))?;
+    output::line(
+        "\nCtrl-C ends it and deletes its store. Your own configuration: README.md, \"First webhook\".",
+    )
 }

@@ -25,8 +25,10 @@ const FILES: &[(&str, &str)] = &quickstart![
 ];
 
 /// The quickstart's secrets, as the providers know them.
-pub(super) const STRIPE_SECRET: &str = include_str!("../../../examples/quickstart/secrets/stripe.demo");
-pub(super) const GITHUB_SECRET: &str = include_str!("../../../examples/quickstart/secrets/github.demo");
+pub(super) const STRIPE_SECRET: &str =
+    include_str!("../../../examples/quickstart/secrets/stripe.demo");
+pub(super) const GITHUB_SECRET: &str =
+    include_str!("../../../examples/quickstart/secrets/github.demo");
 
 /// The folder; it is deleted with this value.
 pub(super) struct Site {
@@ -34,19 +36,19 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Writes the files. The port of the quickstart becomes a free one, so that a demonstration is
-    /// never kept from starting by whatever runs on this machine.
+    /// Writes the files.
     pub(super) fn new() -> Result<Self, Failure> {
-        let failed = |error| Failure::new(Exit::Io, format!("failed to write the demo's folder: {error}"));
+        let failed =
+            |error| Failure::new(Exit::Io, format!("failed to write the demo's folder: {error}"));
         let site = Site { folder: tempfile::tempdir().map_err(failed)? };
         for folder in ["handlers", "secrets"] {
             fs::create_dir(site.path(folder)).map_err(failed)?;
         }
         for (path, text) in FILES {
-            let text = text.replace("127.0.0.1:8080", "127.0.0.1:0");
             let mode = if path.starts_with("handlers/") { 0o755 } else { 0o600 };
             fs::write(site.path(path), text).map_err(failed)?;
-            fs::set_permissions(site.path(path), fs::Permissions::from_mode(mode)).map_err(failed)?;
+            fs::set_permissions(site.path(path), fs::Permissions::from_mode(mode))
+                .map_err(failed)?;
         }
         Ok(site)
     }
@@ -55,7 +57,7 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    /// What the handlers wrote: attempt, event id and handler of each start.
+    /// How often a handler was started for an event, by what the handlers themselves wrote down.
     pub(super) fn starts_of(&self, event_id: &str) -> usize {
         let text = fs::read_to_string(self.path("ledger.txt")).unwrap_or_default();
         text.lines().filter(|line| line.split(' ').nth(2) == Some(event_id)).count()
