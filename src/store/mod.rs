@@ -229,11 +229,7 @@ impl Store {
         unimplemented!()
     }
     /// Everything about the events with this id (several: variants, or several sources).
-    pub async fn show(
-        &self,
-        _source: Option<Name>,
-        _event: EventId,
-    ) -> Result<Vec<EventDetail>, Error> {
+    pub async fn show(&self, _source: Option<Name>, _event: EventId) -> Result<Vec<EventDetail>, Error> {
         unimplemented!()
     }
     /// Jobs, newest first.
@@ -245,11 +241,7 @@ impl Store {
         unimplemented!()
     }
     /// Failed deliveries, newest first.
-    pub async fn quarantined(
-        &self,
-        _source: Option<Name>,
-        _limit: usize,
-    ) -> Result<Vec<QuarantinedRow>, Error> {
+    pub async fn quarantined(&self, _source: Option<Name>, _limit: usize) -> Result<Vec<QuarantinedRow>, Error> {
         unimplemented!()
     }
     /// Refuses new accepts, answers what is queued, commits, closes. Afterwards everything is refused.
