@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use super::*;
 use crate::model::{EventType, Timestamp};
@@ -210,34 +210,20 @@ async fn who_refuses_a_connection_was_never_asked() {
 #[tokio::test]
 async fn who_does_not_take_the_connection_in_time_was_never_asked() {
     // A full backlog: the kernel lets further connections wait.
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("app.sock");
-    let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
-    let make = || {
-        use rustix::net::{AddressFamily, SocketType, socket_with};
-        socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap()
-    };
-    drop(socket);
-    let listener = make();
-    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-    rustix::net::bind(&listener, &any).unwrap();
-    rustix::net::listen(&listener, 0).unwrap();
-    let address = rustix::net::getsockname(&listener).unwrap();
-    let fillers: Vec<_> = (0..4)
-        .map(|_| {
-            let filler = make();
-            let _in_progress = rustix::net::connect(&filler, &address);
-            filler
-        })
-        .collect();
-    let address: std::net::SocketAddr = address.try_into().unwrap();
+    let listener = TcpSocket::new_v4().unwrap();
+    listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = listener.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut fillers = Vec::new();
+    while let Ok(filler) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+        fillers.push(filler.unwrap());
+    }
     let base = settings(&format!("http://{address}/"));
     let settings = ForwardSettings { connect_timeout: Duration::from_millis(200), ..base };
     let report = forward(&settings, &facts("body")).await;
     assert_eq!((report.outcome, report.handler_broken), (Outcome::NotStarted, true));
     let expected = format!("failed to connect to http://{address}/ within 200ms");
     assert_eq!(report.record.detail, expected);
-    drop(fillers);
 }
 
 /// Forwards to an endpoint that does this with the connection.
@@ -350,10 +336,14 @@ async fn a_unix_socket_is_an_endpoint_like_any_other() {
         stream.write_all(b"2\r\nye\r\n1\r\ns\r\n0\r\n\r\n").await.unwrap();
         request
     };
-    let (settings, facts) =
-        (settings(&format!("unix:{}:/hooks", socket.display())), facts("body"));
+    let (settings, facts) = (settings(&format!("unix:{}:/hooks", socket.display())), facts("body"));
     let (report, (head, body)) = tokio::join!(forward(&settings, &facts), endpoint);
     assert_eq!((report.outcome, body.as_slice()), (Outcome::Succeeded, b"body".as_slice()));
-    assert_eq!((report.record.stdout.head.as_slice(), report.record.stdout.total), (b"yes".as_slice(), 3));
-    assert!(head.starts_with("POST /hooks HTTP/1.1\r\n") && head.contains("\r\nhost: localhost\r\n"));
+    assert_eq!(
+        (report.record.stdout.head.as_slice(), report.record.stdout.total),
+        (b"yes".as_slice(), 3)
+    );
+    assert!(
+        head.starts_with("POST /hooks HTTP/1.1\r\n") && head.contains("\r\nhost: localhost\r\n")
+    );
 }
