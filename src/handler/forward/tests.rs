@@ -174,6 +174,19 @@ async fn each_status_is_its_outcome_and_no_redirect_is_followed() {
 }
 
 #[tokio::test]
+async fn an_answer_before_the_whole_body_counts() {
+    let (listener, target) = listen().await;
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        stream
+    };
+    let (settings, facts) = (settings(&target), facts(vec![b'x'; 25 << 20]));
+    let (report, _unread) = tokio::join!(forward(&settings, &facts), endpoint);
+    assert_eq!((report.outcome, report.record.http_status), (Outcome::Rejected, Some(410)));
+}
+
+#[tokio::test]
 async fn a_wish_to_wait_is_heard_from_failures_only() {
     for (status, wish, seconds) in [
         (503, "7", Some(7)),
