@@ -178,6 +178,7 @@ async fn an_answer_before_the_whole_body_counts() {
     let (listener, target) = listen().await;
     let endpoint = async {
         let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_exact(&mut [0; 64]).await.unwrap();
         stream.write_all(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n").await.unwrap();
         stream
     };
