@@ -113,6 +113,7 @@ Example:
 /// `hooklatch serve`
 #[derive(Debug, Args)]
 pub struct Serve {
+    /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
     /// What to log: error, warn, info, debug, trace, or a filter such as hooklatch::http=debug
@@ -126,6 +127,7 @@ pub struct Demo {
     /// Exit after the ledger, with 1 if it is not as promised
     #[arg(long)]
     pub once: bool,
+    /// How it is printed
     #[command(flatten)]
     pub format: Format,
 }
@@ -133,6 +135,7 @@ pub struct Demo {
 /// `hooklatch events`
 #[derive(Debug, Args)]
 pub struct Events {
+    /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
     /// Only events of this source
@@ -147,6 +150,7 @@ pub struct Events {
     /// Most rows
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,
+    /// How it is printed
     #[command(flatten)]
     pub format: Format,
 }
@@ -154,6 +158,7 @@ pub struct Events {
 /// `hooklatch show`
 #[derive(Debug, Args)]
 pub struct Show {
+    /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
     /// The provider's event id
@@ -165,6 +170,7 @@ pub struct Show {
     /// Print the raw body, byte for byte, and nothing else
     #[arg(long, conflicts_with = "json")]
     pub body: bool,
+    /// How it is printed
     #[command(flatten)]
     pub format: Format,
 }
@@ -172,6 +178,7 @@ pub struct Show {
 /// `hooklatch jobs`
 #[derive(Debug, Args)]
 pub struct Jobs {
+    /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
     /// Only jobs in this state
@@ -186,6 +193,7 @@ pub struct Jobs {
     /// Most rows
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,
+    /// How it is printed
     #[command(flatten)]
     pub format: Format,
 }
@@ -193,6 +201,7 @@ pub struct Jobs {
 /// `hooklatch replay`
 #[derive(Debug, Args)]
 pub struct Replay {
+    /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
     /// The event whose held and dead jobs are put back
@@ -207,6 +216,7 @@ pub struct Replay {
     /// One job, which may have succeeded
     #[arg(long, value_name = "JOB", conflicts_with = "event")]
     pub job: Option<JobId>,
+    /// How it is printed
     #[command(flatten)]
     pub format: Format,
 }
@@ -247,8 +257,10 @@ Example:
 /// `hooklatch config check`
 #[derive(Debug, Args)]
 pub struct ConfigCheck {
+    /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
+    /// How it is printed
     #[command(flatten)]
     pub format: Format,
 }

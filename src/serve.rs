@@ -9,16 +9,17 @@
 //! whoever is answered is answered by a receiver that can keep its promise.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::config::{Config, Environment};
 use crate::control;
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::{Dispatcher, DispatcherHandle};
 use crate::document::Problem;
 use crate::http;
+use crate::limits::Limits;
 use crate::store::{OpenError, Settings, Store};
 
 /// Why the receiver does not start.
@@ -41,9 +42,6 @@ pub enum Error {
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// Attempts of an earlier receiver cannot be settled.
-    #[error("failed to recover: {0}")]
-    Recover(String),
     /// The admin socket beside the store.
     #[error(transparent)]
     Control(#[from] control::ListenError),
@@ -52,9 +50,18 @@ pub enum Error {
 /// A receiver that serves.
 pub struct Serving {
     store: Store,
-    dispatcher: Dispatcher,
+    dispatcher: DispatcherHandle,
     control: control::Listener,
     http: http::Server,
+    /// How long a stop waits for attempts in flight.
+    wait: Duration,
+}
+
+/// Resolves once somebody is in a hurry; never where nobody can be any more.
+async fn hurried(mut hurry: watch::Receiver<bool>) {
+    if hurry.wait_for(|hurry| *hurry).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Starts everything; returns when deliveries are being answered.
@@ -80,9 +87,8 @@ pub async fn start(
     let address = config.server().listen;
     let listener = listen(address).map_err(|error| Error::Listen { address, error })?;
     let store = open(settings.clone(), clock.clone()).await?;
-    let dispatcher = Dispatcher::start(store.clone(), parts.workers, limits.clone(), clock.clone())
-        .await
-        .map_err(|error| Error::Recover(error.to_string()))?;
+    let dispatcher = Dispatcher::start(store.clone(), parts.workers, limits.clone(), clock.clone());
+    let wait = Limits::duration(limits.stop_wait_millis);
     let socket = control::socket_path(&settings.path);
     let control = control::listen(&socket, store.clone(), &limits)?;
     let http = http::Server::start(vec![listener], sources, store.clone(), clock, limits)
@@ -90,7 +96,7 @@ pub async fn start(
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }
-    Ok(Serving { store, dispatcher, control, http })
+    Ok(Serving { store, dispatcher, control, http, wait })
 }
 
 /// Binds the port before the store is touched, so that a busy port changes nothing on disk.
@@ -104,7 +110,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// Opening blocks: it takes the lock and may read and rewrite a whole log.
 async fn open(settings: Settings, clock: Clock) -> Result<Store, Error> {
     let opened = tokio::task::spawn_blocking(move || Store::open(&settings, clock)).await;
-    Ok(opened.map_err(|error| Error::Recover(error.to_string()))??)
+    Ok(opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?)
 }
 
 impl Serving {
@@ -119,13 +125,12 @@ impl Serving {
     }
 
     /// Stops gracefully: requests in flight are answered, attempts in flight waited for and
-    /// recorded, the store closed. `hurry` shortens the wait.
-    pub async fn stop(self, hurry: Arc<Notify>) {
-        let hurried = Arc::clone(&hurry);
-        if !self.http.stop(async move { hurried.notified().await }).await {
+    /// recorded, the store closed. Once `hurry` is true every wait is short.
+    pub async fn stop(self, hurry: watch::Receiver<bool>) {
+        if !self.http.stop(hurried(hurry.clone())).await {
             tracing::warn!("stopped before every request was answered");
         }
-        self.dispatcher.stop(hurry).await;
+        self.dispatcher.stop(self.wait, hurried(hurry)).await;
         self.control.stop().await;
         self.store.close().await;
         tracing::info!("stopped");

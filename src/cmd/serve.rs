@@ -1,9 +1,7 @@
 //! `hooklatch serve`: the receiver, until a signal ends it.
 
-use std::sync::Arc;
-
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::cli;
 use crate::clock::Clock;
@@ -29,15 +27,15 @@ async fn until_signal(config: config::Config, environment: &Environment) -> Resu
         serve::start(config, environment, Clock::system()).await.map_err(store::serve_failure)?;
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping; a second signal shortens the wait");
-    let hurry = Arc::new(Notify::new());
-    let stop = serving.stop(Arc::clone(&hurry));
+    let (hurry, hurried) = watch::channel(false);
+    let stop = serving.stop(hurried);
     tokio::pin!(stop);
     loop {
         tokio::select! {
             () = &mut stop => return Ok(Exit::Ok),
             name = signals.next() => {
                 tracing::warn!(signal = name, "stopping now");
-                hurry.notify_one();
+                hurry.send_replace(true);
             }
         }
     }

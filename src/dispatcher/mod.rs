@@ -1,17 +1,104 @@
-//! Runs jobs. (STAND-IN: only the struct that the configuration produces.)
+//! The dispatcher: takes what is due from the store, has its handler run, and records the end.
+//!
+//! Made by `serve`; it meets HTTP in the store only. What must stay true:
+//!
+//! - Leftovers of a dead receiver are ended, then recovery is committed, then the first job is claimed.
+//! - A job is claimed only where a slot is free now: what is claimed and not begun at a power cut is
+//!   `unknown`.
+//! - One broken or slow handler never delays another: each has its own slots, its own pause, and a
+//!   slot of the whole is kept for each that is idle.
+//! - It sleeps until the store is changed, an attempt ends, or a job is due; a tick makes up for a
+//!   lost wake-up and a moved clock.
+//!
+//! In a stop nothing more is claimed, and what runs is waited for. When the wait is over, commands
+//! are asked to end (SIGTERM, their grace, SIGKILL) and their true outcome is recorded; forwards
+//! without an answer are `unknown`. Nothing is cut off silently. (With a runner of their own,
+//! commands will outlive the receiver instead.)
 
+mod flow;
+mod lanes;
+mod retention;
+mod start;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::clock::Clock;
 use crate::handler::Handler;
+use crate::limits::Limits;
 use crate::model::Name;
 use crate::retry::Policy;
+use crate::store::Store;
 
-/// A handler with its rules.
+/// A handler with what the dispatcher must know of it.
+#[derive(Debug, Clone)]
 pub struct Worker {
-    /// Its name.
+    /// Its name, which its jobs carry.
     pub name: Name,
-    /// What it runs.
+    /// What runs.
     pub handler: Handler,
-    /// What becomes of its jobs.
+    /// What becomes of a job after an attempt.
     pub policy: Policy,
-    /// Attempts at once.
+    /// Attempts of it at once, at least 1.
     pub concurrency: usize,
+}
+
+/// Starts the dispatcher.
+#[derive(Debug)]
+pub struct Dispatcher;
+
+/// A running dispatcher. Dropping it stops nothing.
+#[derive(Debug)]
+pub struct DispatcherHandle {
+    stop: oneshot::Sender<Duration>,
+    hurry: Arc<Notify>,
+    flow: JoinHandle<()>,
+    retention: JoinHandle<()>,
+}
+
+impl Dispatcher {
+    /// Starts it; returns at once. Needs a tokio runtime's context. It is the store's one listener,
+    /// and the only one that claims.
+    pub fn start(
+        store: Store,
+        workers: Vec<Worker>,
+        limits: Limits,
+        clock: Clock,
+    ) -> DispatcherHandle {
+        let (stop, stopped) = oneshot::channel();
+        let hurry = Arc::new(Notify::new());
+        let retention = retention::run(store.clone(), limits.clone(), clock.clone());
+        let flow = flow::Flow::new(store, workers, limits, clock).run(stopped, hurry.clone());
+        DispatcherHandle {
+            stop,
+            hurry,
+            flow: tokio::spawn(flow),
+            retention: tokio::spawn(retention),
+        }
+    }
+}
+
+impl DispatcherHandle {
+    /// Claims nothing more, waits for what runs up to `wait` or until `hurry` resolves (the
+    /// operator's second signal), ends what is left then, and returns when every end is recorded.
+    /// The store must be closed after it, not before.
+    pub async fn stop(self, wait: Duration, hurry: impl Future<Output = ()>) {
+        self.retention.abort();
+        // Refused only where the flow has ended, which is found below.
+        let _ended = self.stop.send(wait);
+        let mut flow = self.flow;
+        let ended = tokio::select! {
+            ended = &mut flow => ended,
+            () = hurry => {
+                self.hurry.notify_one();
+                flow.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::error!(%error, "the dispatcher ended before it was stopped");
+        }
+    }
 }

@@ -102,7 +102,7 @@ pub async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Ended 
     // can reach the child, since no parent-death signal is set.
     match tokio::task::spawn_blocking(move || plan.spawn(&body)).await {
         Ok(Ok(child)) => attend::attend(child, settings, end).await,
-        Ok(Err(ended)) => ended,
+        Ok(Err(none)) => none.into(),
         Err(panicked) => Ended::Lost(format!("failed to start it: {panicked}")),
     }
 }

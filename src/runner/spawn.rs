@@ -40,6 +40,24 @@ pub(super) struct Child {
     pub(super) stderr: Stream,
 }
 
+/// Why there is no child.
+#[derive(Debug)]
+pub(super) enum NoChild {
+    /// None began, for this reason.
+    NotStarted(String),
+    /// One began and had to be killed, because it could not be watched.
+    Lost(String),
+}
+
+impl From<NoChild> for Ended {
+    fn from(none: NoChild) -> Self {
+        match none {
+            NoChild::NotStarted(reason) => Ended::NotStarted(reason),
+            NoChild::Lost(reason) => Ended::Lost(reason),
+        }
+    }
+}
+
 /// Everything a start needs, owned, so that it can be made on another thread.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -61,17 +79,15 @@ impl Plan {
         }
     }
 
-    /// Starts the command. Blocks; needs a tokio runtime's context. The error is
-    /// [`Ended::NotStarted`], or [`Ended::Lost`] for a child that had to be killed because it could
-    /// not be attended to.
-    pub(super) fn spawn(&self, body: &[u8]) -> Result<Child, Ended> {
-        let mut child = self.start(body).map_err(Ended::NotStarted)?;
+    /// Starts the command. Blocks; needs a tokio runtime's context.
+    pub(super) fn spawn(&self, body: &[u8]) -> Result<Child, NoChild> {
+        let mut child = self.start(body).map_err(NoChild::NotStarted)?;
         self.attach(&mut child).map_err(|error| {
             if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
                 let _gone = kill_process_group(pid, Signal::KILL);
             }
             let _reaped = child.wait();
-            Ended::Lost(format!("killed at its start, because it could not be watched: {error}"))
+            NoChild::Lost(format!("killed at its start, because it could not be watched: {error}"))
         })
     }
 

@@ -113,11 +113,11 @@ fn end_attempt(
         record.exit_code,
         record.signal,
         record.http_status,
-        record.stdout.head,
-        record.stdout.tail,
+        record.stdout.head.0,
+        record.stdout.tail.0,
         total(record.stdout.total),
-        record.stderr.head,
-        record.stderr.tail,
+        record.stderr.head.0,
+        record.stderr.tail.0,
         total(record.stderr.total),
     ])
 }

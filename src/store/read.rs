@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use rusqlite::types::{ToSql, Type};
 use rusqlite::{Connection, Row};
 
-use crate::model::{Digest, EventId, Headers, Name, State};
+use crate::model::{Blob, Digest, EventId, Headers, Name, State};
 
 use super::connection::close;
 use super::rows::{

@@ -9,11 +9,10 @@ mod site;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::cli;
 use crate::clock::Clock;
@@ -78,7 +77,8 @@ async fn demonstrate(args: &cli::Demo, site: &Site) -> Result<Exit, Failure> {
         invite(&site.path("hooklatch.toml"), address)?;
         signals.next().await;
     }
-    serving.stop(Arc::new(Notify::new())).await;
+    let (_hurry, hurried) = watch::channel(false);
+    serving.stop(hurried).await;
     Ok(if kept { Exit::Ok } else { Exit::No })
 }
 

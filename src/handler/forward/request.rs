@@ -40,6 +40,8 @@ pub(super) fn build(target: &Target, facts: &Facts) -> Result<Request<Full<Bytes
     copy(&facts.headers, headers);
     for (name, value) in [
         ("host", target.host()),
+        // Said for an empty body too: many servers answer a POST without it by 411.
+        ("content-length", &facts.body.len().to_string()),
         ("idempotency-key", &facts.job.to_string()),
         ("hooklatch-source", facts.source.as_str()),
         ("hooklatch-event-id", facts.event_id.as_str()),

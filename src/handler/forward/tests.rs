@@ -1,1 +1,363 @@
+//! Real endpoints on loopback and Unix sockets: what they are sent, and what their answers mean.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::os::fd::AsFd;
+
+use rustix::net::sockopt::set_socket_linger;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
+
+use super::*;
+use crate::model::{EventType, Timestamp};
+use crate::runner::tests::facts;
+
+fn settings(target: &str) -> ForwardSettings {
+    ForwardSettings {
+        target: Target::parse(target).unwrap(),
+        timeout: Duration::from_secs(60),
+        connect_timeout: Duration::from_secs(60),
+        answer_bytes: 16,
+    }
+}
+
+/// Forwards with a bound for a broken build only: nothing below waits this long.
+async fn forward(settings: &ForwardSettings, facts: &Facts) -> Report {
+    let (end, clock) = (End::never(), Clock::manual(Timestamp(784_111_777_000)));
+    let attempt = run(settings, facts, &end, &clock);
+    tokio::time::timeout(Duration::from_secs(90), attempt).await.expect("the attempt must end")
+}
+
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = format!("http://{}/hooks?a=b", listener.local_addr().unwrap());
+    (listener, target)
+}
+
+/// Reads one whole request: head and as many bytes as its Content-Length says.
+async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> (String, Vec<u8>) {
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
+            break end + 4;
+        }
+        assert!(stream.read_buf(&mut bytes).await.unwrap() > 0, "the request was cut");
+    };
+    let mut body = bytes.split_off(end);
+    let head: String = bytes.iter().map(|&b| char::from(b)).collect();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    let length: usize = length.parse().unwrap();
+    while body.len() < length {
+        assert!(stream.read_buf(&mut body).await.unwrap() > 0, "the body was cut");
+    }
+    (head, body)
+}
+
+/// Forwards to an endpoint that reads the request, gives this answer, and closes.
+async fn answered(answer: &str) -> Report {
+    let (listener, target) = listen().await;
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    };
+    let (settings, facts) = (settings(&target), facts("body"));
+    tokio::join!(forward(&settings, &facts), endpoint).0
+}
+
+#[tokio::test]
+async fn the_endpoint_gets_the_body_and_exactly_these_headers() {
+    let (listener, target) = listen().await;
+    let body: Vec<u8> = (0..25 << 20).map(|i: u32| (i * 31 % 251) as u8).collect();
+    let mut facts = facts(body.clone());
+    for (name, value) in [
+        ("Content-Type", b"application/json; charset=utf-8".as_slice()),
+        ("X-GitHub-Event", b"push"),
+        ("X-Twice", b"1"),
+        ("X-Twice", b"2"),
+        ("X-Odd", b"\xff\t\xe4"),
+        ("X-Split", b"a\r\nX-Smuggled: b"),
+        ("Bad Name", b"a"),
+        // The delivery's own, or forged.
+        ("Host", b"hooks.example.com"),
+        ("Content-Length", b"7"),
+        ("Transfer-Encoding", b"chunked"),
+        ("Connection", b"close, X-Hop"),
+        ("X-Hop", b"a"),
+        ("Expect", b"100-continue"),
+        ("Idempotency-Key", b"forged"),
+        ("Hooklatch-Job", b"forged"),
+        ("hooklatch-other", b"forged"),
+    ] {
+        facts.headers.push(name, value);
+    }
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let request = read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        request
+    };
+    let (settings, host) = (settings(&target), listener.local_addr().unwrap());
+    let (report, (head, sent)) = tokio::join!(forward(&settings, &facts), endpoint);
+    assert_eq!((report.outcome, report.handler_broken), (Outcome::Succeeded, false));
+    assert!(sent == body, "the body differs");
+    let (line, headers) = head.trim_end().split_once("\r\n").unwrap();
+    assert_eq!(line, "POST /hooks?a=b HTTP/1.1");
+    let mut headers: Vec<&str> = headers.split("\r\n").collect();
+    headers.sort_unstable();
+    let host = format!("host: {host}");
+    let length = format!("content-length: {}", body.len());
+    let expected = [
+        &length,
+        "content-type: application/json; charset=utf-8",
+        "hooklatch-attempt: 3",
+        "hooklatch-event-id: evt_1",
+        "hooklatch-event-type: invoice.paid",
+        "hooklatch-handler: fulfil",
+        "hooklatch-job: abababab-abab-abab-abab-abababababab",
+        "hooklatch-received-at: 2026-01-01T00:00:00.123Z",
+        "hooklatch-replay: 1",
+        "hooklatch-source: stripe",
+        &host,
+        "idempotency-key: abababab-abab-abab-abab-abababababab",
+        "x-github-event: push",
+        "x-odd: \u{ff}\t\u{e4}",
+        "x-twice: 1",
+        "x-twice: 2",
+    ];
+    assert_eq!(headers, expected);
+}
+
+#[tokio::test]
+async fn an_odd_type_and_an_empty_body_are_sent_too() {
+    let (listener, target) = listen().await;
+    let mut facts = facts("");
+    facts.event_type = EventType::from_raw("a\r\nb");
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let request = read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        request
+    };
+    let settings = settings(&target);
+    let (report, (head, body)) = tokio::join!(forward(&settings, &facts), endpoint);
+    assert_eq!((report.outcome, body.len()), (Outcome::Succeeded, 0));
+    assert!(head.contains("\r\nhooklatch-event-type: ?\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn each_status_is_its_outcome_and_no_redirect_is_followed() {
+    for (status, outcome) in [
+        (200, Outcome::Succeeded),
+        (202, Outcome::Succeeded),
+        (301, Outcome::Failed),
+        (307, Outcome::Failed),
+        (400, Outcome::Rejected),
+        (404, Outcome::Failed),
+        (408, Outcome::Failed),
+        (410, Outcome::Rejected),
+        (422, Outcome::Rejected),
+        (425, Outcome::Failed),
+        (429, Outcome::Failed),
+        (500, Outcome::Failed),
+        (503, Outcome::Failed),
+    ] {
+        // The endpoint accepts one connection only: a followed redirect would get no answer.
+        let answer = format!("HTTP/1.1 {status} X\r\nLocation: /\r\nContent-Length: 2\r\n\r\nno");
+        let report = answered(&answer).await;
+        assert_eq!((report.outcome, report.handler_broken), (outcome, false), "{status}");
+        assert_eq!(report.record.http_status, Some(status));
+        assert_eq!(report.record.detail, format!("HTTP {status}"));
+        assert_eq!(report.record.stdout.head, b"no");
+        assert_eq!(report.retry_after, None);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_before_the_whole_body_counts() {
+    let (listener, target) = listen().await;
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_exact(&mut [0; 64]).await.unwrap();
+        stream.write_all(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        stream
+    };
+    let (settings, facts) = (settings(&target), facts(vec![b'x'; 25 << 20]));
+    let (report, _unread) = tokio::join!(forward(&settings, &facts), endpoint);
+    assert_eq!((report.outcome, report.record.http_status), (Outcome::Rejected, Some(410)));
+}
+
+#[tokio::test]
+async fn a_wish_to_wait_is_heard_from_failures_only() {
+    for (status, wish, seconds) in [
+        (503, "7", Some(7)),
+        (429, "Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
+        (503, "later", None),
+        (200, "7", None),
+        (410, "7", None),
+    ] {
+        let answer = format!("HTTP/1.1 {status} X\r\nRetry-After: {wish}\r\n\r\n");
+        let report = answered(&answer).await;
+        assert_eq!(report.retry_after.map(|wish| wish.as_secs()), seconds, "{status} {wish}");
+    }
+}
+
+#[tokio::test]
+async fn who_refuses_a_connection_was_never_asked() {
+    let (listener, target) = listen().await;
+    drop(listener);
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("app.sock");
+    let missing = format!("unix:{}:/", socket.display());
+    // Bound and no longer listened on, as a crashed endpoint leaves it.
+    drop(UnixListener::bind(folder.path().join("dead.sock")).unwrap());
+    let dead = format!("unix:{}/dead.sock:/", folder.path().display());
+    let nowhere = "http://hooklatch.invalid:1/".to_owned();
+    for target in [target, missing, dead, nowhere] {
+        let report = forward(&settings(&target), &facts("body")).await;
+        assert_eq!((report.outcome, report.handler_broken), (Outcome::NotStarted, true));
+        let expected = format!("failed to connect to {target}: ");
+        assert!(report.record.detail.starts_with(&expected), "{}", report.record.detail);
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_take_the_connection_in_time_was_never_asked() {
+    // A full backlog: the kernel lets further connections wait.
+    let listener = TcpSocket::new_v4().unwrap();
+    listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = listener.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut fillers = Vec::new();
+    while let Ok(filler) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+        fillers.push(filler.unwrap());
+    }
+    let base = settings(&format!("http://{address}/"));
+    let settings = ForwardSettings { connect_timeout: Duration::from_millis(200), ..base };
+    let report = forward(&settings, &facts("body")).await;
+    assert_eq!((report.outcome, report.handler_broken), (Outcome::NotStarted, true));
+    let expected = format!("failed to connect to http://{address}/ within 200ms");
+    assert_eq!(report.record.detail, expected);
+}
+
+/// Forwards to an endpoint that does this with the connection.
+async fn ends_without_answer<F: Future<Output = TcpStream>>(with: impl FnOnce(TcpStream) -> F) {
+    let (listener, target) = listen().await;
+    let endpoint = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        with(stream).await
+    };
+    let settings = ForwardSettings { timeout: Duration::from_secs(1), ..settings(&target) };
+    let facts = facts("body");
+    let (report, _kept_open) = tokio::join!(forward(&settings, &facts), endpoint);
+    assert_eq!((report.outcome, report.handler_broken), (Outcome::Unknown, false));
+    assert_eq!(report.record.http_status, None);
+    let detail = report.record.detail;
+    assert!(detail.starts_with("no answer after the request was sent: "), "{detail}");
+}
+
+#[tokio::test]
+async fn without_an_answer_the_effects_are_unknown() {
+    let closed = ends_without_answer(|mut stream| async move {
+        read_request(&mut stream).await;
+        stream.shutdown().await.unwrap();
+        stream
+    });
+    let reset = ends_without_answer(|mut stream| async move {
+        read_request(&mut stream).await;
+        // Closing with a linger time of zero sends a reset.
+        set_socket_linger(stream.as_fd(), Some(Duration::ZERO)).unwrap();
+        drop(stream);
+        TcpStream::connect(TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap())
+            .await
+            .unwrap()
+    });
+    let stalled = ends_without_answer(|mut stream| async move {
+        read_request(&mut stream).await;
+        stream
+    });
+    let half_a_head = ends_without_answer(|mut stream| async move {
+        read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-").await.unwrap();
+        stream
+    });
+    let not_http = ends_without_answer(|mut stream| async move {
+        read_request(&mut stream).await;
+        stream.write_all(b"SSH-2.0-OpenSSH\r\n").await.unwrap();
+        stream
+    });
+    let unread = ends_without_answer(|stream| async move { stream });
+    tokio::join!(closed, reset, stalled, half_a_head, not_http, unread);
+}
+
+#[tokio::test]
+async fn the_wish_to_stop_gives_an_unanswered_forward_up() {
+    let (listener, target) = listen().await;
+    let (ender, end) = End::pair();
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        ender.wish();
+        stream
+    };
+    let (settings, facts) = (settings(&target), facts("body"));
+    let clock = Clock::manual(Timestamp(0));
+    let (report, _stream) = tokio::join!(run(&settings, &facts, &end, &clock), endpoint);
+    assert_eq!(report.outcome, Outcome::Unknown);
+    assert!(report.record.detail.ends_with("when the receiver stopped"));
+}
+
+#[tokio::test]
+async fn an_answer_is_kept_to_its_limit_and_its_status_stands() {
+    // Endless: the endpoint writes until the connection is dropped.
+    let (listener, target) = listen().await;
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        let head = b"HTTP/1.1 500 X\r\nContent-Length: 999999999999\r\n\r\n";
+        stream.write_all(head).await.unwrap();
+        while stream.write_all(&[b'x'; 1 << 16]).await.is_ok() {}
+    };
+    let (endless, facts) = (settings(&target), facts("body"));
+    let (report, ()) = tokio::join!(forward(&endless, &facts), endpoint);
+    assert_eq!((report.outcome, report.record.stdout.head), (Outcome::Failed, vec![b'x'; 16]));
+    assert_eq!(report.record.stdout.total, 999_999_999_999);
+
+    // Cut off, and stalled: the head has said everything.
+    let cut = answered("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await;
+    assert_eq!((cut.outcome, cut.record.stdout.total), (Outcome::Succeeded, 4));
+    let (listener, target) = listen().await;
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await.unwrap();
+        stream
+    };
+    let stalled = ForwardSettings { timeout: Duration::from_secs(1), ..settings(&target) };
+    let (report, _stream) = tokio::join!(forward(&stalled, &facts), endpoint);
+    assert_eq!((report.outcome, report.record.stdout.head), (Outcome::Succeeded, b"half".to_vec()));
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_an_endpoint_like_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("app.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let request = read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
+        stream.write_all(b"2\r\nye\r\n1\r\ns\r\n0\r\n\r\n").await.unwrap();
+        request
+    };
+    let (settings, facts) = (settings(&format!("unix:{}:/hooks", socket.display())), facts("body"));
+    let (report, (head, body)) = tokio::join!(forward(&settings, &facts), endpoint);
+    assert_eq!((report.outcome, body.as_slice()), (Outcome::Succeeded, b"body".as_slice()));
+    assert_eq!(
+        (report.record.stdout.head.as_slice(), report.record.stdout.total),
+        (b"yes".as_slice(), 3)
+    );
+    assert!(
+        head.starts_with("POST /hooks HTTP/1.1\r\n") && head.contains("\r\nhost: localhost\r\n")
+    );
+}

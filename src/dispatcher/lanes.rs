@@ -1,0 +1,298 @@
+//! Who may claim how much: slots of each handler, slots of all, and the pause of a handler that
+//! cannot run. Pure: it is told the monotonic time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::handler::Handler;
+use crate::limits::Limits;
+use crate::model::{Name, Timestamp};
+use crate::retry::Policy;
+
+use super::Worker;
+
+/// A handler with its slots.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) name: Name,
+    pub(super) handler: Arc<Handler>,
+    pub(super) policy: Policy,
+    concurrency: usize,
+    /// Slots taken by attempts whose end is not recorded yet.
+    pub(super) running: usize,
+    /// Slots taken by a claim under way. There is one at most.
+    pub(super) claiming: usize,
+    /// There may be something to claim.
+    pub(super) wanted: bool,
+    /// When the next waiting job is due, as of the last claim.
+    pub(super) due: Option<Timestamp>,
+    pause: Option<Pause>,
+}
+
+/// A handler that cannot run is left alone until a time, for longer each time.
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    until: Duration,
+    length: Duration,
+}
+
+impl Lane {
+    fn new(worker: Worker) -> Self {
+        Lane {
+            name: worker.name,
+            handler: Arc::new(worker.handler),
+            policy: worker.policy,
+            concurrency: worker.concurrency.max(1),
+            running: 0,
+            claiming: 0,
+            wanted: true,
+            due: None,
+            pause: None,
+        }
+    }
+
+    fn taken(&self) -> usize {
+        self.running + self.claiming
+    }
+
+    /// Slots of its own that are free now. After a pause one probe goes first.
+    fn free(&self, now: Duration) -> usize {
+        let slots = match self.pause {
+            None => self.concurrency,
+            Some(pause) if now < pause.until => 0,
+            Some(_) => 1,
+        };
+        slots.saturating_sub(self.taken())
+    }
+
+    /// The end of its pause, where that is to come.
+    fn paused_until(&self, now: Duration) -> Option<Duration> {
+        self.pause.map(|pause| pause.until).filter(|until| now < *until)
+    }
+}
+
+/// Every handler, and the slots of all.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    all: Vec<Lane>,
+    limit: usize,
+    pause_base: Duration,
+    pause_max: Duration,
+    /// Who is asked first: the one after the last that got something, so that all have their turn
+    /// where there are fewer slots than handlers.
+    first: usize,
+}
+
+impl Lanes {
+    pub(super) fn new(workers: Vec<Worker>, limits: &Limits) -> Self {
+        Lanes {
+            all: workers.into_iter().map(Lane::new).collect(),
+            limit: usize::try_from(limits.jobs_in_flight_count).unwrap_or(usize::MAX),
+            pause_base: Limits::duration(limits.handler_backoff_base_millis),
+            pause_max: Limits::duration(limits.handler_backoff_max_millis),
+            first: 0,
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.all.iter()
+    }
+
+    pub(super) fn get_mut(&mut self, index: usize) -> &mut Lane {
+        &mut self.all[index]
+    }
+
+    /// The next handler that may claim now, and how much; its slots are taken. None where nobody may.
+    pub(super) fn next_claim(&mut self, now: Duration) -> Option<(usize, usize)> {
+        let count = self.all.len();
+        let order = (0..count).map(|offset| (self.first + offset) % count);
+        let (index, slots) =
+            order.map(|index| (index, self.share(index, now))).find(|(_, slots)| *slots > 0)?;
+        let lane = &mut self.all[index];
+        lane.wanted = false;
+        lane.claiming = slots;
+        self.first = (index + 1) % count;
+        Some((index, slots))
+    }
+
+    fn share(&self, index: usize, now: Duration) -> usize {
+        let lane = &self.all[index];
+        if !lane.wanted || lane.claiming > 0 {
+            return 0;
+        }
+        let left = self.limit.saturating_sub(self.all.iter().map(Lane::taken).sum());
+        let idle = |other: &&Lane| other.name != lane.name && other.taken() == 0;
+        let kept = self.all.iter().filter(idle).count();
+        let share = match lane.taken() {
+            // It is one of those for whom a slot is kept.
+            0 => left.saturating_sub(kept).max(left.min(1)),
+            _ => left.saturating_sub(kept),
+        };
+        share.min(lane.free(now))
+    }
+
+    /// A claim brought `got` jobs.
+    pub(super) fn claimed(&mut self, index: usize, got: usize) {
+        let lane = &mut self.all[index];
+        // As many as asked for: there may be more.
+        lane.wanted |= got == lane.claiming;
+        lane.claiming = 0;
+        lane.running += got;
+    }
+
+    /// Everybody looks again.
+    pub(super) fn want_all(&mut self) {
+        self.all.iter_mut().for_each(|lane| lane.wanted = true);
+    }
+
+    /// Those with a job that is due look again.
+    pub(super) fn want_due(&mut self, wall: Timestamp) {
+        for lane in &mut self.all {
+            lane.wanted |= lane.due.is_some_and(|due| due <= wall);
+        }
+    }
+
+    /// How long nothing will change by time alone: until a job is due or a pause ends.
+    pub(super) fn patience(&self, wall: Timestamp, now: Duration) -> Option<Duration> {
+        let waits = self.all.iter().filter_map(|lane| match lane.wanted {
+            true => lane.paused_until(now).map(|until| until - now),
+            false => lane.due.map(|due| due.since(wall)),
+        });
+        waits.min()
+    }
+
+    /// The handler could not run: it pauses. Returns what is left of the pause.
+    pub(super) fn broke(&mut self, index: usize, now: Duration) -> Duration {
+        let lane = &mut self.all[index];
+        // Attempts that were begun together with the one that found out do not make it longer.
+        if let Some(until) = lane.paused_until(now) {
+            return until - now;
+        }
+        let longer = lane.pause.map(|pause| pause.length.saturating_mul(2));
+        let length = longer.unwrap_or(self.pause_base).min(self.pause_max);
+        lane.pause = Some(Pause { until: now + length, length });
+        length
+    }
+
+    /// The handler ran.
+    pub(super) fn ran(&mut self, index: usize) {
+        self.all[index].pause = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::handler::{ForwardSettings, Target};
+    use crate::model::OnUnknown;
+    use crate::retry::GiveUp;
+
+    const NOW: Duration = Duration::from_secs(100);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Handlers with these concurrencies.
+    fn lanes(limit: u64, concurrencies: &[usize]) -> Lanes {
+        let limits = Limits { jobs_in_flight_count: limit, ..Limits::default() };
+        let worker = |(index, concurrency): (usize, &usize)| Worker {
+            name: format!("h{index}").parse().unwrap(),
+            handler: Handler::Forward(ForwardSettings {
+                target: Target::parse("http://127.0.0.1:1/").unwrap(),
+                timeout: SECOND,
+                connect_timeout: SECOND,
+                answer_bytes: 0,
+            }),
+            policy: Policy {
+                on_unknown: OnUnknown::Hold,
+                give_up: GiveUp::Attempts(5),
+                backoff_base: SECOND,
+                backoff_max: SECOND,
+            },
+            concurrency: *concurrency,
+        };
+        Lanes::new(concurrencies.iter().enumerate().map(worker).collect(), &limits)
+    }
+
+    /// Everybody claims as much as they may and gets all of it.
+    fn fill(lanes: &mut Lanes, now: Duration) -> Vec<(usize, usize)> {
+        let mut claims = Vec::new();
+        while let Some((index, slots)) = lanes.next_claim(now) {
+            lanes.claimed(index, slots);
+            claims.push((index, slots));
+        }
+        claims
+    }
+
+    #[test]
+    fn nobody_claims_more_than_its_own_slots_or_ahead() {
+        let mut lanes = lanes(64, &[3, 1]);
+        assert_eq!(lanes.next_claim(NOW), Some((0, 3)));
+        assert_eq!(lanes.next_claim(NOW), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW), None, "a claim is under way");
+        lanes.claimed(0, 2);
+        assert_eq!(lanes.next_claim(NOW), None, "fewer than asked for: nothing is left");
+        lanes.want_all();
+        assert_eq!(lanes.next_claim(NOW), Some((0, 1)));
+        lanes.claimed(0, 1);
+        assert_eq!(lanes.next_claim(NOW), None, "all slots are taken");
+    }
+
+    #[test]
+    fn a_busy_handler_leaves_a_slot_for_each_idle_one() {
+        let mut lanes = lanes(4, &[100, 100, 100]);
+        assert_eq!(fill(&mut lanes, NOW), [(0, 2), (1, 1), (2, 1)]);
+        lanes.get_mut(1).running = 0;
+        assert_eq!(fill(&mut lanes, NOW), [(1, 1)], "the first does not get the second's");
+    }
+
+    #[test]
+    fn with_fewer_slots_than_handlers_they_take_turns() {
+        let mut lanes = lanes(1, &[5, 5, 5]);
+        let mut turns = Vec::new();
+        for _ in 0..6 {
+            let claims = fill(&mut lanes, NOW);
+            assert_eq!(claims.len(), 1);
+            turns.push(claims[0].0);
+            lanes.get_mut(claims[0].0).running = 0;
+        }
+        assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn a_broken_handler_pauses_longer_each_time_and_probes_with_one() {
+        let mut lanes = lanes(64, &[8, 8]);
+        assert_eq!(fill(&mut lanes, NOW), [(0, 8), (1, 8)]);
+        let mut now = NOW;
+        for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+            let length = lanes.broke(0, now);
+            assert_eq!(length.as_secs(), expected);
+            assert_eq!(lanes.broke(0, now + SECOND / 2), length - SECOND / 2, "not longer");
+            lanes.get_mut(0).running = 0;
+            lanes.want_all();
+            let before = now + length - SECOND / 1000;
+            assert_eq!(lanes.next_claim(before), None);
+            assert_eq!(lanes.patience(Timestamp(0), now), Some(length));
+            now += length;
+            assert_eq!(fill(&mut lanes, now), [(0, 1)], "one probe");
+        }
+        lanes.ran(0);
+        lanes.get_mut(0).running = 0;
+        assert_eq!(fill(&mut lanes, now), [(0, 8)]);
+        assert_eq!(lanes.broke(0, now), SECOND, "from the beginning");
+    }
+
+    #[test]
+    fn time_wakes_whoever_has_something_due() {
+        let mut lanes = lanes(64, &[1, 1]);
+        fill(&mut lanes, NOW);
+        for (index, due) in [(0, 5_000), (1, 3_000)] {
+            let lane = lanes.get_mut(index);
+            (lane.running, lane.wanted, lane.due) = (0, false, Some(Timestamp(due)));
+        }
+        assert_eq!(lanes.patience(Timestamp(1_000), NOW), Some(2 * SECOND));
+        lanes.want_due(Timestamp(2_999));
+        assert_eq!(lanes.next_claim(NOW), None);
+        lanes.want_due(Timestamp(3_000));
+        assert_eq!(lanes.next_claim(NOW), Some((1, 1)));
+    }
+}

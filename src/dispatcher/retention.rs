@@ -1,0 +1,99 @@
+//! Deletes what is old enough, from time to time, unless the wall clock cannot be believed.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::clock::Clock;
+use crate::limits::Limits;
+use crate::model::Timestamp;
+use crate::store::Store;
+
+/// Between the start and the first pass: late enough not to compete with what waited for the start.
+const FIRST: Duration = Duration::from_secs(60);
+
+/// Between two passes: the shortest retention is an hour.
+const PERIOD: Duration = Duration::from_secs(60 * 60);
+
+/// How far the two clocks may drift apart between two passes: far more than a slewed clock does
+/// (adjtimex(2): 500 ppm, 1.8 s an hour), far less than the shortest retention.
+const TOLERANCE: Duration = Duration::from_secs(60);
+
+/// How long nothing is deleted after a jump: time for somebody to see it.
+const QUIET: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Runs until it is aborted, which may be at any point: the store finishes what it has begun.
+pub(super) async fn run(store: Store, limits: Limits, clock: Clock) {
+    let mut watch = ClockWatch::new(clock.now(), clock.monotonic());
+    let mut pause = FIRST;
+    loop {
+        sleep(pause).await;
+        pause = PERIOD;
+        let now = clock.now();
+        if !watch.may_expire(now, clock.monotonic()) {
+            tracing::warn!("nothing is deleted: the clock has jumped within the last day");
+            continue;
+        }
+        let payloads = now.before(Limits::duration(limits.keep_payloads_millis));
+        let ids = now.before(Limits::duration(limits.keep_ids_millis));
+        match store.expire(payloads, ids).await {
+            Ok((0, 0)) => {}
+            Ok((payloads, events)) => tracing::info!(payloads, events, "deleted what was old"),
+            Err(error) => tracing::warn!(%error, "failed to delete what is old"),
+        }
+    }
+}
+
+/// Whether the wall clock moves like the monotonic one. A jump ahead would make every remembered id
+/// look old, and each redelivery would run again.
+#[derive(Debug)]
+struct ClockWatch {
+    last: (Timestamp, Duration),
+    quiet_until: Duration,
+}
+
+impl ClockWatch {
+    fn new(wall: Timestamp, monotonic: Duration) -> Self {
+        ClockWatch { last: (wall, monotonic), quiet_until: monotonic }
+    }
+
+    /// Whether a pass may delete now: not in the day after the wall clock moved otherwise than the
+    /// monotonic one since the last look. A suspended machine counts as a jump.
+    fn may_expire(&mut self, wall: Timestamp, monotonic: Duration) -> bool {
+        let (last_wall, last_monotonic) = std::mem::replace(&mut self.last, (wall, monotonic));
+        let expected = last_wall.after(monotonic.saturating_sub(last_monotonic));
+        if wall.since(expected).max(expected.since(wall)) > TOLERANCE {
+            self.quiet_until = monotonic.saturating_add(QUIET);
+        }
+        monotonic >= self.quiet_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp(1_700_000_000_000);
+
+    #[test]
+    fn a_steady_clock_is_believed() {
+        let mut watch = ClockWatch::new(START, PERIOD);
+        for hours in 1..50 {
+            let drift = Duration::from_secs(u64::from(hours % 2) * 30);
+            assert!(watch.may_expire(START.after(hours * PERIOD + drift), (hours + 1) * PERIOD));
+        }
+    }
+
+    #[test]
+    fn a_jump_either_way_skips_the_pass_and_a_day() {
+        for jump in [400 * QUIET, TOLERANCE + Duration::from_millis(1)] {
+            for moved in [START.after(jump), START.before(jump)] {
+                let mut watch = ClockWatch::new(START, Duration::ZERO);
+                for hours in 1..25 {
+                    assert!(!watch.may_expire(moved.after(hours * PERIOD), hours * PERIOD));
+                }
+                assert!(watch.may_expire(moved.after(25 * PERIOD), 25 * PERIOD));
+            }
+        }
+    }
+}
