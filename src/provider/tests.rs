@@ -35,6 +35,21 @@ fn the_embedded_files_are_sound_and_say_what_the_design_says() {
 }
 
 #[test]
+fn the_documented_file_is_sound() {
+    let page = include_str!("../../docs/providers.md");
+    let text = page.split("```toml").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(problems(text), Vec::<String>::new());
+    // The lines that are commented out are meant to be read too.
+    let mut all = text.replace("id = \"json:/id\" ", "id = \"header:X-Id\" ");
+    for key in ["subtype", "form_field", "[replay]", "guard", "flag_types"] {
+        let commented = format!("# {key}");
+        assert!(all.contains(&commented), "{key}");
+        all = all.replace(&commented, key);
+    }
+    assert_eq!(problems(&all), Vec::<String>::new());
+}
+
+#[test]
 fn every_problem_of_a_file_is_told_at_once() {
     let text = r#"
 name = "My Provider"
@@ -114,6 +129,11 @@ fn schemes_that_prove_less_than_they_seem_to_are_refused() {
         ("json:/id", "header:X-Id", "does not cover the event id"),
         ("", "[replay]\nguard = \"hold\"", "[replay] has no effect"),
         ("", "[handshake]\nfield = \"challenge\"", "[handshake] is reserved"),
+        (
+            "encoding",
+            "format = \"pairs\"\nseparator = \"\"\nlabel = \"v\"\nencoding",
+            "separator: must not be empty",
+        ),
         ("hmac-sha256", "none", "[timestamp] proves nothing"),
     ] {
         let found = problems(&changed(from, to));
