@@ -228,8 +228,8 @@ pub struct Verify {
     #[arg(long, value_name = "PROVIDER")]
     pub provider: String,
     /// A secret: env:NAME, file:PATH or literal:TEXT (for tests); any may match
-    #[arg(long, value_name = "REF")]
-    pub secret: Vec<String>,
+    #[arg(long = "secret", value_name = "REF")]
+    pub secrets: Vec<String>,
     /// The time to judge it at, in seconds since 1970; now where not given
     #[arg(long, value_name = "UNIX", allow_negative_numbers = true)]
     pub at: Option<i64>,

@@ -259,3 +259,6 @@ impl Scheme {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

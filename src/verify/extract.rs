@@ -82,7 +82,7 @@ impl Facts {
 /// The JSON text of a body: itself without a byte order mark (RFC 8259 lets a reader ignore it), or
 /// the one field of a form. Chosen by the bytes, which are signed, and not by the content type,
 /// which is not.
-fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
+pub(super) fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let first = body.iter().find(|b| !b.is_ascii_whitespace());
     match form_field {

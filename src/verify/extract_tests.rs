@@ -1,1 +1,149 @@
+//! The walk agrees with a whole parser wherever there is one reading, and reports nothing elsewhere.
 
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+fn one(json: &str, pointer: &str) -> Option<Found> {
+    let pointer = Pointer::parse(pointer).unwrap();
+    follow(json.as_bytes(), &[&pointer]).map(|mut found| found.remove(0))
+}
+
+fn text(text: &str) -> Option<Found> {
+    Some(Found::Text(text.to_owned()))
+}
+
+#[test]
+fn values_are_found_where_the_pointer_says() {
+    for (json, pointer, found) in [
+        (r#"{"id":"a"}"#, "/id", text("a")),
+        (r#"{"x":{"id":"no"},"id":"a"}"#, "/id", text("a")),
+        (r#"{"a":[{"b":1},{"b":"two"}]}"#, "/a/1/b", text("two")),
+        (r#"[{"id":7}]"#, "/0/id", text("7")),
+        (r#"{"id":-7}"#, "/id", text("-7")),
+        (r#"{"id":123456789012345678901234567890}"#, "/id", text("123456789012345678901234567890")),
+        (r#"{"i\u0064":"a\u00e4"}"#, "/id", text("aä")),
+        (r#"{"a/b":{"~":"x"}}"#, "/a~1b/~0", text("x")),
+        (r#"{"id":null}"#, "/id", Some(Found::Absent)),
+        (r#"{"id":1.0}"#, "/id", Some(Found::Other)),
+        (r#"{"id":true}"#, "/id", Some(Found::Other)),
+        (r#"{"id":["a"]}"#, "/id", Some(Found::Other)),
+        (r#"{"id":"\ud800"}"#, "/id", Some(Found::Other)),
+        (r#"{"id":"a"}"#, "/id/x", Some(Found::Absent)),
+        (r#""id""#, "/id", Some(Found::Absent)),
+        (r#"{"a":[1]}"#, "/a/01", Some(Found::Absent)),
+        (r#"{"id":"a","id":"a"}"#, "/id", Some(Found::Twice)),
+        (r#"{"id":"a","\u0069d":null}"#, "/id", Some(Found::Twice)),
+        (r#"{"a":{"id":"x"},"a":{}}"#, "/a/id", Some(Found::Twice)),
+        (r#"{"id":"a"}x"#, "/id", None),
+        (r#"{"id":"a"}{}"#, "/id", None),
+        (r#"{"id":"a""#, "/id", None),
+        ("", "/id", None),
+    ] {
+        assert_eq!(one(json, pointer), found, "{json} {pointer}");
+    }
+}
+
+#[test]
+fn one_pass_serves_pointers_that_lead_through_each_other() {
+    let json = br#"{"event":{"id":"e","type":"t","more":[1,2]},"type":"outer"}"#;
+    let pointers: Vec<Pointer> = ["/event", "/event/id", "/type", "/event/type", "/event/more/1"]
+        .map(|p| Pointer::parse(p).unwrap())
+        .to_vec();
+    let found = follow(json, &pointers.iter().collect::<Vec<_>>()).unwrap();
+    let text = |t: &str| Found::Text(t.to_owned());
+    assert_eq!(found, [Found::Other, text("e"), text("outer"), text("t"), text("2")]);
+}
+
+#[test]
+fn depth_and_size_need_no_stack() {
+    let deep = format!(r#"{{"x":{}{},"id":"a"}}"#, "[".repeat(200_000), "]".repeat(200_000));
+    assert_eq!(one(&deep, "/id"), text("a"));
+}
+
+#[test]
+fn a_form_gives_its_one_field() {
+    let json = |body: &str| json_of(body.as_bytes(), Some("payload")).map(Cow::into_owned);
+    assert_eq!(json("payload=%7B%22a%22%3A+1%7D").unwrap(), b"{\"a\": 1}");
+    assert_eq!(json("x=1&payload={}").unwrap(), b"{}");
+    assert_eq!(json("payload=1&payload=2"), None);
+    assert_eq!(json("x=1"), None);
+    assert_eq!(json("{\"payload\":1}").unwrap(), b"{\"payload\":1}");
+    assert_eq!(json_of(b"\xef\xbb\xbf{}", None).unwrap().into_owned(), b"{}");
+}
+
+#[test]
+fn volatile_members_do_not_count_and_everything_else_does() {
+    let volatile = ["n".to_owned()];
+    let of = |body: &str| digest(body.as_bytes(), &volatile);
+    let base = of(r#"{"a":1,"n":1,"b":{"n":1}}"#);
+    assert_eq!(base, of(r#"{"a":1,"n":2,"b":{"n":1}}"#));
+    assert_eq!(base, of(r#"{ "a": 1, "b": {"n":1} }"#));
+    for other in [
+        r#"{"a":1,"n":1,"b":{"n":2}}"#,
+        r#"{"a":1.0,"n":1,"b":{"n":1}}"#,
+        r#"{"b":{"n":1},"a":1,"n":1}"#,
+        r#"{"a":1,"n":1,"b":{"n":1}}x"#,
+        r#"[{"a":1,"n":1,"b":{"n":1}}]"#,
+    ] {
+        assert_ne!(base, of(other), "{other}");
+    }
+    let plain = |body: &[u8]| Digest(Sha256::digest(body).into());
+    assert_eq!(digest(b"{\"n\":1}", &[]), plain(b"{\"n\":1}"));
+    assert_eq!(digest(b"\xff", &volatile), plain(b"\xff"));
+}
+
+fn json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-1e9..1e9f64).prop_map(Value::from),
+        ".{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 40, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map("[ab~/]{0,2}", inner, 0..4).prop_map(Value::from_iter),
+        ]
+    })
+}
+
+fn pointer() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop_oneof!["[ab]{0,2}", "~0|~1|a~1", "[0-3]"], 1..4)
+        .prop_map(|steps| format!("/{}", steps.join("/")))
+}
+
+/// What a whole parser finds, in our words.
+fn expected(value: &Value, pointer: &str) -> Found {
+    match value.pointer(pointer) {
+        None | Some(Value::Null) => Found::Absent,
+        Some(Value::String(text)) => Found::Text(text.clone()),
+        Some(Value::Number(n)) if n.is_i64() || n.is_u64() => Found::Text(n.to_string()),
+        Some(_) => Found::Other,
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_walk_agrees_with_a_whole_parser(value in json(), pointers in prop::collection::vec(pointer(), 1..5)) {
+        let parsed: Vec<Pointer> = pointers.iter().map(|p| Pointer::parse(p).unwrap()).collect();
+        let found = follow(value.to_string().as_bytes(), &parsed.iter().collect::<Vec<_>>()).unwrap();
+        for (pointer, found) in pointers.iter().zip(found) {
+            prop_assert_eq!(found, expected(&value, pointer), "{} {}", value, pointer);
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(body in prop::collection::vec(any::<u8>(), 0..200), braces in r#"[{}\[\]",:\\a0 ]{0,60}"#) {
+        let pointer = Pointer::parse("/a/0").unwrap();
+        for body in [&body[..], braces.as_bytes()] {
+            follow(body, &[&pointer]);
+            json_of(body, Some("payload"));
+            digest(body, &["a".to_owned()]);
+        }
+    }
+}

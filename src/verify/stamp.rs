@@ -1,9 +1,9 @@
 //! When a delivery was signed, and whether that is near enough to now.
 
 use super::Rejection;
-use super::extract::{Facts, Found};
+use super::extract::Facts;
 use crate::model::Timestamp;
-use crate::provider::{Scheme, StampPlace, StampUnit};
+use crate::provider::{Scheme, Stamp, StampPlace, StampUnit};
 
 /// Most digits of a timestamp: 16 hold milliseconds for 300,000 years, and more is no time.
 const DIGITS_MAX: usize = 16;
@@ -17,15 +17,8 @@ pub(super) fn check(
     now: Timestamp,
 ) -> Result<(), Rejection> {
     let Some(stamp) = &scheme.timestamp else { return Ok(()) };
-    let text = match &stamp.place {
-        StampPlace::Item(_) | StampPlace::Header(_) => presented,
-        StampPlace::Json(pointer) => match found.get(pointer) {
-            Found::Text(text) => Some(text.as_str()),
-            Found::Absent | Found::Other | Found::Twice => None,
-        },
-    };
-    let text =
-        text.ok_or_else(|| Rejection::unproven("missing_timestamp", "there is no timestamp"))?;
+    let text = text(stamp, presented, found)
+        .ok_or_else(|| Rejection::unproven("missing_timestamp", "there is no timestamp"))?;
     let signed_at = parse(text, stamp.unit).ok_or_else(|| unreadable(stamp.unit))?;
     // Where the provider writes whole seconds, parts of ours must not make a difference.
     let now = match stamp.unit {
@@ -48,6 +41,18 @@ pub(super) fn check(
         return Err(Rejection::unproven("future_timestamp", detail));
     }
     Ok(())
+}
+
+/// The timestamp's text: from the headers, or from the body where the scheme has it there.
+pub(super) fn text<'a>(
+    stamp: &Stamp,
+    presented: Option<&'a str>,
+    found: &'a Facts,
+) -> Option<&'a str> {
+    match &stamp.place {
+        StampPlace::Item(_) | StampPlace::Header(_) => presented,
+        StampPlace::Json(pointer) => found.text(pointer),
+    }
 }
 
 /// The rejection of a timestamp that cannot be read.

@@ -1,1 +1,316 @@
+//! What the vectors cannot say: guards, kept headers, hints, the other schemes' constructs, and that
+//! nothing changed or random is ever accepted.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::document::Problems;
+
+const NOW: Timestamp = Timestamp(1_767_225_600_000);
+const BASE64_SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX";
+
+fn embedded(name: &str) -> Scheme {
+    Scheme::embedded(name).unwrap()
+}
+
+fn parsed(text: &str) -> Scheme {
+    let problems = Problems::new();
+    let scheme = Scheme::parse("test.toml", text, &problems);
+    scheme.unwrap_or_else(|| panic!("{:#?}", problems.into_sorted()))
+}
+
+/// A scheme of one signature section, with its id in the body.
+fn signed_by(signature: &str, more: &str) -> Scheme {
+    parsed(&format!(
+        "name = \"test\"\n[signature]\n{signature}\n[event]\nid = \"json:/id\"\ntype = \"json:/type\"\n{more}"
+    ))
+}
+
+fn draft<'a>(id: &'a str, event_type: &'a str, body: &'a str) -> Draft<'a> {
+    let url = Some("https://example.com/hooks?x=1");
+    let body = Bytes::copy_from_slice(body.as_bytes());
+    Draft { method: "POST", url, id, event_type, headers: Headers::new(), body }
+}
+
+fn request<'a>(draft: &Draft<'a>, headers: &'a Headers) -> Request<'a> {
+    Request { method: draft.method, url: draft.url, headers, body: draft.body.clone() }
+}
+
+fn delivered(scheme: &Scheme, secret: &str, draft: &Draft<'_>) -> Result<Verified, Rejection> {
+    let key = key(scheme, "literal:…", secret).unwrap();
+    let headers = sign(scheme, Some(&key), draft, NOW).unwrap();
+    verify(scheme, &[key], request(draft, &headers), NOW)
+}
+
+const STRIPE_BODY: &str = r#"{"id":"evt_1","type":"invoice.paid","pending_webhooks":1}"#;
+
+#[test]
+fn what_is_signed_is_accepted_under_every_construct() {
+    let hmac = |rest: &str| {
+        format!("header = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{{body}}\"\n{rest}")
+    };
+    let body = r#"{"id":"evt_1","type":"invoice.paid","at":1767225600000}"#;
+    let timestamp = |from: &str, unit: &str| {
+        format!("[timestamp]\nfrom = \"{from}\"\nunit = \"{unit}\"\ntolerance = \"1min\"\n")
+    };
+    let schemes = [
+        signed_by(&hmac("algorithm = \"hmac-sha1\""), ""),
+        signed_by(&hmac("algorithm = \"hmac-sha512\"\nprefix = \"sha512=\""), ""),
+        signed_by(&hmac("algorithm = \"hmac-sha256\""), &timestamp("json:/at", "ms")),
+        signed_by(&hmac("algorithm = \"hmac-sha256\""), "[secret]\nencoding = \"hex\"\n"),
+        signed_by(
+            "algorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nencoding = \"base64url\"\nsigned = \"{method}{url}{body}{timestamp}\"",
+            &timestamp("header:X-At", "iso8601"),
+        ),
+        signed_by(
+            "algorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nformat = \"pairs\"\nseparator = \", \"\nlabel = \"s\"\nencoding = \"base64\"\nsigned = \"v0:{timestamp}:{body}\"",
+            &timestamp("item:t", "ms"),
+        ),
+    ];
+    for scheme in schemes {
+        let verified = delivered(&scheme, "00ff17", &draft("", "", body)).unwrap();
+        assert_eq!(verified.event_id().as_str(), "evt_1");
+        assert_eq!((verified.id_signed(), verified.guard()), (true, ReplayGuard::Off));
+        assert_eq!(verified.secret(), Some("literal:…"));
+    }
+}
+
+#[test]
+fn a_token_is_compared_and_never_kept() {
+    let scheme = signed_by(
+        "algorithm = \"token\"\nheader = \"Authorization\"\nprefix = \"Bearer \"",
+        "[replay]\nguard = \"flag\"\n[delivery]\nkeep_headers = [\"X-Kept\"]",
+    );
+    let mut draft = draft("", "", STRIPE_BODY);
+    draft.headers.push("X-Kept", "1");
+    draft.headers.push("X-Dropped", "1");
+    draft.headers.push("content-type", "text/plain");
+    let verified = delivered(&scheme, "sesame", &draft).unwrap();
+    assert_eq!((verified.id_signed(), verified.guard()), (false, ReplayGuard::Flag));
+    let kept: Vec<&str> = verified.headers().iter().map(|(name, _)| name).collect();
+    assert_eq!(kept, ["X-Kept", "content-type"]);
+
+    let key = key(&scheme, "env:TOKEN", "sesame").unwrap();
+    for wrong in ["Bearer sesam", "Bearer sesamee", "Bearer ", "bearer sesame", "sesame", ""] {
+        let mut headers = draft.headers.clone();
+        headers.push("Authorization", wrong);
+        assert_eq!(evidence(&scheme, &headers).all("authorization").count(), 0);
+        let judged = verify(&scheme, std::slice::from_ref(&key), request(&draft, &headers), NOW);
+        assert!(!judged.unwrap_err().malformed, "{wrong}");
+    }
+    assert_eq!(format!("{key:?}"), "Key(env:TOKEN, ***)");
+}
+
+#[test]
+fn github_types_that_honestly_repeat_are_flagged_and_the_rest_held() {
+    let scheme = embedded("github");
+    let guard = |event: &str, body: &str| {
+        let verified = delivered(&scheme, "s", &draft("d-1", event, body)).unwrap();
+        assert!(!verified.id_signed());
+        (verified.event_type().to_string(), verified.guard())
+    };
+    for (event, body, joined, expected) in [
+        ("push", "{}", "push", ReplayGuard::Hold),
+        ("workflow_dispatch", "{}", "workflow_dispatch", ReplayGuard::Flag),
+        ("label", r#"{"action":"edited"}"#, "label.edited", ReplayGuard::Flag),
+        ("star", r#"{"action":"deleted"}"#, "star.deleted", ReplayGuard::Flag),
+        ("star", r#"{"action":"created"}"#, "star.created", ReplayGuard::Hold),
+        ("membership", r#"{"action":"added"}"#, "membership.added", ReplayGuard::Flag),
+        ("delete", "{}", "delete", ReplayGuard::Hold),
+        ("team_add", "{}", "team_add", ReplayGuard::Flag),
+        ("repository", r#"{"action":"privatized"}"#, "repository.privatized", ReplayGuard::Hold),
+    ] {
+        assert_eq!(guard(event, body), (joined.to_owned(), expected));
+    }
+}
+
+#[test]
+fn volatile_fields_do_not_make_another_digest() {
+    let scheme = embedded("stripe");
+    let digest = |body: &str| delivered(&scheme, "s", &draft("", "", body)).unwrap().digest();
+    let other = STRIPE_BODY.replace("s\":1", "s\":0");
+    assert_eq!(digest(STRIPE_BODY), digest(&other));
+    assert_ne!(digest(STRIPE_BODY), digest(&STRIPE_BODY.replace("paid", "void")));
+}
+
+#[test]
+fn an_unsigned_scheme_takes_the_key_or_the_digest() {
+    let scheme = embedded("none");
+    let accept = |headers: &Headers| {
+        let draft = draft("", "", "body");
+        verify(&scheme, &[], request(&draft, headers), NOW).unwrap()
+    };
+    let by_digest = accept(&Headers::new());
+    assert_eq!(by_digest.event_id().as_str(), by_digest.digest().to_string());
+    assert_eq!((by_digest.event_type().as_str(), by_digest.secret()), ("?", None));
+    let headers = sign(&scheme, None, &draft("k-1", "t", "body"), NOW).unwrap();
+    let by_key = accept(&headers);
+    assert_eq!((by_key.event_id().as_str(), by_key.event_type().as_str()), ("k-1", "t"));
+    assert!(!by_key.id_signed());
+}
+
+#[test]
+fn a_repeatable_signature_may_come_twice_and_nothing_else() {
+    let signature = "algorithm = \"hmac-sha256\"\nheader = [\"X-Sig\", \"X-Sig-2\"]\nencoding = \"hex-any-case\"\nsigned = \"{body}\"\n";
+    let scheme = signed_by(&format!("{signature}repeatable = true"), "");
+    let draft = draft("", "", STRIPE_BODY);
+    let key = key(&scheme, "k", "s").unwrap();
+    let signed = sign(&scheme, Some(&key), &draft, NOW).unwrap();
+    let value = signed.all("x-sig").next().unwrap().to_ascii_uppercase();
+    let mut rotated = Headers::new();
+    rotated.push("X-Sig", "0".repeat(64));
+    rotated.push("X-Sig", value.clone());
+    verify(&scheme, std::slice::from_ref(&key), request(&draft, &rotated), NOW).unwrap();
+
+    let strict = signed_by(signature, "");
+    assert_eq!(precheck(&strict, &rotated).unwrap_err().reason, "repeated_header");
+    let mut numbered = Headers::new();
+    numbered.push("X-Sig-2", value);
+    verify(&strict, &[key], request(&draft, &numbered), NOW).unwrap();
+}
+
+#[test]
+fn secrets_that_cannot_be_keys_are_refused_without_being_shown() {
+    for (provider, text, wrong) in [
+        ("stripe", "", "env:S: the secret is empty"),
+        ("standard-webhooks", "whsec_", "env:S: the secret is empty"),
+        ("standard-webhooks", "whsec_*", "not 'whsec_' and base64"),
+        ("none", "s", "takes no secret"),
+    ] {
+        let error = key(&embedded(provider), "env:S", text).unwrap_err();
+        assert!(error.contains(wrong), "{error}");
+    }
+}
+
+/// The hint for a Stripe delivery that `change` touched on its way.
+fn hinted(secret: &str, change: impl Fn(&mut Headers, &mut String, &mut Timestamp)) -> String {
+    let scheme = embedded("stripe");
+    let signer = key(&scheme, "k", "whsec_abcd").unwrap();
+    let body = serde_json::json!({"id": "evt_1", "type": "a", "n": [1, 2]});
+    let mut body = serde_json::to_string_pretty(&body).unwrap();
+    let mut headers = sign(&scheme, Some(&signer), &draft("", "", &body), NOW).unwrap();
+    let mut now = NOW;
+    change(&mut headers, &mut body, &mut now);
+    let keys = [key(&scheme, "env:S", secret).unwrap()];
+    let draft = draft("", "", &body);
+    let request = request(&draft, &headers);
+    let rejection = verify(&scheme, &keys, request.clone(), now).unwrap_err();
+    hint(&scheme, &keys, &request, &rejection, now).unwrap()
+}
+
+#[test]
+fn hints_name_what_happened() {
+    let secret = "whsec_abcd";
+    let after = |seconds: i64| hinted(secret, |_, _, now| *now = Timestamp(now.0 + 1000 * seconds));
+    assert!(after(-412).starts_with("the clock here is 412 s behind the sender's"));
+    assert!(after(412).contains("the request is 412 s old"));
+    let touched = |change: fn(&mut String)| hinted(secret, |_, body, _| change(body));
+    let re_encoded = touched(|b| {
+        *b = serde_json::from_str::<serde_json::Value>(b).unwrap().to_string();
+    });
+    assert!(re_encoded.starts_with("the body was re-encoded by a proxy"), "{re_encoded}");
+    assert!(touched(|b| b.push('\n')).starts_with("a newline was added"));
+    assert!(touched(|b| *b = b.replace('\n', "\r\n")).contains("line ends"));
+    assert!(touched(String::clear).starts_with("the body is empty"));
+    assert!(touched(|b| *b = b.replace('1', "2")).starts_with("either the secret is another one"));
+    let same = |_: &mut Headers, _: &mut String, _: &mut Timestamp| {};
+    assert!(hinted("abcd", same).starts_with("env:S: the secret's prefix was cut"));
+    assert!(hinted(" whsec_abcd\n", same).starts_with("env:S: the secret has a space"));
+    let gzip = hinted(secret, |headers, body, _| {
+        headers.push("Content-Encoding", "gzip");
+        *body = "\u{1f}".to_owned();
+    });
+    assert!(gzip.contains("encoded (gzip)"), "{gzip}");
+    let other = hinted(secret, |headers, _, _| {
+        *headers = Headers::new();
+        headers.push("x-hub-signature-256", "sha256=00");
+    });
+    assert!(other.contains("provider github, not stripe"), "{other}");
+    let legacy = hinted(secret, |headers, _, _| {
+        *headers = Headers::new();
+        headers.push("X-Hub-Signature", "sha1=00");
+    });
+    assert!(legacy.starts_with("there is X-Hub-Signature instead"), "{legacy}");
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 0..80)
+}
+
+/// Header values that look like something, and ones that do not.
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        bytes(),
+        "(t=[0-9]{0,12}|v1=[0-9a-f]{0,64}|v1,[A-Za-z0-9+/=]{0,44}|[, ;=])*"
+            .prop_map(String::into_bytes),
+        "[0-9]{0,20}".prop_map(String::into_bytes),
+        "sha256=[0-9a-f]{64}".prop_map(String::into_bytes),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn nothing_random_is_accepted_and_nothing_panics(
+        values in prop::collection::vec((0usize..12, value()), 0..6),
+        body in bytes(),
+        now in any::<i64>(),
+    ) {
+        for name in Scheme::embedded_names() {
+            let scheme = embedded(name);
+            let reads = scheme.reads_headers();
+            let mut headers = Headers::new();
+            for (n, value) in &values {
+                headers.push(reads[n % reads.len()], value.clone());
+            }
+            let keys: Vec<Key> = key(&scheme, "k", BASE64_SECRET).into_iter().collect();
+            let request = Request { method: "POST", url: None, headers: &headers, body: body.clone().into() };
+            let _ = precheck(&scheme, &headers);
+            let judged = verify(&scheme, &keys, request.clone(), Timestamp(now));
+            prop_assert!(judged.is_err() || name == "none");
+            if let Err(rejection) = judged {
+                let _ = hint(&scheme, &keys, &request, &rejection, Timestamp(now));
+            }
+        }
+    }
+
+    #[test]
+    fn no_mutated_request_is_accepted(
+        body in "[ -~]{0,40}",
+        id in "[a-z0-9_]{1,20}",
+        at in any::<prop::sample::Index>(),
+        flip in 0u8..8,
+        what in 0usize..4,
+    ) {
+        for (name, parts) in [("stripe", vec!["body", "stripe-signature"]), ("github", vec!["body", "x-hub-signature-256"]), ("standard-webhooks", vec!["body", "webhook-id", "webhook-timestamp", "webhook-signature"])] {
+            let scheme = embedded(name);
+            let key = key(&scheme, "k", BASE64_SECRET).unwrap();
+            let body = format!(r#"{{"id":"{id}","type":"a","data":{}}}"#, serde_json::to_string(&body).unwrap());
+            let draft = draft(&id, "push", &body);
+            let signed = sign(&scheme, Some(&key), &draft, NOW).unwrap();
+            let keys = [key];
+            prop_assert!(verify(&scheme, &keys, request(&draft, &signed), NOW).is_ok());
+
+            let part = parts[what % parts.len()];
+            let change = |bytes: &mut Vec<u8>| {
+                let at = at.index(bytes.len());
+                bytes[at] ^= 1 << flip;
+            };
+            let mut changed = draft.body.to_vec();
+            if part == "body" {
+                change(&mut changed);
+            }
+            let mut headers = Headers::new();
+            for (header, value) in signed.iter() {
+                let mut value = value.to_vec();
+                if header.eq_ignore_ascii_case(part) {
+                    change(&mut value);
+                }
+                headers.push(header, value);
+            }
+            let request = Request { method: "POST", url: None, headers: &headers, body: changed.into() };
+            prop_assert!(verify(&scheme, &keys, request, NOW).is_err(), "{name} {part}");
+        }
+    }
+}

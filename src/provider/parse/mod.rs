@@ -4,20 +4,17 @@
 //! sound: that the timestamp and the template's parts exist, that a timestamp which is looked at is
 //! also signed, and that the file says what a replay means where the signature leaves the id out.
 
+mod proof;
+
 use std::time::Duration;
 
-use super::place::{Place, Pointer, is_header_name};
-use super::template::{Part, Template};
-use super::{
-    Encoding, Event, Format, Hash, KeyText, Proof, Scheme, Signature, Stamp, StampPlace, StampUnit,
-};
+use super::place::{Place, is_header_name};
+use super::template::Part;
+use super::{Event, Proof, Scheme, Signature, Stamp, StampPlace};
 use crate::document::{Document, OneOrMany, Problems, Section, Size, Value, nearest};
 use crate::limits;
 use crate::model::{Name, ReplayGuard};
 use crate::pattern::Pattern;
-
-/// The widest timestamp window: past a day it is no protection against replays any more.
-const TOLERANCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Reads one file; see [`Scheme::parse`].
 pub(super) fn scheme(file: &str, text: &str, problems: &Problems) -> Option<Scheme> {
@@ -39,7 +36,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         text.parse::<Name>().map_err(|error| error.to_string())
     });
     let vectors = root.get::<String>("vectors").map(|v| v.value);
-    let (signature, timestamp) = proof(root);
+    let (signature, timestamp) = proof::read(root);
     let event = event(root);
     let two_levels = event.as_ref().is_some_and(|event| event.subtype.is_some());
     let (guard, flag_types) = replay(root);
@@ -92,7 +89,7 @@ fn sound(root: &Section<'_>, scheme: &Scheme, guard: Option<ReplayGuard>) {
         root.problem("[timestamp] proves nothing without a signature over it", None);
     }
     let unsigned_id = !ids.iter().all(|place| scheme.covers(place));
-    if unsigned_id && guard.is_none() {
+    if unsigned_id && !root.has("replay") {
         root.problem(
             "the signature does not cover the event id: say what the same body under a new id means",
             Some("add [replay] with guard = \"hold\", \"flag\" or \"off\"".to_owned()),
@@ -111,156 +108,6 @@ fn sound(root: &Section<'_>, scheme: &Scheme, guard: Option<ReplayGuard>) {
             );
         }
     }
-}
-
-type Proven = (Option<Option<Signature>>, Option<Stamp>);
-
-fn proof(root: &Section<'_>) -> Proven {
-    let stamp = root.section("timestamp").map(timestamp);
-    let Some(section) = root.section("signature") else {
-        root.has("secret");
-        if !root.has("signature") {
-            root.problem(
-                "[signature] is missing",
-                Some("add it; algorithm = \"none\" where nothing is signed".to_owned()),
-            );
-        }
-        return (None, stamp.flatten());
-    };
-    let key = root.section("secret").map(key_text);
-    let algorithm = word(
-        &section,
-        "algorithm",
-        &[
-            ("hmac-sha1", Some(Some(Hash::Sha1))),
-            ("hmac-sha256", Some(Some(Hash::Sha256))),
-            ("hmac-sha512", Some(Some(Hash::Sha512))),
-            ("token", Some(None)),
-            ("none", None),
-        ],
-    );
-    if key.is_some() && matches!(algorithm, Some(None | Some(None))) {
-        root.problem("[secret] says how a key is made, but the algorithm uses none", None);
-    }
-    let signature = match algorithm {
-        None => {
-            // Everything else is asked for, so that one wrong word does not make every key unknown.
-            hmac(&section, Hash::Sha256, KeyText::Text);
-            carrier(&section);
-            None
-        }
-        Some(None) => Some(None),
-        Some(Some(None)) => carrier(&section).map(|(headers, repeatable, prefix, format)| {
-            Some(Signature { headers, repeatable, prefix, format, proof: Proof::Token })
-        }),
-        Some(Some(Some(hash))) => {
-            let carrier = carrier(&section);
-            let proof = hmac(&section, hash, key.flatten().unwrap_or(KeyText::Text));
-            carrier.zip(proof).map(|((headers, repeatable, prefix, format), proof)| {
-                Some(Signature { headers, repeatable, prefix, format, proof })
-            })
-        }
-    };
-    section.finish();
-    let stamp = stamp.flatten();
-    if let (Some(Stamp { place: StampPlace::Item(_), .. }), Some(Some(signature))) =
-        (&stamp, &signature)
-        && !matches!(signature.format, Format::Pairs { .. })
-    {
-        root.problem(
-            "timestamp.from is an item of the signature header, whose format is not \"pairs\"",
-            None,
-        );
-    }
-    (signature, stamp)
-}
-
-type Carrier = (Vec<String>, bool, String, Format);
-
-fn carrier(section: &Section<'_>) -> Option<Carrier> {
-    let headers = header_names(section, section.required::<OneOrMany>("header"));
-    let repeatable = section.get::<bool>("repeatable").is_some_and(|v| v.value);
-    let prefix = section.get::<String>("prefix").map(|v| v.value).unwrap_or_default();
-    #[derive(Clone, Copy)]
-    enum Kind {
-        Plain,
-        Pairs,
-        List,
-    }
-    let kinds = [("plain", Kind::Plain), ("pairs", Kind::Pairs), ("list", Kind::List)];
-    let kind = if section.has("format") { word(section, "format", &kinds)? } else { Kind::Plain };
-    let format = match kind {
-        Kind::Plain => Format::Plain,
-        Kind::Pairs => {
-            let separator = section.required::<String>("separator").map(|v| v.value);
-            let label = section.required::<String>("label").map(|v| v.value);
-            Format::Pairs { separator: separator.filter(|s| !s.is_empty())?, label: label? }
-        }
-        Kind::List => Format::List { label: section.required::<String>("label")?.value },
-    };
-    Some((headers?, repeatable, prefix, format))
-}
-
-fn hmac(section: &Section<'_>, hash: Hash, key: KeyText) -> Option<Proof> {
-    let encoding = word(
-        section,
-        "encoding",
-        &[
-            ("hex", Encoding::Hex),
-            ("hex-any-case", Encoding::HexAnyCase),
-            ("base64", Encoding::Base64),
-            ("base64url", Encoding::Base64Url),
-        ],
-    );
-    let signed = parsed(section, section.required::<String>("signed"), |text| {
-        Template::parse(text).map_err(|wrong| format!("'{text}' {wrong}"))
-    });
-    Some(Proof::Hmac { hash, encoding: encoding?, signed: signed?, key })
-}
-
-fn key_text(section: Section<'_>) -> Option<KeyText> {
-    #[derive(Clone, Copy)]
-    enum Kind {
-        Text,
-        Base64,
-        Hex,
-    }
-    let kinds = [("text", Kind::Text), ("base64", Kind::Base64), ("hex", Kind::Hex)];
-    let key = word(&section, "encoding", &kinds).map(|kind| match kind {
-        Kind::Text => KeyText::Text,
-        Kind::Hex => KeyText::Hex,
-        Kind::Base64 => KeyText::Base64 {
-            prefix: section.get::<String>("prefix").map(|v| v.value).unwrap_or_default(),
-        },
-    });
-    section.finish();
-    key
-}
-
-fn timestamp(section: Section<'_>) -> Option<Stamp> {
-    let place =
-        parsed(&section, section.required::<String>("from"), |text| match text.split_once(':') {
-            Some(("item", label)) if !label.is_empty() => Ok(StampPlace::Item(label.to_owned())),
-            Some(("header", name)) if is_header_name(name) => {
-                Ok(StampPlace::Header(name.to_owned()))
-            }
-            Some(("json", pointer)) => Pointer::parse(pointer).map(StampPlace::Json),
-            _ => Err(format!("'{text}' is none of item:LABEL, header:NAME, json:/POINTER")),
-        });
-    let unit = word(
-        &section,
-        "unit",
-        &[("s", StampUnit::Seconds), ("ms", StampUnit::Millis), ("iso8601", StampUnit::Iso8601)],
-    );
-    let tolerance = section.required::<Duration>("tolerance").and_then(|v| {
-        if (Duration::from_secs(1)..=TOLERANCE_MAX).contains(&v.value) {
-            return Some(v.value);
-        }
-        section.problems().push(v.at.problem("must be 1 s to 1 day", None));
-        None
-    });
-    section.finish();
-    Some(Stamp { place: place?, unit: unit?, tolerance: tolerance? })
 }
 
 fn event(root: &Section<'_>) -> Option<Event> {

@@ -1,0 +1,171 @@
+//! Reads `[signature]`, `[secret]` and `[timestamp]`: where the proof of a delivery is.
+
+use std::time::Duration;
+
+use super::{header_names, parsed, word};
+use crate::document::{OneOrMany, Section};
+use crate::provider::place::{Pointer, is_header_name};
+use crate::provider::template::Template;
+use crate::provider::{
+    Encoding, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace, StampUnit,
+};
+
+/// The widest timestamp window: past a day it is no protection against replays any more.
+const TOLERANCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What `signature.algorithm` says.
+#[derive(Clone, Copy)]
+enum Algorithm {
+    Hmac(Hash),
+    Token,
+    Unsigned,
+}
+
+/// The signature and the timestamp. The outer nothing of the signature is a problem, the inner one
+/// `algorithm = "none"`.
+pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Stamp>) {
+    let stamp = root.section("timestamp").and_then(timestamp);
+    let key = root.section("secret").map(key_text);
+    let Some(section) = root.section("signature") else {
+        if !root.has("signature") {
+            root.problem(
+                "[signature] is missing",
+                Some("add it; algorithm = \"none\" where nothing is signed".to_owned()),
+            );
+        }
+        return (None, stamp);
+    };
+    let algorithm = word(
+        &section,
+        "algorithm",
+        &[
+            ("hmac-sha1", Algorithm::Hmac(Hash::Sha1)),
+            ("hmac-sha256", Algorithm::Hmac(Hash::Sha256)),
+            ("hmac-sha512", Algorithm::Hmac(Hash::Sha512)),
+            ("token", Algorithm::Token),
+            ("none", Algorithm::Unsigned),
+        ],
+    );
+    if key.is_some() && matches!(algorithm, Some(Algorithm::Token | Algorithm::Unsigned)) {
+        root.problem("[secret] says how a key is made, but the algorithm uses none", None);
+    }
+    let key = key.flatten().unwrap_or(KeyText::Text);
+    let signature = match algorithm {
+        Some(Algorithm::Unsigned) => Some(None),
+        Some(Algorithm::Token) => carried(&section, Some(Proof::Token)).map(Some),
+        Some(Algorithm::Hmac(hash)) => carried(&section, hmac(&section, hash, key)).map(Some),
+        None => {
+            // The other keys are asked for, so that one wrong word does not make all of them unknown.
+            carried(&section, hmac(&section, Hash::Sha256, key));
+            None
+        }
+    };
+    section.finish();
+    let item = matches!(&stamp, Some(Stamp { place: StampPlace::Item(_), .. }));
+    let unpaired = |signature: &Signature| !matches!(signature.format, Format::Pairs { .. });
+    if item && signature.iter().flatten().any(unpaired) {
+        root.problem(
+            "timestamp.from is an item of the signature header, whose format is not \"pairs\"",
+            None,
+        );
+    }
+    (signature, stamp)
+}
+
+/// A signature of this proof, with how its header carries it.
+fn carried(section: &Section<'_>, proof: Option<Proof>) -> Option<Signature> {
+    let headers = header_names(section, section.required::<OneOrMany>("header"));
+    let repeatable = section.get::<bool>("repeatable").is_some_and(|v| v.value);
+    let prefix = section.get::<String>("prefix").map(|v| v.value).unwrap_or_default();
+    let format = format(section);
+    Some(Signature { headers: headers?, repeatable, prefix, format: format?, proof: proof? })
+}
+
+fn format(section: &Section<'_>) -> Option<Format> {
+    #[derive(Clone, Copy)]
+    enum Kind {
+        Plain,
+        Pairs,
+        List,
+    }
+    let kinds = [("plain", Kind::Plain), ("pairs", Kind::Pairs), ("list", Kind::List)];
+    let kind = if section.has("format") { word(section, "format", &kinds)? } else { Kind::Plain };
+    match kind {
+        Kind::Plain => Some(Format::Plain),
+        Kind::Pairs => {
+            let (separator, label) = (filled(section, "separator"), filled(section, "label"));
+            Some(Format::Pairs { separator: separator?, label: label? })
+        }
+        Kind::List => Some(Format::List { label: filled(section, "label")? }),
+    }
+}
+
+/// A text that is not empty.
+fn filled(section: &Section<'_>, key: &'static str) -> Option<String> {
+    parsed(section, section.required::<String>(key), |text| match text.is_empty() {
+        true => Err("must not be empty".to_owned()),
+        false => Ok(text.clone()),
+    })
+}
+
+fn hmac(section: &Section<'_>, hash: Hash, key: KeyText) -> Option<Proof> {
+    let encoding = word(
+        section,
+        "encoding",
+        &[
+            ("hex", Encoding::Hex),
+            ("hex-any-case", Encoding::HexAnyCase),
+            ("base64", Encoding::Base64),
+            ("base64url", Encoding::Base64Url),
+        ],
+    );
+    let signed = parsed(section, section.required::<String>("signed"), |text| {
+        Template::parse(text).map_err(|wrong| format!("'{text}' {wrong}"))
+    });
+    Some(Proof::Hmac { hash, encoding: encoding?, signed: signed?, key })
+}
+
+fn key_text(section: Section<'_>) -> Option<KeyText> {
+    #[derive(Clone, Copy)]
+    enum Kind {
+        Text,
+        Base64,
+        Hex,
+    }
+    let kinds = [("text", Kind::Text), ("base64", Kind::Base64), ("hex", Kind::Hex)];
+    let key = word(&section, "encoding", &kinds).map(|kind| match kind {
+        Kind::Text => KeyText::Text,
+        Kind::Hex => KeyText::Hex,
+        Kind::Base64 => KeyText::Base64 {
+            prefix: section.get::<String>("prefix").map(|v| v.value).unwrap_or_default(),
+        },
+    });
+    section.finish();
+    key
+}
+
+fn timestamp(section: Section<'_>) -> Option<Stamp> {
+    let place =
+        parsed(&section, section.required::<String>("from"), |text| match text.split_once(':') {
+            Some(("item", label)) if !label.is_empty() => Ok(StampPlace::Item(label.to_owned())),
+            Some(("header", name)) if is_header_name(name) => {
+                Ok(StampPlace::Header(name.to_owned()))
+            }
+            Some(("json", pointer)) => Pointer::parse(pointer).map(StampPlace::Json),
+            _ => Err(format!("'{text}' is none of item:LABEL, header:NAME, json:/POINTER")),
+        });
+    let unit = word(
+        &section,
+        "unit",
+        &[("s", StampUnit::Seconds), ("ms", StampUnit::Millis), ("iso8601", StampUnit::Iso8601)],
+    );
+    let tolerance = section.required::<Duration>("tolerance").and_then(|v| {
+        if (Duration::from_secs(1)..=TOLERANCE_MAX).contains(&v.value) {
+            return Some(v.value);
+        }
+        section.problems().push(v.at.problem("must be 1 s to 1 day", None));
+        None
+    });
+    section.finish();
+    Some(Stamp { place: place?, unit: unit?, tolerance: tolerance? })
+}

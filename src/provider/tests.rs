@@ -1,0 +1,182 @@
+//! Provider files: every mistake is told, with its place, and nothing else parses.
+
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn problems(text: &str) -> Vec<String> {
+    let problems = Problems::new();
+    let scheme = Scheme::parse("p.toml", text, &problems);
+    let found: Vec<String> = problems.into_sorted().iter().map(ToString::to_string).collect();
+    assert_eq!(scheme.is_some(), found.is_empty());
+    found
+}
+
+#[test]
+fn the_embedded_files_are_sound_and_say_what_the_design_says() {
+    for name in Scheme::embedded_names() {
+        let text = EMBEDDED.iter().find(|(n, _)| *n == name).unwrap().1;
+        assert_eq!(problems(text), Vec::<String>::new(), "{name}");
+        assert_eq!(Scheme::embedded(name).unwrap().name(), name);
+    }
+    assert_eq!(Scheme::embedded("strip"), None);
+    let github = Scheme::embedded("github").unwrap();
+    assert_eq!(github.body_limit_bytes(), Some(25 * 1024 * 1024));
+    assert_eq!(github.deadline(), Some(Duration::from_secs(10)));
+    assert!(github.two_levels() && !github.is_unsigned() && !github.signs_url());
+    let stripe = Scheme::embedded("stripe").unwrap();
+    assert_eq!(stripe.resends_for(), Some(Duration::from_secs(3 * 86_400)));
+    assert_eq!((stripe.body_limit_bytes(), stripe.deadline()), (None, None));
+    assert!(Scheme::embedded("none").unwrap().is_unsigned());
+    let keeps = stripe.keeps_headers().to_vec();
+    assert_eq!(keeps, ["Content-Type", "Stripe-Signature"]);
+}
+
+#[test]
+fn the_documented_file_is_sound() {
+    let page = include_str!("../../docs/providers.md");
+    let text = page.split("```toml").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(problems(text), Vec::<String>::new());
+    // The lines that are commented out are meant to be read too.
+    let mut all = text.replace("id = \"json:/id\" ", "id = \"header:X-Id\" ");
+    for key in ["subtype", "form_field", "[replay]", "guard", "flag_types"] {
+        let commented = format!("# {key}");
+        assert!(all.contains(&commented), "{key}");
+        all = all.replace(&commented, key);
+    }
+    assert_eq!(problems(&all), Vec::<String>::new());
+}
+
+#[test]
+fn every_problem_of_a_file_is_told_at_once() {
+    let text = r#"
+name = "My Provider"
+colour = "red"
+
+[signature]
+algorithm = "hmac-sha-256"
+header = "X Signature"
+encodin = "hex"
+signed = "{timestamp}{bdy}"
+
+[secret]
+encoding = "bas64"
+
+[timestamp]
+from = "head:X"
+unit = "seconds"
+tolerance = "2days"
+
+[event]
+id = "json:id"
+type = ["header:X-Type", "digest"]
+subtype = "header:X"
+
+[delivery]
+deadline = 10
+body_limit = "1 TiB"
+keep_headers = ["bad name"]
+"#;
+    assert_eq!(
+        problems(text),
+        [
+            "p.toml:2:8: name: 'My Provider' is no name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'",
+            "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, event, handshake, name, replay, secret, signature, timestamp, vectors",
+            "p.toml:5:1: signature: 'encoding' is missing\n    help: add encoding = a string",
+            "p.toml:6:13: signature.algorithm: 'hmac-sha-256' is none of: hmac-sha1, hmac-sha256, hmac-sha512, token, none\n    help: did you mean 'hmac-sha256'?",
+            "p.toml:7:10: signature.header: 'X Signature' is no header name",
+            "p.toml:8:1: signature.encodin: unknown key\n    help: did you mean 'encoding'?",
+            "p.toml:9:10: signature.signed: '{timestamp}{bdy}' has {bdy}, which is none of {timestamp}, {id}, {body}, {method}, {url}, {header:NAME}",
+            "p.toml:12:12: secret.encoding: 'bas64' is none of: text, base64, hex\n    help: did you mean 'base64'?",
+            "p.toml:15:8: timestamp.from: 'head:X' is none of item:LABEL, header:NAME, json:/POINTER",
+            "p.toml:16:8: timestamp.unit: 'seconds' is none of: s, ms, iso8601",
+            "p.toml:17:13: timestamp.tolerance: must be 1 s to 1 day",
+            "p.toml:20:6: event.id: 'id' is no JSON pointer: it starts with '/', as in /data/id",
+            "p.toml:21:8: event.type: a digest is no type",
+            "p.toml:22:11: event.subtype: 'header:X' is no json:/POINTER",
+            "p.toml:25:12: delivery.deadline: expected a duration such as \"30s\", \"5min\" or \"3d\", found integer",
+            "p.toml:26:14: delivery.body_limit: must be 1024 to 104857600 bytes",
+            "p.toml:27:16: delivery.keep_headers: 'bad name' is no header name",
+        ]
+    );
+    assert_eq!(
+        problems(""),
+        [
+            "p.toml:1:1: 'name' is missing\n    help: add name = a string",
+            "p.toml:1:1: [signature] is missing\n    help: add it; algorithm = \"none\" where nothing is signed",
+            "p.toml:1:1: [event] is missing\n    help: add it with id and type",
+        ]
+    );
+}
+
+/// A sound file with one line replaced or added.
+fn changed(from: &str, to: &str) -> String {
+    let text = "name = \"x\"\n[signature]\nalgorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{timestamp}.{body}\"\n[timestamp]\nfrom = \"header:X-At\"\nunit = \"s\"\ntolerance = \"5min\"\n[event]\nid = \"json:/id\"\n";
+    assert_eq!(problems(text), Vec::<String>::new());
+    if from.is_empty() { format!("{text}{to}\n") } else { text.replace(from, to) }
+}
+
+#[test]
+fn schemes_that_prove_less_than_they_seem_to_are_refused() {
+    for (from, to, wrong) in [
+        ("{timestamp}.{body}", "{body}", "[timestamp] is not signed"),
+        ("{timestamp}.{body}", "{timestamp}", "has no {body}"),
+        ("{timestamp}.{body}", "{id}.{timestamp}.{body}", "event.id must be one header"),
+        ("header:X-At", "json:/at", "cannot be taken from the body"),
+        ("header:X-At", "item:t", "whose format is not \"pairs\""),
+        ("json:/id", "header:X-Id", "does not cover the event id"),
+        ("", "[replay]\nguard = \"hold\"", "[replay] has no effect"),
+        ("", "[handshake]\nfield = \"challenge\"", "[handshake] is reserved"),
+        (
+            "encoding",
+            "format = \"pairs\"\nseparator = \"\"\nlabel = \"v\"\nencoding",
+            "separator: must not be empty",
+        ),
+        ("hmac-sha256", "none", "[timestamp] proves nothing"),
+    ] {
+        let found = problems(&changed(from, to));
+        assert!(found.iter().any(|problem| problem.contains(wrong)), "{wrong}: {found:?}");
+    }
+    let token = "name = \"x\"\n[signature]\nalgorithm = \"token\"\nheader = \"X-Token\"\n[event]\nid = \"json:/id\"\n[replay]\nguard = \"off\"\n[delivery]\nkeep_headers = [\"x-token\"]\n[secret]\nencoding = \"hex\"\n";
+    let found = problems(token);
+    assert!(found.iter().any(|p| p.contains("which is the secret itself")), "{found:?}");
+    assert!(found.iter().any(|p| p.contains("the algorithm uses none")), "{found:?}");
+}
+
+#[test]
+fn a_header_is_covered_only_where_the_template_has_it() {
+    let scheme = |signed: &str| {
+        let text = changed("{timestamp}.{body}", signed).replace("json:/id", "header:X-Id");
+        Scheme::parse("p.toml", &format!("{text}[replay]\nguard = \"hold\"\n"), &Problems::new())
+            .or_else(|| Scheme::parse("p.toml", &text, &Problems::new()))
+            .unwrap()
+    };
+    let place = Place::Header("x-id".to_owned());
+    assert!(!scheme("{timestamp}.{body}").covers(&place));
+    assert!(scheme("{header:X-Id}.{timestamp}.{body}").covers(&place));
+    let own = Place::Header("X-Id".to_owned());
+    assert!(scheme("{id}.{timestamp}.{body}").covers(&own));
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "\\PC{0,200}") {
+        Scheme::parse("p.toml", &text, &Problems::new());
+        let _ = Template::parse(&text);
+        let _ = Place::parse(&text);
+    }
+
+    #[test]
+    fn no_sound_file_with_a_changed_line_panics(
+        which in 0..EMBEDDED.len(),
+        line in any::<prop::sample::Index>(),
+        with in "[a-z_]{1,9} = (\"[a-z:/{}.]{0,20}\"|[0-9]{1,4}|\\[\\]|true)|\\[[a-z]{1,9}\\]",
+    ) {
+        let mut lines: Vec<&str> = EMBEDDED[which].1.lines().collect();
+        let at = line.index(lines.len());
+        lines[at] = &with;
+        problems(&lines.join("\n"));
+    }
+}
