@@ -450,9 +450,9 @@ enum BlobForm<'a> {
     Base64(String),
 }
 
-impl Blob {
-    /// The bytes.
-    pub fn as_bytes(&self) -> &[u8] {
+impl std::ops::Deref for Blob {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
         &self.0
     }
 }

@@ -150,7 +150,7 @@ fn the_raw_bytes_are_verified_and_kept_whatever_they_are() {
 
         let large = vec![b'x'; 700_000];
         assert_eq!(front.ask(&github("large", &large)).await.status, 200);
-        assert_eq!(front.event("large").await.body, Some(large));
+        assert_eq!(front.event("large").await.body.as_deref(), Some(&large[..]));
     });
 }
 

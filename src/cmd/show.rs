@@ -43,7 +43,7 @@ fn body(found: &[EventDetail], args: &cli::Show) -> Result<Exit, Failure> {
             .help("storage.keep_payloads says how long payloads are kept"));
     };
     let mut out = std::io::stdout().lock();
-    out.write_all(bytes.as_bytes())?;
+    out.write_all(bytes)?;
     out.flush()?;
     Ok(Exit::Ok)
 }
@@ -98,8 +98,8 @@ fn attempt(row: &AttemptRow) -> Result<(), Failure> {
 }
 
 fn stream(name: &str, captured: &Captured) -> Result<(), Failure> {
-    let head = captured.head.as_bytes();
-    let tail = captured.tail.as_bytes();
+    let head = &captured.head;
+    let tail = &captured.tail;
     let missing = captured.total.saturating_sub((head.len() + tail.len()) as u64);
     let print = |bytes: &[u8]| -> Result<(), Failure> {
         let text = escape_lines(&String::from_utf8_lossy(bytes));

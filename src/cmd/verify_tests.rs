@@ -82,7 +82,7 @@ fn wrong_questions_are_errors_and_show_no_secret() {
         assert!(error.to_string().contains(wrong), "{error}");
         assert!(!error.to_string().contains("typed"));
     }
-    let unknown = Args { provider: "strip".to_owned(), ..args(&[]) };
+    let unknown = Verify { provider: "strip".to_owned(), ..args(&[]) };
     let error = ran(&unknown, NOW).0.unwrap_err().to_string();
     assert_eq!(
         error,
@@ -96,7 +96,7 @@ fn a_provider_file_is_read_and_its_problems_told() {
     let path = dir.path().join("own.toml");
     std::fs::write(&path, include_str!("../../providers/stripe.toml")).unwrap();
     let provider = path.display().to_string();
-    let own = Args { provider, ..args(&["--secret", "literal:whsec_a", "--header", &header()]) };
+    let own = Verify { provider, ..args(&["--secret", "literal:whsec_a", "--header", &header()]) };
     assert!(ran(&own, NOW).0.unwrap());
     std::fs::write(&path, "name = 1\n").unwrap();
     let error = ran(&own, NOW).0.unwrap_err().to_string();

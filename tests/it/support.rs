@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -97,7 +97,7 @@ impl Site {
             seen.push_str(&line);
             seen.push('\n');
         };
-        Receiver { child, address, lines }
+        Receiver { child, address, lines: Mutex::new(lines) }
     }
 
     /// A command of the binary on this site's configuration.
@@ -145,7 +145,7 @@ impl Site {
 pub(crate) struct Receiver {
     child: Child,
     pub(crate) address: SocketAddr,
-    lines: mpsc::Receiver<String>,
+    lines: Mutex<mpsc::Receiver<String>>,
 }
 
 impl Receiver {
@@ -174,7 +174,7 @@ impl Receiver {
     /// Waits for a log line that satisfies `wanted`.
     pub(crate) fn log_when(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).expect("the log line does not come");
+            let line = self.lines.lock().unwrap().recv_timeout(PATIENCE).expect("the log line does not come");
             let fields: Value = serde_json::from_str(&line).unwrap_or_default();
             if wanted(&fields) {
                 return fields;

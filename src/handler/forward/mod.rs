@@ -146,11 +146,11 @@ async fn exchange(
 /// Keeps the first `most` bytes of the answer and reads no further.
 async fn keep(body: &mut Incoming, most: usize, kept: &mut Captured) {
     let declared = body.size_hint().exact();
-    while kept.head.0.len() < most {
+    while kept.head.len() < most {
         let Some(Ok(frame)) = body.frame().await else { return };
         let Some(data) = frame.data_ref() else { continue };
         kept.total += data.len() as u64;
-        kept.head.0.extend_from_slice(&data[..data.len().min(most - kept.head.0.len())]);
+        kept.head.0.extend_from_slice(&data[..data.len().min(most - kept.head.len())]);
     }
     kept.total = declared.unwrap_or(kept.total);
 }
