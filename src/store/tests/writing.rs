@@ -185,7 +185,7 @@ async fn below_the_floor_accepts_wait_while_completions_go_on() {
     bench.settings.limits.disk_floor_bytes = floor;
     bench.restart().await;
     let refused = accept(&bench, "e2").await.unwrap_err();
-    assert!(matches!(&refused, Refused::NoSpace(why) if why.contains("the floor is")), "{refused}");
+    assert!(matches!(&refused, Refused::NoSpace(why) if why.contains("are needed")), "{refused}");
     assert!(matches!(bench.store.ready(), Err(Refused::NoSpace(_))));
     assert!(bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
 }
