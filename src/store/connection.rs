@@ -197,7 +197,7 @@ pub(super) fn warn_of_network(path: &Path) {
     // Magic numbers of linux/magic.h: NFS, SMB, CIFS, SMB2, 9p, AFS.
     const REMOTE: [u32; 6] = [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42, 0x0102_1997, 0x5346_414F];
     let Ok(stat) = rustix::fs::statfs(directory(path)) else { return };
-    if REMOTE.iter().any(|&magic| stat.f_type as u32 == magic) {
+    if REMOTE.contains(&(stat.f_type as u32)) {
         tracing::warn!(
             path = %path.display(),
             "the store lies on a network file system, where locks and flushes often do not hold; put it on a local disk"

@@ -1,5 +1,5 @@
 //! The store through its front: real files, the real writer, a clock that the test owns.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 mod accept;
 mod jobs;

@@ -110,7 +110,7 @@ async fn a_held_variant_is_run_by_a_replay() {
 async fn nothing_runs_again_without_its_payload() {
     let mut bench = bench();
     let job = held(&bench, "e").await;
-    bench.with_file(|conn| drop(conn.execute("DELETE FROM payload", []).unwrap())).await;
+    bench.with_file(|conn| conn.execute_batch("DELETE FROM payload").unwrap()).await;
     for what in [Replay::Job(job), event(None, "e", None), event(None, "e", Some("new"))] {
         let error = bench.store.replay(what).await.unwrap_err();
         assert!(matches!(error, Error::PayloadGone { .. }), "{error}");
