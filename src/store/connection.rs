@@ -73,15 +73,16 @@ pub(super) fn open(
     sync_directory(path)?;
     schema::migrate(&mut writer, path, now)?;
     let id = schema::store_id(&writer).map_err(sql)?;
-    let checkpointer = connect(path, limits, Role::Checkpointer).map_err(sql)?;
+    let checkpointer = connect(path, limits, Role::Writer).map_err(sql)?;
     let reader = connect(path, limits, Role::Reader).map_err(sql)?;
     Ok(Opened { writer, checkpointer, reader, id })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
+    /// Writes: the writer's, and the checkpointer's, which copies the log.
     Writer,
-    Checkpointer,
+    /// Only reads.
     Reader,
 }
 
@@ -94,10 +95,6 @@ fn connect(path: &Path, limits: &Limits, role: Role) -> rusqlite::Result<Connect
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    if role == Role::Writer {
-        // Only an empty file takes it, and only before anything else is written.
-        conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-    }
     // A commit is on the disk when it returns. The log is copied by the checkpointer alone. A file
     // mapped into memory turns an I/O error into a signal. 8 MiB of cache hold a usual batch.
     conn.execute_batch(
@@ -112,8 +109,14 @@ fn connect(path: &Path, limits: &Limits, role: Role) -> rusqlite::Result<Connect
     Ok(conn)
 }
 
-/// Turns the write-ahead log on, or reads what an earlier process left in it.
+/// Turns the write-ahead log on, or reads what an earlier process left in it. Writes to an empty file
+/// only: nothing may be committed upon a log that is not yet rewritten.
 fn begin_log(conn: &Connection) -> rusqlite::Result<()> {
+    let pages: i64 = conn.pragma_query_value(None, "page_count", |row| row.get(0))?;
+    if pages == 0 {
+        // Retention can then give pages back; later it would cost a rewrite of the whole file.
+        conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    }
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode.eq_ignore_ascii_case("wal") {
         return Ok(());
@@ -194,7 +197,7 @@ pub(super) fn warn_of_network(path: &Path) {
     // Magic numbers of linux/magic.h: NFS, SMB, CIFS, SMB2, 9p, AFS.
     const REMOTE: [u32; 6] = [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42, 0x0102_1997, 0x5346_414F];
     let Ok(stat) = rustix::fs::statfs(directory(path)) else { return };
-    if REMOTE.iter().any(|&magic| stat.f_type as u32 == magic) {
+    if REMOTE.contains(&(stat.f_type as u32)) {
         tracing::warn!(
             path = %path.display(),
             "the store lies on a network file system, where locks and flushes often do not hold; put it on a local disk"

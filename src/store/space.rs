@@ -54,15 +54,25 @@ impl Space {
         }
     }
 
-    /// What is wrong with the free space now.
-    pub(super) fn look(&self) -> Option<String> {
+    fn look(&self) -> Option<String> {
+        self.below(self.floor_bytes)
+    }
+
+    /// What is wrong with the free space after the disk was full: it must hold the floor and a new
+    /// ballast, or the accepts let in would take what the ballast was given up for.
+    pub(super) fn still_low(&self) -> Option<String> {
+        let missing = if self.ballast.exists() { 0 } else { self.ballast_bytes };
+        self.below(self.floor_bytes.saturating_add(missing))
+    }
+
+    fn below(&self, needed: u64) -> Option<String> {
         let free = self.free_bytes()?;
-        (free < self.floor_bytes).then(|| {
+        (free < needed).then(|| {
             format!(
-                "{} free in {}, the floor is {}",
+                "{} free in {}, {} are needed",
                 ByteSize(free),
                 self.directory.display(),
-                ByteSize(self.floor_bytes)
+                ByteSize(needed)
             )
         })
     }
@@ -79,8 +89,7 @@ impl Space {
         if self.ballast_bytes == 0 || self.ballast.exists() {
             return;
         }
-        let room = self.floor_bytes.saturating_add(self.ballast_bytes);
-        if self.free_bytes().is_none_or(|free| free < room) {
+        if self.free_bytes().is_none() || self.still_low().is_some() {
             return;
         }
         if let Err(error) = fill(&self.ballast, self.ballast_bytes) {

@@ -215,7 +215,7 @@ impl Writer {
         if !self.full {
             return;
         }
-        if let Some(low) = self.space.look() {
+        if let Some(low) = self.space.still_low() {
             self.queue.shut(&Refused::NoSpace(low));
             return;
         }

@@ -1,0 +1,208 @@
+use super::*;
+
+const CREATED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
+
+fn duplicate(state: Option<State>) -> Accepted {
+    Accepted::Duplicate { state, first_received_at: START, conflict: false }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_concurrent_copies_are_one_event_and_one_job() {
+    let bench = Arc::new(bench());
+    let copies: Vec<_> = (0..100)
+        .map(|_| {
+            let bench = Arc::clone(&bench);
+            tokio::spawn(async move {
+                bench.accept("stripe", stripe("evt_1", "a.b", "{}"), &["h"]).await
+            })
+        })
+        .collect();
+    let mut created = 0;
+    for copy in copies {
+        match copy.await.unwrap() {
+            Accepted::Created { .. } => created += 1,
+            answer => assert_eq!(answer, duplicate(Some(State::Ready))),
+        }
+    }
+    assert_eq!(created, 1);
+    assert_eq!(bench.store.jobs(JobFilter::default()).await.unwrap().len(), 1);
+    let events = bench.store.events(EventFilter::default()).await.unwrap();
+    assert_eq!((events.len(), events[0].duplicates), (1, 99));
+}
+
+#[tokio::test]
+async fn an_event_is_kept_byte_for_byte_and_across_a_restart() {
+    let mut bench = bench();
+    let body: String = (0..400_000).map(|n| char::from(b'a' + (n % 23) as u8)).collect();
+    bench.accept("github", github("d1", "push", &body), &["a", "b"]).await;
+    bench.restart().await;
+    assert_eq!(
+        bench.accept("github", github("d1", "push", &body), &["a", "b"]).await,
+        duplicate(Some(State::Ready))
+    );
+    let claimed = bench.store.claim(&name("b"), 5).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    let facts = &claimed[0].facts;
+    assert_eq!(facts.body, body.as_bytes());
+    assert_eq!(facts.headers.all("content-type").next(), Some(b"application/json".as_slice()));
+    assert_eq!((facts.attempt, facts.replays, claimed[0].counted), (1, 0, 0));
+    assert_eq!((facts.source.as_str(), facts.event_id.as_str()), ("github", "d1"));
+    assert_eq!((facts.event_type.as_str(), facts.received_at), ("push", START));
+}
+
+#[tokio::test]
+async fn an_empty_body_and_an_odd_type_are_stored() {
+    let bench = bench();
+    bench.accept("github", github("d1", "od d", ""), &["h"]).await;
+    let claimed = bench.claim_one().await;
+    assert!(claimed.facts.body.is_empty());
+    assert_eq!(claimed.facts.event_type, EventType::from_raw("od d"));
+    assert_eq!(
+        bench.accept("github", github("d1", "od d", ""), &["h"]).await,
+        duplicate(Some(State::Running))
+    );
+}
+
+#[tokio::test]
+async fn an_event_that_no_handler_wants_is_stored_without_a_job() {
+    let bench = bench();
+    let none = Accepted::Created { jobs: 0, held: None, flagged: false };
+    assert_eq!(bench.accept("stripe", stripe("e", "a", "{}"), &[]).await, none);
+    assert_eq!(bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await, duplicate(None));
+    assert!(bench.store.jobs(JobFilter::default()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_same_id_of_another_source_is_another_event() {
+    let bench = bench();
+    assert_eq!(bench.accept("one", stripe("e", "a", "{}"), &["h"]).await, CREATED);
+    assert_eq!(bench.accept("two", stripe("e", "a", "{}"), &["h"]).await, CREATED);
+}
+
+#[tokio::test]
+async fn another_body_under_a_signed_id_is_evidence() {
+    let bench = bench_with(Limits { evidence_count: 2, ..limits() });
+    assert_eq!(bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await, CREATED);
+    for body in ["1", "2", "2", "3"] {
+        let answer = bench.accept("stripe", stripe("e", "a", body), &["h"]).await;
+        let conflict = Accepted::Duplicate {
+            state: Some(State::Ready),
+            first_received_at: START,
+            conflict: true,
+        };
+        assert_eq!(answer, conflict);
+    }
+    let event = bench.store.events(EventFilter::default()).await.unwrap().remove(0);
+    assert_eq!((event.conflicts, event.duplicates, event.jobs), (4, 4, vec![(State::Ready, 1)]));
+    let kept: i64 = bench
+        .store
+        .read(|conn| conn.query_row("SELECT count(*) FROM evidence", [], |row| row.get(0)))
+        .await
+        .unwrap();
+    assert_eq!(kept, 2, "bodies 1 and 2; the limit keeps 3 out");
+}
+
+#[tokio::test]
+async fn another_body_under_an_unsigned_id_is_a_held_variant() {
+    let bench = bench();
+    let held = Accepted::Created { jobs: 1, held: Some(HeldReason::IdReused), flagged: false };
+    assert_eq!(bench.accept("github", github("d", "push", "1"), &["h"]).await, CREATED);
+    assert_eq!(bench.accept("github", github("d", "push", "2"), &["h"]).await, held);
+    assert_eq!(bench.accept("github", github("d", "push", "3"), &["h"]).await, held);
+    // Another type is another event too: the header that says it is not signed.
+    assert_eq!(bench.accept("github", github("d", "ping", "1"), &["h"]).await, held);
+    // Each of them has its own duplicates.
+    let again = bench.accept("github", github("d", "push", "1"), &["h"]).await;
+    assert_eq!(again, duplicate(Some(State::Ready)));
+    let again = bench.accept("github", github("d", "push", "2"), &["h"]).await;
+    assert_eq!(again, duplicate(Some(State::Held)));
+    let shown = bench.store.show(Some(name("github")), id("d")).await.unwrap();
+    assert_eq!(shown.iter().map(|e| e.event.variant).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(bench.store.claim(&name("h"), 9).await.unwrap().len(), 1, "only the first runs");
+}
+
+#[tokio::test]
+async fn the_same_body_under_a_new_id_is_held_or_flagged() {
+    let bench = bench();
+    let held =
+        Accepted::Created { jobs: 1, held: Some(HeldReason::SuspectedReplay), flagged: false };
+    let flagged = Accepted::Created { jobs: 1, held: None, flagged: true };
+    assert_eq!(bench.accept("github", github("d1", "push", "1"), &["h"]).await, CREATED);
+    assert_eq!(bench.accept("github", github("d2", "push", "1"), &["h"]).await, held);
+    assert_eq!(bench.accept("github", github("d3", "push", "2"), &["h"]).await, CREATED);
+    // Another source's secret signed it: nothing to do with this one.
+    assert_eq!(bench.accept("other", github("d4", "push", "1"), &["h"]).await, CREATED);
+    // Types that honestly repeat run, marked.
+    assert_eq!(bench.accept("github", github("l1", "label.created", "L"), &["h"]).await, CREATED);
+    assert_eq!(bench.accept("github", github("l2", "label.created", "L"), &["h"]).await, flagged);
+    // The same body under another type is held whatever the type says.
+    assert_eq!(bench.accept("github", github("l3", "label.deleted", "L"), &["h"]).await, held);
+    assert_eq!(bench.accept("github", github("l4", "aaa", "L"), &["h"]).await, held);
+    // A redelivery of a held or flagged one is a duplicate of it.
+    let again = bench.accept("github", github("d2", "push", "1"), &["h"]).await;
+    assert_eq!(again, duplicate(Some(State::Held)));
+    let marked: Vec<String> = bench
+        .store
+        .events(EventFilter::default())
+        .await
+        .unwrap()
+        .into_iter()
+        .filter(|event| event.flagged)
+        .map(|event| event.event_id.to_string())
+        .collect();
+    assert_eq!(marked, ["l2"]);
+}
+
+#[tokio::test]
+async fn a_signed_id_is_not_guarded() {
+    let bench = bench();
+    let body = stripe("e1", "a", "{}");
+    assert_eq!(bench.accept("stripe", body, &["h"]).await, CREATED);
+    // The same bytes cannot come under another signed id; the digest alone must not matter.
+    let twin = Verified::stub("e2", "a", true, ReplayGuard::Off, digest(b"x"), b"x");
+    let twin2 = Verified::stub("e3", "b", true, ReplayGuard::Off, digest(b"x"), b"x");
+    assert_eq!(bench.accept("stripe", twin, &["h"]).await, CREATED);
+    assert_eq!(bench.accept("stripe", twin2, &["h"]).await, CREATED);
+}
+
+#[tokio::test]
+async fn a_duplicate_tells_the_state_that_matters_most() {
+    let bench = bench();
+    let event = || stripe("e", "a", "{}");
+    bench.accept("stripe", event(), &["h", "i"]).await;
+    let state = |answer| match answer {
+        Accepted::Duplicate { state, .. } => state,
+        created => panic!("{created:?}"),
+    };
+    let h = bench.claim_one().await;
+    assert_eq!(state(bench.accept("stripe", event(), &[]).await), Some(State::Running));
+    bench.complete(&h, Outcome::Succeeded, Next::Succeeded).await;
+    assert_eq!(state(bench.accept("stripe", event(), &[]).await), Some(State::Ready));
+    let i = bench.store.claim(&name("i"), 1).await.unwrap().remove(0);
+    bench.complete(&i, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
+    assert_eq!(state(bench.accept("stripe", event(), &[]).await), Some(State::Held));
+}
+
+#[tokio::test]
+async fn a_secrets_last_match_is_noted_once_a_minute() {
+    let bench = bench();
+    let mut seen = Vec::new();
+    for (event, pass) in [("e1", 0), ("e2", 30), ("e3", 31)] {
+        bench.clock.advance(Duration::from_secs(pass));
+        bench.accept("stripe", stripe(event, "a", "{}"), &[]).await;
+        seen.push(bench.store.secrets().await.unwrap().remove(0).last_matched_at);
+    }
+    assert_eq!(seen, [START, START, START.after(Duration::from_secs(61))]);
+}
+
+#[tokio::test]
+async fn a_new_event_rings_the_bell() {
+    let bench = bench();
+    bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
+    bench.store.wake().notified().await;
+    // A claim of nothing changes nothing and rings nothing, or the dispatcher would spin.
+    assert!(bench.store.claim(&name("nobody"), 1).await.unwrap().is_empty());
+    let wake = bench.store.wake();
+    let quiet = tokio::time::timeout(Duration::from_millis(50), wake.notified()).await;
+    assert!(quiet.is_err());
+}

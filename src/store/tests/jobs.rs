@@ -1,0 +1,194 @@
+//! The rows of the state table: claim, complete, recover, and the clock rule.
+use super::*;
+
+#[tokio::test]
+async fn a_job_is_claimed_once_and_oldest_first() {
+    let bench = bench();
+    for event in ["e1", "e2", "e3"] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+    }
+    let ids = |claimed: Vec<Claimed>| -> Vec<String> {
+        claimed.into_iter().map(|c| c.facts.event_id.to_string()).collect()
+    };
+    assert!(bench.store.claim(&name("h"), 0).await.unwrap().is_empty());
+    assert_eq!(ids(bench.store.claim(&name("h"), 2).await.unwrap()), ["e1", "e2"]);
+    assert_eq!(ids(bench.store.claim(&name("h"), 9).await.unwrap()), ["e3"]);
+    assert!(bench.store.claim(&name("h"), 9).await.unwrap().is_empty());
+    assert_eq!(bench.store.running().await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn every_outcome_leads_where_it_says() {
+    let bench = bench();
+    let due_at = START.after(HOUR);
+    let table = [
+        (Outcome::Succeeded, Next::Succeeded, State::Succeeded, None),
+        (Outcome::Failed, Next::Wait { due_at }, State::Waiting, None),
+        (Outcome::Rejected, Next::Dead(DeadReason::Rejected), State::Dead, Some("rejected")),
+        (
+            Outcome::Failed,
+            Next::Dead(DeadReason::Exhausted),
+            State::Dead,
+            Some("attempts exhausted"),
+        ),
+        (
+            Outcome::TimedOut,
+            Next::Held(HeldReason::UnknownOutcome),
+            State::Held,
+            Some("unknown outcome"),
+        ),
+        (Outcome::Cancelled, Next::Held(HeldReason::Cancelled), State::Held, Some("cancelled")),
+        (Outcome::NotStarted, Next::Ready, State::Ready, None),
+    ];
+    for (number, (outcome, next, state, reason)) in table.into_iter().enumerate() {
+        let event = format!("e{number}");
+        let claimed = bench.running(&event).await;
+        assert!(bench.complete(&claimed, outcome, next).await);
+        let job = bench.job(claimed.facts.job).await;
+        assert_eq!((job.state, job.reason.as_deref()), (state, reason));
+        assert_eq!(job.due_at, (state == State::Waiting).then_some(due_at));
+        let settled = matches!(state, State::Succeeded | State::Dead);
+        assert_eq!(job.settled_at, settled.then_some(START));
+        assert_eq!(bench.attempts(&event).await, [(1, Some(outcome))]);
+        // Said again, it changes nothing and is no error (R9).
+        assert!(!bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
+        assert_eq!(bench.job(claimed.facts.job).await.state, state);
+    }
+    assert!(bench.store.running().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_wrong_attempt_number_completes_nothing() {
+    let bench = bench();
+    let first = bench.running("e").await;
+    bench.complete(&first, Outcome::Failed, Next::Wait { due_at: START }).await;
+    let second = bench.claim_one().await;
+    assert_eq!((second.facts.attempt, second.counted), (2, 1));
+    // A late word of the first attempt, and one of an attempt that never was.
+    assert!(!bench.complete(&first, Outcome::Succeeded, Next::Succeeded).await);
+    let mut never = completion(&second, Outcome::Succeeded, Next::Succeeded, START);
+    never.attempt = 3;
+    assert!(!bench.store.complete(never.clone()).await.unwrap());
+    assert_eq!(bench.job(second.facts.job).await.state, State::Running);
+    assert_eq!(bench.attempts("e").await, [(1, Some(Outcome::Failed)), (2, None)]);
+    never.job = JobId::new(START);
+    let error = bench.store.complete(never).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound { what: "job", .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_an_attempt_leaves_is_shown() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    let record = Record {
+        detail: "exit status 3".to_owned(),
+        exit_code: Some(3),
+        signal: None,
+        http_status: Some(503),
+        stdout: Captured { head: b"a\0".to_vec(), tail: b"z".to_vec(), total: 70_000 },
+        stderr: Captured::default(),
+    };
+    let mut done = completion(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted), START);
+    done.record = record.clone();
+    bench.store.complete(done).await.unwrap();
+    let shown = bench.store.show(None, id("e")).await.unwrap();
+    assert_eq!(shown[0].jobs[0].attempts[0].record, record);
+}
+
+#[tokio::test]
+async fn a_waiting_job_is_claimed_when_it_is_due() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    let due_at = START.after(HOUR);
+    bench.complete(&claimed, Outcome::Failed, Next::Wait { due_at }).await;
+    assert_eq!(bench.store.next_due(&[name("x"), name("h")]).await.unwrap(), Some(due_at));
+    assert_eq!(bench.store.next_due(&[name("x")]).await.unwrap(), None);
+    assert!(bench.store.claim(&name("h"), 1).await.unwrap().is_empty());
+    bench.clock.advance(HOUR);
+    assert_eq!(bench.claim_one().await.facts.attempt, 2);
+    assert_eq!(bench.store.next_due(&[name("h")]).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_attempt_that_never_started_keeps_its_number_and_does_not_count() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    bench.complete(&claimed, Outcome::NotStarted, Next::Ready).await;
+    let again = bench.claim_one().await;
+    assert_eq!((again.facts.attempt, again.counted, again.facts.replays), (2, 0, 0));
+    assert_eq!(again.facts.job, claimed.facts.job);
+}
+
+#[tokio::test]
+async fn a_job_without_its_payload_is_dead_and_never_runs() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e1", "a", "{}"), &["h"]).await;
+    bench.accept("stripe", stripe("e2", "a", "{}"), &["h"]).await;
+    bench
+        .with_file(|conn| {
+            conn.execute("DELETE FROM payload WHERE event = 1", []).unwrap();
+            conn.execute("UPDATE payload SET body = x'00' WHERE event = 2", []).unwrap();
+        })
+        .await;
+    // One is seen when it is claimed, the damaged one when it is unpacked.
+    assert!(bench.store.claim(&name("h"), 9).await.unwrap().is_empty());
+    assert!(bench.store.claim(&name("h"), 9).await.unwrap().is_empty());
+    for job in bench.store.jobs(JobFilter::default()).await.unwrap() {
+        assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("payload gone")));
+    }
+    assert!(bench.store.running().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn recovery_settles_what_a_crash_cut_off_by_policy() {
+    let mut bench = bench();
+    for handler in ["hold", "rerun", "spent", "gone", "gone-ready", "stays"] {
+        bench.accept("stripe", stripe(handler, "a", "{}"), &[handler]).await;
+    }
+    let mut ids = std::collections::HashMap::new();
+    for handler in ["hold", "rerun", "spent", "gone"] {
+        let claimed = bench.store.claim(&name(handler), 1).await.unwrap().remove(0);
+        ids.insert(handler, claimed.facts.job);
+    }
+    bench.restart().await;
+    assert_eq!(bench.store.running().await.unwrap().len(), 4);
+    let policies = vec![
+        (name("hold"), policy(OnUnknown::Hold, 5)),
+        (name("rerun"), policy(OnUnknown::Rerun, 5)),
+        (name("spent"), policy(OnUnknown::Rerun, 1)),
+        (name("stays"), policy(OnUnknown::Hold, 5)),
+    ];
+    let recovered = bench.store.recover(policies.clone()).await.unwrap();
+    let expected = [
+        (ids["hold"], 1, State::Held),
+        (ids["rerun"], 1, State::Waiting),
+        (ids["spent"], 1, State::Held),
+        (ids["gone"], 1, State::Held),
+    ];
+    assert_eq!(recovered, Recovered { unknown: expected.to_vec(), orphaned: 1 });
+    assert_eq!(bench.attempts("hold").await, [(1, Some(Outcome::Unknown))]);
+    let rerun = bench.job(ids["rerun"]).await;
+    assert_eq!(rerun.due_at, Some(START.after(Duration::from_secs(10))));
+    let orphan = bench.store.show(None, id("gone-ready")).await.unwrap().remove(0).jobs.remove(0);
+    assert_eq!(orphan.job.reason.as_deref(), Some("handler gone"));
+    assert_eq!(bench.store.claim(&name("stays"), 1).await.unwrap().len(), 1);
+    // A second recovery finds only what was claimed since; its unknown attempts counted.
+    let again = bench.store.recover(policies).await.unwrap();
+    assert_eq!((again.unknown.len(), again.orphaned), (1, 0));
+    bench.clock.advance(HOUR);
+    assert_eq!(bench.store.claim(&name("rerun"), 1).await.unwrap()[0].counted, 1);
+}
+
+#[tokio::test]
+async fn a_clock_set_back_parks_no_job() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    bench.complete(&claimed, Outcome::Failed, Next::Wait { due_at: START.after(1000 * DAY) }).await;
+    assert_eq!(bench.store.clamp_due(&name("h"), HOUR).await.unwrap(), 1);
+    assert_eq!(bench.store.clamp_due(&name("h"), HOUR).await.unwrap(), 0);
+    assert_eq!(bench.job(claimed.facts.job).await.due_at, Some(START.after(HOUR)));
+    bench.clock.set_wall(START.before(100 * DAY));
+    bench.store.recover(vec![(name("h"), policy(OnUnknown::Hold, 5))]).await.unwrap();
+    let due_at = bench.job(claimed.facts.job).await.due_at;
+    assert_eq!(due_at, Some(START.before(100 * DAY).after(HOUR)));
+}

@@ -1,0 +1,48 @@
+use super::*;
+
+#[tokio::test]
+async fn events_and_jobs_are_listed_newest_first_and_filtered() {
+    let bench = bench_with(Limits { list_count: 3, ..limits() });
+    for (source, event, event_type) in
+        [("a", "e1", "push"), ("a", "e2", "ping"), ("b", "e3", "push"), ("b", "e4", "push")]
+    {
+        bench.accept(source, github(event, event_type, event), &["h", "i"]).await;
+    }
+    let events = async |filter| -> Vec<String> {
+        let rows = bench.store.events(filter).await.unwrap();
+        rows.into_iter().map(|row| row.event_id.to_string()).collect()
+    };
+    let all = EventFilter::default();
+    assert_eq!(events(all.clone()).await, ["e4", "e3", "e2"], "no more than the limit");
+    assert_eq!(events(EventFilter { limit: Some(1), ..all.clone() }).await, ["e4"]);
+    assert_eq!(events(EventFilter { limit: Some(99), ..all.clone() }).await.len(), 3);
+    assert_eq!(events(EventFilter { source: Some(name("a")), ..all.clone() }).await, ["e2", "e1"]);
+    let pushes = EventFilter { event_type: Some("push".to_owned()), ..all };
+    let of_a = EventFilter { source: Some(name("a")), ..pushes };
+    assert_eq!(events(of_a).await, ["e1"]);
+
+    let claimed = bench.claim_one().await;
+    bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
+    let jobs = async |filter| -> Vec<(String, State)> {
+        let rows = bench.store.jobs(filter).await.unwrap();
+        rows.into_iter().map(|row| (row.event_id.to_string(), row.state)).collect()
+    };
+    let dead = JobFilter { state: Some(State::Dead), ..JobFilter::default() };
+    assert_eq!(jobs(dead.clone()).await, [("e1".to_owned(), State::Dead)]);
+    assert!(jobs(JobFilter { source: Some(name("b")), ..dead }).await.is_empty());
+    let of_i = JobFilter { handler: Some(name("i")), limit: Some(2), ..JobFilter::default() };
+    assert_eq!(jobs(of_i).await.len(), 2);
+}
+
+#[tokio::test]
+async fn an_event_is_shown_whole() {
+    let bench = bench();
+    bench.accept("github", github("e", "push", "body"), &["h", "i"]).await;
+    let shown = bench.store.show(Some(name("github")), id("e")).await.unwrap().remove(0);
+    assert_eq!(shown.body.as_deref(), Some(b"body".as_slice()));
+    assert_eq!(shown.headers, [("Content-Type".to_owned(), "application/json".to_owned())]);
+    assert_eq!(shown.digest, digest(b"body").to_string());
+    assert_eq!(shown.event.jobs, [(State::Ready, 2)]);
+    assert_eq!(shown.jobs.len(), 2);
+    assert!(bench.store.show(Some(name("x")), id("e")).await.unwrap().is_empty());
+}

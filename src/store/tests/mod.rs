@@ -1,0 +1,172 @@
+//! The store through its front: real files, the real writer, a clock that the test owns.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
+
+mod accept;
+mod jobs;
+mod list;
+mod opening;
+mod replays;
+mod retain;
+mod schema;
+mod writing;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use crate::clock::Clock;
+use crate::limits::Limits;
+use crate::model::*;
+use crate::retry::{GiveUp, Next, Policy};
+use crate::verify::Verified;
+
+use super::*;
+
+pub(super) const START: Timestamp = Timestamp(1_700_000_000_000);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+
+/// A delivery whose signature covers the id (scheme `stripe`).
+pub(super) fn stripe(id: &str, event_type: &str, data: &str) -> Verified {
+    let body = format!(r#"{{"id":"{id}","object":"event","type":"{event_type}","data":{data}}}"#);
+    let digest = digest(body.as_bytes());
+    Verified::stub(id, event_type, true, ReplayGuard::Off, digest, body.as_bytes())
+}
+
+/// A delivery whose signature covers only the body (scheme `github`): the same body under a new id is
+/// held, or flagged for the types that honestly repeat, such as `label.*`.
+pub(super) fn github(id: &str, event: &str, body: &str) -> Verified {
+    let guard = if event.starts_with("label") { ReplayGuard::Flag } else { ReplayGuard::Hold };
+    Verified::stub(id, event, false, guard, digest(body.as_bytes()), body.as_bytes())
+}
+
+fn digest(body: &[u8]) -> Digest {
+    use sha2::Digest as _;
+    Digest(sha2::Sha256::digest(body).into())
+}
+
+pub(super) fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+pub(super) fn id(text: &str) -> EventId {
+    text.parse().unwrap()
+}
+
+/// A store of its own in a directory of its own.
+pub(super) struct Bench {
+    pub(super) store: Store,
+    pub(super) clock: Clock,
+    pub(super) settings: Settings,
+    _dir: TempDir,
+}
+
+/// Limits that leave the test's own disk out of it.
+pub(super) fn limits() -> Limits {
+    Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() }
+}
+
+pub(super) fn bench() -> Bench {
+    bench_with(limits())
+}
+
+pub(super) fn bench_with(limits: Limits) -> Bench {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { path: dir.path().join("hooklatch.db"), limits };
+    let clock = Clock::manual(START);
+    let store = Store::open(&settings, clock.clone()).unwrap();
+    Bench { store, clock, settings, _dir: dir }
+}
+
+impl Bench {
+    pub(super) async fn accept(
+        &self,
+        source: &str,
+        delivery: Verified,
+        handlers: &[&str],
+    ) -> Accepted {
+        self.try_accept(source, delivery, handlers).await.unwrap()
+    }
+
+    pub(super) async fn try_accept(
+        &self,
+        source: &str,
+        delivery: Verified,
+        handlers: &[&str],
+    ) -> Result<Accepted, Refused> {
+        let handlers = handlers.iter().copied().map(name).collect();
+        let received_at = self.clock.now();
+        self.store.accept(Accept { source: name(source), received_at, delivery, handlers }).await
+    }
+
+    /// A stored event with one ready job for `h`, claimed.
+    pub(super) async fn running(&self, event: &str) -> Claimed {
+        self.accept("stripe", stripe(event, "a.b", "{}"), &["h"]).await;
+        self.claim_one().await
+    }
+
+    pub(super) async fn claim_one(&self) -> Claimed {
+        let mut claimed = self.store.claim(&name("h"), 1).await.unwrap();
+        assert_eq!(claimed.len(), 1, "one job to claim");
+        claimed.remove(0)
+    }
+
+    pub(super) async fn complete(&self, claimed: &Claimed, outcome: Outcome, next: Next) -> bool {
+        self.store.complete(completion(claimed, outcome, next, self.clock.now())).await.unwrap()
+    }
+
+    pub(super) async fn job(&self, job: JobId) -> JobRow {
+        let jobs = self.store.jobs(JobFilter::default()).await.unwrap();
+        jobs.into_iter().find(|row| row.job == job).unwrap()
+    }
+
+    pub(super) async fn attempts(&self, event: &str) -> Vec<(u32, Option<Outcome>)> {
+        let shown = self.store.show(None, id(event)).await.unwrap();
+        shown[0].jobs[0].attempts.iter().map(|a| (a.number, a.outcome)).collect()
+    }
+
+    /// Closes the store and opens it again, as a restart does.
+    pub(super) async fn restart(&mut self) {
+        self.store.close().await;
+        self.store = Store::open(&self.settings, self.clock.clone()).unwrap();
+    }
+
+    /// Closes the store and changes its file by hand.
+    pub(super) async fn with_file(&mut self, change: impl FnOnce(&Connection)) {
+        self.store.close().await;
+        change(&Connection::open(&self.settings.path).unwrap());
+        self.store = Store::open(&self.settings, self.clock.clone()).unwrap();
+    }
+
+    pub(super) fn beside(&self, suffix: &str) -> PathBuf {
+        connection::beside(&self.settings.path, suffix)
+    }
+}
+
+pub(super) fn completion(
+    claimed: &Claimed,
+    outcome: Outcome,
+    next: Next,
+    finished_at: Timestamp,
+) -> Completion {
+    Completion {
+        job: claimed.facts.job,
+        attempt: claimed.facts.attempt,
+        outcome,
+        counts: outcome != Outcome::NotStarted,
+        next,
+        finished_at,
+        record: Record::default(),
+    }
+}
+
+pub(super) fn policy(on_unknown: OnUnknown, attempts: u32) -> Policy {
+    Policy {
+        on_unknown,
+        give_up: GiveUp::Attempts(attempts),
+        backoff_base: Duration::from_secs(10),
+        backoff_max: HOUR,
+    }
+}

@@ -1,0 +1,90 @@
+use super::*;
+
+#[tokio::test]
+async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
+    let bench = bench();
+    // Handled, unfinished, dead, unwanted.
+    for event in ["done", "held", "dead"] {
+        let claimed = bench.running(event).await;
+        let (outcome, next) = match event {
+            "done" => (Outcome::Succeeded, Next::Succeeded),
+            "held" => (Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
+            _ => (Outcome::Rejected, Next::Dead(DeadReason::Rejected)),
+        };
+        bench.complete(&claimed, outcome, next).await;
+    }
+    bench.accept("stripe", stripe("none", "a", "{}"), &[]).await;
+    bench.clock.advance(DAY);
+    bench.accept("stripe", stripe("young", "a", "{}"), &[]).await;
+    let now = bench.clock.now();
+    let before = now.before(HOUR);
+
+    assert_eq!(bench.store.expire(START, START).await.unwrap(), (0, 0), "none is older");
+    assert_eq!(bench.store.expire(before, START).await.unwrap(), (2, 0));
+    let kept: Vec<_> = bench
+        .store
+        .events(EventFilter::default())
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|event| (event.event_id.to_string(), event.payload_kept))
+        .collect();
+    let expected =
+        [("young", true), ("none", false), ("dead", true), ("held", true), ("done", false)];
+    assert_eq!(kept, expected.map(|(event, kept)| (event.to_owned(), kept)));
+    // The id still answers.
+    let again = bench.accept("stripe", stripe("done", "a.b", "{}"), &["h"]).await;
+    assert!(matches!(again, Accepted::Duplicate { state: Some(State::Succeeded), .. }));
+
+    assert_eq!(bench.store.expire(before, before).await.unwrap(), (0, 2));
+    assert!(bench.store.show(None, id("done")).await.unwrap().is_empty());
+    // A number is never used again: the row of the newest event is not the freed one.
+    let again = bench.accept("stripe", stripe("done", "a.b", "{}"), &["h"]).await;
+    assert!(matches!(again, Accepted::Created { .. }));
+}
+
+#[tokio::test]
+async fn retention_walks_over_more_than_one_step() {
+    let bench = bench();
+    let accepts: Vec<_> = (0..450)
+        .map(|n| {
+            let (store, received_at) = (bench.store.clone(), bench.clock.now());
+            let delivery = stripe(&format!("e{n}"), "a", "{}");
+            tokio::spawn(async move {
+                let source = name("stripe");
+                let handlers = Vec::new();
+                store.accept(Accept { source, received_at, delivery, handlers }).await.unwrap()
+            })
+        })
+        .collect();
+    for accept in accepts {
+        accept.await.unwrap();
+    }
+    let later = START.after(HOUR);
+    assert_eq!(bench.store.expire(later, later).await.unwrap(), (450, 450));
+}
+
+#[tokio::test]
+async fn the_newest_failed_deliveries_of_each_source_are_kept() {
+    let bench = bench_with(Limits { quarantine_count: 2, quarantine_body_bytes: 10, ..limits() });
+    let failed = |source: &str, detail: &str, body: &'static [u8]| Quarantined {
+        source: name(source),
+        received_at: START,
+        reason: "bad_signature",
+        detail: detail.to_owned(),
+        headers: Headers::new(),
+        body: bytes::Bytes::from_static(body),
+    };
+    bench.store.quarantine(failed("a", "1", b"x"));
+    bench.store.quarantine(failed("b", "2", b"x"));
+    bench.store.quarantine(failed("a", "3", b"longer than ten"));
+    bench.store.quarantine(failed("a", "4", b"x"));
+    // The queue keeps its order: what was before this accept is stored when it is answered.
+    bench.accept("a", stripe("e", "a", "{}"), &[]).await;
+    let rows = bench.store.quarantined(None, 10).await.unwrap();
+    let details: Vec<_> = rows.iter().map(|row| row.detail.as_str()).collect();
+    assert_eq!(details, ["4", "3", "2"]);
+    assert_eq!(rows[1].body_bytes, 15);
+    assert_eq!(bench.store.quarantined(Some(name("b")), 10).await.unwrap().len(), 1);
+    assert_eq!(bench.store.quarantined(None, 1).await.unwrap().len(), 1);
+}

@@ -1,0 +1,249 @@
+//! The writer: order, bounds, batches, bad items, space, and the end.
+use std::sync::mpsc;
+use std::task::Poll;
+
+use super::opening::Mount;
+use super::*;
+
+/// Holds the writer inside a transaction until the sender is dropped.
+async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
+    let (release, held) = mpsc::channel::<()>();
+    let (entered, mut inside) = tokio::sync::mpsc::channel(1);
+    let store = store.clone();
+    tokio::spawn(async move {
+        store
+            .submit(Lane::Verb, move |_| {
+                entered.try_send(()).unwrap();
+                let _ = held.recv();
+                Ok(())
+            })
+            .await
+    });
+    inside.recv().await.unwrap();
+    release
+}
+
+/// Runs the future until it has put its item into the queue.
+async fn queued<F>(future: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let mut future = Box::pin(future);
+    let early = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    assert!(early.is_pending(), "it is answered only after a commit");
+    tokio::spawn(future)
+}
+
+fn accept(bench: &Bench, event: &str) -> impl Future<Output = Result<Accepted, Refused>> + use<> {
+    let (store, received_at) = (bench.store.clone(), bench.clock.now());
+    let delivery = stripe(event, "a", "{}");
+    async move {
+        let (source, handlers) = (name("stripe"), vec![name("h")]);
+        store.accept(Accept { source, received_at, delivery, handlers }).await
+    }
+}
+
+#[tokio::test]
+async fn one_bad_item_does_not_fail_its_batch() {
+    let bench = bench();
+    let release = hold_writer(&bench.store).await;
+    let before = queued(accept(&bench, "e1")).await;
+    let store = bench.store.clone();
+    let bad = queued(async move {
+        store
+            .submit(Lane::Accept { bytes: 1 }, |tx| {
+                // One statement that works and one that does not: neither may stand.
+                tx.execute("UPDATE meta SET epoch = 77", [])?;
+                tx.execute("UPDATE meta SET store_id = x'00'", [])
+            })
+            .await
+    })
+    .await;
+    let after = queued(accept(&bench, "e2")).await;
+    drop(release);
+    let created = Accepted::Created { jobs: 1, held: None, flagged: false };
+    assert_eq!(before.await.unwrap(), Ok(created.clone()));
+    assert_eq!(after.await.unwrap(), Ok(created));
+    let refused = bad.await.unwrap().unwrap_err();
+    assert!(matches!(refused, Refused::Failed(_)), "{refused}");
+    let epoch: i64 = bench
+        .store
+        .read(|conn| conn.query_row("SELECT epoch FROM meta", [], |row| row.get(0)))
+        .await
+        .unwrap();
+    assert_eq!(epoch, 0);
+    assert_eq!(bench.store.ready(), Ok(()));
+    assert_eq!(bench.store.jobs(JobFilter::default()).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_full_queue_is_an_answer_and_never_refuses_a_completion() {
+    let bench = bench_with(Limits { writer_queue_count: 2, ..limits() });
+    let claimed = bench.running("e0").await;
+    let release = hold_writer(&bench.store).await;
+    let one = queued(accept(&bench, "e1")).await;
+    let two = queued(accept(&bench, "e2")).await;
+    assert_eq!(accept(&bench, "e3").await, Err(Refused::QueueFull));
+    let store = bench.store.clone();
+    let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, START);
+    let done = queued(async move { store.complete(done).await }).await;
+    drop(release);
+    assert_eq!(done.await.unwrap(), Ok(true));
+    assert!(one.await.unwrap().is_ok() && two.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn the_queue_is_bounded_in_bytes() {
+    let bench = bench_with(Limits { writer_queue_bytes: 3000, ..limits() });
+    let release = hold_writer(&bench.store).await;
+    let one = queued(accept(&bench, "e1")).await;
+    let two = queued(accept(&bench, "e2")).await;
+    assert_eq!(accept(&bench, "e3").await, Err(Refused::QueueFull));
+    drop(release);
+    assert!(one.await.unwrap().is_ok() && two.await.unwrap().is_ok());
+    assert!(accept(&bench, "e3").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_caller_that_went_away_cancels_nothing() {
+    let bench = bench();
+    let release = hold_writer(&bench.store).await;
+    queued(accept(&bench, "e1")).await.abort();
+    drop(release);
+    let again = accept(&bench, "e1").await.unwrap();
+    assert!(matches!(again, Accepted::Duplicate { .. }), "{again:?}");
+}
+
+#[tokio::test]
+async fn closing_answers_what_is_queued_and_refuses_the_rest() {
+    let mut bench = bench();
+    let claimed = bench.running("e0").await;
+    let release = hold_writer(&bench.store).await;
+    let waiting = queued(accept(&bench, "e1")).await;
+    let store = bench.store.clone();
+    let closing = queued(async move { store.close().await }).await;
+    assert_eq!(bench.store.ready(), Err(Refused::Stopping));
+    assert_eq!(accept(&bench, "e2").await, Err(Refused::Stopping));
+    drop(release);
+    assert!(matches!(waiting.await.unwrap(), Ok(Accepted::Created { .. })));
+    closing.await.unwrap();
+    bench.store.close().await;
+    let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, START);
+    let error = bench.store.complete(done).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)), "{error}");
+    assert!(bench.store.events(EventFilter::default()).await.is_err());
+    assert!(!bench.beside("-wal").exists_with_content(), "an orderly end leaves an empty log");
+    bench.restart().await;
+    assert_eq!(bench.store.running().await.unwrap().len(), 1);
+    assert_eq!(bench.store.events(EventFilter::default()).await.unwrap().len(), 2);
+}
+
+trait Content {
+    fn exists_with_content(&self) -> bool;
+}
+
+impl Content for PathBuf {
+    fn exists_with_content(&self) -> bool {
+        std::fs::metadata(self).is_ok_and(|meta| meta.len() > 0)
+    }
+}
+
+#[tokio::test]
+async fn dropping_every_handle_ends_the_writer() {
+    let bench = bench();
+    let mut closed = bench.store.inner.closed.clone();
+    drop(bench.store);
+    closed.wait_for(|closed| *closed).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_log_stays_bounded() {
+    let bound = 512 * 1024;
+    let bench = bench_with(Limits { log_bytes: bound, ..limits() });
+    let mut seed = 1u64;
+    for n in 0..150 {
+        // Bytes that do not compress.
+        let body: String = (0..20_000)
+            .map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                char::from(b' ' + (seed >> 33) as u8 % 90)
+            })
+            .collect();
+        bench.accept("github", github(&format!("e{n}"), "push", &body), &["h"]).await;
+    }
+    let log = std::fs::metadata(bench.beside("-wal")).unwrap().len();
+    let data = std::fs::metadata(bench.beside("")).unwrap().len();
+    assert!(log <= bound + 128 * 1024, "{log}");
+    assert!(data > 2 * bound, "{data}");
+}
+
+#[tokio::test]
+async fn below_the_floor_accepts_wait_while_completions_go_on() {
+    let floor = u64::MAX;
+    let mut bench = bench();
+    let claimed = bench.running("e").await;
+    bench.settings.limits.disk_floor_bytes = floor;
+    bench.restart().await;
+    let refused = accept(&bench, "e2").await.unwrap_err();
+    assert!(matches!(&refused, Refused::NoSpace(why) if why.contains("are needed")), "{refused}");
+    assert!(matches!(bench.store.ready(), Err(Refused::NoSpace(_))));
+    assert!(bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_answered_survived_and_left() {
+    let Some(mount) = Mount::tmpfs("size=6m") else { return };
+    let limits = Limits { ballast_bytes: 512 * 1024, disk_floor_bytes: 0, ..Limits::default() };
+    let settings = Settings { path: mount.path().join("hooklatch.db"), limits };
+    let clock = Clock::manual(START);
+    let store = Store::open(&settings, clock.clone()).unwrap();
+    let bench = Bench { store, clock, settings, _dir: tempfile::tempdir().unwrap() };
+    let claimed = bench.running("e0").await;
+    assert!(bench.beside(".ballast").exists());
+
+    // Somebody else fills the disk to the last byte.
+    let filler = mount.path().join("filler");
+    fill(&filler);
+    let mut refused = None;
+    for n in 1..200 {
+        let body: String =
+            (0..30_000u64).map(|i| char::from(b' ' + (i * i * 7 % 89) as u8)).collect();
+        match bench
+            .try_accept("github", github(&format!("e{n}"), "push", &format!("{n}{body}")), &["h"])
+            .await
+        {
+            Ok(_) => fill(&filler),
+            Err(why) => {
+                refused = Some(why);
+                break;
+            }
+        }
+    }
+    assert!(matches!(refused, Some(Refused::NoSpace(_))), "{refused:?}");
+    assert!(matches!(bench.store.ready(), Err(Refused::NoSpace(_))));
+    // The result of the running job is kept all the same: the ballast is for it.
+    assert!(bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
+
+    std::fs::remove_file(&filler).unwrap();
+    let wake = bench.store.wake();
+    while bench.store.ready().is_err() {
+        wake.notified().await;
+        bench.clock.advance(Duration::from_secs(1));
+    }
+    let accepted = accept(&bench, "later").await;
+    assert!(matches!(accepted, Ok(Accepted::Created { .. })), "{accepted:?}");
+    assert!(bench.beside(".ballast").exists());
+    bench.store.close().await;
+    let conn = Connection::open(&bench.settings.path).unwrap();
+    let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok");
+}
+
+/// Takes all space there is.
+fn fill(path: &std::path::Path) {
+    use std::io::Write;
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    for size in [65_536, 4096, 512] {
+        while file.write_all(&vec![0x5A; size]).is_ok() {}
+    }
+}
