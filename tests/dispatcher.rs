@@ -1,0 +1,355 @@
+//! The dispatcher with a real store, real commands and a real endpoint.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use hooklatch::clock::Clock;
+use hooklatch::dispatcher::{Dispatcher, DispatcherHandle, Worker};
+use hooklatch::handler::{CommandSettings, ForwardSettings, Handler, Target};
+use hooklatch::limits::Limits;
+use hooklatch::model::{Headers, Name, OnUnknown, Outcome, State};
+use hooklatch::provider::Scheme;
+use hooklatch::retry::{GiveUp, Policy};
+use hooklatch::store::{
+    Accept, Accepted, AttemptRow, EventDetail, JobFilter, JobRow, Replay, Settings, Store,
+};
+use hooklatch::verify::{Request, verify};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A store of its own with a folder in which its commands work.
+struct Bench {
+    folder: tempfile::TempDir,
+    store: Store,
+    clock: Clock,
+    limits: Limits,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            handler_backoff_base_millis: 100,
+            handler_backoff_max_millis: 200,
+            ..Limits::default()
+        };
+        let (path, clock) = (folder.path().join("hooklatch.db"), Clock::system());
+        let store = Store::open(&Settings { path, limits: limits.clone() }, clock.clone()).unwrap();
+        Bench { folder, store, clock, limits }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.file(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn command(&self, name: &str, argv: &[&str]) -> Worker {
+        worker(
+            name,
+            Handler::Command(CommandSettings {
+                argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
+                cwd: None,
+                home: self.folder.path().to_owned(),
+                env: Vec::new(),
+                timeout: MINUTE,
+                grace: Duration::from_millis(200),
+                output_bytes: (1024, 1024),
+                stdin_memory_bytes: 1 << 20,
+            }),
+        )
+    }
+
+    fn script(&self, name: &str, text: &str) -> Worker {
+        self.command(name, &["/bin/sh", "-c", text])
+    }
+
+    fn start(&self, workers: Vec<Worker>) -> DispatcherHandle {
+        let (store, limits) = (self.store.clone(), self.limits.clone());
+        Dispatcher::start(store, workers, limits, self.clock.clone())
+    }
+
+    async fn accept(&self, id: &str, handlers: &[&str]) {
+        let scheme = Scheme::embedded("none").unwrap();
+        let mut headers = Headers::new();
+        headers.push("Idempotency-Key", id);
+        headers.push("X-Event-Type", "thing.made");
+        let (now, body) = (self.clock.now(), format!("body of {id}").into());
+        let request = Request { method: "POST", url: None, headers: &headers, body };
+        let delivery = verify(&scheme, &[], request, now).unwrap();
+        let handlers: Vec<Name> = handlers.iter().map(|name| name.parse().unwrap()).collect();
+        let jobs = handlers.len();
+        let source = "shop".parse().unwrap();
+        let new = Accept { source, received_at: now, delivery, handlers };
+        let accepted = self.store.accept(new).await.unwrap();
+        assert_eq!(accepted, Accepted::Created { jobs, held: None, flagged: false });
+    }
+
+    /// Waits until the handler's jobs are as wanted, and returns them, the newest first. The store
+    /// rings its bell for the dispatcher alone, so a test has to look.
+    async fn until(&self, handler: &str, wanted: impl Fn(&[JobRow]) -> bool) -> Vec<JobRow> {
+        let begun = Instant::now();
+        loop {
+            let filter =
+                JobFilter { handler: Some(handler.parse().unwrap()), ..JobFilter::default() };
+            let jobs = self.store.jobs(filter).await.unwrap();
+            if wanted(&jobs) {
+                return jobs;
+            }
+            assert!(begun.elapsed() < MINUTE, "{handler}: {jobs:?}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    async fn until_all(&self, handler: &str, state: State) -> Vec<JobRow> {
+        self.until(handler, |jobs| jobs.iter().all(|job| job.state == state)).await
+    }
+
+    /// The attempts of the only job of the event.
+    async fn attempts(&self, id: &str) -> Vec<AttemptRow> {
+        let mut found = self.store.show(None, id.parse().unwrap()).await.unwrap();
+        let EventDetail { mut jobs, .. } = found.pop().expect("the event must be there");
+        assert_eq!(jobs.len(), 1);
+        jobs.pop().unwrap().attempts
+    }
+
+    async fn outcomes(&self, id: &str) -> Vec<Option<Outcome>> {
+        self.attempts(id).await.iter().map(|attempt| attempt.outcome).collect()
+    }
+}
+
+fn worker(name: &str, handler: Handler) -> Worker {
+    let policy = Policy {
+        on_unknown: OnUnknown::Hold,
+        give_up: GiveUp::Attempts(3),
+        backoff_base: Duration::from_millis(20),
+        backoff_max: Duration::from_millis(50),
+    };
+    Worker { name: name.parse().unwrap(), handler, policy, concurrency: 1 }
+}
+
+fn rerun(worker: Worker) -> Worker {
+    let policy = Policy { on_unknown: OnUnknown::Rerun, ..worker.policy };
+    Worker { policy, ..worker }
+}
+
+#[tokio::test]
+async fn a_hundred_events_run_once_each_and_one_at_a_time() {
+    let bench = Bench::new();
+    // A second one beside it would find the folder there, and reject its event.
+    let text = "mkdir busy || exit 65; echo $HOOKLATCH_EVENT_ID $(cat) >>ran; rmdir busy";
+    let handle = bench.start(vec![bench.script("once", text)]);
+    let accepts = (0..100).map(|n| {
+        let bench = &bench;
+        async move { bench.accept(&format!("e{n}"), &["once"]).await }
+    });
+    futures_util::future::join_all(accepts).await;
+    bench.until_all("once", State::Succeeded).await;
+    handle.stop(MINUTE).await;
+    let mut ran = bench.lines("ran");
+    ran.sort_unstable();
+    let mut expected: Vec<String> = (0..100).map(|n| format!("e{n} body of e{n}")).collect();
+    expected.sort_unstable();
+    assert_eq!(ran, expected);
+}
+
+#[tokio::test]
+async fn a_failure_is_tried_again_until_it_succeeds_or_none_are_left() {
+    let bench = Bench::new();
+    bench.accept("heals", &["heals"]).await;
+    bench.accept("never", &["never"]).await;
+    bench.accept("wrong", &["wrong"]).await;
+    let handle = bench.start(vec![
+        bench.script("heals", "echo $HOOKLATCH_JOB >>keys; [ $HOOKLATCH_ATTEMPT = 2 ]"),
+        bench.script("never", "echo why; exit 3"),
+        bench.script("wrong", "exit 65"),
+    ]);
+    let healed = bench.until_all("heals", State::Succeeded).await;
+    let never = bench.until_all("never", State::Dead).await;
+    let wrong = bench.until_all("wrong", State::Dead).await;
+    handle.stop(MINUTE).await;
+    let (failed, succeeded) = (Some(Outcome::Failed), Some(Outcome::Succeeded));
+    assert_eq!(bench.outcomes("heals").await, [failed, succeeded]);
+    let key = healed[0].job.to_string();
+    assert_eq!(bench.lines("keys"), [key.clone(), key], "every attempt has the job's key");
+    assert_eq!(bench.outcomes("never").await, [failed; 3]);
+    assert_eq!(never[0].reason.as_deref(), Some("attempts exhausted"));
+    let first = &bench.attempts("never").await[0].record;
+    assert_eq!((first.exit_code, first.stdout.head.as_slice()), (Some(3), b"why\n".as_slice()));
+    assert_eq!(bench.outcomes("wrong").await, [Some(Outcome::Rejected)]);
+    assert_eq!(wrong[0].reason.as_deref(), Some("rejected"));
+}
+
+#[tokio::test]
+async fn a_broken_handler_pauses_loses_no_attempts_and_delays_nobody() {
+    let bench = Bench::new();
+    let program = bench.file("program");
+    for id in ["b1", "b2"] {
+        bench.accept(id, &["broken"]).await;
+    }
+    bench.accept("n1", &["not-found"]).await;
+    let handle = bench.start(vec![
+        bench.command("broken", &[program.to_str().unwrap()]),
+        bench.script("not-found", "[ -e program ] || exec no-such-program"),
+        bench.script("fine", "exit 0"),
+    ]);
+    // More attempts than the policy has, by probes alone.
+    bench.until("broken", |jobs| jobs.iter().map(|job| job.attempt).sum::<u32>() > 4).await;
+    bench.until("not-found", |jobs| jobs[0].attempt > 3).await;
+    bench.accept("f1", &["fine"]).await;
+    bench.until_all("fine", State::Succeeded).await;
+    std::os::unix::fs::symlink("/bin/true", &program).unwrap();
+    bench.until_all("broken", State::Succeeded).await;
+    bench.until_all("not-found", State::Succeeded).await;
+    handle.stop(MINUTE).await;
+    let attempts = bench.attempts("b1").await;
+    let (last, broken) = attempts.split_last().unwrap();
+    assert_eq!(last.outcome, Some(Outcome::Succeeded));
+    assert!(broken.iter().all(|attempt| attempt.outcome == Some(Outcome::NotStarted)));
+    assert!(broken[0].record.detail.contains("/program: No such file"), "{:?}", broken[0]);
+    assert!(bench.attempts("n1").await[0].record.detail.contains("127"));
+}
+
+#[tokio::test]
+async fn a_slow_handler_delays_nobody_even_with_all_slots_wanted() {
+    let mut bench = Bench::new();
+    bench.limits.jobs_in_flight_count = 2;
+    for n in 0..5 {
+        bench.accept(&format!("s{n}"), &["slow"]).await;
+    }
+    let slow = Worker { concurrency: 5, ..bench.script("slow", "exec sleep 1000") };
+    let handle = bench.start(vec![slow, bench.script("fine", "exit 0")]);
+    bench.until("slow", |jobs| jobs.iter().any(|job| job.state == State::Running)).await;
+    for n in 0..5 {
+        bench.accept(&format!("f{n}"), &["fine"]).await;
+    }
+    let fine = bench.until_all("fine", State::Succeeded).await;
+    assert_eq!(fine.len(), 5);
+    handle.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_stop_waits_then_ends_and_records_what_still_runs() {
+    let bench = Bench::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = format!("http://{}/", listener.local_addr().unwrap());
+    let forward = Handler::Forward(ForwardSettings {
+        target: Target::parse(&target).unwrap(),
+        timeout: MINUTE,
+        connect_timeout: MINUTE,
+        answer_bytes: 1024,
+    });
+    for handler in ["stuck", "polite", "mute"] {
+        bench.accept(handler, &[handler]).await;
+    }
+    bench.accept("later", &["stuck"]).await;
+    let handle = bench.start(vec![
+        bench.script("stuck", "trap '' TERM; echo >stuck; sleep 1000 & wait"),
+        bench.script("polite", "trap 'exit 0' TERM; echo >polite; sleep 1000 & wait"),
+        worker("mute", forward),
+    ]);
+    let (_unanswered, _) = listener.accept().await.unwrap();
+    let mut looks = 0;
+    while !(bench.file("stuck").exists() && bench.file("polite").exists()) {
+        looks += 1;
+        assert!(looks < 10_000, "the commands must begin");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    // The second signal ends an hour's wait.
+    handle.hurry().notify_one();
+    let begun = Instant::now();
+    handle.stop(60 * MINUTE).await;
+    assert!(begun.elapsed() < MINUTE);
+    assert_eq!(bench.store.running().await.unwrap(), []);
+    assert_eq!(bench.outcomes("polite").await, [Some(Outcome::Succeeded)]);
+    assert_eq!(bench.outcomes("stuck").await, [Some(Outcome::Unknown)]);
+    assert_eq!(bench.attempts("stuck").await[0].record.signal, Some(9));
+    assert_eq!(bench.outcomes("mute").await, [Some(Outcome::Unknown)]);
+    assert_eq!(bench.outcomes("later").await, [], "nothing is claimed in a stop");
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_what_ends_in_time() {
+    let bench = Bench::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = format!("http://{}/", listener.local_addr().unwrap());
+    let forward = Handler::Forward(ForwardSettings {
+        target: Target::parse(&target).unwrap(),
+        timeout: MINUTE,
+        connect_timeout: MINUTE,
+        answer_bytes: 1024,
+    });
+    bench.accept("f", &["forward"]).await;
+    let handle = bench.start(vec![worker("forward", forward)]);
+    let (mut stream, _) = listener.accept().await.unwrap();
+    stream.read_exact(&mut [0; 64]).await.unwrap();
+    let answer = async {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        stream
+    };
+    tokio::join!(handle.stop(MINUTE), answer);
+    assert_eq!(bench.outcomes("f").await, [Some(Outcome::Succeeded)]);
+}
+
+/// What a receiver leaves that was killed in mid-attempt: a claimed job and its command.
+async fn crashed(bench: &Bench, handler: &str) -> Child {
+    let claimed = bench.store.claim(&handler.parse().unwrap(), 1).await.unwrap();
+    let facts = &claimed[0].facts;
+    Command::new("sleep")
+        .arg("1000")
+        .env("HOOKLATCH_JOB", facts.job.to_string())
+        .env("HOOKLATCH_ATTEMPT", facts.attempt.to_string())
+        .process_group(0)
+        .spawn()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn after_a_crash_leftovers_end_before_anything_runs_again() {
+    let bench = Bench::new();
+    bench.accept("held", &["careful"]).await;
+    bench.accept("again", &["idempotent"]).await;
+    let mut leftovers = [crashed(&bench, "careful").await, crashed(&bench, "idempotent").await];
+    let pids = leftovers.each_ref().map(|child| format!("/proc/{}/cmdline", child.id()));
+    // A zombie has no command line: where one is read, a leftover still lives.
+    let look = format!("cat {} | grep -q . && echo beside >>beside; echo >>ran", pids.join(" "));
+    let handle = bench.start(vec![
+        bench.script("careful", &look),
+        rerun(bench.script("idempotent", &look)),
+        bench.script("gone", "exit 0"),
+    ]);
+    bench.until_all("idempotent", State::Succeeded).await;
+    let held = bench.until_all("careful", State::Held).await;
+    assert_eq!(held[0].reason.as_deref(), Some("unknown outcome"));
+    let (unknown, succeeded) = (Some(Outcome::Unknown), Some(Outcome::Succeeded));
+    assert_eq!(bench.outcomes("held").await, [unknown]);
+    assert_eq!(bench.outcomes("again").await, [unknown, succeeded]);
+    assert_eq!((bench.lines("ran").len(), bench.lines("beside").len()), (1, 0));
+    leftovers.each_mut().map(|child| child.wait().unwrap());
+
+    // The operator puts the held one back: the store wakes the dispatcher.
+    bench.store.replay(Replay::Job(held[0].job)).await.unwrap();
+    bench.until_all("careful", State::Succeeded).await;
+    assert_eq!(bench.outcomes("held").await, [unknown, succeeded]);
+    handle.stop(MINUTE).await;
+}
+
+#[tokio::test]
+async fn a_job_without_a_configured_handler_is_held() {
+    let bench = Bench::new();
+    bench.accept("o", &["gone"]).await;
+    let handle = bench.start(vec![bench.script("other", "exit 0")]);
+    let held = bench.until_all("gone", State::Held).await;
+    assert_eq!(held[0].reason.as_deref(), Some("handler gone"));
+    handle.stop(MINUTE).await;
+}
