@@ -140,6 +140,12 @@ pub enum Error {
     /// The job is not in a state from which this may be done.
     #[error("job {job} is {state}, which cannot be {verb}")]
     WrongState { job: JobId, state: State, verb: &'static str },
+    /// Several sources have an event of this id.
+    #[error("event {event} came through several sources: {sources}; name one")]
+    Ambiguous { event: EventId, sources: String },
+    /// The body is no longer kept, so nothing can run.
+    #[error("the payload of event {event} of source {source_name} has been deleted by retention")]
+    PayloadGone { source_name: Name, event: EventId },
     /// The store cannot be used now.
     #[error("the store is not available: {0}")]
     Unavailable(String),
