@@ -108,7 +108,7 @@ limits! {
         "How long a body may take before its rate is looked at, how long it may pause, and for how long the rest of a refused one is thrown away.";
     body_rate_bytes_per_second: Bytes = 8 * KIB, 1..=GIB,
         "The slowest whole body that is waited for; the HTTP server itself has no body time-out, so a stalled body would stay open for ever.";
-    header_read_millis: Millis = 5 * SECOND, 100..=5 * MINUTE,
+    header_read_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE,
         "How long a client may take to send a request's head.";
     keep_alive_millis: Millis = 180 * SECOND, SECOND..=HOUR,
         "How long an idle connection is kept; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";

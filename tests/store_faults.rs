@@ -13,12 +13,13 @@ use std::time::{Duration, SystemTime};
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Digest, Name, Outcome, ReplayGuard, Timestamp};
+use hooklatch::model::{Name, Outcome, Timestamp};
+use hooklatch::provider::Scheme;
 use hooklatch::retry::Next;
 use hooklatch::store::{
     Accept, Accepted, Claimed, Completion, EventFilter, Record, Refused, Settings, Store,
 };
-use hooklatch::verify::Verified;
+use hooklatch::verify::{self, Draft, Request, Verified};
 use tempfile::TempDir;
 
 const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -28,12 +29,13 @@ static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A delivery whose signature covers the id (scheme `stripe`).
 fn delivery(id: &str, data: &str) -> Verified {
+    let scheme = Scheme::embedded("stripe").unwrap();
+    let key = verify::key(&scheme, "test", "whsec_test").unwrap();
     let body = format!(r#"{{"id":"{id}","object":"event","type":"a.b","data":{data}}}"#);
-    let digest = {
-        use sha2::Digest as _;
-        Digest(sha2::Sha256::digest(body.as_bytes()).into())
-    };
-    Verified::stub(id, "a.b", true, ReplayGuard::Off, digest, body.as_bytes())
+    let draft = Draft { body: body.into(), ..Draft::default() };
+    let headers = verify::sign(&scheme, Some(&key), &draft, START).unwrap();
+    let request = Request { method: "POST", url: None, headers: &headers, body: draft.body };
+    verify::verify(&scheme, &[key], request, START).unwrap()
 }
 
 struct Bench {

@@ -58,7 +58,7 @@ fn call_failure(error: CallError) -> Failure {
     let exit = match &error {
         CallError::Failed(failure) => match failure.kind {
             FailureKind::NotFound => Exit::NotFound,
-            FailureKind::WrongState => Exit::WrongState,
+            FailureKind::WrongState | FailureKind::Ambiguous => Exit::WrongState,
             FailureKind::Unavailable => Exit::Unavailable,
         },
         _ => Exit::Unavailable,

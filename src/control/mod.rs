@@ -103,8 +103,10 @@ pub struct Failure {
 pub enum FailureKind {
     /// Nothing has that name.
     NotFound,
-    /// It is not in a state from which this can be done.
+    /// It is not in a state from which this can be done, or what it needs is no longer kept.
     WrongState,
+    /// Several things have that name: say which.
+    Ambiguous,
     /// The store or the receiver cannot do it now.
     Unavailable,
 }
@@ -119,9 +121,10 @@ impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
         let kind = match error {
             store::Error::NotFound { .. } => FailureKind::NotFound,
-            store::Error::WrongState { .. }
-            | store::Error::Ambiguous { .. }
-            | store::Error::PayloadGone { .. } => FailureKind::WrongState,
+            store::Error::WrongState { .. } | store::Error::PayloadGone { .. } => {
+                FailureKind::WrongState
+            }
+            store::Error::Ambiguous { .. } => FailureKind::Ambiguous,
             store::Error::Unavailable(_) => FailureKind::Unavailable,
         };
         Failure { kind, message: error.to_string() }

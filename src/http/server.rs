@@ -76,11 +76,11 @@ impl Server {
         let mut server = HttpServer::new(app)
             .workers(workers)
             .disable_signals()
-            .keep_alive(Limits::duration(limits.keep_alive_millis))
-            .client_request_timeout(Limits::duration(limits.header_read_millis))
+            .keep_alive(coarse(limits.keep_alive_millis))
+            .client_request_timeout(coarse(limits.header_read_millis))
             // For so long the rest of a refused body is thrown away, so that its sender sees the
             // answer and not a reset.
-            .client_disconnect_timeout(Limits::duration(limits.body_grace_millis))
+            .client_disconnect_timeout(coarse(limits.body_grace_millis))
             .max_connections(files::connections_per_worker(limits.connections_count, workers))
             // `stop` watches the time itself; actix's own bound only must not be shorter.
             .shutdown_timeout(wait.as_secs() + 60);
@@ -123,6 +123,12 @@ impl Server {
         let _ = (&mut task).await;
         drained
     }
+}
+
+/// A time for actix's own timers. They count from a clock that is up to half a second old, and one
+/// that is over before it is first looked at never fires; so none is shorter than a second.
+fn coarse(millis: u64) -> Duration {
+    Limits::duration(millis.max(1000))
 }
 
 /// Answers one request, whatever it is.

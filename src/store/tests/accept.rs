@@ -133,10 +133,10 @@ async fn the_same_body_under_a_new_id_is_held_or_flagged() {
     // Another source's secret signed it: nothing to do with this one.
     assert_eq!(bench.accept("other", github("d4", "push", "1"), &["h"]).await, CREATED);
     // Types that honestly repeat run, marked.
-    assert_eq!(bench.accept("github", github("l1", "label.created", "L"), &["h"]).await, CREATED);
-    assert_eq!(bench.accept("github", github("l2", "label.created", "L"), &["h"]).await, flagged);
+    assert_eq!(bench.accept("github", github("l1", "label", "L"), &["h"]).await, CREATED);
+    assert_eq!(bench.accept("github", github("l2", "label", "L"), &["h"]).await, flagged);
     // The same body under another type is held whatever the type says.
-    assert_eq!(bench.accept("github", github("l3", "label.deleted", "L"), &["h"]).await, held);
+    assert_eq!(bench.accept("github", github("l3", "push", "L"), &["h"]).await, held);
     assert_eq!(bench.accept("github", github("l4", "aaa", "L"), &["h"]).await, held);
     // A redelivery of a held or flagged one is a duplicate of it.
     let again = bench.accept("github", github("d2", "push", "1"), &["h"]).await;
@@ -158,11 +158,12 @@ async fn a_signed_id_is_not_guarded() {
     let bench = bench();
     let body = stripe("e1", "a", "{}");
     assert_eq!(bench.accept("stripe", body, &["h"]).await, CREATED);
-    // The same bytes cannot come under another signed id; the digest alone must not matter.
-    let twin = Verified::stub("e2", "a", true, ReplayGuard::Off, digest(b"x"), b"x");
-    let twin2 = Verified::stub("e3", "b", true, ReplayGuard::Off, digest(b"x"), b"x");
-    assert_eq!(bench.accept("stripe", twin, &["h"]).await, CREATED);
-    assert_eq!(bench.accept("stripe", twin2, &["h"]).await, CREATED);
+    // Where the id is in a signed header, the same body honestly comes under several ids.
+    for id in ["e2", "e3"] {
+        let body = r#"{"type":"a"}"#.to_owned();
+        let twin = delivery("standard-webhooks", "whsec_dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0", id, "a", body);
+        assert_eq!(bench.accept("standard", twin, &["h"]).await, CREATED);
+    }
 }
 
 #[tokio::test]

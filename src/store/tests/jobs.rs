@@ -85,7 +85,7 @@ async fn what_an_attempt_leaves_is_shown() {
         exit_code: Some(3),
         signal: None,
         http_status: Some(503),
-        stdout: Captured { head: b"a\0".to_vec(), tail: b"z".to_vec(), total: 70_000 },
+        stdout: Captured { head: Blob(b"a\0".to_vec()), tail: Blob(b"z".to_vec()), total: 70_000 },
         stderr: Captured::default(),
     };
     let mut done = completion(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted), START);

@@ -41,7 +41,8 @@ async fn an_event_is_shown_whole() {
     let shown = bench.store.show(Some(name("github")), id("e")).await.unwrap().remove(0);
     assert_eq!(shown.body.as_deref(), Some(b"body".as_slice()));
     assert_eq!(shown.headers, [("Content-Type".to_owned(), "application/json".to_owned())]);
-    assert_eq!(shown.digest, digest(b"body").to_string());
+    use sha2::Digest as _;
+    assert_eq!(shown.digest, Digest(sha2::Sha256::digest(b"body").into()).to_string());
     assert_eq!(shown.event.jobs, [(State::Ready, 2)]);
     assert_eq!(shown.jobs.len(), 2);
     assert!(bench.store.show(Some(name("x")), id("e")).await.unwrap().is_empty());

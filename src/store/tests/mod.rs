@@ -13,6 +13,7 @@ mod writing;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -20,7 +21,8 @@ use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::*;
 use crate::retry::{GiveUp, Next, Policy};
-use crate::verify::Verified;
+use crate::provider::Scheme;
+use crate::verify::{self, Draft, Verified};
 
 use super::*;
 
@@ -31,20 +33,30 @@ pub(super) const DAY: Duration = Duration::from_secs(86_400);
 /// A delivery whose signature covers the id (scheme `stripe`).
 pub(super) fn stripe(id: &str, event_type: &str, data: &str) -> Verified {
     let body = format!(r#"{{"id":"{id}","object":"event","type":"{event_type}","data":{data}}}"#);
-    let digest = digest(body.as_bytes());
-    Verified::stub(id, event_type, true, ReplayGuard::Off, digest, body.as_bytes())
+    delivery("stripe", "whsec_test", id, event_type, body)
 }
 
 /// A delivery whose signature covers only the body (scheme `github`): the same body under a new id is
-/// held, or flagged for the types that honestly repeat, such as `label.*`.
+/// held, or flagged for the types that honestly repeat, such as `label`.
 pub(super) fn github(id: &str, event: &str, body: &str) -> Verified {
-    let guard = if event.starts_with("label") { ReplayGuard::Flag } else { ReplayGuard::Hold };
-    Verified::stub(id, event, false, guard, digest(body.as_bytes()), body.as_bytes())
+    delivery("github", "test", id, event, body.to_owned())
 }
 
-fn digest(body: &[u8]) -> Digest {
-    use sha2::Digest as _;
-    Digest(sha2::Sha256::digest(body).into())
+/// A delivery signed and verified as the provider would.
+pub(super) fn delivery(
+    provider: &str,
+    secret: &str,
+    id: &str,
+    event_type: &str,
+    body: String,
+) -> Verified {
+    let scheme = Scheme::embedded(provider).unwrap();
+    let key = verify::key(&scheme, "test", secret).unwrap();
+    let body = Bytes::from(body);
+    let draft = Draft { method: "POST", id, event_type, body: body.clone(), ..Draft::default() };
+    let headers = verify::sign(&scheme, Some(&key), &draft, START).unwrap();
+    let request = verify::Request { method: "POST", url: None, headers: &headers, body };
+    verify::verify(&scheme, &[key], request, START).unwrap()
 }
 
 pub(super) fn name(text: &str) -> Name {
