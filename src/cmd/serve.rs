@@ -7,7 +7,8 @@ use crate::cli;
 use crate::clock::Clock;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
-use crate::{log, serve};
+use crate::log;
+use crate::serve;
 
 use super::{block_on, store};
 

@@ -72,8 +72,8 @@ fn wrong_questions_are_errors_and_show_no_secret() {
     for (given, wrong) in [
         (vec![], "provider stripe signs: give --secret"),
         (vec!["--secret", "whsec_typed"], "--secret takes env:NAME, file:PATH or literal:TEXT"),
-        (vec!["--secret", "file:/nowhere/at/all"], "/nowhere/at/all: No such file"),
-        (vec!["--secret", "env:HOOKLATCH_NO_SUCH_VARIABLE"], "env:HOOKLATCH_NO_SUCH_VARIABLE: "),
+        (vec!["--secret", "file:/nowhere/at/all"], "failed to read /nowhere/at/all"),
+        (vec!["--secret", "env:HOOKLATCH_NO_SUCH_VARIABLE"], "'env:HOOKLATCH_NO_SUCH_VARIABLE': "),
         (vec!["--secret", "literal:"], "literal:…: the secret is empty"),
         (vec!["--secret", "literal:a", "--header", "x"], "not of the form"),
     ] {

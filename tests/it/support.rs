@@ -174,7 +174,12 @@ impl Receiver {
     /// Waits for a log line that satisfies `wanted`.
     pub(crate) fn log_when(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
-            let line = self.lines.lock().unwrap().recv_timeout(PATIENCE).expect("the log line does not come");
+            let line = self
+                .lines
+                .lock()
+                .unwrap()
+                .recv_timeout(PATIENCE)
+                .expect("the log line does not come");
             let fields: Value = serde_json::from_str(&line).unwrap_or_default();
             if wanted(&fields) {
                 return fields;

@@ -20,34 +20,34 @@ use sha2::Sha256;
 use super::raw::{Answer, Raw, post};
 
 /// When every test begins.
-pub const START: Timestamp = Timestamp(1_767_225_600_000);
+pub(crate) const START: Timestamp = Timestamp(1_767_225_600_000);
 
 /// GitHub's own limit.
-pub const GITHUB_BYTES: u64 = 25 * 1024 * 1024;
+pub(crate) const GITHUB_BYTES: u64 = 25 * 1024 * 1024;
 
 const SECRET: &str = "not a secret: made for tests";
 
 /// A front door with the sources `/github`, `/stripe` and `/open`, each with the handler `all`
 /// for every type.
-pub struct Front {
-    pub server: Option<Server>,
-    pub store: Store,
-    pub clock: Clock,
-    pub address: SocketAddr,
+pub(crate) struct Front {
+    pub(crate) server: Option<Server>,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) address: SocketAddr,
     /// The listening socket again, as systemd keeps it over a restart.
-    pub listener: TcpListener,
-    pub limits: Limits,
+    pub(crate) listener: TcpListener,
+    pub(crate) limits: Limits,
     _dir: tempfile::TempDir,
 }
 
 impl Front {
     /// Starts with the default limits.
-    pub fn start() -> Front {
+    pub(crate) fn start() -> Front {
         Front::with(|_| ())
     }
 
     /// Starts with changed limits.
-    pub fn with(change: impl FnOnce(&mut Limits)) -> Front {
+    pub(crate) fn with(change: impl FnOnce(&mut Limits)) -> Front {
         let mut limits = Limits { disk_floor_bytes: 0, ..Limits::default() };
         change(&mut limits);
         let dir = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ impl Front {
     }
 
     /// Starts a server on the same socket and store, as the next receiver does after a stop.
-    pub fn serve(&mut self) {
+    pub(crate) fn serve(&mut self) {
         let sources = Sources::new([
             source("github", GITHUB_BYTES, &self.limits),
             source("stripe", 64 * 1024, &self.limits),
@@ -79,22 +79,22 @@ impl Front {
     }
 
     /// Sends one whole request on a connection of its own.
-    pub async fn ask(&self, request: &[u8]) -> Answer {
+    pub(crate) async fn ask(&self, request: &[u8]) -> Answer {
         let mut raw = Raw::connect(self.address).await;
         raw.send(request).await;
         raw.answer().await
     }
 
-    pub async fn events(&self) -> Vec<EventRow> {
+    pub(crate) async fn events(&self) -> Vec<EventRow> {
         self.store.events(EventFilter::default()).await.unwrap()
     }
 
-    pub async fn jobs(&self) -> usize {
+    pub(crate) async fn jobs(&self) -> usize {
         self.store.jobs(JobFilter::default()).await.unwrap().len()
     }
 
     /// The only event with this id.
-    pub async fn event(&self, id: &str) -> EventDetail {
+    pub(crate) async fn event(&self, id: &str) -> EventDetail {
         let mut found = self.store.show(None, id.parse().unwrap()).await.unwrap();
         assert_eq!(found.len(), 1, "{id}");
         found.remove(0)
@@ -131,17 +131,17 @@ fn hmac(content: &[u8]) -> String {
 }
 
 /// GitHub's signature of `body`, as its header has it.
-pub fn github_signature(body: &[u8]) -> String {
+pub(crate) fn github_signature(body: &[u8]) -> String {
     format!("sha256={}", hmac(body))
 }
 
 /// A delivery as GitHub makes it.
-pub fn github(id: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn github(id: &str, body: &[u8]) -> Vec<u8> {
     github_with(id, body, &[])
 }
 
 /// A delivery as GitHub makes it, with further headers.
-pub fn github_with(id: &str, body: &[u8], more: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn github_with(id: &str, body: &[u8], more: &[(&str, &[u8])]) -> Vec<u8> {
     let signature = github_signature(body);
     let mut headers: Vec<(&str, &[u8])> = vec![
         ("Content-Type", b"application/json"),
@@ -154,7 +154,7 @@ pub fn github_with(id: &str, body: &[u8], more: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 /// A delivery as Stripe makes it, stamped `seconds` after [`START`].
-pub fn stripe(body: &str, seconds: i64) -> Vec<u8> {
+pub(crate) fn stripe(body: &str, seconds: i64) -> Vec<u8> {
     let stamp = START.seconds() + seconds;
     let signature = hmac(format!("{stamp}.{body}").as_bytes());
     let header = format!("t={stamp},v1={signature}");
@@ -162,6 +162,6 @@ pub fn stripe(body: &str, seconds: i64) -> Vec<u8> {
 }
 
 /// A header that looks like Stripe's and proves nothing: its body is read all the same.
-pub fn unproven_stripe() -> String {
+pub(crate) fn unproven_stripe() -> String {
     format!("t={},v1={}", START.seconds(), "0".repeat(64))
 }

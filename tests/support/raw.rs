@@ -14,62 +14,62 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One answer.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 impl Answer {
     /// The value of the header `name`, or nothing.
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
 
     /// Whether the server asked for a new connection.
-    pub fn closes(&self) -> bool {
+    pub(crate) fn closes(&self) -> bool {
         self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
 
     /// The JSON text at `key`, or nothing.
-    pub fn json(&self, key: &str) -> Option<String> {
+    pub(crate) fn json(&self, key: &str) -> Option<String> {
         let value: serde_json::Value = serde_json::from_str(&self.body).unwrap();
         value.get(key).and_then(|value| value.as_str()).map(str::to_owned)
     }
 }
 
 /// One connection.
-pub struct Raw(BufReader<TcpStream>);
+pub(crate) struct Raw(BufReader<TcpStream>);
 
 impl Raw {
-    pub async fn connect(address: SocketAddr) -> Raw {
+    pub(crate) async fn connect(address: SocketAddr) -> Raw {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         Raw(BufReader::new(stream))
     }
 
     /// Sends all of `bytes`.
-    pub async fn send(&mut self, bytes: &[u8]) {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
         self.try_send(bytes).await.unwrap();
     }
 
     /// Sends `bytes`, or fails because the server has hung up.
-    pub async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         timeout(PATIENCE, self.0.write_all(bytes)).await.expect("the server reads")
     }
 
     /// Says that nothing more will be sent, and still listens.
-    pub async fn half_close(&mut self) {
+    pub(crate) async fn half_close(&mut self) {
         self.0.shutdown().await.unwrap();
     }
 
     /// Reads one answer.
-    pub async fn answer(&mut self) -> Answer {
+    pub(crate) async fn answer(&mut self) -> Answer {
         self.try_answer().await.expect("an answer")
     }
 
     /// Reads one answer; nothing where the connection ends instead.
-    pub async fn try_answer(&mut self) -> Option<Answer> {
+    pub(crate) async fn try_answer(&mut self) -> Option<Answer> {
         timeout(PATIENCE, self.read_answer()).await.expect("an answer in time")
     }
 
@@ -100,7 +100,7 @@ impl Raw {
     }
 
     /// Waits for the server to end the connection, by closing or by a reset.
-    pub async fn ended(&mut self) {
+    pub(crate) async fn ended(&mut self) {
         let mut rest = Vec::new();
         let _ =
             timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("the server hangs up");
@@ -109,7 +109,7 @@ impl Raw {
 }
 
 /// A request's head with these header lines, and Host.
-pub fn head(method: &str, path: &str, headers: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: test\r\n").into_bytes();
     for (name, value) in headers {
         bytes.extend_from_slice(name.as_bytes());
@@ -122,7 +122,7 @@ pub fn head(method: &str, path: &str, headers: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 /// A whole POST with its Content-Length.
-pub fn post(path: &str, headers: &[(&str, &[u8])], body: &[u8]) -> Vec<u8> {
+pub(crate) fn post(path: &str, headers: &[(&str, &[u8])], body: &[u8]) -> Vec<u8> {
     let length = body.len().to_string();
     let mut all = headers.to_vec();
     all.push(("Content-Length", length.as_bytes()));

@@ -335,7 +335,10 @@ async fn an_answer_is_kept_to_its_limit_and_its_status_stands() {
     };
     let stalled = ForwardSettings { timeout: Duration::from_secs(1), ..settings(&target) };
     let (report, _stream) = tokio::join!(forward(&stalled, &facts), endpoint);
-    assert_eq!((report.outcome, report.record.stdout.head.0), (Outcome::Succeeded, b"half".to_vec()));
+    assert_eq!(
+        (report.outcome, report.record.stdout.head.0),
+        (Outcome::Succeeded, b"half".to_vec())
+    );
 }
 
 #[tokio::test]

@@ -161,7 +161,8 @@ async fn a_signed_id_is_not_guarded() {
     // Where the id is in a signed header, the same body honestly comes under several ids.
     for id in ["e2", "e3"] {
         let body = r#"{"type":"a"}"#.to_owned();
-        let twin = delivery("standard-webhooks", "whsec_dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0", id, "a", body);
+        let twin =
+            delivery("standard-webhooks", "whsec_dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0", id, "a", body);
         assert_eq!(bench.accept("standard", twin, &["h"]).await, CREATED);
     }
 }

@@ -20,8 +20,8 @@ use tempfile::TempDir;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::*;
-use crate::retry::{GiveUp, Next, Policy};
 use crate::provider::Scheme;
+use crate::retry::{GiveUp, Next, Policy};
 use crate::verify::{self, Draft, Verified};
 
 use super::*;
@@ -53,7 +53,9 @@ pub(super) fn delivery(
     let scheme = Scheme::embedded(provider).unwrap();
     let key = verify::key(&scheme, "test", secret).unwrap();
     let body = Bytes::from(body);
-    let draft = Draft { method: "POST", id, event_type, body: body.clone(), ..Draft::default() };
+    let mut headers = Headers::new();
+    headers.push("Content-Type", "application/json");
+    let draft = Draft { method: "POST", id, event_type, headers, body: body.clone(), url: None };
     let headers = verify::sign(&scheme, Some(&key), &draft, START).unwrap();
     let request = verify::Request { method: "POST", url: None, headers: &headers, body };
     verify::verify(&scheme, &[key], request, START).unwrap()
