@@ -2,8 +2,8 @@
 //!
 //! All SQL lives in this folder. At its border stand domain types only: no row, connection or SQL
 //! text passes it. What must stay true is in the rules S1 to S13 of the protocol; each file names
-//! those it keeps. Verbs that change the store go through [`queue`](self) to the [`writer`](self);
-//! listings use a reader of their own and see flushed commits only.
+//! those it keeps. Verbs that change the store are items in the queue of the writer thread and are
+//! answered after its flush; listings have a connection of their own and see flushed commits only.
 
 mod accept;
 mod checkpoint;

@@ -222,7 +222,9 @@ async fn a_full_disk_is_answered_survived_and_left() {
     assert!(matches!(refused, Some(Refused::NoSpace(_))), "{refused:?}");
     assert!(matches!(bench.store.ready(), Err(Refused::NoSpace(_))));
     // The result of the running job is kept all the same: the ballast is for it.
-    assert!(bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
+    let kept = bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded);
+    let kept = tokio::time::timeout(Duration::from_secs(10), kept).await;
+    assert_eq!(kept, Ok(true), "no space was left for it");
 
     std::fs::remove_file(&filler).unwrap();
     let wake = bench.store.wake();
@@ -246,4 +248,26 @@ fn fill(path: &std::path::Path) {
     for size in [65_536, 4096, 512] {
         while file.write_all(&vec![0x5A; size]).is_ok() {}
     }
+}
+
+#[test]
+fn a_writer_that_panics_takes_the_process_with_it() {
+    use std::os::unix::process::ExitStatusExt;
+    const CHILD: &str = "HOOKLATCH_TEST_WRITER_PANICS";
+    if std::env::var_os(CHILD).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let answer =
+            runtime.block_on(bench().store.submit(Lane::Verb, |_| -> rusqlite::Result<()> {
+                panic!("on purpose");
+            }));
+        panic!("the process outlived its writer: {answer:?}");
+    }
+    let test = "store::tests::writing::a_writer_that_panics_takes_the_process_with_it";
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    // SIGABRT.
+    assert_eq!(output.status.signal(), Some(6), "{output:?}");
 }
