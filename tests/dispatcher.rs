@@ -335,7 +335,9 @@ async fn after_a_crash_leftovers_end_before_anything_runs_again() {
     assert_eq!(bench.outcomes("held").await, [unknown]);
     assert_eq!(bench.outcomes("again").await, [unknown, succeeded]);
     assert_eq!((bench.lines("ran").len(), bench.lines("beside").len()), (1, 0));
-    leftovers.each_mut().map(|child| child.wait().unwrap());
+    for leftover in &mut leftovers {
+        leftover.wait().unwrap();
+    }
 
     // The operator puts the held one back: the store wakes the dispatcher.
     bench.store.replay(Replay::Job(held[0].job)).await.unwrap();

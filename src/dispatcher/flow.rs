@@ -44,7 +44,7 @@ pub(super) struct Flow {
 /// Something that was under way has ended. The number is the handler's.
 enum Step {
     Claimed(usize, Result<(Vec<Claimed>, Option<Timestamp>), Error>),
-    Ended(Attempt, Report),
+    Ended(Box<(Attempt, Report)>),
     Settled(usize),
     Clamped,
 }
@@ -159,7 +159,7 @@ impl Flow {
                 self.lanes.claimed(index, 0);
                 self.lanes.get_mut(index).wanted = true;
             }
-            Step::Ended(attempt, report) => self.settle(attempt, report),
+            Step::Ended(ended) => self.settle(ended.0, ended.1),
             Step::Settled(index) => self.lanes.get_mut(index).running -= 1,
             Step::Clamped => self.clamping = false,
         }
@@ -185,7 +185,10 @@ impl Flow {
         }
         let handler = self.lanes.get_mut(lane).handler.clone();
         let (end, clock) = (self.end.clone(), self.clock.clone());
-        let run = async move { Step::Ended(attempt, handler.run(facts, &end, &clock).await) };
+        let run = async move {
+            let report = handler.run(facts, &end, &clock).await;
+            Step::Ended(Box::new((attempt, report)))
+        };
         self.work.spawn(run.instrument(inside));
     }
 

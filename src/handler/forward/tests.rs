@@ -212,7 +212,8 @@ async fn who_refuses_a_connection_was_never_asked() {
     // Bound and no longer listened on, as a crashed endpoint leaves it.
     drop(UnixListener::bind(folder.path().join("dead.sock")).unwrap());
     let dead = format!("unix:{}/dead.sock:/", folder.path().display());
-    let nowhere = "http://hooklatch.invalid:1/".to_owned();
+    // No name at all, so that no name server is asked.
+    let nowhere = "http://no..name:1/".to_owned();
     for target in [target, missing, dead, nowhere] {
         let report = forward(&settings(&target), &facts("body")).await;
         assert_eq!((report.outcome, report.handler_broken), (Outcome::NotStarted, true));
