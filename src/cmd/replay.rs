@@ -19,6 +19,10 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
         (None, None) => return Err(Failure::new(Exit::Usage, "name an EVENT or --job JOB")),
     };
     match store::ask(&args.file.config, Request::Replay(what))? {
+        Reply::Replay(jobs) if jobs.is_empty() => {
+            return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
+                .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them)"));
+        }
         Reply::Replay(jobs) if args.format.json => {
             output::json(&serde_json::json!({ "replayed": jobs }))?;
         }

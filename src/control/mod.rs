@@ -124,7 +124,9 @@ impl From<store::Error> for Failure {
             store::Error::WrongState { .. } | store::Error::PayloadGone { .. } => {
                 FailureKind::WrongState
             }
-            store::Error::Ambiguous { .. } => FailureKind::Ambiguous,
+            store::Error::Ambiguous { .. } | store::Error::Variants { .. } => {
+                FailureKind::Ambiguous
+            }
             store::Error::Unavailable(_) => FailureKind::Unavailable,
         };
         Failure { kind, message: error.to_string() }

@@ -90,6 +90,10 @@ fn replay_event(
             return Ok(Err(Error::Ambiguous { event: event.clone(), sources }));
         }
     }
+    // A forged twin, held for a person, must not run because its honest one is meant.
+    if events.len() > 1 {
+        return Ok(Err(Error::Variants { event: event.clone(), bodies: events.len() }));
+    }
     let mut chosen = Vec::new();
     for found in &events {
         for job in jobs_of(tx, found, handler)? {

@@ -206,6 +206,16 @@ pub enum Error {
         /// The sources, separated by commas.
         sources: String,
     },
+    /// Several bodies came under the one id: which of them is meant must be said.
+    #[error(
+        "event {event} came with {bodies} different bodies; look at them (`show`) and name one job (`--job`)"
+    )]
+    Variants {
+        /// Which event.
+        event: EventId,
+        /// How many bodies there are.
+        bodies: usize,
+    },
     /// The body is no longer kept, so nothing can run.
     #[error(
         "the payload of event {event} of source {source_name} has been deleted by retention; it cannot be run again"

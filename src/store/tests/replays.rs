@@ -96,11 +96,15 @@ async fn a_replay_of_nothing_or_of_too_much_says_so() {
 }
 
 #[tokio::test]
-async fn a_held_variant_is_run_by_a_replay() {
+async fn a_held_variant_runs_only_where_its_job_is_named() {
     let bench = bench();
     bench.accept("github", github("d", "push", "1"), &["h"]).await;
     bench.accept("github", github("d", "push", "2"), &["h"]).await;
-    assert_eq!(bench.store.replay(event(None, "d", None)).await.unwrap().len(), 1);
+    let error = bench.store.replay(event(None, "d", None)).await.unwrap_err();
+    assert!(matches!(error, Error::Variants { bodies: 2, .. }), "{error}");
+    let filter = JobFilter { state: Some(State::Held), ..JobFilter::default() };
+    let held = bench.store.jobs(filter).await.unwrap().remove(0).job;
+    assert_eq!(bench.store.replay(Replay::Job(held)).await.unwrap(), [held]);
     let bodies: Vec<_> =
         bench.store.claim(&name("h"), 9).await.unwrap().into_iter().map(|c| c.facts.body).collect();
     assert_eq!(bodies, ["1", "2"]);
