@@ -1,3 +1,5 @@
+//! Tests of `verify` as it is typed.
+
 #![allow(clippy::unwrap_used)]
 
 use super::*;

@@ -2,7 +2,12 @@
 //!
 //! One file per behaviour; `support` has the receiver, the provider's side and the waiting.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may fail loudly"
+)]
 
 mod cli;
 mod memory;
