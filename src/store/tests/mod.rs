@@ -36,10 +36,16 @@ pub(super) fn stripe(id: &str, event_type: &str, data: &str) -> Verified {
 }
 
 /// A delivery whose signature covers only the body (scheme `github`): the same body under a new id is
-/// held, or flagged for the types that honestly repeat, such as `label.*`.
-pub(super) fn github(id: &str, event: &str, body: &str) -> Verified {
-    let guard = if event.starts_with("label") { ReplayGuard::Flag } else { ReplayGuard::Hold };
+/// held, or flagged for the types that honestly repeat, such as `label`.
+pub(super) fn github(id: &str, event: &str, data: &str) -> Verified {
+    let guard = if event == "label" { ReplayGuard::Flag } else { ReplayGuard::Hold };
+    let body = github_body(data);
     Verified::stub(id, event, false, guard, digest(body.as_bytes()), body.as_bytes())
+}
+
+/// The body of [`github`].
+pub(super) fn github_body(data: &str) -> String {
+    format!(r#"{{"data":"{data}"}}"#)
 }
 
 fn digest(body: &[u8]) -> Digest {

@@ -103,7 +103,7 @@ async fn a_held_variant_is_run_by_a_replay() {
     assert_eq!(bench.store.replay(event(None, "d", None)).await.unwrap().len(), 1);
     let bodies: Vec<_> =
         bench.store.claim(&name("h"), 9).await.unwrap().into_iter().map(|c| c.facts.body).collect();
-    assert_eq!(bodies, ["1", "2"]);
+    assert_eq!(bodies, [github_body("1"), github_body("2")]);
 }
 
 #[tokio::test]

@@ -166,7 +166,7 @@ async fn the_log_stays_bounded() {
         let body: String = (0..20_000)
             .map(|_| {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                char::from(b' ' + (seed >> 33) as u8 % 90)
+                char::from(b'A' + (seed >> 33) as u8 % 26)
             })
             .collect();
         bench.accept("github", github(&format!("e{n}"), "push", &body), &["h"]).await;
@@ -207,7 +207,7 @@ async fn a_full_disk_is_answered_survived_and_left() {
     let mut refused = None;
     for n in 1..200 {
         let body: String =
-            (0..30_000u64).map(|i| char::from(b' ' + (i * i * 7 % 89) as u8)).collect();
+            (0..30_000u64).map(|i| char::from(b'A' + (i * i * 7 % 25) as u8)).collect();
         match bench
             .try_accept("github", github(&format!("e{n}"), "push", &format!("{n}{body}")), &["h"])
             .await
