@@ -69,7 +69,7 @@ impl Raw {
     }
 
     /// Sends a byte now and then until the server answers.
-    pub async fn answer_to_a_trickle(&mut self, every: Duration) -> Answer {
+    pub(crate) async fn answer_to_a_trickle(&mut self, every: Duration) -> Answer {
         let mut beat = tokio::time::interval(every);
         let trickle = async {
             loop {
