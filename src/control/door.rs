@@ -22,7 +22,10 @@ pub enum DoorError {
     #[error("there is no store at {0} (check `path` under [storage]; `hooklatch serve` makes it)")]
     NoStore(PathBuf),
     /// The lock is held, and nobody listens.
-    #[error("the store at {path} is in use by {holder}, which is starting or stopping; try again")]
+    #[error(
+        "the store at {path} is in use by {holder}, which does not listen on its socket: it is \
+         starting or stopping, or a command at work on the stopped store; try again"
+    )]
     Busy {
         /// The database.
         path: PathBuf,
@@ -30,9 +33,7 @@ pub enum DoorError {
         holder: String,
     },
     /// The socket is there and cannot be used.
-    #[error(
-        "failed to reach the receiver at {path}: {source} (run this as the receiver's user or root)"
-    )]
+    #[error("failed to reach the receiver at {path}: {source} (is this the receiver's user?)")]
     Socket {
         /// The socket.
         path: PathBuf,

@@ -51,7 +51,7 @@ pub enum ListenError {
     },
 }
 
-/// The listening admin socket.
+/// The listening admin socket. Dropping it ends it too, and leaves the dead socket there.
 #[derive(Debug)]
 pub struct Listener {
     path: PathBuf,

@@ -68,6 +68,22 @@ impl Raw {
         self.try_answer().await.expect("an answer")
     }
 
+    /// Sends a byte now and then until the server answers.
+    pub(crate) async fn answer_to_a_trickle(&mut self, every: Duration) -> Answer {
+        let mut beat = tokio::time::interval(every);
+        let trickle = async {
+            loop {
+                tokio::select! {
+                    answered = self.0.get_ref().readable() => return answered.unwrap(),
+                    _ = beat.tick() => {}
+                }
+                self.0.write_all(b"x").await.unwrap();
+            }
+        };
+        timeout(PATIENCE, trickle).await.expect("an answer in time");
+        self.answer().await
+    }
+
     /// Reads one answer; nothing where the connection ends instead.
     pub(crate) async fn try_answer(&mut self) -> Option<Answer> {
         timeout(PATIENCE, self.read_answer()).await.expect("an answer in time")
