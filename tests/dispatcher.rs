@@ -6,7 +6,7 @@ use std::fs;
 use std::future::{pending, ready};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hooklatch::clock::Clock;
@@ -310,6 +310,8 @@ async fn crashed(bench: &Bench, handler: &str) -> Child {
         .env("HOOKLATCH_JOB", facts.job.to_string())
         .env("HOOKLATCH_ATTEMPT", facts.attempt.to_string())
         .process_group(0)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap()
 }

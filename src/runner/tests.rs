@@ -325,6 +325,7 @@ async fn leftovers_of_a_dead_receiver_are_found_and_ended() {
             .env("HOOKLATCH_ATTEMPT", attempt.to_string())
             .process_group(0)
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let mut pids = String::new();
