@@ -165,3 +165,21 @@ fn only_verify_makes_a_verified_delivery() {
         }
     }
 }
+
+/// The picture of the state machine names every state, outcome and reason that the code has.
+#[test]
+fn the_architecture_names_every_word_of_the_model() {
+    use hooklatch::model::{DeadReason, DropReason, HeldReason, Outcome, State};
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md"));
+    let text = text.unwrap();
+    let machine = text.split("## The state machine of a job").nth(1).unwrap();
+    let machine = machine.split("\n## ").next().unwrap();
+    let words = State::ALL.iter().map(|word| word.as_str());
+    let words = words.chain(Outcome::ALL.iter().map(|word| word.as_str()));
+    let words = words.chain(HeldReason::ALL.iter().map(|word| word.as_str()));
+    let words = words.chain(DeadReason::ALL.iter().map(|word| word.as_str()));
+    let words = words.chain(DropReason::ALL.iter().map(|word| word.as_str()));
+    for word in words {
+        assert!(machine.contains(&format!("`{word}`")), "ARCHITECTURE.md does not name '{word}'");
+    }
+}

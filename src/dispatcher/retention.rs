@@ -9,10 +9,8 @@ use crate::limits::Limits;
 use crate::model::Timestamp;
 use crate::store::Store;
 
-/// Between the start and the first pass: late enough not to compete with what waited for the start.
-const FIRST: Duration = Duration::from_secs(60);
-
-/// Between two passes: the shortest retention is an hour.
+/// Before the first pass and between two: the shortest retention is an hour. A machine that starts
+/// with a wrong clock has set it right by then, which counts as a jump.
 const PERIOD: Duration = Duration::from_secs(60 * 60);
 
 /// How far the two clocks may drift apart between two passes: far more than a slewed clock does
@@ -25,10 +23,8 @@ const QUIET: Duration = Duration::from_secs(24 * 60 * 60);
 /// Runs until it is aborted, which may be at any point: the store finishes what it has begun.
 pub(super) async fn run(store: Store, limits: Limits, clock: Clock) {
     let mut watch = ClockWatch::new(clock.now(), clock.monotonic());
-    let mut pause = FIRST;
     loop {
-        sleep(pause).await;
-        pause = PERIOD;
+        sleep(PERIOD).await;
         let now = clock.now();
         if !watch.may_expire(now, clock.monotonic()) {
             tracing::warn!("nothing is deleted: the clock has jumped within the last day");

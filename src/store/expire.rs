@@ -19,9 +19,9 @@ type Step = (u64, Option<i64>);
 
 impl Store {
     /// Deletes payloads of settled events that arrived before `payloads`, and whole events that
-    /// arrived before `ids`, in small batches; the caller has checked the clock (K2,
-    /// [`retention::ClockWatch`](super::retention::ClockWatch)). A payload stays while a job of its
-    /// event is not settled, or is dead and not dropped; an id stays as long as its payload.
+    /// arrived before `ids`, in small batches; the caller has checked the clock (K2). A payload stays
+    /// while a job of its event is not settled, or is dead and not dropped; an id stays as long as
+    /// its payload.
     /// Returns (payloads, events).
     pub async fn expire(&self, payloads: Timestamp, ids: Timestamp) -> Result<(u64, u64), Error> {
         let payloads = self.walk(payloads, expire_payloads).await?;

@@ -18,7 +18,6 @@ mod queue;
 mod read;
 mod recover;
 mod replay;
-pub mod retention;
 mod rows;
 mod schema;
 mod space;
