@@ -12,5 +12,6 @@
 mod cli;
 mod memory;
 mod promises;
+mod readme;
 mod refusals;
 mod support;

@@ -73,7 +73,14 @@ impl Site {
 
     /// Starts the receiver and waits until it serves.
     pub(crate) fn start(&self) -> Receiver {
-        let mut child = self.command(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
+        self.start_with(&[])
+    }
+
+    /// The same with further variables in its environment.
+    pub(crate) fn start_with(&self, environment: &[(&str, &str)]) -> Receiver {
+        let mut command = self.command(&["serve"]);
+        command.envs(environment.iter().copied());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let (log, lines) = mpsc::channel();
         let stderr = child.stderr.take().unwrap();
         std::thread::spawn(move || {
