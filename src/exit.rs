@@ -54,12 +54,14 @@ pub struct Failure {
     pub message: String,
     /// The exact command or key that helps.
     pub help: Option<String>,
+    /// The reader of standard output went away.
+    pub reader_left: bool,
 }
 
 impl Failure {
     /// A failure without a hint.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Failure { exit, message: message.into(), help: None }
+        Failure { exit, message: message.into(), help: None, reader_left: false }
     }
 
     /// The same failure with a hint.
@@ -72,6 +74,7 @@ impl Failure {
 impl From<std::io::Error> for Failure {
     /// Output that could not be written.
     fn from(error: std::io::Error) -> Self {
-        Failure::new(Exit::Io, format!("failed to write the output: {error}"))
+        let failure = Failure::new(Exit::Io, format!("failed to write the output: {error}"));
+        Failure { reader_left: error.kind() == std::io::ErrorKind::BrokenPipe, ..failure }
     }
 }

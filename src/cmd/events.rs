@@ -72,7 +72,7 @@ fn jobs(event: &EventRow) -> String {
     if event.jobs.is_empty() {
         return "no handler wants it".to_owned();
     }
-    let one = |(state, count): &(crate::model::State, u64)| match count {
+    let one = |(state, count): (&crate::model::State, &u64)| match count {
         1 => state.to_string(),
         _ => format!("{count} {state}"),
     };

@@ -24,6 +24,8 @@ use crate::exit::{Exit, Failure};
 pub fn main() -> Exit {
     match run(Cli::parse().command) {
         Ok(exit) => exit,
+        // Whoever reads has read enough: `hooklatch events | head`.
+        Err(failure) if failure.reader_left => Exit::Ok,
         Err(failure) => {
             report(&failure);
             failure.exit

@@ -58,7 +58,7 @@ fn event(detail: &EventDetail) -> Result<(), Failure> {
     if let Some(last) = event.last_duplicate_at {
         output::line(format_args!("again     {}", local(last)))?;
     }
-    output::line(format_args!("body      {}, sha256 {}", size(event.body_bytes), detail.digest))?;
+    output::line(format_args!("body      {}, digest {}", size(event.body_bytes), detail.digest))?;
     let notes = events::notes(event);
     if !notes.is_empty() {
         output::line(format_args!("notes     {notes}"))?;

@@ -3,6 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use std::collections::BTreeMap;
+
 use rusqlite::types::{ToSql, Type};
 use rusqlite::{Connection, Row};
 
@@ -165,7 +167,7 @@ fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
         conflicts: codec::count(row, 9)?,
         flagged: row.get(10)?,
         payload_kept: row.get(11)?,
-        jobs: Vec::new(),
+        jobs: BTreeMap::new(),
     };
     Ok(Listed { row: row.get(12)?, digest: Digest(row.get(13)?), event })
 }
@@ -177,7 +179,6 @@ fn with_jobs(conn: &Connection, listed: Listed) -> rusqlite::Result<EventRow> {
         .prepare_cached("SELECT state, count(*) FROM job WHERE event = ?1 GROUP BY state")?
         .query_map([row], |found| Ok((codec::text::<State>(found, 0)?, codec::count(found, 1)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    event.jobs.sort_unstable();
     Ok(event)
 }
 

@@ -1,5 +1,7 @@
 //! What the store lists: for people, for `--json` and for the control socket.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Blob, EventId, JobId, Name, Outcome, State, Timestamp};
@@ -44,8 +46,8 @@ pub struct EventRow {
     pub flagged: bool,
     /// Whether body and headers are still kept.
     pub payload_kept: bool,
-    /// (state, how many) of its jobs.
-    pub jobs: Vec<(State, u64)>,
+    /// How many of its jobs are in each state; states without one are left out.
+    pub jobs: BTreeMap<State, u64>,
 }
 
 /// One event with its jobs, attempts and payload.

@@ -93,7 +93,7 @@ async fn another_body_under_a_signed_id_is_evidence() {
         assert_eq!(answer, conflict);
     }
     let event = bench.store.events(EventFilter::default()).await.unwrap().remove(0);
-    assert_eq!((event.conflicts, event.duplicates, event.jobs), (4, 4, vec![(State::Ready, 1)]));
+    assert_eq!((event.conflicts, event.duplicates, event.jobs), (4, 4, [(State::Ready, 1)].into()));
     let kept: i64 = bench
         .store
         .read(|conn| conn.query_row("SELECT count(*) FROM evidence", [], |row| row.get(0)))

@@ -43,7 +43,7 @@ async fn an_event_is_shown_whole() {
     assert_eq!(shown.headers[0], ("Content-Type".to_owned(), "application/json".to_owned()));
     use sha2::Digest as _;
     assert_eq!(shown.digest, Digest(sha2::Sha256::digest(b"body").into()).to_string());
-    assert_eq!(shown.event.jobs, [(State::Ready, 2)]);
+    assert_eq!(shown.event.jobs, [(State::Ready, 2)].into());
     assert_eq!(shown.jobs.len(), 2);
     assert!(bench.store.show(Some(name("x")), id("e")).await.unwrap().is_empty());
 }
