@@ -39,6 +39,8 @@ impl Bench {
         let limits = Limits {
             handler_backoff_base_millis: 100,
             handler_backoff_max_millis: 200,
+            // Over every bound here: nothing may happen only because of a tick.
+            tick_millis: 600_000,
             ..Limits::default()
         };
         let (path, clock) = (folder.path().join("hooklatch.db"), Clock::system());
