@@ -147,6 +147,9 @@ pub struct Events {
     /// List deliveries that failed verification instead
     #[arg(long, conflicts_with = "event_type")]
     pub rejected: bool,
+    /// List when each secret last matched instead: an old one that is silent may be retired
+    #[arg(long, conflicts_with_all = ["event_type", "rejected", "source"])]
+    pub secrets: bool,
     /// Most rows
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,

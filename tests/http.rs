@@ -420,31 +420,6 @@ fn stalled_large_uploads_use_up_the_budget_and_small_deliveries_still_pass() {
 }
 
 #[test]
-fn two_hundred_stalled_uploads_of_25_mib_stay_under_200_mib_resident() {
-    multi(async {
-        let front = Front::start();
-        let length = GITHUB_BYTES.to_string();
-        let signature = github_signature(b"");
-        let headers: &[(&str, &[u8])] =
-            &[("X-Hub-Signature-256", signature.as_bytes()), ("Content-Length", length.as_bytes())];
-        let mut start = head("POST", "/github", headers);
-        start.resize(start.len() + (1 << 20), b'x');
-        let mut uploads = Vec::new();
-        for _ in 0..200 {
-            let mut raw = Raw::connect(front.address).await;
-            // A refused upload may be cut off while it is still sent.
-            let _ = raw.try_send(&start).await;
-            uploads.push(raw);
-        }
-        assert_eq!(front.ask(&github("d-1", PING)).await.status, 200);
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
-        assert!(kib < 200 * 1024, "{kib} KiB");
-    });
-}
-
-#[test]
 fn a_slow_commit_is_answered_503_and_still_made() {
     multi(async {
         let front = Front::with(|limits| limits.accept_wait_millis = 0);

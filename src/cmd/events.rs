@@ -1,18 +1,20 @@
-//! `hooklatch events`: what was accepted, or with `--rejected` what was not.
+//! `hooklatch events`: what was accepted, or what was not, or by which secrets.
 
 use comfy_table::Cell;
 
 use crate::cli;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::store::{EventFilter, EventRow, QuarantinedRow};
+use crate::store::{EventFilter, EventRow, QuarantinedRow, SecretUse};
 
 use super::output::{self, local, outside, size};
 use super::store;
 
 /// Lists events, or failed deliveries.
 pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
-    let request = if args.rejected {
+    let request = if args.secrets {
+        Request::Secrets
+    } else if args.rejected {
         Request::Quarantined { source: args.source.clone(), limit: Some(args.limit) }
     } else {
         Request::Events(EventFilter {
@@ -26,6 +28,8 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
         Reply::Events(rows) => accepted(&rows)?,
         Reply::Quarantined(rows) if args.format.json => output::json(&rows)?,
         Reply::Quarantined(rows) => rejected(&rows)?,
+        Reply::Secrets(rows) if args.format.json => output::json(&rows)?,
+        Reply::Secrets(rows) => secrets(&rows)?,
         other => return Err(store::unexpected(&other)),
     }
     Ok(Exit::Ok)
@@ -91,6 +95,18 @@ fn rejected(rows: &[QuarantinedRow]) -> Result<(), Failure> {
     };
     let head = ["RECEIVED", "SOURCE", "REASON", "DETAIL", "BODY"];
     output::table(&head, rows.iter().map(row).collect(), "no failed deliveries")
+}
+
+fn secrets(rows: &[SecretUse]) -> Result<(), Failure> {
+    let row = |secret: &SecretUse| {
+        vec![
+            Cell::new(&secret.source),
+            outside(&secret.reference),
+            Cell::new(local(secret.last_matched_at)),
+        ]
+    };
+    let head = ["SOURCE", "SECRET", "LAST MATCHED"];
+    output::table(&head, rows.iter().map(row).collect(), "no secret has matched yet")
 }
 
 fn plural(count: u64) -> &'static str {

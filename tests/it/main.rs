@@ -10,8 +10,10 @@
 )]
 
 mod cli;
+mod duplicates;
 mod memory;
 mod promises;
 mod readme;
 mod refusals;
+mod stop;
 mod support;

@@ -41,6 +41,7 @@ fn two_hundred_stalled_uploads_stay_under_200_mib_and_honest_deliveries_are_answ
         assert_eq!((status, answer["status"].as_str()), (200, Some("accepted")), "delivery {n}");
     }
     let resident = resident_bytes(receiver.pid());
+    eprintln!("{} MiB resident with 200 stalled uploads", resident >> 20);
     assert!(resident < 200 << 20, "{} MiB resident", resident >> 20);
     drop(stalled);
 }

@@ -1,0 +1,108 @@
+//! What the same thing again means: redeliveries, changed bodies, reused ids, suspected replays.
+
+use serde_json::Value;
+
+use crate::support::{Receiver, Site, stripe_event};
+
+const LEDGER: &str = "[handlers.ledger]\nsource = [\"github\", \"stripe\"]\nevents = [\"*\"]\ncommand = [\"./ledger\"]\n";
+
+fn site() -> (Site, Receiver) {
+    let site = Site::new(LEDGER);
+    site.script("ledger", r#"echo "$HOOKLATCH_EVENT_ID" >> "$SITE/ledger.txt""#);
+    let receiver = site.start();
+    (site, receiver)
+}
+
+fn said(answer: (u16, Value)) -> String {
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    answer.1["status"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_retry_that_differs_in_a_volatile_field_is_a_plain_duplicate() {
+    let (site, receiver) = site();
+    let event = |pending| stripe_event("evt_1", "a.b", &format!(",\"pending_webhooks\":{pending}"));
+    assert_eq!(said(receiver.stripe(&event(2), 0)), "accepted");
+    assert_eq!(said(receiver.stripe(&event(1), 0)), "duplicate");
+    let events = site.json(&["events"]);
+    assert_eq!((&events[0]["duplicates"], &events[0]["conflicts"]), (&1.into(), &0.into()));
+}
+
+#[test]
+fn another_body_under_a_signed_id_is_flagged_and_not_run() {
+    let (site, receiver) = site();
+    assert_eq!(said(receiver.stripe(&stripe_event("evt_1", "a.b", ""), 0)), "accepted");
+    assert_eq!(said(receiver.stripe(&stripe_event("evt_1", "a.b", ",\"x\":1"), 0)), "duplicate");
+    site.all_jobs(1, "succeeded");
+    assert_eq!(site.lines("ledger.txt"), ["evt_1"]);
+    assert_eq!(site.json(&["events"])[0]["conflicts"], 1);
+}
+
+#[test]
+fn another_body_under_an_unsigned_id_is_an_event_of_its_own_and_held() {
+    let (site, receiver) = site();
+    assert_eq!(said(receiver.github("d-1", "push", "{\"n\":1}")), "accepted");
+    assert_eq!(said(receiver.github("d-1", "push", "{\"n\":2}")), "accepted");
+    let jobs = site.jobs_when(|jobs| jobs.len() == 2 && jobs[1]["state"] == "succeeded");
+    assert_eq!((&jobs[0]["state"], &jobs[0]["reason"]), (&"held".into(), &"id reused".into()));
+    assert_eq!(site.lines("ledger.txt").len(), 1);
+    // Which of the two is meant must be said.
+    assert_eq!(site.run(&["replay", "d-1"]).status.code(), Some(65));
+}
+
+#[test]
+fn a_captured_delivery_under_a_new_id_or_type_is_held() {
+    let (site, receiver) = site();
+    assert_eq!(said(receiver.github("d-1", "push", "{\"n\":1}")), "accepted");
+    assert_eq!(said(receiver.github("d-2", "push", "{\"n\":1}")), "accepted");
+    assert_eq!(said(receiver.github("d-3", "deployment", "{\"n\":1}")), "accepted");
+    let jobs = site.jobs_when(|jobs| jobs.len() == 3 && jobs[2]["state"] == "succeeded");
+    for job in &jobs[..2] {
+        assert_eq!((&job["state"], &job["reason"]), (&"held".into(), &"suspected replay".into()));
+    }
+    assert_eq!(site.lines("ledger.txt"), ["d-1"]);
+    // A person who has looked lets it run.
+    site.json(&["replay", "d-2"]);
+    site.jobs_when(|jobs| jobs[1]["state"] == "succeeded");
+    assert_eq!(site.lines("ledger.txt"), ["d-1", "d-2"]);
+}
+
+#[test]
+fn a_type_whose_bodies_honestly_repeat_runs_marked() {
+    let (site, receiver) = site();
+    let body = "{\"ref\":\"main\",\"inputs\":{}}";
+    assert_eq!(said(receiver.github("d-1", "workflow_dispatch", body)), "accepted");
+    assert_eq!(said(receiver.github("d-2", "workflow_dispatch", body)), "accepted");
+    site.all_jobs(2, "succeeded");
+    let events = site.json(&["events"]);
+    assert_eq!((&events[0]["flagged"], &events[1]["flagged"]), (&true.into(), &false.into()));
+}
+
+#[test]
+fn an_event_that_no_handler_wants_is_stored_and_can_be_run_later() {
+    let only_push = LEDGER.replace("\"*\"", "\"push\"");
+    let site = Site::new(&only_push);
+    site.script("ledger", r#"echo "$HOOKLATCH_EVENT_ID" >> "$SITE/ledger.txt""#);
+    let receiver = site.start();
+    assert_eq!(said(receiver.github("d-1", "issues", "{\"action\":\"opened\"}")), "accepted");
+    assert_eq!(site.json(&["jobs"]).as_array().unwrap().len(), 0);
+    let table = String::from_utf8(site.run(&["events"]).stdout).unwrap();
+    assert!(table.contains("no handler wants it"), "{table}");
+    site.json(&["replay", "d-1", "--handler", "ledger"]);
+    site.all_jobs(1, "succeeded");
+    assert_eq!(site.lines("ledger.txt"), ["d-1"]);
+}
+
+#[test]
+fn each_secret_tells_when_it_last_matched() {
+    let (site, receiver) = site();
+    receiver.github("d-1", "push", "{}");
+    let secrets = site.json(&["events", "--secrets"]);
+    assert_eq!(secrets.as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&secrets[0]["source"], &secrets[0]["reference"]),
+        (&"github".into(), &"file:secret".into())
+    );
+    let table = String::from_utf8(site.run(&["events", "--secrets"]).stdout).unwrap();
+    assert!(table.contains("file:secret"), "{table}");
+}

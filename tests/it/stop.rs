@@ -1,0 +1,40 @@
+//! The second signal, and a store that another program holds.
+
+use crate::support::Site;
+
+const SLOW: &str =
+    "[handlers.slow]\nsource = \"github\"\nevents = [\"*\"]\ncommand = [\"./slow\"]\n";
+
+#[test]
+fn a_second_signal_ends_the_wait_and_what_was_running_is_recorded() {
+    let site = Site::new(SLOW);
+    site.script("slow", "echo begun > \"$SITE/begun\"\nexec sleep 1000");
+    let receiver = site.start();
+    receiver.github("d-1", "push", "{}");
+    site.jobs_when(|jobs| jobs.len() == 1 && !site.lines("begun").is_empty());
+    receiver.terminate();
+    receiver.log_when(|line| line["message"].as_str().is_some_and(|m| m.starts_with("stopping;")));
+    assert_eq!(receiver.stop(), Some(0));
+    let job = site.all_jobs(1, "held").remove(0);
+    assert_eq!(job["reason"], "unknown outcome");
+    let shown = site.json(&["show", "d-1"]);
+    assert_eq!(shown[0]["jobs"][0]["attempts"][0]["record"]["signal"], 15);
+}
+
+#[test]
+fn a_store_that_another_program_holds_is_waited_for_and_then_refused() {
+    let site = Site::new("");
+    site.start().stop();
+    let other = rusqlite::Connection::open(site.path("store.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let output = site.run(&["serve"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(69), "{said}");
+    assert!(
+        said.contains("store.db is in use by a program that has it open with SQLite"),
+        "{said}"
+    );
+    other.execute_batch("ROLLBACK").unwrap();
+    drop(other);
+    site.start().stop();
+}
