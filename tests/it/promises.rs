@@ -108,16 +108,23 @@ fn p5_rerun_runs_an_unknown_attempt_again_once_nothing_of_it_lives() {
         "[limits]\nbackoff_base_millis = \"100ms\"",
         &format!("{LEDGER}on_unknown = \"rerun\"\n"),
     );
+    // The second attempt looks whether anything of the first one still runs.
     site.script(
         "ledger",
-        &format!("{LEDGER_SCRIPT}\n[ \"$HOOKLATCH_ATTEMPT\" = 1 ] && exec sleep 1000\nexit 0"),
+        &format!(
+            "{LEDGER_SCRIPT}\n\
+             if [ \"$HOOKLATCH_ATTEMPT\" = 1 ]; then echo $$ > \"$SITE/pid\"; exec sleep 1000; fi\n\
+             grep -q '^State:.*[RSD] ' \"/proc/$(cat \"$SITE/pid\")/status\" && echo both >> \"$SITE/both\"\n\
+             exit 0"
+        ),
     );
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_cut", "invoice.paid", ""), 0);
-    site.jobs_when(|jobs| jobs.len() == 1 && jobs[0]["state"] == "running");
+    site.jobs_when(|_| !site.lines("pid").is_empty());
     receiver.kill();
     let _receiver = site.start();
     site.all_jobs(1, "succeeded");
+    assert!(site.lines("both").is_empty(), "two attempts of one job ran at once");
     let shown = site.json(&["show", "evt_cut"]);
     let outcomes: Vec<_> = shown[0]["jobs"][0]["attempts"]
         .as_array()
