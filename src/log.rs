@@ -12,7 +12,9 @@ use tracing_subscriber::EnvFilter;
 /// # Errors
 /// The filter's text, where it is none.
 pub fn start(filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| format!("'{filter}': {error}"))?;
+    // The HTTP server tells of its threads at `info`; what an operator wants to know of it is ours.
+    let quiet = format!("actix_server=warn,{filter}");
+    let filter = EnvFilter::try_new(quiet).map_err(|error| format!("'{filter}': {error}"))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = if std::io::stderr().is_terminal() {
         lines.compact().try_init()
