@@ -203,10 +203,15 @@ impl Writer {
         }
     }
 
-    /// A stop does not wait for space or another program: what is not committed then is found and
-    /// settled at the next start.
+    /// A stop does not wait for space, another program, or a disk that a repair has not helped: what
+    /// is not committed then is found and settled at the next start.
     fn giving_up(&self, trouble: Trouble) -> bool {
-        matches!(trouble, Trouble::Full | Trouble::Busy) && self.queue.is_closed()
+        let may_last = match trouble {
+            Trouble::Full | Trouble::Busy => true,
+            Trouble::Io => self.repairs > 0,
+            Trouble::Item => false,
+        };
+        may_last && self.queue.is_closed()
     }
 
     /// After a commit: the disk works. Opens the door again where it was full and space is back.
