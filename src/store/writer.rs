@@ -284,6 +284,7 @@ impl Writer {
         if let Some(conn) = self.conn.take() {
             connection::close(conn);
         }
+        self.queue.forget_broken();
     }
 
     /// S9: asks for a passive pass when the log has grown, and finishes one between two batches when
