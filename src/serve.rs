@@ -1,12 +1,13 @@
 //! The flow of the receiver: what starts in which order, and stops in the reverse.
 //!
 //! ```text
-//! configuration ─▶ secrets ─▶ store (lock, recovery of the log) ─▶ dispatcher (recover, then claims)
-//!               ─▶ admin socket ─▶ HTTP
+//! configuration ─▶ secrets ─▶ store (lock, recovery of the log) ─▶ admin socket ─▶ HTTP
+//!               ─▶ dispatcher (recover, then claims)
 //! ```
 //!
-//! HTTP and dispatcher never call each other; they meet in the store. The port opens last, so that
-//! whoever is answered is answered by a receiver that can keep its promise.
+//! HTTP and dispatcher never call each other; they meet in the store. The store comes before the
+//! port, so that whoever is answered is answered by a receiver that can keep its promise. The
+//! dispatcher comes last: a start that fails has begun no command, whose outcome would be unknown.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -87,12 +88,13 @@ pub async fn start(
     let address = config.server().listen;
     let listener = listen(address).map_err(|error| Error::Listen { address, error })?;
     let store = open(settings.clone(), clock.clone()).await?;
-    let dispatcher = Dispatcher::start(store.clone(), parts.workers, limits.clone(), clock.clone());
     let wait = Limits::duration(limits.stop_wait_millis);
     let socket = control::socket_path(&settings.path);
     let control = control::listen(&socket, store.clone(), &limits)?;
-    let http = http::Server::start(vec![listener], sources, store.clone(), clock, limits)
-        .map_err(|error| Error::Listen { address, error })?;
+    let http =
+        http::Server::start(vec![listener], sources, store.clone(), clock.clone(), limits.clone())
+            .map_err(|error| Error::Listen { address, error })?;
+    let dispatcher = Dispatcher::start(store.clone(), parts.workers, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }

@@ -283,3 +283,18 @@ async fn a_stop_does_not_wait_for_a_disk_that_fails() {
     assert_eq!(store.running().await.unwrap().len(), 1, "left for the next start to settle");
     store.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_does_not_wait_for_writes_that_go_on_failing() {
+    let bench = bench().await;
+    bench.accept("e0").await.unwrap();
+    let running = bench.claim().await.remove(0);
+    // The log can be read and written back, so every repair succeeds, and no commit ever does.
+    vfs::fail_writes(true);
+    assert!(bench.accept("e1").await.is_err());
+    let completion = tokio::spawn(queued(bench.complete(&running)).await);
+    let closed = tokio::time::timeout(Duration::from_secs(20), bench.store.close()).await;
+    vfs::heal();
+    assert!(closed.is_ok(), "the stop waits for ever");
+    assert!(completion.await.unwrap().is_err(), "it was told that this is not recorded");
+}

@@ -18,6 +18,11 @@ const REJECTED: i32 = 65;
 /// wrapper says so of the program it was to run.
 const CANNOT_RUN: [i32; 2] = [126, 127];
 
+/// What shells (POSIX, as above), Java machines and container clients exit with when a SIGTERM or
+/// SIGKILL ended the work: 128 and the signal's number. Where the signal was ours, they say no more
+/// about the effects than the signal itself would.
+const ENDED_BY_US: [i32; 2] = [128 + 15, 128 + 9];
+
 /// How long leftovers are waited for at a start before the receiver says that they cannot be ended.
 /// SIGKILL takes microseconds; what takes seconds hangs in the kernel.
 const LEFTOVERS_PATIENCE: Duration = Duration::from_secs(5);
@@ -46,15 +51,12 @@ fn judge(exited: Exited, timeout: Duration) -> Report {
         (Status::Code(REJECTED), _) => (Outcome::Rejected, said(REJECTED, ": rejected")),
         (Status::Code(126), _) => (Outcome::Failed, said(126, ": cannot execute")),
         (Status::Code(127), _) => (Outcome::Failed, said(127, ": command not found")),
+        (Status::Code(code), Some(by)) if ENDED_BY_US.contains(&code) => {
+            ended(by, timeout, &said(code, ""))
+        }
         (Status::Code(code), _) => (Outcome::Failed, said(code, "")),
         (Status::Signal(signal), None) => (Outcome::Unknown, killed(signal)),
-        (Status::Signal(signal), Some(AskedBy::TimeOut)) => {
-            let limit = humantime::format_duration(timeout);
-            (Outcome::TimedOut, format!("timed out after {limit}, {}", killed(signal)))
-        }
-        (Status::Signal(signal), Some(AskedBy::Stop)) => {
-            (Outcome::Unknown, format!("ended by the receiver's stop, {}", killed(signal)))
-        }
+        (Status::Signal(signal), Some(by)) => ended(by, timeout, &killed(signal)),
     };
     let (exit_code, signal) = match exited.status {
         Status::Code(code) => (Some(code), None),
@@ -72,6 +74,17 @@ fn judge(exited: Exited, timeout: Duration) -> Report {
             stdout: exited.stdout.into(),
             stderr: exited.stderr.into(),
         },
+    }
+}
+
+/// The end that the runner brought about, and that says nothing about the effects.
+fn ended(by: AskedBy, timeout: Duration, how: &str) -> (Outcome, String) {
+    match by {
+        AskedBy::TimeOut => {
+            let limit = humantime::format_duration(timeout);
+            (Outcome::TimedOut, format!("timed out after {limit}, {how}"))
+        }
+        AskedBy::Stop => (Outcome::Unknown, format!("ended by the receiver's stop, {how}")),
     }
 }
 
@@ -97,9 +110,13 @@ mod tests {
         for asked_by in [None, Some(AskedBy::TimeOut), Some(AskedBy::Stop)] {
             for code in 0..=255 {
                 let report = report(Status::Code(code), asked_by);
-                let outcome = match code {
-                    0 => Outcome::Succeeded,
-                    65 => Outcome::Rejected,
+                let outcome = match (code, asked_by) {
+                    (0, _) => Outcome::Succeeded,
+                    (65, _) => Outcome::Rejected,
+                    // Shells, Java and container clients say so that our SIGTERM or SIGKILL ended
+                    // the work: that is a time-out or a stop, and no word about the effects.
+                    (137 | 143, Some(AskedBy::TimeOut)) => Outcome::TimedOut,
+                    (137 | 143, Some(AskedBy::Stop)) => Outcome::Unknown,
                     _ => Outcome::Failed,
                 };
                 assert_eq!(report.outcome, outcome, "{code}");

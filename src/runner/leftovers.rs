@@ -34,13 +34,16 @@ struct Leftover {
 }
 
 /// Kills every process of these attempts, with their process groups, and waits until they are gone.
-/// Returns the attempts of which something still lives after `patience`: they must stay `running`.
-/// Blocks.
+/// Returns the attempts of which something still lives after `patience`, or may: they must stay
+/// `running`. Blocks.
 pub fn end(attempts: &[(JobId, u32)], patience: Duration) -> Vec<(JobId, u32)> {
     let deadline = Instant::now() + patience;
     loop {
         // Again and again, since a process may have started another one while it was looked for.
-        let found = find(attempts);
+        let Some(found) = find(attempts) else {
+            tracing::error!("cannot see what still runs: /proc does not list processes");
+            return attempts.to_vec();
+        };
         for leftover in &found {
             kill(leftover);
         }
@@ -52,16 +55,20 @@ pub fn end(attempts: &[(JobId, u32)], patience: Duration) -> Vec<(JobId, u32)> {
     }
 }
 
-fn find(attempts: &[(JobId, u32)]) -> Vec<Leftover> {
+/// Nothing where /proc does not even list this process: such a search would prove nothing.
+fn find(attempts: &[(JobId, u32)]) -> Option<Vec<Leftover>> {
     if attempts.is_empty() {
-        return Vec::new();
+        return Some(Vec::new());
     }
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = processes
+    let pids: Vec<Pid> = fs::read_dir("/proc")
+        .ok()?
         .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
-    // This process is one itself where a command started it.
-    pids.filter(|pid| *pid != getpid()).filter_map(|pid| look(pid, attempts)).collect()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))
+        .collect();
+    // This process may be one itself, where a command started it.
+    let own = pids.iter().position(|pid| *pid == getpid())?;
+    let others = pids[..own].iter().chain(&pids[own + 1..]);
+    Some(others.filter_map(|pid| look(*pid, attempts)).collect())
 }
 
 fn look(pid: Pid, attempts: &[(JobId, u32)]) -> Option<Leftover> {

@@ -1,6 +1,6 @@
 //! Real commands: what they are given, how they are read, how they end.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 use std::fs;
 use std::io::Read;
@@ -350,5 +350,30 @@ async fn leftovers_of_a_dead_receiver_are_found_and_ended() {
         assert!(other.try_wait().unwrap().is_none(), "another attempt's process was ended");
         other.kill().unwrap();
         other.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_search_that_sees_no_process_proves_nothing() {
+    const CHILD: &str = "HOOKLATCH_TEST_WITHOUT_PROC";
+    let job = JobId::from_bytes([7; 16]);
+    if std::env::var_os(CHILD).is_some() {
+        assert_eq!(leftovers::end(&[(job, 1)], Duration::ZERO), [(job, 1)]);
+        return;
+    }
+    assert_eq!(leftovers::end(&[(job, 1)], Duration::ZERO), []);
+    // In a mount namespace of its own, where the user may make one.
+    let hide = "mount -t tmpfs tmpfs /proc 2>/dev/null || exit 77; exec \"$0\" --exact \"$1\"";
+    let test = "runner::tests::a_search_that_sees_no_process_proves_nothing";
+    let output = Command::new("unshare")
+        .args(["-m", "/bin/sh", "-c", hide])
+        .arg(std::env::current_exe().unwrap())
+        .arg(test)
+        .env(CHILD, "1")
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {}
+        Ok(output) if output.status.code() == Some(101) => panic!("{output:?}"),
+        _ => eprintln!("skipped: this user cannot hide /proc"),
     }
 }

@@ -73,13 +73,13 @@ impl Store {
             .await?;
         let mut claimed = Vec::with_capacity(taken.len());
         for job in taken {
-            claimed.extend(self.unpack(handler, job).await?);
+            claimed.extend(self.unpack(handler, job).await);
         }
         Ok(claimed)
     }
 
     /// Decompresses the payload. One that cannot be is as good as gone.
-    async fn unpack(&self, handler: &Name, taken: Taken) -> Result<Option<Claimed>, Error> {
+    async fn unpack(&self, handler: &Name, taken: Taken) -> Option<Claimed> {
         let Taken { job, attempt, counted, since, replays, payload, .. } = taken;
         let detail = match payload {
             Some(payload) => {
@@ -103,7 +103,7 @@ impl Store {
                             headers,
                             body: Bytes::from(body),
                         };
-                        return Ok(Some(Claimed { facts, counted, since }));
+                        return Some(Claimed { facts, counted, since });
                     }
                     Err(error) => format!("the stored body cannot be read: {error}"),
                 }
@@ -111,7 +111,7 @@ impl Store {
             None => "the payload is gone".to_owned(),
         };
         tracing::error!(%job, attempt, detail, "a claimed job cannot run");
-        self.complete(Completion {
+        let done = Completion {
             job,
             attempt,
             outcome: Outcome::NotStarted,
@@ -119,9 +119,12 @@ impl Store {
             next: Next::Dead(DeadReason::PayloadGone),
             finished_at: self.inner.clock.now(),
             record: Record { detail, ..Record::default() },
-        })
-        .await?;
-        Ok(None)
+        };
+        // Those claimed with it must come to their handler all the same: nobody else would run them.
+        if let Err(error) = self.complete(done).await {
+            tracing::error!(%job, attempt, %error, "it stays running until the next start");
+        }
+        None
     }
 }
 

@@ -77,7 +77,11 @@ impl Drop for Inner {
 impl Store {
     /// Takes the lock, opens under S2, migrates, starts writer and checkpointer. Blocking.
     pub fn open(settings: &Settings, clock: Clock) -> Result<Store, OpenError> {
-        let Settings { path, limits } = settings;
+        // Every name of the file is one store: its log and its lock lie beside the file itself, where
+        // SQLite looks for the log, and not beside a symbolic link to it (R1, S2).
+        let path = std::fs::canonicalize(&settings.path).unwrap_or_else(|_| settings.path.clone());
+        let settings = Settings { path, limits: settings.limits.clone() };
+        let Settings { path, limits } = &settings;
         if path.is_dir() {
             return Err(OpenError::IsDirectory { path: path.clone() });
         }
@@ -121,7 +125,6 @@ impl Store {
             .name("writer".to_owned())
             .spawn(move || writer.run())
             .map_err(thread)?;
-        let settings = settings.clone();
         let inner = Inner { settings, clock, id, queue, space, readers, wake, closed: is_closed };
         Ok(Store { inner: Arc::new(inner) })
     }

@@ -17,7 +17,7 @@ impl Store {
     pub fn quarantine(&self, failed: Quarantined) {
         let limits = &self.inner.settings.limits;
         let most = i64::try_from(limits.quarantine_count).unwrap_or(i64::MAX);
-        if most == 0 || self.inner.queue.half_full() {
+        if most == 0 || self.ready().is_err() || self.inner.queue.half_full() {
             return;
         }
         let body = match failed.body.len() as u64 {

@@ -188,15 +188,18 @@ impl Queue {
 
     /// Opens the door again.
     pub(super) fn open(&self) {
-        let mut state = lock(&self.state);
-        state.door = None;
-        state.broken = None;
+        lock(&self.state).door = None;
     }
 
     /// Tells the writer of an I/O error that another thread met.
     pub(super) fn report_broken(&self, reason: String) {
         lock(&self.state).broken = Some(reason);
         self.filled.notify_one();
+    }
+
+    /// Forgets what was reported of connections that are closed now.
+    pub(super) fn forget_broken(&self) {
+        lock(&self.state).broken = None;
     }
 
     /// Takes no more; the writer ends when it has done what is here.

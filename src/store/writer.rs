@@ -203,10 +203,15 @@ impl Writer {
         }
     }
 
-    /// A stop does not wait for space or another program: what is not committed then is found and
-    /// settled at the next start.
+    /// A stop does not wait for space, another program, or a disk that a repair has not helped: what
+    /// is not committed then is found and settled at the next start.
     fn giving_up(&self, trouble: Trouble) -> bool {
-        matches!(trouble, Trouble::Full | Trouble::Busy) && self.queue.is_closed()
+        let may_last = match trouble {
+            Trouble::Full | Trouble::Busy => true,
+            Trouble::Io => self.repairs > 0,
+            Trouble::Item => false,
+        };
+        may_last && self.queue.is_closed()
     }
 
     /// After a commit: the disk works. Opens the door again where it was full and space is back.
@@ -279,6 +284,7 @@ impl Writer {
         if let Some(conn) = self.conn.take() {
             connection::close(conn);
         }
+        self.queue.forget_broken();
     }
 
     /// S9: asks for a passive pass when the log has grown, and finishes one between two batches when

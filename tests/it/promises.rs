@@ -169,3 +169,23 @@ fn p4_p6_a_failed_attempt_is_run_again_with_the_same_key() {
         (1..=3).map(|n| format!("72d3162e-cc78-11e3-81ab-4c9367dc0958 {key} {n}")).collect();
     assert_eq!(site.lines("ledger.txt"), wanted);
 }
+
+#[test]
+fn p4_a_start_that_fails_has_begun_nothing() {
+    let site = Site::new(LEDGER);
+    site.script("ledger", LEDGER_SCRIPT);
+    // The admin socket cannot be made: a misconfiguration that every restart meets again.
+    std::fs::write(site.path("store.db.sock"), "in the way").unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let config = hooklatch::config::load(&site.config()).unwrap();
+    let environment = hooklatch::config::Environment::capture();
+    let clock = hooklatch::clock::Clock::system();
+    let started = runtime.block_on(hooklatch::serve::start(config, &environment, clock));
+    assert!(matches!(started, Err(hooklatch::serve::Error::Control(_))));
+    // Nobody uses the store: a dispatcher would, and would start commands that this end cuts off.
+    let lock = std::fs::File::open(site.path("store.db.lock")).unwrap();
+    let (free, freed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || free.send(lock.lock()));
+    let freed = freed.recv_timeout(std::time::Duration::from_secs(20));
+    assert!(freed.is_ok(), "a dispatcher is at work");
+}

@@ -192,3 +192,25 @@ async fn a_clock_set_back_parks_no_job() {
     let due_at = bench.job(claimed.facts.job).await.due_at;
     assert_eq!(due_at, Some(START.before(100 * DAY).after(HOUR)));
 }
+
+#[tokio::test]
+async fn a_job_that_cannot_be_settled_does_not_lose_those_claimed_with_it() {
+    let mut bench = bench();
+    for event in ["e1", "e2", "e3"] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+    }
+    bench
+        .with_file(|conn| {
+            // The second body cannot be read, and its job cannot be moved to `dead` for it.
+            conn.execute_batch(
+                "UPDATE payload SET body = x'00' WHERE event = 2;
+                 CREATE TRIGGER stuck BEFORE UPDATE OF state ON job WHEN NEW.state = 'dead'
+                 BEGIN SELECT RAISE(ABORT, 'on purpose'); END",
+            )
+            .unwrap();
+        })
+        .await;
+    let claimed = bench.store.claim(&name("h"), 9).await.unwrap();
+    let events: Vec<_> = claimed.iter().map(|c| c.facts.event_id.to_string()).collect();
+    assert_eq!(events, ["e1", "e3"], "who is claimed and handed to nobody stays running");
+}

@@ -164,3 +164,30 @@ fn run(program: &str, arguments: &[&str], path: &std::path::Path) -> bool {
         .status();
     status.is_ok_and(|status| status.success())
 }
+
+#[tokio::test]
+async fn a_store_under_another_name_is_the_same_store() {
+    let bench = bench();
+    bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
+    let alias = bench.beside(".alias");
+    std::os::unix::fs::symlink(&bench.settings.path, &alias).unwrap();
+    let error = refusal(&alias);
+    assert!(matches!(error, OpenError::Locked { .. }), "{error}");
+
+    // What a kill leaves, opened by its other name: the log is written again all the same (S2).
+    // Copied by another process: closing a descriptor here would drop SQLite's locks.
+    let dir = tempfile::tempdir().unwrap();
+    let (left, log) = (dir.path().join("left.db"), dir.path().join("left.db-wal"));
+    for (from, to) in [("", &left), ("-wal", &log)] {
+        let copied = std::process::Command::new("cp").arg(bench.beside(from)).arg(to).status();
+        assert!(copied.unwrap().success());
+    }
+    let old = std::time::UNIX_EPOCH + Duration::from_secs(1);
+    std::fs::File::options().write(true).open(&log).unwrap().set_modified(old).unwrap();
+    let alias = dir.path().join("alias.db");
+    std::os::unix::fs::symlink(&left, &alias).unwrap();
+    let store = open(&alias).unwrap();
+    assert!(std::fs::metadata(&log).unwrap().modified().unwrap() > old, "not written again");
+    assert_eq!(store.events(EventFilter::default()).await.unwrap().len(), 1);
+    store.close().await;
+}

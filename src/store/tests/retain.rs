@@ -88,3 +88,20 @@ async fn the_newest_failed_deliveries_of_each_source_are_kept() {
     assert_eq!(bench.store.quarantined(Some(name("b")), 10).await.unwrap().len(), 1);
     assert_eq!(bench.store.quarantined(None, 1).await.unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn failed_deliveries_are_not_kept_while_accepts_are_refused() {
+    // Anybody can send them: they must not take the space that completions are to find (S8).
+    let bench = bench_with(Limits { disk_floor_bytes: u64::MAX, ..limits() });
+    bench.store.quarantine(Quarantined {
+        source: name("a"),
+        received_at: START,
+        reason: "bad_signature",
+        detail: String::new(),
+        headers: Headers::new(),
+        body: bytes::Bytes::from_static(b"x"),
+    });
+    // In the same batch, or in a later one.
+    assert!(bench.store.claim(&name("h"), 1).await.unwrap().is_empty());
+    assert_eq!(bench.store.quarantined(None, 10).await.unwrap(), []);
+}

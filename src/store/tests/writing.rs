@@ -271,3 +271,13 @@ fn a_writer_that_panics_takes_the_process_with_it() {
     // SIGABRT.
     assert_eq!(output.status.signal(), Some(6), "{output:?}");
 }
+
+#[test]
+fn an_error_reported_while_the_door_opens_is_not_forgotten() {
+    let queue = Queue::new(&limits());
+    queue.shut(&Refused::Degraded("a flush failed".to_owned()));
+    // The new checkpoint connection may fail before the repair is through.
+    queue.report_broken("a checkpoint failed".to_owned());
+    queue.open();
+    assert!(matches!(queue.take_now(), crate::store::queue::Next::Broken(_)));
+}
