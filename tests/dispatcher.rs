@@ -359,3 +359,19 @@ async fn a_job_without_a_configured_handler_is_held() {
     assert_eq!(held[0].reason.as_deref(), Some("handler gone"));
     handle.stop(MINUTE, pending()).await;
 }
+
+#[tokio::test]
+async fn a_job_put_back_for_a_handler_that_is_not_configured_does_not_sleep() {
+    let mut bench = Bench::new();
+    bench.limits.tick_millis = 100;
+    bench.accept("o", &[]).await;
+    let handle = bench.start(vec![bench.script("other", "exit 0")]);
+    // The first claims come after recovery, which is over when this one has run.
+    bench.accept("first", &["other"]).await;
+    bench.until_all("other", State::Succeeded).await;
+    let (event, handler) = ("o".parse().unwrap(), Some("othr".parse().unwrap()));
+    bench.store.replay(Replay::Event { source: None, event, handler }).await.unwrap();
+    let held = bench.until("othr", |jobs| jobs[0].state == State::Held).await;
+    assert_eq!(held[0].reason.as_deref(), Some("handler gone"));
+    handle.stop(MINUTE, pending()).await;
+}

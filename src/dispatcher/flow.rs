@@ -118,7 +118,7 @@ impl Flow {
         }
     }
 
-    /// What a lost wake-up or a moved clock has hidden comes to light: rule K1.
+    /// What a lost wake-up, a moved clock (rule K1) or a replay for nobody has hidden comes to light.
     fn tick(&mut self) {
         self.lanes.want_all();
         if std::mem::replace(&mut self.clamping, true) {
@@ -127,6 +127,12 @@ impl Flow {
         let lanes = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.backoff_max));
         let (lanes, store): (Vec<_>, _) = (lanes.collect(), self.store.clone());
         self.work.spawn(async move {
+            let known = lanes.iter().map(|(handler, _)| handler.clone()).collect();
+            match store.hold_orphans(known).await {
+                Ok(0) => {}
+                Ok(jobs) => tracing::warn!(jobs, "held: their handler is not configured"),
+                Err(error) => tracing::warn!(%error, "failed to look for jobs of no handler"),
+            }
             for (handler, most) in lanes {
                 match store.clamp_due(&handler, most).await {
                     Ok(0) => {}

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::Store;
+use crate::store::{EventFilter, Store};
 
 /// Before the first pass and between two: the shortest retention is an hour. A machine that starts
 /// with a wrong clock has set it right by then, which counts as a jump.
@@ -22,12 +22,14 @@ const QUIET: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Runs until it is aborted, which may be at any point: the store finishes what it has begun.
 pub(super) async fn run(store: Store, limits: Limits, clock: Clock) {
-    let mut watch = ClockWatch::new(clock.now(), clock.monotonic());
+    let mut watch = first_look(&store, &clock).await;
     loop {
         sleep(PERIOD).await;
         let now = clock.now();
         if !watch.may_expire(now, clock.monotonic()) {
-            tracing::warn!("nothing is deleted: the clock has jumped within the last day");
+            tracing::warn!(
+                "nothing is deleted for a day: the clock has jumped, or no event came for a day"
+            );
             continue;
         }
         let payloads = now.before(Limits::duration(limits.keep_payloads_millis));
@@ -38,6 +40,22 @@ pub(super) async fn run(store: Store, limits: Limits, clock: Clock) {
             Err(error) => tracing::warn!(%error, "failed to delete what is old"),
         }
     }
+}
+
+/// The watch as of now. A clock that jumped before the start shows only in the store: where its newest
+/// event is over a day old, or it does not say, nothing is deleted for a day.
+async fn first_look(store: &Store, clock: &Clock) -> ClockWatch {
+    let newest = EventFilter { limit: Some(1), ..EventFilter::default() };
+    let newest = store.events(newest).await;
+    let (wall, monotonic) = (clock.now(), clock.monotonic());
+    let believed = newest.is_ok_and(|events| {
+        events.first().is_none_or(|newest| wall.since(newest.received_at) <= QUIET)
+    });
+    let mut watch = ClockWatch::new(wall, monotonic);
+    if !believed {
+        watch.quiet_until = monotonic.saturating_add(QUIET);
+    }
+    watch
 }
 
 /// Whether the wall clock moves like the monotonic one. A jump ahead would make every remembered id
@@ -67,9 +85,47 @@ impl ClockWatch {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::model::Headers;
+    use crate::provider::Scheme;
+    use crate::store::{Accept, Settings};
+    use crate::verify::{Request, verify};
 
     const START: Timestamp = Timestamp(1_700_000_000_000);
+
+    /// A real store with one event that arrived at `START`.
+    async fn store_of_one(folder: &std::path::Path) -> Store {
+        let (path, limits) = (folder.join("t.db"), Limits::default());
+        let limits = Limits { disk_floor_bytes: 0, ballast_bytes: 0, ..limits };
+        let store = Store::open(&Settings { path, limits }, Clock::manual(START)).unwrap();
+        let mut headers = Headers::new();
+        headers.push("Idempotency-Key", "e1");
+        headers.push("X-Event-Type", "thing.made");
+        let request = Request { method: "POST", url: None, headers: &headers, body: "x".into() };
+        let delivery = verify(&Scheme::embedded("none").unwrap(), &[], request, START).unwrap();
+        let (source, handlers) = ("shop".parse().unwrap(), Vec::new());
+        store.accept(Accept { source, received_at: START, delivery, handlers }).await.unwrap();
+        store
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_jumped_while_nobody_looked_is_not_believed_for_a_day() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store_of_one(folder.path()).await;
+        for (start, hours) in [(START.after(400 * QUIET), 24), (START.after(PERIOD), 0)] {
+            let clock = Clock::manual(start);
+            let mut watch = first_look(&store, &clock).await;
+            for hour in 1..=25 {
+                clock.advance(PERIOD);
+                let may = watch.may_expire(clock.now(), clock.monotonic());
+                assert_eq!(may, hour >= hours, "{start}, {hour} hours later");
+            }
+        }
+        store.close().await;
+        let mut watch = first_look(&store, &Clock::manual(START)).await;
+        assert!(!watch.may_expire(START, Duration::ZERO), "where the store says nothing");
+    }
 
     #[test]
     fn a_steady_clock_is_believed() {

@@ -5,8 +5,8 @@
 //! its last attempt live. Every command carries its job and attempt in its environment, and job ids
 //! are random, so no other store's command is ever found.
 //!
-//! Out of reach, and said in the README: a process that left its process group *and* shed its
-//! environment, and one whose environment this user may not read.
+//! Out of reach, and said in the README: a process group of which no process has kept this environment
+//! (`env -i`, `sudo`), or has one that this user may not read.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -30,6 +30,12 @@ impl Store {
         Ok(self.submit(Lane::Verb, move |tx| clamp(tx, &handler, clock.now().after(most))).await?)
     }
 
+    /// Holds the ready and waiting jobs of every handler but these: nobody would ever claim them. A
+    /// replay may have made or put back such a job since the start. Returns how many were held.
+    pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
+        Ok(self.submit(Lane::Verb, move |tx| hold_orphans(tx, handlers.iter())).await?)
+    }
+
     /// When the next waiting job of any of `handlers` is due.
     pub async fn next_due(&self, handlers: &[Name]) -> Result<Option<Timestamp>, Error> {
         let handlers: Vec<Name> = handlers.to_vec();
@@ -59,7 +65,7 @@ fn recover(
         let state = settle(tx, row, &done)?;
         recovered.unknown.push((done.job, done.attempt, state));
     }
-    recovered.orphaned = hold_orphans(tx, policies)?;
+    recovered.orphaned = hold_orphans(tx, policies.iter().map(|(name, _)| name))?;
     for (handler, policy) in policies {
         clamp(tx, handler, now.after(policy.backoff_max))?;
     }
@@ -102,14 +108,17 @@ fn cut_off(
     .collect()
 }
 
-fn hold_orphans(tx: &Connection, policies: &[(Name, Policy)]) -> rusqlite::Result<u64> {
-    let marks = vec!["?"; policies.len()].join(", ");
+fn hold_orphans<'a>(
+    tx: &Connection,
+    handlers: impl ExactSizeIterator<Item = &'a Name>,
+) -> rusqlite::Result<u64> {
+    let marks = vec!["?"; handlers.len()].join(", ");
     // Only what could be claimed: a held or settled job of a handler that is gone is already at rest.
     let sql = format!(
         "UPDATE job SET state = 'held', reason = 'handler gone', due_at = NULL
          WHERE state IN ('ready', 'waiting') AND handler NOT IN ({marks})"
     );
-    let known = params_from_iter(policies.iter().map(|(name, _)| name.as_str()));
+    let known = params_from_iter(handlers.map(Name::as_str));
     tx.prepare(&sql)?.execute(known).map(|moved| moved as u64)
 }
 

@@ -191,3 +191,26 @@ async fn a_store_under_another_name_is_the_same_store() {
     assert_eq!(store.events(EventFilter::default()).await.unwrap().len(), 1);
     store.close().await;
 }
+
+#[tokio::test]
+async fn a_child_that_a_killed_holder_was_about_to_start_is_waited_for() {
+    // Between fork and exec it has every descriptor of its parent, and so the lock. A moment later it
+    // is a command like any other, which the next receiver must find by its environment.
+    let mut bench = bench();
+    bench.store.close().await;
+    let mut killed = std::process::Command::new("true").spawn().unwrap();
+    killed.wait().unwrap();
+    let note = format!("hooklatch, pid {}, since {START}\n", killed.id());
+    std::fs::write(bench.beside(".lock"), note).unwrap();
+    let mut child = std::process::Command::new("flock")
+        .arg(bench.beside(".lock"))
+        .args(["sh", "-c", "echo locked; exec sleep 0.5"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+    bench.store = open(&bench.settings.path).unwrap();
+    child.wait().unwrap();
+    assert!(matches!(refusal(&bench.settings.path), OpenError::Locked { .. }), "by the living");
+}
