@@ -30,7 +30,17 @@ const NOTE_BEGIN: &str = "hooklatch, pid ";
 
 /// Holds the store for this process while it lives.
 #[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "an open file is what holds a flock")] File);
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    /// Said aloud: a child that is just being started has the descriptor too, and would hold the lock
+    /// until it has become its program.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "failed to release the store's lock");
+        }
+    }
+}
 
 impl Lock {
     /// Takes the lock of the database at `path`, or names its holder. Blocks for a moment where that one

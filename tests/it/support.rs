@@ -167,8 +167,13 @@ impl Receiver {
     }
 
     /// SIGTERM, waits for its end, and returns the exit code.
-    pub(crate) fn stop(mut self) -> Option<i32> {
+    pub(crate) fn stop(self) -> Option<i32> {
         self.terminate();
+        self.ended()
+    }
+
+    /// Waits for the end of one that was told to stop, and returns the exit code.
+    pub(crate) fn ended(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 
