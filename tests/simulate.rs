@@ -1,0 +1,79 @@
+//! Seeded simulation: random histories of the real verifier, store and retry rules on a clock that is
+//! moved, against a small model that predicts each answer and a ledger that knows the promises only.
+//!
+//! A step is a delivery (good, repeated, at once, forged, stale, malformed), a claim, a result (also
+//! late, also twice), a replay, time, a clock set wrong, retention, or an end of the receiver: orderly,
+//! killed between two commits, or killed within one. After each step what runs and what is due is
+//! compared; after each start, and from time to time, everything.
+//!
+//! `HOOKLATCH_SIM_SEED=N` runs that seed alone, `HOOKLATCH_SIM_SEEDS=N` so many of them,
+//! `HOOKLATCH_SIM_STEPS=N` makes each longer or shorter.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
+
+#[path = "simulate/compare.rs"]
+mod compare;
+#[path = "simulate/crash.rs"]
+mod crash;
+#[path = "simulate/deliveries.rs"]
+mod deliveries;
+#[path = "simulate/model.rs"]
+mod model;
+#[path = "simulate/promises.rs"]
+mod promises;
+#[path = "simulate/random.rs"]
+mod random;
+#[path = "simulate/world.rs"]
+mod world;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SEEDS: u64 = 40;
+const STEPS: u64 = 150;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+}
+
+/// Runs one seed; `false` where it failed, which is then on standard error.
+fn holds(seed: u64, steps: u64) -> bool {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(world::run(seed, steps as usize));
+    };
+    let held = std::panic::catch_unwind(AssertUnwindSafe(run)).is_ok();
+    if !held {
+        eprintln!(
+            "seed {seed} failed; again: HOOKLATCH_SIM_SEED={seed} HOOKLATCH_SIM_STEPS={steps} cargo test --test simulate"
+        );
+    }
+    held
+}
+
+#[test]
+fn every_promise_holds_in_every_history() {
+    let steps = number("HOOKLATCH_SIM_STEPS").unwrap_or(STEPS);
+    if let Some(seed) = number("HOOKLATCH_SIM_SEED") {
+        assert!(holds(seed, steps), "seed {seed}");
+        return;
+    }
+    let seeds = number("HOOKLATCH_SIM_SEEDS").unwrap_or(SEEDS);
+    let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    // Runs share nothing; most of their time is the disk's.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds {
+                        break;
+                    }
+                    failed.fetch_add(u64::from(!holds(seed, steps)), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner();
+    assert_eq!(failed, 0, "{failed} of {seeds} seeds failed; each is named above");
+}
