@@ -25,11 +25,15 @@ mod random;
 #[path = "simulate/world.rs"]
 mod world;
 
+use crash::Copier;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SEEDS: u64 = 40;
 const STEPS: u64 = 150;
+
+/// Runs side by side: more than there are processors, because a run mostly waits for the disk.
+const THREADS: usize = 8;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
@@ -37,10 +41,10 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Runs one seed; `false` where it failed, which is then on standard error.
-fn holds(seed: u64, steps: u64) -> bool {
+fn holds(seed: u64, steps: u64, copier: &Copier) -> bool {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(world::run(seed, steps as usize));
+        runtime.block_on(world::run(seed, steps as usize, copier));
     };
     let held = std::panic::catch_unwind(AssertUnwindSafe(run)).is_ok();
     if !held {
@@ -53,23 +57,23 @@ fn holds(seed: u64, steps: u64) -> bool {
 
 #[test]
 fn every_promise_holds_in_every_history() {
+    let copier = Copier::start();
     let steps = number("HOOKLATCH_SIM_STEPS").unwrap_or(STEPS);
     if let Some(seed) = number("HOOKLATCH_SIM_SEED") {
-        assert!(holds(seed, steps), "seed {seed}");
+        assert!(holds(seed, steps, &copier), "seed {seed}");
         return;
     }
     let seeds = number("HOOKLATCH_SIM_SEEDS").unwrap_or(SEEDS);
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-    // Runs share nothing; most of their time is the disk's.
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..THREADS {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds {
                         break;
                     }
-                    failed.fetch_add(u64::from(!holds(seed, steps)), Ordering::Relaxed);
+                    failed.fetch_add(u64::from(!holds(seed, steps, &copier)), Ordering::Relaxed);
                 }
             });
         }
