@@ -228,6 +228,14 @@ impl<'c> World<'c> {
         known.again(&mut self.random, self.pool)
     }
 
+    fn any_handlers(&mut self) -> Vec<&'static str> {
+        match self.random.below(4) {
+            0 => Vec::new(),
+            1 => vec![*self.random.pick(&HANDLERS)],
+            _ => self.random.some(&HANDLERS),
+        }
+    }
+
     /// Sends it, verifies it, and gives it to the model. Returns what the store is to be given, and
     /// what it must answer.
     fn expect(&mut self, delivery: &Delivery, handlers: &[&'static str]) -> (Accept, Accepted) {
@@ -247,7 +255,7 @@ impl<'c> World<'c> {
 
     async fn deliver(&mut self) {
         let delivery = self.any_delivery();
-        let handlers = self.random.some(&HANDLERS);
+        let handlers = self.any_handlers();
         self.note(format!("deliver {delivery:?} for {handlers:?}"));
         let (accept, expected) = self.expect(&delivery, &handlers);
         let answer = self.store.accept(accept).await.unwrap();
@@ -259,7 +267,7 @@ impl<'c> World<'c> {
     /// The same event several times at once: one of them makes it.
     async fn deliver_at_once(&mut self) {
         let first = self.any_delivery();
-        let handlers = self.random.some(&HANDLERS);
+        let handlers = self.any_handlers();
         self.note(format!("deliver at once {first:?} for {handlers:?}"));
         let (mut accepts, mut expected) = (Vec::new(), Vec::new());
         for _ in 0..2 + self.random.below(5) {
@@ -474,7 +482,7 @@ impl<'c> World<'c> {
     }
 
     fn pass(&mut self) {
-        let most = self.random.weighted(&[(6, 60), (3, 600), (1, 36_000)]);
+        let most = self.random.weighted(&[(6, 60), (3, 600), (2, 36_000)]);
         let by = Duration::from_millis(self.random.below(most * 1000) as u64);
         self.note(format!("{by:?} pass"));
         self.clock.advance(by);
@@ -499,8 +507,8 @@ impl<'c> World<'c> {
 
     async fn expire(&mut self) {
         let mut before = || {
-            let age = Duration::from_secs(self.random.below(4 * 3600) as u64);
-            self.clock.now().before(age)
+            let most = *self.random.pick(&[1, 60, 3600, 4 * 3600]);
+            self.clock.now().before(Duration::from_secs(self.random.below(most) as u64))
         };
         let (payloads, ids) = (before(), before());
         self.note(format!("expire payloads before {payloads}, ids before {ids}"));
