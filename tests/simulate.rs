@@ -25,9 +25,12 @@ mod random;
 #[path = "simulate/world.rs"]
 mod world;
 
-use crash::Copier;
 use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crash::Copier;
+use world::{MUST_BE_SEEN, Seen};
 
 const SEEDS: u64 = 40;
 const STEPS: u64 = 150;
@@ -40,19 +43,18 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-/// Runs one seed; `false` where it failed, which is then on standard error.
-fn holds(seed: u64, steps: u64, copier: &Copier) -> bool {
+/// Runs one seed. Returns what it reached, or nothing where it failed, which is then on standard error.
+fn run(seed: u64, steps: u64, copier: &Copier) -> Option<Seen> {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(world::run(seed, steps as usize, copier));
+        runtime.block_on(world::run(seed, steps as usize, copier))
     };
-    let held = std::panic::catch_unwind(AssertUnwindSafe(run)).is_ok();
-    if !held {
-        eprintln!(
-            "seed {seed} failed; again: HOOKLATCH_SIM_SEED={seed} HOOKLATCH_SIM_STEPS={steps} cargo test --test simulate"
-        );
+    let reached = std::panic::catch_unwind(AssertUnwindSafe(run)).ok();
+    if reached.is_none() {
+        let again = format!("HOOKLATCH_SIM_SEED={seed} HOOKLATCH_SIM_STEPS={steps}");
+        eprintln!("seed {seed} failed; again: {again} cargo test --test simulate");
     }
-    held
+    reached
 }
 
 #[test]
@@ -60,11 +62,11 @@ fn every_promise_holds_in_every_history() {
     let copier = Copier::start();
     let steps = number("HOOKLATCH_SIM_STEPS").unwrap_or(STEPS);
     if let Some(seed) = number("HOOKLATCH_SIM_SEED") {
-        assert!(holds(seed, steps, &copier), "seed {seed}");
+        assert!(run(seed, steps, &copier).is_some(), "seed {seed}");
         return;
     }
     let seeds = number("HOOKLATCH_SIM_SEEDS").unwrap_or(SEEDS);
-    let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (next, failed, seen) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(Seen::new()));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
@@ -73,11 +75,24 @@ fn every_promise_holds_in_every_history() {
                     if seed >= seeds {
                         break;
                     }
-                    failed.fetch_add(u64::from(!holds(seed, steps, &copier)), Ordering::Relaxed);
+                    match run(seed, steps, &copier) {
+                        None => drop(failed.fetch_add(1, Ordering::Relaxed)),
+                        Some(reached) => {
+                            let mut seen = seen.lock().unwrap();
+                            for (what, times) in reached {
+                                *seen.entry(what).or_default() += times;
+                            }
+                        }
+                    }
                 }
             });
         }
     });
-    let failed = failed.into_inner();
+    let (failed, seen) = (failed.into_inner(), seen.into_inner().unwrap());
     assert_eq!(failed, 0, "{failed} of {seeds} seeds failed; each is named above");
+    eprintln!("{seeds} seeds of {steps} steps reached {seen:?}");
+    if seeds >= SEEDS && steps >= STEPS {
+        let missed: Vec<_> = MUST_BE_SEEN.iter().filter(|what| !seen.contains_key(*what)).collect();
+        assert!(missed.is_empty(), "no history reached {missed:?}");
+    }
 }

@@ -55,6 +55,18 @@ pub(crate) enum No {
     PayloadGone,
 }
 
+impl No {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            No::NotFound => "not found",
+            No::WrongState => "wrong state",
+            No::Ambiguous => "ambiguous",
+            No::Variants => "variants",
+            No::PayloadGone => "payload gone",
+        }
+    }
+}
+
 /// Events and jobs by the order of their making.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
@@ -284,7 +296,7 @@ impl Model {
         (unknown, orphaned)
     }
 
-    fn in_state(&self, state: State) -> Vec<u64> {
+    pub(crate) fn in_state(&self, state: State) -> Vec<u64> {
         self.jobs.iter().filter(|(_, job)| job.state == state).map(|(&row, _)| row).collect()
     }
 

@@ -1,11 +1,12 @@
 //! One run: the real store on a real file, the model and the ledger, and the steps that move all three.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{JobId, Name, OnUnknown, Outcome, Timestamp};
+use hooklatch::model::{JobId, Name, OnUnknown, Outcome, State, Timestamp};
 use hooklatch::retry::{GiveUp, History, Next, Policy};
 use hooklatch::store::{
     Accept, Accepted, Captured, Completion, Error, Quarantined, Record, Replay, Settings, Store,
@@ -61,8 +62,51 @@ pub(crate) struct World<'c> {
     refused: Vec<(&'static str, &'static str)>,
     /// Grows, so that late steps still bring new ids.
     pool: usize,
+    /// How often each kind of thing came about.
+    seen: Seen,
     trace: Trace,
 }
+
+/// What a run has reached, counted by name.
+pub(crate) type Seen = BTreeMap<&'static str, u64>;
+
+/// What all runs together must have reached, or they show nothing of it.
+pub(crate) const MUST_BE_SEEN: &[&str] = &[
+    "created",
+    "id reused",
+    "suspected replay",
+    "flagged",
+    "duplicate",
+    "conflict",
+    "made at once",
+    "refused",
+    "claimed",
+    "claimed after a wait",
+    "succeeded",
+    "waiting",
+    "ready again",
+    "attempts exhausted",
+    "rejected",
+    "unknown outcome",
+    "cancelled",
+    "late result",
+    "result of a deleted job",
+    "put back",
+    "not found",
+    "wrong state",
+    "ambiguous",
+    "variants",
+    "payload gone",
+    "clamped",
+    "payload deleted",
+    "id deleted",
+    "cut off",
+    "durable, unanswered",
+    "killed",
+    "held by a start",
+    "waits after a start",
+    "handler gone",
+];
 
 /// The last steps, printed where the run fails.
 struct Trace {
@@ -119,7 +163,7 @@ const COMMITS: &[(usize, Step)] =
     &[(3, Step::Deliver), (3, Step::Claim), (3, Step::Complete), (1, Step::Replay)];
 
 /// Runs `steps` steps of `seed`.
-pub(crate) async fn run(seed: u64, steps: usize, copier: &Copier) {
+pub(crate) async fn run(seed: u64, steps: usize, copier: &Copier) -> Seen {
     let mut world = World::new(seed, copier);
     world.start().await;
     for number in 1..=steps {
@@ -134,6 +178,7 @@ pub(crate) async fn run(seed: u64, steps: usize, copier: &Copier) {
     world.compare().await;
     world.store.close().await;
     crash::check_integrity(&world.folder);
+    std::mem::take(&mut world.seen)
 }
 
 impl<'c> World<'c> {
@@ -161,12 +206,30 @@ impl<'c> World<'c> {
             policies: Vec::new(),
             refused: Vec::new(),
             pool: 3,
+            seen: Seen::new(),
             trace: Trace { seed, steps: Vec::new() },
         }
     }
 
     fn now(&self) -> i64 {
         self.clock.now().0
+    }
+
+    fn saw(&mut self, what: &'static str, times: u64) {
+        if times > 0 {
+            *self.seen.entry(what).or_default() += times;
+        }
+    }
+
+    fn saw_answer(&mut self, answer: &Accepted) {
+        let what = match answer {
+            Accepted::Created { held: Some(reason), .. } => reason.as_str(),
+            Accepted::Created { flagged: true, .. } => "flagged",
+            Accepted::Created { .. } => "created",
+            Accepted::Duplicate { conflict: true, .. } => "conflict",
+            Accepted::Duplicate { .. } => "duplicate",
+        };
+        self.saw(what, 1);
     }
 
     fn note(&mut self, what: String) {
@@ -260,6 +323,7 @@ impl<'c> World<'c> {
         let (accept, expected) = self.expect(&delivery, &handlers);
         let answer = self.store.accept(accept).await.unwrap();
         assert_eq!(answer, expected, "the answer to {delivery:?}");
+        self.saw_answer(&answer);
         self.memory.ledger.accepted(&delivery, &answer, self.clock.now().0);
         compare::id(&self.store, &mut self.memory.model, delivery.source, &delivery.id).await;
     }
@@ -284,6 +348,7 @@ impl<'c> World<'c> {
         let created = |answer: &Accepted| !matches!(answer, Accepted::Created { .. });
         answers.sort_by_key(created);
         assert_eq!(answers, expected, "the answers to {first:?}");
+        self.saw("made at once", u64::from(!created(&answers[0])));
         for answer in &answers {
             self.memory.ledger.accepted(&first, answer, self.clock.now().0);
         }
@@ -298,6 +363,7 @@ impl<'c> World<'c> {
         self.note(format!("refuse {genuine:?}: {reason}"));
         let rejection = sent.verify(&self.keys, genuine.source, now).unwrap_err();
         assert_eq!((rejection.reason, rejection.malformed), (reason, malformed), "{rejection}");
+        self.saw("refused", 1);
         self.refused.push((genuine.source, reason));
         self.store.quarantine(Quarantined {
             source: genuine.source.parse().unwrap(),
@@ -316,7 +382,13 @@ impl<'c> World<'c> {
         let handler = self.random.pick(&self.policies).0;
         let limit = self.random.below(5);
         self.note(format!("claim {limit} for {handler}"));
+        let waiting = self.memory.model.in_state(State::Waiting);
         let rows = self.memory.model.claim(handler, limit, self.now());
+        self.saw("claimed", rows.len() as u64);
+        self.saw(
+            "claimed after a wait",
+            rows.iter().filter(|row| waiting.contains(row)).count() as u64,
+        );
         let claimed = self.store.claim(&handler.parse().unwrap(), limit).await.unwrap();
         let model = &self.memory.model;
         let found: Vec<_> = claimed.iter().map(|c| Some(c.facts.job)).collect();
@@ -383,6 +455,14 @@ impl<'c> World<'c> {
             next
         };
         self.note(format!("complete {running:?}: {outcome}, {next:?}"));
+        let what = match next {
+            Next::Succeeded => "succeeded",
+            Next::Wait { .. } => "waiting",
+            Next::Ready => "ready again",
+            Next::Dead(reason) => reason.as_str(),
+            Next::Held(reason) => reason.as_str(),
+        };
+        self.saw(what, 1);
         let done = self.completion(&running, outcome, counts, next);
         self.memory.ledger.said(running.job, running.number, outcome, done.record.clone());
         let taken = self.store.complete(done).await.unwrap();
@@ -403,9 +483,12 @@ impl<'c> World<'c> {
         self.note(format!("complete {running:?} late"));
         let done = self.completion(&running, Outcome::Succeeded, true, Next::Succeeded);
         let taken = self.store.complete(done).await;
-        match self.memory.model.jobs.contains_key(&running.row) {
-            true => assert_eq!(taken, Ok(false), "a late result was taken"),
-            false => assert!(matches!(taken, Err(Error::NotFound { .. })), "{taken:?}"),
+        if self.memory.model.jobs.contains_key(&running.row) {
+            assert_eq!(taken, Ok(false), "a late result was taken");
+            self.saw("late result", 1);
+        } else {
+            assert!(matches!(taken, Err(Error::NotFound { .. })), "{taken:?}");
+            self.saw("result of a deleted job", 1);
         }
         self.look_at(running.row).await;
     }
@@ -474,9 +557,13 @@ impl<'c> World<'c> {
                     handlers.push(known.handler);
                     self.look_at(row).await;
                 }
+                self.saw("put back", jobs.len() as u64);
                 self.memory.ledger.replayed(&jobs, &handlers);
             }
-            (Err(error), Err(no)) => assert_eq!(reason(&error), Some(no), "{error}"),
+            (Err(error), Err(no)) => {
+                assert_eq!(reason(&error), Some(no), "{error}");
+                self.saw(no.name(), 1);
+            }
             (answer, expected) => panic!("a replay came to {answer:?}, not {expected:?}"),
         }
     }
@@ -502,6 +589,7 @@ impl<'c> World<'c> {
         let most = Duration::from_secs(most);
         let moved = self.store.clamp_due(&handler.parse().unwrap(), most).await.unwrap();
         let expected = self.memory.model.clamp(handler, model::millis(most), self.clock.now().0);
+        self.saw("clamped", moved);
         assert_eq!(moved, expected, "how many due times were too late");
     }
 
@@ -515,6 +603,8 @@ impl<'c> World<'c> {
         let expected = self.memory.model.expire(payloads.0, ids.0);
         let deleted = self.store.expire(payloads, ids).await.unwrap();
         assert_eq!(deleted, expected, "how many payloads and events were deleted");
+        self.saw("payload deleted", deleted.0);
+        self.saw("id deleted", deleted.1);
         self.memory.ledger.expired(ids.0);
     }
 
@@ -524,6 +614,7 @@ impl<'c> World<'c> {
         self.starts += 1;
         let to = self.dir.path().join(self.starts.to_string());
         self.note(format!("kill, with {bytes:?} bytes of log left"));
+        self.saw("killed", 1);
         crash::copy(self.copier, &self.folder, &to, bytes);
         self.store.close().await;
         std::fs::remove_dir_all(&self.folder).unwrap();
@@ -553,6 +644,7 @@ impl<'c> World<'c> {
         let at = self.random.below(commits.len());
         let (step, before, start, end, after) = commits.swap_remove(at);
         if self.random.one_in(3) {
+            self.saw("durable, unanswered", 1);
             self.note(format!("{step:?} is durable, and its answer is never seen"));
             // What a handler said and the operator asked for was known before the commit.
             let asked = matches!(step, Step::Complete | Step::Replay);
@@ -560,6 +652,7 @@ impl<'c> World<'c> {
             self.memory = Memory { ledger, ..after };
             return self.kill(Some(end)).await;
         }
+        self.saw("cut off", 1);
         self.note(format!("{step:?} is cut off"));
         self.memory = before;
         let within = self.random.below((end - start) as usize) as u64;
@@ -594,6 +687,11 @@ impl<'c> World<'c> {
             .collect();
         assert_eq!(recovered.unknown, expected, "the attempts that were cut off");
         assert_eq!(recovered.orphaned, orphaned, "the jobs whose handler is gone");
+        let after = |state| expected.iter().filter(|settled| settled.2 == state).count() as u64;
+        let (held, waiting) = (after(State::Held), after(State::Waiting));
+        self.saw("held by a start", held);
+        self.saw("waits after a start", waiting);
+        self.saw("handler gone", orphaned);
         let policy = |handler: &str| {
             let found = self.policies.iter().find(|(name, _)| *name == handler);
             found.map(|(_, policy)| policy.clone())
