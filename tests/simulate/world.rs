@@ -146,16 +146,16 @@ const STEPS: &[(usize, Step)] = &[
     (6, Step::DeliverAtOnce),
     (8, Step::DeliverRefused),
     (22, Step::Claim),
-    (22, Step::Complete),
-    (5, Step::CompleteLate),
+    (26, Step::Complete),
+    (6, Step::CompleteLate),
     (8, Step::Replay),
     (12, Step::Pass),
     (3, Step::Jump),
     (2, Step::Clamp),
     (4, Step::Expire),
-    (3, Step::Kill),
+    (2, Step::Kill),
     (3, Step::CutOff),
-    (2, Step::Restart),
+    (1, Step::Restart),
 ];
 
 /// The steps that are one commit, so that a crash can be put into it.
@@ -535,7 +535,8 @@ impl<'c> World<'c> {
             let job = model.jobs[&row].id.unwrap();
             (Replay::Job(job), model.replay_job(row, now.0))
         } else {
-            let about = Delivery::any(&mut self.random, self.pool);
+            let about = self.any_delivery();
+            let model = &mut self.memory.model;
             let source = (!self.random.one_in(4)).then_some(about.source);
             let handler = self.random.one_in(2).then(|| *self.random.pick(&HANDLERS));
             let what = Replay::Event {
@@ -598,7 +599,11 @@ impl<'c> World<'c> {
             let most = *self.random.pick(&[1, 60, 3600, 4 * 3600]);
             self.clock.now().before(Duration::from_secs(self.random.below(most) as u64))
         };
-        let (payloads, ids) = (before(), before());
+        let (payloads, mut ids) = (before(), before());
+        if self.random.one_in(2) {
+            // As configured: ids are kept much longer.
+            ids = payloads.before(Duration::from_secs(12 * 3600));
+        }
         self.note(format!("expire payloads before {payloads}, ids before {ids}"));
         let expected = self.memory.model.expire(payloads.0, ids.0);
         let deleted = self.store.expire(payloads, ids).await.unwrap();
@@ -717,7 +722,7 @@ fn open(folder: &std::path::Path, clock: &Clock) -> Store {
 fn any_policies(random: &mut Random) -> Vec<(&'static str, Policy)> {
     let mut policies = Vec::new();
     for handler in HANDLERS {
-        if random.one_in(8) {
+        if random.one_in(16) {
             continue;
         }
         let hold = random.one_in(2);
