@@ -21,7 +21,7 @@ impl Store {
     /// Deletes payloads of settled events that arrived before `payloads`, and whole events that
     /// arrived before `ids`, in small batches; the caller has checked the clock (K2). A payload stays
     /// while a job of its event is not settled, or is dead and not dropped; an id stays as long as
-    /// its payload.
+    /// one payload of its bodies, and while one of them is younger.
     /// Returns (payloads, events).
     pub async fn expire(&self, payloads: Timestamp, ids: Timestamp) -> Result<(u64, u64), Error> {
         let payloads = self.walk(payloads, expire_payloads).await?;
@@ -64,14 +64,17 @@ fn expire_payloads(tx: &Connection, before: Timestamp, after: i64) -> rusqlite::
 }
 
 fn expire_events(tx: &Connection, before: Timestamp, after: i64) -> rusqlite::Result<Step> {
-    // The next events in the order of arrival, and whether each may go: a payload that is kept keeps
-    // its id, and so does a job that is not settled, or dead and not dropped.
+    // The next events in the order of arrival, and whether each may go: an id is remembered while one
+    // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
+    // dropped. With the first body gone another one's redelivery would be a new event.
     let rows = look(
         tx,
         "SELECT e.row, e.received_at < ?2,
-             NOT EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row)
-             AND NOT EXISTS (SELECT 1 FROM job j WHERE j.event = e.row
-                 AND j.state NOT IN ('succeeded', 'dropped'))
+             NOT EXISTS (SELECT 1 FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
+                 AND (v.received_at >= ?2
+                     OR EXISTS (SELECT 1 FROM payload p WHERE p.event = v.row)
+                     OR EXISTS (SELECT 1 FROM job j WHERE j.event = v.row
+                         AND j.state NOT IN ('succeeded', 'dropped'))))
          FROM event e WHERE e.row > ?1 ORDER BY e.row LIMIT ?3",
         before,
         after,

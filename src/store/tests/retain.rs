@@ -105,3 +105,20 @@ async fn failed_deliveries_are_not_kept_while_accepts_are_refused() {
     assert!(bench.store.claim(&name("h"), 1).await.unwrap().is_empty());
     assert_eq!(bench.store.quarantined(None, 10).await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn an_id_is_remembered_while_one_of_its_bodies_is() {
+    let bench = bench();
+    // Nobody wants the first body under this unsigned id; another comes a day later.
+    bench.accept("github", github("guid", "label", r#"{"n":1}"#), &[]).await;
+    bench.clock.advance(DAY);
+    let second = || github("guid", "label", r#"{"n":2}"#);
+    let held = bench.accept("github", second(), &["h"]).await;
+    assert!(matches!(held, Accepted::Created { held: Some(HeldReason::IdReused), .. }));
+
+    let before = bench.clock.now().before(HOUR);
+    assert_eq!(bench.store.expire(before, before).await.unwrap(), (1, 0), "the payload only");
+    // Else this would be the id's first event, and run because its type repeats.
+    let again = bench.accept("github", second(), &["h"]).await;
+    assert!(matches!(again, Accepted::Duplicate { state: Some(State::Held), .. }), "{again:?}");
+}

@@ -1,0 +1,62 @@
+//! Killing a receiver without a process to kill: what SQLite has written so far is copied, and the
+//! copy is opened as the next start would find it.
+//!
+//! The copying is another program's: opening and closing these files here would drop SQLite's own
+//! locks (S11).
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// The database's file name.
+pub(crate) const DATABASE: &str = "hooklatch.db";
+
+const LOG: &str = "hooklatch.db-wal";
+
+/// Copies what it is told to. It is started before the first store is opened, because a child has every
+/// descriptor of its maker until it is another program: a lock would outlive its holder by that long.
+pub(crate) struct Copier(Mutex<(ChildStdin, BufReader<ChildStdout>)>);
+
+impl Copier {
+    pub(crate) fn start() -> Self {
+        let shell = Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let shell = shell.unwrap();
+        Copier(Mutex::new((shell.stdin.unwrap(), BufReader::new(shell.stdout.unwrap()))))
+    }
+
+    fn folder(&self, from: &Path, to: &Path) {
+        let mut shell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(shell.0, "cp -r '{}' '{}'; echo $?", from.display(), to.display()).unwrap();
+        let mut status = String::new();
+        shell.1.read_line(&mut status).unwrap();
+        assert_eq!(status, "0\n", "cp of {} to {}", from.display(), to.display());
+    }
+}
+
+/// Copies all of the store but its lock's holder, and cuts the copy's log off after `bytes`.
+pub(crate) fn copy(copier: &Copier, from: &Path, to: &Path, bytes: Option<u64>) {
+    copier.folder(from, to);
+    if let Some(bytes) = bytes {
+        let log = OpenOptions::new().write(true).open(to.join(LOG)).unwrap();
+        log.set_len(bytes).unwrap();
+    }
+}
+
+/// The log's length; 0 where there is none.
+pub(crate) fn log_bytes(folder: &Path) -> u64 {
+    std::fs::metadata(folder.join(LOG)).map_or(0, |log| log.len())
+}
+
+/// SQLite's own look at a closed store.
+pub(crate) fn check_integrity(folder: &Path) {
+    let conn = rusqlite::Connection::open(folder.join(DATABASE)).unwrap();
+    let found: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(found, "ok", "integrity");
+    // Rows whose parent is gone.
+    let orphans: i64 = conn
+        .query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(orphans, 0, "rows without their parent");
+}

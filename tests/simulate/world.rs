@@ -1,0 +1,753 @@
+//! One run: the real store on a real file, the model and the ledger, and the steps that move all three.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hooklatch::clock::Clock;
+use hooklatch::limits::Limits;
+use hooklatch::model::{JobId, Name, OnUnknown, Outcome, State, Timestamp};
+use hooklatch::retry::{GiveUp, History, Next, Policy};
+use hooklatch::store::{
+    Accept, Accepted, Captured, Completion, Error, Quarantined, Record, Replay, Settings, Store,
+};
+use tempfile::TempDir;
+
+use crate::compare;
+use crate::crash::{self, Copier};
+use crate::deliveries::{self, Delivery, Keys, SOURCES};
+use crate::model::{self, Model, No};
+use crate::promises::Ledger;
+use crate::random::Random;
+
+const START: Timestamp = Timestamp(1_700_000_000_000);
+const HANDLERS: [&str; 4] = ["bill", "mail", "build", "tell"];
+
+/// The whole listing is compared after so many steps, and after each start.
+const COMPARE_EVERY: usize = 50;
+
+/// An attempt that this receiver was given.
+#[derive(Debug, Clone)]
+struct Running {
+    row: u64,
+    job: JobId,
+    number: u32,
+    counted: u32,
+    since: Timestamp,
+    handler: &'static str,
+}
+
+/// What a receiver and the outside know. A crash leaves the model's part only.
+#[derive(Clone)]
+struct Memory {
+    model: Model,
+    ledger: Ledger,
+    running: Vec<Running>,
+    /// Attempts that ended, or that an earlier receiver had.
+    past: Vec<Running>,
+}
+
+pub(crate) struct World<'c> {
+    copier: &'c Copier,
+    random: Random,
+    keys: Keys,
+    dir: TempDir,
+    folder: PathBuf,
+    starts: usize,
+    clock: Clock,
+    store: Store,
+    memory: Memory,
+    policies: Vec<(&'static str, Policy)>,
+    /// Deliveries that were quarantined, with the reason.
+    refused: Vec<(&'static str, &'static str)>,
+    /// Grows, so that late steps still bring new ids.
+    pool: usize,
+    /// How often each kind of thing came about.
+    seen: Seen,
+    trace: Trace,
+}
+
+/// What a run has reached, counted by name.
+pub(crate) type Seen = BTreeMap<&'static str, u64>;
+
+/// What all runs together must have reached, or they show nothing of it.
+pub(crate) const MUST_BE_SEEN: &[&str] = &[
+    "created",
+    "id reused",
+    "suspected replay",
+    "flagged",
+    "duplicate",
+    "conflict",
+    "made at once",
+    "refused",
+    "claimed",
+    "claimed after a wait",
+    "succeeded",
+    "waiting",
+    "ready again",
+    "attempts exhausted",
+    "rejected",
+    "unknown outcome",
+    "cancelled",
+    "late result",
+    "result of a deleted job",
+    "put back",
+    "not found",
+    "wrong state",
+    "ambiguous",
+    "variants",
+    "payload gone",
+    "clamped",
+    "payload deleted",
+    "id deleted",
+    "cut off",
+    "durable, unanswered",
+    "killed",
+    "held by a start",
+    "waits after a start",
+    "handler gone",
+];
+
+/// The last steps, printed where the run fails.
+struct Trace {
+    seed: u64,
+    steps: Vec<String>,
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the last steps of seed {}, of {}:", self.seed, self.steps.len());
+            self.steps.iter().rev().take(12).rev().for_each(|step| eprintln!("  {step}"));
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Deliver,
+    DeliverAtOnce,
+    DeliverRefused,
+    Claim,
+    Complete,
+    CompleteLate,
+    Replay,
+    Pass,
+    Jump,
+    Clamp,
+    Expire,
+    Kill,
+    CutOff,
+    Restart,
+}
+
+const STEPS: &[(usize, Step)] = &[
+    (28, Step::Deliver),
+    (6, Step::DeliverAtOnce),
+    (8, Step::DeliverRefused),
+    (22, Step::Claim),
+    (26, Step::Complete),
+    (6, Step::CompleteLate),
+    (8, Step::Replay),
+    (12, Step::Pass),
+    (3, Step::Jump),
+    (2, Step::Clamp),
+    (4, Step::Expire),
+    (2, Step::Kill),
+    (3, Step::CutOff),
+    (1, Step::Restart),
+];
+
+/// The steps that are one commit, so that a crash can be put into it.
+const COMMITS: &[(usize, Step)] =
+    &[(3, Step::Deliver), (3, Step::Claim), (3, Step::Complete), (1, Step::Replay)];
+
+/// Runs `steps` steps of `seed`.
+pub(crate) async fn run(seed: u64, steps: usize, copier: &Copier) -> Seen {
+    let mut world = World::new(seed, copier);
+    world.start().await;
+    for number in 1..=steps {
+        let step = world.random.weighted(STEPS);
+        world.pool = 3 + number / 12;
+        world.step(step).await;
+        world.check().await;
+        if number % COMPARE_EVERY == 0 {
+            world.compare().await;
+        }
+    }
+    world.compare().await;
+    world.store.close().await;
+    crash::check_integrity(&world.folder);
+    std::mem::take(&mut world.seen)
+}
+
+impl<'c> World<'c> {
+    fn new(seed: u64, copier: &'c Copier) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("0");
+        std::fs::create_dir(&folder).unwrap();
+        let clock = Clock::manual(START);
+        let store = open(&folder, &clock);
+        World {
+            copier,
+            random: Random::new(seed),
+            keys: Keys::new(),
+            dir,
+            folder,
+            starts: 0,
+            clock,
+            store,
+            memory: Memory {
+                model: Model::default(),
+                ledger: Ledger::default(),
+                running: Vec::new(),
+                past: Vec::new(),
+            },
+            policies: Vec::new(),
+            refused: Vec::new(),
+            pool: 3,
+            seen: Seen::new(),
+            trace: Trace { seed, steps: Vec::new() },
+        }
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.now().0
+    }
+
+    fn saw(&mut self, what: &'static str, times: u64) {
+        if times > 0 {
+            *self.seen.entry(what).or_default() += times;
+        }
+    }
+
+    fn saw_answer(&mut self, answer: &Accepted) {
+        let what = match answer {
+            Accepted::Created { held: Some(reason), .. } => reason.as_str(),
+            Accepted::Created { flagged: true, .. } => "flagged",
+            Accepted::Created { .. } => "created",
+            Accepted::Duplicate { conflict: true, .. } => "conflict",
+            Accepted::Duplicate { .. } => "duplicate",
+        };
+        self.saw(what, 1);
+    }
+
+    fn note(&mut self, what: String) {
+        self.trace.steps.push(what);
+    }
+
+    async fn step(&mut self, step: Step) {
+        match step {
+            Step::Deliver => self.deliver().await,
+            Step::DeliverAtOnce => self.deliver_at_once().await,
+            Step::DeliverRefused => self.deliver_refused(),
+            Step::Claim => self.claim().await,
+            Step::Complete => self.complete().await,
+            Step::CompleteLate => self.complete_late().await,
+            Step::Replay => self.replay().await,
+            Step::Pass => self.pass(),
+            Step::Jump => self.jump(),
+            Step::Clamp => self.clamp().await,
+            Step::Expire => self.expire().await,
+            Step::Kill => self.kill(None).await,
+            Step::CutOff => self.cut_off().await,
+            Step::Restart => self.restart().await,
+        }
+    }
+
+    /// After each step: what runs, and when the next is due.
+    async fn check(&mut self) {
+        compare::running(&self.store, &self.memory.model).await;
+        let some = self.random.some(&HANDLERS);
+        let names: Vec<Name> = some.iter().map(|name| name.parse().unwrap()).collect();
+        let due = self.store.next_due(&names).await.unwrap().map(|due| due.0);
+        assert_eq!(due, self.memory.model.next_due(&some), "when the next job is due");
+    }
+
+    async fn compare(&mut self) {
+        let stored = compare::all(&self.store, &mut self.memory.model).await;
+        self.memory.ledger.check(&stored);
+        let limit = limits().quarantine_count as usize;
+        for (source, _) in SOURCES {
+            let name = Some(source.parse().unwrap());
+            let kept = self.store.quarantined(name, usize::MAX).await.unwrap();
+            assert!(kept.len() <= limit, "{} failed deliveries kept of {source}", kept.len());
+            // Nobody waits for them, so a crash or a look in between may miss some.
+            let mut sent = self.refused.iter().rev().filter(|(of, _)| of == source);
+            for row in &kept {
+                let found = sent.any(|(_, reason)| *reason == row.reason);
+                assert!(found, "{source} kept a failed delivery that was not: {row:?}");
+            }
+        }
+    }
+
+    fn any_delivery(&mut self) -> Delivery {
+        let stored = self.memory.model.events.len();
+        if stored == 0 || self.random.one_in(2) {
+            return Delivery::any(&mut self.random, self.pool);
+        }
+        let at = self.random.below(stored);
+        let known = self.memory.model.events.values().nth(at).unwrap().delivery.clone();
+        known.again(&mut self.random, self.pool)
+    }
+
+    fn any_handlers(&mut self) -> Vec<&'static str> {
+        match self.random.below(4) {
+            0 => Vec::new(),
+            1 => vec![*self.random.pick(&HANDLERS)],
+            _ => self.random.some(&HANDLERS),
+        }
+    }
+
+    /// Sends it, verifies it, and gives it to the model. Returns what the store is to be given, and
+    /// what it must answer.
+    fn expect(&mut self, delivery: &Delivery, handlers: &[&'static str]) -> (Accept, Accepted) {
+        let lag = Duration::from_secs(self.random.below(300) as u64);
+        let sent = delivery.send(&self.keys, self.clock.now().before(lag));
+        let verified = sent.verify(&self.keys, delivery.source, self.clock.now()).unwrap();
+        delivery.check(&verified);
+        let expected = self.memory.model.accept(delivery, handlers, self.clock.now().0);
+        let accept = Accept {
+            source: delivery.source.parse().unwrap(),
+            received_at: self.clock.now(),
+            delivery: verified,
+            handlers: handlers.iter().map(|name| name.parse().unwrap()).collect(),
+        };
+        (accept, expected)
+    }
+
+    async fn deliver(&mut self) {
+        let delivery = self.any_delivery();
+        let handlers = self.any_handlers();
+        self.note(format!("deliver {delivery:?} for {handlers:?}"));
+        let (accept, expected) = self.expect(&delivery, &handlers);
+        let answer = self.store.accept(accept).await.unwrap();
+        assert_eq!(answer, expected, "the answer to {delivery:?}");
+        self.saw_answer(&answer);
+        self.memory.ledger.accepted(&delivery, &answer, self.clock.now().0);
+        compare::id(&self.store, &mut self.memory.model, delivery.source, &delivery.id).await;
+    }
+
+    /// The same event several times at once: one of them makes it.
+    async fn deliver_at_once(&mut self) {
+        let first = self.any_delivery();
+        let handlers = self.any_handlers();
+        self.note(format!("deliver at once {first:?} for {handlers:?}"));
+        let (mut accepts, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..2 + self.random.below(5) {
+            let (accept, answer) = self.expect(&first, &handlers);
+            let store = self.store.clone();
+            accepts.push(tokio::spawn(async move { store.accept(accept).await.unwrap() }));
+            expected.push(answer);
+        }
+        let mut answers = Vec::new();
+        for accept in accepts {
+            answers.push(accept.await.unwrap());
+        }
+        // Which of them was first is nobody's business.
+        let created = |answer: &Accepted| !matches!(answer, Accepted::Created { .. });
+        answers.sort_by_key(created);
+        assert_eq!(answers, expected, "the answers to {first:?}");
+        self.saw("made at once", u64::from(!created(&answers[0])));
+        for answer in &answers {
+            self.memory.ledger.accepted(&first, answer, self.clock.now().0);
+        }
+        compare::id(&self.store, &mut self.memory.model, first.source, &first.id).await;
+    }
+
+    fn deliver_refused(&mut self) {
+        let genuine = self.any_delivery();
+        let now = self.clock.now();
+        let (sent, reason, malformed) =
+            deliveries::refused(&mut self.random, &self.keys, &genuine, now);
+        self.note(format!("refuse {genuine:?}: {reason}"));
+        let rejection = sent.verify(&self.keys, genuine.source, now).unwrap_err();
+        assert_eq!((rejection.reason, rejection.malformed), (reason, malformed), "{rejection}");
+        self.saw("refused", 1);
+        self.refused.push((genuine.source, reason));
+        self.store.quarantine(Quarantined {
+            source: genuine.source.parse().unwrap(),
+            received_at: now,
+            reason,
+            detail: rejection.detail,
+            headers: self.keys.evidence(genuine.source, &sent.headers),
+            body: sent.body,
+        });
+    }
+
+    async fn claim(&mut self) {
+        if self.policies.is_empty() {
+            return;
+        }
+        let handler = self.random.pick(&self.policies).0;
+        let limit = self.random.below(5);
+        self.note(format!("claim {limit} for {handler}"));
+        let waiting = self.memory.model.in_state(State::Waiting);
+        let rows = self.memory.model.claim(handler, limit, self.now());
+        self.saw("claimed", rows.len() as u64);
+        self.saw(
+            "claimed after a wait",
+            rows.iter().filter(|row| waiting.contains(row)).count() as u64,
+        );
+        let claimed = self.store.claim(&handler.parse().unwrap(), limit).await.unwrap();
+        let model = &self.memory.model;
+        let found: Vec<_> = claimed.iter().map(|c| Some(c.facts.job)).collect();
+        let expected: Vec<_> = rows.iter().map(|row| model.jobs[row].id).collect();
+        assert_eq!(found, expected, "what {handler} was given");
+        for (claimed, row) in claimed.iter().zip(rows) {
+            let (facts, job) = (&claimed.facts, &model.jobs[&row]);
+            let event = &model.events[&job.event];
+            let number = u32::try_from(job.attempts.len()).unwrap();
+            assert_eq!(facts.body, event.delivery.body.as_bytes(), "the body, byte for byte");
+            assert_eq!(
+                (
+                    facts.attempt,
+                    facts.replays,
+                    facts.received_at.0,
+                    claimed.counted,
+                    claimed.since.0
+                ),
+                (number, job.replays, event.received_at, job.counted, job.since),
+                "attempt, replays, arrival, attempts counted and since when"
+            );
+            self.memory.ledger.claimed(claimed);
+            let (job, counted, since) = (facts.job, claimed.counted, claimed.since);
+            let running = Running { row, job, number, counted, since, handler };
+            self.memory.running.push(running);
+        }
+    }
+
+    fn policy(&self, handler: &str) -> Option<Policy> {
+        self.policies.iter().find(|(name, _)| *name == handler).map(|(_, policy)| policy.clone())
+    }
+
+    async fn complete(&mut self) {
+        if self.memory.running.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.memory.running.len());
+        let running = self.memory.running.swap_remove(at);
+        let outcome = self.random.weighted(&[
+            (8, Outcome::Succeeded),
+            (6, Outcome::Failed),
+            (2, Outcome::Rejected),
+            (2, Outcome::TimedOut),
+            (2, Outcome::Unknown),
+            (1, Outcome::Cancelled),
+            (2, Outcome::NotStarted),
+        ]);
+        let policy = self.policy(running.handler).unwrap();
+        let now = self.clock.now();
+        // A handler that cannot run at all pauses as a whole, and its jobs lose no attempt.
+        let pause = outcome == Outcome::Failed && self.random.one_in(5);
+        let counts = !pause && outcome != Outcome::NotStarted;
+        let wish = self.random.one_in(4).then(|| self.random.below(20_000_000) as i64);
+        let counted = running.counted + u32::from(counts);
+        let next = if pause {
+            Next::Wait { due_at: now.after(Duration::from_secs(30)) }
+        } else {
+            let history = History { counted, since: running.since };
+            let asked = wish.map(|ms| Duration::from_millis(ms as u64));
+            let next = policy.next(outcome, history, asked, now);
+            let since = running.since.0;
+            let expected = model::next(&policy, outcome, counted, since, wish, now.0);
+            assert_eq!(next, expected, "where {outcome} leads after {history:?} under {policy:?}");
+            next
+        };
+        self.note(format!("complete {running:?}: {outcome}, {next:?}"));
+        let what = match next {
+            Next::Succeeded => "succeeded",
+            Next::Wait { .. } => "waiting",
+            Next::Ready => "ready again",
+            Next::Dead(reason) => reason.as_str(),
+            Next::Held(reason) => reason.as_str(),
+        };
+        self.saw(what, 1);
+        let done = self.completion(&running, outcome, counts, next);
+        self.memory.ledger.said(running.job, running.number, outcome, done.record.clone());
+        let taken = self.store.complete(done).await.unwrap();
+        let (row, number) = (running.row, running.number as usize);
+        assert!(self.memory.model.complete(row, number, outcome, counts, next, now.0));
+        assert!(taken, "the result of the running attempt was not taken");
+        self.memory.ledger.completed(running.job, running.number, &policy);
+        self.memory.past.push(running);
+        self.look_at(row).await;
+    }
+
+    /// A result of an attempt that is settled already: from an earlier receiver, or a second time.
+    async fn complete_late(&mut self) {
+        if self.memory.past.is_empty() {
+            return;
+        }
+        let running = self.random.pick(&self.memory.past).clone();
+        self.note(format!("complete {running:?} late"));
+        let done = self.completion(&running, Outcome::Succeeded, true, Next::Succeeded);
+        let taken = self.store.complete(done).await;
+        if self.memory.model.jobs.contains_key(&running.row) {
+            assert_eq!(taken, Ok(false), "a late result was taken");
+            self.saw("late result", 1);
+        } else {
+            assert!(matches!(taken, Err(Error::NotFound { .. })), "{taken:?}");
+            self.saw("result of a deleted job", 1);
+        }
+        self.look_at(running.row).await;
+    }
+
+    fn completion(
+        &mut self,
+        running: &Running,
+        outcome: Outcome,
+        counts: bool,
+        next: Next,
+    ) -> Completion {
+        let output = self.random.next();
+        let head = hooklatch::model::Blob(output.to_le_bytes().to_vec());
+        Completion {
+            job: running.job,
+            attempt: running.number,
+            outcome,
+            counts,
+            next,
+            finished_at: self.clock.now(),
+            record: Record {
+                detail: format!("{outcome} by attempt {}", running.number),
+                exit_code: Some((output % 256) as i32),
+                stdout: Captured { head, total: 8, ..Captured::default() },
+                ..Record::default()
+            },
+        }
+    }
+
+    async fn look_at(&mut self, job: u64) {
+        let model = &mut self.memory.model;
+        let Some(job) = model.jobs.get(&job) else { return };
+        let delivery = model.events[&job.event].delivery.clone();
+        compare::id(&self.store, model, delivery.source, &delivery.id).await;
+    }
+
+    async fn replay(&mut self) {
+        let (model, now) = (&mut self.memory.model, self.clock.now());
+        let rows: Vec<u64> = model.jobs.keys().copied().collect();
+        let (what, expected) = if rows.is_empty() || self.random.one_in(20) {
+            (Replay::Job(JobId::new(now)), Err(No::NotFound))
+        } else if self.random.one_in(2) {
+            let row = *self.random.pick(&rows);
+            let job = model.jobs[&row].id.unwrap();
+            (Replay::Job(job), model.replay_job(row, now.0))
+        } else {
+            let about = self.any_delivery();
+            let model = &mut self.memory.model;
+            let source = (!self.random.one_in(4)).then_some(about.source);
+            let handler = self.random.one_in(2).then(|| *self.random.pick(&HANDLERS));
+            let what = Replay::Event {
+                source: source.map(|source| source.parse().unwrap()),
+                event: about.id.parse().unwrap(),
+                handler: handler.map(|handler| handler.parse().unwrap()),
+            };
+            (what, model.replay_event(source, &about.id, handler, now.0))
+        };
+        self.note(format!("{what:?}, which must come to {expected:?}"));
+        let answer = self.store.replay(what).await;
+        match (answer, expected) {
+            (Ok(jobs), Ok(rows)) => {
+                assert_eq!(jobs.len(), rows.len(), "how many jobs were put back");
+                let mut handlers = Vec::new();
+                for (job, row) in jobs.iter().zip(rows) {
+                    let known = self.memory.model.jobs.get_mut(&row).unwrap();
+                    assert_eq!(*known.id.get_or_insert(*job), *job, "which job was put back");
+                    handlers.push(known.handler);
+                    self.look_at(row).await;
+                }
+                self.saw("put back", jobs.len() as u64);
+                self.memory.ledger.replayed(&jobs, &handlers);
+            }
+            (Err(error), Err(no)) => {
+                assert_eq!(reason(&error), Some(no), "{error}");
+                self.saw(no.name(), 1);
+            }
+            (answer, expected) => panic!("a replay came to {answer:?}, not {expected:?}"),
+        }
+    }
+
+    fn pass(&mut self) {
+        let most = self.random.weighted(&[(6, 60), (3, 600), (2, 36_000)]);
+        let by = Duration::from_millis(self.random.below(most * 1000) as u64);
+        self.note(format!("{by:?} pass"));
+        self.clock.advance(by);
+    }
+
+    fn jump(&mut self) {
+        let by = Duration::from_secs(self.random.below(3 * 86_400) as u64);
+        let now = self.clock.now();
+        let to = if self.random.one_in(2) { now.after(by) } else { now.before(by) };
+        self.note(format!("the wall clock jumps from {now} to {to}"));
+        self.clock.set_wall(to);
+    }
+
+    async fn clamp(&mut self) {
+        let (handler, most) = (*self.random.pick(&HANDLERS), self.random.below(600) as u64);
+        self.note(format!("clamp {handler} to {most} s"));
+        let most = Duration::from_secs(most);
+        let moved = self.store.clamp_due(&handler.parse().unwrap(), most).await.unwrap();
+        let expected = self.memory.model.clamp(handler, model::millis(most), self.clock.now().0);
+        self.saw("clamped", moved);
+        assert_eq!(moved, expected, "how many due times were too late");
+    }
+
+    async fn expire(&mut self) {
+        let mut before = || {
+            let most = *self.random.pick(&[1, 60, 3600, 4 * 3600]);
+            self.clock.now().before(Duration::from_secs(self.random.below(most) as u64))
+        };
+        let (payloads, mut ids) = (before(), before());
+        if self.random.one_in(2) {
+            // As configured: ids are kept much longer.
+            ids = payloads.before(Duration::from_secs(12 * 3600));
+        }
+        self.note(format!("expire payloads before {payloads}, ids before {ids}"));
+        let expected = self.memory.model.expire(payloads.0, ids.0);
+        let deleted = self.store.expire(payloads, ids).await.unwrap();
+        assert_eq!(deleted, expected, "how many payloads and events were deleted");
+        self.saw("payload deleted", deleted.0);
+        self.saw("id deleted", deleted.1);
+        self.memory.ledger.expired(ids.0);
+    }
+
+    /// The receiver is killed between two commits, or in the midst of writing one, of which the log
+    /// then holds `bytes`.
+    async fn kill(&mut self, bytes: Option<u64>) {
+        self.starts += 1;
+        let to = self.dir.path().join(self.starts.to_string());
+        self.note(format!("kill, with {bytes:?} bytes of log left"));
+        self.saw("killed", 1);
+        crash::copy(self.copier, &self.folder, &to, bytes);
+        self.store.close().await;
+        std::fs::remove_dir_all(&self.folder).unwrap();
+        self.folder = to;
+        self.store = open(&self.folder, &self.clock);
+        self.start().await;
+    }
+
+    /// The receiver is killed in one of a few commits: those before it are there, those from it on are
+    /// not. Or right after one, before its answer is seen: then it is there all the same.
+    async fn cut_off(&mut self) {
+        // An empty log, so that its length is where the next commit begins.
+        self.restart().await;
+        let mut commits = Vec::new();
+        for _ in 0..1 + self.random.below(5) {
+            let (before, start) = (self.memory.clone(), crash::log_bytes(&self.folder));
+            let step = self.random.weighted(COMMITS);
+            Box::pin(self.step(step)).await;
+            let end = crash::log_bytes(&self.folder);
+            if end > start {
+                commits.push((step, before, start, end, self.memory.clone()));
+            }
+        }
+        if commits.is_empty() {
+            return self.kill(None).await;
+        }
+        let at = self.random.below(commits.len());
+        let (step, before, start, end, after) = commits.swap_remove(at);
+        if self.random.one_in(3) {
+            self.saw("durable, unanswered", 1);
+            self.note(format!("{step:?} is durable, and its answer is never seen"));
+            // What a handler said and the operator asked for was known before the commit.
+            let asked = matches!(step, Step::Complete | Step::Replay);
+            let ledger = if asked { after.ledger.clone() } else { before.ledger };
+            self.memory = Memory { ledger, ..after };
+            return self.kill(Some(end)).await;
+        }
+        self.saw("cut off", 1);
+        self.note(format!("{step:?} is cut off"));
+        self.memory = before;
+        let within = self.random.below((end - start) as usize) as u64;
+        self.kill(Some(start + within)).await;
+    }
+
+    async fn restart(&mut self) {
+        self.note("restart".to_owned());
+        self.store.close().await;
+        self.store = open(&self.folder, &self.clock);
+        self.start().await;
+    }
+
+    /// What a receiver does first, with a configuration that may have changed.
+    async fn start(&mut self) {
+        let lost = std::mem::take(&mut self.memory.running);
+        self.memory.past.extend(lost);
+        self.compare().await;
+        if self.random.one_in(3) {
+            self.deliver().await;
+        }
+        self.policies = any_policies(&mut self.random);
+        self.note(format!("recover with {:?}", self.policies));
+        let named =
+            self.policies.iter().map(|(name, policy)| (name.parse().unwrap(), policy.clone()));
+        let recovered = self.store.recover(named.collect()).await.unwrap();
+        let (unknown, orphaned) = self.memory.model.recover(&self.policies, self.clock.now().0);
+        let jobs = &self.memory.model.jobs;
+        let expected: Vec<_> = unknown
+            .into_iter()
+            .map(|(row, state)| (jobs[&row].id.unwrap(), jobs[&row].attempts.len() as u32, state))
+            .collect();
+        assert_eq!(recovered.unknown, expected, "the attempts that were cut off");
+        assert_eq!(recovered.orphaned, orphaned, "the jobs whose handler is gone");
+        let after = |state| expected.iter().filter(|settled| settled.2 == state).count() as u64;
+        let (held, waiting) = (after(State::Held), after(State::Waiting));
+        self.saw("held by a start", held);
+        self.saw("waits after a start", waiting);
+        self.saw("handler gone", orphaned);
+        let policy = |handler: &str| {
+            let found = self.policies.iter().find(|(name, _)| *name == handler);
+            found.map(|(_, policy)| policy.clone())
+        };
+        self.memory.ledger.recovered(&recovered, policy);
+        if !recovered.unknown.is_empty() || recovered.orphaned > 0 {
+            self.compare().await;
+        }
+    }
+}
+
+fn limits() -> Limits {
+    // The test's own disk is left out of it. A few failed deliveries are enough to give up the oldest.
+    Limits { ballast_bytes: 0, disk_floor_bytes: 0, quarantine_count: 3, ..Limits::default() }
+}
+
+fn open(folder: &std::path::Path, clock: &Clock) -> Store {
+    let settings = Settings { path: folder.join(crash::DATABASE), limits: limits() };
+    Store::open(&settings, clock.clone()).unwrap()
+}
+
+/// Most handlers, each with a policy of its own.
+fn any_policies(random: &mut Random) -> Vec<(&'static str, Policy)> {
+    let mut policies = Vec::new();
+    for handler in HANDLERS {
+        if random.one_in(16) {
+            continue;
+        }
+        let hold = random.one_in(2);
+        let policy = Policy {
+            on_unknown: if hold { OnUnknown::Hold } else { OnUnknown::Rerun },
+            give_up: if random.one_in(3) {
+                GiveUp::After(Duration::from_secs(random.below(3600) as u64))
+            } else {
+                GiveUp::Attempts(1 + random.below(4) as u32)
+            },
+            backoff_base: Duration::from_secs(1 + random.below(30) as u64),
+            backoff_max: Duration::from_secs(30 + random.below(600) as u64),
+        };
+        policies.push((handler, policy));
+    }
+    policies
+}
+
+fn reason(error: &Error) -> Option<No> {
+    match error {
+        Error::NotFound { .. } => Some(No::NotFound),
+        Error::WrongState { .. } => Some(No::WrongState),
+        Error::Ambiguous { .. } => Some(No::Ambiguous),
+        Error::Variants { .. } => Some(No::Variants),
+        Error::PayloadGone { .. } => Some(No::PayloadGone),
+        Error::Unavailable(_) => None,
+    }
+}
