@@ -51,7 +51,7 @@ fn a_full_disk_refuses_and_keeps_the_result_of_a_running_command() {
     receiver.log_when(|line| line["message"] == "failed to commit");
     let state = |state: &str| {
         let shown = site.json(&["show", GATED_EVENT]);
-        shown[0]["jobs"][0]["state"] == state
+        shown[0]["jobs"][0]["job"]["state"] == state
     };
     assert!(state("running"), "its end is recorded, so the disk was not full");
     assert!(!receiver.is_ready(), "ready on a full disk");

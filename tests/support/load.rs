@@ -194,7 +194,8 @@ impl Shared {
             Ok((503, _)) => {
                 state.refused += 1;
                 self.changed.notify_all();
-                drop(self.changed.wait_timeout(state, AGAIN).unwrap());
+                drop(state);
+                std::thread::sleep(AGAIN);
                 return false;
             }
             Ok((status, answer)) => {
