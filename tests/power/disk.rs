@@ -103,7 +103,8 @@ impl Disk {
 
     /// Takes every byte of the host: what the image has not written before fails to be written.
     pub(crate) fn break_writes(&self) {
-        fill(&self.host());
+        // A small piece: one that fails is given back, and in that moment others would find space.
+        fill(&self.host(), &[1 << 20, 4096]);
     }
 
     /// The host has space again.
@@ -113,7 +114,7 @@ impl Disk {
 
     /// Takes every free byte of the disk.
     pub(crate) fn fill(&self) {
-        fill(&self.root());
+        fill(&self.root(), &[64 << 20, 1 << 20, 4096]);
     }
 
     /// Gives them back.
@@ -143,12 +144,11 @@ fn tool(name: &str, arguments: &[&Path]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{name}: {}", said.trim())) }
 }
 
-/// Allocates all that is free in a folder's file system. In small pieces: what fails is given back,
-/// and in that moment others would find space.
-fn fill(folder: &Path) {
+/// Allocates all that is free in a folder's file system, in these pieces.
+fn fill(folder: &Path, pieces: &[u64]) {
     let filler = File::create(folder.join("filler")).unwrap();
     let mut at = 0;
-    for piece in [1 << 20, 4096] {
+    for &piece in pieces {
         loop {
             match fallocate(&filler, FallocateFlags::empty(), at, piece) {
                 Ok(()) => at += piece,

@@ -35,7 +35,7 @@ fn a_full_disk_refuses_and_keeps_the_result_of_a_running_command() {
     site.script("ledger", &format!("{GATED}\n{LEDGER_SCRIPT}"));
     let made = std::process::Command::new("mkfifo").arg(site.path("gate")).status().unwrap();
     assert!(made.success());
-    let mut providers = Providers::start(8);
+    let mut providers = Providers::start(2);
     let receiver = site.start();
     providers.find(receiver.address);
     providers.wait_for_answers(20);
