@@ -14,7 +14,7 @@ use serde_json::Value;
 use sha2::Sha256;
 
 /// Longest wait for anything: far over what a slow machine takes, so that only a fault reaches it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The secret of every source in these tests.
 pub(crate) const SECRET: &str = "a secret for tests only";
@@ -22,6 +22,7 @@ pub(crate) const SECRET: &str = "a secret for tests only";
 /// A folder with a configuration, handlers and a store.
 pub(crate) struct Site {
     folder: tempfile::TempDir,
+    store: PathBuf,
 }
 
 impl Site {
@@ -32,7 +33,12 @@ impl Site {
 
     /// The same with further tables before the handlers.
     pub(crate) fn with(tables: &str, handlers: &str) -> Self {
-        let site = Site { folder: tempfile::tempdir().unwrap() };
+        Self::storing("store.db".into(), tables, handlers)
+    }
+
+    /// The same with its store elsewhere.
+    pub(crate) fn storing(store: PathBuf, tables: &str, handlers: &str) -> Self {
+        let site = Site { folder: tempfile::tempdir().unwrap(), store };
         fs::write(site.path("secret"), format!("{SECRET}\n")).unwrap();
         fs::set_permissions(site.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
         site.configure(tables, handlers);
@@ -41,8 +47,9 @@ impl Site {
 
     /// Writes the configuration anew.
     pub(crate) fn configure(&self, tables: &str, handlers: &str) {
+        let store = self.store.display();
         let text = format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\n[storage]\npath = \"store.db\"\n\
+            "[server]\nlisten = \"127.0.0.1:0\"\n[storage]\npath = \"{store}\"\n\
              [sources.github]\nprovider = \"github\"\npath = \"/github\"\nsecrets = [\"file:secret\"]\n\
              [sources.stripe]\nprovider = \"stripe\"\npath = \"/stripe\"\nsecrets = [\"file:secret\"]\n\
              {tables}\n{handlers}\n"
@@ -132,7 +139,8 @@ impl Site {
     pub(crate) fn jobs_when(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let end = Instant::now() + PATIENCE;
         loop {
-            let jobs = self.json(&["jobs", "--limit", "1000"]);
+            // The store's own limit, `list_count`, is what bounds it.
+            let jobs = self.json(&["jobs", "--limit", "100000"]);
             let jobs = jobs.as_array().unwrap();
             if wanted(jobs) {
                 return jobs.clone();
@@ -145,6 +153,13 @@ impl Site {
     /// Waits until every job is in `state`, and there are `count`.
     pub(crate) fn all_jobs(&self, count: usize, state: &str) -> Vec<Value> {
         self.jobs_when(|jobs| jobs.len() == count && jobs.iter().all(|job| job["state"] == state))
+    }
+
+    /// Waits until nothing is under way: every job has succeeded, or waits for a person.
+    pub(crate) fn until_settled(&self) {
+        self.jobs_when(|jobs| {
+            jobs.iter().all(|job| job["state"] == "succeeded" || job["state"] == "held")
+        });
     }
 }
 
@@ -210,11 +225,20 @@ impl Receiver {
 
     /// Delivers a signed Stripe event, stamped `age` seconds ago.
     pub(crate) fn stripe(&self, body: &str, age: i64) -> (u16, Value) {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let stamp = now.as_secs() as i64 - age;
-        let signature = hex(&hmac(SECRET, format!("{stamp}.{body}").as_bytes()));
-        let headers = format!("Stripe-Signature: t={stamp},v1={signature}\r\n");
-        post(self.address, "/stripe", &headers, body.as_bytes())
+        post(self.address, "/stripe", &stripe_header(body, age), body.as_bytes())
+    }
+
+    /// Whether the receiver says that it takes events.
+    pub(crate) fn is_ready(&self) -> bool {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = b"GET /readyz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.get(9..12).unwrap();
+        assert!(["200", "503"].contains(&status), "{answer}");
+        status == "200"
     }
 }
 
@@ -223,6 +247,14 @@ impl Drop for Receiver {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The header line that signs `body` as Stripe does, stamped `age` seconds ago.
+pub(crate) fn stripe_header(body: &str, age: i64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let stamp = now.as_secs() as i64 - age;
+    let signature = hex(&hmac(SECRET, format!("{stamp}.{body}").as_bytes()));
+    format!("Stripe-Signature: t={stamp},v1={signature}\r\n")
 }
 
 /// A Stripe event of our own making.
