@@ -12,7 +12,7 @@ use std::fmt::Display;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// What can be checked: states, the steps out of each, and when all is well.
-pub trait Model {
+pub(crate) trait Model {
     type State: Copy + Eq + Hash;
     type Step: Copy + Display;
 
@@ -34,9 +34,9 @@ pub(crate) struct Next<S, T> {
 }
 
 /// What a search found.
-pub(crate) struct Found {
-    pub(crate) states: usize,
-    pub(crate) steps: usize,
+pub(crate) struct Found<S> {
+    /// Every state reached, in the order of its distance from the start.
+    pub(crate) states: Vec<S>,
     /// The shortest way to break one of the properties asked for: the steps, and the bits broken.
     pub(crate) broken: Option<(Trace, u8)>,
     /// The shortest way to a state that cannot settle; known only where nothing was broken.
@@ -47,21 +47,19 @@ pub(crate) struct Found {
 pub(crate) struct Trace(pub(crate) Vec<(String, String)>);
 
 /// Explores everything, or up to the first step that breaks one of the properties in `wanted`.
-pub(crate) fn explore<M: Model>(model: &M, wanted: u8) -> Found {
+pub(crate) fn explore<M: Model>(model: &M, wanted: u8) -> Found<M::State> {
     let mut search = Search::new(model);
     let mut next = Vec::new();
-    let mut steps = 0;
     let mut at = 0;
     while at < search.states.len() {
         let state = search.states[at];
         model.steps(&state, &mut next);
-        steps += next.len();
         for (choice, taken) in next.drain(..).enumerate() {
             if taken.broken & wanted != 0 {
                 let mut trace = search.trace(at);
                 trace.0.push((taken.step.to_string(), model.describe(&taken.state)));
-                let states = search.states.len();
-                return Found { states, steps, broken: Some((trace, taken.broken)), stuck: None };
+                let broken = Some((trace, taken.broken));
+                return Found { states: search.states, broken, stuck: None };
             }
             let to = search.number(taken.state, at, choice);
             if !taken.fault {
@@ -71,7 +69,7 @@ pub(crate) fn explore<M: Model>(model: &M, wanted: u8) -> Found {
         at += 1;
     }
     let stuck = search.first_stuck().map(|state| search.trace(state));
-    Found { states: search.states.len(), steps, broken: None, stuck }
+    Found { states: search.states, broken: None, stuck }
 }
 
 /// The states seen so far, in the order of their finding, and how each was found.

@@ -126,7 +126,6 @@ impl fmt::Display for ToReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ToReceiver::HelloOk => write!(f, "HelloOK"),
-            ToReceiver::Started(attempt) => write!(f, "Started {attempt}"),
             ToReceiver::Exited(attempt, outcome) => write!(f, "Exited {attempt} {outcome}"),
             ToReceiver::Refused(attempt) => write!(f, "Refused {attempt}"),
         }
@@ -144,7 +143,9 @@ impl fmt::Display for Step {
             Step::Recovers(e, job) => write!(f, "receiver {e} commits recover: {job:?}"),
             Step::Claims(e, attempt) => write!(f, "receiver {e} commits claim {attempt}"),
             Step::WritesStart(e, attempt) => write!(f, "receiver {e} writes Start {attempt}"),
-            Step::Commits(e, attempt, o) => write!(f, "receiver {e} commits complete {attempt} {o}"),
+            Step::Commits(e, attempt, o) => {
+                write!(f, "receiver {e} commits complete {attempt} {o}")
+            }
             Step::TimesOut(e, a) => write!(f, "receiver {e} commits timed_out {a}, writes Kill"),
             Step::ReceiverKilled(e) => write!(f, "receiver {e} KILLED"),
             Step::RunnerStarts(i) => write!(f, "runner {i} starts"),

@@ -63,7 +63,8 @@ fn connect(protocol: &Protocol, state: &State, r: usize, out: &mut Steps) {
     let Receiver { epoch, claimed, words, .. } = state.receivers[r];
     // The socket's path leads to the youngest runner.
     let youngest = state.runners.iter().max_by_key(|r| r.incarnation).copied().unwrap_or_default();
-    let listens = youngest.incarnation != 0 && (!youngest.draining || protocol.rules.drains_reachable);
+    let listens =
+        youngest.incarnation != 0 && (!youngest.draining || protocol.rules.drains_reachable);
     if listens && claimed.is_none() && words.is_none() {
         let mut t = *state;
         t.open(epoch, youngest.incarnation);
@@ -118,7 +119,8 @@ fn connected(protocol: &Protocol, state: &State, r: usize, c: usize, out: &mut S
         }
         None => {}
     }
-    if recovered && !protocol.rules.runner_ends && state.store.job == Job::Running {
+    let waits = recovered && claimed.is_none() && state.store.job == Job::Running;
+    if waits && !protocol.rules.runner_ends {
         let mut t = *state;
         let attempt = state.store.attempt;
         let broken = store::complete(&mut t, protocol.policy, attempt, Outcome::TimedOut);
@@ -144,12 +146,6 @@ fn read(protocol: &Protocol, state: &State, r: usize, c: usize, out: &mut Steps)
             receiver.words = Some((attempt, Outcome::NotStarted));
             // R12: claims wait until the runner says that it is free again; here, the next one.
             t.connections[c].draining = true;
-        }
-        // Only without R5.
-        ToReceiver::Started(attempt) => {
-            if t.store.job == Job::Running && t.store.attempt == attempt {
-                t.store.incarnation = t.connections[c].incarnation;
-            }
         }
     }
     out.add(Step::ReceiverReads(epoch, message), t, 0, false);

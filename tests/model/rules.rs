@@ -1,30 +1,33 @@
 //! What a run of the model is given: the rules that hold, the faults that may happen, the policy.
 
-/// The rules of `docs/protocol.md`-numbering, each a switch. A rule that is off is replaced by what
-/// the code would naturally do without it.
+/// The rules of the protocol, each a switch. What stands in for a rule that is off is what would be
+/// written by somebody who had not thought of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
-    /// R1: one receiver per store. Off: a second may start beside the first.
+    /// R1: one receiver per store, by a lock that only death releases. Off: a second one may start.
     pub(crate) one_receiver: bool,
-    /// R2: one runner per store. Off: an upgrade starts the new one beside the draining one.
+    /// R2: one runner per store; the old one drains and goes before the new one comes. Off: the new
+    /// one starts beside the draining one, and the socket's path leads to the new one.
     pub(crate) one_runner: bool,
-    /// R2: a draining runner is reachable. Off: it refuses connections.
+    /// R2: a draining runner accepts connections, lists, takes Ack. Off: it refuses connections.
     pub(crate) drains_reachable: bool,
-    /// R3: a Hello of a higher or equal epoch cuts every other connection, a lower one is refused.
+    /// R3: a receiver commits epoch + 1 when it starts and tells it in Hello; the runner refuses a
+    /// lower one, and cuts every other connection before it takes its list. Off: neither.
     pub(crate) epoch: bool,
-    /// R4: recover is committed before the first claim. Off: claims need only HelloOK.
+    /// R4: recover is committed before the first claim. Off: a claim needs no more than HelloOK.
     pub(crate) recover_first: bool,
-    /// R5: the claim records the incarnation, Start repeats it. Off: it is recorded at Started.
+    /// R5: the claim records the runner's incarnation, and Start repeats it. Off: neither; what is
+    /// not listed by the runner that answers has not started.
     pub(crate) incarnation: bool,
-    /// R6: another incarnation is no proof of death. Off: it is.
+    /// R6: another incarnation is no proof that the recorded one is dead. Off: it is.
     pub(crate) proof_of_death: bool,
-    /// R6: nor is the runner's death, while its children live. Off: it is.
+    /// R6: a dead runner's children are awaited before anything is said of its attempts. Off: not.
     pub(crate) children_gone: bool,
-    /// R7: the next runner reads the dead one's ledger. Off: there is none.
+    /// R7: the ledger outlives the runner, and the next one answers from it. Off: there is none.
     pub(crate) ledger: bool,
-    /// R9: Ack after the commit. Off: as soon as the outcome is read.
+    /// R9: Ack follows the commit of the outcome. Off: it is sent when the outcome is read.
     pub(crate) ack_after_commit: bool,
-    /// R11: only the runner ends an attempt. Off: the receiver's timer does.
+    /// R11: only the runner ends an attempt. Off: the receiver's own timer commits `timed_out`.
     pub(crate) runner_ends: bool,
 }
 
@@ -61,7 +64,7 @@ pub(crate) struct Faults {
 }
 
 /// What is done about an unknown outcome: the handler's `on_unknown`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Policy {
     Hold,
     Rerun,

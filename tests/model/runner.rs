@@ -53,17 +53,11 @@ fn read(protocol: &Protocol, state: &State, r: usize, c: usize, out: &mut Steps)
             } else {
                 broken = store::begin(&mut t, protocol.policy, attempt, incarnation);
                 t.book(incarnation)[slot(attempt)] = Entry::Started;
-                if !protocol.rules.incarnation {
-                    t.tell_receiver(c, ToReceiver::Started(attempt));
-                }
             }
         }
         ToRunner::Ack(attempt) => forget(&mut t, incarnation, attempt),
-        ToRunner::Kill(attempt) => {
-            if t.children[slot(attempt)] == incarnation {
-                reap(&mut t, attempt, Outcome::Failed);
-            }
-        }
+        // Only without R11: a signal; the child ends when it ends.
+        ToRunner::Kill(_) => {}
     }
     out.add(Step::RunnerReads(incarnation, t.connections[c].epoch, message), t, broken, false);
 }

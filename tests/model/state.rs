@@ -7,7 +7,7 @@ pub(crate) const ATTEMPTS: usize = 3;
 /// The attempts that may fail before the job is given up (`max_attempts`).
 pub(crate) const MAX_ATTEMPTS: usize = 2;
 const INCARNATIONS: usize = 4;
-const CONNECTIONS: usize = 3;
+const CONNECTIONS: usize = 4;
 const QUEUE: usize = 4;
 
 /// The state of the job. `waiting` is `ready` here: the clock may pass at any time.
@@ -71,7 +71,6 @@ pub(crate) enum ToRunner {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ToReceiver {
     HelloOk,
-    Started(u8),
     Exited(u8, Outcome),
     Refused(u8),
 }
