@@ -1,0 +1,173 @@
+//! A breadth-first checker of explicit states: every state that can be reached, each once.
+//!
+//! Safety is judged on steps (a step says which properties it breaks), so the first broken one found is
+//! also the shortest way to break it. "Can still settle" is judged on the finished graph, backwards
+//! from the settled states over the steps that need no fault: a fault may never be what saves a job.
+//!
+//! Its own, because that second question (on every path, is there still a way?) is none that
+//! `stateright` can put: it knows *always*, *sometimes* and *eventually*, and it brings a web server.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+/// What can be checked: states, the steps out of each, and when all is well.
+pub(crate) trait Model {
+    type State: Copy + Eq + Hash;
+    type Step: Copy + Display;
+
+    fn start(&self) -> Self::State;
+    /// Appends every step that can be made in `state`.
+    fn steps(&self, state: &Self::State, next: &mut Vec<Next<Self::State, Self::Step>>);
+    /// Whether `state` is one where nothing is left to do.
+    fn settled(&self, state: &Self::State) -> bool;
+    /// One line about a state, for a trace.
+    fn describe(&self, state: &Self::State) -> String;
+}
+
+/// One step, where it leads, and the properties (a set of bits) that it breaks.
+pub(crate) struct Next<S, T> {
+    pub(crate) step: T,
+    pub(crate) state: S,
+    pub(crate) broken: u8,
+    pub(crate) fault: bool,
+}
+
+/// What a search found.
+pub(crate) struct Found<S> {
+    /// Every state reached, in the order of its distance from the start.
+    pub(crate) states: Vec<S>,
+    /// The shortest way to break one of the properties asked for: the steps, and the bits broken.
+    pub(crate) broken: Option<(Trace, u8)>,
+    /// The shortest way to a state that cannot settle; known only where nothing was broken.
+    pub(crate) stuck: Option<Trace>,
+}
+
+/// The steps of a run, each with the state behind it.
+pub(crate) struct Trace(pub(crate) Vec<(String, String)>);
+
+/// Explores everything, or up to the first step that breaks one of the properties in `wanted`.
+pub(crate) fn explore<M: Model>(model: &M, wanted: u8) -> Found<M::State> {
+    let mut search = Search::new(model);
+    let mut next = Vec::new();
+    let mut at = 0;
+    while at < search.states.len() {
+        let state = search.states[at];
+        model.steps(&state, &mut next);
+        for (choice, taken) in next.drain(..).enumerate() {
+            if taken.broken & wanted != 0 {
+                let mut trace = search.trace(at);
+                trace.0.push((taken.step.to_string(), model.describe(&taken.state)));
+                let broken = Some((trace, taken.broken));
+                return Found { states: search.states, broken, stuck: None };
+            }
+            let to = search.number(taken.state, at, choice);
+            if !taken.fault {
+                search.edges.push((narrow(to), narrow(at)));
+            }
+        }
+        at += 1;
+    }
+    let stuck = search.first_stuck().map(|state| search.trace(state));
+    Found { states: search.states, broken: None, stuck }
+}
+
+/// The states seen so far, in the order of their finding, and how each was found.
+struct Search<'a, M: Model> {
+    model: &'a M,
+    states: Vec<M::State>,
+    numbers: HashMap<M::State, u32, BuildHasherDefault<Mixer>>,
+    /// The state a state was first reached from, and by which of its steps.
+    parents: Vec<(u32, u32)>,
+    /// The steps without a fault, backwards.
+    edges: Vec<(u32, u32)>,
+}
+
+impl<'a, M: Model> Search<'a, M> {
+    fn new(model: &'a M) -> Self {
+        let start = model.start();
+        let mut numbers = HashMap::default();
+        numbers.insert(start, 0);
+        Self { model, states: vec![start], numbers, parents: vec![(0, 0)], edges: Vec::new() }
+    }
+
+    fn number(&mut self, state: M::State, parent: usize, choice: usize) -> usize {
+        let fresh = self.states.len();
+        let number = *self.numbers.entry(state).or_insert(narrow(fresh)) as usize;
+        if number == fresh {
+            self.states.push(state);
+            self.parents.push((narrow(parent), narrow(choice)));
+        }
+        number
+    }
+
+    fn trace(&self, mut at: usize) -> Trace {
+        let mut steps = Vec::new();
+        let mut next = Vec::new();
+        while at != 0 {
+            let (parent, choice) = self.parents[at];
+            self.model.steps(&self.states[parent as usize], &mut next);
+            let step = next.drain(..).nth(choice as usize).unwrap().step;
+            steps.push((step.to_string(), self.model.describe(&self.states[at])));
+            at = parent as usize;
+        }
+        steps.reverse();
+        Trace(steps)
+    }
+
+    /// The state nearest to the start from which no settled one can be reached without a fault.
+    fn first_stuck(&mut self) -> Option<usize> {
+        // Counting sort of the backward edges: `from[n]..from[n + 1]` are those into state `n`.
+        let mut from = vec![0_u32; self.states.len() + 1];
+        for (to, _) in &self.edges {
+            from[*to as usize + 1] += 1;
+        }
+        for n in 1..from.len() {
+            from[n] += from[n - 1];
+        }
+        self.edges.sort_unstable();
+        let mut saved = vec![false; self.states.len()];
+        let mut todo = Vec::new();
+        for (n, state) in self.states.iter().enumerate() {
+            if self.model.settled(state) {
+                saved[n] = true;
+                todo.push(n);
+            }
+        }
+        while let Some(n) = todo.pop() {
+            for edge in from[n]..from[n + 1] {
+                let before = self.edges[edge as usize].1 as usize;
+                if !saved[before] {
+                    saved[before] = true;
+                    todo.push(before);
+                }
+            }
+        }
+        saved.iter().position(|saved| !saved)
+    }
+}
+
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).expect("fewer than 2^32 states")
+}
+
+/// A multiplying hash: tests are built without optimisation, where the standard one takes most of
+/// the time. States are compared whole, so a weak hash costs time and never a state.
+#[derive(Default)]
+pub(crate) struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
