@@ -126,8 +126,8 @@ Example:
 
     /// Pause a handler: its jobs wait, restarts included, until it is resumed
     #[command(after_help = "\
-Events are accepted and their jobs made as before; what runs already goes on. Without HANDLER, lists the
-paused ones.
+Events are accepted and their jobs made as before; what runs already goes on. A forward's give_up_after
+counts on. Without HANDLER, lists the paused ones.
 
 Examples:
   hooklatch pause fulfil

@@ -48,17 +48,13 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
         return Err(Failure::new(Exit::Usage, format!("--since is in the future: {since}")));
     }
     let config = store::load(&args.file.config)?;
-    let mut wanted = config
-        .wanted_by(handler, args.event_type.as_deref())
+    let source = args.source.as_ref();
+    let wanted = config
+        .wanted_by(handler, source, args.event_type.as_deref())
         .ok_or_else(|| store::no_handler(&config, handler))?;
-    if let Some(source) = &args.source {
-        wanted.retain(|wanted| wanted.source == *source);
-        if wanted.is_empty() {
-            let message = format!("handler {handler} takes no events of source '{source}'");
-            return Err(
-                Failure::new(Exit::NotFound, message).help("its `source` key says of which")
-            );
-        }
+    if let (Some(source), true) = (source, wanted.is_empty()) {
+        let message = format!("handler {handler} takes no events of source '{source}'");
+        return Err(Failure::new(Exit::NotFound, message).help("its `source` key says of which"));
     }
     let first =
         Missing { handler: handler.clone(), since, wanted, dry_run: args.dry_run, from: None };

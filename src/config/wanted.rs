@@ -5,6 +5,7 @@ use crate::pattern::Pattern;
 use crate::store::Wanted;
 
 use super::Config;
+use super::sources::Source;
 
 impl Config {
     /// The names of all handlers.
@@ -12,19 +13,32 @@ impl Config {
         self.handlers.iter().map(|handler| &handler.name)
     }
 
-    /// What `handler` wants of each of its sources, and of that only the types that `only` means,
-    /// written like an entry of `events`. None where there is no such handler.
-    pub fn wanted_by(&self, handler: &Name, only: Option<&str>) -> Option<Vec<Wanted>> {
+    /// What `handler` wants of its sources, or of the one named, and of that only the types that
+    /// `only` means, written like an entry of `events`. Empty where that source is none of its own,
+    /// and none where there is no such handler.
+    pub fn wanted_by(
+        &self,
+        handler: &Name,
+        source: Option<&Name>,
+        only: Option<&str>,
+    ) -> Option<Vec<Wanted>> {
         let handler = self.handlers.iter().find(|known| known.name == *handler)?;
-        let its = |name: &Name| handler.sources.iter().any(|own| own.value == name.as_str());
-        let wanted = self.sources.iter().filter(|source| its(&source.name)).map(|source| {
-            let pattern = |text: &str| Pattern::new(text, source.scheme.two_levels());
+        // Every source of one sort together: sent source by source, the patterns of a handler with
+        // many of both would not fit into a request.
+        let of_sort = |two_levels| {
+            let its = |own: &&Source| {
+                own.scheme.two_levels() == two_levels
+                    && source.is_none_or(|named| own.name == *named)
+                    && handler.sources.iter().any(|name| name.value == own.name.as_str())
+            };
+            let pattern = |text: &str| Pattern::new(text, two_levels);
             Wanted {
-                source: source.name.clone(),
+                sources: self.sources.iter().filter(its).map(|own| own.name.clone()).collect(),
                 types: handler.events.iter().map(|text| pattern(text)).collect(),
                 only: only.map(pattern),
             }
-        });
-        Some(wanted.collect())
+        };
+        let wanted = [false, true].map(of_sort);
+        Some(wanted.into_iter().filter(|wanted| !wanted.sources.is_empty()).collect())
     }
 }

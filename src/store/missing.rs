@@ -39,11 +39,11 @@ pub struct Missing {
     pub from: Option<Place>,
 }
 
-/// What a handler wants of one source.
+/// What a handler wants of some of its sources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// The source.
-    pub source: Name,
+    /// Any of these sources.
+    pub sources: Vec<Name>,
     /// Any of these types.
     pub types: Vec<Pattern>,
     /// And of those only these.
@@ -53,7 +53,9 @@ pub struct Wanted {
 impl Wanted {
     fn matches(&self, event: &Event) -> bool {
         let of = |pattern: &Pattern| pattern.matches(&event.event_type);
-        self.source == event.source && self.types.iter().any(of) && self.only.iter().all(of)
+        self.sources.contains(&event.source)
+            && self.types.iter().any(of)
+            && self.only.iter().all(of)
     }
 }
 

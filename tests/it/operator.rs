@@ -43,7 +43,7 @@ fn id(job: &Value) -> &str {
 }
 
 #[test]
-fn a_held_job_is_resolved_or_dropped_and_its_payload_may_go() {
+fn a_held_job_is_resolved_or_dropped() {
     let site = site();
     let receiver = site.start();
     for event in ["evt_1", "evt_2", "evt_3"] {

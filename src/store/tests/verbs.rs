@@ -121,6 +121,20 @@ async fn a_late_end_of_the_attempt_changes_nothing_that_was_decided() {
 }
 
 #[tokio::test]
+async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
+    bench.clock.advance(DAY);
+    let expire = async || bench.store.expire(bench.clock.now(), START).await.unwrap().0;
+    assert_eq!(expire().await, 0, "held");
+    bench.store.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
+    assert_eq!(expire().await, 0, "dead");
+    bench.store.drop_job(claimed.facts.job).await.unwrap();
+    assert_eq!(expire().await, 1);
+}
+
+#[tokio::test]
 async fn a_job_that_is_not_there_says_so() {
     let bench = bench();
     let job = JobId::new(START);
