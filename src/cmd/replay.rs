@@ -71,7 +71,10 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
     walked.map_err(|failure| match total.made {
         0 => failure,
         made if args.dry_run => failure.help(format!("{made} were counted before")),
-        made => failure.help(format!("{made} jobs were made before; the same command goes on")),
+        made => {
+            let jobs = output::count(made, "job");
+            failure.help(format!("made {jobs} before this; the same command goes on"))
+        }
     })?;
     told(&total, args, handler)
 }
@@ -90,17 +93,18 @@ fn told(total: &Made, args: &cli::Replay, handler: &Name) -> Result<Exit, Failur
         return Ok(Exit::Ok);
     }
     let verb = if args.dry_run { "would make" } else { "made" };
-    output::line(format_args!("{verb} {made} jobs of handler {handler}"))?;
+    let jobs = output::count(*made, "job");
+    output::line(format_args!("{verb} {jobs} of handler {handler}"))?;
     if *held > 0 {
-        output::line(format_args!("of those {held} held: suspected replays or reused ids"))?;
+        output::line(format_args!("of those {held} held: suspected replay or reused id"))?;
     }
     if *present > 0 {
-        output::line(format_args!("left alone: {present} events that have such a job already"))?;
+        let events = output::count(*present, "event");
+        output::line(format_args!("left alone: {events} with a job of this handler already"))?;
     }
     if *payload_gone > 0 {
-        output::line(format_args!(
-            "skipped: {payload_gone} events whose payload has been deleted"
-        ))?;
+        let events = output::count(*payload_gone, "event");
+        output::line(format_args!("skipped: {events} without a payload, which retention deleted"))?;
     }
     Ok(Exit::Ok)
 }

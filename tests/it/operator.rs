@@ -204,8 +204,8 @@ fn a_handler_that_came_later_gets_the_jobs_it_lacks() {
     let said = site.run(&["replay", "--handler", "note", "--since", "3d"]);
     assert_eq!(
         text(&said.stdout),
-        "made 2 jobs of handler note\nof those 1 held: suspected replays or reused ids\n\
-         left alone: 2 events that have such a job already\n"
+        "made 2 jobs of handler note\nof those 1 held: suspected replay or reused id\n\
+         left alone: 2 events with a job of this handler already\n"
     );
     let jobs = site.jobs_when(|jobs| jobs.len() == 4 && of(jobs, "d-1")["state"] == "succeeded");
     assert_eq!(of(&jobs, "d-2")["reason"], "suspected replay");
