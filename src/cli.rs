@@ -1,10 +1,16 @@
 //! The command line as data: what can be typed, its help and its examples. Nothing here acts.
 
+mod operator;
+mod since;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::model::{EventId, JobId, Name, State};
+use crate::model::{EventId, Name, State};
+
+pub use operator::{Drop, Pause, Replay, Resolve, Resume};
+pub use since::{BadSince, Since};
 
 /// Where the configuration lies unless said otherwise.
 pub const DEFAULT_CONFIG: &str = "/etc/hooklatch/hooklatch.toml";
@@ -40,7 +46,7 @@ Exit codes:
   1   the answer is no: a request does not verify, a ledger is not as promised
   2   the command line is wrong
   65  the job is in no state in which this can be done
-  66  no such event, job or input
+  66  no such event, job, handler or input
   69  the store or the receiver cannot be used now
   74  a file or socket could not be read or written
   78  the configuration is wrong
@@ -85,15 +91,54 @@ Example:
   hooklatch jobs --state held")]
     Jobs(Jobs),
 
-    /// Put jobs back to ready: an event's held and dead ones, or one job
+    /// Put jobs back to ready: an event's held and dead ones, or one job; or make missing ones
     #[command(after_help = "\
 A job keeps its idempotency key (HOOKLATCH_JOB), so a handler that guards its effects by the key may
 ignore the replay.
 
+With --since, a handler that was added or changed gets the jobs it lacks: one for each stored event
+that it wants now and that has no job of it, in whatever state. Restart the receiver first, so that it
+knows the handler. What accepting would have held (a suspected replay, a reused id) is made held.
+
 Examples:
   hooklatch replay evt_1DemoPaid00000001
-  hooklatch replay --job 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b")]
+  hooklatch replay --job 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b
+  hooklatch replay --handler fulfil --since 2h --dry-run")]
     Replay(Replay),
+
+    /// Settle a held job: say whether what it should do is done
+    #[command(after_help = "\
+For a job whose outcome nobody knows, once you have looked. With --succeeded it is done; with --failed it
+is a dead letter. To run it again instead: hooklatch replay --job JOB.
+
+Example:
+  hooklatch resolve 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b --succeeded")]
+    Resolve(Resolve),
+
+    /// Drop a job: it never runs again
+    #[command(after_help = "\
+A running job cannot be dropped. A dropped one cannot be replayed, and no longer keeps its event's
+payload from being deleted when that is old enough.
+
+Example:
+  hooklatch drop 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b")]
+    Drop(Drop),
+
+    /// Pause a handler: its jobs wait, restarts included, until it is resumed
+    #[command(after_help = "\
+Events are accepted and their jobs made as before; what runs already goes on. A forward's give_up_after
+counts on. Without HANDLER, lists the paused ones.
+
+Examples:
+  hooklatch pause fulfil
+  hooklatch pause")]
+    Pause(Pause),
+
+    /// Resume a paused handler
+    #[command(after_help = "\
+Example:
+  hooklatch resume fulfil")]
+    Resume(Resume),
 
     /// Check one captured request offline: is its signature good, and if not, why
     #[command(after_help = "\
@@ -196,29 +241,6 @@ pub struct Jobs {
     /// Most rows
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,
-    /// How it is printed
-    #[command(flatten)]
-    pub format: Format,
-}
-
-/// `hooklatch replay`
-#[derive(Debug, Args)]
-pub struct Replay {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
-    /// The event whose held and dead jobs are put back
-    #[arg(value_name = "EVENT", required_unless_present = "job")]
-    pub event: Option<EventId>,
-    /// The source, where several have an event of this id
-    #[arg(long, value_name = "NAME", requires = "event")]
-    pub source: Option<Name>,
-    /// Only this handler's job, which may have succeeded, and is made if there is none
-    #[arg(long, value_name = "NAME", requires = "event")]
-    pub handler: Option<Name>,
-    /// One job, which may have succeeded
-    #[arg(long, value_name = "JOB", conflicts_with = "event")]
-    pub job: Option<JobId>,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

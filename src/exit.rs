@@ -15,7 +15,7 @@ pub enum Exit {
     Usage = 2,
     /// The job or event is not in a state in which this can be done (`EX_DATAERR`).
     WrongState = 65,
-    /// No such event, job or input file (`EX_NOINPUT`).
+    /// No such event, job, handler or input file (`EX_NOINPUT`).
     NotFound = 66,
     /// The store or the receiver cannot be used now: in use, stopping, too new (`EX_UNAVAILABLE`).
     Unavailable = 69,
@@ -32,7 +32,7 @@ impl Exit {
         (Exit::No, "the answer is no: a request does not verify, a ledger is not as promised"),
         (Exit::Usage, "the command line is wrong"),
         (Exit::WrongState, "the job is in no state in which this can be done"),
-        (Exit::NotFound, "no such event, job or input"),
+        (Exit::NotFound, "no such event, job, handler or input"),
         (Exit::Unavailable, "the store or the receiver cannot be used now"),
         (Exit::Io, "a file or socket could not be read or written"),
         (Exit::Config, "the configuration is wrong"),

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// One entry of a handler's `events`: a type, or one with `*` for any run of characters, dots
 /// included. Where the provider's types have two levels (`pull_request.opened`), the first level
 /// alone matches all of the second.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
     text: String,
     two_levels: bool,

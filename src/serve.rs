@@ -21,7 +21,7 @@ use crate::dispatcher::{Dispatcher, DispatcherHandle};
 use crate::document::Problem;
 use crate::http;
 use crate::limits::Limits;
-use crate::store::{OpenError, Settings, Store};
+use crate::store::{self, OpenError, Settings, Store};
 
 /// Why the receiver does not start.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +88,7 @@ pub async fn start(
     let address = config.server().listen;
     let listener = listen(address).map_err(|error| Error::Listen { address, error })?;
     let store = open(settings.clone(), clock.clone()).await?;
+    warn_of_paused(&store).await;
     let wait = Limits::duration(limits.stop_wait_millis);
     let socket = control::socket_path(&settings.path);
     let control = control::listen(&socket, store.clone(), &limits)?;
@@ -107,6 +108,18 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// A pause outlives restarts and is easily forgotten: nothing fails while jobs pile up.
+async fn warn_of_paused(store: &Store) {
+    match store.paused().await {
+        Ok(paused) => {
+            for store::PausedRow { handler, since } in paused {
+                tracing::warn!(%handler, %since, "paused by the operator: `hooklatch resume`");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "failed to look for paused handlers"),
+    }
 }
 
 /// Opening blocks: it takes the lock and may read and rewrite a whole log.

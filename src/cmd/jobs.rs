@@ -5,6 +5,7 @@ use comfy_table::Cell;
 use crate::cli;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
+use crate::model::State;
 use crate::store::{JobFilter, JobRow};
 
 use super::output::{self, local, outside, state_cell};
@@ -44,10 +45,12 @@ fn listing(rows: &[JobRow]) -> Result<(), Failure> {
     output::table(&head, rows.iter().map(row).collect(), "no jobs")
 }
 
-/// The reason of a job's state, or when it is due.
+/// The reason of a job's state, or what it waits for.
 pub(super) fn why(job: &JobRow) -> String {
+    let claimable = matches!(job.state, State::Ready | State::Waiting);
     match (&job.reason, job.due_at) {
         (Some(reason), _) => reason.clone(),
+        (None, _) if claimable && job.paused => "handler paused".to_owned(),
         (None, Some(due_at)) => format!("due {}", local(due_at)),
         (None, None) => String::new(),
     }

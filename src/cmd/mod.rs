@@ -3,10 +3,13 @@
 
 pub mod config_check;
 mod demo;
+mod drop;
 mod events;
 mod jobs;
 mod output;
+mod pause;
 mod replay;
+mod resolve;
 mod serve;
 mod show;
 mod store;
@@ -41,6 +44,10 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Show(args) => show::run(&args),
         Command::Jobs(args) => jobs::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Resolve(args) => resolve::run(&args),
+        Command::Drop(args) => drop::run(&args),
+        Command::Pause(args) => pause::pause(&args),
+        Command::Resume(args) => pause::resume(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());

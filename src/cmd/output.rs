@@ -104,6 +104,12 @@ pub(super) fn local(time: Timestamp) -> String {
     }
 }
 
+/// So many of something: "1 job", "2 jobs".
+pub(super) fn count(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
 /// A size for people.
 pub(super) fn size(bytes: u64) -> String {
     bytesize::ByteSize(bytes).display().iec().to_string()

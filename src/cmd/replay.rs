@@ -1,22 +1,25 @@
-//! `hooklatch replay`: the operator puts jobs back.
+//! `hooklatch replay`: the operator puts jobs back, or makes those that stored events lack.
 
 use crate::cli;
+use crate::clock::Clock;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::store::Replay;
+use crate::model::Name;
+use crate::store::{Made, Missing, Replay};
 
 use super::{output, store};
 
-/// Puts jobs back to ready and prints which.
+/// Puts jobs back to ready and prints which; with `--since` makes the missing ones and counts them.
 pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
-    let what = match (args.job, &args.event) {
-        (Some(job), _) => Replay::Job(job),
-        (None, Some(event)) => Replay::Event {
+    let what = match (args.job, &args.event, args.since, &args.handler) {
+        (Some(job), ..) => Replay::Job(job),
+        (None, Some(event), ..) => Replay::Event {
             source: args.source.clone(),
             event: event.clone(),
             handler: args.handler.clone(),
         },
-        (None, None) => return Err(Failure::new(Exit::Usage, "name an EVENT or --job JOB")),
+        (None, None, Some(since), Some(handler)) => return missing(args, since, handler),
+        _ => return Err(Failure::new(Exit::Usage, "name an EVENT, --job JOB, or --since TIME")),
     };
     match store::ask(&args.file.config, Request::Replay(what))? {
         Reply::Replay(jobs) if jobs.is_empty() => {
@@ -32,6 +35,76 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
             }
         }
         other => return Err(store::unexpected(&other)),
+    }
+    Ok(Exit::Ok)
+}
+
+/// Walks over the stored events batch by batch. What is made stays made where it breaks off, and the
+/// same command goes on.
+fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit, Failure> {
+    let now = Clock::system().now();
+    let since = since.seen_from(now);
+    if since > now {
+        return Err(Failure::new(Exit::Usage, format!("--since is in the future: {since}")));
+    }
+    let config = store::load(&args.file.config)?;
+    let source = args.source.as_ref();
+    let wanted = config
+        .wanted_by(handler, source, args.event_type.as_deref())
+        .ok_or_else(|| store::no_handler(&config, handler))?;
+    if let (Some(source), true) = (source, wanted.is_empty()) {
+        let message = format!("handler {handler} takes no events of source '{source}'");
+        return Err(Failure::new(Exit::NotFound, message).help("its `source` key says of which"));
+    }
+    let first =
+        Missing { handler: handler.clone(), since, wanted, dry_run: args.dry_run, from: None };
+    let mut total = Made::default();
+    let walked = store::converse(&config, Request::MakeMissing(first.clone()), |reply| {
+        let Reply::MakeMissing(made) = reply else { return Err(store::unexpected(&reply)) };
+        total.made += made.made;
+        total.held += made.held;
+        total.present += made.present;
+        total.payload_gone += made.payload_gone;
+        let on = |from| Request::MakeMissing(Missing { from: Some(from), ..first.clone() });
+        Ok(made.next.map(on))
+    });
+    walked.map_err(|failure| match total.made {
+        0 => failure,
+        made if args.dry_run => failure.help(format!("{made} were counted before")),
+        made => {
+            let jobs = output::count(made, "job");
+            failure.help(format!("made {jobs} before this; the same command goes on"))
+        }
+    })?;
+    told(&total, args, handler)
+}
+
+fn told(total: &Made, args: &cli::Replay, handler: &Name) -> Result<Exit, Failure> {
+    let Made { made, held, present, payload_gone, .. } = total;
+    if args.format.json {
+        output::json(&serde_json::json!({
+            "handler": handler,
+            "dry_run": args.dry_run,
+            "made": made,
+            "held": held,
+            "present": present,
+            "payload_gone": payload_gone,
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    let verb = if args.dry_run { "would make" } else { "made" };
+    let jobs = output::count(*made, "job");
+    output::line(format_args!("{verb} {jobs} of handler {handler}"))?;
+    if *held > 0 {
+        output::line(format_args!("of those {held} held: suspected replay or reused id"))?;
+    }
+    if *present > 0 {
+        let events = output::count(*present, "event");
+        output::line(format_args!("left alone: {events} with a job of this handler already"))?;
+    }
+    if *payload_gone > 0 {
+        let events = output::count(*payload_gone, "event");
+        output::line(format_args!("skipped: {events} without a payload, which retention deleted"))?;
     }
     Ok(Exit::Ok)
 }

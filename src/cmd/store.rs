@@ -3,25 +3,61 @@
 use std::path::Path;
 
 use crate::clock::Clock;
-use crate::config;
+use crate::config::{self, Config};
 use crate::control::{CallError, Door, DoorError, FailureKind, Reply, Request};
-use crate::document::Problem;
+use crate::document::{Problem, nearest};
 use crate::exit::{Exit, Failure};
+use crate::model::Name;
 use crate::serve;
 
 use super::block_on;
 
+/// Reads the configuration at `path`.
+pub(super) fn load(path: &Path) -> Result<Config, Failure> {
+    config::load(path).map_err(|problems| config_failure(&problems))
+}
+
 /// Performs `request` on the store of the configuration at `path`: through its receiver where one
 /// runs, under the store's lock where none does.
 pub(super) fn ask(path: &Path, request: Request) -> Result<Reply, Failure> {
-    let config = config::load(path).map_err(|problems| config_failure(&problems))?;
+    ask_of(&load(path)?, request)
+}
+
+/// The same for a configuration that is read already.
+pub(super) fn ask_of(config: &Config, request: Request) -> Result<Reply, Failure> {
+    let mut answer = None;
+    converse(config, request, |reply| {
+        answer = Some(reply);
+        Ok(None)
+    })?;
+    answer.ok_or_else(|| Failure::new(Exit::Unavailable, "the store gave no answer"))
+}
+
+/// Performs several requests in the same way: after each reply the one that `next` makes of it.
+pub(super) fn converse(
+    config: &Config,
+    first: Request,
+    mut next: impl FnMut(Reply) -> Result<Option<Request>, Failure>,
+) -> Result<(), Failure> {
     let settings = config.store();
     block_on(async {
         let mut door = Door::open(&settings, Clock::system()).await.map_err(door_failure)?;
-        let reply = door.call(request).await.map_err(call_failure);
+        let mut pending = Ok(Some(first));
+        while let Ok(Some(request)) = pending {
+            pending = door.call(request).await.map_err(call_failure).and_then(&mut next);
+        }
         door.close().await;
-        reply
+        pending.map(drop)
     })?
+}
+
+/// A handler that the configuration has not got, with the one that may be meant.
+pub(super) fn no_handler(config: &Config, handler: &Name) -> Failure {
+    let failure = Failure::new(Exit::NotFound, format!("no such handler: {handler}"));
+    match nearest(handler.as_str(), config.handlers().map(Name::as_str)) {
+        Some(meant) => failure.help(format!("did you mean {meant}?")),
+        None => failure.help("hooklatch.toml and conf.d/*.toml name the handlers"),
+    }
 }
 
 /// A failure of the configuration: every problem, one a line.

@@ -18,6 +18,7 @@ mod secrets;
 mod settings;
 mod sources;
 mod variables;
+mod wanted;
 mod warnings;
 
 use std::net::SocketAddr;

@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{EventId, JobId, Name};
+use crate::model::{EventId, JobId, Name, State};
 use crate::store::{
-    self, EventDetail, EventFilter, EventRow, JobFilter, JobRow, QuarantinedRow, SecretUse, Store,
+    self, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow, QuarantinedRow,
+    SecretUse, Store,
 };
 
 pub use client::{CallError, Client, connect};
@@ -41,6 +42,23 @@ pub enum Request {
     Jobs(JobFilter),
     /// Put jobs back.
     Replay(store::Replay),
+    /// Make the jobs that the next stored events lack.
+    MakeMissing(store::Missing),
+    /// Say how a held job ended.
+    Resolve {
+        /// Which job.
+        job: JobId,
+        /// What the operator found out.
+        how: store::Resolution,
+    },
+    /// Take a job out.
+    Drop(JobId),
+    /// Claim nothing of this handler until it is resumed.
+    Pause(Name),
+    /// Claim this handler's jobs again.
+    Resume(Name),
+    /// The paused handlers.
+    Paused,
     /// When each secret last matched.
     Secrets,
     /// Failed deliveries, newest first.
@@ -66,6 +84,24 @@ pub enum Reply {
     Jobs(Vec<JobRow>),
     /// The jobs put back.
     Replay(Vec<JobId>),
+    /// What was made, and where to go on.
+    MakeMissing(store::Made),
+    /// The job's state now.
+    Resolve(State),
+    /// The state the job was in.
+    Drop(State),
+    /// The handler is paused.
+    Pause {
+        /// It was not before.
+        changed: bool,
+    },
+    /// The handler is not paused.
+    Resume {
+        /// It was before.
+        changed: bool,
+    },
+    /// The paused handlers by name.
+    Paused(Vec<PausedRow>),
     /// The secrets that ever matched.
     Secrets(Vec<SecretUse>),
     /// The failed deliveries listed.
@@ -147,6 +183,12 @@ pub async fn perform(store: &Store, request: Request) -> Result<Reply, Failure> 
         }
         Request::Jobs(filter) => Reply::Jobs(store.jobs(filter).await?),
         Request::Replay(what) => Reply::Replay(store.replay(what).await?),
+        Request::MakeMissing(ask) => Reply::MakeMissing(store.make_missing(ask).await?),
+        Request::Resolve { job, how } => Reply::Resolve(store.resolve(job, how).await?),
+        Request::Drop(job) => Reply::Drop(store.drop_job(job).await?),
+        Request::Pause(handler) => Reply::Pause { changed: store.pause(&handler).await? },
+        Request::Resume(handler) => Reply::Resume { changed: store.resume(&handler).await? },
+        Request::Paused => Reply::Paused(store.paused().await?),
         Request::Secrets => Reply::Secrets(store.secrets().await?),
         Request::Quarantined { source, limit } => {
             Reply::Quarantined(store.quarantined(source, limit.unwrap_or(usize::MAX)).await?)

@@ -204,7 +204,7 @@ impl Flow {
             true => {
                 let pause = self.lanes.broke(attempt.lane, self.clock.monotonic());
                 let seconds = pause.as_secs_f32();
-                tracing::warn!(seconds, "the handler cannot run and pauses");
+                tracing::warn!(seconds, "the handler cannot run and backs off");
                 Some(pause)
             }
             false => {

@@ -8,6 +8,7 @@ use crate::model::{
 };
 use crate::retry::Next;
 
+use super::pause::is_paused;
 use super::queue::Lane;
 use super::types::{Claimed, Completion, Error, Record};
 use super::{Store, codec, exactly_one};
@@ -49,7 +50,7 @@ struct Payload {
 impl Store {
     /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first.
     /// Each has a new attempt, number + 1, committed before this returns. Jobs whose payload is gone
-    /// become dead instead (R19).
+    /// become dead instead (R19). None while the handler is paused.
     ///
     /// Tried until it is committed. The future must not be dropped: what it claimed would stay
     /// `running` with nobody running it until the next start.
@@ -134,6 +135,9 @@ fn claim(
     now: Timestamp,
     limit: usize,
 ) -> rusqlite::Result<Vec<Taken>> {
+    if is_paused(tx, handler)? {
+        return Ok(Vec::new());
+    }
     let chosen = params![handler.as_str(), now.0, codec::size(limit)];
     // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
     tx.prepare_cached(concat!(

@@ -11,13 +11,17 @@ mod claim;
 mod codec;
 mod complete;
 mod connection;
+mod drop;
 mod expire;
 mod lock;
+mod missing;
+mod pause;
 mod quarantine;
 mod queue;
 mod read;
 mod recover;
 mod replay;
+mod resolve;
 mod rows;
 mod schema;
 mod space;
@@ -41,9 +45,11 @@ use read::Readers;
 use space::Space;
 use writer::Writer;
 
+pub use missing::{Made, Missing, Place, Wanted};
+pub use resolve::Resolution;
 pub use rows::{
-    AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, QuarantinedRow,
-    SecretUse,
+    AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, PausedRow,
+    QuarantinedRow, SecretUse,
 };
 pub use types::{
     Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Quarantined, Record,

@@ -143,8 +143,8 @@ const EVENT: &str = "SELECT e.source, e.event_id, e.variant, e.type, e.raw_type,
 
 /// The columns of [`job_row`].
 const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handler, j.state, j.reason,
-    j.attempt, j.replays, j.created_at, j.due_at, j.settled_at, j.row
-    FROM job j JOIN event e ON e.row = j.event";
+    j.attempt, j.replays, j.created_at, j.due_at, j.settled_at,
+    EXISTS (SELECT 1 FROM paused p WHERE p.handler = j.handler), j.row FROM job j JOIN event e ON e.row = j.event";
 
 /// An event with its row number and digest, for what is read next.
 struct Listed {
@@ -196,6 +196,7 @@ fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
         created_at: codec::time(row, 9)?,
         due_at: codec::maybe_time(row, 10)?,
         settled_at: codec::maybe_time(row, 11)?,
+        paused: row.get(12)?,
     })
 }
 
@@ -206,7 +207,7 @@ fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
     // Its jobs in the order of their making.
     let jobs = conn
         .prepare_cached(&format!("{JOB} WHERE j.event = ?1 ORDER BY j.row"))?
-        .query_map([row], |found| Ok((job_row(found)?, found.get(12)?)))?
+        .query_map([row], |found| Ok((job_row(found)?, found.get(13)?)))?
         .collect::<rusqlite::Result<Vec<(JobRow, i64)>>>()?;
     let jobs = jobs
         .into_iter()

@@ -105,6 +105,9 @@ pub struct JobRow {
     pub due_at: Option<Timestamp>,
     /// When it succeeded, died or was dropped.
     pub settled_at: Option<Timestamp>,
+    /// Its handler is paused: nothing of it is claimed. A receiver that cannot pause does not say so.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 /// A job with its attempts.
@@ -129,6 +132,15 @@ pub struct AttemptRow {
     pub outcome: Option<Outcome>,
     /// What it left behind.
     pub record: Record,
+}
+
+/// A paused handler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PausedRow {
+    /// Its name; the configuration may no longer have it.
+    pub handler: Name,
+    /// When it was paused.
+    pub since: Timestamp,
 }
 
 /// When a secret last matched.

@@ -12,7 +12,10 @@ use super::types::OpenError;
 pub(super) const APPLICATION_ID: i64 = 0x486F_6F6B;
 
 /// Migration n + 1 leads from schema n to n + 1.
-pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_initial.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_initial.sql"),
+    include_str!("../../migrations/0002_paused.sql"),
+];
 
 /// This program, for the message of an older one that meets its store.
 const WRITTEN_BY: &str = concat!("hooklatch ", env!("CARGO_PKG_VERSION"));

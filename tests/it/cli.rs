@@ -21,6 +21,10 @@ fn every_command_has_help_with_an_example() {
         &["show"],
         &["jobs"],
         &["replay"],
+        &["resolve"],
+        &["drop"],
+        &["pause"],
+        &["resume"],
         &["verify"],
         &["config", "check"],
     ] {

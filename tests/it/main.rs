@@ -12,6 +12,7 @@
 mod cli;
 mod duplicates;
 mod memory;
+mod operator;
 mod promises;
 mod readme;
 mod refusals;

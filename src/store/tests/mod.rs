@@ -4,10 +4,14 @@
 mod accept;
 mod jobs;
 mod list;
+mod migration;
+mod missing;
 mod opening;
+mod pause;
 mod replays;
 mod retain;
 mod schema;
+mod verbs;
 mod writing;
 
 use std::path::PathBuf;

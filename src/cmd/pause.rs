@@ -1,0 +1,74 @@
+//! `hooklatch pause` and `hooklatch resume`: whether a handler's jobs may run.
+
+use comfy_table::Cell;
+
+use crate::cli;
+use crate::control::{Reply, Request};
+use crate::exit::{Exit, Failure};
+use crate::model::Name;
+use crate::store::PausedRow;
+
+use super::output::{self, local};
+use super::store;
+
+/// Pauses a handler of the configuration, or lists those that are paused.
+pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
+    let path = &args.file.config;
+    let Some(handler) = &args.handler else {
+        match store::ask(path, Request::Paused)? {
+            Reply::Paused(rows) if args.format.json => output::json(&rows)?,
+            Reply::Paused(rows) => listing(&rows)?,
+            other => return Err(store::unexpected(&other)),
+        }
+        return Ok(Exit::Ok);
+    };
+    let config = store::load(path)?;
+    // A misspelt name would be paused, and the handler that was meant would run on.
+    if !config.handlers().any(|known| known == handler) {
+        return Err(store::no_handler(&config, handler));
+    }
+    match store::ask_of(&config, Request::Pause(handler.clone()))? {
+        Reply::Pause { changed } => told(handler, true, changed, &args.format),
+        other => Err(store::unexpected(&other)),
+    }
+}
+
+/// Lets a paused handler run again, one that the configuration no longer has too.
+pub(super) fn resume(args: &cli::Resume) -> Result<Exit, Failure> {
+    let (config, handler) = (store::load(&args.file.config)?, &args.handler);
+    match store::ask_of(&config, Request::Resume(handler.clone()))? {
+        Reply::Resume { changed } => {
+            if !changed && !config.handlers().any(|known| known == handler) {
+                return Err(store::no_handler(&config, handler));
+            }
+            told(handler, false, changed, &args.format)
+        }
+        other => Err(store::unexpected(&other)),
+    }
+}
+
+/// Saying the same twice is no failure: the handler is as it should be.
+fn told(
+    handler: &Name,
+    paused: bool,
+    changed: bool,
+    format: &cli::Format,
+) -> Result<Exit, Failure> {
+    if format.json {
+        let told = serde_json::json!({ "handler": handler, "paused": paused, "changed": changed });
+        output::json(&told)?;
+        return Ok(Exit::Ok);
+    }
+    output::line(match (paused, changed) {
+        (true, true) => format!("handler {handler} is paused; what runs goes on"),
+        (true, false) => format!("handler {handler} was paused already"),
+        (false, true) => format!("handler {handler} runs again"),
+        (false, false) => format!("handler {handler} was not paused"),
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn listing(rows: &[PausedRow]) -> Result<(), Failure> {
+    let row = |paused: &PausedRow| vec![Cell::new(&paused.handler), Cell::new(local(paused.since))];
+    output::table(&["HANDLER", "PAUSED SINCE"], rows.iter().map(row).collect(), "nothing is paused")
+}

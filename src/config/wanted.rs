@@ -1,0 +1,44 @@
+//! What a handler wants, for the command that makes jobs of stored events.
+
+use crate::model::Name;
+use crate::pattern::Pattern;
+use crate::store::Wanted;
+
+use super::Config;
+use super::sources::Source;
+
+impl Config {
+    /// The names of all handlers.
+    pub fn handlers(&self) -> impl Iterator<Item = &Name> {
+        self.handlers.iter().map(|handler| &handler.name)
+    }
+
+    /// What `handler` wants of its sources, or of the one named, and of that only the types that
+    /// `only` means, written like an entry of `events`. Empty where that source is none of its own,
+    /// and none where there is no such handler.
+    pub fn wanted_by(
+        &self,
+        handler: &Name,
+        source: Option<&Name>,
+        only: Option<&str>,
+    ) -> Option<Vec<Wanted>> {
+        let handler = self.handlers.iter().find(|known| known.name == *handler)?;
+        // Every source of one sort together: sent source by source, the patterns of a handler with
+        // many of both would not fit into a request.
+        let of_sort = |two_levels| {
+            let its = |own: &&Source| {
+                own.scheme.two_levels() == two_levels
+                    && source.is_none_or(|named| own.name == *named)
+                    && handler.sources.iter().any(|name| name.value == own.name.as_str())
+            };
+            let pattern = |text: &str| Pattern::new(text, two_levels);
+            Wanted {
+                sources: self.sources.iter().filter(its).map(|own| own.name.clone()).collect(),
+                types: handler.events.iter().map(|text| pattern(text)).collect(),
+                only: only.map(pattern),
+            }
+        };
+        let wanted = [false, true].map(of_sort);
+        Some(wanted.into_iter().filter(|wanted| !wanted.sources.is_empty()).collect())
+    }
+}

@@ -1,0 +1,188 @@
+//! The jobs that stored events lack.
+use super::*;
+use crate::pattern::Pattern;
+
+fn wanted(source: &str, types: &[&str], only: Option<&str>) -> Wanted {
+    let pattern = |text: &str| Pattern::new(text, true);
+    let types = types.iter().map(|text| pattern(text)).collect();
+    Wanted { sources: vec![name(source)], types, only: only.map(pattern) }
+}
+
+fn missing(since: Timestamp, wanted: Vec<Wanted>) -> Missing {
+    Missing { handler: name("late"), since, wanted, dry_run: false, from: None }
+}
+
+/// Asks until the walk is over. Returns the sum, and how many answers there were.
+async fn walk(bench: &Bench, mut ask: Missing) -> (Made, usize) {
+    let mut sum = Made::default();
+    for answers in 1.. {
+        let made = bench.store.make_missing(ask.clone()).await.unwrap();
+        sum.made += made.made;
+        sum.held += made.held;
+        sum.present += made.present;
+        sum.payload_gone += made.payload_gone;
+        ask.from = made.next;
+        if ask.from.is_none() {
+            return (sum, answers);
+        }
+    }
+    unreachable!()
+}
+
+/// The events that have a job of the handler, by the order in which the jobs were made.
+async fn events_of(bench: &Bench, handler: &str) -> Vec<(String, State)> {
+    let filter = JobFilter { handler: Some(name(handler)), ..JobFilter::default() };
+    let jobs = bench.store.jobs(filter).await.unwrap();
+    jobs.into_iter().rev().map(|job| (job.event_id.to_string(), job.state)).collect()
+}
+
+#[tokio::test]
+async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
+    let mut bench = bench();
+    let from = |event: &'static str, kind: &'static str| github(event, kind, event);
+    bench.accept("github", from("old", "push"), &["h"]).await;
+    bench.clock.advance(HOUR);
+    let since = bench.clock.now();
+    bench.accept("github", from("gone", "push"), &[]).await;
+    bench.accept("github", from("first", "push"), &["h"]).await;
+    bench.accept("github", from("second", "issues.opened"), &[]).await;
+    bench.accept("github", from("other-type", "ping"), &[]).await;
+    bench.accept("elsewhere", from("other-source", "push"), &[]).await;
+    bench.accept("github", from("has-one", "push"), &["late"]).await;
+    bench.accept("github", from("dropped", "push"), &["late"]).await;
+    let shown = bench.store.show(None, id("dropped")).await.unwrap();
+    bench.store.drop_job(shown[0].jobs[0].job.job).await.unwrap();
+    bench
+        .with_file(|conn| conn.execute_batch("DELETE FROM payload WHERE event = 2").unwrap())
+        .await;
+    bench.clock.advance(HOUR);
+
+    let ask = missing(since, vec![wanted("github", &["push", "issues"], None)]);
+    let dry = walk(&bench, Missing { dry_run: true, ..ask.clone() }).await;
+    let expected = Made { made: 2, held: 0, present: 2, payload_gone: 1, next: None };
+    assert_eq!(dry, (expected.clone(), 1));
+    assert_eq!(events_of(&bench, "late").await.len(), 2, "counting makes nothing");
+
+    assert_eq!(walk(&bench, ask.clone()).await.0, expected);
+    let late = events_of(&bench, "late").await;
+    let ready = |event: &str| (event.to_owned(), State::Ready);
+    assert_eq!(late[2..], [ready("first"), ready("second")]);
+    // Again: there is nothing left to make.
+    let again = Made { made: 0, present: 4, ..expected };
+    assert_eq!(walk(&bench, ask).await.0, again);
+
+    // They run, oldest first, as of now.
+    let claimed = bench.store.claim(&name("late"), 9).await.unwrap();
+    let ids: Vec<_> = claimed.iter().map(|c| c.facts.event_id.to_string()).collect();
+    assert_eq!(ids, ["has-one", "first", "second"]);
+    assert_eq!(claimed[1].since, bench.clock.now());
+}
+
+#[tokio::test]
+async fn a_narrower_type_narrows() {
+    let bench = bench();
+    for (event, kind) in [("a", "issues.opened"), ("b", "issues.closed"), ("c", "push")] {
+        bench.accept("github", github(event, kind, event), &[]).await;
+    }
+    // What the handler does not want is not made by asking for it.
+    for (only, expected) in [("issues", 2), ("*.closed", 1), ("push", 0)] {
+        let wanted = vec![wanted("github", &["issues"], Some(only))];
+        let ask = Missing { dry_run: true, ..missing(START, wanted) };
+        assert_eq!(walk(&bench, ask).await.0.made, expected, "{only}");
+    }
+    assert_eq!(walk(&bench, missing(START, Vec::new())).await.0, Made::default());
+    let later = missing(START.after(HOUR), vec![wanted("github", &["*"], None)]);
+    assert_eq!(walk(&bench, later).await, (Made::default(), 1));
+}
+
+#[tokio::test]
+async fn a_clock_that_was_set_back_hides_and_adds_nothing() {
+    let bench = bench();
+    for (event, hours) in [("in", 2), ("before", 0), ("in-too", 3)] {
+        bench.clock.set_wall(START.after(hours * HOUR));
+        bench.accept("github", github(event, "push", event), &[]).await;
+    }
+    let ask = missing(START.after(HOUR), vec![wanted("github", &["push"], None)]);
+    assert_eq!(walk(&bench, ask).await.0.made, 2);
+    let made = events_of(&bench, "late").await;
+    assert_eq!(made.iter().map(|(event, _)| event.as_str()).collect::<Vec<_>>(), ["in", "in-too"]);
+}
+
+#[tokio::test]
+async fn what_accepting_would_have_held_is_made_held() {
+    let bench = bench();
+    // The same signed body under another id, and another body under a used id: both may be forged.
+    bench.accept("github", github("honest", "push", "1"), &[]).await;
+    bench.accept("github", github("twin", "push", "1"), &[]).await;
+    bench.accept("github", github("honest", "push", "2"), &[]).await;
+    // A type that honestly repeats.
+    bench.accept("github", github("label-1", "label", "3"), &[]).await;
+    bench.accept("github", github("label-2", "label", "3"), &[]).await;
+    // Unless it comes under another type too.
+    bench.accept("github", github("label-3", "push", "3"), &[]).await;
+    // The reference: the same deliveries at another source, for a handler that was there.
+    for (event, kind, body) in [
+        ("honest", "push", "1"),
+        ("twin", "push", "1"),
+        ("honest", "push", "2"),
+        ("label-1", "label", "3"),
+        ("label-2", "label", "3"),
+        ("label-3", "push", "3"),
+    ] {
+        bench.accept("reference", github(event, kind, body), &["there"]).await;
+    }
+    let (made, _) = walk(&bench, missing(START, vec![wanted("github", &["*"], None)])).await;
+    assert_eq!((made.made, made.held), (6, 3));
+    let reasons = async |handler: &str| -> Vec<_> {
+        let filter = JobFilter { handler: Some(name(handler)), ..JobFilter::default() };
+        let jobs = bench.store.jobs(filter).await.unwrap();
+        jobs.into_iter().map(|job| (job.event_id, job.state, job.reason)).collect()
+    };
+    assert_eq!(reasons("late").await, reasons("there").await);
+}
+
+/// Accepts pushes without a job, many in one transaction.
+async fn accept_at_once(bench: &Bench, numbers: std::ops::Range<u64>) {
+    let mut accepts = tokio::task::JoinSet::new();
+    for n in numbers {
+        let (store, received_at) = (bench.store.clone(), bench.clock.now());
+        let delivery = github(&format!("e{n}"), "push", &n.to_string());
+        let new = Accept { source: name("github"), received_at, delivery, handlers: Vec::new() };
+        accepts.spawn(async move { store.accept(new).await.unwrap() });
+    }
+    accepts.join_all().await;
+}
+
+#[tokio::test]
+async fn a_long_walk_goes_in_bounded_steps_and_ends_while_events_arrive() {
+    let bench = bench();
+    const EVENTS: u64 = 1_250;
+    accept_at_once(&bench, 0..250).await;
+    bench.clock.advance(DAY);
+    accept_at_once(&bench, 250..EVENTS).await;
+    let all = vec![wanted("github", &["push"], None)];
+    let dry = Missing { dry_run: true, ..missing(START, all.clone()) };
+    assert_eq!(walk(&bench, dry).await.0.made, EVENTS);
+
+    let mut ask = missing(START.after(DAY), all);
+    let first = bench.store.make_missing(ask.clone()).await.unwrap();
+    assert_eq!(first.made, 200, "one step");
+    let number = |(event, _): (String, State)| event[1..].parse::<u64>().unwrap();
+    let least = events_of(&bench, "late").await.into_iter().map(number).min();
+    assert!(least >= Some(250), "older ones are not even looked at");
+    // Events that come now are the receiver's to match.
+    bench.accept("github", github("new", "push", "new"), &[]).await;
+    ask.from = first.next;
+    let (rest, answers) = walk(&bench, ask).await;
+    assert_eq!((first.made + rest.made, answers), (EVENTS - 250, 5));
+    assert!(bench.store.show(None, id("new")).await.unwrap()[0].jobs.is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_made_while_accepts_are_refused_for_space() {
+    let bench = bench_with(Limits { disk_floor_bytes: 1 << 60, ..limits() });
+    let ask = missing(START, vec![wanted("github", &["*"], None)]);
+    let refused = bench.store.make_missing(ask.clone()).await.unwrap_err();
+    assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
+    assert!(bench.store.make_missing(Missing { dry_run: true, ..ask }).await.is_ok());
+}

@@ -1,0 +1,74 @@
+use super::*;
+
+#[tokio::test]
+async fn nothing_of_a_paused_handler_is_claimed_and_no_job_changes() {
+    let mut bench = bench();
+    let running = bench.running("runs").await;
+    let waits = bench.running("waits").await;
+    bench.complete(&waits, Outcome::Failed, Next::Wait { due_at: START }).await;
+    bench.accept("stripe", stripe("e", "a", "{}"), &["h", "other"]).await;
+    let listed = async |bench: &Bench| {
+        let jobs = bench.store.jobs(JobFilter::default()).await.unwrap();
+        jobs.into_iter()
+            .map(|job| (job.job, job.state, job.attempt, job.due_at))
+            .collect::<Vec<_>>()
+    };
+    let before = listed(&bench).await;
+
+    assert!(bench.store.pause(&name("h")).await.unwrap());
+    bench.clock.advance(HOUR);
+    assert!(!bench.store.pause(&name("h")).await.unwrap(), "paused already");
+    let paused = [PausedRow { handler: name("h"), since: START }];
+    assert_eq!(bench.store.paused().await.unwrap(), paused, "since the first time");
+    assert!(bench.store.claim(&name("h"), 9).await.unwrap().is_empty());
+    assert_eq!(listed(&bench).await, before);
+    // What is due and cannot be claimed is not called due, or the dispatcher would ask for ever.
+    assert_eq!(bench.store.next_due(&[name("h")]).await.unwrap(), None);
+
+    // It survives a restart, and so does the handler's absence from the configuration.
+    bench.restart().await;
+    assert!(bench.store.claim(&name("h"), 9).await.unwrap().is_empty());
+    assert_eq!(bench.store.claim(&name("other"), 9).await.unwrap().len(), 1, "others run");
+    // What ran when it was paused goes on and is recorded.
+    assert!(bench.complete(&running, Outcome::Succeeded, Next::Succeeded).await);
+
+    assert!(bench.store.resume(&name("h")).await.unwrap());
+    assert!(!bench.store.resume(&name("h")).await.unwrap(), "not paused");
+    assert!(bench.store.paused().await.unwrap().is_empty());
+    assert_eq!(bench.store.next_due(&[name("h")]).await.unwrap(), Some(START));
+    assert_eq!(bench.store.claim(&name("h"), 9).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_listing_says_whose_handler_is_paused() {
+    let bench = bench();
+    bench.accept("stripe", stripe("e", "a", "{}"), &["h", "other"]).await;
+    bench.store.pause(&name("h")).await.unwrap();
+    for job in bench.store.jobs(JobFilter::default()).await.unwrap() {
+        assert_eq!(job.paused, job.handler == name("h"), "{}", job.handler);
+    }
+    let shown = bench.store.show(None, id("e")).await.unwrap().remove(0);
+    assert_eq!(shown.jobs.iter().map(|job| job.job.paused).collect::<Vec<_>>(), [true, false]);
+}
+
+#[tokio::test]
+async fn a_job_whose_payload_is_gone_does_not_die_while_its_handler_is_paused() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
+    bench.store.pause(&name("h")).await.unwrap();
+    bench.with_file(|conn| conn.execute_batch("DELETE FROM payload").unwrap()).await;
+    assert!(bench.store.claim(&name("h"), 1).await.unwrap().is_empty());
+    let job = bench.store.jobs(JobFilter::default()).await.unwrap().remove(0);
+    assert_eq!(job.state, State::Ready);
+}
+
+#[tokio::test]
+async fn a_resume_wakes_whoever_claims() {
+    let bench = bench();
+    bench.store.pause(&name("h")).await.unwrap();
+    let wake = bench.store.wake();
+    wake.notified().await;
+    bench.store.resume(&name("h")).await.unwrap();
+    // The bell was rung for the resume itself: nothing else was committed.
+    tokio::time::timeout(Duration::from_secs(60), wake.notified()).await.unwrap();
+}

@@ -1,0 +1,145 @@
+//! What the operator decides about one job: resolve and drop.
+use super::*;
+
+/// A job in each state, under its name; those that need an attempt have had one.
+async fn in_every_state(bench: &Bench) -> Vec<(State, JobId)> {
+    let mut jobs = Vec::new();
+    for state in State::ALL.iter().copied().filter(|state| *state != State::Ready) {
+        let claimed = bench.running(state.as_str()).await;
+        let job = claimed.facts.job;
+        let due_at = bench.clock.now().after(HOUR);
+        let (outcome, next) = match state {
+            State::Waiting => (Outcome::Failed, Next::Wait { due_at }),
+            State::Succeeded => (Outcome::Succeeded, Next::Succeeded),
+            State::Dead => (Outcome::Rejected, Next::Dead(DeadReason::Rejected)),
+            _ => (Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
+        };
+        if state != State::Running {
+            bench.complete(&claimed, outcome, next).await;
+        }
+        if state == State::Dropped {
+            bench.store.drop_job(job).await.unwrap();
+        }
+        jobs.push((state, job));
+    }
+    bench.accept("stripe", stripe("ready", "a", "{}"), &["h"]).await;
+    let ready = bench.store.show(None, id("ready")).await.unwrap().remove(0).jobs.remove(0);
+    jobs.push((State::Ready, ready.job.job));
+    for (state, job) in &jobs {
+        assert_eq!(bench.job(*job).await.state, *state);
+    }
+    jobs
+}
+
+#[tokio::test]
+async fn only_a_held_job_is_resolved() {
+    for how in [Resolution::Succeeded, Resolution::Failed] {
+        let bench = bench();
+        for (state, job) in in_every_state(&bench).await {
+            bench.clock.advance(HOUR);
+            let before = bench.job(job).await;
+            let resolved = bench.store.resolve(job, how).await;
+            let after = bench.job(job).await;
+            if state != State::Held {
+                assert_eq!(resolved, Err(Error::WrongState { job, state, verb: "resolved" }));
+                assert_eq!(
+                    (after.state, after.reason, after.settled_at),
+                    (state, before.reason, before.settled_at)
+                );
+                continue;
+            }
+            let (wanted, reason) = match how {
+                Resolution::Succeeded => (State::Succeeded, None),
+                Resolution::Failed => (State::Dead, Some("resolved as failed")),
+            };
+            assert_eq!(resolved, Ok(wanted));
+            assert_eq!((after.state, after.reason.as_deref()), (wanted, reason));
+            assert_eq!(after.settled_at, Some(bench.clock.now()));
+            // What was unknown stays so in the record.
+            assert_eq!(bench.attempts("held").await, [(1, Some(Outcome::Unknown))]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn anything_but_what_runs_or_is_settled_well_is_dropped() {
+    let bench = bench();
+    for (state, job) in in_every_state(&bench).await {
+        bench.clock.advance(HOUR);
+        let dropped = bench.store.drop_job(job).await;
+        let after = bench.job(job).await;
+        if matches!(state, State::Running | State::Succeeded | State::Dropped) {
+            assert_eq!(dropped, Err(Error::WrongState { job, state, verb: "dropped" }));
+            assert_eq!(after.state, state);
+            continue;
+        }
+        assert_eq!(dropped, Ok(state));
+        assert_eq!(
+            (after.state, after.reason.as_deref(), after.due_at, after.settled_at),
+            (State::Dropped, Some("by the operator"), None, Some(bench.clock.now()))
+        );
+    }
+    // Nothing of it is ever claimed, and the running one still completes.
+    bench.clock.advance(DAY);
+    assert!(bench.store.claim(&name("h"), 9).await.unwrap().is_empty());
+    assert_eq!(bench.store.running().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn of_contradicting_verbs_at_once_one_wins() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    let job = claimed.facts.job;
+    bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
+    let (well, badly, dropped) = tokio::join!(
+        bench.store.resolve(job, Resolution::Succeeded),
+        bench.store.resolve(job, Resolution::Failed),
+        bench.store.drop_job(job),
+    );
+    // The first was asked first; a dead letter may be dropped, but there is none.
+    assert_eq!(well, Ok(State::Succeeded));
+    let state = State::Succeeded;
+    assert_eq!(badly, Err(Error::WrongState { job, state, verb: "resolved" }));
+    assert_eq!(dropped, Err(Error::WrongState { job, state, verb: "dropped" }));
+}
+
+#[tokio::test]
+async fn a_late_end_of_the_attempt_changes_nothing_that_was_decided() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    let job = claimed.facts.job;
+    bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
+    bench.store.resolve(job, Resolution::Failed).await.unwrap();
+    assert!(!bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
+    assert_eq!(bench.job(job).await.reason.as_deref(), Some("resolved as failed"));
+    // The operator's own word is not the last one either: a replay puts it back.
+    assert_eq!(bench.store.replay(Replay::Job(job)).await, Ok(vec![job]));
+    bench.store.drop_job(job).await.unwrap();
+    let state = State::Dropped;
+    let error = bench.store.replay(Replay::Job(job)).await.unwrap_err();
+    assert_eq!(error, Error::WrongState { job, state, verb: "replayed" });
+}
+
+#[tokio::test]
+async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
+    bench.clock.advance(DAY);
+    let expire = async || bench.store.expire(bench.clock.now(), START).await.unwrap().0;
+    assert_eq!(expire().await, 0, "held");
+    bench.store.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
+    assert_eq!(expire().await, 0, "dead");
+    bench.store.drop_job(claimed.facts.job).await.unwrap();
+    assert_eq!(expire().await, 1);
+}
+
+#[tokio::test]
+async fn a_job_that_is_not_there_says_so() {
+    let bench = bench();
+    let job = JobId::new(START);
+    let error = Error::NotFound { what: "job", name: job.to_string() };
+    assert_eq!(bench.store.resolve(job, Resolution::Failed).await, Err(error));
+    let error = bench.store.drop_job(job).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("no such job: {job}"));
+}

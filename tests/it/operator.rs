@@ -1,0 +1,231 @@
+//! The operator's verbs, typed on a command line, with a receiver that runs and without one.
+
+use serde_json::{Value, json};
+
+use crate::support::{Site, stripe_event};
+
+/// One whose commands end without a word, so that their jobs are held, and one that notes its event.
+const HANDLERS: &str = r#"
+[handlers.silent]
+source = "stripe"
+events = ["silent.*"]
+command = ["./silent"]
+[handlers.note]
+source = ["stripe", "github"]
+events = ["note.*", "push"]
+command = ["./note"]
+"#;
+
+fn site() -> Site {
+    let site = Site::new(HANDLERS);
+    site.script("silent", "kill -KILL $$");
+    site.script("note", r#"echo "$HOOKLATCH_EVENT_ID" >> "$SITE/notes""#);
+    site
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs a command that must fail; returns its exit code and what it said.
+fn fails(site: &Site, args: &[&str]) -> (Option<i32>, String) {
+    let output = site.run(args);
+    assert!(output.stdout.is_empty(), "{args:?}: {}", text(&output.stdout));
+    (output.status.code(), text(&output.stderr))
+}
+
+fn of<'a>(jobs: &'a [Value], event: &str) -> &'a Value {
+    jobs.iter().find(|job| job["event_id"] == event).unwrap()
+}
+
+fn id(job: &Value) -> &str {
+    job["job"].as_str().unwrap()
+}
+
+#[test]
+fn a_held_job_is_resolved_or_dropped() {
+    let site = site();
+    let receiver = site.start();
+    for event in ["evt_1", "evt_2", "evt_3"] {
+        receiver.stripe(&stripe_event(event, "silent.end", ""), 0);
+    }
+    let jobs = site.all_jobs(3, "held");
+    let (done, not_done, dropped) = (of(&jobs, "evt_1"), of(&jobs, "evt_2"), of(&jobs, "evt_3"));
+
+    let said = site.run(&["resolve", id(done), "--succeeded"]);
+    assert_eq!(text(&said.stdout), format!("job {} is succeeded\n", id(done)));
+    let said = site.json(&["resolve", id(not_done), "--failed"]);
+    assert_eq!(said, json!({ "job": id(not_done), "state": "dead" }));
+    let said = site.json(&["drop", id(dropped)]);
+    assert_eq!(said, json!({ "job": id(dropped), "state": "dropped", "was": "held" }));
+    let jobs = site.json(&["jobs"]);
+    let jobs = jobs.as_array().unwrap();
+    assert_eq!(of(jobs, "evt_2")["reason"], "resolved as failed");
+    assert_eq!(of(jobs, "evt_3")["reason"], "by the operator");
+
+    // Each wrong way has its exit code and says what would be right.
+    let (code, said) = fails(&site, &["resolve", id(done), "--failed"]);
+    assert_eq!(code, Some(65));
+    assert!(said.contains("is succeeded") && said.contains("jobs --state held"), "{said}");
+    let (code, said) = fails(&site, &["drop", id(done)]);
+    assert_eq!((code, said.contains("cannot be dropped")), (Some(65), true), "{said}");
+    let nobody = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
+    assert_eq!(fails(&site, &["resolve", nobody, "--failed"]).0, Some(66));
+    assert_eq!(fails(&site, &["drop", nobody]).0, Some(66));
+    assert_eq!(fails(&site, &["resolve", id(done)]).0, Some(2));
+    assert_eq!(fails(&site, &["resolve", id(done), "--failed", "--succeeded"]).0, Some(2));
+    assert_eq!(fails(&site, &["drop", "evt_1"]).0, Some(2));
+
+    // On the stopped store the same commands do the same.
+    assert_eq!(receiver.stop(), Some(0));
+    let said = site.run(&["drop", id(not_done)]);
+    assert_eq!(text(&said.stdout), format!("job {} is dropped; it was dead\n", id(not_done)));
+    assert_eq!(fails(&site, &["replay", "--job", id(not_done)]).0, Some(65));
+}
+
+#[test]
+fn a_running_job_is_not_dropped() {
+    let site = Site::new(HANDLERS);
+    site.script("note", "read -r line < \"$SITE/gate\"");
+    let made = std::process::Command::new("mkfifo").arg(site.path("gate")).status().unwrap();
+    assert!(made.success());
+    let receiver = site.start();
+    receiver.stripe(&stripe_event("evt_1", "note.long", ""), 0);
+    let jobs = site.jobs_when(|jobs| jobs.len() == 1 && jobs[0]["state"] == "running");
+    let (code, said) = fails(&site, &["drop", id(&jobs[0])]);
+    assert_eq!((code, said.contains("is running")), (Some(65), true), "{said}");
+    assert_eq!(fails(&site, &["resolve", id(&jobs[0]), "--failed"]).0, Some(65));
+    std::fs::write(site.path("gate"), "go\n").unwrap();
+    site.all_jobs(1, "succeeded");
+}
+
+#[test]
+fn a_paused_handler_waits_over_a_restart_and_goes_on_when_it_is_resumed() {
+    // Over every bound here: nothing may happen only because of a tick.
+    let site = Site::with("[limits]\ntick_millis = \"10min\"", HANDLERS);
+    site.script("note", r#"echo "$HOOKLATCH_EVENT_ID" >> "$SITE/notes""#);
+    site.script("silent", "exit 0");
+    let receiver = site.start();
+    assert_eq!(text(&site.run(&["pause"]).stdout), "nothing is paused\n");
+    let said = site.json(&["pause", "note"]);
+    assert_eq!(said, json!({ "handler": "note", "paused": true, "changed": true }));
+    assert_eq!(text(&site.run(&["pause", "note"]).stdout), "handler note was paused already\n");
+    let listed = site.json(&["pause"]);
+    assert_eq!(
+        (listed[0]["handler"].as_str(), listed.as_array().unwrap().len()),
+        (Some("note"), 1)
+    );
+
+    let paused = |jobs: &[Value]| {
+        let of_note = jobs.iter().filter(|job| job["handler"] == "note");
+        of_note.clone().count() == 1 && of_note.clone().all(|job| job["state"] == "ready")
+    };
+    receiver.stripe(&stripe_event("evt_1", "note.made", ""), 0);
+    // The other handler's event came later and has run: the first had its chance.
+    receiver.stripe(&stripe_event("evt_2", "silent.made", ""), 0);
+    site.jobs_when(|jobs| jobs.iter().any(|job| job["state"] == "succeeded") && paused(jobs));
+    let table = text(&site.run(&["jobs", "--handler", "note"]).stdout);
+    assert!(table.contains("handler paused"), "{table}");
+    let shown = text(&site.run(&["show", "evt_1"]).stdout);
+    assert!(shown.contains("note  ready: handler paused"), "{shown}");
+
+    receiver.kill();
+    let receiver = site.start();
+    receiver.stripe(&stripe_event("evt_3", "silent.made", ""), 0);
+    site.jobs_when(|jobs| jobs.len() == 3 && of(jobs, "evt_3")["state"] == "succeeded");
+    assert!(site.lines("notes").is_empty(), "a restart forgot the pause");
+
+    // The resume itself wakes the dispatcher: no event comes and no tick.
+    assert_eq!(text(&site.run(&["resume", "note"]).stdout), "handler note runs again\n");
+    site.all_jobs(3, "succeeded");
+    assert_eq!(site.lines("notes"), ["evt_1"]);
+    let said = site.json(&["resume", "note"]);
+    assert_eq!(said, json!({ "handler": "note", "paused": false, "changed": false }));
+
+    let (code, said) = fails(&site, &["pause", "nots"]);
+    assert_eq!((code, said.contains("did you mean note?")), (Some(66), true), "{said}");
+    assert_eq!(fails(&site, &["resume", "nots"]).0, Some(66));
+    // One that the configuration no longer has can be resumed all the same.
+    site.run(&["pause", "silent"]);
+    assert_eq!(receiver.stop(), Some(0));
+    site.configure(
+        "",
+        "[handlers.note]\nsource = \"stripe\"\nevents = [\"note.*\"]\ncommand = [\"./note\"]",
+    );
+    assert_eq!(text(&site.run(&["resume", "silent"]).stdout), "handler silent runs again\n");
+}
+
+#[test]
+fn a_start_says_what_is_paused() {
+    let site = site();
+    drop(site.start());
+    site.run(&["pause", "note"]);
+    let mut serve = site.command(&["serve"]);
+    let mut child = serve.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let warned = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .find(|line| line.contains("paused by the operator") || line.contains("\"serving\""));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(warned.is_some_and(|line| line.contains("\"note\"")), "no word of the paused handler");
+}
+
+#[test]
+fn a_handler_that_came_later_gets_the_jobs_it_lacks() {
+    let site = Site::new("");
+    let receiver = site.start();
+    for event in ["evt_1", "evt_2"] {
+        receiver.stripe(&stripe_event(event, "note.made", ""), 0);
+    }
+    receiver.stripe(&stripe_event("evt_other", "other.made", ""), 0);
+    receiver.github("d-1", "push", r#"{"ref":"refs/heads/main"}"#);
+    receiver.github("d-2", "push", r#"{"ref":"refs/heads/main"}"#);
+    assert_eq!(receiver.stop(), Some(0));
+
+    site.configure("", HANDLERS);
+    site.script("silent", "exit 0");
+    site.script("note", r#"echo "$HOOKLATCH_EVENT_ID" >> "$SITE/notes""#);
+    let _receiver = site.start();
+    let made = |args: &[&str]| {
+        let said = site.json(&[&["replay", "--handler", "note"], args].concat());
+        ["made", "held", "present", "payload_gone"].map(|key| said[key].as_u64().unwrap())
+    };
+    let day = "2020-01-31";
+    assert_eq!(made(&["--since", "2h", "--dry-run"]), [4, 1, 0, 0]);
+    assert_eq!(made(&["--since", day, "--dry-run", "--source", "github"]), [2, 1, 0, 0]);
+    assert_eq!(made(&["--since", day, "--dry-run", "--type", "note.*"]), [2, 0, 0, 0]);
+    assert!(site.json(&["jobs"]).as_array().unwrap().is_empty(), "a dry run makes nothing");
+
+    assert_eq!(made(&["--since", "2020-01-31T00:00:00Z", "--source", "stripe"]), [2, 0, 0, 0]);
+    site.all_jobs(2, "succeeded");
+    assert_eq!(site.lines("notes"), ["evt_1", "evt_2"]);
+    let said = site.run(&["replay", "--handler", "note", "--since", "3d"]);
+    assert_eq!(
+        text(&said.stdout),
+        "made 2 jobs of handler note\nof those 1 held: suspected replay or reused id\n\
+         left alone: 2 events with a job of this handler already\n"
+    );
+    let jobs = site.jobs_when(|jobs| jobs.len() == 4 && of(jobs, "d-1")["state"] == "succeeded");
+    assert_eq!(of(&jobs, "d-2")["reason"], "suspected replay");
+    assert_eq!(made(&["--since", "3d"]), [0, 0, 4, 0]);
+
+    let replay = |args: &[&str]| fails(&site, &[&["replay"], args].concat());
+    assert_eq!(replay(&["--handler", "nots", "--since", "2h"]).0, Some(66));
+    let (code, said) = replay(&["--handler", "silent", "--since", "2h", "--source", "github"]);
+    assert_eq!((code, said.contains("takes no events of source 'github'")), (Some(66), true));
+    for wrong in [
+        ["--since", "2h"].as_slice(),
+        &["--handler", "note"],
+        &["--handler", "note", "--since", "last week"],
+        &["--handler", "note", "--since", "2999-01-01"],
+        &["--handler", "note", "--since", "2h", "evt_1"],
+        &["evt_1", "--dry-run"],
+        &["evt_1", "--type", "note.made"],
+        &["--job", id(&jobs[0]), "--handler", "note"],
+        &[],
+    ] {
+        assert_eq!(replay(wrong).0, Some(2), "{wrong:?}");
+    }
+}
