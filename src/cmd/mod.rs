@@ -7,6 +7,7 @@ mod events;
 mod jobs;
 mod output;
 mod replay;
+mod runner;
 mod serve;
 mod show;
 mod store;
@@ -36,6 +37,7 @@ pub fn main() -> Exit {
 fn run(command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Serve(args) => serve::run(&args),
+        Command::Runner(args) => runner::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Show(args) => show::run(&args),

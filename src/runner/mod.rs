@@ -8,23 +8,36 @@
 //! reaped, keeps the number from being given to somebody else; only the code here ends an attempt,
 //! and what the command itself says by its exit status counts more than any timer.
 
+mod attempt;
 mod attend;
 mod capture;
+pub mod client;
+mod connection;
 mod descriptors;
+pub mod folder;
+pub mod incarnation;
+mod ledger;
 pub mod leftovers;
+pub mod message;
+pub mod server;
 mod spawn;
 mod stdin;
+mod table;
 #[cfg(test)]
 pub(crate) mod tests;
+mod wire;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::model::Facts;
 
 pub use capture::Captured;
+pub use table::Configured;
+pub use wire::WireError;
 
 /// A configured command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +86,8 @@ pub struct Exited {
 }
 
 /// What the kernel says of a process that ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It exited with this status, 0 to 255.
     Code(i32),
@@ -82,7 +96,8 @@ pub enum Status {
 }
 
 /// Why the runner asked a command to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AskedBy {
     /// It ran as long as it may.
     TimeOut,
