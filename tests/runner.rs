@@ -46,6 +46,11 @@ events = ["*"]
 command = ["/bin/sh", "-c", "exec sleep 1000"]
 cwd = "SITE"
 timeout = "1s"
+[handlers.shed]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "exec env -i /bin/sh -c 'read line <go; read line <go'"]
+cwd = "SITE"
 [handlers.broken]
 source = "github"
 events = ["*"]
@@ -87,6 +92,13 @@ impl Site {
         let path = self.path("go");
         let write = tokio::task::spawn_blocking(move || fs::write(path, "went\n"));
         patient(write).await.unwrap().unwrap();
+    }
+
+    /// Whether no `wait` stands at the FIFO.
+    fn nobody_waits(&self) -> bool {
+        use rustix::fs::{Mode, OFlags, open};
+        let opened = open(self.path("go"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+        opened.err() == Some(rustix::io::Errno::NXIO)
     }
 
     fn command(&self, options: &[&str]) -> Command {
@@ -483,10 +495,7 @@ async fn the_next_runner_ends_what_a_dead_one_left_and_answers_for_it() {
     let lost = Summary::Lost("its runner died while it ran".to_owned());
     let expected = [(key(1), Some(exited(Status::Code(0)))), (key(3), Some(lost))];
     assert_eq!(listed(&receiver.list), expected);
-    // Nobody stands at the FIFO any more.
-    let open = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
-    let opened = rustix::fs::open(site.path("go"), open, rustix::fs::Mode::empty());
-    assert_eq!(opened.err(), Some(rustix::io::Errno::NXIO));
+    assert!(site.nobody_waits());
     receiver.say.fetch(key(1), Stream::Stdout).await.unwrap();
     let (answer, body) = receiver.hear().await;
     assert!(matches!(answer, ToReceiver::Output { total: None, .. }) && body.is_empty());
@@ -494,6 +503,21 @@ async fn the_next_runner_ends_what_a_dead_one_left_and_answers_for_it() {
         receiver.ack(job).await;
     }
     assert_eq!(site.receiver(1).await.list.attempts, []);
+}
+
+#[tokio::test]
+async fn a_command_that_shed_its_environment_is_ended_by_what_the_ledger_says() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("shed", 1, b"").await;
+    receiver.started(1).await;
+    // Nothing names the attempt any more once this is heard.
+    site.go().await;
+    runner.kill();
+    let _runner = site.runner(&[]);
+    assert!(listed(&site.receiver(1).await.list)[0].1.is_some());
+    assert!(site.nobody_waits());
 }
 
 #[tokio::test]

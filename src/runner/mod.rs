@@ -1,8 +1,9 @@
 //! Starts commands, reads what they print, and sees every one of them to its end.
 //!
-//! `handler::command` is the only caller. It hands over settings and facts and is told how the
-//! attempt [`Ended`]; it sees no process, pipe or number. So this folder can move behind a socket,
-//! into a process of its own, without a change outside that one file.
+//! Two ways lead here. [`run`] starts a command in the caller's process; `handler::command` calls it.
+//! [`server`] is a process of its own, which outlives the receiver and is reached by [`client`] with
+//! the [`message`]s of one small protocol; `cmd::runner` starts it. Either way settings and facts go
+//! in and how the attempt [`Ended`] comes out; no process, pipe or number is seen outside.
 //!
 //! What must stay true: a process group is signalled only while its leader, running or not yet
 //! reaped, keeps the number from being given to somebody else; only the code here ends an attempt,
