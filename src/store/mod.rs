@@ -11,6 +11,7 @@ mod claim;
 mod codec;
 mod complete;
 mod connection;
+mod epoch;
 mod expire;
 mod lock;
 mod quarantine;
