@@ -141,6 +141,9 @@ pub struct Runner {
     /// Leave once nobody needs it: where no service manager looks after it
     #[arg(long)]
     pub leave_when_idle: bool,
+    /// Be a session of one's own, and close standard output once listening: for `serve`
+    #[arg(long, hide = true)]
+    pub detached: bool,
     /// What to log: error, warn, info, debug, trace, or a filter such as hooklatch::runner=debug
     #[arg(long, value_name = "FILTER", env = "HOOKLATCH_LOG", default_value = "info")]
     pub log: String,

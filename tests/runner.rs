@@ -14,6 +14,7 @@ use hooklatch::config;
 use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, Timestamp};
 use hooklatch::runner::client::{ConnectError, Events, Sender, connect};
+use hooklatch::runner::launch::Launch;
 use hooklatch::runner::message::{
     Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, Summary, ToReceiver, ToRunner,
     VERSION,
@@ -594,4 +595,37 @@ async fn an_idle_runner_leaves_when_nobody_needs_it() {
     let _runner = site.runner(&["--leave-when-idle"]);
     let list = site.receiver(1).await.list;
     assert_eq!((list.attempts.len(), list.answers_for.len()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_launched_runner_is_nobodys_child_and_leaves_when_idle() {
+    let site = Site::new("runner_idle_millis = \"100ms\"");
+    let launch = Launch {
+        program: env!("CARGO_BIN_EXE_hooklatch").into(),
+        config: site.path("hooklatch.toml"),
+        store: site.path("store.db"),
+        log: site.path("runner.log"),
+        inside_a_unit: false,
+    };
+    let refused = Launch { inside_a_unit: true, ..launch.clone() }.run().unwrap_err();
+    assert!(refused.to_string().contains("hooklatch runner --config"), "{refused}");
+    let own = rustix::process::getsid(None).unwrap();
+    tokio::task::spawn_blocking(move || launch.run().unwrap()).await.unwrap();
+    // It listens already.
+    let mut receiver = site.receiver(1).await;
+    let peer = UnixStream::connect(site.folder().join("socket")).unwrap();
+    let runner = rustix::net::sockopt::socket_peercred(&peer).unwrap().pid;
+    assert_ne!(rustix::process::getsid(Some(runner)).unwrap(), own);
+    let streams = [0, 1].map(|n| format!("/proc/{}/fd/{n}", runner.as_raw_pid()));
+    let streams = streams.map(|stream| fs::read_link(stream).unwrap());
+    assert_eq!(streams, ["/dev/null", "/dev/null"].map(PathBuf::from));
+    receiver.start("say", 1, b"").await;
+    receiver.started(1).await;
+    receiver.finished(1).await;
+    receiver.ack(1).await;
+    let pidfd = rustix::process::pidfd_open(runner, rustix::process::PidfdFlags::empty()).unwrap();
+    drop((receiver, peer));
+    let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+    let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut ended, Some(&limit)), Ok(1), "it does not leave");
 }

@@ -10,6 +10,7 @@ use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::log;
 use crate::runner::folder::{self, FolderError};
+use crate::runner::launch;
 use crate::runner::server::{self, Error, Settings};
 
 use super::serve::Signals;
@@ -21,6 +22,11 @@ const SPAWN_THREADS: usize = 4;
 
 /// Runs the runner. Returns when it has left.
 pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
+    if args.detached {
+        launch::detach().map_err(|error| {
+            Failure::new(Exit::Usage, format!("--detached is for `hooklatch serve`: {error}"))
+        })?;
+    }
     log::start(&args.log).map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))?;
     let config =
         config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
@@ -33,7 +39,9 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let leave_when_idle = args.leave_when_idle;
     // What is not needed any more: a runner lives long.
     drop(config);
-    let settings = Settings { folder: folder::of(&database), commands, leave_when_idle, limits };
+    let folder = folder::of(&database);
+    let launched = args.detached;
+    let settings = Settings { folder, commands, leave_when_idle, launched, limits };
     // One thread serves: all it does is to pass on what commands and receivers say.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -17,6 +17,7 @@ mod connection;
 mod descriptors;
 pub mod folder;
 pub mod incarnation;
+pub mod launch;
 mod ledger;
 pub mod leftovers;
 pub mod message;

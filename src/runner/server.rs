@@ -23,7 +23,7 @@ use super::ledger::Ledger;
 use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::table::{Configured, Table};
 use super::wire::Bounds;
-use super::{Ended, connection, leftovers};
+use super::{Ended, connection, launch, leftovers};
 use crate::limits::Limits;
 
 /// How long a start waits for a dead runner's commands to be gone before it serves. SIGKILL takes
@@ -39,6 +39,8 @@ pub struct Settings {
     pub commands: Vec<Configured>,
     /// Whether it leaves by itself once nobody needs it: where no service manager started it.
     pub leave_when_idle: bool,
+    /// Whether a receiver launched it, and waits for it to listen.
+    pub launched: bool,
     /// The limits in force.
     pub limits: Limits,
 }
@@ -65,7 +67,7 @@ pub enum Error {
 /// # Errors
 /// Whatever keeps it from serving; nothing was started then.
 pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<(), Error> {
-    let Settings { folder, commands, leave_when_idle, limits } = settings;
+    let Settings { folder, commands, leave_when_idle, launched, limits } = settings;
     let _lock = folder::take(&folder)?;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
     let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
@@ -77,6 +79,9 @@ pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<()
         tokio::spawn(end_leftovers_at_last(Arc::clone(&table)));
     }
     let listener = folder::listen(&folder)?;
+    if launched {
+        launch::tell_launcher().map_err(begin)?;
+    }
     tracing::info!(folder = %folder.display(), %incarnation, "running commands");
     let mut serving = Serving { table, listener, connections: JoinSet::new(), accepted: 0, limits };
     serving.until_idle_or(&mut stops, leave_when_idle).await;
