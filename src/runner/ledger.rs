@@ -135,7 +135,10 @@ impl Ledger {
             all.extend(text(&line)?);
         }
         let fresh = self.path.with_file_name("new-ledger");
-        fs::write(&fresh, &all)?;
+        // One that was cut off by a death is no obstacle, and never appended to.
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(&all)?;
         let file = OpenOptions::new().append(true).open(&fresh)?;
         fs::rename(&fresh, &self.path)?;
         (self.file, self.length, self.fresh) = (file, all.len() as u64, all.len() as u64);
