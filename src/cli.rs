@@ -65,6 +65,14 @@ Example:
   hooklatch serve --config /etc/hooklatch/hooklatch.toml")]
     Serve(Serve),
 
+    /// Run commands for the receiver, and keep them when it ends
+    #[command(after_help = "\
+SIGTERM lets the commands that run end first; a second one ends them.
+
+Example:
+  hooklatch runner --config /etc/hooklatch/hooklatch.toml")]
+    Runner(Runner),
+
     /// Show the whole thing working on this machine, with real deliveries and real handlers
     #[command(after_help = "\
 Example:
@@ -162,6 +170,26 @@ pub struct Serve {
     #[command(flatten)]
     pub file: ConfigFile,
     /// What to log: error, warn, info, debug, trace, or a filter such as hooklatch::http=debug
+    #[arg(long, value_name = "FILTER", env = "HOOKLATCH_LOG", default_value = "info")]
+    pub log: String,
+}
+
+/// `hooklatch runner`
+#[derive(Debug, Args)]
+pub struct Runner {
+    /// Where the configuration is
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// The store whose receiver is served, where it is not the configured one
+    #[arg(long, value_name = "FILE")]
+    pub store: Option<PathBuf>,
+    /// Leave once nobody needs it: where no service manager looks after it
+    #[arg(long)]
+    pub leave_when_idle: bool,
+    /// Be a session of one's own, and close standard output once listening: for `serve`
+    #[arg(long, hide = true)]
+    pub detached: bool,
+    /// What to log: error, warn, info, debug, trace, or a filter such as hooklatch::runner=debug
     #[arg(long, value_name = "FILTER", env = "HOOKLATCH_LOG", default_value = "info")]
     pub log: String,
 }

@@ -180,6 +180,16 @@ limits! {
         "Kept of a forward's answer.";
     stdin_memory_bytes: Bytes = MIB, 0..=64 * MIB,
         "Bodies up to this size reach a command from memory, larger ones from an unlinked file: the memory of a memfd cannot be reclaimed.";
+    runner_attempts_count: Count = 256, 1..=10_000,
+        "Attempts that a runner has at once, running or not acknowledged; further ones wait.";
+    runner_connections_count: Count = 16, 2..=1_000,
+        "Connections to a runner at once; a new receiver must get in beside a hanging one.";
+    runner_wait_millis: Millis = 30 * SECOND, 100..=10 * MINUTE,
+        "How long receiver and runner wait for the rest of a message, or for the other to read one.";
+    runner_idle_millis: Millis = MINUTE, 100..=DAY,
+        "How long a runner that was started by hand stays without a receiver, a command and an unread result.";
+    runner_drain_millis: Millis = 10 * MINUTE, 100..=7 * DAY,
+        "How long a runner that is told to stop waits for its commands and for their results to be fetched, before it ends them.";
     stop_wait_millis: Millis = 30 * SECOND, 0..=HOUR,
         "How long a stop waits for requests and forwards in flight; a second signal shortens it.";
     stop_linger_millis: Millis = 300, 0..=MINUTE,

@@ -10,6 +10,7 @@ mod output;
 mod pause;
 mod replay;
 mod resolve;
+mod runner;
 mod serve;
 mod show;
 mod store;
@@ -39,6 +40,7 @@ pub fn main() -> Exit {
 fn run(command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Serve(args) => serve::run(&args),
+        Command::Runner(args) => runner::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Show(args) => show::run(&args),

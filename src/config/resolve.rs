@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
+
 use crate::dispatcher::Worker;
 use crate::document::{Problem, Problems, Value};
 use crate::handler::{self, CommandSettings, ForwardSettings};
 use crate::http;
 use crate::limits::Limits;
+use crate::model::{Digest, Name};
 use crate::pattern::Pattern;
 use crate::retry::Policy;
+use crate::runner::Configured;
 use crate::verify;
 
 use super::Config;
@@ -43,6 +47,63 @@ impl Config {
         let found = problems.into_sorted();
         if found.is_empty() { Ok(Resolved { sources, workers }) } else { Err(found) }
     }
+}
+
+impl Config {
+    /// The commands alone, for the runner: no secret of a source is read, and what a command's
+    /// environment refers to is the runner's own. An `Err` as of [`Config::resolve`].
+    pub fn resolve_commands(
+        &self,
+        environment: &Environment,
+    ) -> Result<Vec<Configured>, Vec<Problem>> {
+        let problems = Problems::new();
+        let resolver = Resolver { config: self, environment, problems: &problems };
+        let configured = |(handler, command): (&Handler, &Command)| Configured {
+            name: handler.name.clone(),
+            digest: digest(handler, command, &self.limits),
+            settings: resolver.command(handler, command),
+        };
+        let commands = self.commands().map(configured).collect();
+        let found = problems.into_sorted();
+        if found.is_empty() { Ok(commands) } else { Err(found) }
+    }
+
+    /// The digest of each command's configuration, as [`Config::resolve_commands`] has them: made
+    /// from what is written, so that a receiver which may read none of it has the same.
+    pub fn command_digests(&self) -> Vec<(Name, Digest)> {
+        let digest = |(handler, command): (&Handler, &Command)| {
+            (handler.name.clone(), digest(handler, command, &self.limits))
+        };
+        self.commands().map(digest).collect()
+    }
+
+    fn commands(&self) -> impl Iterator<Item = (&Handler, &Command)> {
+        self.handlers.iter().filter_map(|handler| match &handler.action {
+            Action::Command(command) => Some((handler, command)),
+            Action::Forward(_) => None,
+        })
+    }
+}
+
+/// Of all that decides how a command is run. JSON keeps the parts apart.
+fn digest(handler: &Handler, command: &Command, limits: &Limits) -> Digest {
+    let variable = |(name, variable): &(String, Value<Variable>)| match &variable.value {
+        Variable::Text(text) => serde_json::json!([name, "text", text]),
+        Variable::Reference(reference) => {
+            serde_json::json!([name, "reference", reference.to_string()])
+        }
+    };
+    let all = serde_json::json!({
+        "argv": command.argv.value,
+        "cwd": command.cwd.as_ref().map(|cwd| cwd.value.to_string_lossy()),
+        "env": command.env.iter().map(variable).collect::<Vec<_>>(),
+        "pass_env": command.pass_env.iter().map(|name| &name.value).collect::<Vec<_>>(),
+        "timeout_millis": handler.timeout.as_millis().to_string(),
+        "grace_millis": command.grace.as_millis().to_string(),
+        "output_bytes": [limits.output_head_bytes, limits.output_tail_bytes],
+        "stdin_memory_bytes": limits.stdin_memory_bytes,
+    });
+    Digest(Sha256::digest(all.to_string()).into())
 }
 
 struct Resolver<'a> {
@@ -110,16 +171,7 @@ impl Resolver<'_> {
     fn worker(&self, handler: &Handler) -> Worker {
         let limits = &self.config.limits;
         let built = match &handler.action {
-            Action::Command(command) => handler::Handler::Command(CommandSettings {
-                argv: command.argv.value.clone(),
-                cwd: command.cwd.as_ref().map(|cwd| cwd.value.clone()),
-                home: self.home(),
-                env: self.variables(command),
-                timeout: handler.timeout,
-                grace: command.grace,
-                output_bytes: (size(limits.output_head_bytes), size(limits.output_tail_bytes)),
-                stdin_memory_bytes: size(limits.stdin_memory_bytes),
-            }),
+            Action::Command(command) => handler::Handler::Command(self.command(handler, command)),
             Action::Forward(target) => handler::Handler::Forward(ForwardSettings {
                 target: target.clone(),
                 timeout: handler.timeout,
@@ -137,6 +189,20 @@ impl Resolver<'_> {
                 backoff_max: Limits::duration(limits.backoff_max_millis),
             },
             concurrency: handler.concurrency,
+        }
+    }
+
+    fn command(&self, handler: &Handler, command: &Command) -> CommandSettings {
+        let limits = &self.config.limits;
+        CommandSettings {
+            argv: command.argv.value.clone(),
+            cwd: command.cwd.as_ref().map(|cwd| cwd.value.clone()),
+            home: self.home(),
+            env: self.variables(command),
+            timeout: handler.timeout,
+            grace: command.grace,
+            output_bytes: (size(limits.output_head_bytes), size(limits.output_tail_bytes)),
+            stdin_memory_bytes: size(limits.stdin_memory_bytes),
         }
     }
 

@@ -20,6 +20,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpgid, getpid, kill_process_group, pidfd_open, pidfd_send_signal,
 };
 
+use super::ledger::Process;
+use super::message::Key;
 use crate::model::JobId;
 
 /// The most that is read of a process's environment: Linux starts no program with more (execve(2):
@@ -28,7 +30,7 @@ const ENVIRONMENT_BYTES: u64 = 6 * 1024 * 1024;
 
 /// A process of one of the attempts asked for.
 struct Leftover {
-    attempt: (JobId, u32),
+    key: Key,
     pid: Pid,
     pidfd: OwnedFd,
 }
@@ -37,18 +39,25 @@ struct Leftover {
 /// Returns the attempts of which something still lives after `patience`, or may: they must stay
 /// `running`. Blocks.
 pub fn end(attempts: &[(JobId, u32)], patience: Duration) -> Vec<(JobId, u32)> {
+    let unknown = attempts.iter().map(|&(job, attempt)| (Key { job, attempt }, None));
+    let alive = end_known(&unknown.collect::<Vec<_>>(), patience);
+    alive.into_iter().map(|key| (key.job, key.attempt)).collect()
+}
+
+/// The same where the ledger tells the process, which may have shed its environment.
+pub(super) fn end_known(attempts: &[(Key, Option<Process>)], patience: Duration) -> Vec<Key> {
     let deadline = Instant::now() + patience;
     loop {
         // Again and again, since a process may have started another one while it was looked for.
         let Some(found) = find(attempts) else {
             tracing::error!("cannot see what still runs: /proc does not list processes");
-            return attempts.to_vec();
+            return attempts.iter().map(|(key, _)| *key).collect();
         };
         for leftover in &found {
             kill(leftover);
         }
         let alive = found.iter().filter(|leftover| !has_ended(&leftover.pidfd, deadline));
-        let alive: BTreeSet<(JobId, u32)> = alive.map(|leftover| leftover.attempt).collect();
+        let alive: BTreeSet<Key> = alive.map(|leftover| leftover.key).collect();
         if found.is_empty() || !alive.is_empty() {
             return alive.into_iter().collect();
         }
@@ -56,7 +65,7 @@ pub fn end(attempts: &[(JobId, u32)], patience: Duration) -> Vec<(JobId, u32)> {
 }
 
 /// Nothing where /proc does not even list this process: such a search would prove nothing.
-fn find(attempts: &[(JobId, u32)]) -> Option<Vec<Leftover>> {
+fn find(attempts: &[(Key, Option<Process>)]) -> Option<Vec<Leftover>> {
     if attempts.is_empty() {
         return Some(Vec::new());
     }
@@ -71,10 +80,21 @@ fn find(attempts: &[(JobId, u32)]) -> Option<Vec<Leftover>> {
     Some(others.filter_map(|pid| look(*pid, attempts)).collect())
 }
 
-fn look(pid: Pid, attempts: &[(JobId, u32)]) -> Option<Leftover> {
+fn look(pid: Pid, attempts: &[(Key, Option<Process>)]) -> Option<Leftover> {
     // The descriptor first: should the number change hands in between, it stands for a process that
     // is gone, and no signal sent by it reaches the new one.
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    let key = named(pid).filter(|key| attempts.iter().any(|(one, _)| one == key));
+    let key = key.or_else(|| {
+        let process = process(pid)?;
+        let known = attempts.iter().find(|(_, known)| *known == Some(process))?;
+        Some(known.0)
+    })?;
+    Some(Leftover { key, pid, pidfd })
+}
+
+/// The attempt that a process has in its environment.
+fn named(pid: Pid) -> Option<Key> {
     let mut environment = Vec::new();
     let file = File::open(format!("/proc/{}/environ", pid.as_raw_pid())).ok()?;
     file.take(ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
@@ -82,13 +102,25 @@ fn look(pid: Pid, attempts: &[(JobId, u32)]) -> Option<Leftover> {
         let line = environment.split(|&b| b == 0).find_map(|l| l.strip_prefix(name.as_bytes()))?;
         std::str::from_utf8(line).ok()
     };
-    let attempt =
-        (value("HOOKLATCH_JOB=")?.parse().ok()?, value("HOOKLATCH_ATTEMPT=")?.parse().ok()?);
-    attempts.contains(&attempt).then_some(Leftover { attempt, pid, pidfd })
+    let (job, attempt) = (value("HOOKLATCH_JOB=")?, value("HOOKLATCH_ATTEMPT=")?);
+    Some(Key { job: job.parse().ok()?, attempt: attempt.parse().ok()? })
+}
+
+/// What tells a living process from every other of this boot. Nothing for one that has ended, reaped
+/// or not.
+pub(super) fn process(pid: Pid) -> Option<Process> {
+    let pid = pid.as_raw_pid();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything (proc_pid_stat(5)); the state is field 3 and the
+    // start field 22.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?;
+    let start = fields.nth(18)?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(Process { pid, start })
 }
 
 fn kill(leftover: &Leftover) {
-    let (job, attempt) = leftover.attempt;
+    let Key { job, attempt } = leftover.key;
     let pid = leftover.pid.as_raw_pid();
     // A stopped process does not exit by itself, so its number and its group's stay its own.
     let held = pidfd_send_signal(&leftover.pidfd, Signal::STOP);

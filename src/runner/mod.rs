@@ -1,30 +1,45 @@
 //! Starts commands, reads what they print, and sees every one of them to its end.
 //!
-//! `handler::command` is the only caller. It hands over settings and facts and is told how the
-//! attempt [`Ended`]; it sees no process, pipe or number. So this folder can move behind a socket,
-//! into a process of its own, without a change outside that one file.
+//! Two ways lead here. [`run`] starts a command in the caller's process; `handler::command` calls it.
+//! [`server`] is a process of its own, which outlives the receiver and is reached by [`client`] with
+//! the [`message`]s of one small protocol; `cmd::runner` starts it. Either way settings and facts go
+//! in and how the attempt [`Ended`] comes out; no process, pipe or number is seen outside.
 //!
 //! What must stay true: a process group is signalled only while its leader, running or not yet
 //! reaped, keeps the number from being given to somebody else; only the code here ends an attempt,
 //! and what the command itself says by its exit status counts more than any timer.
 
+mod attempt;
 mod attend;
 mod capture;
+pub mod client;
+mod connection;
 mod descriptors;
+pub mod folder;
+pub mod incarnation;
+pub mod launch;
+mod ledger;
 pub mod leftovers;
+pub mod message;
+pub mod server;
 mod spawn;
 mod stdin;
+mod table;
 #[cfg(test)]
 pub(crate) mod tests;
+mod wire;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::model::Facts;
 
 pub use capture::Captured;
+pub use table::Configured;
+pub use wire::WireError;
 
 /// A configured command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +88,8 @@ pub struct Exited {
 }
 
 /// What the kernel says of a process that ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It exited with this status, 0 to 255.
     Code(i32),
@@ -82,7 +98,8 @@ pub enum Status {
 }
 
 /// Why the runner asked a command to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AskedBy {
     /// It ran as long as it may.
     TimeOut,

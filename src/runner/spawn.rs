@@ -45,6 +45,8 @@ pub(super) struct Child {
 pub(super) enum NoChild {
     /// None began, for this reason.
     NotStarted(String),
+    /// None began, and only because the machine has no room for it now, for this reason.
+    NoRoom(String),
     /// One began and had to be killed, because it could not be watched.
     Lost(String),
 }
@@ -52,7 +54,7 @@ pub(super) enum NoChild {
 impl From<NoChild> for Ended {
     fn from(none: NoChild) -> Self {
         match none {
-            NoChild::NotStarted(reason) => Ended::NotStarted(reason),
+            NoChild::NotStarted(reason) | NoChild::NoRoom(reason) => Ended::NotStarted(reason),
             NoChild::Lost(reason) => Ended::Lost(reason),
         }
     }
@@ -81,7 +83,7 @@ impl Plan {
 
     /// Starts the command. Blocks; needs a tokio runtime's context.
     pub(super) fn spawn(&self, body: &[u8]) -> Result<Child, NoChild> {
-        let mut child = self.start(body).map_err(NoChild::NotStarted)?;
+        let mut child = self.start(body)?;
         self.attach(&mut child).map_err(|error| {
             if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
                 let _gone = kill_process_group(pid, Signal::KILL);
@@ -91,12 +93,13 @@ impl Plan {
         })
     }
 
-    fn start(&self, body: &[u8]) -> Result<std::process::Child, String> {
+    fn start(&self, body: &[u8]) -> Result<std::process::Child, NoChild> {
         descriptors::keep_inherited_ones();
-        let (name, arguments) = self.argv.split_first().ok_or("the command is empty")?;
-        let program = self.find(name)?;
+        let empty = || NoChild::NotStarted("the command is empty".to_owned());
+        let (name, arguments) = self.argv.split_first().ok_or_else(empty)?;
+        let program = self.find(name).map_err(NoChild::NotStarted)?;
         let stdin = stdin::holding(body, self.stdin_memory_bytes)
-            .map_err(|error| format!("no room for the body of {} bytes: {error}", body.len()))?;
+            .map_err(|error| no_room(&format!("the body of {} bytes", body.len()), &error))?;
         Command::new(&program)
             .arg0(name)
             .args(arguments)
@@ -170,17 +173,17 @@ fn text(path: &Path) -> String {
 
 /// Why a start failed, naming what is at fault: the kernel's number alone does not tell a missing
 /// program from a missing folder.
-fn reason(error: &io::Error, program: &Path, cwd: &Path) -> String {
+fn reason(error: &io::Error, program: &Path, cwd: &Path) -> NoChild {
     use Errno as E;
     let errno = Errno::from_io_error(error);
     if matches!(errno, Some(E::AGAIN | E::NOMEM | E::MFILE | E::NFILE)) {
-        return format!("this machine has no room for another process now: {error}");
+        return no_room("another process", error);
     }
     if let Some(fault) = folder_fault(cwd) {
-        return format!("working directory {}: {fault}", cwd.display());
+        return NoChild::NotStarted(format!("working directory {}: {fault}", cwd.display()));
     }
     let shown = program.display();
-    match errno {
+    NoChild::NotStarted(match errno {
         Some(E::NOENT) if cwd.join(program).exists() => {
             format!("program {shown}: the interpreter that its first line names does not exist")
         }
@@ -188,7 +191,11 @@ fn reason(error: &io::Error, program: &Path, cwd: &Path) -> String {
             format!("program {shown}: neither a binary for this machine nor a script with '#!'")
         }
         _ => format!("program {shown}: {error}"),
-    }
+    })
+}
+
+fn no_room(what: &str, error: &io::Error) -> NoChild {
+    NoChild::NoRoom(format!("this machine has no room for {what} now: {error}"))
 }
 
 fn folder_fault(folder: &Path) -> Option<String> {
@@ -207,7 +214,7 @@ mod tests {
     fn a_machine_without_room_is_not_the_programs_fault() {
         for errno in [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
             let told = reason(&errno.into(), Path::new("/bin/true"), Path::new("/nowhere"));
-            assert!(told.starts_with("this machine has no room"), "{told}");
+            assert!(matches!(told, NoChild::NoRoom(_)), "{told:?}");
         }
     }
 }

@@ -12,6 +12,7 @@ mod codec;
 mod complete;
 mod connection;
 mod drop;
+mod epoch;
 mod expire;
 mod lock;
 mod missing;

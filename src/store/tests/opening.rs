@@ -31,6 +31,16 @@ async fn a_second_opener_is_told_who_holds_the_store() {
 }
 
 #[tokio::test]
+async fn an_epoch_is_given_once() {
+    let mut bench = bench();
+    let first = bench.store.raise_epoch().await.unwrap();
+    assert!(bench.store.raise_epoch().await.unwrap() > first);
+    let last = bench.store.raise_epoch().await.unwrap();
+    bench.restart().await;
+    assert!(bench.store.raise_epoch().await.unwrap() > last);
+}
+
+#[tokio::test]
 async fn an_empty_file_and_one_of_schema_0_become_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let empty = dir.path().join("empty.db");

@@ -1,0 +1,76 @@
+//! `hooklatch runner`: runs commands for the receiver until a signal, or until nobody needs it.
+//!
+//! It reads the same configuration as the receiver, and of its secrets only those that a command's
+//! environment refers to.
+
+use tokio::sync::mpsc;
+
+use crate::cli;
+use crate::config::{self, Environment};
+use crate::exit::{Exit, Failure};
+use crate::log;
+use crate::runner::folder::{self, FolderError};
+use crate::runner::launch;
+use crate::runner::server::{self, Error, Settings};
+
+use super::serve::Signals;
+use super::store;
+
+/// Threads that start commands: the kernel returns only when the program's file has been read. More
+/// of them than this gain nothing, and each costs memory.
+const SPAWN_THREADS: usize = 4;
+
+/// Runs the runner. Returns when it has left.
+pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
+    if args.detached {
+        launch::detach().map_err(|error| {
+            Failure::new(Exit::Usage, format!("--detached is for `hooklatch serve`: {error}"))
+        })?;
+    }
+    log::start(&args.log).map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))?;
+    let config =
+        config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
+    let environment = Environment::capture();
+    let commands = config
+        .resolve_commands(&environment)
+        .map_err(|problems| store::config_failure(&problems))?;
+    let limits = config.limits().clone();
+    let database = args.store.clone().unwrap_or_else(|| config.store().path);
+    let leave_when_idle = args.leave_when_idle;
+    // What is not needed any more: a runner lives long.
+    drop(config);
+    let folder = folder::of(&database);
+    let launched = args.detached;
+    let settings = Settings { folder, commands, leave_when_idle, launched, limits };
+    // One thread serves: all it does is to pass on what commands and receivers say.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(SPAWN_THREADS)
+        .build()
+        .map_err(|error| Failure::new(Exit::Io, format!("failed to start the runtime: {error}")))?;
+    runtime.block_on(until_it_leaves(settings))
+}
+
+async fn until_it_leaves(settings: Settings) -> Result<Exit, Failure> {
+    let mut signals = Signals::register()?;
+    let (stop, stops) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            let name = signals.next().await;
+            tracing::info!(signal = name, "stopping; a second signal ends what runs");
+            if stop.send(()).await.is_err() {
+                return;
+            }
+        }
+    });
+    server::run(settings, stops).await.map_err(failure)?;
+    Ok(Exit::Ok)
+}
+
+fn failure(error: Error) -> Failure {
+    let exit = match &error {
+        Error::Folder(FolderError::Held(_)) => Exit::Unavailable,
+        Error::Folder(_) | Error::Begin { .. } => Exit::Io,
+    };
+    Failure::new(exit, error.to_string())
+}

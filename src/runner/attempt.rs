@@ -1,0 +1,30 @@
+//! One attempt in the runner's process: from leave to start it to its end in the table.
+
+use std::sync::Arc;
+
+use super::leftovers;
+use super::message::{Key, Refusal};
+use super::spawn::{NoChild, Plan};
+use super::table::{Leave, Table};
+use super::{Ended, attend};
+use crate::model::Facts;
+
+/// Runs it. Polled to its end by the runtime, whatever becomes of the connection it came by: only
+/// the command and this runner's clock end it (R11).
+pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts) {
+    let settings = &leave.command.settings;
+    let (plan, body) = (Plan::new(settings, &facts), facts.body);
+    let ended = match tokio::task::spawn_blocking(move || plan.spawn(&body)).await {
+        Ok(Ok(child)) => {
+            table.began(key, leftovers::process(child.pid));
+            attend::attend(child, settings, &leave.end).await
+        }
+        Ok(Err(NoChild::NotStarted(reason))) => {
+            return table.void(key, (Refusal::CannotStart, reason));
+        }
+        Ok(Err(NoChild::NoRoom(reason))) => return table.void(key, (Refusal::NoResources, reason)),
+        Ok(Err(NoChild::Lost(reason))) => Ended::Lost(reason),
+        Err(panicked) => Ended::Lost(format!("failed to start it: {panicked}")),
+    };
+    table.settle(key, ended);
+}

@@ -1,0 +1,147 @@
+//! The receiver's end of a connection to its runner.
+//!
+//! What must stay true for whoever uses it: nothing is sent before [`connect`] has returned the list,
+//! and recovery by that list is committed first (R4); a lost connection is read to its end before its
+//! attempts are judged (R10), so [`Events::next`] goes on after a write has failed; an Ack goes out
+//! after the commit only (R9).
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::folder;
+use super::message::{
+    BODY_BYTES, Denial, Hello, HelloOk, Key, Start, Stream, TO_RECEIVER_BYTES, TO_RUNNER_BYTES,
+    ToReceiver, ToRunner,
+};
+use super::wire::{self, Bounds, WireError};
+use crate::limits::Limits;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens, or not for this user.
+    #[error("failed to reach the runner in {folder}: {source}")]
+    Unreachable {
+        /// The runner's folder.
+        folder: std::path::PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The runner will not have this receiver.
+    #[error("the runner refuses this receiver: {detail}")]
+    Denied {
+        /// Why.
+        reason: Denial,
+        /// In its words.
+        detail: String,
+    },
+    /// The connection broke, or what came was no answer.
+    #[error("the runner gave no answer: {0}")]
+    Wire(#[from] WireError),
+}
+
+/// Says things to the runner. Clones say them on the same connection.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    /// Nothing once a write has failed: half a frame may be out, and the next would be read into it.
+    to: Arc<Mutex<Option<OwnedWriteHalf>>>,
+    bounds: Bounds,
+}
+
+/// Hears what the runner says. One task's: [`Events::next`] must be polled to its end.
+#[derive(Debug)]
+pub struct Events {
+    from: OwnedReadHalf,
+    bounds: Bounds,
+}
+
+/// Connects to the runner that works in `folder` and is admitted. From here on every other
+/// connection to it is cut.
+///
+/// # Errors
+/// No runner, or one that does not admit this receiver; nothing was changed.
+pub async fn connect(
+    folder: &Path,
+    hello: Hello,
+    limits: &Limits,
+) -> Result<(HelloOk, Sender, Events), ConnectError> {
+    let wait = Limits::duration(limits.runner_wait_millis);
+    let bounds = |header_bytes| Bounds { header_bytes, body_bytes: BODY_BYTES, wait };
+    let stream = UnixStream::connect(folder::socket(folder))
+        .await
+        .map_err(|source| ConnectError::Unreachable { folder: folder.to_owned(), source })?;
+    let (from, to) = stream.into_split();
+    let sender = Sender { to: Arc::new(Mutex::new(Some(to))), bounds: bounds(TO_RUNNER_BYTES) };
+    let mut events = Events { from, bounds: bounds(TO_RECEIVER_BYTES) };
+    sender.send(&ToRunner::Hello(hello), b"").await?;
+    let answer = timeout(wait, events.next()).await.unwrap_or(Err(WireError::Slow(wait)))?;
+    match answer {
+        Some((ToReceiver::HelloOk(list), _)) => Ok((*list, sender, events)),
+        Some((ToReceiver::Denied { reason, detail }, _)) => {
+            Err(ConnectError::Denied { reason, detail })
+        }
+        _ => Err(WireError::Io(io::ErrorKind::UnexpectedEof.into()).into()),
+    }
+}
+
+impl Sender {
+    /// Asks for a start. Its answer is a `Started` or a `Refused`, or, where the connection is lost,
+    /// the next list.
+    ///
+    /// # Errors
+    /// The connection: whether the runner has it all is not known.
+    pub async fn start(&self, start: Start, body: &[u8]) -> Result<(), WireError> {
+        self.send(&ToRunner::Start(Box::new(start)), body).await
+    }
+
+    /// Asks for one output of a settled attempt.
+    ///
+    /// # Errors
+    /// The connection.
+    pub async fn fetch(&self, key: Key, stream: Stream) -> Result<(), WireError> {
+        self.send(&ToRunner::Fetch { key, stream }, b"").await
+    }
+
+    /// Asks a running attempt to end.
+    ///
+    /// # Errors
+    /// The connection.
+    pub async fn kill(&self, key: Key) -> Result<(), WireError> {
+        self.send(&ToRunner::Kill { key }, b"").await
+    }
+
+    /// Says that the outcome is committed: the runner forgets the attempt.
+    ///
+    /// # Errors
+    /// The connection; it is said again at the next one that lists the attempt.
+    pub async fn ack(&self, key: Key) -> Result<(), WireError> {
+        self.send(&ToRunner::Ack { key }, b"").await
+    }
+
+    async fn send(&self, message: &ToRunner, body: &[u8]) -> Result<(), WireError> {
+        let mut to = self.to.lock().await;
+        let mut open = to.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        let sent = wire::write(&mut open, message, body, self.bounds).await;
+        // What is over a limit was not begun.
+        if matches!(sent, Ok(()) | Err(WireError::TooLarge { .. })) {
+            *to = Some(open);
+        }
+        sent
+    }
+}
+
+impl Events {
+    /// The next thing the runner says, and its body; nothing once it has said all.
+    ///
+    /// # Errors
+    /// The connection, after everything that came over it.
+    pub async fn next(&mut self) -> Result<Option<(ToReceiver, Vec<u8>)>, WireError> {
+        wire::read(&mut self.from, self.bounds).await
+    }
+}

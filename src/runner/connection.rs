@@ -1,0 +1,168 @@
+//! One receiver's connection to a runner.
+//!
+//! What must stay true: once it is cut, nothing more of it is read (R3); a receiver that does not
+//! read costs no more than its queue (R18); the first message is a Hello, and nothing else is done
+//! before it was admitted.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use super::attempt;
+use super::message::{Key, Refusal, Start, Stream, ToReceiver, ToRunner};
+use super::table::Table;
+use super::wire::{self, Bounds, WireError};
+use super::{Captured, Exited};
+use crate::model::Digest;
+
+/// Messages that wait for a receiver to read. More than a few mean that it does not read: it asks
+/// for outputs one by one, and nothing starts without it.
+const QUEUE_COUNT: usize = 1024;
+
+type Outgoing = (ToReceiver, Vec<u8>);
+
+/// How to reach a connected receiver, and how to get rid of it.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    number: u64,
+    cut: watch::Sender<bool>,
+    out: mpsc::Sender<Outgoing>,
+}
+
+impl Peer {
+    pub(super) fn new(number: u64) -> (Self, mpsc::Receiver<Outgoing>) {
+        let (out, queue) = mpsc::channel(QUEUE_COUNT);
+        (Peer { number, cut: watch::Sender::new(false), out }, queue)
+    }
+
+    /// Whether the two are one connection.
+    pub(super) fn is(&self, other: &Peer) -> bool {
+        self.number == other.number
+    }
+
+    /// Reads nothing more from it.
+    pub(super) fn cut(&self) {
+        self.cut.send_replace(true);
+    }
+
+    /// Puts a message into its queue. False where it does not read.
+    pub(super) fn tell(&self, message: ToReceiver) -> bool {
+        self.out.try_send((message, Vec::new())).is_ok()
+    }
+}
+
+/// Serves a connection to its end. `number` is its own.
+pub(super) async fn serve(stream: UnixStream, number: u64, table: Arc<Table>, bounds: [Bounds; 2]) {
+    let [incoming, outgoing] = bounds;
+    let (reader, writer) = stream.into_split();
+    let (peer, queue) = Peer::new(number);
+    let mut cuts = peer.cut.subscribe();
+    let cut = async { drop(cuts.wait_for(|cut| *cut).await) };
+    let mut writing = std::pin::pin!(write(writer, queue, outgoing));
+    let ended = tokio::select! {
+        biased;
+        () = cut => Some(Ok(())),
+        ended = &mut writing => Some(ended),
+        ended = converse(reader, &peer, &table, incoming) => {
+            log(number, ended);
+            None
+        }
+    };
+    table.gone(&peer);
+    drop(peer);
+    // Nothing more is read; what was said last, such as why nobody was admitted, still goes out.
+    let ended = match ended {
+        Some(ended) => ended,
+        None => writing.await,
+    };
+    log(number, ended);
+}
+
+fn log(number: u64, ended: Result<(), WireError>) {
+    match ended {
+        Ok(()) => tracing::debug!(number, "a connection ended"),
+        Err(WireError::Io(error)) => tracing::debug!(number, %error, "a connection was lost"),
+        Err(error) => tracing::warn!(number, %error, "a connection was ended"),
+    }
+}
+
+async fn write(
+    mut to: OwnedWriteHalf,
+    mut queue: mpsc::Receiver<Outgoing>,
+    bounds: Bounds,
+) -> Result<(), WireError> {
+    while let Some((message, body)) = queue.recv().await {
+        wire::write(&mut to, &message, &body, bounds).await?;
+    }
+    Ok(())
+}
+
+async fn converse(
+    mut from: OwnedReadHalf,
+    peer: &Peer,
+    table: &Arc<Table>,
+    bounds: Bounds,
+) -> Result<(), WireError> {
+    let first = timeout(bounds.wait, wire::read::<ToRunner>(&mut from, bounds)).await;
+    let hello = match first.unwrap_or(Err(WireError::Slow(bounds.wait)))? {
+        Some((ToRunner::Hello(hello), _)) => hello,
+        Some(_) => return Err(WireError::Io(std::io::Error::other("no Hello came first"))),
+        None => return Ok(()),
+    };
+    if let Err((reason, detail)) = table.admit(hello, peer) {
+        tracing::warn!(?reason, detail, "a receiver is not admitted");
+        peer.tell(ToReceiver::Denied { reason, detail });
+        return Ok(());
+    }
+    while let Some((message, body)) = wire::read(&mut from, bounds).await? {
+        match message {
+            ToRunner::Hello(_) => tracing::warn!("a second Hello was not heard"),
+            ToRunner::Start(start) => begin(*start, body, peer, table).await,
+            ToRunner::Fetch { key, stream } => {
+                let output = output(key, stream, table.outputs(key));
+                // Waits: the receiver asked for it, and asks for the next one when it has read this.
+                let _cut = peer.out.send(output).await;
+            }
+            ToRunner::Kill { key } => table.kill(peer, key),
+            ToRunner::Ack { key } => table.ack(peer, key),
+        }
+    }
+    Ok(())
+}
+
+async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
+    let key = start.key;
+    let hashed = tokio::task::spawn_blocking(move || (Digest(Sha256::digest(&body).into()), body));
+    let leave = match hashed.await {
+        Ok((digest, body)) if digest == start.body => {
+            table.start(peer, &start).map(|leave| (leave, body))
+        }
+        _ => Err((Refusal::BadBody, "the body has another digest".to_owned())),
+    };
+    match leave {
+        Ok((leave, body)) => {
+            tokio::spawn(attempt::run(Arc::clone(table), key, leave, start.facts(body)));
+        }
+        Err((reason, detail)) => {
+            let refused = ToReceiver::Refused { key, reason, detail };
+            let _cut = peer.out.send((refused, Vec::new())).await;
+        }
+    }
+}
+
+fn output(key: Key, stream: Stream, exited: Option<Exited>) -> Outgoing {
+    let total = exited.is_some();
+    let captured = exited.map(|exited| match stream {
+        Stream::Stdout => exited.stdout,
+        Stream::Stderr => exited.stderr,
+    });
+    let Captured { mut head, tail, total: bytes } = captured.unwrap_or_default();
+    let head_bytes = head.len() as u64;
+    head.extend(tail);
+    let total = total.then_some(bytes);
+    (ToReceiver::Output { key, stream, head_bytes, total }, head)
+}

@@ -1,0 +1,96 @@
+//! Starts a runner beside a receiver that no service manager looks after (C9).
+//!
+//! What must stay true: nothing of the receiver reaches into the runner's life: no terminal or
+//! session, no standard stream, no descriptor; and where the receiver lives in somebody's unit it
+//! launches nothing, since that unit's stop would kill the runner with its commands.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::descriptors;
+
+/// What it takes to launch a runner.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// This program.
+    pub program: PathBuf,
+    /// The configuration's main file.
+    pub config: PathBuf,
+    /// The store whose receiver is served.
+    pub store: PathBuf,
+    /// Where the runner's log lines go; emptied first.
+    pub log: PathBuf,
+    /// Whether a service manager runs the receiver (`INVOCATION_ID`, systemd.exec(5)).
+    pub inside_a_unit: bool,
+}
+
+/// Why no runner was launched.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The unit that the receiver is in would end it.
+    #[error(
+        "no runner listens, and a service manager runs this receiver: start \
+         hooklatch-runner.service, or run `hooklatch runner --config {0}` as a unit of its own"
+    )]
+    InsideAUnit(PathBuf),
+    /// The system refused.
+    #[error("failed to launch a runner: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Launch {
+    /// Launches one and returns when it listens, or when it has given up: connecting tells. One that
+    /// was there already is none of this one's business. Blocks.
+    ///
+    /// # Errors
+    /// It was not even started.
+    pub fn run(&self) -> Result<(), LaunchError> {
+        if self.inside_a_unit {
+            return Err(LaunchError::InsideAUnit(self.config.clone()));
+        }
+        descriptors::keep_inherited_ones();
+        let mut options = OpenOptions::new();
+        let log = options.write(true).create(true).truncate(true).mode(0o600).open(&self.log)?;
+        let mut child = Command::new(&self.program)
+            .arg("runner")
+            .arg("--config")
+            .arg(&self.config)
+            .arg("--store")
+            .arg(&self.store)
+            .args(["--leave-when-idle", "--detached"])
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()?;
+        let listens = child.stdout.take();
+        // It may leave before this process does, and must not stay behind as a zombie.
+        std::thread::Builder::new().name("runner".to_owned()).spawn(move || child.wait())?;
+        if let Some(mut pipe) = listens {
+            // It closes its end once it listens; its death closes it too.
+            pipe.read_to_end(&mut Vec::new())?;
+        }
+        Ok(())
+    }
+}
+
+/// The launched runner's part, at its very start: a session of its own.
+///
+/// # Errors
+/// Where it leads a process group, and so was not launched this way.
+pub fn detach() -> io::Result<()> {
+    rustix::process::setsid()?;
+    Ok(())
+}
+
+/// The launched runner's part once it listens: whoever waits at its standard output goes on.
+///
+/// # Errors
+/// Where there is no `/dev/null`.
+pub(super) fn tell_launcher() -> io::Result<()> {
+    let nowhere = OpenOptions::new().write(true).open(Path::new("/dev/null"))?;
+    Ok(rustix::stdio::dup2_stdout(&nowhere)?)
+}

@@ -1,0 +1,261 @@
+//! What a runner leaves behind for the next one: a line for each start, exit and acknowledgement.
+//!
+//! Only the table writes it, and only the next runner, under the directory's lock, reads it (R7). A
+//! line is one plain write: it survives the death of the process, not that of the machine, and the
+//! file's name has the boot id so that no other boot's is ever believed. What must stay true: `start`
+//! is written before the fork and `exit` before anybody is told.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::incarnation::{Incarnation, this_boot};
+use super::message::{Key, Summary};
+
+/// Beyond this many bytes a ledger is written anew with what still matters: some ten thousand lines.
+const LONG_BYTES: u64 = 1024 * 1024;
+
+/// Runners of one boot that are answered for, the latest: one that leaves whenever it is idle may
+/// have many successors, and nobody asks for one so old.
+const INCARNATIONS_COUNT: usize = 1000;
+
+/// A process as `/proc` identifies it: its number and its start in clock ticks since the boot, which
+/// together are never given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    pub(super) start: u64,
+}
+
+/// The store and the receiver's epoch that a runner last admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Bound {
+    pub(super) store: Uuid,
+    pub(super) epoch: u64,
+}
+
+/// One line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Line {
+    /// A runner begins.
+    Runner(Incarnation),
+    /// A receiver was admitted.
+    Bound(Bound),
+    /// An attempt is about to be started.
+    Start(Key, Incarnation),
+    /// It runs as this process.
+    Process(Key, Process),
+    /// It was never started after all.
+    Void(Key),
+    /// It has been reaped.
+    Exit(Key, Summary),
+    /// Its outcome is committed.
+    Ack(Key),
+}
+
+/// An attempt as its ledger has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Noted {
+    pub(super) incarnation: Incarnation,
+    pub(super) process: Option<Process>,
+    pub(super) end: Option<Summary>,
+}
+
+/// What the runners before this one left.
+#[derive(Debug, Default)]
+pub(super) struct Inherited {
+    /// Whose attempts these are. Empty where a line could not be read: then nobody is answered for.
+    pub(super) incarnations: Vec<Incarnation>,
+    pub(super) bound: Option<Bound>,
+    /// What nobody has acknowledged.
+    pub(super) attempts: BTreeMap<Key, Noted>,
+}
+
+/// The open ledger.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    path: PathBuf,
+    file: File,
+    /// Bytes of whole lines.
+    length: u64,
+    /// Its length when it was last written anew.
+    fresh: u64,
+}
+
+impl Ledger {
+    /// Reads what the last runner left in `folder` and opens the ledger. The caller holds the
+    /// folder's lock. Ledgers of other boots are removed: everything they tell of is dead.
+    pub(super) fn open(folder: &Path) -> io::Result<(Self, Inherited)> {
+        let name = format!("ledger-{}", this_boot()?);
+        for entry in fs::read_dir(folder)?.flatten() {
+            let other = entry.file_name();
+            let other = other.to_string_lossy();
+            if other.starts_with("ledger-") && other != name {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        let path = folder.join(name);
+        let inherited = match fs::read(&path) {
+            Ok(bytes) => read(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Inherited::default(),
+            Err(error) => return Err(error),
+        };
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        let length = file.metadata()?.len();
+        Ok((Ledger { path, file, length, fresh: 0 }, inherited))
+    }
+
+    /// Adds a line. Where it cannot be written whole it is not written at all.
+    pub(super) fn note(&mut self, line: &Line) -> io::Result<()> {
+        let text = text(line)?;
+        if let Err(error) = self.file.write_all(&text) {
+            // Half a line would spoil the next one.
+            self.file.set_len(self.length)?;
+            return Err(error);
+        }
+        self.length += text.len() as u64;
+        Ok(())
+    }
+
+    /// Whether it is time to write it anew: it is long, and most of it is old.
+    pub(super) fn is_long(&self) -> bool {
+        self.length > LONG_BYTES.max(2 * self.fresh)
+    }
+
+    /// Writes it anew with these lines only.
+    pub(super) fn rewrite(&mut self, lines: impl IntoIterator<Item = Line>) -> io::Result<()> {
+        let mut all = Vec::new();
+        for line in lines {
+            all.extend(text(&line)?);
+        }
+        let fresh = self.path.with_file_name("new-ledger");
+        // One that was cut off by a death is no obstacle, and never appended to.
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(&all)?;
+        let file = OpenOptions::new().append(true).open(&fresh)?;
+        fs::rename(&fresh, &self.path)?;
+        (self.file, self.length, self.fresh) = (file, all.len() as u64, all.len() as u64);
+        Ok(())
+    }
+}
+
+fn text(line: &Line) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// A last line without its end was never written: what it announces was not done.
+fn read(bytes: &[u8]) -> Inherited {
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+    let mut inherited = Inherited::default();
+    let mut readable = true;
+    for line in bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        match serde_json::from_slice(line) {
+            Ok(line) => take(&mut inherited, line),
+            Err(error) => {
+                readable = false;
+                tracing::error!(%error, "a line of the last runner's ledger cannot be read");
+            }
+        }
+    }
+    if !readable {
+        inherited.incarnations.clear();
+    }
+    let old = inherited.incarnations.len().saturating_sub(INCARNATIONS_COUNT);
+    inherited.incarnations.drain(..old);
+    inherited
+}
+
+fn take(inherited: &mut Inherited, line: Line) {
+    let Inherited { incarnations, bound, attempts } = inherited;
+    match line {
+        Line::Runner(incarnation) => incarnations.push(incarnation),
+        Line::Bound(now) => *bound = Some(now),
+        Line::Start(key, incarnation) => {
+            attempts.insert(key, Noted { incarnation, process: None, end: None });
+        }
+        Line::Process(key, process) => {
+            if let Some(noted) = attempts.get_mut(&key) {
+                noted.process = Some(process);
+            }
+        }
+        Line::Exit(key, end) => {
+            if let Some(noted) = attempts.get_mut(&key) {
+                noted.end = Some(end);
+            }
+        }
+        Line::Void(key) | Line::Ack(key) => {
+            attempts.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::model::JobId;
+    use crate::runner::Status;
+
+    fn key(number: u8) -> Key {
+        Key { job: JobId::from_bytes([number; 16]), attempt: 1 }
+    }
+
+    fn exited() -> Summary {
+        Summary::Exited { status: Status::Code(0), asked_by: None }
+    }
+
+    #[test]
+    fn the_next_runner_reads_what_is_not_acknowledged() {
+        let folder = tempfile::tempdir().unwrap();
+        let incarnation = Incarnation::new().unwrap();
+        let process = Process { pid: 7, start: 8 };
+        let bound = Bound { store: Uuid::from_bytes([1; 16]), epoch: 3 };
+        let (mut ledger, nothing) = Ledger::open(folder.path()).unwrap();
+        assert!(nothing.attempts.is_empty());
+        let mut lines = vec![Line::Runner(incarnation), Line::Bound(bound)];
+        lines.extend([1, 2, 3, 4].map(|number| Line::Start(key(number), incarnation)));
+        lines.extend([1, 2].map(|number| Line::Process(key(number), process)));
+        lines.extend([Line::Exit(key(2), exited()), Line::Void(key(3))]);
+        lines.extend([Line::Exit(key(4), exited()), Line::Ack(key(4))]);
+        lines.iter().for_each(|line| ledger.note(line).unwrap());
+        let noted = |process, end| Noted { incarnation, process, end };
+        let expected = BTreeMap::from([
+            (key(1), noted(Some(process), None)),
+            (key(2), noted(Some(process), Some(exited()))),
+        ]);
+        // Once as it was written, once written anew.
+        for _ in 0..2 {
+            let (mut ledger, inherited) = Ledger::open(folder.path()).unwrap();
+            assert_eq!(inherited.attempts, expected);
+            assert_eq!((inherited.bound, inherited.incarnations), (Some(bound), vec![incarnation]));
+            ledger.rewrite(lines.clone()).unwrap();
+        }
+    }
+
+    #[test]
+    fn half_a_line_and_another_boot_are_nothing_and_a_spoilt_one_answers_for_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join(format!("ledger-{}", Uuid::from_bytes([9; 16])));
+        fs::write(&other, "{}\n").unwrap();
+        let incarnation = Incarnation::new().unwrap();
+        let (mut ledger, _) = Ledger::open(folder.path()).unwrap();
+        assert!(!other.exists());
+        ledger.note(&Line::Runner(incarnation)).unwrap();
+        ledger.note(&Line::Start(key(1), incarnation)).unwrap();
+        ledger.file.write_all(b"{\"exit\":[").unwrap();
+        let (_, inherited) = Ledger::open(folder.path()).unwrap();
+        assert_eq!((inherited.incarnations.len(), inherited.attempts.len()), (1, 1));
+        ledger.file.write_all(b"\n").unwrap();
+        let (_, inherited) = Ledger::open(folder.path()).unwrap();
+        assert_eq!((inherited.incarnations.len(), inherited.attempts.len()), (0, 1));
+    }
+}

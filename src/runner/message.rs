@@ -1,0 +1,319 @@
+//! What receiver and runner say to each other, and the version they say it in.
+//!
+//! Additions are optional fields; whatever an older end could misunderstand raises [`VERSION`], and
+//! [`OLDEST`] is the one that is still understood: one back, so that either side can be upgraded
+//! first.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::incarnation::Incarnation;
+use super::{AskedBy, Ended, Exited, Status};
+use crate::model::{Digest, EventId, EventType, Facts, Headers, JobId, Name, Timestamp};
+
+/// The protocol of this program.
+pub const VERSION: u32 = 1;
+
+/// The oldest protocol that this program still understands.
+pub const OLDEST: u32 = 1;
+
+/// Largest header of what a receiver says, in bytes: a Start, whose texts are all bounded by the model
+/// and come to less than 2 KiB.
+pub(super) const TO_RUNNER_BYTES: u64 = 64 * 1024;
+
+/// Largest header of what a runner says, in bytes: a list of 10,000 attempts (the limit's range) of
+/// some 400 bytes each, and 1,000 incarnations.
+pub(super) const TO_RECEIVER_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Largest body of a frame in bytes: the largest that any source may be configured to take.
+pub(super) const BODY_BYTES: u64 = 100 * 1024 * 1024;
+
+/// An attempt of a job: what every message is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key {
+    /// The job.
+    pub job: JobId,
+    /// The attempt's number.
+    pub attempt: u32,
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "attempt {} of job {}", self.attempt, self.job)
+    }
+}
+
+/// Who knocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The newest protocol that the receiver speaks.
+    pub version: u32,
+    /// The store's random id: two histories never meet (R16).
+    pub store: Uuid,
+    /// Raised by every receiver that starts (R3).
+    pub epoch: u64,
+}
+
+/// One attempt to start. The event's body is the frame's.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Start {
+    /// The runner that the claim was made for (R5).
+    pub incarnation: Incarnation,
+    /// Which attempt.
+    pub key: Key,
+    /// Whose command line.
+    pub handler: Name,
+    /// Of that handler's configuration, as the receiver has it.
+    #[serde(with = "hex")]
+    pub configuration: Digest,
+    /// Of the body.
+    #[serde(with = "hex")]
+    pub body: Digest,
+    /// How often the operator has put the job back.
+    pub replays: u32,
+    /// The source the event came through.
+    pub source: Name,
+    /// The event's id.
+    pub event_id: EventId,
+    /// The event's type, or `?`.
+    pub event_type: String,
+    /// When the delivery arrived.
+    pub received_at: Timestamp,
+}
+
+impl Start {
+    /// The start of an attempt with these facts.
+    pub fn new(
+        incarnation: Incarnation,
+        configuration: Digest,
+        body: Digest,
+        facts: &Facts,
+    ) -> Self {
+        Start {
+            incarnation,
+            key: Key { job: facts.job, attempt: facts.attempt },
+            handler: facts.handler.clone(),
+            configuration,
+            body,
+            replays: facts.replays,
+            source: facts.source.clone(),
+            event_id: facts.event_id.clone(),
+            event_type: facts.event_type.to_string(),
+            received_at: facts.received_at,
+        }
+    }
+
+    /// What the command is told. The headers stay with the receiver: no command sees them.
+    pub(super) fn facts(self, body: Vec<u8>) -> Facts {
+        Facts {
+            handler: self.handler,
+            job: self.key.job,
+            attempt: self.key.attempt,
+            replays: self.replays,
+            source: self.source,
+            event_id: self.event_id,
+            event_type: EventType::from_raw(&self.event_type),
+            received_at: self.received_at,
+            headers: Headers::new(),
+            body: body.into(),
+        }
+    }
+}
+
+/// One of a command's two outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// What the receiver says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum ToRunner {
+    /// First, and once.
+    Hello(Hello),
+    /// Start this attempt with the frame's body.
+    Start(Box<Start>),
+    /// Send one output of a settled attempt.
+    Fetch {
+        /// Which attempt.
+        key: Key,
+        /// Which output.
+        stream: Stream,
+    },
+    /// Ask a running attempt to end: SIGTERM, the grace, SIGKILL.
+    Kill {
+        /// Which attempt.
+        key: Key,
+    },
+    /// Its outcome is committed and no Start of it will ever be sent again: forget it (R9).
+    Ack {
+        /// Which attempt.
+        key: Key,
+    },
+}
+
+/// What the runner says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum ToReceiver {
+    /// The receiver is admitted, and every other connection has been cut.
+    HelloOk(Box<HelloOk>),
+    /// It is not.
+    Denied {
+        /// Why.
+        reason: Denial,
+        /// For people, with what mends it.
+        detail: String,
+    },
+    /// The attempt runs.
+    Started {
+        /// Which.
+        key: Key,
+    },
+    /// The attempt never began and never will (R8).
+    Refused {
+        /// Which.
+        key: Key,
+        /// Why.
+        reason: Refusal,
+        /// For people.
+        detail: String,
+    },
+    /// The attempt has ended and been reaped; its outputs can be fetched.
+    Finished {
+        /// Which.
+        key: Key,
+        /// How.
+        end: Summary,
+    },
+    /// One output: `head_bytes` of its beginning in the frame's body, then its end.
+    Output {
+        /// Which attempt.
+        key: Key,
+        /// Which output.
+        stream: Stream,
+        /// How much of the body is the beginning.
+        head_bytes: u64,
+        /// All there was; nothing where the output died with an earlier runner.
+        total: Option<u64>,
+    },
+    /// There is room for this many more attempts now.
+    Free {
+        /// How many.
+        slots: u32,
+        /// Whether none is taken any more, however much room there is.
+        draining: bool,
+    },
+}
+
+/// The runner's answer to an admitted receiver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelloOk {
+    /// The protocol that both speak.
+    pub version: u32,
+    /// Whom the following claims are made for.
+    pub incarnation: Incarnation,
+    /// It takes no Start any more.
+    pub draining: bool,
+    /// Room for this many attempts now.
+    pub free: u32,
+    /// The dead runners that it answers for: what one of them had and is not listed never started.
+    pub answers_for: Vec<Incarnation>,
+    /// Every attempt it has, its own and those of the dead.
+    pub attempts: Vec<Listed>,
+}
+
+/// An attempt that a runner has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Which.
+    pub key: Key,
+    /// The runner that started it.
+    pub incarnation: Incarnation,
+    /// How it ended; nothing while it runs.
+    pub end: Option<Summary>,
+}
+
+/// How an attempt ended, without its outputs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Summary {
+    /// It was reaped.
+    Exited {
+        /// What the kernel said.
+        status: Status,
+        /// What made the runner send it a signal, where it did.
+        asked_by: Option<AskedBy>,
+    },
+    /// It began, and how it ended cannot be known, for this reason.
+    Lost(String),
+}
+
+impl Summary {
+    /// Of an end. `NotStarted` is none: it is refused instead.
+    pub(super) fn of(ended: &Ended) -> Self {
+        match ended {
+            Ended::Exited(Exited { status, asked_by, .. }) => {
+                Summary::Exited { status: *status, asked_by: *asked_by }
+            }
+            Ended::Lost(reason) | Ended::NotStarted(reason) => Summary::Lost(reason.clone()),
+        }
+    }
+}
+
+/// Why a receiver is not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Denial {
+    /// They have no protocol in common.
+    Version,
+    /// The runner has attempts of another store (R16).
+    OtherStore,
+    /// A younger receiver, or a younger state of the store, was here (R3).
+    StaleEpoch,
+}
+
+/// Why an attempt was not started. Each proves that it never was (R8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The runner's configuration has no such command.
+    UnknownHandler,
+    /// The runner's configuration of it is another.
+    OtherDigest,
+    /// The claim was made for another runner.
+    OtherIncarnation,
+    /// An attempt of the job is there.
+    Busy,
+    /// It takes no Start any more.
+    Draining,
+    /// The table is full, or the machine has no room for another process.
+    NoResources,
+    /// The connection has been cut in favour of another.
+    StaleEpoch,
+    /// The program or its folder is at fault.
+    CannotStart,
+    /// The body is not the one that was announced.
+    BadBody,
+}
+
+/// Digests as JSON writes them.
+mod hex {
+    use super::Digest;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(digest: &Digest, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(digest)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Digest, D::Error> {
+        let bytes = data_encoding::HEXLOWER.decode(String::deserialize(d)?.as_bytes());
+        let bytes = bytes.map_err(Error::custom)?.try_into();
+        bytes.map(Digest).map_err(|_| Error::custom("a digest has 32 bytes"))
+    }
+}

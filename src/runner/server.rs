@@ -1,0 +1,208 @@
+//! The runner's process: what it does at its start, whom it serves, when it leaves.
+//!
+//! `cmd::runner` calls [`run`]. What must stay true: one runner in a folder, for life (R2); nobody is
+//! answered before what a dead runner left has been looked for (R6, R7); it leaves by itself only
+//! with nothing running and nothing unacknowledged, or, when told to stop, with the ledger knowing
+//! what nobody has acknowledged (R13).
+
+use std::fs;
+use std::future::pending;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::folder::{self, FolderError};
+use super::incarnation::Incarnation;
+use super::ledger::Ledger;
+use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
+use super::table::{Configured, Table};
+use super::wire::Bounds;
+use super::{Ended, connection, launch, leftovers};
+use crate::limits::Limits;
+
+/// How long a start waits for a dead runner's commands to be gone before it serves. SIGKILL takes
+/// microseconds; what takes seconds hangs in the kernel, and is waited for beside the serving.
+const LEFTOVERS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a runner is made of.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where it works: [`folder::of`] the store.
+    pub folder: PathBuf,
+    /// What it may run.
+    pub commands: Vec<Configured>,
+    /// Whether it leaves by itself once nobody needs it: where no service manager started it.
+    pub leave_when_idle: bool,
+    /// Whether a receiver launched it, and waits for it to listen.
+    pub launched: bool,
+    /// The limits in force.
+    pub limits: Limits,
+}
+
+/// Why a runner does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// Its ledger, or what the kernel has to tell.
+    #[error("failed to begin in {folder}: {source}")]
+    Begin {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Serves until it is told to stop, or until nobody needs it. Each message of `stops` is a wish to
+/// stop: the first drains, the second ends what runs.
+///
+/// # Errors
+/// Whatever keeps it from serving; nothing was started then.
+pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<(), Error> {
+    let Settings { folder, commands, leave_when_idle, launched, limits } = settings;
+    let _lock = folder::take(&folder)?;
+    let begin = |source| Error::Begin { folder: folder.clone(), source };
+    let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
+    let incarnation = Incarnation::new().map_err(begin)?;
+    let capacity = usize::try_from(limits.runner_attempts_count).unwrap_or(usize::MAX);
+    let table = Table::new(incarnation, commands, capacity, ledger, inherited).map_err(begin)?;
+    let table = Arc::new(table);
+    if !end_leftovers(&table).await {
+        tokio::spawn(end_leftovers_at_last(Arc::clone(&table)));
+    }
+    let listener = folder::listen(&folder)?;
+    if launched {
+        launch::tell_launcher().map_err(begin)?;
+    }
+    tracing::info!(folder = %folder.display(), %incarnation, "running commands");
+    let mut serving = Serving { table, listener, connections: JoinSet::new(), accepted: 0, limits };
+    serving.until_idle_or(&mut stops, leave_when_idle).await;
+    let Serving { connections, listener, .. } = serving;
+    // First the name, so that nobody new comes, then the socket, then those that are connected.
+    let _gone = fs::remove_file(folder::socket(&folder));
+    drop((listener, connections));
+    tracing::info!("left");
+    Ok(())
+}
+
+/// Ends what dead runners left running and settles it as lost. False where something still lives.
+async fn end_leftovers(table: &Table) -> bool {
+    let left = table.leftovers();
+    let sought = left.clone();
+    let alive = spawn_blocking(move || leftovers::end_known(&sought, LEFTOVERS_PATIENCE)).await;
+    // A search that failed has proven nothing.
+    let alive = alive.unwrap_or_else(|_| left.iter().map(|(key, _)| *key).collect());
+    for (key, _) in left.into_iter().filter(|(key, _)| !alive.contains(key)) {
+        table.settle(key, Ended::Lost("its runner died while it ran".to_owned()));
+    }
+    alive.is_empty()
+}
+
+/// What cannot be killed stays running, visibly, until it is gone.
+async fn end_leftovers_at_last(table: Arc<Table>) {
+    while !end_leftovers(&table).await {
+        tracing::error!("a dead runner's command cannot be ended");
+        sleep(LEFTOVERS_PATIENCE).await;
+    }
+}
+
+struct Serving {
+    table: Arc<Table>,
+    listener: UnixListener,
+    connections: JoinSet<()>,
+    /// Connections so far.
+    accepted: u64,
+    limits: Limits,
+}
+
+impl Serving {
+    async fn until_idle_or(&mut self, stops: &mut mpsc::Receiver<()>, leave_when_idle: bool) {
+        let mut changes = self.table.changes();
+        let idle = Limits::duration(self.limits.runner_idle_millis);
+        let most = usize::try_from(self.limits.runner_connections_count).unwrap_or(usize::MAX);
+        let mut draining: Option<Drain> = None;
+        loop {
+            if draining.as_ref().is_some_and(|drain| drain.is_over(&self.table)) {
+                return;
+            }
+            // A connection that has not said Hello needs the runner too.
+            let needless = leave_when_idle && self.connections.is_empty() && self.table.is_empty();
+            let idled = async { if needless { sleep(idle).await } else { pending().await } };
+            let limit = draining.as_ref().filter(|drain| !drain.ending).map(|drain| drain.limit);
+            let at_limit = async {
+                match limit {
+                    Some(limit) => sleep_until(limit).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                accepted = self.listener.accept(), if self.connections.len() < most => {
+                    self.serve(accepted).await;
+                }
+                Some(_) = self.connections.join_next(), if !self.connections.is_empty() => {}
+                Ok(()) = changes.changed() => {}
+                Some(()) = stops.recv() => match &mut draining {
+                    None => {
+                        self.table.drain();
+                        let wait = Limits::duration(self.limits.runner_drain_millis);
+                        draining = Some(Drain { limit: Instant::now() + wait, ending: false });
+                    }
+                    Some(drain) => drain.end(&self.table),
+                },
+                () = at_limit => if let Some(drain) = &mut draining { drain.end(&self.table) },
+                () = idled => return,
+            }
+        }
+    }
+
+    async fn serve(&mut self, accepted: io::Result<(tokio::net::UnixStream, impl Sized)>) {
+        match accepted {
+            Ok((stream, _)) => {
+                self.accepted += 1;
+                let bounds = bounds(&self.limits);
+                let table = Arc::clone(&self.table);
+                self.connections.spawn(connection::serve(stream, self.accepted, table, bounds));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept a connection");
+                // The usual reason is a lack of descriptors, which trying again at once does not end.
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// What a runner reads and what it writes.
+fn bounds(limits: &Limits) -> [Bounds; 2] {
+    let wait = Limits::duration(limits.runner_wait_millis);
+    let bounds = |header_bytes| Bounds { header_bytes, body_bytes: BODY_BYTES, wait };
+    [bounds(TO_RUNNER_BYTES), bounds(TO_RECEIVER_BYTES)]
+}
+
+/// The way to a stop.
+struct Drain {
+    limit: Instant,
+    /// Commands were asked to end.
+    ending: bool,
+}
+
+impl Drain {
+    fn end(&mut self, table: &Table) {
+        tracing::warn!("ending the commands that still run");
+        self.ending = true;
+        table.end_all();
+    }
+
+    /// All is told; or, past the limit, all is reaped and in the ledger, for the next runner to tell.
+    fn is_over(&self, table: &Table) -> bool {
+        table.is_empty() || (self.ending && table.is_quiet())
+    }
+}

@@ -1,0 +1,348 @@
+//! Every attempt that a runner has, and who may change that.
+//!
+//! The one critical section of the runner. Whether a connection is still the admitted one is asked
+//! here, in the step that changes the table, and not where the connection was accepted: a killed
+//! receiver's Start may be read long after its successor was admitted (R3). What must stay true: at
+//! most one attempt of a job is here (R15), only an Ack of the admitted receiver takes one out (R9),
+//! and the ledger has each change before anybody is told.
+
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::connection::Peer;
+use super::incarnation::Incarnation;
+use super::ledger::{Bound, Inherited, Ledger, Line, Noted, Process};
+use super::message::{
+    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Summary, ToReceiver, VERSION,
+};
+use super::{CommandSettings, End, Ended, Ender, Exited};
+use crate::model::{Digest, Name};
+
+/// A command that this runner may run.
+#[derive(Debug, Clone)]
+pub struct Configured {
+    /// The handler's name.
+    pub name: Name,
+    /// Of its configuration as it is written, so that both sides can make it.
+    pub digest: Digest,
+    /// How it is run.
+    pub settings: CommandSettings,
+}
+
+/// The attempts of a runner. Shared by its connections and its attempts.
+#[derive(Debug)]
+pub(super) struct Table {
+    inner: Mutex<Inner>,
+    /// Stirred by every change that may let the runner leave.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    incarnation: Incarnation,
+    dead: Vec<Incarnation>,
+    handlers: BTreeMap<Name, Arc<Configured>>,
+    capacity: usize,
+    ledger: Ledger,
+    bound: Option<Bound>,
+    admitted: Option<Peer>,
+    draining: bool,
+    attempts: BTreeMap<Key, Attempt>,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    incarnation: Incarnation,
+    process: Option<Process>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nobody to ask where it is a dead runner's.
+    Running(Option<Ender>),
+    /// Without outputs where it is a dead runner's.
+    Settled(Summary, Option<Box<Exited>>),
+}
+
+/// Leave to start an attempt.
+pub(super) struct Leave {
+    pub(super) command: Arc<Configured>,
+    pub(super) end: End,
+}
+
+/// Why not, for the receiver and for people.
+pub(super) type Refused = (Refusal, String);
+
+impl Table {
+    /// A table that goes on from what earlier runners left.
+    pub(super) fn new(
+        incarnation: Incarnation,
+        commands: Vec<Configured>,
+        capacity: usize,
+        ledger: Ledger,
+        inherited: Inherited,
+    ) -> std::io::Result<Self> {
+        let handlers = commands.into_iter().map(|one| (one.name.clone(), Arc::new(one)));
+        let attempts = inherited.attempts.into_iter().map(|(key, noted)| (key, noted.into()));
+        let mut inner = Inner {
+            incarnation,
+            dead: inherited.incarnations,
+            handlers: handlers.collect(),
+            capacity,
+            ledger,
+            bound: inherited.bound,
+            admitted: None,
+            draining: false,
+            attempts: attempts.collect(),
+        };
+        inner.rewrite()?;
+        Ok(Table { inner: Mutex::new(inner), changed: watch::Sender::new(()) })
+    }
+
+    /// A panic of another thread has aborted the process where it matters; a test sees the state.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits a receiver, cuts whoever was admitted before, and lists what there is; all in one step,
+    /// so that nothing of an older connection can come between.
+    pub(super) fn admit(&self, hello: Hello, peer: &Peer) -> Result<(), (Denial, String)> {
+        let mut inner = self.lock();
+        let bound = Bound { store: hello.store, epoch: hello.epoch };
+        inner.may_bind(hello, bound)?;
+        if inner.bound != Some(bound) {
+            inner.bound = Some(bound);
+            inner.try_note(&Line::Bound(bound));
+        }
+        if let Some(before) = inner.admitted.replace(peer.clone()) {
+            before.cut();
+        }
+        self.changed.send_replace(());
+        let list = HelloOk {
+            version: hello.version.min(VERSION),
+            incarnation: inner.incarnation,
+            draining: inner.draining,
+            free: inner.free(),
+            answers_for: inner.dead.clone(),
+            attempts: inner.list(),
+        };
+        // Still inside: nothing may be told before the list.
+        inner.tell(ToReceiver::HelloOk(Box::new(list)));
+        Ok(())
+    }
+
+    /// Takes an attempt in, before it is forked. Its whole body is there.
+    pub(super) fn start(&self, peer: &Peer, start: &Start) -> Result<Leave, Refused> {
+        let mut inner = self.lock();
+        let command = inner.may_start(peer, start)?;
+        let (key, incarnation) = (start.key, inner.incarnation);
+        inner.ledger.note(&Line::Start(key, incarnation)).map_err(|error| {
+            (Refusal::NoResources, format!("the ledger cannot be written: {error}"))
+        })?;
+        let (ender, end) = End::pair();
+        let state = State::Running(Some(ender));
+        inner.attempts.insert(key, Attempt { incarnation, process: None, state });
+        Ok(Leave { command, end })
+    }
+
+    /// Notes the process of an attempt that began.
+    pub(super) fn began(&self, key: Key, process: Option<Process>) {
+        let mut inner = self.lock();
+        if let Some(process) = process {
+            inner.try_note(&Line::Process(key, process));
+        }
+        if let Some(attempt) = inner.attempts.get_mut(&key) {
+            attempt.process = process;
+        }
+        inner.tell(ToReceiver::Started { key });
+    }
+
+    /// Takes an attempt out that could not be started.
+    pub(super) fn void(&self, key: Key, (reason, detail): Refused) {
+        let mut inner = self.lock();
+        inner.try_note(&Line::Void(key));
+        inner.attempts.remove(&key);
+        inner.tell(ToReceiver::Refused { key, reason, detail });
+        self.changed.send_replace(());
+    }
+
+    /// Notes the end of an attempt, then tells it.
+    pub(super) fn settle(&self, key: Key, ended: Ended) {
+        let mut inner = self.lock();
+        let end = Summary::of(&ended);
+        inner.try_note(&Line::Exit(key, end.clone()));
+        let exited = match ended {
+            Ended::Exited(exited) => Some(Box::new(exited)),
+            Ended::Lost(_) | Ended::NotStarted(_) => None,
+        };
+        match inner.attempts.get_mut(&key) {
+            Some(attempt) => attempt.state = State::Settled(end.clone(), exited),
+            None => tracing::error!(%key, "ended, and is in no table"),
+        }
+        inner.tell(ToReceiver::Finished { key, end });
+        self.changed.send_replace(());
+    }
+
+    /// Forgets a settled attempt, if the admitted receiver says so.
+    pub(super) fn ack(&self, peer: &Peer, key: Key) {
+        let mut inner = self.lock();
+        if !inner.is_admitted(peer) {
+            return;
+        }
+        match inner.attempts.get(&key).map(|attempt| &attempt.state) {
+            Some(State::Settled(..)) => {}
+            Some(State::Running(_)) => return tracing::error!(%key, "acknowledged while it runs"),
+            // Said again at every connection that still lists it: the second time it is gone.
+            None => return,
+        }
+        inner.attempts.remove(&key);
+        inner.try_note(&Line::Ack(key));
+        if inner.ledger.is_long()
+            && let Err(error) = inner.rewrite()
+        {
+            tracing::warn!(%error, "the ledger cannot be written anew");
+        }
+        let (slots, draining) = (inner.free(), inner.draining);
+        inner.tell(ToReceiver::Free { slots, draining });
+        self.changed.send_replace(());
+    }
+
+    /// Asks a running attempt to end, if the admitted receiver says so.
+    pub(super) fn kill(&self, peer: &Peer, key: Key) {
+        let inner = self.lock();
+        let attempt = inner.attempts.get(&key).filter(|_| inner.is_admitted(peer));
+        if let Some(Attempt { state: State::Running(Some(ender)), .. }) = attempt {
+            ender.wish();
+        }
+    }
+
+    /// What a settled attempt printed.
+    pub(super) fn outputs(&self, key: Key) -> Option<Exited> {
+        match &self.lock().attempts.get(&key)?.state {
+            State::Settled(_, Some(exited)) => Some((**exited).clone()),
+            _ => None,
+        }
+    }
+
+    /// Takes no Start any more.
+    pub(super) fn drain(&self) {
+        let mut inner = self.lock();
+        inner.draining = true;
+        inner.tell(ToReceiver::Free { slots: 0, draining: true });
+        self.changed.send_replace(());
+    }
+
+    /// Asks every running attempt to end.
+    pub(super) fn end_all(&self) {
+        for attempt in self.lock().attempts.values() {
+            if let State::Running(Some(ender)) = &attempt.state {
+                ender.wish();
+            }
+        }
+    }
+
+    /// A connection has ended.
+    pub(super) fn gone(&self, peer: &Peer) {
+        let mut inner = self.lock();
+        if inner.is_admitted(peer) {
+            inner.admitted = None;
+        }
+        self.changed.send_replace(());
+    }
+
+    /// Hears every change that may let the runner leave.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Nothing runs and nothing is unacknowledged.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().attempts.is_empty()
+    }
+
+    /// Nothing of this runner runs.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.lock().attempts.values().any(|one| matches!(one.state, State::Running(Some(_))))
+    }
+
+    /// What dead runners left running: each attempt, and its process where it is known.
+    pub(super) fn leftovers(&self) -> Vec<(Key, Option<Process>)> {
+        let inner = self.lock();
+        let left = |attempt: &Attempt| matches!(attempt.state, State::Running(None));
+        inner
+            .attempts
+            .iter()
+            .filter(|(_, one)| left(one))
+            .map(|(k, one)| (*k, one.process))
+            .collect()
+    }
+}
+
+impl Inner {
+    fn is_admitted(&self, peer: &Peer) -> bool {
+        self.admitted.as_ref().is_some_and(|admitted| admitted.is(peer))
+    }
+
+    fn free(&self) -> u32 {
+        u32::try_from(self.capacity.saturating_sub(self.attempts.len())).unwrap_or(u32::MAX)
+    }
+
+    fn tell(&mut self, message: ToReceiver) {
+        // A receiver that does not read is cut, and gets the list when it comes back (R18).
+        if let Some(peer) = &self.admitted
+            && !peer.tell(message)
+        {
+            peer.cut();
+            self.admitted = None;
+        }
+    }
+
+    fn list(&self) -> Vec<Listed> {
+        let listed = |(key, attempt): (&Key, &Attempt)| {
+            let end = match &attempt.state {
+                State::Running(_) => None,
+                State::Settled(end, _) => Some(end.clone()),
+            };
+            Listed { key: *key, incarnation: attempt.incarnation, end }
+        };
+        self.attempts.iter().map(listed).collect()
+    }
+
+    /// For lines without which the table is still right, and only the next runner knows less.
+    fn try_note(&mut self, line: &Line) {
+        if let Err(error) = self.ledger.note(line) {
+            tracing::error!(%error, ?line, "the ledger cannot be written");
+        }
+    }
+
+    fn rewrite(&mut self) -> std::io::Result<()> {
+        let incarnations = self.dead.iter().copied().chain([self.incarnation]);
+        let mut lines: Vec<Line> = incarnations.map(Line::Runner).collect();
+        lines.extend(self.bound.map(Line::Bound));
+        for (key, attempt) in &self.attempts {
+            lines.push(Line::Start(*key, attempt.incarnation));
+            lines.extend(attempt.process.map(|process| Line::Process(*key, process)));
+            if let State::Settled(end, _) = &attempt.state {
+                lines.push(Line::Exit(*key, end.clone()));
+            }
+        }
+        self.ledger.rewrite(lines)
+    }
+}
+
+impl From<Noted> for Attempt {
+    fn from(Noted { incarnation, process, end }: Noted) -> Self {
+        let state = match end {
+            Some(end) => State::Settled(end, None),
+            None => State::Running(None),
+        };
+        Attempt { incarnation, process, state }
+    }
+}

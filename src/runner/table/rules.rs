@@ -1,0 +1,81 @@
+//! Whom a runner admits, and what it starts for them. Pure questions to the locked table.
+
+use std::sync::Arc;
+
+use super::{Configured, Inner, Refused};
+use crate::runner::connection::Peer;
+use crate::runner::ledger::Bound;
+use crate::runner::message::{Denial, Hello, Key, OLDEST, Refusal, Start, VERSION};
+
+impl Inner {
+    pub(super) fn may_bind(&self, hello: Hello, bound: Bound) -> Result<(), (Denial, String)> {
+        if hello.version < OLDEST {
+            let text = format!(
+                "the receiver speaks version {} of the protocol and this runner {OLDEST} to \
+                 {VERSION} (upgrade the receiver)",
+                hello.version
+            );
+            return Err((Denial::Version, text));
+        }
+        let Some(before) = self.bound else { return Ok(()) };
+        if before.store != bound.store {
+            // Without an attempt there is no history to mix up: the store was restored or replaced.
+            if self.attempts.is_empty() {
+                return Ok(());
+            }
+            let text = format!(
+                "this runner has {} attempts of store {} that are not acknowledged, and the receiver \
+                 serves store {} (stop the runner: a restored store holds its unfinished jobs)",
+                self.attempts.len(),
+                before.store,
+                bound.store
+            );
+            return Err((Denial::OtherStore, text));
+        }
+        if bound.epoch < before.epoch {
+            let text = format!(
+                "epoch {} of store {}, and this runner has seen {} (is the store a copied-back older \
+                 one? stop the runner)",
+                bound.epoch, bound.store, before.epoch
+            );
+            return Err((Denial::StaleEpoch, text));
+        }
+        Ok(())
+    }
+
+    pub(super) fn may_start(&self, peer: &Peer, start: &Start) -> Result<Arc<Configured>, Refused> {
+        let refuse = |reason, detail: String| Err((reason, detail));
+        if !self.is_admitted(peer) {
+            return refuse(Refusal::StaleEpoch, "another receiver was admitted since".to_owned());
+        }
+        if start.incarnation != self.incarnation {
+            let detail =
+                format!("claimed for runner {}, this is {}", start.incarnation, self.incarnation);
+            return refuse(Refusal::OtherIncarnation, detail);
+        }
+        let same_job = |key: &&Key| key.job == start.key.job;
+        if let Some(there) = self.attempts.keys().find(same_job) {
+            tracing::error!(start = %start.key, %there, "asked to start a job that has an attempt here");
+            return refuse(Refusal::Busy, format!("{there} is here"));
+        }
+        if self.draining {
+            return refuse(Refusal::Draining, "the runner is stopping".to_owned());
+        }
+        if self.free() == 0 {
+            let detail = format!("{} attempts are the limit", self.capacity);
+            return refuse(Refusal::NoResources, detail);
+        }
+        let Some(command) = self.handlers.get(&start.handler) else {
+            let detail = format!("the runner's configuration has no command '{}'", start.handler);
+            return refuse(Refusal::UnknownHandler, detail);
+        };
+        if command.digest != start.configuration {
+            let detail = format!(
+                "handler '{}' is configured otherwise in the runner (restart it after a change)",
+                start.handler
+            );
+            return refuse(Refusal::OtherDigest, detail);
+        }
+        Ok(Arc::clone(command))
+    }
+}

@@ -1,0 +1,160 @@
+//! Frames between receiver and runner: two lengths, a header in JSON, a body as it is.
+//!
+//! Four bytes of header length and four of body length, big end first; then the header, then the
+//! body. JSON, because the two ends may be of different versions after an upgrade and must then fail
+//! with a sentence; a raw body, because it may be 25 MiB. What must stay true: a frame that is cut
+//! anywhere is no frame (R14), and a length alone buys no memory.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+/// How large a frame may be, and how long its rest may take once it has begun.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) header_bytes: u64,
+    pub(super) body_bytes: u64,
+    pub(super) wait: Duration,
+}
+
+/// Why a frame cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// The connection.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Over a limit; nothing of it was kept.
+    #[error("a message whose {part} has {bytes} bytes; {limit} is the limit")]
+    TooLarge {
+        /// Header or body.
+        part: &'static str,
+        /// As announced.
+        bytes: u64,
+        /// As allowed.
+        limit: u64,
+    },
+    /// No message of this protocol.
+    #[error("a message that makes no sense: {0}")]
+    Nonsense(#[from] serde_json::Error),
+    /// Begun and not ended in time.
+    #[error("a message that was not complete after {}", humantime::format_duration(*.0))]
+    Slow(Duration),
+}
+
+/// Reads one frame; `None` where the peer is done. Waits for its beginning as long as it takes.
+pub(super) async fn read<T: DeserializeOwned>(
+    from: &mut (impl AsyncRead + Unpin),
+    bounds: Bounds,
+) -> Result<Option<(T, Vec<u8>)>, WireError> {
+    let mut lengths = [0; 8];
+    let begun = match from.read(&mut lengths).await {
+        Ok(0) => return Ok(None),
+        Ok(begun) => begun,
+        Err(error) => return Err(error.into()),
+    };
+    let rest = async {
+        from.read_exact(&mut lengths[begun..]).await?;
+        let [h0, h1, h2, h3, b0, b1, b2, b3] = lengths;
+        let header = u32::from_be_bytes([h0, h1, h2, h3]).into();
+        let body = u32::from_be_bytes([b0, b1, b2, b3]).into();
+        fits("header", header, bounds.header_bytes)?;
+        fits("body", body, bounds.body_bytes)?;
+        let header = exactly(from, header).await?;
+        let header = serde_json::from_slice(&header)?;
+        Ok(Some((header, exactly(from, body).await?)))
+    };
+    timeout(bounds.wait, rest).await.unwrap_or(Err(WireError::Slow(bounds.wait)))
+}
+
+/// Writes one frame; nothing is written where it is over the limits.
+pub(super) async fn write(
+    to: &mut (impl AsyncWrite + Unpin),
+    header: &impl Serialize,
+    body: &[u8],
+    bounds: Bounds,
+) -> Result<(), WireError> {
+    let mut frame = vec![0; 8];
+    serde_json::to_writer(&mut frame, header)?;
+    let header = fits("header", frame.len() as u64 - 8, bounds.header_bytes)?;
+    let length = fits("body", body.len() as u64, bounds.body_bytes)?;
+    frame[..4].copy_from_slice(&header.to_be_bytes());
+    frame[4..8].copy_from_slice(&length.to_be_bytes());
+    let sent = async {
+        to.write_all(&frame).await?;
+        to.write_all(body).await?;
+        Ok(to.flush().await?)
+    };
+    timeout(bounds.wait, sent).await.unwrap_or(Err(WireError::Slow(bounds.wait)))
+}
+
+fn fits(part: &'static str, bytes: u64, limit: u64) -> Result<u32, WireError> {
+    let length = u32::try_from(bytes).ok().filter(|_| bytes <= limit);
+    length.ok_or(WireError::TooLarge { part, bytes, limit })
+}
+
+/// Grows with what arrives.
+async fn exactly(from: &mut (impl AsyncRead + Unpin), bytes: u64) -> io::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    from.take(bytes).read_to_end(&mut read).await?;
+    if (read.len() as u64) < bytes {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { header_bytes: 8, body_bytes: 4, wait: Duration::from_secs(60) };
+
+    async fn read_text(wire: &[u8]) -> Result<Option<(String, Vec<u8>)>, WireError> {
+        read(&mut &wire[..], BOUNDS).await
+    }
+
+    #[tokio::test]
+    async fn a_frame_arrives_whole_or_not_at_all() {
+        let mut wire = Vec::new();
+        write(&mut wire, &"x", b"\0\xffy", BOUNDS).await.unwrap();
+        assert_eq!(wire, b"\0\0\0\x03\0\0\0\x03\"x\"\0\xffy");
+        let whole = read_text(&wire).await.unwrap();
+        assert_eq!(whole, Some(("x".to_owned(), b"\0\xffy".to_vec())));
+        assert_eq!(read_text(b"").await.unwrap(), None);
+        for cut in 1..wire.len() {
+            assert!(matches!(read_text(&wire[..cut]).await, Err(WireError::Io(_))), "{cut}");
+        }
+        let nonsense = read_text(b"\0\0\0\x01\0\0\0\0{").await;
+        assert!(matches!(nonsense, Err(WireError::Nonsense(_))));
+    }
+
+    #[tokio::test]
+    async fn neither_end_passes_its_limits() {
+        let over = |wire: &'static [u8]| async move {
+            match read_text(wire).await {
+                Err(WireError::TooLarge { part, bytes, limit }) => (part, bytes, limit),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(over(b"\xff\xff\xff\xff\0\0\0\0").await, ("header", 0xffff_ffff, 8));
+        assert_eq!(over(b"\0\0\0\x03\0\0\0\x05").await, ("body", 5, 4));
+        let mut wire = Vec::new();
+        let (long, large) = ("1234567", b"12345");
+        assert!(write(&mut wire, &long, b"", BOUNDS).await.is_err());
+        assert!(write(&mut wire, &"x", large, BOUNDS).await.is_err());
+        assert!(wire.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_stops_halfway_is_not_waited_for() {
+        let (mut to, mut from) = tokio::io::duplex(64);
+        to.write_all(b"\0\0").await.unwrap();
+        let bounds = Bounds { wait: Duration::from_millis(1), ..BOUNDS };
+        let read = read::<String>(&mut from, bounds).await;
+        assert!(matches!(read, Err(WireError::Slow(_))));
+    }
+}

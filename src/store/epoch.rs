@@ -1,0 +1,23 @@
+//! EPOCH: numbers the receivers of a store, so that a runner knows the younger of two (R3).
+
+use super::queue::Lane;
+use super::types::Error;
+use super::{Store, exactly_one};
+
+impl Store {
+    /// A number that no receiver of this store had before. Committed before this returns; called once
+    /// by a receiver that starts, before it connects to a runner. A number may be skipped, never
+    /// given twice.
+    pub async fn raise_epoch(&self) -> Result<u64, Error> {
+        let epoch = self
+            .submit(Lane::Kept, |tx| {
+                // Raised in the statement itself, so that no two readings are the same.
+                let raised = tx.execute("UPDATE meta SET epoch = epoch + 1 WHERE one = 1", [])?;
+                exactly_one(raised)?;
+                // What this transaction has just written.
+                tx.query_row("SELECT epoch FROM meta WHERE one = 1", [], |row| row.get::<_, i64>(0))
+            })
+            .await?;
+        Ok(epoch.unsigned_abs())
+    }
+}

@@ -1,0 +1,631 @@
+//! The runner as a process of its own: real processes, a real socket, the receiver's own client.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use hooklatch::config;
+use hooklatch::limits::Limits;
+use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, Timestamp};
+use hooklatch::runner::client::{ConnectError, Events, Sender, connect};
+use hooklatch::runner::launch::Launch;
+use hooklatch::runner::message::{
+    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, Summary, ToReceiver, ToRunner,
+    VERSION,
+};
+use hooklatch::runner::{AskedBy, Status, folder};
+use rustix::process::{Pid, Signal, kill_process};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+/// Longest wait for anything: only a fault reaches it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const STORE: Uuid = Uuid::from_bytes([1; 16]);
+
+/// `wait` stands at a FIFO until the test lets it go; `log` leaves a line for each run.
+const HANDLERS: &str = r#"
+[handlers.say]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "echo $HOOKLATCH_JOB $HOOKLATCH_ATTEMPT >>ran; sha256sum; echo oops >&2"]
+cwd = "SITE"
+[handlers.wait]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "echo $HOOKLATCH_JOB $HOOKLATCH_ATTEMPT >>ran; read line <go; echo $line; exit 7"]
+cwd = "SITE"
+[handlers.slow]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "exec sleep 1000"]
+cwd = "SITE"
+timeout = "1s"
+[handlers.shed]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "exec env -i /bin/sh -c 'read line <go; read line <go'"]
+cwd = "SITE"
+[handlers.broken]
+source = "github"
+events = ["*"]
+command = ["/nowhere/program"]
+cwd = "SITE"
+"#;
+
+struct Site(tempfile::TempDir);
+
+impl Site {
+    /// The source's secret is not there: a runner never reads it.
+    fn new(limits: &str) -> Self {
+        let site = Site(tempfile::tempdir().unwrap());
+        let folder = site.0.path().to_str().unwrap();
+        let text = format!(
+            "[storage]\npath = \"store.db\"\n[limits]\n{limits}\n\
+             [sources.github]\nprovider = \"github\"\nsecrets = [\"file:nowhere\"]\n{}",
+            HANDLERS.replace("SITE", folder)
+        );
+        fs::write(site.path("hooklatch.toml"), text).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, site.path("go"), 0o600.into()).unwrap();
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn folder(&self) -> PathBuf {
+        folder::of(&self.path("store.db"))
+    }
+
+    fn ran(&self) -> usize {
+        fs::read_to_string(self.path("ran")).unwrap_or_default().lines().count()
+    }
+
+    /// Lets one `wait` go; returns when it has been heard.
+    async fn go(&self) {
+        let path = self.path("go");
+        let write = tokio::task::spawn_blocking(move || fs::write(path, "went\n"));
+        patient(write).await.unwrap().unwrap();
+    }
+
+    /// Whether no `wait` stands at the FIFO.
+    fn nobody_waits(&self) -> bool {
+        use rustix::fs::{Mode, OFlags, open};
+        let opened = open(self.path("go"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+        opened.err() == Some(rustix::io::Errno::NXIO)
+    }
+
+    fn command(&self, options: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
+        command.arg("runner").arg("--config").arg(self.path("hooklatch.toml")).args(options);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts a runner and waits until it listens.
+    fn runner(&self, options: &[&str]) -> Runner {
+        let mut child = self.command(options).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (listens, heard) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                if std::env::var_os("HOOKLATCH_TEST_LOG").is_some() {
+                    eprintln!("{line}");
+                }
+                if line.contains("running commands") {
+                    listens.send(()).unwrap();
+                }
+            }
+        });
+        heard.recv_timeout(PATIENCE).expect("the runner does not listen");
+        Runner(child)
+    }
+
+    async fn connect(&self, epoch: u64) -> Result<(HelloOk, Receiver), ConnectError> {
+        let hello = Hello { version: VERSION, store: STORE, epoch };
+        let (list, say, hear) = connect(&self.folder(), hello, &Limits::default()).await?;
+        let receiver = Receiver { list: list.clone(), say, hear, site: self.path("") };
+        Ok((list, receiver))
+    }
+
+    async fn receiver(&self, epoch: u64) -> Receiver {
+        self.connect(epoch).await.unwrap().1
+    }
+}
+
+struct Runner(Child);
+
+impl Runner {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Waits until it has left by itself.
+    async fn left(mut self) -> Option<i32> {
+        let wait = tokio::task::spawn_blocking(move || self.0.wait().unwrap().code());
+        patient(wait).await.unwrap()
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Receiver {
+    list: HelloOk,
+    say: Sender,
+    hear: Events,
+    site: PathBuf,
+}
+
+async fn patient<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it does not come")
+}
+
+fn key(job: u8) -> Key {
+    Key { job: JobId::from_bytes([job; 16]), attempt: 1 }
+}
+
+fn digest(bytes: &[u8]) -> Digest {
+    Digest(Sha256::digest(bytes).into())
+}
+
+impl Receiver {
+    /// A start as the receiver makes it from the same configuration.
+    fn start_of(&self, handler: &str, job: u8, body: &[u8]) -> Start {
+        let config = config::load(&self.site.join("hooklatch.toml")).ok().unwrap();
+        let name: Name = handler.parse().unwrap();
+        let digests = config.command_digests();
+        let configured = digests.into_iter().find(|(one, _)| *one == name);
+        let facts = Facts {
+            handler: name,
+            job: key(job).job,
+            attempt: 1,
+            replays: 0,
+            source: "github".parse().unwrap(),
+            event_id: "evt_1".parse().unwrap(),
+            event_type: EventType::from_raw("push"),
+            received_at: Timestamp(0),
+            headers: Headers::new(),
+            body: bytes::Bytes::new(),
+        };
+        let configured = configured.map_or(Digest([0; 32]), |(_, digest)| digest);
+        Start::new(self.list.incarnation, configured, digest(body), &facts)
+    }
+
+    async fn start(&self, handler: &str, job: u8, body: &[u8]) {
+        self.say.start(self.start_of(handler, job, body), body).await.unwrap();
+    }
+
+    async fn hear(&mut self) -> (ToReceiver, Vec<u8>) {
+        patient(self.hear.next()).await.unwrap().expect("the connection ended")
+    }
+
+    async fn started(&mut self, job: u8) {
+        match self.hear().await.0 {
+            ToReceiver::Started { key: heard } => assert_eq!(heard, key(job)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn finished(&mut self, job: u8) -> Summary {
+        match self.hear().await.0 {
+            ToReceiver::Finished { key: heard, end } if heard == key(job) => end,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn refused(&mut self, job: u8) -> Refusal {
+        match self.hear().await.0 {
+            ToReceiver::Refused { key: heard, reason, .. } if heard == key(job) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn output(&mut self, job: u8, stream: Stream) -> String {
+        self.say.fetch(key(job), stream).await.unwrap();
+        match self.hear().await {
+            (ToReceiver::Output { head_bytes, total: Some(total), .. }, body) => {
+                assert_eq!((head_bytes, total), (body.len() as u64, body.len() as u64));
+                String::from_utf8(body).unwrap()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn ack(&mut self, job: u8) -> u32 {
+        self.say.ack(key(job)).await.unwrap();
+        match self.hear().await.0 {
+            ToReceiver::Free { slots, .. } => slots,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until the runner has ended the connection.
+    async fn cut(&mut self) {
+        while let Ok(Some(_)) = patient(self.hear.next()).await {}
+    }
+}
+
+fn exited(status: Status) -> Summary {
+    Summary::Exited { status, asked_by: None }
+}
+
+fn listed(list: &HelloOk) -> Vec<(Key, Option<Summary>)> {
+    list.attempts.iter().map(|Listed { key, end, .. }| (*key, end.clone())).collect()
+}
+
+#[tokio::test]
+async fn an_attempt_is_started_finished_fetched_and_forgotten() {
+    let site = Site::new("runner_attempts_count = 3");
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    assert_eq!((receiver.list.free, receiver.list.draining), (3, false));
+    assert_eq!(receiver.list.attempts, []);
+    let body: Vec<u8> = (0..25_u32 << 20).map(|i| (i * 31 % 251) as u8).collect();
+    for (job, body) in [(1, b"body".as_slice()), (2, b""), (3, &body)] {
+        receiver.start("say", job, body).await;
+        receiver.started(job).await;
+        assert_eq!(receiver.finished(job).await, exited(Status::Code(0)));
+        let stdout = receiver.output(job, Stream::Stdout).await;
+        assert_eq!(stdout, format!("{}  -\n", digest(body)));
+        assert_eq!(receiver.output(job, Stream::Stderr).await, "oops\n");
+    }
+    receiver.start("say", 4, b"").await;
+    assert_eq!(receiver.refused(4).await, Refusal::NoResources);
+    for job in [1, 2, 3] {
+        assert_eq!(receiver.ack(job).await, u32::from(job));
+    }
+    assert_eq!(site.receiver(1).await.list.attempts, []);
+    assert_eq!(site.ran(), 3);
+}
+
+#[tokio::test]
+async fn a_command_outlives_its_receiver_and_the_next_one_is_told() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let mut first = site.receiver(1).await;
+    first.start("wait", 1, b"").await;
+    first.started(1).await;
+    drop(first);
+    let mut second = site.receiver(2).await;
+    assert_eq!(listed(&second.list), [(key(1), None)]);
+    site.go().await;
+    assert_eq!(second.finished(1).await, exited(Status::Code(7)));
+    drop(second);
+    // Not acknowledged, so told again.
+    let mut third = site.receiver(3).await;
+    assert_eq!(listed(&third.list), [(key(1), Some(exited(Status::Code(7))))]);
+    assert_eq!(third.output(1, Stream::Stdout).await, "went\n");
+    third.ack(1).await;
+    assert_eq!(site.receiver(3).await.list.attempts, []);
+}
+
+#[tokio::test]
+async fn time_is_up_with_no_receiver_there() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let mut first = site.receiver(1).await;
+    first.start("slow", 1, b"").await;
+    first.started(1).await;
+    drop(first);
+    let mut second = site.receiver(2).await;
+    let timed_out =
+        Summary::Exited { status: Status::Signal(15), asked_by: Some(AskedBy::TimeOut) };
+    assert_eq!(second.finished(1).await, timed_out);
+}
+
+#[tokio::test]
+async fn a_command_ends_when_it_is_asked_to() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("wait", 1, b"").await;
+    receiver.started(1).await;
+    receiver.say.kill(key(1)).await.unwrap();
+    let asked = Summary::Exited { status: Status::Signal(15), asked_by: Some(AskedBy::Stop) };
+    assert_eq!(receiver.finished(1).await, asked);
+}
+
+#[tokio::test]
+async fn an_older_receiver_and_another_stores_are_not_admitted() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let mut young = site.receiver(5).await;
+    let denied = |result| match result {
+        Err(ConnectError::Denied { reason, .. }) => reason,
+        _ => panic!("it is admitted"),
+    };
+    assert_eq!(denied(site.connect(4).await), Denial::StaleEpoch);
+    young.start("wait", 1, b"").await;
+    young.started(1).await;
+    let hello = Hello { version: VERSION, store: Uuid::from_bytes([2; 16]), epoch: 9 };
+    let (folder, limits) = (site.folder(), Limits::default());
+    let other = || connect(&folder, hello, &limits);
+    let Err(ConnectError::Denied { reason, .. }) = other().await else { panic!("admitted") };
+    assert_eq!(reason, Denial::OtherStore);
+    let ancient = connect(&folder, Hello { version: 0, ..hello }, &limits).await;
+    assert!(matches!(ancient, Err(ConnectError::Denied { reason: Denial::Version, .. })));
+    // None of them disturbed the receiver that was there.
+    site.go().await;
+    young.finished(1).await;
+    young.ack(1).await;
+    // With nothing left of the first store, its replacement may come.
+    other().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_dead_receiver_left_unread_is_thrown_away() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    // The runner stands still while one receiver writes and dies and the next one knocks.
+    let first = site.receiver(1).await;
+    runner.signal(Signal::STOP);
+    first.start("say", 1, &[b'x'; 1000]).await;
+    drop(first);
+    let site_folder = site.folder();
+    let second = tokio::spawn(async move {
+        let hello = Hello { version: VERSION, store: STORE, epoch: 2 };
+        connect(&site_folder, hello, &Limits::default()).await.unwrap()
+    });
+    tokio::task::yield_now().await;
+    runner.signal(Signal::CONT);
+    let (list, say, hear) = patient(second).await.unwrap();
+    let mut second = Receiver { list, say, hear, site: site.path("") };
+    // Whether it was read before the second was admitted is a race; that the list tells is not.
+    if listed(&second.list).is_empty() {
+        second.start("say", 1, b"").await;
+        second.started(1).await;
+        second.finished(1).await;
+        assert_eq!(site.ran(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_was_followed_by_another_starts_nothing() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let mut first = site.receiver(1).await;
+    // The same epoch: one receiver whose connection was lost and made again.
+    let mut second = site.receiver(1).await;
+    assert_eq!(second.list.attempts, []);
+    let _cut = first.say.start(first.start_of("say", 1, b""), b"").await;
+    first.cut().await;
+    second.start("say", 1, b"").await;
+    second.started(1).await;
+    second.finished(1).await;
+    second.ack(1).await;
+    assert_eq!(site.ran(), 1);
+}
+
+#[tokio::test]
+async fn what_is_refused_never_ran() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("nothing", 1, b"").await;
+    assert_eq!(receiver.refused(1).await, Refusal::UnknownHandler);
+    let start = receiver.start_of("say", 1, b"");
+    let other = Start { configuration: Digest([1; 32]), ..start.clone() };
+    receiver.say.start(other, b"").await.unwrap();
+    assert_eq!(receiver.refused(1).await, Refusal::OtherDigest);
+    let other = Start {
+        incarnation: "00000000-0000-0000-0000-000000000000/00000000000000000000000000000000"
+            .parse()
+            .unwrap(),
+        ..start.clone()
+    };
+    receiver.say.start(other, b"").await.unwrap();
+    assert_eq!(receiver.refused(1).await, Refusal::OtherIncarnation);
+    receiver.say.start(start, b"another body").await.unwrap();
+    assert_eq!(receiver.refused(1).await, Refusal::BadBody);
+    receiver.start("broken", 1, b"").await;
+    assert_eq!(receiver.refused(1).await, Refusal::CannotStart);
+    assert_eq!(site.ran(), 0);
+    // Not even in the table: the job may still be started.
+    receiver.start("wait", 1, b"").await;
+    receiver.started(1).await;
+    receiver.start("wait", 1, b"").await;
+    assert_eq!(receiver.refused(1).await, Refusal::Busy);
+    assert_eq!(site.receiver(2).await.list.attempts.len(), 1);
+}
+
+#[tokio::test]
+async fn half_a_start_is_nothing() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let frame = |message: &ToRunner, body: &[u8]| {
+        let header = serde_json::to_vec(message).unwrap();
+        let lengths = [header.len(), body.len()].map(|n| (n as u32).to_be_bytes());
+        [lengths.as_flattened(), &header, body].concat()
+    };
+    let hello = frame(&ToRunner::Hello(Hello { version: VERSION, store: STORE, epoch: 1 }), b"");
+    let start = site.receiver(1).await.start_of("say", 1, b"body");
+    let start = frame(&ToRunner::Start(Box::new(start)), b"body");
+    for cut in [1, 8, 20, start.len() - 4, start.len() - 1] {
+        let mut stream = UnixStream::connect(site.folder().join("socket")).unwrap();
+        stream.write_all(&hello).unwrap();
+        stream.write_all(&start[..cut]).unwrap();
+        drop(stream);
+        assert_eq!(site.receiver(1).await.list.attempts, [], "{cut}");
+    }
+    let mut receiver = site.receiver(1).await;
+    receiver.start("say", 1, b"body").await;
+    receiver.started(1).await;
+    receiver.finished(1).await;
+    assert_eq!(site.ran(), 1);
+}
+
+#[tokio::test]
+async fn the_next_runner_ends_what_a_dead_one_left_and_answers_for_it() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    for job in [1, 2] {
+        receiver.start("say", job, b"").await;
+        receiver.started(job).await;
+        receiver.finished(job).await;
+    }
+    receiver.ack(2).await;
+    receiver.start("wait", 3, b"").await;
+    receiver.started(3).await;
+    let dead = receiver.list.incarnation;
+    runner.kill();
+    receiver.cut().await;
+
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    assert_ne!(receiver.list.incarnation, dead);
+    assert_eq!(receiver.list.answers_for, [dead]);
+    assert!(receiver.list.attempts.iter().all(|listed| listed.incarnation == dead));
+    let lost = Summary::Lost("its runner died while it ran".to_owned());
+    let expected = [(key(1), Some(exited(Status::Code(0)))), (key(3), Some(lost))];
+    assert_eq!(listed(&receiver.list), expected);
+    assert!(site.nobody_waits());
+    receiver.say.fetch(key(1), Stream::Stdout).await.unwrap();
+    let (answer, body) = receiver.hear().await;
+    assert!(matches!(answer, ToReceiver::Output { total: None, .. }) && body.is_empty());
+    for job in [1, 3] {
+        receiver.ack(job).await;
+    }
+    assert_eq!(site.receiver(1).await.list.attempts, []);
+}
+
+#[tokio::test]
+async fn a_command_that_shed_its_environment_is_ended_by_what_the_ledger_says() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("shed", 1, b"").await;
+    receiver.started(1).await;
+    // Nothing names the attempt any more once this is heard.
+    site.go().await;
+    runner.kill();
+    let _runner = site.runner(&[]);
+    assert!(listed(&site.receiver(1).await.list)[0].1.is_some());
+    assert!(site.nobody_waits());
+}
+
+#[tokio::test]
+async fn there_is_one_runner_in_a_folder() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let output = site.command(&[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(69));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("another runner works in"));
+    // Another store has a runner of its own.
+    let other = site.path("other.db");
+    let _other = site.runner(&["--store", other.to_str().unwrap()]);
+    assert!(Path::new(&folder::of(&other)).exists());
+}
+
+#[tokio::test]
+async fn a_runner_that_stops_waits_for_its_commands_and_their_results() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let mut first = site.receiver(1).await;
+    first.start("wait", 1, b"").await;
+    first.started(1).await;
+    runner.signal(Signal::TERM);
+    let told = first.hear().await.0;
+    assert!(matches!(told, ToReceiver::Free { slots: 0, draining: true }), "{told:?}");
+    first.start("say", 2, b"").await;
+    assert_eq!(first.refused(2).await, Refusal::Draining);
+    drop(first);
+    // A receiver that starts now can still collect.
+    let mut second = site.receiver(2).await;
+    assert!(second.list.draining);
+    site.go().await;
+    assert_eq!(second.finished(1).await, exited(Status::Code(7)));
+    second.say.ack(key(1)).await.unwrap();
+    assert_eq!(runner.left().await, Some(0));
+    assert_eq!(site.ran(), 1);
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_the_commands_and_the_ledger_tells() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("wait", 1, b"").await;
+    receiver.started(1).await;
+    runner.signal(Signal::TERM);
+    receiver.hear().await;
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.left().await, Some(0));
+    let _runner = site.runner(&[]);
+    let asked = Summary::Exited { status: Status::Signal(15), asked_by: Some(AskedBy::Stop) };
+    assert_eq!(listed(&site.receiver(1).await.list), [(key(1), Some(asked))]);
+}
+
+#[tokio::test]
+async fn an_idle_runner_leaves_when_nobody_needs_it() {
+    let site = Site::new("runner_idle_millis = \"100ms\"");
+    let runner = site.runner(&["--leave-when-idle"]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("wait", 1, b"").await;
+    receiver.started(1).await;
+    drop(receiver);
+    site.go().await;
+    // Nobody was told yet, so it is there, however long that takes.
+    let mut receiver = site.receiver(1).await;
+    if receiver.list.attempts[0].end.is_none() {
+        receiver.finished(1).await;
+    }
+    receiver.ack(1).await;
+    drop(receiver);
+    assert_eq!(runner.left().await, Some(0));
+    assert!(!site.folder().join("socket").exists());
+    // What it leaves says that nothing is left.
+    let _runner = site.runner(&["--leave-when-idle"]);
+    let list = site.receiver(1).await.list;
+    assert_eq!((list.attempts.len(), list.answers_for.len()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_launched_runner_is_nobodys_child_and_leaves_when_idle() {
+    let site = Site::new("runner_idle_millis = \"100ms\"");
+    let launch = Launch {
+        program: env!("CARGO_BIN_EXE_hooklatch").into(),
+        config: site.path("hooklatch.toml"),
+        store: site.path("store.db"),
+        log: site.path("runner.log"),
+        inside_a_unit: false,
+    };
+    let refused = Launch { inside_a_unit: true, ..launch.clone() }.run().unwrap_err();
+    assert!(refused.to_string().contains("hooklatch runner --config"), "{refused}");
+    let own = rustix::process::getsid(None).unwrap();
+    tokio::task::spawn_blocking(move || launch.run().unwrap()).await.unwrap();
+    // It listens already.
+    let mut receiver = site.receiver(1).await;
+    let peer = UnixStream::connect(site.folder().join("socket")).unwrap();
+    let runner = rustix::net::sockopt::socket_peercred(&peer).unwrap().pid;
+    assert_ne!(rustix::process::getsid(Some(runner)).unwrap(), own);
+    let streams = [0, 1].map(|n| format!("/proc/{}/fd/{n}", runner.as_raw_pid()));
+    let streams = streams.map(|stream| fs::read_link(stream).unwrap());
+    assert_eq!(streams, ["/dev/null", "/dev/null"].map(PathBuf::from));
+    receiver.start("say", 1, b"").await;
+    receiver.started(1).await;
+    receiver.finished(1).await;
+    receiver.ack(1).await;
+    let pidfd = rustix::process::pidfd_open(runner, rustix::process::PidfdFlags::empty()).unwrap();
+    drop((receiver, peer));
+    let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+    let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut ended, Some(&limit)), Ok(1), "it does not leave");
+}
