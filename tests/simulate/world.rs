@@ -535,8 +535,14 @@ impl<'c> World<'c> {
             let job = model.jobs[&row].id.unwrap();
             (Replay::Job(job), model.replay_job(row, now.0))
         } else {
-            let about = self.any_delivery();
+            // Now and then one whose payload is gone.
+            let any = self.any_delivery();
             let model = &mut self.memory.model;
+            let mut gone = model.events.values().filter(|event| !event.payload_kept);
+            let about = match gone.next() {
+                Some(event) if self.random.one_in(3) => event.delivery.clone(),
+                _ => any,
+            };
             let source = (!self.random.one_in(4)).then_some(about.source);
             let handler = self.random.one_in(2).then(|| *self.random.pick(&HANDLERS));
             let what = Replay::Event {
