@@ -7,7 +7,7 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// The database's file name.
@@ -17,21 +17,30 @@ const LOG: &str = "hooklatch.db-wal";
 
 /// Copies what it is told to. It is started before the first store is opened, because a child has every
 /// descriptor of its maker until it is another program: a lock would outlive its holder by that long.
-pub(crate) struct Copier(Mutex<(ChildStdin, BufReader<ChildStdout>)>);
+pub(crate) struct Copier(Mutex<Child>);
 
 impl Copier {
     pub(crate) fn start() -> Self {
-        let shell = Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let shell = shell.unwrap();
-        Copier(Mutex::new((shell.stdin.unwrap(), BufReader::new(shell.stdout.unwrap()))))
+        let mut shell = Command::new("sh");
+        Copier(Mutex::new(shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()))
     }
 
     fn folder(&self, from: &Path, to: &Path) {
         let mut shell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        writeln!(shell.0, "cp -r '{}' '{}'; echo $?", from.display(), to.display()).unwrap();
+        let command = format!("cp -r '{}' '{}'; echo $?\n", from.display(), to.display());
+        shell.stdin.as_mut().unwrap().write_all(command.as_bytes()).unwrap();
         let mut status = String::new();
-        shell.1.read_line(&mut status).unwrap();
+        // One line for one command, so this reader takes nothing of a later one.
+        BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut status).unwrap();
         assert_eq!(status, "0\n", "cp of {} to {}", from.display(), to.display());
+    }
+}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        let shell = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
     }
 }
 

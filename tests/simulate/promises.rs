@@ -98,7 +98,7 @@ impl Ledger {
                 assert!(!work.live, "promise 3: two attempts of {}", facts.job);
                 assert!(work.licence.is_some(), "promise 4: {} ran again unasked", facts.job);
                 assert!(facts.attempt > work.last, "attempt {} was there before", facts.attempt);
-                if work.last > 0 {
+                if work.received_at.is_some() {
                     assert_eq!((&work.told, work.handler.as_str()), (&told, handler), "promise 6");
                 }
                 (work.told, work.received_at) = (told, Some(facts.received_at.0));

@@ -1,22 +1,23 @@
 //! One run: the real store on a real file, the model and the ledger, and the steps that move all three.
 
+mod arrivals;
+mod jobs;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{JobId, Name, OnUnknown, Outcome, State, Timestamp};
-use hooklatch::retry::{GiveUp, History, Next, Policy};
-use hooklatch::store::{
-    Accept, Accepted, Captured, Completion, Error, Quarantined, Record, Replay, Settings, Store,
-};
+use hooklatch::model::{JobId, Name, OnUnknown, State, Timestamp};
+use hooklatch::retry::{GiveUp, Policy};
+use hooklatch::store::{Accepted, Settings, Store};
 use tempfile::TempDir;
 
 use crate::compare;
 use crate::crash::{self, Copier};
-use crate::deliveries::{self, Delivery, Keys, SOURCES};
-use crate::model::{self, Model, No};
+use crate::deliveries::{Keys, SOURCES};
+use crate::model::{self, Model};
 use crate::promises::Ledger;
 use crate::random::Random;
 
@@ -281,294 +282,6 @@ impl<'c> World<'c> {
         }
     }
 
-    fn any_delivery(&mut self) -> Delivery {
-        let stored = self.memory.model.events.len();
-        if stored == 0 || self.random.one_in(2) {
-            return Delivery::any(&mut self.random, self.pool);
-        }
-        let at = self.random.below(stored);
-        let known = self.memory.model.events.values().nth(at).unwrap().delivery.clone();
-        known.again(&mut self.random, self.pool)
-    }
-
-    fn any_handlers(&mut self) -> Vec<&'static str> {
-        match self.random.below(4) {
-            0 => Vec::new(),
-            1 => vec![*self.random.pick(&HANDLERS)],
-            _ => self.random.some(&HANDLERS),
-        }
-    }
-
-    /// Sends it, verifies it, and gives it to the model. Returns what the store is to be given, and
-    /// what it must answer.
-    fn expect(&mut self, delivery: &Delivery, handlers: &[&'static str]) -> (Accept, Accepted) {
-        let lag = Duration::from_secs(self.random.below(300) as u64);
-        let sent = delivery.send(&self.keys, self.clock.now().before(lag));
-        let verified = sent.verify(&self.keys, delivery.source, self.clock.now()).unwrap();
-        delivery.check(&verified);
-        let expected = self.memory.model.accept(delivery, handlers, self.clock.now().0);
-        let accept = Accept {
-            source: delivery.source.parse().unwrap(),
-            received_at: self.clock.now(),
-            delivery: verified,
-            handlers: handlers.iter().map(|name| name.parse().unwrap()).collect(),
-        };
-        (accept, expected)
-    }
-
-    async fn deliver(&mut self) {
-        let delivery = self.any_delivery();
-        let handlers = self.any_handlers();
-        self.note(format!("deliver {delivery:?} for {handlers:?}"));
-        let (accept, expected) = self.expect(&delivery, &handlers);
-        let answer = self.store.accept(accept).await.unwrap();
-        assert_eq!(answer, expected, "the answer to {delivery:?}");
-        self.saw_answer(&answer);
-        self.memory.ledger.accepted(&delivery, &answer, self.clock.now().0);
-        compare::id(&self.store, &mut self.memory.model, delivery.source, &delivery.id).await;
-    }
-
-    /// The same event several times at once: one of them makes it.
-    async fn deliver_at_once(&mut self) {
-        let first = self.any_delivery();
-        let handlers = self.any_handlers();
-        self.note(format!("deliver at once {first:?} for {handlers:?}"));
-        let (mut accepts, mut expected) = (Vec::new(), Vec::new());
-        for _ in 0..2 + self.random.below(5) {
-            let (accept, answer) = self.expect(&first, &handlers);
-            let store = self.store.clone();
-            accepts.push(tokio::spawn(async move { store.accept(accept).await.unwrap() }));
-            expected.push(answer);
-        }
-        let mut answers = Vec::new();
-        for accept in accepts {
-            answers.push(accept.await.unwrap());
-        }
-        // Which of them was first is nobody's business.
-        let created = |answer: &Accepted| !matches!(answer, Accepted::Created { .. });
-        answers.sort_by_key(created);
-        assert_eq!(answers, expected, "the answers to {first:?}");
-        self.saw("made at once", u64::from(!created(&answers[0])));
-        for answer in &answers {
-            self.memory.ledger.accepted(&first, answer, self.clock.now().0);
-        }
-        compare::id(&self.store, &mut self.memory.model, first.source, &first.id).await;
-    }
-
-    fn deliver_refused(&mut self) {
-        let genuine = self.any_delivery();
-        let now = self.clock.now();
-        let (sent, reason, malformed) =
-            deliveries::refused(&mut self.random, &self.keys, &genuine, now);
-        self.note(format!("refuse {genuine:?}: {reason}"));
-        let rejection = sent.verify(&self.keys, genuine.source, now).unwrap_err();
-        assert_eq!((rejection.reason, rejection.malformed), (reason, malformed), "{rejection}");
-        self.saw("refused", 1);
-        self.refused.push((genuine.source, reason));
-        self.store.quarantine(Quarantined {
-            source: genuine.source.parse().unwrap(),
-            received_at: now,
-            reason,
-            detail: rejection.detail,
-            headers: self.keys.evidence(genuine.source, &sent.headers),
-            body: sent.body,
-        });
-    }
-
-    async fn claim(&mut self) {
-        if self.policies.is_empty() {
-            return;
-        }
-        let handler = self.random.pick(&self.policies).0;
-        let limit = self.random.below(5);
-        self.note(format!("claim {limit} for {handler}"));
-        let waiting = self.memory.model.in_state(State::Waiting);
-        let rows = self.memory.model.claim(handler, limit, self.now());
-        self.saw("claimed", rows.len() as u64);
-        self.saw(
-            "claimed after a wait",
-            rows.iter().filter(|row| waiting.contains(row)).count() as u64,
-        );
-        let claimed = self.store.claim(&handler.parse().unwrap(), limit).await.unwrap();
-        let model = &self.memory.model;
-        let found: Vec<_> = claimed.iter().map(|c| Some(c.facts.job)).collect();
-        let expected: Vec<_> = rows.iter().map(|row| model.jobs[row].id).collect();
-        assert_eq!(found, expected, "what {handler} was given");
-        for (claimed, row) in claimed.iter().zip(rows) {
-            let (facts, job) = (&claimed.facts, &model.jobs[&row]);
-            let event = &model.events[&job.event];
-            let number = u32::try_from(job.attempts.len()).unwrap();
-            assert_eq!(facts.body, event.delivery.body.as_bytes(), "the body, byte for byte");
-            assert_eq!(
-                (
-                    facts.attempt,
-                    facts.replays,
-                    facts.received_at.0,
-                    claimed.counted,
-                    claimed.since.0
-                ),
-                (number, job.replays, event.received_at, job.counted, job.since),
-                "attempt, replays, arrival, attempts counted and since when"
-            );
-            self.memory.ledger.claimed(claimed);
-            let (job, counted, since) = (facts.job, claimed.counted, claimed.since);
-            let running = Running { row, job, number, counted, since, handler };
-            self.memory.running.push(running);
-        }
-    }
-
-    fn policy(&self, handler: &str) -> Option<Policy> {
-        self.policies.iter().find(|(name, _)| *name == handler).map(|(_, policy)| policy.clone())
-    }
-
-    async fn complete(&mut self) {
-        if self.memory.running.is_empty() {
-            return;
-        }
-        let at = self.random.below(self.memory.running.len());
-        let running = self.memory.running.swap_remove(at);
-        let outcome = self.random.weighted(&[
-            (8, Outcome::Succeeded),
-            (6, Outcome::Failed),
-            (2, Outcome::Rejected),
-            (2, Outcome::TimedOut),
-            (2, Outcome::Unknown),
-            (1, Outcome::Cancelled),
-            (2, Outcome::NotStarted),
-        ]);
-        let policy = self.policy(running.handler).unwrap();
-        let now = self.clock.now();
-        // A handler that cannot run at all pauses as a whole, and its jobs lose no attempt.
-        let pause = outcome == Outcome::Failed && self.random.one_in(5);
-        let counts = !pause && outcome != Outcome::NotStarted;
-        let wish = self.random.one_in(4).then(|| self.random.below(20_000_000) as i64);
-        let counted = running.counted + u32::from(counts);
-        let next = if pause {
-            Next::Wait { due_at: now.after(Duration::from_secs(30)) }
-        } else {
-            let history = History { counted, since: running.since };
-            let asked = wish.map(|ms| Duration::from_millis(ms as u64));
-            let next = policy.next(outcome, history, asked, now);
-            let since = running.since.0;
-            let expected = model::next(&policy, outcome, counted, since, wish, now.0);
-            assert_eq!(next, expected, "where {outcome} leads after {history:?} under {policy:?}");
-            next
-        };
-        self.note(format!("complete {running:?}: {outcome}, {next:?}"));
-        let what = match next {
-            Next::Succeeded => "succeeded",
-            Next::Wait { .. } => "waiting",
-            Next::Ready => "ready again",
-            Next::Dead(reason) => reason.as_str(),
-            Next::Held(reason) => reason.as_str(),
-        };
-        self.saw(what, 1);
-        let done = self.completion(&running, outcome, counts, next);
-        self.memory.ledger.said(running.job, running.number, outcome, done.record.clone());
-        let taken = self.store.complete(done).await.unwrap();
-        let (row, number) = (running.row, running.number as usize);
-        assert!(self.memory.model.complete(row, number, outcome, counts, next, now.0));
-        assert!(taken, "the result of the running attempt was not taken");
-        self.memory.ledger.completed(running.job, running.number, &policy);
-        self.memory.past.push(running);
-        self.look_at(row).await;
-    }
-
-    /// A result of an attempt that is settled already: from an earlier receiver, or a second time.
-    async fn complete_late(&mut self) {
-        if self.memory.past.is_empty() {
-            return;
-        }
-        let running = self.random.pick(&self.memory.past).clone();
-        self.note(format!("complete {running:?} late"));
-        let done = self.completion(&running, Outcome::Succeeded, true, Next::Succeeded);
-        let taken = self.store.complete(done).await;
-        if self.memory.model.jobs.contains_key(&running.row) {
-            assert_eq!(taken, Ok(false), "a late result was taken");
-            self.saw("late result", 1);
-        } else {
-            assert!(matches!(taken, Err(Error::NotFound { .. })), "{taken:?}");
-            self.saw("result of a deleted job", 1);
-        }
-        self.look_at(running.row).await;
-    }
-
-    fn completion(
-        &mut self,
-        running: &Running,
-        outcome: Outcome,
-        counts: bool,
-        next: Next,
-    ) -> Completion {
-        let output = self.random.next();
-        let head = hooklatch::model::Blob(output.to_le_bytes().to_vec());
-        Completion {
-            job: running.job,
-            attempt: running.number,
-            outcome,
-            counts,
-            next,
-            finished_at: self.clock.now(),
-            record: Record {
-                detail: format!("{outcome} by attempt {}", running.number),
-                exit_code: Some((output % 256) as i32),
-                stdout: Captured { head, total: 8, ..Captured::default() },
-                ..Record::default()
-            },
-        }
-    }
-
-    async fn look_at(&mut self, job: u64) {
-        let model = &mut self.memory.model;
-        let Some(job) = model.jobs.get(&job) else { return };
-        let delivery = model.events[&job.event].delivery.clone();
-        compare::id(&self.store, model, delivery.source, &delivery.id).await;
-    }
-
-    async fn replay(&mut self) {
-        let (model, now) = (&mut self.memory.model, self.clock.now());
-        let rows: Vec<u64> = model.jobs.keys().copied().collect();
-        let (what, expected) = if rows.is_empty() || self.random.one_in(20) {
-            (Replay::Job(JobId::new(now)), Err(No::NotFound))
-        } else if self.random.one_in(2) {
-            let row = *self.random.pick(&rows);
-            let job = model.jobs[&row].id.unwrap();
-            (Replay::Job(job), model.replay_job(row, now.0))
-        } else {
-            let about = self.any_delivery();
-            let model = &mut self.memory.model;
-            let source = (!self.random.one_in(4)).then_some(about.source);
-            let handler = self.random.one_in(2).then(|| *self.random.pick(&HANDLERS));
-            let what = Replay::Event {
-                source: source.map(|source| source.parse().unwrap()),
-                event: about.id.parse().unwrap(),
-                handler: handler.map(|handler| handler.parse().unwrap()),
-            };
-            (what, model.replay_event(source, &about.id, handler, now.0))
-        };
-        self.note(format!("{what:?}, which must come to {expected:?}"));
-        let answer = self.store.replay(what).await;
-        match (answer, expected) {
-            (Ok(jobs), Ok(rows)) => {
-                assert_eq!(jobs.len(), rows.len(), "how many jobs were put back");
-                let mut handlers = Vec::new();
-                for (job, row) in jobs.iter().zip(rows) {
-                    let known = self.memory.model.jobs.get_mut(&row).unwrap();
-                    assert_eq!(*known.id.get_or_insert(*job), *job, "which job was put back");
-                    handlers.push(known.handler);
-                    self.look_at(row).await;
-                }
-                self.saw("put back", jobs.len() as u64);
-                self.memory.ledger.replayed(&jobs, &handlers);
-            }
-            (Err(error), Err(no)) => {
-                assert_eq!(reason(&error), Some(no), "{error}");
-                self.saw(no.name(), 1);
-            }
-            (answer, expected) => panic!("a replay came to {answer:?}, not {expected:?}"),
-        }
-    }
-
     fn pass(&mut self) {
         let most = self.random.weighted(&[(6, 60), (3, 600), (2, 36_000)]);
         let by = Duration::from_millis(self.random.below(most * 1000) as u64);
@@ -739,15 +452,4 @@ fn any_policies(random: &mut Random) -> Vec<(&'static str, Policy)> {
         policies.push((handler, policy));
     }
     policies
-}
-
-fn reason(error: &Error) -> Option<No> {
-    match error {
-        Error::NotFound { .. } => Some(No::NotFound),
-        Error::WrongState { .. } => Some(No::WrongState),
-        Error::Ambiguous { .. } => Some(No::Ambiguous),
-        Error::Variants { .. } => Some(No::Variants),
-        Error::PayloadGone { .. } => Some(No::PayloadGone),
-        Error::Unavailable(_) => None,
-    }
 }
