@@ -17,4 +17,5 @@ mod promises;
 mod readme;
 mod refusals;
 mod stop;
+#[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
 mod support;

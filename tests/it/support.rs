@@ -200,13 +200,11 @@ impl Receiver {
 
     /// Waits for a log line that satisfies `wanted`.
     pub(crate) fn log_when(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + PATIENCE;
         loop {
-            let line = self
-                .lines
-                .lock()
-                .unwrap()
-                .recv_timeout(PATIENCE)
-                .expect("the log line does not come");
+            let left = end.saturating_duration_since(Instant::now());
+            let line = self.lines.lock().unwrap().recv_timeout(left);
+            let line = line.expect("the log line does not come");
             let fields: Value = serde_json::from_str(&line).unwrap_or_default();
             if wanted(&fields) {
                 return fields;
