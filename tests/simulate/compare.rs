@@ -120,6 +120,7 @@ fn check_job(found: &JobRow, job: &Job, event: &Event) {
         created_at: Timestamp(job.created_at),
         due_at: job.due_at.map(Timestamp),
         settled_at: job.settled_at.map(Timestamp),
+        paused: false,
     };
     assert_eq!(format!("{found:?}"), format!("{expected:?}"), "the job as listed");
 }

@@ -252,6 +252,7 @@ fn fill(path: &std::path::Path) {
 
 #[test]
 fn a_writer_that_panics_takes_the_process_with_it() {
+    const MINUTE: Duration = Duration::from_secs(60);
     use std::os::unix::process::ExitStatusExt;
     const CHILD: &str = "HOOKLATCH_TEST_WRITER_PANICS";
     if std::env::var_os(CHILD).is_some() {
@@ -260,6 +261,8 @@ fn a_writer_that_panics_takes_the_process_with_it() {
             runtime.block_on(bench().store.submit(Lane::Verb, |_| -> rusqlite::Result<()> {
                 panic!("on purpose");
             }));
+        // Who asked hears of it first: the panic unwinds to the thread's end before the abort.
+        std::thread::park_timeout(MINUTE);
         panic!("the process outlived its writer: {answer:?}");
     }
     let test = "store::tests::writing::a_writer_that_panics_takes_the_process_with_it";
