@@ -65,8 +65,8 @@ Example:
   hooklatch serve --config /etc/hooklatch/hooklatch.toml")]
     Serve(Serve),
 
-    /// Run commands for the receiver, and keep them when it ends
-    #[command(after_help = "\
+    /// Run commands for a receiver, and keep them when it ends (`serve` does not use it yet)
+    #[command(hide = true, after_help = "\
 SIGTERM lets the commands that run end first; a second one ends them.
 
 Example:
