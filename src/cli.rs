@@ -66,11 +66,14 @@ Example:
     Serve(Serve),
 
     /// Run commands for a receiver, and keep them when it ends (`serve` does not use it yet)
-    #[command(hide = true, after_help = "\
+    #[command(
+        hide = true,
+        after_help = "\
 SIGTERM lets the commands that run end first; a second one ends them.
 
 Example:
-  hooklatch runner --config /etc/hooklatch/hooklatch.toml")]
+  hooklatch runner --config /etc/hooklatch/hooklatch.toml"
+    )]
     Runner(Runner),
 
     /// Show the whole thing working on this machine, with real deliveries and real handlers
