@@ -22,7 +22,9 @@ pub enum DoorError {
     #[error("there is no store at {0} (check `path` under [storage]; `hooklatch serve` makes it)")]
     NoStore(PathBuf),
     /// The lock is held, and nobody listens.
-    #[error("the store at {path} is in use by {holder}, which is starting or stopping; try again")]
+    #[error(
+        "the store at {path} is in use by {holder}, and no receiver answers (one may be starting or stopping): try again"
+    )]
     Busy {
         /// The database.
         path: PathBuf,
@@ -88,8 +90,12 @@ async fn knock(settings: &Settings) -> Result<Option<Client>, DoorError> {
     let path = socket_path(&settings.path);
     match connect(&path, &settings.limits).await {
         Ok(client) => Ok(Some(client)),
+        // A reset means that the last one that listened has just died.
         Err(error)
-            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset
+            ) =>
         {
             Ok(None)
         }
