@@ -160,8 +160,13 @@ impl Receiver {
     }
 
     /// SIGTERM, waits for its end, and returns the exit code.
-    pub(crate) fn stop(mut self) -> Option<i32> {
+    pub(crate) fn stop(self) -> Option<i32> {
         self.terminate();
+        self.end()
+    }
+
+    /// Waits for its end, and returns the exit code.
+    pub(crate) fn end(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 
