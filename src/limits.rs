@@ -111,7 +111,7 @@ limits! {
     header_read_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE,
         "How long a client may take to send a request's head.";
     keep_alive_millis: Millis = 180 * SECOND, SECOND..=HOUR,
-        "How long an idle connection is kept; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";
+        "How long a connection is kept that is idle, or whose client takes no answers; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";
     connections_count: Count = 25_000, 16..=1_000_000,
         "Open connections per worker; at a soft file limit of 1,024 a slow flood shut everyone out.";
     control_request_bytes: Bytes = 64 * KIB, KIB..=MIB,

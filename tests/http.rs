@@ -327,6 +327,78 @@ fn a_stalled_head_is_timed_out() {
 }
 
 #[test]
+fn a_later_head_has_no_more_time_than_the_first() {
+    multi(async {
+        let front = Front::with(|limits| limits.header_read_millis = 1000);
+        let health = head("GET", "/healthz", &[]);
+        let mut at_once = Raw::connect(front.address).await;
+        at_once.send(&[&health[..], b"POST /git"].concat()).await;
+        let mut blank = Raw::connect(front.address).await;
+        blank.send(&[&health[..], b"\r\n"].concat()).await;
+        let mut trickling = Raw::connect(front.address).await;
+        trickling.send(&github("d-1", PING)).await;
+        for raw in [&mut at_once, &mut blank, &mut trickling] {
+            assert_eq!(raw.answer().await.status, 200);
+        }
+        // A byte now and then makes no difference; only the end of the connection ends this.
+        let mut beat = tokio::time::interval(Duration::from_millis(50));
+        let mut beats = 0;
+        while trickling.try_send(b"P").await.is_ok() {
+            beat.tick().await;
+            beats += 1;
+            assert!(beats < 200, "still open after ten times the limit");
+        }
+        at_once.ended().await;
+        blank.ended().await;
+    });
+}
+
+#[test]
+fn a_refused_delivery_that_is_here_whole_keeps_its_connection() {
+    multi(async {
+        let front = Front::start();
+        let mut raw = Raw::connect(front.address).await;
+        for _ in 0..2 {
+            raw.send(&post("/nowhere", &[], b"{\n\n}")).await;
+            let answer = raw.answer().await;
+            assert_eq!((answer.status, answer.closes()), (404, false));
+        }
+        raw.send(&github("d-1", PING)).await;
+        assert_eq!(raw.answer().await.status, 200);
+    });
+}
+
+#[test]
+fn an_upgrade_is_no_way_around_a_body_s_end() {
+    multi(async {
+        let front = Front::with(|limits| limits.body_grace_millis = 1000);
+        let signature = github_signature(b"");
+        let headers: &[(&str, &[u8])] = &[
+            ("X-Hub-Signature-256", signature.as_bytes()),
+            ("Connection", b"upgrade"),
+            ("Upgrade", b"websocket"),
+        ];
+        let mut raw = Raw::connect(front.address).await;
+        raw.send(&head("POST", "/github", headers)).await;
+        let _ = raw.try_send(&github("d-1", PING)).await;
+        let answer = raw.answer().await;
+        assert_eq!((answer.status, answer.closes()), (408, true));
+        assert_eq!(front.events().await.len(), 0);
+    });
+}
+
+#[test]
+fn a_client_that_takes_no_answers_is_cut_off() {
+    multi(async {
+        let front = Front::with(|limits| limits.keep_alive_millis = 1000);
+        let mut raw = Raw::connect(front.address).await;
+        // Until the server reads no more, and then hangs up.
+        let requests = head("GET", "/healthz", &[]).repeat(1000);
+        while raw.try_send(&requests).await.is_ok() {}
+    });
+}
+
+#[test]
 fn a_body_that_breaks_off_is_no_event() {
     multi(async {
         let front = Front::start();

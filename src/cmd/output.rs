@@ -90,7 +90,8 @@ pub(super) fn escape_lines(text: &str) -> String {
 
 fn hidden(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A time for people: local, with its offset.
@@ -122,6 +123,8 @@ mod tests {
     #[test]
     fn nothing_from_outside_moves_a_terminal() {
         assert_eq!(escape("a\x1b[31mb\r\n\u{202e}ä"), "a\\u{1b}[31mb\\r\\n\\u{202e}ä");
+        // The Arabic mark turns direction too; tags are letters that nobody sees.
+        assert_eq!(escape("\u{61c}\u{ad}\u{e0041}"), "\\u{61c}\\u{ad}\\u{e0041}");
         assert_eq!(escape_lines("a\tb\nc\x07"), "a\tb\nc\\u{7}");
     }
 }

@@ -89,8 +89,12 @@ async fn knock(settings: &Settings) -> Result<Option<Client>, DoorError> {
     let path = socket_path(&settings.path);
     match connect(&path, &settings.limits).await {
         Ok(client) => Ok(Some(client)),
+        // A reset means that the last one that listened has just died.
         Err(error)
-            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset
+            ) =>
         {
             Ok(None)
         }

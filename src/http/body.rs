@@ -52,8 +52,8 @@ impl Pace {
     }
 }
 
-/// Reads `payload` to its end. A large body's declared length is taken from the budget first; every
-/// other byte when it has come.
+/// Reads `payload` to its end. A large body's declared length is taken from the budget first; the
+/// whole limit for one that declares none, once it is large; every other byte when it has come.
 pub(super) async fn read(
     payload: &mut Payload,
     declared: Option<u64>,
@@ -84,7 +84,14 @@ pub(super) async fn read(
         if total > limit {
             return Err(Unread::TooLarge);
         }
-        if !permit.cover(total) {
+        if total > declared && total > permit.small_body() {
+            // It may become as long as it may be. Grown step by step it would leave holes behind
+            // that cost as much again.
+            if !permit.cover(limit) {
+                return Err(Unread::NoRoom);
+            }
+            body.reserve(usize::try_from(limit).unwrap_or(0).saturating_sub(body.len()));
+        } else if !permit.cover(total) {
             return Err(Unread::NoRoom);
         }
         body.extend_from_slice(&chunk);

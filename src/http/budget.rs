@@ -68,6 +68,11 @@ pub(super) struct Permit {
 }
 
 impl Permit {
+    /// The largest body of the small lane.
+    pub(super) fn small_body(&self) -> u64 {
+        self.budget.small_body
+    }
+
     /// Takes the declared length of a body where it is large. False where there is no room.
     pub(super) fn declare(&mut self, bytes: u64) -> bool {
         bytes <= self.budget.small_body || self.cover(bytes)

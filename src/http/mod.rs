@@ -7,6 +7,7 @@
 
 mod body;
 mod budget;
+mod connection;
 mod files;
 mod health;
 mod receive;

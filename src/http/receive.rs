@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::Source;
 use super::body::{self, Unread};
 use super::budget::Permit;
+use super::connection::Gate;
 use super::reply::{self, Answer};
 use super::server::Shared;
 use crate::model::{Headers, Timestamp};
@@ -42,8 +43,15 @@ pub(super) async fn receive(
     }
     let limit = source.body_limit_bytes;
     let mut permit = shared.budget.permit();
-    let body = match body::read(payload, declared(request), limit, shared.pace, &mut permit).await {
-        Ok(body) => body,
+    let read = body::read(payload, declared(request), limit, shared.pace, &mut permit).await;
+    let body = match read {
+        Ok(body) => {
+            // What follows on the connection waits there until this one is answered.
+            if let Some(gate) = Gate::of(request) {
+                gate.read_to_end();
+            }
+            body
+        }
         Err(Unread::TooLarge) => {
             return refuse(source, Answer::TooLarge(limit), "body over the limit");
         }
@@ -200,7 +208,7 @@ fn came_through_proxy(headers: &Headers) -> bool {
 }
 
 /// The body's declared length; `None` where it comes in chunks.
-fn declared(request: &HttpRequest) -> Option<u64> {
+pub(super) fn declared(request: &HttpRequest) -> Option<u64> {
     if request.chunked().unwrap_or(true) {
         return None;
     }

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use actix_web::body::{BodySize, MessageBody};
@@ -15,6 +16,7 @@ use actix_web::{HttpResponse, web};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::connection::Gate;
 use crate::model::{EventId, State};
 use crate::store::Refused;
 
@@ -138,7 +140,7 @@ impl Answer {
     /// sees that a rest was not read, and throws it away for a bounded time before it closes,
     /// where it would otherwise drain chunks for as long as they come. `close` asks the client for
     /// a new connection.
-    pub(super) fn respond(self, unread: web::Payload, close: bool) -> HttpResponse {
+    pub(super) fn respond(self, unread: Unread, close: bool) -> HttpResponse {
         let text = self.json().to_string().into();
         let mut response = HttpResponse::with_body(self.status(), Text { text, _unread: unread })
             .map_into_boxed_body();
@@ -184,10 +186,31 @@ fn shell_word(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// What is kept of a request until its answer is out. Dropped, it lets the next one come.
+pub(super) struct Unread {
+    _payload: web::Payload,
+    gate: Option<Rc<Gate>>,
+}
+
+impl Unread {
+    /// The rest of its body, and its connection's gate.
+    pub(super) fn new(payload: web::Payload, gate: Option<Rc<Gate>>) -> Self {
+        Unread { _payload: payload, gate }
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        if let Some(gate) = &self.gate {
+            gate.end();
+        }
+    }
+}
+
 /// A response body that keeps the request's payload alive.
 struct Text {
     text: Bytes,
-    _unread: web::Payload,
+    _unread: Unread,
 }
 
 impl MessageBody for Text {

@@ -10,14 +10,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use actix_web::dev::ServerHandle;
+use actix_http::HttpService;
+use actix_http::error::DispatchError;
+use actix_service::{IntoServiceFactory, ServiceFactoryExt, fn_service, map_config};
+use actix_web::dev::{AppConfig, Server as Workers, ServerHandle};
 use actix_web::http::Method;
-use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use actix_web::{App, HttpRequest, HttpResponse, web};
+use futures_util::StreamExt;
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::body::Pace;
 use super::budget::Budget;
-use super::reply::Answer;
+use super::connection::{Connection, Gate};
+use super::reply::{Answer, Unread};
 use super::{Sources, files, health, receive};
 use crate::clock::Clock;
 use crate::limits::Limits;
@@ -64,30 +70,50 @@ impl Server {
             closing: AtomicBool::new(false),
         });
         let wait = Limits::duration(limits.stop_wait_millis);
-        let app = {
-            let shared = Arc::clone(&shared);
-            move || {
-                let shared = Arc::clone(&shared);
-                App::new().default_service(web::to(move |request, payload| {
-                    answer(Arc::clone(&shared), request, payload)
-                }))
-            }
-        };
-        let mut server = HttpServer::new(app)
+        let mut server = Workers::build()
             .workers(workers)
             .disable_signals()
-            .keep_alive(coarse(limits.keep_alive_millis))
-            .client_request_timeout(coarse(limits.header_read_millis))
-            // For so long the rest of a refused body is thrown away, so that its sender sees the
-            // answer and not a reset.
-            .client_disconnect_timeout(coarse(limits.body_grace_millis))
-            .max_connections(files::connections_per_worker(limits.connections_count, workers))
+            .max_concurrent_connections(files::connections_per_worker(
+                limits.connections_count,
+                workers,
+            ))
             // `stop` watches the time itself; actix's own bound only must not be shorter.
             .shutdown_timeout(wait.as_secs() + 60);
+        let keep_alive = coarse(limits.keep_alive_millis);
+        let head_time = coarse(limits.header_read_millis);
+        // For so long the rest of a refused body is thrown away, so that its sender sees the answer
+        // and not a reset.
+        let drain_time = coarse(limits.body_grace_millis);
         let mut addresses = Vec::with_capacity(listeners.len());
         for listener in listeners {
-            addresses.push(listener.local_addr()?);
-            server = server.listen(listener)?;
+            let address = listener.local_addr()?;
+            addresses.push(address);
+            let (shared, stopping) = (Arc::clone(&shared), server.graceful_shutdown_signal());
+            server = server.listen(address.to_string(), listener, move || {
+                let (shared, stopping) = (Arc::clone(&shared), stopping.clone());
+                let app = App::new().default_service(web::to(move |request, payload| {
+                    answer(Arc::clone(&shared), request, payload)
+                }));
+                let app = app.into_factory().map_err(|error| error.error_response());
+                let http = HttpService::build()
+                    .keep_alive(keep_alive)
+                    .client_request_timeout(head_time)
+                    .client_disconnect_timeout(drain_time)
+                    .graceful_shutdown_signal(move || {
+                        let stopping = stopping.clone();
+                        async move { stopping.notified().await }
+                    })
+                    .on_connect_ext(|connection: &Connection, data| {
+                        data.insert(connection.gate());
+                    })
+                    .h1(map_config(app, |()| AppConfig::default()));
+                fn_service(move |stream: TcpStream| {
+                    let peer = stream.peer_addr().ok();
+                    let connection = Connection::new(stream, head_time, keep_alive);
+                    std::future::ready(Ok::<_, DispatchError>((connection, peer)))
+                })
+                .and_then(http)
+            })?;
         }
         let running = server.run();
         let handle = running.handle();
@@ -137,9 +163,18 @@ async fn answer(
     request: HttpRequest,
     mut payload: web::Payload,
 ) -> HttpResponse {
+    let gate = Gate::of(&request);
+    if let Some(gate) = &gate {
+        gate.begin(&request);
+    }
     let answer = route(&shared, &request, &mut payload).await;
-    let close = shared.closing.load(Ordering::Relaxed);
-    answer.respond(payload, close)
+    // A refused body that is here costs nothing, and unread it would cost the connection.
+    if gate.as_ref().is_some_and(|gate| gate.rest_is_here()) {
+        while payload.next().await.is_some() {}
+    }
+    let close =
+        shared.closing.load(Ordering::Relaxed) || gate.as_ref().is_some_and(|gate| gate.has_rest());
+    answer.respond(Unread::new(payload, gate), close)
 }
 
 /// Paths are compared as they were sent: no decoding, no trailing slash, no case.

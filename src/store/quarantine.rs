@@ -1,7 +1,7 @@
 //! Deliveries that failed verification: the newest few of each source, for people.
 //!
-//! Nobody waits for them, and they must never cost a genuine delivery its place: they are dropped
-//! when the queue is half full.
+//! Nobody waits for them, and they must never cost a genuine delivery its place or its time: they are
+//! dropped when the queue is crowded.
 
 use rusqlite::{Connection, params};
 
@@ -13,11 +13,11 @@ use super::types::{Error, Quarantined};
 use super::{Store, codec};
 
 impl Store {
-    /// Keeps a failed delivery; dropped silently when the queue is half full or the store is not ready.
+    /// Keeps a failed delivery; dropped silently when the queue is crowded or the store is not ready.
     pub fn quarantine(&self, failed: Quarantined) {
         let limits = &self.inner.settings.limits;
         let most = i64::try_from(limits.quarantine_count).unwrap_or(i64::MAX);
-        if most == 0 || self.ready().is_err() || self.inner.queue.half_full() {
+        if most == 0 || self.ready().is_err() || self.inner.queue.is_crowded() {
             return;
         }
         let body = match failed.body.len() as u64 {

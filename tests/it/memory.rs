@@ -1,4 +1,4 @@
-//! Stalled uploads neither fill the memory nor shut honest deliveries out.
+//! Neither stalled uploads nor floods fill the memory or shut honest deliveries out.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -42,6 +42,72 @@ fn two_hundred_stalled_uploads_stay_under_200_mib_and_honest_deliveries_are_answ
     }
     let resident = resident_bytes(receiver.pid());
     eprintln!("{} MiB resident with 200 stalled uploads", resident >> 20);
+    assert!(resident < 200 << 20, "{} MiB resident", resident >> 20);
+    drop(stalled);
+}
+
+#[test]
+fn requests_sent_ahead_of_their_answers_are_not_held_in_memory() {
+    let site = Site::new("");
+    let receiver = site.start();
+    let ahead = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(4000);
+    // As many at once as the socket takes; answers are never read.
+    let floods: Vec<_> = (0..100)
+        .map(|n| {
+            let body = format!("{{\"flood\":{n}}}");
+            let signature = hex(&hmac(SECRET, body.as_bytes()));
+            let first = format!(
+                "POST /github HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\
+                 X-GitHub-Delivery: flood-{n}\r\nX-GitHub-Event: push\r\n\
+                 X-Hub-Signature-256: sha256={signature}\r\n\r\n{body}",
+                body.len()
+            );
+            let mut stream = TcpStream::connect(receiver.address).unwrap();
+            stream.set_write_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
+            stream.write_all(first.as_bytes()).unwrap();
+            let _full = stream.write_all(ahead.as_bytes());
+            stream
+        })
+        .collect();
+    for n in 0..20 {
+        let (status, _) =
+            receiver.github(&format!("honest-{n}"), "push", &format!("{{\"n\":{n}}}"));
+        assert_eq!(status, 200, "delivery {n}");
+    }
+    let resident = resident_bytes(receiver.pid());
+    assert!(resident < 100 << 20, "{} MiB resident", resident >> 20);
+    drop(floods);
+}
+
+#[test]
+fn two_hundred_stalled_uploads_of_no_declared_length_stay_under_200_mib() {
+    let site = Site::new("");
+    let receiver = site.start();
+    let signature = hex(&hmac(SECRET, b"never sent whole"));
+    let head = format!(
+        "POST /github HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\
+         X-GitHub-Delivery: 1\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256={signature}\r\n\r\n"
+    );
+    let chunk = [b"100000\r\n".as_slice(), &vec![b'x'; 1 << 20], b"\r\n"].concat();
+    let uploads: Vec<_> = (0..200)
+        .map(|_| {
+            let (head, chunk, address) = (head.clone(), chunk.clone(), receiver.address);
+            std::thread::spawn(move || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.set_write_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
+                stream.write_all(head.as_bytes()).unwrap();
+                let _refused = (0..24).try_for_each(|_| stream.write_all(&chunk));
+                stream
+            })
+        })
+        .collect();
+    let stalled: Vec<_> = uploads.into_iter().map(|upload| upload.join().unwrap()).collect();
+    for n in 0..20 {
+        let (status, _) =
+            receiver.github(&format!("honest-{n}"), "push", &format!("{{\"n\":{n}}}"));
+        assert_eq!(status, 200, "delivery {n}");
+    }
+    let resident = resident_bytes(receiver.pid());
     assert!(resident < 200 << 20, "{} MiB resident", resident >> 20);
     drop(stalled);
 }

@@ -17,6 +17,24 @@ fn refusal(path: &std::path::Path) -> OpenError {
     }
 }
 
+#[test]
+fn a_lock_that_a_dead_holder_s_child_still_has_is_waited_for() {
+    use std::process::{Command, Stdio};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.db");
+    let mut dead = Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    let name = dir.path().join("t.db.lock");
+    std::fs::write(&name, format!("hooklatch, pid {}, since then\n", dead.id())).unwrap();
+    let file = std::fs::File::open(&name).unwrap();
+    file.lock().unwrap();
+    // Its standard input is the locked file: the lock is the child's until it ends.
+    let mut child = Command::new("sleep").arg("0.3").stdin(Stdio::from(file)).spawn().unwrap();
+    let opened = open(&path);
+    child.wait().unwrap();
+    assert!(opened.is_ok(), "{:?}", opened.err());
+}
+
 #[tokio::test]
 async fn a_second_opener_is_told_who_holds_the_store() {
     let mut bench = bench();

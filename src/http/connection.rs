@@ -1,0 +1,324 @@
+//! A client's connection, with the bounds that actix leaves out.
+//!
+//! `server` puts one under every client; requests find its [`Gate`] in their connection data. Left
+//! alone, actix decodes all it has read before it answers the first request, at some 6 KiB each
+//! (300 clients that sent 20,000 small requests held 6.8 GB), bounds the time of a connection's
+//! first head only, and waits for ever for a client that does not take its answers. Must stay true:
+//! while a request is at work nothing but its own body is read; at most one head is handed over at
+//! a time; every head has its time.
+
+use std::cell::Cell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use actix_web::{HttpMessage, HttpRequest};
+use rustix::net::sockopt;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+use super::receive;
+
+/// Read at once where it is not known how much belongs to a request: a usual head and body.
+const AHEAD_BYTES: usize = 16 * 1024;
+
+/// What the kernel keeps of answers that are not taken. Several of ours fit: none has 1 KiB.
+const SEND_BUFFER_BYTES: usize = 16 * 1024;
+
+/// What a connection may hand over now.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    /// The next request's head.
+    Head,
+    /// So many more bytes of the body.
+    Declared(u64),
+    /// A body whose end only its decoder sees.
+    Undeclared,
+    /// Nothing: the request is at work.
+    Answer,
+    /// All: the connection is about to be closed, and what comes is thrown away.
+    Rest,
+}
+
+/// Where a connection and its current request meet.
+pub(super) struct Gate {
+    turn: Cell<Turn>,
+    /// Bytes read and not yet handed over.
+    ahead: Cell<u64>,
+    /// Requests begun on this connection.
+    begun: Cell<u64>,
+    reader: Cell<Option<Waker>>,
+}
+
+impl Gate {
+    /// The gate of the connection that `request` came on.
+    pub(super) fn of(request: &HttpRequest) -> Option<Rc<Gate>> {
+        request.conn_data::<Rc<Gate>>().cloned()
+    }
+
+    /// A request has come, with a body in chunks or of so many bytes. A connection upgrade, whose
+    /// body would end with the connection, gets none.
+    pub(super) fn begin(&self, request: &HttpRequest) {
+        self.begun.set(self.begun.get() + 1);
+        let chunked = request.chunked().unwrap_or(true);
+        let declared = receive::declared(request).unwrap_or(0);
+        self.turn.set(if chunked { Turn::Undeclared } else { Turn::Declared(declared) });
+    }
+
+    /// Its body has been read to the end.
+    pub(super) fn read_to_end(&self) {
+        self.turn.set(Turn::Answer);
+    }
+
+    /// Whether all that is left of its body is here already, and nobody needs to be waited for.
+    pub(super) fn rest_is_here(&self) -> bool {
+        matches!(self.turn.get(), Turn::Declared(left @ 1..) if left <= self.ahead.get())
+    }
+
+    /// Whether something is left of its body, so that the connection is to be closed.
+    pub(super) fn has_rest(&self) -> bool {
+        matches!(self.turn.get(), Turn::Declared(1..) | Turn::Undeclared)
+    }
+
+    /// It has been answered.
+    pub(super) fn end(&self) {
+        self.turn.set(if self.has_rest() { Turn::Rest } else { Turn::Head });
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+/// A client's stream of bytes.
+pub(super) struct Connection {
+    stream: TcpStream,
+    gate: Rc<Gate>,
+    /// Read from the stream and, from `handed` on, not yet handed over.
+    ahead: Vec<u8>,
+    handed: usize,
+    lines: Lines,
+    /// A head may have been handed over: it is to be decoded before anything follows.
+    paused: bool,
+    /// Behind how many requests a head, or an empty line before it, has begun to come.
+    coming: Option<u64>,
+    head_time: Duration,
+    /// When the head that is coming must be there, and behind how many requests it comes.
+    deadline: Option<(u64, Pin<Box<Sleep>>)>,
+}
+
+impl Connection {
+    /// `stream`, with `head_time` for each head and `write_time` for the client to take an answer.
+    pub(super) fn new(stream: TcpStream, head_time: Duration, write_time: Duration) -> Self {
+        let write_millis = u32::try_from(write_time.as_millis()).unwrap_or(u32::MAX);
+        let bounded = sockopt::set_tcp_user_timeout(&stream, write_millis)
+            .and_then(|()| sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES));
+        if let Err(error) = bounded {
+            tracing::debug!(%error, "a connection's answers are not bounded");
+        }
+        let gate = Gate {
+            turn: Cell::new(Turn::Head),
+            ahead: Cell::default(),
+            begun: Cell::default(),
+            reader: Cell::default(),
+        };
+        Connection {
+            stream,
+            gate: Rc::new(gate),
+            ahead: Vec::new(),
+            handed: 0,
+            lines: Lines::default(),
+            paused: false,
+            coming: None,
+            head_time,
+            deadline: None,
+        }
+    }
+
+    /// Its gate.
+    pub(super) fn gate(&self) -> Rc<Gate> {
+        Rc::clone(&self.gate)
+    }
+
+    /// Reads ahead. Nothing is there afterwards where the client has closed.
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut block = [MaybeUninit::uninit(); AHEAD_BYTES];
+        let mut block = ReadBuf::uninit(&mut block);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut block))?;
+        (self.ahead, self.handed) = (block.filled().to_vec(), 0);
+        self.gate.ahead.set(self.ahead.len() as u64);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Hands over the next `bytes` of what was read ahead.
+    fn hand_over(&mut self, out: &mut ReadBuf<'_>, bytes: usize) {
+        out.put_slice(&self.ahead[self.handed..self.handed + bytes]);
+        self.handed += bytes;
+        self.gate.ahead.set((self.ahead.len() - self.handed) as u64);
+        if self.handed == self.ahead.len() {
+            // An idle connection keeps no buffer.
+            (self.ahead, self.handed) = (Vec::new(), 0);
+        }
+    }
+
+    fn is_head(&self) -> bool {
+        matches!(self.gate.turn.get(), Turn::Head)
+    }
+
+    /// Pending, or the error of a head that takes too long. actix times the first one itself, and
+    /// answers it.
+    fn wait_for_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let begun = self.gate.begun.get();
+        if begun == 0 || self.coming != Some(begun) || !self.is_head() {
+            return Poll::Pending;
+        }
+        let current = self.deadline.take().filter(|(of, _)| *of == begun);
+        let (_, deadline) = self
+            .deadline
+            .insert(current.unwrap_or_else(|| (begun, Box::pin(sleep(self.head_time)))));
+        ready!(deadline.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut)))
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let empty = this.ahead.is_empty();
+        match this.gate.turn.get() {
+            Turn::Answer | Turn::Declared(0) => {
+                this.gate.reader.set(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+            Turn::Declared(left) => {
+                let most = out.remaining().min(usize::try_from(left).unwrap_or(usize::MAX));
+                let bytes = if empty {
+                    let mut part = ReadBuf::new(out.initialize_unfilled_to(most));
+                    ready!(Pin::new(&mut this.stream).poll_read(cx, &mut part))?;
+                    let bytes = part.filled().len();
+                    out.advance(bytes);
+                    bytes
+                } else {
+                    let bytes = most.min(this.ahead.len() - this.handed);
+                    this.hand_over(out, bytes);
+                    bytes
+                };
+                this.gate.turn.set(Turn::Declared(left - bytes as u64));
+                Poll::Ready(Ok(()))
+            }
+            Turn::Rest if empty => Pin::new(&mut this.stream).poll_read(cx, out),
+            Turn::Rest => {
+                let bytes = out.remaining().min(this.ahead.len() - this.handed);
+                this.hand_over(out, bytes);
+                Poll::Ready(Ok(()))
+            }
+            Turn::Head | Turn::Undeclared => {
+                if std::mem::take(&mut this.paused) {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                if empty && this.fill(cx)?.is_pending() {
+                    return this.wait_for_head(cx);
+                }
+                let most = out.remaining().min(this.ahead.len() - this.handed);
+                let piece = &this.ahead[this.handed..this.handed + most];
+                let (bytes, blank) = this.lines.up_to_blank_line(piece);
+                this.paused = blank;
+                if bytes > 0 && this.is_head() {
+                    this.coming = Some(this.gate.begun.get());
+                }
+                this.hand_over(out, bytes);
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+/// Finds blank lines, each of which may be a head's end or the end of chunks. One too many costs a
+/// round of the dispatcher; only one too few would hand over two requests.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    /// Before the first line; line ends here are skipped (RFC 9112, section 2.2).
+    #[default]
+    Before,
+    /// In a line.
+    Within,
+    /// Behind a line's end.
+    Behind,
+}
+
+impl Lines {
+    /// How many of `bytes` there are up to a blank line's end, or all; and whether there is one.
+    fn up_to_blank_line(&mut self, bytes: &[u8]) -> (usize, bool) {
+        for (at, byte) in bytes.iter().enumerate() {
+            *self = match (byte, *self) {
+                (b'\n', Lines::Behind) => {
+                    *self = Lines::Before;
+                    return (at + 1, true);
+                }
+                (b'\n', Lines::Within) => Lines::Behind,
+                (b'\r' | b'\n', as_before) => as_before,
+                _ => Lines::Within,
+            };
+        }
+        (bytes.len(), false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blank_line_ends_a_piece_however_it_is_cut() {
+        let text =
+            b"\r\nGET / HTTP/1.1\r\nA: b\r\n\r\nGET /2 HTTP/1.1\n\n5\r\nhello\r\n0\r\n\r\nrest";
+        let wanted = [
+            "\r\nGET / HTTP/1.1\r\nA: b\r\n\r\n",
+            "GET /2 HTTP/1.1\n\n",
+            "5\r\nhello\r\n0\r\n\r\n",
+        ];
+        for step in 1..=text.len() {
+            let (mut lines, mut pieces, mut piece) = (Lines::default(), Vec::new(), Vec::new());
+            for mut block in text.chunks(step) {
+                while !block.is_empty() {
+                    let (bytes, blank) = lines.up_to_blank_line(block);
+                    piece.extend_from_slice(&block[..bytes]);
+                    block = &block[bytes..];
+                    if blank {
+                        pieces.push(
+                            String::from_utf8_lossy(&std::mem::take(&mut piece)).into_owned(),
+                        );
+                    }
+                }
+            }
+            assert_eq!(pieces, wanted, "in steps of {step}");
+            assert_eq!((lines, piece.as_slice()), (Lines::Within, b"rest".as_slice()));
+        }
+    }
+}
