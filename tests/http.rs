@@ -122,6 +122,26 @@ fn a_missing_signature_is_refused_before_the_body_is_read() {
 }
 
 #[test]
+fn headers_to_keep_are_refused_over_their_limit_before_the_body_is_read() {
+    multi(async {
+        let front = Front::with(|limits| limits.headers_kept_bytes = 1024);
+        let long = vec![b'x'; 1024];
+        let mut raw = Raw::connect(front.address).await;
+        let headers: [(&str, &[u8]); 2] =
+            [("X-GitHub-Hook-ID", &long), ("Content-Length", b"1000")];
+        raw.send(&head("POST", "/github", &headers)).await;
+        let answer = raw.answer().await;
+        assert_eq!(
+            (answer.status, answer.json("reason").as_deref()),
+            (400, Some("headers_too_large"))
+        );
+        // What is not kept is not counted.
+        let answer = front.ask(&github_with("d-1", PING, &[("X-Other", &long)])).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    });
+}
+
+#[test]
 fn stale_and_future_stamps_are_refused_both_ways() {
     multi(async {
         let front = Front::start();

@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::model::{Digest, Name};
 use crate::pattern::Pattern;
 use crate::retry::Policy;
+use crate::runner;
 use crate::runner::Configured;
 use crate::verify;
 
@@ -23,10 +24,6 @@ use super::handlers::{Action, Command, Handler};
 use super::secrets::Reference;
 use super::sources::Source;
 use super::variables::Variable;
-
-/// The `PATH` of a command that is given none: the runner's own, which is the same on every
-/// machine, whatever the receiver was started with.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What the receiver is made of.
 pub struct Resolved {
@@ -250,7 +247,7 @@ pub(super) fn search_path(command: &Command, environment: &Environment) -> Strin
         return text.clone();
     }
     let passed = command.pass_env.iter().any(|name| name.value == "PATH");
-    environment.text("PATH").filter(|_| passed).unwrap_or(PATH).to_owned()
+    environment.text("PATH").filter(|_| passed).unwrap_or(runner::PATH).to_owned()
 }
 
 /// How long a commit is waited for: no longer than four fifths of what the provider waits for us,

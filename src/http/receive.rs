@@ -38,6 +38,10 @@ pub(super) async fn receive(
     if source.refuse_proxied && came_through_proxy(&headers) {
         return refuse(source, Answer::Proxied, "came through a proxy");
     }
+    if kept_bytes(source, &headers) > shared.headers_kept {
+        let answer = Answer::Malformed("headers_too_large");
+        return refuse(source, answer, "the headers to keep are over limits.headers_kept_bytes");
+    }
     if let Err(rejection) = verify::precheck(&source.scheme, &headers) {
         return reject(shared, source, rejection, &headers, Bytes::new());
     }
@@ -197,6 +201,13 @@ fn headers(map: &HeaderMap) -> Headers {
         headers.push(name.as_str(), value.as_bytes());
     }
     headers
+}
+
+/// What the headers worth keeping of this delivery take, names included. Counted before anything is
+/// proven, since a failed delivery's are kept too.
+fn kept_bytes(source: &Source, headers: &Headers) -> u64 {
+    let kept = verify::evidence(&source.scheme, headers);
+    kept.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
 }
 
 /// Whether any proxy left its mark. Only its presence counts: what it says is not believed.

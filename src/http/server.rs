@@ -36,6 +36,8 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) budget: Arc<Budget>,
     pub(super) pace: Pace,
+    /// Most bytes of headers that one delivery may have kept.
+    pub(super) headers_kept: u64,
     /// Set once at the beginning of a stop: every answer then asks for a new connection.
     pub(super) closing: AtomicBool,
 }
@@ -67,6 +69,7 @@ impl Server {
             clock,
             budget: Budget::new(&limits),
             pace: Pace::new(&limits),
+            headers_kept: limits.headers_kept_bytes,
             closing: AtomicBool::new(false),
         });
         let wait = Limits::duration(limits.stop_wait_millis);

@@ -38,6 +38,7 @@ use tokio::sync::watch;
 use crate::model::Facts;
 
 pub use capture::Captured;
+pub use spawn::PATH;
 pub use table::Configured;
 pub use wire::WireError;
 

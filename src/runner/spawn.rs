@@ -24,7 +24,7 @@ use crate::model::Facts;
 
 /// What a command's PATH is where the configuration says nothing: systemd's own default with the
 /// folders that older systems keep apart.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What a command's LANG is where the configuration says nothing: UTF-8 on every system, no
 /// language's sorting or messages.
