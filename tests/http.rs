@@ -477,14 +477,15 @@ fn a_client_that_hangs_up_loses_its_answer_and_not_its_event() {
 #[test]
 fn stalled_large_uploads_use_up_the_budget_and_small_deliveries_still_pass() {
     multi(async {
-        const MIB: usize = 1 << 20;
+        // More than the kernel's buffers hold on loopback (tcp(7): 4 MiB sent and 6 MiB received).
+        const LARGE: usize = 16 << 20;
         let front = Front::with(|limits| {
-            limits.bodies_in_flight_bytes = 4 * MIB as u64;
-            limits.small_bodies_in_flight_bytes = MIB as u64;
+            limits.bodies_in_flight_bytes = 4 * LARGE as u64;
+            limits.small_bodies_in_flight_bytes = LARGE as u64;
         });
         let mut stalled = Vec::new();
         for number in 0..3 {
-            let body = vec![b'a' + number; MIB];
+            let body = vec![b'a' + number; LARGE];
             let mut raw = Raw::connect(front.address).await;
             let request = github(&format!("large-{number}"), &body);
             let (now, later) = request.split_at(request.len() - 1);
@@ -492,7 +493,7 @@ fn stalled_large_uploads_use_up_the_budget_and_small_deliveries_still_pass() {
             raw.send(now).await;
             stalled.push((raw, later.to_vec()));
         }
-        let refused = github("refused", &vec![b'r'; MIB]);
+        let refused = github("refused", &vec![b'r'; LARGE]);
         let mut late = Raw::connect(front.address).await;
         late.send(&refused[..1000]).await;
         let answer = late.answer().await;
