@@ -12,12 +12,13 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpgid, getpid, kill_process_group, pidfd_open, pidfd_send_signal,
+    Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal,
 };
 
 use super::ledger::Process;
@@ -109,14 +110,22 @@ fn named(pid: Pid) -> Option<Key> {
 /// What tells a living process from every other of this boot. Nothing for one that has ended, reaped
 /// or not.
 pub(super) fn process(pid: Pid) -> Option<Process> {
-    let pid = pid.as_raw_pid();
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything (proc_pid_stat(5)); the state is field 3 and the
-    // start field 22.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?;
-    let start = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(Process { pid, start })
+    let start = stat(pid, 22)?;
+    let ended = matches!(stat::<char>(pid, 3)?, 'Z' | 'X');
+    (!ended).then_some(Process { pid: pid.as_raw_pid(), start })
+}
+
+/// A process's group. Nothing for one outside of this PID namespace, as a container's first processes
+/// may have.
+fn group(pid: Pid) -> Option<Pid> {
+    stat(pid, 5).and_then(Pid::from_raw)
+}
+
+/// A field of proc_pid_stat(5), counted from 1 as there; none before the third.
+fn stat<T: FromStr>(pid: Pid, field: usize) -> Option<T> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+    // The second, in parentheses, may hold anything.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(field - 3)?.parse().ok()
 }
 
 fn kill(leftover: &Leftover) {
@@ -124,9 +133,9 @@ fn kill(leftover: &Leftover) {
     let pid = leftover.pid.as_raw_pid();
     // A stopped process does not exit by itself, so its number and its group's stay its own.
     let held = pidfd_send_signal(&leftover.pidfd, Signal::STOP);
-    let group = getpgid(Some(leftover.pid)).ok().filter(|_| held.is_ok());
-    let ours = getpgid(None).ok();
-    if let Some(group) = group.filter(|group| !group.is_init() && Some(*group) != ours) {
+    let known = group(leftover.pid).filter(|_| held.is_ok());
+    let ours = group(getpid());
+    if let Some(group) = known.filter(|group| !group.is_init() && Some(*group) != ours) {
         let _gone = kill_process_group(group, Signal::KILL);
     }
     match pidfd_send_signal(&leftover.pidfd, Signal::KILL) {
