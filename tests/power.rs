@@ -20,3 +20,25 @@ mod load;
 #[path = "it/support.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod support;
+
+use disk::Disk;
+use load::Providers;
+use support::{Receiver, Site};
+
+/// Cuts the power under a receiver, and gives it back. Returns how many answers came in the cut, which
+/// count as never given: in a real cut nobody answers and nothing runs, while the simulated one leaves
+/// network and processes on, and tells flushes under way that they have succeeded while XFS shuts down
+/// (Linux 6.1; a bare `fdatasync` loop shows it). The ledger keeps what was written before the cut.
+fn power_cut(disk: &Disk, site: &Site, providers: &Providers, receiver: Receiver) -> usize {
+    let ledger = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(site.path("ledger.txt"))
+        .unwrap();
+    let written = ledger.metadata().unwrap().len();
+    let dark = providers.cut_off(disk.cut());
+    receiver.kill();
+    disk.mount_again();
+    ledger.set_len(written).unwrap();
+    dark
+}

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use crate::account::{Ledger, Stored};
 use crate::disk::Disk;
 use crate::load::{LEDGER_SCRIPT, Providers, Random, say, times};
+use crate::power_cut;
 use crate::support::Site;
 
 /// A small log, so that cuts meet checkpoints too.
@@ -44,10 +45,7 @@ fn what_was_answered_survives_every_power_cut() {
         providers.find(receiver.address);
         let answers = 1 + random.below(120);
         providers.wait_for_answers(answers);
-        disk.cut();
-        providers.pause();
-        receiver.kill();
-        disk.mount_again();
+        let dark = power_cut(&disk, &site, &providers, receiver);
 
         let acknowledged = providers.acknowledged();
         let stored = Stored::read(&disk.store()).unwrap();
@@ -55,8 +53,8 @@ fn what_was_answered_survives_every_power_cut() {
         let (sent, refused, unanswered) = providers.counts();
         let (running, held) = (stored.in_state("running"), stored.in_state("held"));
         say(&format!(
-            "power cut {cut} after {answers} answers: sent {sent}, refused {refused}, unanswered {unanswered}, \
-             acknowledged {}, stored {}, begun {}, cut off {running}, held by earlier cuts {held}, \
+            "power cut {cut} after {answers} answers: sent {sent}, refused {refused}, unanswered {unanswered} \
+             and {dark} in the cut, acknowledged {}, stored {}, begun {}, cut off {running}, held by earlier cuts {held}, \
              lost {}, integrity {}",
             acknowledged.len(),
             stored.events.len(),
@@ -111,8 +109,7 @@ fn without_flushes_a_power_cut_loses_what_was_answered() {
     let receiver = site.start_with(&[("LD_PRELOAD", object.to_str().unwrap())]);
     providers.find(receiver.address);
     providers.wait_for_answers(100);
-    disk.cut();
-    providers.pause();
+    providers.cut_off(disk.cut());
     receiver.kill();
     disk.mount_again();
     let acknowledged = providers.acknowledged();

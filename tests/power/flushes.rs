@@ -4,6 +4,7 @@
 use crate::account::{Ledger, Stored};
 use crate::disk::Disk;
 use crate::load::{LEDGER_SCRIPT, Providers, say};
+use crate::power_cut;
 use crate::support::{Receiver, Site};
 
 const HANDLER: &str = r#"
@@ -29,10 +30,7 @@ fn fail(disk: &Disk, providers: &Providers, receiver: &Receiver) {
 /// The refused events are acknowledged, the power is cut, and nothing is lost.
 fn survive(disk: &Disk, site: &Site, providers: &Providers, receiver: Receiver, how: &str) {
     providers.wait_for_answers(40);
-    disk.cut();
-    providers.pause();
-    receiver.kill();
-    disk.mount_again();
+    power_cut(disk, site, providers, receiver);
     let (acknowledged, (_, refused, _)) = (providers.acknowledged(), providers.counts());
     let stored = Stored::read(&disk.store()).unwrap();
     say(&format!(

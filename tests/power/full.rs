@@ -3,6 +3,7 @@
 use crate::account::{Ledger, Stored};
 use crate::disk::Disk;
 use crate::load::{LEDGER_SCRIPT, Providers, say};
+use crate::power_cut;
 use crate::support::{Site, stripe_event};
 
 /// No reserve, and much output kept: the completion cannot be committed while the disk is full.
@@ -60,10 +61,7 @@ fn a_full_disk_refuses_and_keeps_the_result_of_a_running_command() {
     site.jobs_when(|_| state("succeeded"));
     providers.wait_for_answers(20);
     assert!(receiver.is_ready());
-    disk.cut();
-    providers.pause();
-    receiver.kill();
-    disk.mount_again();
+    power_cut(&disk, &site, &providers, receiver);
     let mut acknowledged = providers.acknowledged();
     acknowledged.push(GATED_EVENT.to_owned());
     let stored = Stored::read(&disk.store()).unwrap();

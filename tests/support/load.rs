@@ -3,6 +3,7 @@
 //! They go on over a receiver's death, as real ones do, so the tests choose the moments of death by
 //! the number of answers. Everything random follows from one seed, which the tests print.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -80,11 +81,30 @@ struct State {
     start: u64,
     next: usize,
     ending: bool,
-    acknowledged: Vec<String>,
+    /// When the power went in a start's life.
+    cuts: BTreeMap<u64, Instant>,
+    /// Events answered 2xx by machines without power, which are delivered again.
+    again: Vec<usize>,
+    acknowledged: Vec<Acknowledged>,
     refused: usize,
     unanswered: usize,
     /// Answers that no provider may get here.
     odd: Vec<String>,
+}
+
+/// A 2xx that a provider has got.
+struct Acknowledged {
+    number: usize,
+    id: String,
+    start: u64,
+    at: Instant,
+}
+
+impl State {
+    /// Whether this answer came from a machine whose power was gone.
+    fn in_the_dark(&self, answer: &Acknowledged) -> bool {
+        self.cuts.get(&answer.start).is_some_and(|cut| answer.at > *cut)
+    }
 }
 
 impl Providers {
@@ -112,6 +132,21 @@ impl Providers {
         self.shared.lock().address = None;
     }
 
+    /// The same where the power went at `moment`: an answer after it has reached nobody. Returns how
+    /// many there were so far.
+    pub(crate) fn cut_off(&self, moment: Instant) -> usize {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        state.address = None;
+        state.cuts.insert(state.start, moment);
+        let all = std::mem::take(&mut state.acknowledged);
+        let (dark, seen): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|one| state.in_the_dark(one));
+        state.acknowledged = seen;
+        state.again.extend(dark.iter().map(|one| one.number));
+        dark.len()
+    }
+
     /// Waits for `count` more answers of 2xx.
     pub(crate) fn wait_for_answers(&self, count: usize) {
         let wanted = self.acknowledged().len() + count;
@@ -136,7 +171,7 @@ impl Providers {
 
     /// The events answered 2xx so far.
     pub(crate) fn acknowledged(&self) -> Vec<String> {
-        self.shared.lock().acknowledged.clone()
+        self.shared.lock().acknowledged.iter().map(|one| one.id.clone()).collect()
     }
 
     /// Events begun, 503s, and deliveries without an answer so far.
@@ -168,12 +203,15 @@ impl Shared {
             // Every third one takes several pages.
             let padding = "x".repeat(if number.is_multiple_of(3) { 9_000 } else { 200 });
             let body = stripe_event(&id, "invoice.paid", &format!(r#","padding":"{padding}""#));
-            while !self.delivered(&id, &body) {}
+            while !self.delivered(number, &id, &body) {}
         }
     }
 
     fn next(&self) -> Option<usize> {
         let mut state = self.lock();
+        if let Some(number) = state.again.pop() {
+            return Some(number);
+        }
         let number = state.next;
         (!state.ending).then(|| {
             state.next += 1;
@@ -182,13 +220,15 @@ impl Shared {
     }
 
     /// One delivery. False where it is to be repeated, after the wait that a provider makes.
-    fn delivered(&self, id: &str, body: &str) -> bool {
+    fn delivered(&self, number: usize, id: &str, body: &str) -> bool {
         let (address, start) = self.receiver();
         let answer = try_post(address, "/stripe", &stripe_header(body, 0), body.as_bytes());
+        let answered = Acknowledged { number, id: id.to_owned(), start, at: Instant::now() };
         let mut state = self.lock();
+        let dark = state.in_the_dark(&answered);
         let done = match answer {
-            Ok((200..=299, _)) => {
-                state.acknowledged.push(id.to_owned());
+            Ok((200..=299, _)) if !dark => {
+                state.acknowledged.push(answered);
                 true
             }
             Ok((503, _)) => {
@@ -198,11 +238,11 @@ impl Shared {
                 std::thread::sleep(AGAIN);
                 return false;
             }
-            Ok((status, answer)) => {
+            Ok((status, answer)) if !dark => {
                 state.odd.push(format!("{id}: {status} {answer}"));
                 true
             }
-            Err(_) => {
+            _ => {
                 state.unanswered += 1;
                 // That receiver is dead; this one goes on with the next.
                 while state.start == start {
