@@ -9,11 +9,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::ioctl::{Setter, opcode};
 use tempfile::TempDir;
+
+use super::support::PATIENCE;
 
 /// What `mkfs.xfs` writes (its log has at least 64 MB) and what the tests do: little enough to be
 /// filled in an instant.
@@ -109,9 +111,14 @@ impl Disk {
         moment
     }
 
-    /// The power is back. Nobody may use the disk any more.
+    /// The power is back. Nobody may use the disk any more, but for children between fork and exec,
+    /// which have their dead parent's descriptors for a moment.
     pub(crate) fn mount_again(&self) {
-        tool("umount", &[&self.root()]).unwrap();
+        let end = Instant::now() + PATIENCE;
+        while let Err(error) = tool("umount", &[&self.root()]) {
+            assert!(error.contains("busy") && Instant::now() < end, "{error}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.try_mount().unwrap();
     }
 
