@@ -574,6 +574,63 @@ pub struct Facts {
     pub body: Bytes,
 }
 
+/// One life of a runner: the boot it lives in and bits that no other has, written `BOOT/BITS`.
+///
+/// Every claim of a command records the one it was made for, so that nobody takes one runner's
+/// silence for another's word. The boot stands in it because its end is a proof of death by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Incarnation {
+    boot: Uuid,
+    bits: u128,
+}
+
+impl Incarnation {
+    /// Of this boot and these random bits.
+    pub fn from_parts(boot: Uuid, bits: u128) -> Self {
+        Incarnation { boot, bits }
+    }
+
+    /// The boot it lived in.
+    pub fn boot(&self) -> Uuid {
+        self.boot
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{:032x}", self.boot, self.bits)
+    }
+}
+
+/// A text that is no incarnation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no incarnation of a runner")]
+pub struct BadIncarnation(String);
+
+impl FromStr for Incarnation {
+    type Err = BadIncarnation;
+    fn from_str(text: &str) -> Result<Self, BadIncarnation> {
+        let read = || {
+            let (boot, bits) = text.split_once('/')?;
+            let bits = u128::from_str_radix(bits, 16).ok().filter(|_| bits.len() == 32)?;
+            Some(Incarnation { boot: boot.parse().ok()?, bits })
+        };
+        read().ok_or_else(|| BadIncarnation(text.to_owned()))
+    }
+}
+
+impl Serialize for Incarnation {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Incarnation {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! configuration ─▶ secrets ─▶ store (lock, recovery of the log) ─▶ admin socket ─▶ HTTP
-//!               ─▶ dispatcher (recover, then claims)
+//!               ─▶ dispatcher (recover, link to the runner, then claims)
 //! ```
 //!
 //! HTTP and dispatcher never call each other; they meet in the store. The store comes before the
@@ -19,8 +19,11 @@ use crate::config::{Config, Environment};
 use crate::control;
 use crate::dispatcher::{Dispatcher, DispatcherHandle};
 use crate::document::Problem;
+use crate::handler::link::{self, Link};
 use crate::http;
 use crate::limits::Limits;
+use crate::runner::folder;
+use crate::runner::launch::Launch;
 use crate::store::{self, OpenError, Settings, Store};
 
 /// Why the receiver does not start.
@@ -65,7 +68,8 @@ async fn hurried(mut hurry: watch::Receiver<bool>) {
     }
 }
 
-/// Starts everything; returns when deliveries are being answered.
+/// Starts everything; returns when deliveries are being answered. `program` is this program, which is
+/// launched as a runner where none listens; none where that is a service manager's task.
 ///
 /// # Errors
 /// Whatever keeps a part from starting; the parts started before it are stopped by being dropped,
@@ -74,6 +78,7 @@ pub async fn start(
     config: Config,
     environment: &Environment,
     clock: Clock,
+    launch: Option<Launch>,
 ) -> Result<Serving, Error> {
     let parts = config.resolve(environment).map_err(Error::Config)?;
     for unwise in config.warnings().iter().chain(&config.check_commands(environment)) {
@@ -95,7 +100,13 @@ pub async fn start(
     let http =
         http::Server::start(vec![listener], sources, store.clone(), clock.clone(), limits.clone())
             .map_err(|error| Error::Listen { address, error })?;
-    let dispatcher = Dispatcher::start(store.clone(), parts.workers, limits, clock);
+    let link = Link::new(link::Settings {
+        folder: folder::of(&settings.path),
+        store: store.id(),
+        launch,
+        limits: limits.clone(),
+    });
+    let dispatcher = Dispatcher::start(store.clone(), parts.workers, link, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }

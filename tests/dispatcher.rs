@@ -305,7 +305,7 @@ async fn a_stop_waits_for_what_ends_in_time() {
 
 /// What a receiver leaves that was killed in mid-attempt: a claimed job and its command.
 async fn crashed(bench: &Bench, handler: &str) -> Child {
-    let claimed = bench.store.claim(&handler.parse().unwrap(), 1).await.unwrap();
+    let claimed = bench.store.claim(&handler.parse().unwrap(), 1, None).await.unwrap();
     let facts = &claimed[0].facts;
     Command::new("sleep")
         .arg("1000")

@@ -88,7 +88,7 @@ impl Bench {
     }
 
     async fn claim(&self) -> Vec<Claimed> {
-        self.store.claim(&name("h"), 9).await.unwrap()
+        self.store.claim(&name("h"), 9, None).await.unwrap()
     }
 
     async fn ready(&self) {

@@ -1,5 +1,7 @@
 //! `hooklatch serve`: the receiver, until a signal ends it.
 
+use std::path::Path;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -8,24 +10,48 @@ use crate::clock::Clock;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::log;
+use crate::runner::launch::Launch;
 use crate::serve;
 
 use super::{block_on, store};
+
+/// What systemd tells every process of a unit (systemd.exec(5)).
+const UNIT: &str = "INVOCATION_ID";
 
 /// Runs the receiver. Returns after a graceful stop.
 pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     log::start(&args.log).map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))?;
     let environment = Environment::capture();
-    let config =
-        config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
-    block_on(until_signal(config, &environment))?
+    let path = &args.file.config;
+    let config = config::load(path).map_err(|problems| store::config_failure(&problems))?;
+    let inside_a_unit = environment.get(UNIT).is_some();
+    let launch = launch(path, &config.store().path, inside_a_unit)?;
+    block_on(until_signal(config, &environment, launch))?
 }
 
-async fn until_signal(config: config::Config, environment: &Environment) -> Result<Exit, Failure> {
+/// How a runner is launched for the store at `store`.
+pub(super) fn launch(config: &Path, store: &Path, inside_a_unit: bool) -> Result<Launch, Failure> {
+    let failed = |error| Failure::new(Exit::Io, format!("failed to find this program: {error}"));
+    let absolute = |path| std::path::absolute(path).map_err(failed);
+    Ok(Launch {
+        program: std::env::current_exe().map_err(failed)?,
+        // It works in another folder.
+        config: absolute(config)?,
+        store: absolute(store)?,
+        log: absolute(&store.with_added_extension("runner.log"))?,
+        inside_a_unit,
+    })
+}
+
+async fn until_signal(
+    config: config::Config,
+    environment: &Environment,
+    launch: Launch,
+) -> Result<Exit, Failure> {
     // Registered first: a signal during start-up stops as gracefully as a later one.
     let mut signals = Signals::register()?;
     let serving =
-        serve::start(config, environment, Clock::system()).await.map_err(store::serve_failure)?;
+        serve::start(config, environment, Clock::system(), Some(launch)).await.map_err(store::serve_failure)?;
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping; a second signal shortens the wait");
     let (hurry, hurried) = watch::channel(false);

@@ -8,14 +8,14 @@ use sha2::{Digest as _, Sha256};
 
 use crate::dispatcher::Worker;
 use crate::document::{Problem, Problems, Value};
-use crate::handler::{self, CommandSettings, ForwardSettings};
+use crate::handler::{self, ForwardSettings};
 use crate::http;
 use crate::limits::Limits;
-use crate::model::{Digest, Name};
+use crate::model::Digest;
 use crate::pattern::Pattern;
 use crate::retry::Policy;
 use crate::runner;
-use crate::runner::Configured;
+use crate::runner::{CommandSettings, Configured};
 use crate::verify;
 
 use super::Config;
@@ -34,8 +34,8 @@ pub struct Resolved {
 }
 
 impl Config {
-    /// Reads every secret and variable that the configuration refers to. An `Err` has every one
-    /// that cannot be had or used, sorted by file and position, and never its text.
+    /// Reads every secret of a source; what commands refer to is their runner's alone. An `Err` has
+    /// every one that cannot be had or used, sorted by file and position, and never its text.
     pub fn resolve(&self, environment: &Environment) -> Result<Resolved, Vec<Problem>> {
         let problems = Problems::new();
         let resolver = Resolver { config: self, environment, problems: &problems };
@@ -65,15 +65,6 @@ impl Config {
         if found.is_empty() { Ok(commands) } else { Err(found) }
     }
 
-    /// The digest of each command's configuration, as [`Config::resolve_commands`] has them: made
-    /// from what is written, so that a receiver which may read none of it has the same.
-    pub fn command_digests(&self) -> Vec<(Name, Digest)> {
-        let digest = |(handler, command): (&Handler, &Command)| {
-            (handler.name.clone(), digest(handler, command, &self.limits))
-        };
-        self.commands().map(digest).collect()
-    }
-
     fn commands(&self) -> impl Iterator<Item = (&Handler, &Command)> {
         self.handlers.iter().filter_map(|handler| match &handler.action {
             Action::Command(command) => Some((handler, command)),
@@ -82,7 +73,8 @@ impl Config {
     }
 }
 
-/// Of all that decides how a command is run. JSON keeps the parts apart.
+/// Of all that decides how a command is run, made from what is written, so that a receiver which may
+/// read none of the values has the same as its runner. JSON keeps the parts apart.
 fn digest(handler: &Handler, command: &Command, limits: &Limits) -> Digest {
     let variable = |(name, variable): &(String, Value<Variable>)| match &variable.value {
         Variable::Text(text) => serde_json::json!([name, "text", text]),
@@ -168,7 +160,10 @@ impl Resolver<'_> {
     fn worker(&self, handler: &Handler) -> Worker {
         let limits = &self.config.limits;
         let built = match &handler.action {
-            Action::Command(command) => handler::Handler::Command(self.command(handler, command)),
+            Action::Command(command) => handler::Handler::Command(handler::Command {
+                configuration: digest(handler, command, limits),
+                timeout: handler.timeout,
+            }),
             Action::Forward(target) => handler::Handler::Forward(ForwardSettings {
                 target: target.clone(),
                 timeout: handler.timeout,

@@ -196,7 +196,7 @@ pub async fn perform(store: &Store, request: Request) -> Result<Reply, Failure> 
         Request::Info => Reply::Info(Info {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            store: store.id(),
+            store: store.id().simple().to_string(),
             refused: store.ready().err().map(|refused| refused.to_string()),
         }),
     })

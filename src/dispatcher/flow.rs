@@ -7,26 +7,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{Instrument, Span};
 
 use crate::clock::Clock;
-use crate::handler::{End, Ender, Report};
+use crate::handler::{self, End, Ender, Handler, Link, Report, Room};
 use crate::limits::Limits;
-use crate::model::{JobId, Name, Outcome, Timestamp};
-use crate::retry::{History, Next, Policy};
-use crate::store::{Claimed, Completion, Error, Record, Store};
+use crate::model::{EventId, Incarnation, Name, OnUnknown, Outcome, Timestamp};
+use crate::retry::{GiveUp, History, Next, Policy};
+use crate::runner::AskedBy;
+use crate::runner::message::Key;
+use crate::store::{Claimed, Completion, Error, Record, Running, Store};
 
-use super::lanes::Lanes;
+use super::lanes::{Lane, Lanes};
 use super::{Worker, start};
 
 /// Between a claim that failed and the next one of the same handler.
 const CLAIM_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long the last ends may take to come and be recorded, beyond the longest grace.
+/// How long the last ends may take to come and be recorded, once they are wished.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// What becomes of an attempt whose handler is no longer configured: where it failed, its job waits
+/// until the next tick holds it.
+const GONE: Policy = Policy {
+    on_unknown: OnUnknown::Hold,
+    give_up: GiveUp::Attempts(u32::MAX),
+    backoff_base: Duration::ZERO,
+    backoff_max: Duration::ZERO,
+};
 
 /// The dispatcher's state.
 pub(super) struct Flow {
@@ -34,7 +45,13 @@ pub(super) struct Flow {
     clock: Clock,
     tick: Duration,
     lanes: Lanes,
+    link: Link,
+    /// Whether a runner takes attempts now.
+    room: watch::Receiver<Option<Room>>,
+    /// What must come to its end before this process may.
     work: JoinSet<Step>,
+    /// Waits for the ends of commands, which outlive this process.
+    commands: JoinSet<Step>,
     clamping: bool,
     stopping: bool,
     ender: Ender,
@@ -43,17 +60,19 @@ pub(super) struct Flow {
 
 /// Something that was under way has ended. The number is the handler's.
 enum Step {
-    Claimed(usize, Result<(Vec<Claimed>, Option<Timestamp>), Error>),
+    Claimed(usize, Option<Incarnation>, Result<(Vec<Claimed>, Option<Timestamp>), Error>),
     Ended(Box<(Attempt, Report)>),
-    Settled(usize),
+    Settled(Option<usize>),
     Clamped,
 }
 
 /// An attempt under way.
 struct Attempt {
-    lane: usize,
-    job: JobId,
-    number: u32,
+    /// None where its handler is no longer configured.
+    lane: Option<usize>,
+    key: Key,
+    /// Whether a runner has it, or may.
+    tracked: bool,
     /// Counted attempts before this one.
     counted: u32,
     since: Timestamp,
@@ -62,14 +81,23 @@ struct Attempt {
 }
 
 impl Flow {
-    pub(super) fn new(store: Store, workers: Vec<Worker>, limits: Limits, clock: Clock) -> Self {
+    pub(super) fn new(
+        store: Store,
+        workers: Vec<Worker>,
+        link: Link,
+        limits: Limits,
+        clock: Clock,
+    ) -> Self {
         let (ender, end) = End::pair();
         Flow {
             store,
             clock,
             tick: Limits::duration(limits.tick_millis),
             lanes: Lanes::new(workers, &limits),
+            room: link.room(),
+            link,
             work: JoinSet::new(),
+            commands: JoinSet::new(),
             clamping: false,
             stopping: false,
             ender,
@@ -81,9 +109,14 @@ impl Flow {
     pub(super) async fn run(mut self, mut stop: oneshot::Receiver<Duration>, hurry: Arc<Notify>) {
         let policies = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.clone()));
         let policies = policies.collect();
-        select! {
-            () = start::recover(&self.store, policies, self.tick) => {}
+        let left = select! {
+            left = start::recover(&self.store, policies, self.tick) => left,
             Ok(_wait) = &mut stop => return,
+        };
+        self.adopt(left.running);
+        // Also for what is running of a configuration that had commands (R17).
+        if !self.commands.is_empty() || self.lanes.iter().any(Lane::is_command) {
+            self.link.connect(left.epoch);
         }
         let wake = self.store.wake();
         let mut tick = interval(self.tick);
@@ -94,6 +127,8 @@ impl Flow {
             select! {
                 () = wake.notified() => self.lanes.want_all(),
                 Some(step) = self.work.join_next() => self.on(step),
+                Some(step) = self.commands.join_next() => self.on(step),
+                Ok(()) = self.room.changed() => self.lanes.want_all(),
                 () = sleep(patience.unwrap_or(self.tick)) => self.lanes.want_due(self.clock.now()),
                 _now = tick.tick() => self.tick(),
                 // A handle that is gone cannot stop it any more: it runs on until the process ends.
@@ -103,17 +138,45 @@ impl Flow {
         self.finish(wait, &hurry).await;
     }
 
+    /// Waits for the ends of what an earlier receiver asked a runner to start.
+    fn adopt(&mut self, running: Vec<Running>) {
+        for running in running {
+            let Running { job, attempt, handler, source, event_id, counted, since, runner } = running;
+            let Some(runner) = runner else { continue };
+            let key = Key { job, attempt };
+            let span = span(&source, &event_id, key, &handler);
+            let lane = self.lanes.take_for(&handler);
+            let timeout = lane.and_then(|lane| match &*self.lanes.get_mut(lane).handler {
+                Handler::Command(command) => Some(command.timeout),
+                Handler::Forward(_) => None,
+            });
+            let tracked = self.link.adopt(key, runner);
+            let attempt = Attempt { lane, key, tracked: true, counted, since, span: span.clone() };
+            let wait = async move {
+                tracing::info!("claimed by an earlier receiver: waiting for its end");
+                let report = handler::adopted(tracked, timeout).await;
+                Step::Ended(Box::new((attempt, report)))
+            };
+            self.commands.spawn(wait.instrument(span));
+        }
+    }
+
     /// Claims whatever may be claimed now.
     fn claim(&mut self) {
-        while let Some((index, slots)) = self.lanes.next_claim(self.clock.monotonic()) {
-            let (store, name) = (self.store.clone(), self.lanes.get_mut(index).name.clone());
+        let room = *self.room.borrow();
+        let (runner, slots) = (room.map(|room| room.runner), room.map(|room| room.attempts));
+        let (now, slots) = (self.clock.monotonic(), slots.unwrap_or_default());
+        while let Some((index, slots)) = self.lanes.next_claim(now, slots) {
+            let lane = self.lanes.get_mut(index);
+            let (store, name) = (self.store.clone(), lane.name.clone());
+            let runner = runner.filter(|_| lane.is_command());
             self.work.spawn(async move {
-                let claimed = claim(&store, &name, slots).await;
+                let claimed = claim(&store, &name, slots, runner).await;
                 if let Err(error) = &claimed {
                     tracing::error!(handler = %name, %error, "failed to claim");
                     sleep(CLAIM_PAUSE).await;
                 }
-                Step::Claimed(index, claimed)
+                Step::Claimed(index, runner, claimed)
             });
         }
     }
@@ -154,35 +217,30 @@ impl Flow {
             Err(_aborted) => return,
         };
         match step {
-            Step::Claimed(index, Ok((claimed, due))) => {
+            Step::Claimed(index, runner, Ok((claimed, due))) => {
                 self.lanes.claimed(index, claimed.len());
                 self.lanes.get_mut(index).due = due;
                 for claimed in claimed {
-                    self.begin(index, claimed);
+                    self.begin(index, runner, claimed);
                 }
             }
-            Step::Claimed(index, Err(_)) => {
+            Step::Claimed(index, _, Err(_)) => {
                 self.lanes.claimed(index, 0);
                 self.lanes.get_mut(index).wanted = true;
             }
             Step::Ended(ended) => self.settle(ended.0, ended.1),
-            Step::Settled(index) => self.lanes.get_mut(index).running -= 1,
+            Step::Settled(Some(index)) => self.lanes.get_mut(index).running -= 1,
+            Step::Settled(None) => {}
             Step::Clamped => self.clamping = false,
         }
     }
 
-    fn begin(&mut self, lane: usize, claimed: Claimed) {
+    fn begin(&mut self, lane: usize, runner: Option<Incarnation>, claimed: Claimed) {
         let Claimed { facts, counted, since } = claimed;
-        let span = tracing::info_span!(
-            "attempt",
-            source = %facts.source,
-            event = %facts.event_id,
-            job = %facts.job,
-            handler = %facts.handler,
-            attempt = facts.attempt,
-        );
-        let (job, number, inside) = (facts.job, facts.attempt, span.clone());
-        let attempt = Attempt { lane, job, number, counted, since, span };
+        let key = Key { job: facts.job, attempt: facts.attempt };
+        let span = span(&facts.source, &facts.event_id, key, &facts.handler);
+        let (tracked, inside) = (runner.is_some() && !self.stopping, span.clone());
+        let attempt = Attempt { lane: Some(lane), key, tracked, counted, since, span };
         if self.stopping {
             let detail = "not begun: the receiver stopped first".to_owned();
             let record = Record { detail, ..Record::default() };
@@ -190,58 +248,82 @@ impl Flow {
             return self.settle(attempt, Report { outcome, handler_broken, retry_after, record });
         }
         let handler = self.lanes.get_mut(lane).handler.clone();
-        let (end, clock) = (self.end.clone(), self.clock.clone());
-        let run = async move {
-            let report = handler.run(facts, &end, &clock).await;
-            Step::Ended(Box::new((attempt, report)))
-        };
-        self.work.spawn(run.instrument(inside));
+        let ended = |attempt, report| Step::Ended(Box::new((attempt, report)));
+        match (runner, &*handler) {
+            (Some(runner), Handler::Command(command)) => {
+                let (command, tracked) = (command.clone(), self.link.track(key, runner));
+                let run =
+                    async move { ended(attempt, command.run(facts, runner, tracked).await) };
+                self.commands.spawn(run.instrument(inside));
+            }
+            (_, Handler::Forward(forward)) => {
+                let (forward, end, clock) = (forward.clone(), self.end.clone(), self.clock.clone());
+                let run =
+                    async move { ended(attempt, forward.run(&facts, &end, &clock).await) };
+                self.work.spawn(run.instrument(inside));
+            }
+            (None, Handler::Command(_)) => unreachable!("a command is claimed for a runner"),
+        }
     }
 
     fn settle(&mut self, attempt: Attempt, report: Report) {
         let _inside = attempt.span.clone().entered();
-        let pause = match report.handler_broken {
-            true => {
-                let pause = self.lanes.broke(attempt.lane, self.clock.monotonic());
-                let seconds = pause.as_secs_f32();
-                tracing::warn!(seconds, "the handler cannot run and backs off");
-                Some(pause)
-            }
-            false => {
-                self.lanes.ran(attempt.lane);
-                None
-            }
+        let pause = attempt.lane.and_then(|lane| self.pause(lane, report.handler_broken));
+        let policy = match attempt.lane {
+            Some(lane) => &self.lanes.get_mut(lane).policy,
+            None => &GONE,
         };
-        let policy = &self.lanes.get_mut(attempt.lane).policy;
         let completion = completion(&attempt, report, policy, pause, self.clock.now());
         let (outcome, next, detail) =
             (completion.outcome, completion.next, &completion.record.detail);
         tracing::info!(%outcome, ?next, detail, "ended");
-        let (store, index, span) = (self.store.clone(), attempt.lane, attempt.span.clone());
+        let (store, link) = (self.store.clone(), self.link.clone());
+        let Attempt { lane, key, tracked, span, .. } = attempt;
         let complete = async move {
-            match store.complete(completion).await {
+            let committed = store.complete(completion).await;
+            match &committed {
                 Ok(true) => {}
                 Ok(false) => tracing::error!("was settled already: this end changes nothing"),
                 Err(error) => tracing::error!(%error, "failed to record the end"),
             }
-            Step::Settled(index)
+            // After the commit only (R9).
+            if tracked && committed.is_ok() {
+                link.settled(key).await;
+            }
+            Step::Settled(lane)
         };
         self.work.spawn(complete.instrument(span));
     }
 
-    /// Waits for what is under way, then ends it.
+    /// A handler that could not run pauses: for how long.
+    fn pause(&mut self, lane: usize, broken: bool) -> Option<Duration> {
+        if !broken {
+            self.lanes.ran(lane);
+            return None;
+        }
+        let pause = self.lanes.broke(lane, self.clock.monotonic());
+        let seconds = pause.as_secs_f32();
+        tracing::warn!(seconds, "the handler cannot run and backs off");
+        Some(pause)
+    }
+
+    /// Waits for what is under way, then ends it; commands go on without this process.
     async fn finish(mut self, wait: Duration, hurry: &Notify) {
         self.stopping = true;
         select! {
-            () = self.drain() => return,
-            () = sleep(wait) => {}
-            () = hurry.notified() => {}
+            () = self.drain() => {}
+            () = sleep(wait) => self.end().await,
+            () = hurry.notified() => self.end().await,
         }
+        if !self.commands.is_empty() {
+            tracing::info!(count = self.commands.len(), "commands go on under the runner");
+        }
+    }
+
+    async fn end(&mut self) {
         tracing::warn!(count = self.work.len(), "the wait is over: ending what still runs");
-        self.ender.wish();
-        let grace = self.lanes.iter().map(|lane| lane.handler.grace()).max().unwrap_or_default();
-        // SIGKILL comes after one grace; the end of an unkillable process is not waited for.
-        if timeout(grace.saturating_add(LAST_WORDS), self.drain()).await.is_err() {
+        self.ender.wish(AskedBy::Stop);
+        if timeout(LAST_WORDS, self.drain()).await.is_err() {
             let count = self.work.len();
             tracing::error!(count, "did not end: the next start will settle them");
         }
@@ -249,10 +331,20 @@ impl Flow {
 
     /// May be dropped at any time: no step is lost.
     async fn drain(&mut self) {
-        while let Some(step) = self.work.join_next().await {
-            self.on(step);
+        while !self.work.is_empty() {
+            select! {
+                Some(step) = self.work.join_next() => self.on(step),
+                // A command that ends now is recorded now.
+                Some(step) = self.commands.join_next() => self.on(step),
+            }
         }
     }
+}
+
+/// Names an attempt in every log line.
+fn span(source: &Name, event: &EventId, key: Key, handler: &Name) -> Span {
+    let Key { job, attempt } = key;
+    tracing::info_span!("attempt", %source, %event, %job, %handler, attempt)
 }
 
 /// Claims, and looks when the next one is due.
@@ -260,8 +352,9 @@ async fn claim(
     store: &Store,
     name: &Name,
     slots: usize,
+    runner: Option<Incarnation>,
 ) -> Result<(Vec<Claimed>, Option<Timestamp>), Error> {
-    let claimed = store.claim(name, slots).await?;
+    let claimed = store.claim(name, slots, runner).await?;
     // What is claimed must run, whatever comes of this second question: a tick asks it again.
     let due = store.next_due(std::slice::from_ref(name)).await.ok().flatten();
     Ok((claimed, due))
@@ -284,8 +377,8 @@ fn completion(
         _ => policy.next(outcome, History { counted, since: attempt.since }, retry_after, now),
     };
     Completion {
-        job: attempt.job,
-        attempt: attempt.number,
+        job: attempt.key.job,
+        attempt: attempt.key.attempt,
         outcome,
         counts,
         next,
@@ -298,8 +391,7 @@ fn completion(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::{DeadReason, HeldReason, OnUnknown};
-    use crate::retry::GiveUp;
+    use crate::model::{DeadReason, HeldReason, JobId};
 
     const NOW: Timestamp = Timestamp(1_000_000);
     const POLICY: Policy = Policy {
@@ -310,8 +402,9 @@ mod tests {
     };
 
     fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
-        let (lane, job, number) = (0, JobId::new(NOW), 9);
-        let attempt = Attempt { lane, job, number, counted: 1, since: NOW, span: Span::none() };
+        let (lane, key) = (Some(0), Key { job: JobId::new(NOW), attempt: 9 });
+        let (tracked, span) = (false, Span::none());
+        let attempt = Attempt { lane, key, tracked, counted: 1, since: NOW, span };
         let (handler_broken, record) = (pause.is_some(), Record::default());
         let report = Report { outcome, handler_broken, retry_after: None, record };
         completion(&attempt, report, &POLICY, pause, NOW)

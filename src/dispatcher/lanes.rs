@@ -55,6 +55,10 @@ impl Lane {
         self.running + self.claiming
     }
 
+    pub(super) fn is_command(&self) -> bool {
+        matches!(*self.handler, Handler::Command(_))
+    }
+
     /// Slots of its own that are free now. After a pause one probe goes first.
     fn free(&self, now: Duration) -> usize {
         let slots = match self.pause {
@@ -103,11 +107,13 @@ impl Lanes {
     }
 
     /// The next handler that may claim now, and how much; its slots are taken. None where nobody may.
-    pub(super) fn next_claim(&mut self, now: Duration) -> Option<(usize, usize)> {
+    /// `room` is how many attempts the runner can have, these and others: none where no runner takes
+    /// any (R4).
+    pub(super) fn next_claim(&mut self, now: Duration, room: usize) -> Option<(usize, usize)> {
         let count = self.all.len();
         let order = (0..count).map(|offset| (self.first + offset) % count);
         let (index, slots) =
-            order.map(|index| (index, self.share(index, now))).find(|(_, slots)| *slots > 0)?;
+            order.map(|index| (index, self.share(index, now, room))).find(|(_, slots)| *slots > 0)?;
         let lane = &mut self.all[index];
         lane.wanted = false;
         lane.claiming = slots;
@@ -115,7 +121,7 @@ impl Lanes {
         Some((index, slots))
     }
 
-    fn share(&self, index: usize, now: Duration) -> usize {
+    fn share(&self, index: usize, now: Duration, room: usize) -> usize {
         let lane = &self.all[index];
         if !lane.wanted || lane.claiming > 0 {
             return 0;
@@ -128,7 +134,20 @@ impl Lanes {
             0 => left.saturating_sub(kept).max(left.min(1)),
             _ => left.saturating_sub(kept),
         };
-        share.min(lane.free(now))
+        let share = share.min(lane.free(now));
+        if !lane.is_command() {
+            return share;
+        }
+        let commands = self.all.iter().filter(|lane| lane.is_command());
+        share.min(room.saturating_sub(commands.map(Lane::taken).sum()))
+    }
+
+    /// Takes a slot for an attempt that an earlier receiver has begun, whether one is free or not.
+    /// Returns whose, where the handler is still configured.
+    pub(super) fn take_for(&mut self, handler: &Name) -> Option<usize> {
+        let index = self.all.iter().position(|lane| lane.name == *handler)?;
+        self.all[index].running += 1;
+        Some(index)
     }
 
     /// A claim brought `got` jobs.
@@ -216,7 +235,7 @@ mod tests {
     /// Everybody claims as much as they may and gets all of it.
     fn fill(lanes: &mut Lanes, now: Duration) -> Vec<(usize, usize)> {
         let mut claims = Vec::new();
-        while let Some((index, slots)) = lanes.next_claim(now) {
+        while let Some((index, slots)) = lanes.next_claim(now, 0) {
             lanes.claimed(index, slots);
             claims.push((index, slots));
         }
@@ -226,15 +245,15 @@ mod tests {
     #[test]
     fn nobody_claims_more_than_its_own_slots_or_ahead() {
         let mut lanes = lanes(64, &[3, 1]);
-        assert_eq!(lanes.next_claim(NOW), Some((0, 3)));
-        assert_eq!(lanes.next_claim(NOW), Some((1, 1)));
-        assert_eq!(lanes.next_claim(NOW), None, "a claim is under way");
+        assert_eq!(lanes.next_claim(NOW, 0), Some((0, 3)));
+        assert_eq!(lanes.next_claim(NOW, 0), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW, 0), None, "a claim is under way");
         lanes.claimed(0, 2);
-        assert_eq!(lanes.next_claim(NOW), None, "fewer than asked for: nothing is left");
+        assert_eq!(lanes.next_claim(NOW, 0), None, "fewer than asked for: nothing is left");
         lanes.want_all();
-        assert_eq!(lanes.next_claim(NOW), Some((0, 1)));
+        assert_eq!(lanes.next_claim(NOW, 0), Some((0, 1)));
         lanes.claimed(0, 1);
-        assert_eq!(lanes.next_claim(NOW), None, "all slots are taken");
+        assert_eq!(lanes.next_claim(NOW, 0), None, "all slots are taken");
     }
 
     #[test]
@@ -270,7 +289,7 @@ mod tests {
             lanes.get_mut(0).running = 0;
             lanes.want_all();
             let before = now + length - SECOND / 1000;
-            assert_eq!(lanes.next_claim(before), None);
+            assert_eq!(lanes.next_claim(before, 0), None);
             assert_eq!(lanes.patience(Timestamp(0), now), Some(length));
             now += length;
             assert_eq!(fill(&mut lanes, now), [(0, 1)], "one probe");
@@ -291,8 +310,8 @@ mod tests {
         }
         assert_eq!(lanes.patience(Timestamp(1_000), NOW), Some(2 * SECOND));
         lanes.want_due(Timestamp(2_999));
-        assert_eq!(lanes.next_claim(NOW), None);
+        assert_eq!(lanes.next_claim(NOW, 0), None);
         lanes.want_due(Timestamp(3_000));
-        assert_eq!(lanes.next_claim(NOW), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW, 0), Some((1, 1)));
     }
 }

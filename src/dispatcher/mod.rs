@@ -2,18 +2,17 @@
 //!
 //! Made by `serve`; it meets HTTP in the store only. What must stay true:
 //!
-//! - Leftovers of a dead receiver are ended, then recovery is committed, then the first job is claimed.
-//! - A job is claimed only where a slot is free now: what is claimed and not begun at a power cut is
-//!   `unknown`.
+//! - Recovery is committed before the first job is claimed, and what a runner may still have of an
+//!   earlier receiver is awaited.
+//! - A job is claimed only where a slot is free now, and a command only for a runner that has admitted
+//!   this receiver and takes attempts: what is claimed and not begun at a power cut is `unknown`.
 //! - One broken or slow handler never delays another: each has its own slots, its own pause, and a
 //!   slot of the whole is kept for each that is idle.
 //! - It sleeps until the store is changed, an attempt ends, or a job is due; a tick makes up for a
 //!   lost wake-up and a moved clock.
 //!
-//! In a stop nothing more is claimed, and what runs is waited for. When the wait is over, commands
-//! are asked to end (SIGTERM, their grace, SIGKILL) and their true outcome is recorded; forwards
-//! without an answer are `unknown`. Nothing is cut off silently. (With a runner of their own,
-//! commands will outlive the receiver instead.)
+//! In a stop nothing more is claimed. Commands go on under the runner, and the next receiver records
+//! their ends. Forwards are waited for; when the wait is over, those without an answer are `unknown`.
 
 mod flow;
 mod lanes;
@@ -27,7 +26,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::handler::Handler;
+use crate::handler::{Handler, Link};
 use crate::limits::Limits;
 use crate::model::Name;
 use crate::retry::Policy;
@@ -61,17 +60,18 @@ pub struct DispatcherHandle {
 
 impl Dispatcher {
     /// Starts it; returns at once. Needs a tokio runtime's context. It is the store's one listener,
-    /// and the only one that claims.
+    /// and the only one that claims. It connects the link, where a runner is needed.
     pub fn start(
         store: Store,
         workers: Vec<Worker>,
+        link: Link,
         limits: Limits,
         clock: Clock,
     ) -> DispatcherHandle {
         let (stop, stopped) = oneshot::channel();
         let hurry = Arc::new(Notify::new());
         let retention = retention::run(store.clone(), limits.clone(), clock.clone());
-        let flow = flow::Flow::new(store, workers, limits, clock).run(stopped, hurry.clone());
+        let flow = flow::Flow::new(store, workers, link, limits, clock).run(stopped, hurry.clone());
         DispatcherHandle {
             stop,
             hurry,
@@ -82,8 +82,8 @@ impl Dispatcher {
 }
 
 impl DispatcherHandle {
-    /// Claims nothing more, waits for what runs up to `wait` or until `hurry` resolves (the
-    /// operator's second signal), ends what is left then, and returns when every end is recorded.
+    /// Claims nothing more, waits for forwards up to `wait` or until `hurry` resolves (the operator's
+    /// second signal), ends what is left of them then, and returns when every end that came is recorded.
     /// The store must be closed after it, not before.
     pub async fn stop(self, wait: Duration, hurry: impl Future<Output = ()>) {
         self.retention.abort();

@@ -1,15 +1,21 @@
-//! Commands: what their ends mean.
+//! Commands: asked of the runner, and what their ends mean.
 //!
-//! The only user of `runner`, and a thin one: how a command is started, read and ended is the
-//! runner's business, wherever it lives; what an exit status means is decided here.
+//! How a command is started, read and ended is the runner's business; what an exit status means is
+//! decided here. The receiver knows a command by its handler's name and its configuration's digest, and
+//! never sees its line or its environment.
 
 use std::time::Duration;
 
-use crate::model::{Facts, JobId, Outcome};
-use crate::runner::{self, AskedBy, CommandSettings, End, Ended, Exited, Status};
-use crate::store::Record;
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+
+use crate::model::{Digest, Facts, Incarnation, Outcome};
+use crate::runner::message::{Refusal, Start};
+use crate::runner::{AskedBy, Ended, Exited, Status};
+use crate::store::{Record, Usage};
 
 use super::Report;
+use super::link::{Tracked, Verdict};
 
 /// EX_DATAERR of sysexits.h: the event itself is wrong, and no other attempt will help.
 const REJECTED: i32 = 65;
@@ -23,32 +29,82 @@ const CANNOT_RUN: [i32; 2] = [126, 127];
 /// about the effects than the signal itself would.
 const ENDED_BY_US: [i32; 2] = [128 + 15, 128 + 9];
 
-/// How long leftovers are waited for at a start before the receiver says that they cannot be ended.
-/// SIGKILL takes microseconds; what takes seconds hangs in the kernel.
-const LEFTOVERS_PATIENCE: Duration = Duration::from_secs(5);
+/// Larger bodies are hashed on a blocking thread.
+const INLINE_BYTES: usize = 256 * 1024;
 
-/// Runs one attempt to its end.
-pub(super) async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Report {
-    match runner::run(settings, facts, end).await {
-        Ended::NotStarted(reason) => Report::broken(reason),
-        Ended::Lost(reason) => Report::new(Outcome::Unknown, reason),
-        Ended::Exited(exited) => judge(exited, settings.timeout),
+/// What the receiver knows of a configured command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Of its configuration as it is written: the runner starts no other.
+    pub configuration: Digest,
+    /// How long it may run; the runner sees to it.
+    pub timeout: Duration,
+}
+
+impl Command {
+    /// Runs one attempt to its end, which may be that of a later receiver: the future may be dropped
+    /// at any time, and the runner goes on. `runner` is the one that the claim was made for.
+    pub async fn run(&self, facts: Facts, runner: Incarnation, tracked: Tracked) -> Report {
+        let body = facts.body.clone();
+        let digest = digest(body.clone()).await;
+        let start = Start::new(runner, self.configuration, digest, &facts);
+        drop(facts);
+        report(tracked.start(start, body).await, Some(self.timeout))
     }
 }
 
-/// Ends whatever a dead receiver's commands still run for these attempts. Returns those of which
-/// something cannot be ended: they must stay `running`.
-pub async fn end_leftovers(attempts: Vec<(JobId, u32)>) -> Vec<(JobId, u32)> {
-    let all = attempts.clone();
-    let ended = move || runner::leftovers::end(&attempts, LEFTOVERS_PATIENCE);
-    // A search that failed has proven nothing.
-    tokio::task::spawn_blocking(ended).await.unwrap_or(all)
+/// Waits for the end of an attempt that an earlier receiver has claimed. `timeout`: how long it was
+/// given, where its handler is still configured.
+pub async fn adopted(tracked: Tracked, timeout: Option<Duration>) -> Report {
+    report(tracked.ended().await, timeout)
 }
 
-fn judge(exited: Exited, timeout: Duration) -> Report {
+async fn digest(body: Bytes) -> Digest {
+    let small = body.len() <= INLINE_BYTES;
+    let hash = move || Digest(Sha256::digest(&body).into());
+    if small {
+        return hash();
+    }
+    // A digest that could not be made matches nothing: the runner refuses the start.
+    tokio::task::spawn_blocking(hash).await.unwrap_or(Digest([0; 32]))
+}
+
+fn report(verdict: Verdict, timeout: Option<Duration>) -> Report {
+    match verdict {
+        Verdict::Ended(Ended::Exited(exited)) => judge(exited, timeout),
+        Verdict::Ended(Ended::Lost(reason)) => Report::new(Outcome::Unknown, reason),
+        Verdict::Ended(Ended::NotStarted(reason)) => Report::broken(reason),
+        Verdict::NeverStarted(reason) => Report::new(Outcome::NotStarted, reason),
+        Verdict::Refused(refusal, detail) => refused(refusal, detail),
+    }
+}
+
+/// No refusal counts against the limit. What will be so again at the next start is the handler's
+/// trouble, and it backs off; what is the connection's is over when the next one is made (R12).
+fn refused(refusal: Refusal, detail: String) -> Report {
+    match refusal {
+        Refusal::OtherIncarnation | Refusal::Draining | Refusal::StaleEpoch => {
+            Report::new(Outcome::NotStarted, detail)
+        }
+        Refusal::UnknownHandler
+        | Refusal::OtherDigest
+        | Refusal::NoResources
+        | Refusal::CannotStart => Report::broken(detail),
+        Refusal::Busy | Refusal::BadBody => {
+            tracing::error!(detail, "the runner refused what should not have been asked");
+            Report::broken(detail)
+        }
+    }
+}
+
+fn judge(exited: Exited, timeout: Option<Duration>) -> Report {
     let (outcome, detail) = match (exited.status, exited.asked_by) {
         (Status::Code(0), _) => (Outcome::Succeeded, "exit status 0".to_owned()),
         (Status::Code(REJECTED), _) => (Outcome::Rejected, said(REJECTED, ": rejected")),
+        // Not to be tried again, as the operator has said.
+        (Status::Code(code), Some(AskedBy::Cancelled)) => {
+            ended(AskedBy::Cancelled, timeout, &said(code, ""))
+        }
         (Status::Code(126), _) => (Outcome::Failed, said(126, ": cannot execute")),
         (Status::Code(127), _) => (Outcome::Failed, said(127, ": command not found")),
         (Status::Code(code), Some(by)) if ENDED_BY_US.contains(&code) => {
@@ -64,7 +120,8 @@ fn judge(exited: Exited, timeout: Duration) -> Report {
     };
     Report {
         outcome,
-        handler_broken: exit_code.is_some_and(|code| CANNOT_RUN.contains(&code)),
+        handler_broken: outcome == Outcome::Failed
+            && exit_code.is_some_and(|code| CANNOT_RUN.contains(&code)),
         retry_after: None,
         record: Record {
             detail,
@@ -73,18 +130,23 @@ fn judge(exited: Exited, timeout: Duration) -> Report {
             http_status: None,
             stdout: exited.stdout.into(),
             stderr: exited.stderr.into(),
+            usage: Some(Usage {
+                cpu_millis: exited.usage.cpu_millis,
+                memory_bytes: exited.usage.memory_bytes,
+            }),
         },
     }
 }
 
 /// The end that the runner brought about, and that says nothing about the effects.
-fn ended(by: AskedBy, timeout: Duration, how: &str) -> (Outcome, String) {
+fn ended(by: AskedBy, timeout: Option<Duration>, how: &str) -> (Outcome, String) {
     match by {
         AskedBy::TimeOut => {
-            let limit = humantime::format_duration(timeout);
-            (Outcome::TimedOut, format!("timed out after {limit}, {how}"))
+            let limit = timeout.map(|limit| format!(" after {}", humantime::format_duration(limit)));
+            (Outcome::TimedOut, format!("timed out{}, {how}", limit.unwrap_or_default()))
         }
-        AskedBy::Stop => (Outcome::Unknown, format!("ended by the receiver's stop, {how}")),
+        AskedBy::Cancelled => (Outcome::Cancelled, format!("cancelled, {how}")),
+        AskedBy::Stop => (Outcome::Unknown, format!("ended by the runner's stop, {how}")),
     }
 }
 

@@ -1,27 +1,30 @@
 //! Handlers: what the operator configured to run for an event.
 //!
-//! The dispatcher calls [`Handler::run`] with one claimed attempt and is told what came of it. What
-//! must stay true: whatever happens is a [`Report`], never an error; no outcome is guessed, so what
-//! said nothing is `unknown`; nothing here reads or changes the store.
+//! The dispatcher runs a claimed attempt by [`Command::run`] or [`ForwardSettings::run`] and is told
+//! what came of it. A forward is this process's own; a command is the runner's, reached by the
+//! [`link`], and goes on when this process ends. What must stay true: whatever happens is a
+//! [`Report`], never an error; no outcome is guessed, so what said nothing is `unknown`; nothing here
+//! reads or changes the store.
 
 mod command;
 pub mod forward;
+pub mod link;
 
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::model::{Blob, Facts, Outcome};
+use crate::model::{Blob, Outcome};
 use crate::store::{Captured, Record};
 
-pub use crate::runner::{CommandSettings, End, Ender};
-pub use command::end_leftovers;
+pub use crate::runner::{End, Ender};
+pub use command::{Command, adopted};
 pub use forward::{ForwardSettings, Target};
+pub use link::{Link, Room};
 
 /// A handler that can run attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handler {
-    /// A program with its arguments.
-    Command(CommandSettings),
+    /// A program with its arguments, which the runner knows.
+    Command(Command),
     /// A local HTTP endpoint.
     Forward(ForwardSettings),
 }
@@ -38,29 +41,6 @@ pub struct Report {
     pub retry_after: Option<Duration>,
     /// What is kept for people.
     pub record: Record,
-}
-
-impl Handler {
-    /// Runs one attempt to its end. Never fails: whatever happens is an outcome.
-    ///
-    /// Once `end` is wished, a command is asked to end and its true outcome reported, and a forward
-    /// that has no answer yet is given up. The future must be polled to its end: an attempt whose
-    /// future is dropped is left to the next start's recovery. `clock` tells what a Retry-After date
-    /// means where the answer has no date of its own.
-    pub async fn run(&self, facts: Facts, end: &End, clock: &Clock) -> Report {
-        match self {
-            Handler::Command(settings) => command::run(settings, &facts, end).await,
-            Handler::Forward(settings) => forward::run(settings, &facts, end, clock).await,
-        }
-    }
-
-    /// The longest time between the wish to end and the report, where the kernel does its part.
-    pub fn grace(&self) -> Duration {
-        match self {
-            Handler::Command(settings) => settings.grace,
-            Handler::Forward(_) => Duration::ZERO,
-        }
-    }
 }
 
 impl Report {

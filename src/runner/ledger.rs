@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn the_next_runner_reads_what_is_not_acknowledged() {
         let folder = tempfile::tempdir().unwrap();
-        let incarnation = Incarnation::new().unwrap();
+        let incarnation = crate::runner::incarnation::new().unwrap();
         let process = Process { pid: 7, start: 8 };
         let bound = Bound { store: Uuid::from_bytes([1; 16]), epoch: 3 };
         let (mut ledger, nothing) = Ledger::open(folder.path()).unwrap();
@@ -246,7 +246,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let other = folder.path().join(format!("ledger-{}", Uuid::from_bytes([9; 16])));
         fs::write(&other, "{}\n").unwrap();
-        let incarnation = Incarnation::new().unwrap();
+        let incarnation = crate::runner::incarnation::new().unwrap();
         let (mut ledger, _) = Ledger::open(folder.path()).unwrap();
         assert!(!other.exists());
         ledger.note(&Line::Runner(incarnation)).unwrap();

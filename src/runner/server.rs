@@ -18,12 +18,11 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::folder::{self, FolderError};
-use super::incarnation::Incarnation;
 use super::ledger::Ledger;
 use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::table::{Configured, Table};
 use super::wire::Bounds;
-use super::{Ended, connection, launch, leftovers};
+use super::{Ended, connection, incarnation, launch, leftovers};
 use crate::limits::Limits;
 
 /// How long a start waits for a dead runner's commands to be gone before it serves. SIGKILL takes
@@ -71,7 +70,7 @@ pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<()
     let _lock = folder::take(&folder)?;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
     let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
-    let incarnation = Incarnation::new().map_err(begin)?;
+    let incarnation = incarnation::new().map_err(begin)?;
     let capacity = usize::try_from(limits.runner_attempts_count).unwrap_or(usize::MAX);
     let table = Table::new(incarnation, commands, capacity, ledger, inherited).map_err(begin)?;
     let table = Arc::new(table);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, params};
 
 use crate::model::{
-    DeadReason, EventId, EventType, Facts, Headers, JobId, Name, Outcome, Timestamp,
+    DeadReason, EventId, EventType, Facts, Headers, Incarnation, JobId, Name, Outcome, Timestamp,
 };
 use crate::retry::Next;
 
@@ -50,11 +50,17 @@ struct Payload {
 impl Store {
     /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first.
     /// Each has a new attempt, number + 1, committed before this returns. Jobs whose payload is gone
-    /// become dead instead (R19). None while the handler is paused.
+    /// become dead instead (R19). None while the handler is paused. `runner` is the one that will be
+    /// asked to start them, and is recorded with each (R5); none where the receiver runs them itself.
     ///
     /// Tried until it is committed. The future must not be dropped: what it claimed would stay
     /// `running` with nobody running it until the next start.
-    pub async fn claim(&self, handler: &Name, limit: usize) -> Result<Vec<Claimed>, Error> {
+    pub async fn claim(
+        &self,
+        handler: &Name,
+        limit: usize,
+        runner: Option<Incarnation>,
+    ) -> Result<Vec<Claimed>, Error> {
         if limit == 0 {
             return Ok(Vec::new());
         }
@@ -66,7 +72,7 @@ impl Store {
                 // are ours already, and nobody else would ever run them.
                 let taken = match last.first() {
                     Some(&(row, attempt)) if is_running(tx, row, attempt)? => again(tx, &last)?,
-                    _ => claim(tx, &name, clock.now(), limit)?,
+                    _ => claim(tx, &name, clock.now(), limit, runner)?,
                 };
                 last = taken.iter().map(|job| (job.row, job.attempt)).collect();
                 Ok(taken)
@@ -134,10 +140,12 @@ fn claim(
     handler: &Name,
     now: Timestamp,
     limit: usize,
+    runner: Option<Incarnation>,
 ) -> rusqlite::Result<Vec<Taken>> {
     if is_paused(tx, handler)? {
         return Ok(Vec::new());
     }
+    let runner = runner.map(|runner| runner.to_string());
     let chosen = params![handler.as_str(), now.0, codec::size(limit)];
     // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
     tx.prepare_cached(concat!(
@@ -162,8 +170,10 @@ fn claim(
     for job in &taken {
         // The index on live attempts refuses a second one of the same job.
         let inserted = tx
-            .prepare_cached("INSERT INTO attempt (job, number, started_at) VALUES (?1, ?2, ?3)")?
-            .execute(params![job.row, job.attempt, now.0])?;
+            .prepare_cached(
+                "INSERT INTO attempt (job, number, started_at, incarnation) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![job.row, job.attempt, now.0, runner])?;
         exactly_one(inserted)?;
     }
     Ok(taken)

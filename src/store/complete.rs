@@ -2,12 +2,12 @@
 
 use rusqlite::{Connection, params};
 
-use crate::model::{JobId, Outcome, State, Timestamp};
+use crate::model::{Outcome, State, Timestamp};
 use crate::retry::Next;
 
 use super::accept::find_job;
 use super::queue::Lane;
-use super::types::{Completion, Error, Record};
+use super::types::{Completion, Error, Record, Running};
 use super::{Store, codec, exactly_one};
 
 impl Store {
@@ -28,14 +28,29 @@ impl Store {
         found.ok_or(Error::NotFound { what: "job", name })
     }
 
-    /// The attempts that are `running` in the store (at start: those a crash cut off).
-    pub async fn running(&self) -> Result<Vec<(JobId, u32, crate::model::Name)>, Error> {
+    /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a
+    /// runner has).
+    pub async fn running(&self) -> Result<Vec<Running>, Error> {
         self.read(|conn| {
-            // By the index of the running ones.
+            // By the index of the running ones, each with its live attempt.
             conn.prepare_cached(
-                "SELECT id, attempt, handler FROM job WHERE state = 'running' ORDER BY row",
+                "SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation
+                 FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt
+                     JOIN event e ON e.row = j.event
+                 WHERE j.state = 'running' ORDER BY j.row",
             )?
-            .query_map([], |row| Ok((codec::job_id(row, 0)?, row.get(1)?, codec::text(row, 2)?)))?
+            .query_map([], |row| {
+                Ok(Running {
+                    job: codec::job_id(row, 0)?,
+                    attempt: row.get(1)?,
+                    handler: codec::text(row, 2)?,
+                    source: codec::text(row, 3)?,
+                    event_id: codec::text(row, 4)?,
+                    counted: row.get(5)?,
+                    since: codec::time(row, 6)?,
+                    runner: codec::maybe_text(row, 7)?,
+                })
+            })?
             .collect()
         })
         .await
@@ -101,7 +116,7 @@ fn end_attempt(
     tx.prepare_cached(
         "UPDATE attempt SET outcome = ?3, finished_at = ?4, detail = ?5, exit_code = ?6, signal = ?7,
              http_status = ?8, stdout_head = ?9, stdout_tail = ?10, stdout_total = ?11,
-             stderr_head = ?12, stderr_tail = ?13, stderr_total = ?14
+             stderr_head = ?12, stderr_tail = ?13, stderr_total = ?14, cpu_millis = ?15, memory_bytes = ?16
          WHERE job = ?1 AND number = ?2 AND outcome IS NULL",
     )?
     .execute(params![
@@ -119,6 +134,8 @@ fn end_attempt(
         record.stderr.head.0,
         record.stderr.tail.0,
         total(record.stderr.total),
+        record.usage.map(|usage| total(usage.cpu_millis)),
+        record.usage.map(|usage| total(usage.memory_bytes)),
     ])
 }
 

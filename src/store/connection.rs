@@ -37,7 +37,7 @@ pub(super) struct Opened {
     /// For listings.
     pub(super) reader: Connection,
     /// The store's random identity, in hex.
-    pub(super) id: String,
+    pub(super) id: uuid::Uuid,
 }
 
 /// Opens the database at `path`, rewrites a log that a crash or a failed flush left (S2), and

@@ -54,7 +54,7 @@ pub use rows::{
 };
 pub use types::{
     Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Quarantined, Record,
-    Recovered, Refused, Replay, Settings,
+    Recovered, Refused, Replay, Running, Settings, Usage,
 };
 
 /// A handle to the running store; clones share the one writer. When the last is dropped the writer
@@ -67,7 +67,7 @@ pub struct Store {
 struct Inner {
     settings: Settings,
     clock: Clock,
-    id: String,
+    id: Uuid,
     queue: Arc<Queue>,
     space: Arc<Space>,
     readers: Arc<Readers>,
@@ -143,8 +143,8 @@ impl Store {
     }
 
     /// The store's random identity.
-    pub fn id(&self) -> String {
-        self.inner.id.clone()
+    pub fn id(&self) -> Uuid {
+        self.inner.id
     }
 
     /// Why accepts are refused now, or nothing: readiness.

@@ -13,8 +13,8 @@ use super::types::{Completion, Error, Record, Recovered};
 use super::{Store, codec};
 
 impl Store {
-    /// RECOVER: before the first claim. Every running attempt becomes `unknown` and follows its
-    /// handler's policy (hold where the handler is gone); due times are clamped to now + the longest
+    /// RECOVER: before the first claim. Every running attempt that no runner was asked to start becomes
+    /// `unknown` and follows its handler's policy (hold where the handler is gone); due times are clamped to now + the longest
     /// delay (K1); ready and waiting jobs of handlers not in `policies` are held: handler gone.
     pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<Recovered, Error> {
         let clock = self.inner.clock.clone();
@@ -74,15 +74,18 @@ fn recover(
     Ok(recovered)
 }
 
-/// The completion of every running attempt.
+/// The completion of every running attempt of the receiver's own. What was claimed for a runner is
+/// judged by what a runner says.
 fn cut_off(
     tx: &Connection,
     policies: &[(Name, Policy)],
     now: Timestamp,
 ) -> rusqlite::Result<Vec<(i64, Completion)>> {
-    // By the index of the running ones.
+    // By the index of the running ones, each with its live attempt.
     tx.prepare_cached(
-        "SELECT row, id, attempt, handler, counted, since FROM job WHERE state = 'running' ORDER BY row",
+        "SELECT j.row, j.id, j.attempt, j.handler, j.counted, j.since
+         FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt
+         WHERE j.state = 'running' AND a.incarnation IS NULL ORDER BY j.row",
     )?
     .query_map([], |row| {
         let handler: Name = codec::text(row, 3)?;

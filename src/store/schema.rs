@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use uuid::Uuid;
 
 use crate::model::Timestamp;
 
@@ -15,6 +16,7 @@ pub(super) const APPLICATION_ID: i64 = 0x486F_6F6B;
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_initial.sql"),
     include_str!("../../migrations/0002_paused.sql"),
+    include_str!("../../migrations/0003_runner.sql"),
 ];
 
 /// This program, for the message of an older one that meets its store.
@@ -68,10 +70,12 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path, now: Timestamp) -> Res
     tx.commit().map_err(sql)
 }
 
-/// The store's random identity in hex.
-pub(super) fn store_id(conn: &Connection) -> rusqlite::Result<String> {
+/// The store's random identity.
+pub(super) fn store_id(conn: &Connection) -> rusqlite::Result<Uuid> {
     // One row, made with the schema.
-    conn.query_row("SELECT lower(hex(store_id)) FROM meta WHERE one = 1", [], |row| row.get(0))
+    conn.query_row("SELECT store_id FROM meta WHERE one = 1", [], |row| {
+        row.get(0).map(Uuid::from_bytes)
+    })
 }
 
 fn written_by(conn: &Connection) -> Option<String> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 use crate::model::{
-    Blob, EventId, Facts, Headers, HeldReason, JobId, Name, Outcome, State, Timestamp,
+    Blob, EventId, Facts, Headers, HeldReason, Incarnation, JobId, Name, Outcome, State, Timestamp,
 };
 use crate::retry::Next;
 use crate::verify::Verified;
@@ -87,6 +87,27 @@ pub struct Claimed {
     pub since: Timestamp,
 }
 
+/// An attempt that is `running` in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// Which job.
+    pub job: JobId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Whose.
+    pub handler: Name,
+    /// Its event's source.
+    pub source: Name,
+    /// Its event's id.
+    pub event_id: EventId,
+    /// Counted attempts before this one, since made or last replayed.
+    pub counted: u32,
+    /// When the job was made or last replayed.
+    pub since: Timestamp,
+    /// The runner it was claimed for; none where the receiver runs it itself.
+    pub runner: Option<Incarnation>,
+}
+
 /// The end of an attempt.
 #[derive(Debug, Clone)]
 pub struct Completion {
@@ -121,6 +142,18 @@ pub struct Record {
     pub stdout: Captured,
     /// Standard error.
     pub stderr: Captured,
+    /// What a command used, where a runner saw its end.
+    #[serde(default)]
+    pub usage: Option<Usage>,
+}
+
+/// What a command used of the machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// CPU time of it and the children it waited for, in milliseconds.
+    pub cpu_millis: u64,
+    /// The largest resident set of one of them, in bytes.
+    pub memory_bytes: u64,
 }
 
 /// Head and tail of an output.

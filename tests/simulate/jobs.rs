@@ -26,7 +26,7 @@ impl World<'_> {
             "claimed after a wait",
             rows.iter().filter(|row| waiting.contains(row)).count() as u64,
         );
-        let claimed = self.store.claim(&handler.parse().unwrap(), limit).await.unwrap();
+        let claimed = self.store.claim(&handler.parse().unwrap(), limit, None).await.unwrap();
         let model = &self.memory.model;
         let found: Vec<_> = claimed.iter().map(|c| Some(c.facts.job)).collect();
         let expected: Vec<_> = rows.iter().map(|row| model.jobs[row].id).collect();

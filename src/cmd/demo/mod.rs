@@ -22,7 +22,7 @@ use crate::model::State;
 use crate::serve::{self, Serving};
 use crate::store::{EventFilter, JobFilter, JobRow};
 
-use super::serve::Signals;
+use super::serve::{Signals, launch};
 use super::{block_on, output, store};
 
 use deliveries::{Delivery, Providers, Repeat};
@@ -47,14 +47,17 @@ pub(super) fn run(args: &cli::Demo) -> Result<Exit, Failure> {
 async fn demonstrate(args: &cli::Demo, site: &Site) -> Result<Exit, Failure> {
     let mut signals = Signals::register()?;
     let clock = Clock::system();
-    let mut environment = Environment::capture();
-    environment.set("HOOKLATCH_DEMO_LEDGER", site.path("ledger.txt"));
+    let environment = Environment::capture();
     let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let config = config::load(&site.path("hooklatch.toml"))
+    let (path, database) = (site.path("hooklatch.toml"), site.path("hooklatch.db"));
+    let config = config::load(&path)
         .map_err(|problems| store::config_failure(&problems))?
-        .moved_to(free_port, site.path("hooklatch.db"));
-    let serving =
-        serve::start(config, &environment, clock.clone()).await.map_err(store::serve_failure)?;
+        .moved_to(free_port, database.clone());
+    // Its runner may end with whatever unit this is in: nothing of the demo is worth more.
+    let launch = launch(&path, &database, false)?;
+    let serving = serve::start(config, &environment, clock.clone(), Some(launch))
+        .await
+        .map_err(store::serve_failure)?;
     let address = serving
         .addresses()
         .first()

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::exit::{Exit, Failure};
 
@@ -44,7 +44,9 @@ impl Site {
         for folder in ["handlers", "secrets"] {
             fs::create_dir(site.path(folder)).map_err(failed)?;
         }
+        let adjusted = adjusted(&site.path("ledger.txt"));
         for (path, text) in FILES {
+            let text = if *path == "hooklatch.toml" { &adjusted } else { *text };
             let mode = if path.starts_with("handlers/") { 0o755 } else { 0o600 };
             fs::write(site.path(path), text).map_err(failed)?;
             fs::set_permissions(site.path(path), fs::Permissions::from_mode(mode))
@@ -62,4 +64,13 @@ impl Site {
         let text = fs::read_to_string(self.path("ledger.txt")).unwrap_or_default();
         text.lines().filter(|line| line.split(' ').nth(2) == Some(event_id)).count()
     }
+}
+
+/// The quickstart's configuration with a ledger that its handlers write, and a runner that leaves soon
+/// after the demonstration.
+fn adjusted(ledger: &Path) -> String {
+    let text = include_str!("../../../examples/quickstart/hooklatch.toml");
+    let env = format!("env = {{ HOOKLATCH_DEMO_LEDGER = {ledger:?} }}");
+    text.replace(r#"pass_env = ["HOOKLATCH_DEMO_LEDGER"]"#, &env)
+        .replace("[limits]\n", "[limits]\nrunner_idle_millis = \"1s\"\n")
 }

@@ -49,13 +49,18 @@ pub struct ForwardSettings {
 /// The port of `http:` where the target names none (RFC 9110, section 4.2.1).
 const HTTP_PORT: u16 = 80;
 
-/// Runs one attempt to its end.
-pub(super) async fn run(
-    settings: &ForwardSettings,
-    facts: &Facts,
-    end: &End,
-    clock: &Clock,
-) -> Report {
+impl ForwardSettings {
+    /// Runs one attempt to its end. Never fails: whatever happens is an outcome.
+    ///
+    /// Once `end` is wished, what has no answer yet is given up. The future must be polled to its end:
+    /// an attempt whose future is dropped is left to the next start's recovery. `clock` tells what a
+    /// Retry-After date means where the answer has no date of its own.
+    pub async fn run(&self, facts: &Facts, end: &End, clock: &Clock) -> Report {
+        run(self, facts, end, clock).await
+    }
+}
+
+async fn run(settings: &ForwardSettings, facts: &Facts, end: &End, clock: &Clock) -> Report {
     let target = &settings.target;
     let request = match request::build(target, facts) {
         Ok(request) => request,

@@ -6,7 +6,7 @@ use super::*;
 use crate::model::JobId;
 use crate::runner::message::VERSION;
 use crate::runner::tests::facts;
-use crate::runner::{CommandSettings, Status};
+use crate::runner::{CommandSettings, Status, incarnation};
 use uuid::Uuid;
 
 struct Bench {
@@ -31,7 +31,7 @@ fn bench() -> Bench {
     };
     let name = "fulfil".parse().unwrap();
     let command = Configured { name, digest: CONFIGURATION, settings };
-    let incarnation = Incarnation::new().unwrap();
+    let incarnation = incarnation::new().unwrap();
     let table = Table::new(incarnation, vec![command], 9, ledger, inherited).unwrap();
     Bench { _folder: folder, table }
 }

@@ -32,7 +32,7 @@ async fn a_store_of_the_first_schema_keeps_everything_and_can_pause() {
     let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
     first_schema(&settings.path);
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
-    assert_eq!(store.id(), "00112233445566778899aabbccddeeff");
+    assert_eq!(store.id().simple().to_string(), "00112233445566778899aabbccddeeff");
     let shown = store.show(None, id("evt")).await.unwrap().remove(0);
     assert_eq!(shown.body.as_deref(), Some(b"{}".as_slice()));
     let jobs: Vec<_> =
@@ -42,11 +42,11 @@ async fn a_store_of_the_first_schema_keeps_everything_and_can_pause() {
 
     assert!(store.paused().await.unwrap().is_empty());
     store.pause(&name("h")).await.unwrap();
-    assert!(store.claim(&name("h"), 1).await.unwrap().is_empty());
-    let claimed = store.claim(&name("j"), 1).await.unwrap().remove(0);
+    assert!(store.claim(&name("h"), 1, None).await.unwrap().is_empty());
+    let claimed = store.claim(&name("j"), 1, None).await.unwrap().remove(0);
     assert_eq!((claimed.facts.attempt, claimed.facts.body.as_ref()), (1, b"{}".as_slice()));
     store.resume(&name("h")).await.unwrap();
-    assert_eq!(store.claim(&name("h"), 1).await.unwrap()[0].facts.attempt, 2);
+    assert_eq!(store.claim(&name("h"), 1, None).await.unwrap()[0].facts.attempt, 2);
     store.resolve(shown.jobs[1].job.job, Resolution::Succeeded).await.unwrap();
     store.close().await;
 

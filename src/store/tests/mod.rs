@@ -126,7 +126,7 @@ impl Bench {
     }
 
     pub(super) async fn claim_one(&self) -> Claimed {
-        let mut claimed = self.store.claim(&name("h"), 1).await.unwrap();
+        let mut claimed = self.store.claim(&name("h"), 1, None).await.unwrap();
         assert_eq!(claimed.len(), 1, "one job to claim");
         claimed.remove(0)
     }

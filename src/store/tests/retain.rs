@@ -102,7 +102,7 @@ async fn failed_deliveries_are_not_kept_while_accepts_are_refused() {
         body: bytes::Bytes::from_static(b"x"),
     });
     // In the same batch, or in a later one.
-    assert!(bench.store.claim(&name("h"), 1).await.unwrap().is_empty());
+    assert!(bench.store.claim(&name("h"), 1, None).await.unwrap().is_empty());
     assert_eq!(bench.store.quarantined(None, 10).await.unwrap(), []);
 }
 

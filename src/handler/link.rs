@@ -1,0 +1,353 @@
+//! The receiver's side of its runner: one task that owns the connection, and what is known of each
+//! attempt that a runner was, or will be, asked to start.
+//!
+//! `serve` makes the [`Link`]; the dispatcher tracks attempts on it, connects it once those of earlier
+//! receivers are tracked, and acknowledges after the commit. What must stay true:
+//!
+//! - An attempt stays tracked until its outcome is committed. So what a runner lists as settled and
+//!   nobody tracks is committed, and is acknowledged (R9); and nothing else ever is.
+//! - "Never started" is said of an attempt only by a refusal, by a list that is younger than its Start
+//!   and comes from its runner or one that answers for it, or where its Start was never written (R8).
+//! - Its end is called lost only where its runner and its children are proven gone: the machine has
+//!   started anew, or the runner has looked for them (R6).
+//! - A lost connection is read to its end before a list is asked for again (R10).
+
+mod fetch;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
+
+use crate::limits::Limits;
+use crate::model::{Incarnation, JobId};
+use crate::runner::Ended;
+use crate::runner::client::{self, ConnectError, Events, Sender};
+use crate::runner::launch::Launch;
+use crate::runner::message::{Hello, HelloOk, Key, Refusal, Start, ToReceiver, VERSION};
+
+use fetch::Fetches;
+
+/// Between two tries to reach a runner: at first so short that one which has just left or is about to
+/// start is hardly missed, then longer, since each try may launch a process.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+
+/// Whom to speak to.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the runner works.
+    pub folder: PathBuf,
+    /// The store whose attempts these are.
+    pub store: uuid::Uuid,
+    /// How to start one where none is; nothing where a service manager does.
+    pub launch: Option<Launch>,
+    /// The limits in force.
+    pub limits: Limits,
+}
+
+/// A runner that takes attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Whom claims are made for.
+    pub runner: Incarnation,
+    /// How many attempts it can have, running or not acknowledged.
+    pub attempts: usize,
+}
+
+/// What became of an attempt.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// It has ended; `NotStarted` is not among the ends.
+    Ended(Ended),
+    /// Its runner would not start it.
+    Refused(Refusal, String),
+    /// No runner has started it or ever will.
+    NeverStarted(&'static str),
+}
+
+/// The link to the runner. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct Link {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    state: Mutex<State>,
+    room: watch::Sender<Option<Room>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    attempts: HashMap<Key, Attempt>,
+    /// The admitted connection.
+    line: Option<Sender>,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    runner: Incarnation,
+    /// Its Start may have been written, by this receiver or an earlier one.
+    asked: bool,
+    /// Who waits for the verdict, until there is one.
+    waiting: Option<oneshot::Sender<Verdict>>,
+}
+
+/// An attempt that somebody sees to its end.
+#[derive(Debug)]
+pub struct Tracked {
+    key: Key,
+    link: Link,
+    verdict: oneshot::Receiver<Verdict>,
+}
+
+impl Link {
+    /// A link that is not connected.
+    pub fn new(settings: Settings) -> Self {
+        let shared = Shared { settings, state: Mutex::default(), room: watch::Sender::new(None) };
+        Link { shared: Arc::new(shared) }
+    }
+
+    /// Connects, and connects again whenever the connection is lost, launching a runner where that is
+    /// its task. Called once, as the receiver with this number, when every attempt that an earlier one
+    /// left is tracked. Needs a tokio runtime's context.
+    pub fn connect(&self, epoch: u64) {
+        let link = self.clone();
+        tokio::spawn(async move { link.stay_connected(epoch).await });
+    }
+
+    /// The runner that takes attempts now, if one does; it is watched for changes.
+    pub fn room(&self) -> watch::Receiver<Option<Room>> {
+        self.shared.room.subscribe()
+    }
+
+    /// Tracks an attempt that was just claimed for `runner`.
+    pub fn track(&self, key: Key, runner: Incarnation) -> Tracked {
+        self.insert(key, runner, false)
+    }
+
+    /// Tracks one that an earlier receiver has claimed, and may have asked for.
+    pub fn adopt(&self, key: Key, runner: Incarnation) -> Tracked {
+        self.insert(key, runner, true)
+    }
+
+    fn insert(&self, key: Key, runner: Incarnation, asked: bool) -> Tracked {
+        let (waiting, verdict) = oneshot::channel();
+        let attempt = Attempt { runner, asked, waiting: Some(waiting) };
+        self.lock().attempts.insert(key, attempt);
+        Tracked { key, link: self.clone(), verdict }
+    }
+
+    /// Says that the outcome of an attempt is committed. Where the runner cannot be told now, it is
+    /// told when it lists the attempt again.
+    pub async fn settled(&self, key: Key) {
+        let line = {
+            let mut state = self.lock();
+            state.attempts.remove(&key);
+            state.line.clone()
+        };
+        if let Some(line) = line {
+            let _lost = line.ack(key).await;
+        }
+    }
+
+    /// Asks the running command of a job to end. False where none is tracked or nobody can be asked.
+    pub async fn cancel(&self, job: JobId) -> bool {
+        let found = {
+            let state = self.lock();
+            let key = state.attempts.keys().find(|key| key.job == job).copied();
+            key.zip(state.line.clone())
+        };
+        match found {
+            Some((key, line)) => line.kill(key).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// A panic elsewhere has changed nothing here by half.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first verdict counts.
+    fn tell(&self, key: Key, verdict: Verdict) {
+        let waiting = self.lock().attempts.get_mut(&key).and_then(|one| one.waiting.take());
+        match waiting {
+            // Nobody waits any more in a stop: the next receiver is told again.
+            Some(waiting) => drop(waiting.send(verdict)),
+            None => tracing::debug!(%key, ?verdict, "told of an attempt that nobody waits for"),
+        }
+    }
+
+    async fn stay_connected(&self, epoch: u64) {
+        let Settings { store, .. } = self.shared.settings;
+        let hello = Hello { version: VERSION, store, epoch };
+        let [shortest, longest] = PAUSES;
+        let (mut said, mut pause) = (String::new(), shortest);
+        loop {
+            match self.reach(hello).await {
+                Ok((list, line, events)) => {
+                    (said, pause) = (String::new(), shortest);
+                    tracing::info!(runner = %list.incarnation, "connected to the runner");
+                    self.converse(list, line, events).await;
+                    tracing::warn!("the connection to the runner is lost");
+                }
+                // Said once, and not at every try.
+                Err(why) if why != said => {
+                    tracing::error!("no command can run: {why}");
+                    said = why;
+                }
+                Err(_) => {}
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(longest);
+        }
+    }
+
+    /// One try, with a runner of its own where none is there.
+    async fn reach(&self, hello: Hello) -> Result<(HelloOk, Sender, Events), String> {
+        let Settings { folder, launch, limits, .. } = &self.shared.settings;
+        let launch = match (client::connect(folder, hello, limits).await, launch) {
+            (Err(ConnectError::Unreachable { .. }), Some(launch)) => launch.clone(),
+            (tried, _) => return tried.map_err(|error| error.to_string()),
+        };
+        let launched = tokio::task::spawn_blocking(move || launch.run()).await;
+        launched.map_err(|panic| panic.to_string())?.map_err(|error| error.to_string())?;
+        client::connect(folder, hello, limits).await.map_err(|error| error.to_string())
+    }
+
+    /// Hears the runner out, to the connection's end.
+    async fn converse(&self, list: HelloOk, line: Sender, mut events: Events) {
+        let mut fetches = Fetches::new(line.clone());
+        self.admitted(&list, line, &mut fetches);
+        // An error is an end too: whatever came before it has been read.
+        while let Ok(Some((message, body))) = events.next().await {
+            match message {
+                ToReceiver::Started { key } => tracing::debug!(%key, "started"),
+                ToReceiver::Refused { key, reason, detail } => {
+                    self.tell(key, Verdict::Refused(reason, detail));
+                }
+                ToReceiver::Finished { key, end } => fetches.add(key, end),
+                ToReceiver::Output { key, stream, head_bytes, total, .. } => {
+                    fetches.output(key, stream, (body, head_bytes, total));
+                }
+                ToReceiver::Gone { key } => {
+                    let detail = "its runner died while it ran".to_owned();
+                    self.tell(key, Verdict::Ended(Ended::Lost(detail)));
+                }
+                ToReceiver::Free { draining: true, .. } => drop(self.shared.room.send_replace(None)),
+                ToReceiver::Free { .. } => {}
+                ToReceiver::HelloOk(_) | ToReceiver::Denied { .. } => {
+                    tracing::warn!("the runner answers a Hello that was not said");
+                }
+            }
+            while let Some((key, ended)) = fetches.next() {
+                self.tell(key, Verdict::Ended(ended));
+            }
+        }
+        self.lock().line = None;
+        self.shared.room.send_replace(None);
+    }
+
+    /// Judges every attempt by the list of the runner that has admitted this receiver, and opens the
+    /// line; in one step, so that no Start goes over the line that the list is older than.
+    fn admitted(&self, list: &HelloOk, line: Sender, fetches: &mut Fetches) {
+        let (mut acks, mut searches, mut verdicts) = (Vec::new(), Vec::new(), Vec::new());
+        {
+            let mut state = self.lock();
+            for listed in &list.attempts {
+                let tracked = state.attempts.contains_key(&listed.key);
+                match (&listed.end, tracked) {
+                    (Some(end), true) => fetches.add(listed.key, end.clone()),
+                    (Some(_), false) => acks.push(listed.key),
+                    (None, true) => {}
+                    (None, false) => {
+                        tracing::error!(key = %listed.key, "runs, and is not running in the store");
+                    }
+                }
+            }
+            let unlisted = |key: &Key| list.attempts.iter().all(|listed| listed.key != *key);
+            for (key, attempt) in &state.attempts {
+                if attempt.asked && attempt.waiting.is_some() && unlisted(key) {
+                    match proof(list, attempt.runner) {
+                        Some(verdict) => verdicts.push((*key, verdict)),
+                        None => searches.push(*key),
+                    }
+                }
+            }
+            state.line = Some(line.clone());
+        }
+        for (key, verdict) in verdicts {
+            self.tell(key, verdict);
+        }
+        while let Some((key, ended)) = fetches.next() {
+            self.tell(key, Verdict::Ended(ended));
+        }
+        let room = Room {
+            runner: list.incarnation,
+            attempts: list.attempts.len() + usize::try_from(list.free).unwrap_or(usize::MAX),
+        };
+        self.shared.room.send_replace((!list.draining).then_some(room));
+        // Beside the reading, so that two full sockets cannot wait for each other.
+        tokio::spawn(async move {
+            for key in acks {
+                let _lost = line.ack(key).await;
+            }
+            for key in searches {
+                tracing::warn!(%key, "no runner answers for it: looking for what may still run of it");
+                let _lost = line.search(key).await;
+            }
+        });
+    }
+}
+
+/// What a list that lacks an attempt proves of it, claimed for `runner` and asked for: nothing where
+/// that one has died in this boot and left no word.
+fn proof(list: &HelloOk, runner: Incarnation) -> Option<Verdict> {
+    if list.incarnation == runner || list.answers_for.contains(&runner) {
+        return Some(Verdict::NeverStarted("the runner never got it"));
+    }
+    let rebooted = list.incarnation.boot() != runner.boot();
+    let lost = || Ended::Lost("the machine went down while it ran".to_owned());
+    rebooted.then(|| Verdict::Ended(lost()))
+}
+
+impl Tracked {
+    /// Asks for its start and waits for its end.
+    pub(super) async fn start(self, start: Start, body: bytes::Bytes) -> Verdict {
+        let line = {
+            let mut state = self.link.lock();
+            let line = state.line.clone();
+            if let (Some(_), Some(attempt)) = (&line, state.attempts.get_mut(&self.key)) {
+                attempt.asked = true;
+            }
+            line
+        };
+        let Some(line) = line else {
+            return Verdict::NeverStarted("the runner was gone before it was asked");
+        };
+        match line.start(start, &body).await {
+            Ok(()) => {}
+            Err(error @ client::WireError::TooLarge { .. }) => {
+                return Verdict::Refused(Refusal::BadBody, error.to_string());
+            }
+            // What the runner has of it, the next list tells.
+            Err(error) => tracing::debug!(key = %self.key, %error, "failed to ask for its start"),
+        }
+        drop(body);
+        self.ended().await
+    }
+
+    /// Waits for its end.
+    pub(super) async fn ended(self) -> Verdict {
+        match self.verdict.await {
+            Ok(verdict) => verdict,
+            // Nobody will tell: it stays running, for the next receiver.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
