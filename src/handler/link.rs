@@ -24,7 +24,7 @@ use tokio::time::sleep;
 
 use crate::limits::Limits;
 use crate::model::{Incarnation, JobId};
-use crate::runner::Ended;
+use crate::runner::{Ended, WireError};
 use crate::runner::client::{self, ConnectError, Events, Sender};
 use crate::runner::launch::Launch;
 use crate::runner::message::{Hello, HelloOk, Key, Refusal, Start, ToReceiver, VERSION};
@@ -332,7 +332,7 @@ impl Tracked {
         };
         match line.start(start, &body).await {
             Ok(()) => {}
-            Err(error @ client::WireError::TooLarge { .. }) => {
+            Err(error @ WireError::TooLarge { .. }) => {
                 return Verdict::Refused(Refusal::BadBody, error.to_string());
             }
             // What the runner has of it, the next list tells.

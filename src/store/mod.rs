@@ -34,6 +34,7 @@ mod writer;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
+use uuid::Uuid;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
