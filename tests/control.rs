@@ -45,7 +45,10 @@ async fn a_running_store_is_reached_through_its_socket_and_a_stopped_one_under_i
     let mut remote = door(&settings).await.unwrap();
     assert!(matches!(remote, Door::Remote(_)));
     let Reply::Info(info) = remote.call(Request::Info).await.unwrap() else { panic!() };
-    assert_eq!((info.pid, info.store, info.refused), (std::process::id(), store.id().simple().to_string(), None));
+    assert_eq!(
+        (info.pid, info.store, info.refused),
+        (std::process::id(), store.id().simple().to_string(), None)
+    );
 
     listener.stop().await;
     assert!(!socket.exists());

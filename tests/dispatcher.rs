@@ -2,20 +2,26 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "support/runner.rs"]
+mod runner;
+
+use std::cell::RefCell;
 use std::fs;
 use std::future::{pending, ready};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hooklatch::clock::Clock;
+use hooklatch::config::{self, Environment};
 use hooklatch::dispatcher::{Dispatcher, DispatcherHandle, Worker};
-use hooklatch::handler::{CommandSettings, ForwardSettings, Handler, Target};
+use hooklatch::handler::link::{self, Link};
+use hooklatch::handler::{ForwardSettings, Handler, Target};
 use hooklatch::limits::Limits;
 use hooklatch::model::{Headers, Name, OnUnknown, Outcome, State};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::{GiveUp, Policy};
+use hooklatch::runner::folder;
+use hooklatch::runner::launch::Launch;
 use hooklatch::store::{
     Accept, Accepted, AttemptRow, EventDetail, JobFilter, JobRow, Replay, Settings, Store,
 };
@@ -31,6 +37,14 @@ struct Bench {
     store: Store,
     clock: Clock,
     limits: Limits,
+    /// The configuration of the commands, which their runner reads.
+    commands: RefCell<String>,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        runner::end_runner(&self.file("hooklatch.db"));
+    }
 }
 
 impl Bench {
@@ -45,7 +59,9 @@ impl Bench {
         };
         let (path, clock) = (folder.path().join("hooklatch.db"), Clock::system());
         let store = Store::open(&Settings { path, limits: limits.clone() }, clock.clone()).unwrap();
-        Bench { folder, store, clock, limits }
+        let text = "[limits]\nrunner_idle_millis = \"300ms\"\n[sources.shop]\nprovider = \"none\"\n\
+                    allow_unsigned = true\n";
+        Bench { folder, store, clock, limits, commands: RefCell::new(text.to_owned()) }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -57,20 +73,19 @@ impl Bench {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// A configured command that works in the folder.
     fn command(&self, name: &str, argv: &[&str]) -> Worker {
-        worker(
-            name,
-            Handler::Command(CommandSettings {
-                argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
-                cwd: None,
-                home: self.folder.path().to_owned(),
-                env: Vec::new(),
-                timeout: MINUTE,
-                grace: Duration::from_millis(200),
-                output_bytes: (1024, 1024),
-                stdin_memory_bytes: 1 << 20,
-            }),
-        )
+        let mut text = self.commands.borrow_mut();
+        text.push_str(&format!(
+            "[handlers.{name}]\nsource = \"shop\"\nevents = [\"*\"]\ngrace = \"200ms\"\n\
+             cwd = {:?}\ncommand = {argv:?}\n",
+            self.folder.path()
+        ));
+        fs::write(self.file("hooklatch.toml"), &*text).unwrap();
+        let config = config::load(&self.file("hooklatch.toml")).unwrap();
+        let workers = config.resolve(&Environment::capture()).unwrap().workers;
+        let known = workers.into_iter().find(|worker| worker.name.as_str() == name).unwrap();
+        worker(name, known.handler)
     }
 
     fn script(&self, name: &str, text: &str) -> Worker {
@@ -79,7 +94,21 @@ impl Bench {
 
     fn start(&self, workers: Vec<Worker>) -> DispatcherHandle {
         let (store, limits) = (self.store.clone(), self.limits.clone());
-        Dispatcher::start(store, workers, limits, self.clock.clone())
+        let database = self.file("hooklatch.db");
+        let launch = Launch {
+            program: env!("CARGO_BIN_EXE_hooklatch").into(),
+            config: self.file("hooklatch.toml"),
+            store: database.clone(),
+            log: self.file("runner.log"),
+            inside_a_unit: false,
+        };
+        let link = Link::new(link::Settings {
+            folder: folder::of(&database),
+            store: store.id(),
+            launch: Some(launch),
+            limits: limits.clone(),
+        });
+        Dispatcher::start(store, workers, link, limits, self.clock.clone())
     }
 
     async fn accept(&self, id: &str, handlers: &[&str]) {
@@ -110,6 +139,15 @@ impl Bench {
                 return jobs;
             }
             assert!(begun.elapsed() < MINUTE, "{handler}: {jobs:?}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until the commands have written so many lines.
+    async fn until_lines(&self, name: &str, count: usize) {
+        let begun = Instant::now();
+        while self.lines(name).len() < count {
+            assert!(begun.elapsed() < MINUTE, "{name}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -242,7 +280,7 @@ async fn a_slow_handler_delays_nobody_even_with_all_slots_wanted() {
 }
 
 #[tokio::test]
-async fn a_stop_waits_then_ends_and_records_what_still_runs() {
+async fn a_stop_waits_then_gives_up_what_has_no_answer() {
     let bench = Bench::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = format!("http://{}/", listener.local_addr().unwrap());
@@ -252,32 +290,53 @@ async fn a_stop_waits_then_ends_and_records_what_still_runs() {
         connect_timeout: MINUTE,
         answer_bytes: 1024,
     });
-    for handler in ["stuck", "polite", "mute"] {
-        bench.accept(handler, &[handler]).await;
-    }
-    bench.accept("later", &["stuck"]).await;
-    let handle = bench.start(vec![
-        bench.script("stuck", "trap '' TERM; echo >stuck; sleep 1000 & wait"),
-        bench.script("polite", "trap 'exit 0' TERM; echo >polite; sleep 1000 & wait"),
-        worker("mute", forward),
-    ]);
+    bench.accept("mute", &["mute"]).await;
+    bench.accept("later", &["mute"]).await;
+    let handle = bench.start(vec![worker("mute", forward)]);
     let (_unanswered, _) = listener.accept().await.unwrap();
-    let mut looks = 0;
-    while !(bench.file("stuck").exists() && bench.file("polite").exists()) {
-        looks += 1;
-        assert!(looks < 10_000, "the commands must begin");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
     // The second signal ends an hour's wait.
     let begun = Instant::now();
     handle.stop(60 * MINUTE, ready(())).await;
     assert!(begun.elapsed() < MINUTE);
     assert_eq!(bench.store.running().await.unwrap(), []);
-    assert_eq!(bench.outcomes("polite").await, [Some(Outcome::Succeeded)]);
-    assert_eq!(bench.outcomes("stuck").await, [Some(Outcome::Unknown)]);
-    assert_eq!(bench.attempts("stuck").await[0].record.signal, Some(9));
     assert_eq!(bench.outcomes("mute").await, [Some(Outcome::Unknown)]);
     assert_eq!(bench.outcomes("later").await, [], "nothing is claimed in a stop");
+}
+
+#[tokio::test]
+async fn commands_outlive_a_stop_and_the_next_dispatcher_records_their_ends() {
+    let bench = Bench::new();
+    let text = "echo begun >>$HOOKLATCH_HANDLER; while ! [ -e go ]; do sleep 0.01; done; exit $1";
+    let start = || {
+        let command = |name, code| bench.command(name, &["/bin/sh", "-c", text, "sh", code]);
+        bench.start(vec![command("good", "0"), command("wrong", "65"), command("bad", "3")])
+    };
+    for handler in ["good", "wrong", "bad"] {
+        bench.accept(handler, &[handler]).await;
+    }
+    let handle = start();
+    for handler in ["good", "wrong", "bad"] {
+        bench.until_lines(handler, 1).await;
+    }
+    handle.stop(60 * MINUTE, pending()).await;
+    let running = bench.store.running().await.unwrap();
+    assert!(running.len() == 3 && running.iter().all(|attempt| attempt.runner.is_some()));
+    fs::write(bench.file("go"), "").unwrap();
+
+    // One is no longer configured: what it says counts all the same, and nobody runs it again.
+    bench.commands.replace_with(|text| text.split("[handlers").next().unwrap().to_owned());
+    let command = |name| bench.command(name, &["/bin/sh", "-c", "exit 1"]);
+    let handle = bench.start(vec![command("good"), command("wrong")]);
+    bench.until_all("good", State::Succeeded).await;
+    bench.until_all("wrong", State::Dead).await;
+    bench.until_all("bad", State::Waiting).await;
+    handle.stop(MINUTE, pending()).await;
+    for (handler, outcome) in
+        [("good", Outcome::Succeeded), ("wrong", Outcome::Rejected), ("bad", Outcome::Failed)]
+    {
+        assert_eq!(bench.outcomes(handler).await, [Some(outcome)]);
+        assert_eq!(bench.lines(handler).len(), 1, "begun again");
+    }
 }
 
 #[tokio::test]
@@ -303,35 +362,19 @@ async fn a_stop_waits_for_what_ends_in_time() {
     assert_eq!(bench.outcomes("f").await, [Some(Outcome::Succeeded)]);
 }
 
-/// What a receiver leaves that was killed in mid-attempt: a claimed job and its command.
-async fn crashed(bench: &Bench, handler: &str) -> Child {
-    let claimed = bench.store.claim(&handler.parse().unwrap(), 1, None).await.unwrap();
-    let facts = &claimed[0].facts;
-    Command::new("sleep")
-        .arg("1000")
-        .env("HOOKLATCH_JOB", facts.job.to_string())
-        .env("HOOKLATCH_ATTEMPT", facts.attempt.to_string())
-        .process_group(0)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
 #[tokio::test]
-async fn after_a_crash_leftovers_end_before_anything_runs_again() {
+async fn after_a_runners_death_its_commands_end_before_anything_runs_again() {
     let bench = Bench::new();
     bench.accept("held", &["careful"]).await;
     bench.accept("again", &["idempotent"]).await;
-    let mut leftovers = [crashed(&bench, "careful").await, crashed(&bench, "idempotent").await];
-    let pids = leftovers.each_ref().map(|child| format!("/proc/{}/cmdline", child.id()));
-    // A zombie has no command line: where one is read, a leftover still lives.
-    let look = format!("cat {} | grep -q . && echo beside >>beside; echo >>ran", pids.join(" "));
-    let handle = bench.start(vec![
-        bench.script("careful", &look),
-        rerun(bench.script("idempotent", &look)),
-        bench.script("gone", "exit 0"),
-    ]);
+    // A zombie has no command line: where one is read, the first attempt still lives.
+    let text = "if [ $HOOKLATCH_ATTEMPT = 1 ]; then echo $$ >>pids; exec sleep 1000; fi
+                for pid in $(cat pids); do grep -q . /proc/$pid/cmdline && echo beside >>beside; done
+                echo >>ran";
+    let handle =
+        bench.start(vec![bench.script("careful", text), rerun(bench.script("idempotent", text))]);
+    bench.until_lines("pids", 2).await;
+    runner::kill_runner(&bench.file("hooklatch.db"));
     bench.until_all("idempotent", State::Succeeded).await;
     let held = bench.until_all("careful", State::Held).await;
     assert_eq!(held[0].reason.as_deref(), Some("unknown outcome"));
@@ -339,9 +382,6 @@ async fn after_a_crash_leftovers_end_before_anything_runs_again() {
     assert_eq!(bench.outcomes("held").await, [unknown]);
     assert_eq!(bench.outcomes("again").await, [unknown, succeeded]);
     assert_eq!((bench.lines("ran").len(), bench.lines("beside").len()), (1, 0));
-    for leftover in &mut leftovers {
-        leftover.wait().unwrap();
-    }
 
     // The operator puts the held one back: the store wakes the dispatcher.
     bench.store.replay(Replay::Job(held[0].job)).await.unwrap();

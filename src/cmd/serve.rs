@@ -50,8 +50,9 @@ async fn until_signal(
 ) -> Result<Exit, Failure> {
     // Registered first: a signal during start-up stops as gracefully as a later one.
     let mut signals = Signals::register()?;
-    let serving =
-        serve::start(config, environment, Clock::system(), Some(launch)).await.map_err(store::serve_failure)?;
+    let serving = serve::start(config, environment, Clock::system(), Some(launch))
+        .await
+        .map_err(store::serve_failure)?;
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping; a second signal shortens the wait");
     let (hurry, hurried) = watch::channel(false);

@@ -76,7 +76,9 @@ fn workers_have_absolute_programs_resolved_variables_and_the_defaults_of_their_k
     let [run, tell] = &resolved.workers[..] else { panic!("two handlers") };
     let Handler::Command(known) = &run.handler else { panic!("a command") };
     let commands = load(&path).unwrap().resolve_commands(&environment()).unwrap();
-    let [Configured { digest, settings: command, .. }] = &commands[..] else { panic!("a command") };
+    let [crate::runner::Configured { digest, settings: command, .. }] = &commands[..] else {
+        panic!("a command")
+    };
     assert_eq!((known.configuration, known.timeout), (*digest, command.timeout));
     let program = folder.path().join("bin/run");
     assert_eq!(command.argv, [program.to_str().unwrap(), "--now"]);

@@ -141,7 +141,8 @@ impl Flow {
     /// Waits for the ends of what an earlier receiver asked a runner to start.
     fn adopt(&mut self, running: Vec<Running>) {
         for running in running {
-            let Running { job, attempt, handler, source, event_id, counted, since, runner } = running;
+            let Running { job, attempt, handler, source, event_id, counted, since, runner } =
+                running;
             let Some(runner) = runner else { continue };
             let key = Key { job, attempt };
             let span = span(&source, &event_id, key, &handler);
@@ -252,14 +253,12 @@ impl Flow {
         match (runner, &*handler) {
             (Some(runner), Handler::Command(command)) => {
                 let (command, tracked) = (command.clone(), self.link.track(key, runner));
-                let run =
-                    async move { ended(attempt, command.run(facts, runner, tracked).await) };
+                let run = async move { ended(attempt, command.run(facts, runner, tracked).await) };
                 self.commands.spawn(run.instrument(inside));
             }
             (_, Handler::Forward(forward)) => {
                 let (forward, end, clock) = (forward.clone(), self.end.clone(), self.clock.clone());
-                let run =
-                    async move { ended(attempt, forward.run(&facts, &end, &clock).await) };
+                let run = async move { ended(attempt, forward.run(&facts, &end, &clock).await) };
                 self.work.spawn(run.instrument(inside));
             }
             (None, Handler::Command(_)) => unreachable!("a command is claimed for a runner"),

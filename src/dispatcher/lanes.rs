@@ -112,8 +112,9 @@ impl Lanes {
     pub(super) fn next_claim(&mut self, now: Duration, room: usize) -> Option<(usize, usize)> {
         let count = self.all.len();
         let order = (0..count).map(|offset| (self.first + offset) % count);
-        let (index, slots) =
-            order.map(|index| (index, self.share(index, now, room))).find(|(_, slots)| *slots > 0)?;
+        let (index, slots) = order
+            .map(|index| (index, self.share(index, now, room)))
+            .find(|(_, slots)| *slots > 0)?;
         let lane = &mut self.all[index];
         lane.wanted = false;
         lane.claiming = slots;

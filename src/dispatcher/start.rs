@@ -18,11 +18,7 @@ pub(super) struct Left {
 
 /// Settles what a crash cut off. Returns once that is committed, however long it takes: to claim
 /// before would be to run a job whose last attempt nobody has judged. Tries again every `pause`.
-pub(super) async fn recover(
-    store: &Store,
-    policies: Vec<(Name, Policy)>,
-    pause: Duration,
-) -> Left {
+pub(super) async fn recover(store: &Store, policies: Vec<(Name, Policy)>, pause: Duration) -> Left {
     loop {
         match once(store, policies.clone()).await {
             Ok(left) => return left,

@@ -142,7 +142,8 @@ fn judge(exited: Exited, timeout: Option<Duration>) -> Report {
 fn ended(by: AskedBy, timeout: Option<Duration>, how: &str) -> (Outcome, String) {
     match by {
         AskedBy::TimeOut => {
-            let limit = timeout.map(|limit| format!(" after {}", humantime::format_duration(limit)));
+            let limit =
+                timeout.map(|limit| format!(" after {}", humantime::format_duration(limit)));
             (Outcome::TimedOut, format!("timed out{}, {how}", limit.unwrap_or_default()))
         }
         AskedBy::Cancelled => (Outcome::Cancelled, format!("cancelled, {how}")),
@@ -163,13 +164,15 @@ mod tests {
     use super::*;
 
     fn report(status: Status, asked_by: Option<AskedBy>) -> Report {
-        let (stdout, stderr) = Default::default();
-        judge(Exited { status, asked_by, stdout, stderr }, Duration::from_secs(60))
+        let (stdout, stderr, usage) = Default::default();
+        let exited = Exited { status, asked_by, usage, stdout, stderr };
+        judge(exited, Some(Duration::from_secs(60)))
     }
 
     #[test]
     fn every_exit_status_means_something() {
-        for asked_by in [None, Some(AskedBy::TimeOut), Some(AskedBy::Stop)] {
+        let askers = [AskedBy::TimeOut, AskedBy::Stop, AskedBy::Cancelled];
+        for asked_by in [None].into_iter().chain(askers.map(Some)) {
             for code in 0..=255 {
                 let report = report(Status::Code(code), asked_by);
                 let outcome = match (code, asked_by) {
@@ -179,10 +182,13 @@ mod tests {
                     // the work: that is a time-out or a stop, and no word about the effects.
                     (137 | 143, Some(AskedBy::TimeOut)) => Outcome::TimedOut,
                     (137 | 143, Some(AskedBy::Stop)) => Outcome::Unknown,
+                    // Whatever it says of its failure, the operator wants no other attempt.
+                    (_, Some(AskedBy::Cancelled)) => Outcome::Cancelled,
                     _ => Outcome::Failed,
                 };
                 assert_eq!(report.outcome, outcome, "{code}");
-                assert_eq!(report.handler_broken, code == 126 || code == 127, "{code}");
+                let broken = matches!(code, 126 | 127) && outcome == Outcome::Failed;
+                assert_eq!(report.handler_broken, broken, "{code}");
                 assert_eq!((report.record.exit_code, report.record.signal), (Some(code), None));
             }
         }
@@ -198,7 +204,9 @@ mod tests {
         assert_eq!(told(None), (Outcome::Unknown, "killed by signal 9".into()));
         let timed_out = "timed out after 1m, killed by signal 9";
         assert_eq!(told(Some(AskedBy::TimeOut)), (Outcome::TimedOut, timed_out.into()));
-        let stopped = "ended by the receiver's stop, killed by signal 9";
+        let stopped = "ended by the runner's stop, killed by signal 9";
         assert_eq!(told(Some(AskedBy::Stop)), (Outcome::Unknown, stopped.into()));
+        let cancelled = "cancelled, killed by signal 9";
+        assert_eq!(told(Some(AskedBy::Cancelled)), (Outcome::Cancelled, cancelled.into()));
     }
 }

@@ -24,10 +24,10 @@ use tokio::time::sleep;
 
 use crate::limits::Limits;
 use crate::model::{Incarnation, JobId};
-use crate::runner::{Ended, WireError};
 use crate::runner::client::{self, ConnectError, Events, Sender};
 use crate::runner::launch::Launch;
 use crate::runner::message::{Hello, HelloOk, Key, Refusal, Start, ToReceiver, VERSION};
+use crate::runner::{Ended, WireError};
 
 use fetch::Fetches;
 
@@ -239,7 +239,9 @@ impl Link {
                     let detail = "its runner died while it ran".to_owned();
                     self.tell(key, Verdict::Ended(Ended::Lost(detail)));
                 }
-                ToReceiver::Free { draining: true, .. } => drop(self.shared.room.send_replace(None)),
+                ToReceiver::Free { draining: true, .. } => {
+                    self.shared.room.send_replace(None);
+                }
                 ToReceiver::Free { .. } => {}
                 ToReceiver::HelloOk(_) | ToReceiver::Denied { .. } => {
                     tracing::warn!("the runner answers a Hello that was not said");

@@ -34,7 +34,9 @@ pub(super) async fn attend(mut child: Child, settings: &CommandSettings, end: &E
     let (stdout, stderr) = (child.stdout.finish(), child.stderr.finish());
     let _reaped = process.status(WaitIdOptions::empty());
     match status {
-        Some(status) => Ended::Exited(Exited { status, asked_by, stdout, stderr }),
+        Some(status) => {
+            Ended::Exited(Exited { status, asked_by, usage: Default::default(), stdout, stderr })
+        }
         None => Ended::Lost("its exit status was not to be had".to_owned()),
     }
 }

@@ -124,6 +124,11 @@ impl Sender {
         self.send(&ToRunner::Ack { key }, b"").await
     }
 
+    /// s
+    pub async fn search(&self, key: Key) -> Result<(), WireError> {
+        self.send(&ToRunner::Search { key }, b"").await
+    }
+
     async fn send(&self, message: &ToRunner, body: &[u8]) -> Result<(), WireError> {
         let mut to = self.to.lock().await;
         let mut open = to.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;

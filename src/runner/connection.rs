@@ -127,6 +127,7 @@ async fn converse(
                 // Waits: the receiver asked for it, and asks for the next one when it has read this.
                 let _cut = peer.out.send(output).await;
             }
+            ToRunner::Search { .. } => {}
             ToRunner::Kill { key } => table.kill(peer, key),
             ToRunner::Ack { key } => table.ack(peer, key),
         }

@@ -150,6 +150,11 @@ pub enum ToRunner {
         /// Which attempt.
         key: Key,
     },
+    /// s
+    Search {
+        /// k
+        key: Key,
+    },
     /// Its outcome is committed and no Start of it will ever be sent again: forget it (R9).
     Ack {
         /// Which attempt.
@@ -202,6 +207,11 @@ pub enum ToReceiver {
         /// All there was; nothing where the output died with an earlier runner.
         total: Option<u64>,
     },
+    /// gone
+    Gone {
+        /// Which attempt.
+        key: Key,
+    },
     /// There is room for this many more attempts now.
     Free {
         /// How many.
@@ -249,6 +259,9 @@ pub enum Summary {
         status: Status,
         /// What made the runner send it a signal, where it did.
         asked_by: Option<AskedBy>,
+        /// u
+        #[serde(default)]
+        usage: super::Usage,
     },
     /// It began, and how it ended cannot be known, for this reason.
     Lost(String),
@@ -258,8 +271,8 @@ impl Summary {
     /// Of an end. `NotStarted` is none: it is refused instead.
     pub(super) fn of(ended: &Ended) -> Self {
         match ended {
-            Ended::Exited(Exited { status, asked_by, .. }) => {
-                Summary::Exited { status: *status, asked_by: *asked_by }
+            Ended::Exited(Exited { status, asked_by, usage, .. }) => {
+                Summary::Exited { status: *status, asked_by: *asked_by, usage: *usage }
             }
             Ended::Lost(reason) | Ended::NotStarted(reason) => Summary::Lost(reason.clone()),
         }

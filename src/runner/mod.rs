@@ -82,6 +82,8 @@ pub struct Exited {
     pub status: Status,
     /// What made the runner send it a signal, where it did.
     pub asked_by: Option<AskedBy>,
+    /// u
+    pub usage: Usage,
     /// Its standard output.
     pub stdout: Captured,
     /// Its standard error.
@@ -104,6 +106,8 @@ pub enum Status {
 pub enum AskedBy {
     /// It ran as long as it may.
     TimeOut,
+    /// c
+    Cancelled,
     /// The receiver is stopping and will not wait any longer.
     Stop,
 }
@@ -123,6 +127,15 @@ pub async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Ended 
         Ok(Err(none)) => none.into(),
         Err(panicked) => Ended::Lost(format!("failed to start it: {panicked}")),
     }
+}
+
+/// u
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// c
+    pub cpu_millis: u64,
+    /// m
+    pub memory_bytes: u64,
 }
 
 /// The wish that attempts end now. Clones hear the same wish.
@@ -155,7 +168,7 @@ impl End {
 
 impl Ender {
     /// Makes the wish, for good.
-    pub fn wish(&self) {
+    pub fn wish(&self, _by: AskedBy) {
         self.0.send_replace(true);
     }
 }

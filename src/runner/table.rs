@@ -219,7 +219,7 @@ impl Table {
         let inner = self.lock();
         let attempt = inner.attempts.get(&key).filter(|_| inner.is_admitted(peer));
         if let Some(Attempt { state: State::Running(Some(ender)), .. }) = attempt {
-            ender.wish();
+            ender.wish(super::AskedBy::Stop);
         }
     }
 
@@ -243,7 +243,7 @@ impl Table {
     pub(super) fn end_all(&self) {
         for attempt in self.lock().attempts.values() {
             if let State::Running(Some(ender)) = &attempt.state {
-                ender.wish();
+                ender.wish(super::AskedBy::Stop);
             }
         }
     }

@@ -34,8 +34,8 @@ mod writer;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
-use uuid::Uuid;
 use tokio::sync::{Notify, watch};
+use uuid::Uuid;
 
 use crate::clock::Clock;
 
@@ -121,7 +121,7 @@ impl Store {
             readers: Arc::clone(&readers),
             checkpoints,
             wake: Arc::clone(&wake),
-            id: id.clone(),
+            id,
             conn: Some(writer),
             signal,
             full: false,

@@ -14,7 +14,7 @@ use super::connection::close;
 use super::rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, SecretUse,
 };
-use super::types::{Captured, Error, Record};
+use super::types::{Captured, Error, Record, Usage};
 use super::{Store, codec, lock};
 
 /// The reading connection. It is taken out while the store is repaired, and at the end.
@@ -237,7 +237,8 @@ fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
     // All attempts of one job by number.
     conn.prepare_cached(
         "SELECT number, started_at, finished_at, outcome, detail, exit_code, signal, http_status,
-             stdout_head, stdout_tail, stdout_total, stderr_head, stderr_tail, stderr_total
+             stdout_head, stdout_tail, stdout_total, stderr_head, stderr_tail, stderr_total,
+             cpu_millis, memory_bytes
          FROM attempt WHERE job = ?1 ORDER BY number",
     )?
     .query_map([job], |row| {
@@ -247,6 +248,13 @@ fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
                 tail: Blob(row.get(from + 1)?),
                 total: codec::count(row, from + 2)?,
             })
+        };
+        let usage = match row.get::<_, Option<i64>>(14)? {
+            Some(_) => {
+                let (cpu_millis, memory_bytes) = (codec::count(row, 14)?, codec::count(row, 15)?);
+                Some(Usage { cpu_millis, memory_bytes })
+            }
+            None => None,
         };
         Ok(AttemptRow {
             number: row.get(0)?,
@@ -260,6 +268,7 @@ fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
                 http_status: row.get(7)?,
                 stdout: captured(8)?,
                 stderr: captured(11)?,
+                usage,
             },
         })
     })?

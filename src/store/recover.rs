@@ -90,8 +90,7 @@ fn cut_off(
     .query_map([], |row| {
         let handler: Name = codec::text(row, 3)?;
         let counted: u32 = row.get(4)?;
-        let history =
-            History { counted: counted.saturating_add(1), since: codec::time(row, 5)? };
+        let history = History { counted: counted.saturating_add(1), since: codec::time(row, 5)? };
         let next = match policies.iter().find(|(name, _)| *name == handler) {
             Some((_, policy)) => policy.next(Outcome::Unknown, history, None, now),
             None => Next::Held(HeldReason::UnknownOutcome),

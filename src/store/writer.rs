@@ -58,7 +58,7 @@ pub(super) struct Writer {
     pub(super) readers: Arc<Readers>,
     pub(super) checkpoints: Arc<Checkpoints>,
     pub(super) wake: Arc<Notify>,
-    pub(super) id: String,
+    pub(super) id: uuid::Uuid,
     /// None only while a repair is under way.
     pub(super) conn: Option<Connection>,
     /// Asks for a passive checkpoint; dropped at the end, which ends that thread.

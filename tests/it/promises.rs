@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Barrier};
 
-use crate::support::{Site, stripe_event};
+use crate::support::{Site, runner, stripe_event};
 
 const LEDGER: &str = r#"
 [handlers.ledger]
@@ -65,6 +65,12 @@ fn p2_a_hundred_concurrent_copies_make_one_event_and_one_run() {
     assert_eq!(events[0]["duplicates"], 99);
 }
 
+/// What a handler waits at until the test writes.
+fn mkfifo(site: &Site) {
+    let made = std::process::Command::new("mkfifo").arg(site.path("gate")).status().unwrap();
+    assert!(made.success());
+}
+
 /// Whether a process lives. A dead one may wait as a zombie for an init that does not collect it.
 fn lives(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -72,20 +78,41 @@ fn lives(pid: &str) -> bool {
 }
 
 #[test]
-fn p3_p5_an_attempt_cut_off_by_a_kill_is_ended_and_held_as_unknown() {
+fn p4_a_command_outlives_a_killed_receiver_and_its_result_is_recorded() {
     let site = Site::new(LEDGER);
-    // Announces itself, then waits for ever: only a kill of the receiver's successor ends it.
+    // Ends when the test says so, which is after the kill, with words for the next receiver.
+    site.script(
+        "ledger",
+        &format!("{LEDGER_SCRIPT}\nread -r line < \"$SITE/gate\"\necho \"$line\""),
+    );
+    mkfifo(&site);
+    let receiver = site.start();
+    receiver.stripe(&stripe_event("evt_long", "invoice.paid", ""), 0);
+    site.jobs_when(|_| !site.lines("ledger.txt").is_empty());
+    receiver.kill();
+    std::fs::write(site.path("gate"), "said while nobody heard\n").unwrap();
+
+    let receiver = site.start();
+    site.all_jobs(1, "succeeded");
+    let shown = site.json(&["show", "evt_long"]);
+    let attempts = shown[0]["jobs"][0]["attempts"].as_array().unwrap();
+    assert_eq!(attempts.len(), 1);
+    assert!(attempts[0]["record"].to_string().contains("said while nobody heard"));
+    assert_eq!(site.lines("ledger.txt").len(), 1, "started again though it had not failed");
+    drop(receiver);
+}
+
+#[test]
+fn p3_p5_an_attempt_cut_off_by_its_runners_death_is_ended_and_held_as_unknown() {
+    let site = Site::new(LEDGER);
+    // Announces itself, then waits for ever: only the next runner ends it.
     site.script("ledger", &format!("{LEDGER_SCRIPT}\necho $$ > \"$SITE/pid\"\nexec sleep 1000"));
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_cut", "invoice.paid", ""), 0);
-    site.jobs_when(|jobs| {
-        jobs.len() == 1 && jobs[0]["state"] == "running" && !site.lines("pid").is_empty()
-    });
+    site.jobs_when(|_| !site.lines("pid").is_empty());
     let child = site.lines("pid")[0].clone();
-    receiver.kill();
-    assert!(lives(&child), "the child outlives the receiver");
+    runner::kill_runner(&site.store());
 
-    let receiver = site.start();
     let job = site.all_jobs(1, "held").remove(0);
     assert_eq!(job["reason"], "unknown outcome");
     assert!(!lives(&child), "the leftover was not ended");
@@ -121,7 +148,9 @@ fn p5_rerun_runs_an_unknown_attempt_again_once_nothing_of_it_lives() {
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_cut", "invoice.paid", ""), 0);
     site.jobs_when(|_| !site.lines("pid").is_empty());
+    // Both at once: nobody is left who knows the runner's last words.
     receiver.kill();
+    runner::kill_runner(&site.store());
     let _receiver = site.start();
     site.all_jobs(1, "succeeded");
     assert!(site.lines("both").is_empty(), "two attempts of one job ran at once");
@@ -136,20 +165,17 @@ fn p5_rerun_runs_an_unknown_attempt_again_once_nothing_of_it_lives() {
 }
 
 #[test]
-fn p4_a_graceful_stop_waits_for_a_running_command_and_records_it() {
+fn p4_a_graceful_stop_leaves_a_running_command_to_its_runner() {
     let site = Site::new(LEDGER);
-    // Ends when the test says so, which is after the receiver was told to stop.
     site.script("ledger", &format!("{LEDGER_SCRIPT}\nread -r line < \"$SITE/gate\"\nexit 0"));
-    let made = std::process::Command::new("mkfifo").arg(site.path("gate")).status().unwrap();
-    assert!(made.success());
+    mkfifo(&site);
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_long", "invoice.paid", ""), 0);
-    site.jobs_when(|jobs| jobs.len() == 1 && jobs[0]["state"] == "running");
-    receiver.terminate();
-    receiver.log_when(|line| line["message"].as_str().is_some_and(|m| m.starts_with("stopping")));
+    site.jobs_when(|_| !site.lines("ledger.txt").is_empty());
+    // It does not wait for the command, and does not end it.
+    assert_eq!(receiver.stop(), Some(0));
+    site.all_jobs(1, "running");
     std::fs::write(site.path("gate"), "go\n").unwrap();
-    assert_eq!(receiver.ended(), Some(0));
-    site.all_jobs(1, "succeeded");
 
     let _receiver = site.start();
     site.all_jobs(1, "succeeded");
@@ -180,7 +206,7 @@ fn p4_a_start_that_fails_has_begun_nothing() {
     let config = hooklatch::config::load(&site.config()).unwrap();
     let environment = hooklatch::config::Environment::capture();
     let clock = hooklatch::clock::Clock::system();
-    let started = runtime.block_on(hooklatch::serve::start(config, &environment, clock));
+    let started = runtime.block_on(hooklatch::serve::start(config, &environment, clock, None));
     assert!(matches!(started, Err(hooklatch::serve::Error::Control(_))));
     // Nobody uses the store: a dispatcher would, and would start commands that this end cuts off.
     let lock = std::fs::File::open(site.path("store.db.lock")).unwrap();

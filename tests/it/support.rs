@@ -1,5 +1,8 @@
 //! A receiver of one's own for each test, and a provider that signs like GitHub or Stripe.
 
+#[path = "../support/runner.rs"]
+pub(crate) mod runner;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -48,6 +51,12 @@ impl Site {
     /// Writes the configuration anew.
     pub(crate) fn configure(&self, tables: &str, handlers: &str) {
         let store = self.store.display();
+        // A runner that nobody needs any more leaves soon.
+        let idle = "[limits]\nrunner_idle_millis = \"300ms\"\n";
+        let tables = match tables.contains("[limits]\n") {
+            true => tables.replace("[limits]\n", idle),
+            false => format!("{tables}\n{idle}"),
+        };
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\n[storage]\npath = \"{store}\"\n\
              [sources.github]\nprovider = \"github\"\npath = \"/github\"\nsecrets = [\"file:secret\"]\n\
@@ -59,6 +68,11 @@ impl Site {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// The database.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.folder.path().join(&self.store)
     }
 
     pub(crate) fn config(&self) -> PathBuf {
@@ -119,6 +133,8 @@ impl Site {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
         command.args(args).stdin(Stdio::null());
         command.env("HOOKLATCH_CONFIG", self.config()).env("TZ", "UTC").env_remove("HOOKLATCH_LOG");
+        // Where a service manager runs the tests, it does not look after these.
+        command.env_remove("INVOCATION_ID");
         command
     }
 
@@ -160,6 +176,12 @@ impl Site {
         self.jobs_when(|jobs| {
             jobs.iter().all(|job| job["state"] == "succeeded" || job["state"] == "held")
         });
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        runner::end_runner(&self.store());
     }
 }
 

@@ -118,7 +118,11 @@ async fn another_body_under_an_unsigned_id_is_a_held_variant() {
     assert_eq!(again, duplicate(Some(State::Held)));
     let shown = bench.store.show(Some(name("github")), id("d")).await.unwrap();
     assert_eq!(shown.iter().map(|e| e.event.variant).collect::<Vec<_>>(), [0, 1, 2, 3]);
-    assert_eq!(bench.store.claim(&name("h"), 9, None).await.unwrap().len(), 1, "only the first runs");
+    assert_eq!(
+        bench.store.claim(&name("h"), 9, None).await.unwrap().len(),
+        1,
+        "only the first runs"
+    );
 }
 
 #[tokio::test]

@@ -80,7 +80,9 @@ async fn a_wrong_attempt_number_completes_nothing() {
 async fn what_an_attempt_leaves_is_shown() {
     let bench = bench();
     let claimed = bench.running("e").await;
+    let usage = Some(Usage { cpu_millis: 7, memory_bytes: 8 });
     let record = Record {
+        usage,
         detail: "exit status 3".to_owned(),
         exit_code: Some(3),
         signal: None,

@@ -105,8 +105,14 @@ async fn a_held_variant_runs_only_where_its_job_is_named() {
     let filter = JobFilter { state: Some(State::Held), ..JobFilter::default() };
     let held = bench.store.jobs(filter).await.unwrap().remove(0).job;
     assert_eq!(bench.store.replay(Replay::Job(held)).await.unwrap(), [held]);
-    let bodies: Vec<_> =
-        bench.store.claim(&name("h"), 9, None).await.unwrap().into_iter().map(|c| c.facts.body).collect();
+    let bodies: Vec<_> = bench
+        .store
+        .claim(&name("h"), 9, None)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|c| c.facts.body)
+        .collect();
     assert_eq!(bodies, ["1", "2"]);
 }
 

@@ -1,0 +1,38 @@
+//! The runner of a store: who it is, and its end with the test's.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Longer than the grace of the commands in these tests.
+const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+
+/// The runner that listens for the store at `database`, if one does.
+pub(crate) fn runner(database: &Path) -> Option<Pid> {
+    let socket = hooklatch::runner::folder::of(database).join("socket");
+    let peer = UnixStream::connect(socket).ok()?;
+    Some(rustix::net::sockopt::socket_peercred(&peer).ok()?.pid)
+}
+
+/// SIGKILL, and waits until it has ended.
+pub(crate) fn kill_runner(database: &Path) {
+    let pid = runner(database).expect("no runner listens");
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    pidfd_send_signal(&pidfd, Signal::KILL).unwrap();
+    assert_eq!(poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE)), Ok(1));
+}
+
+/// Ends the runner, if there is one, with all that it runs: what a test began must not outlive it.
+pub(crate) fn end_runner(database: &Path) {
+    let Some(pid) = runner(database) else { return };
+    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    // The first one drains, the second ends what runs.
+    for signal in [Signal::TERM, Signal::INT] {
+        let _ended = pidfd_send_signal(&pidfd, signal);
+    }
+    if poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE)) != Ok(1) {
+        let _ended = pidfd_send_signal(&pidfd, Signal::KILL);
+    }
+}
