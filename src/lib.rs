@@ -16,6 +16,7 @@ pub mod retry;
 pub mod verify;
 
 // Layer 2: effects.
+pub mod confine;
 pub mod handler;
 pub mod log;
 pub mod runner;

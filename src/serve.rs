@@ -81,7 +81,7 @@ pub async fn start(
     launch: Option<Launch>,
 ) -> Result<Serving, Error> {
     let parts = config.resolve(environment).map_err(Error::Config)?;
-    for unwise in config.warnings().iter().chain(&config.check_commands(environment)) {
+    for unwise in config.warnings() {
         tracing::warn!("{unwise}");
     }
     let sources = http::Sources::new(parts.sources)?;

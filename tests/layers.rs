@@ -19,6 +19,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("store", 2, &[]),
     ("runner", 2, &[]),
     ("handler", 2, &["runner", "store"]),
+    ("confine", 2, &[]),
     ("log", 2, &[]),
     ("http", 3, &[]),
     ("dispatcher", 3, &[]),
@@ -80,7 +81,8 @@ fn every_import_goes_down() {
             continue;
         };
         for (nth, line) in product(&text).lines().enumerate() {
-            let code = line.split("//").next().unwrap();
+            // What the program was compiled for is no environment.
+            let code = line.split("//").next().unwrap().replace("std::env::consts", "");
             for used in code.split("crate::").skip(1) {
                 let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
                 // `use crate::{a, b}` would hide from this reading: one line each.
@@ -122,7 +124,8 @@ fn what_is_reserved_stays_where_it_belongs() {
             continue;
         }
         for (nth, line) in product(&text).lines().enumerate() {
-            let code = line.split("//").next().unwrap();
+            // What the program was compiled for is no environment.
+            let code = line.split("//").next().unwrap().replace("std::env::consts", "");
             for (banned, homes, instead) in ONLY_IN {
                 if code.contains(banned) && !homes.contains(&module.as_str()) {
                     wrong.push(format!("{}:{}: {banned}: use {instead}", path.display(), nth + 1));

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use crate::cli;
 use crate::clock::Clock;
 use crate::config::{self, Environment};
+use crate::confine;
 use crate::exit::{Exit, Failure};
 use crate::log;
 use crate::runner::launch::Launch;
@@ -25,6 +26,9 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     let path = &args.file.config;
     let config = config::load(path).map_err(|problems| store::config_failure(&problems))?;
     let inside_a_unit = environment.get(UNIT).is_some();
+    if inside_a_unit && let Err(error) = confine::deny_execution() {
+        tracing::warn!(%error, "this process keeps the right to execute programs");
+    }
     let launch = launch(path, &config.store().path, inside_a_unit)?;
     block_on(until_signal(config, &environment, launch))?
 }

@@ -215,3 +215,24 @@ fn p4_a_start_that_fails_has_begun_nothing() {
     let freed = freed.recv_timeout(std::time::Duration::from_secs(20));
     assert!(freed.is_ok(), "a dispatcher is at work");
 }
+
+#[test]
+fn a_receiver_under_a_service_manager_can_execute_nothing_and_says_who_must() {
+    let site = Site::new(LEDGER);
+    site.script("ledger", LEDGER_SCRIPT);
+    let receiver = site.start_with(&[("INVOCATION_ID", "0")]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", receiver.pid())).unwrap();
+    assert!(
+        status.contains("\nSeccomp:\t2\n") && status.contains("\nNoNewPrivs:\t1\n"),
+        "{status}"
+    );
+    let (answered, _) = receiver.stripe(&stripe_event("evt_1", "invoice.paid", ""), 0);
+    assert_eq!(answered, 200);
+    let said = receiver.log_when(|line| line["level"] == "ERROR");
+    assert!(said["message"].as_str().unwrap().contains("start hooklatch-runner.service"), "{said}");
+    // The unit of its own is there at last.
+    let mut runner = site.command(&["runner"]).spawn().unwrap();
+    site.all_jobs(1, "succeeded");
+    runner::end_runner(&site.store());
+    runner.wait().unwrap();
+}
