@@ -95,17 +95,17 @@ pub async fn start(
     let store = open(settings.clone(), clock.clone()).await?;
     warn_of_paused(&store).await;
     let wait = Limits::duration(limits.stop_wait_millis);
-    let socket = control::socket_path(&settings.path);
-    let control = control::listen(&socket, store.clone(), &limits)?;
-    let http =
-        http::Server::start(vec![listener], sources, store.clone(), clock.clone(), limits.clone())
-            .map_err(|error| Error::Listen { address, error })?;
     let link = Link::new(link::Settings {
         folder: folder::of(&settings.path),
         store: store.id(),
         launch,
         limits: limits.clone(),
     });
+    let socket = control::socket_path(&settings.path);
+    let control = control::listen(&socket, store.clone(), link.clone(), &limits)?;
+    let http =
+        http::Server::start(vec![listener], sources, store.clone(), clock.clone(), limits.clone())
+            .map_err(|error| Error::Listen { address, error })?;
     let dispatcher = Dispatcher::start(store.clone(), parts.workers, link, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");

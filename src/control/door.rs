@@ -72,7 +72,7 @@ impl Door {
     pub async fn call(&mut self, request: Request) -> Result<Reply, CallError> {
         match self {
             Door::Remote(client) => client.call(&request).await,
-            Door::Local(store) => Ok(perform(store, request).await?),
+            Door::Local(store) => Ok(perform(store, None, request).await?),
         }
     }
 

@@ -15,9 +15,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::handler::{CannotAsk, Link};
 use crate::model::{EventId, JobId, Name, State};
+use crate::runner::message::{Key, Stream};
 use crate::store::{
-    self, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow, QuarantinedRow,
+    self, Captured, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow, QuarantinedRow,
     SecretUse, Store,
 };
 
@@ -40,6 +42,8 @@ pub enum Request {
     },
     /// Jobs, newest first.
     Jobs(JobFilter),
+    /// One job.
+    Job(JobId),
     /// Put jobs back.
     Replay(store::Replay),
     /// Make the jobs that the next stored events lack.
@@ -53,6 +57,15 @@ pub enum Request {
     },
     /// Take a job out.
     Drop(JobId),
+    /// Ask the running command of a job to end.
+    Cancel(JobId),
+    /// Look at what an attempt has printed so far.
+    Peek {
+        /// Which attempt.
+        key: Key,
+        /// Which output.
+        stream: Stream,
+    },
     /// Claim nothing of this handler until it is resumed.
     Pause(Name),
     /// Claim this handler's jobs again.
@@ -82,6 +95,8 @@ pub enum Reply {
     Show(Vec<EventDetail>),
     /// The jobs listed.
     Jobs(Vec<JobRow>),
+    /// The job as listed.
+    Job(Box<JobRow>),
     /// The jobs put back.
     Replay(Vec<JobId>),
     /// What was made, and where to go on.
@@ -90,6 +105,13 @@ pub enum Reply {
     Resolve(State),
     /// The state the job was in.
     Drop(State),
+    /// It was asked, or is when it has begun.
+    Cancel {
+        /// The attempt that runs.
+        attempt: u32,
+    },
+    /// What is there; nothing where the runner has no such attempt.
+    Peek(Option<Captured>),
     /// The handler is paused.
     Pause {
         /// It was not before.
@@ -169,8 +191,15 @@ impl From<store::Error> for Failure {
     }
 }
 
-/// Carries out one request on an open store.
-pub async fn perform(store: &Store, request: Request) -> Result<Reply, Failure> {
+impl From<CannotAsk> for Failure {
+    fn from(why: CannotAsk) -> Self {
+        Failure::unavailable(why.to_string())
+    }
+}
+
+/// Carries out one request on an open store. `link`: to the runner, where the store is a running
+/// receiver's.
+pub async fn perform(store: &Store, link: Option<&Link>, request: Request) -> Result<Reply, Failure> {
     Ok(match request {
         Request::Events(filter) => Reply::Events(store.events(filter).await?),
         Request::Show { source, event } => {
@@ -182,10 +211,16 @@ pub async fn perform(store: &Store, request: Request) -> Result<Reply, Failure> 
             Reply::Show(found)
         }
         Request::Jobs(filter) => Reply::Jobs(store.jobs(filter).await?),
+        Request::Job(job) => Reply::Job(Box::new(store.job(job).await?)),
         Request::Replay(what) => Reply::Replay(store.replay(what).await?),
         Request::MakeMissing(ask) => Reply::MakeMissing(store.make_missing(ask).await?),
         Request::Resolve { job, how } => Reply::Resolve(store.resolve(job, how).await?),
         Request::Drop(job) => Reply::Drop(store.drop_job(job).await?),
+        Request::Cancel(job) => cancel(store, link, job).await?,
+        Request::Peek { key, stream } => {
+            let link = link.ok_or_else(|| Failure::unavailable(NO_RECEIVER))?;
+            Reply::Peek(link.peek(key, stream).await?)
+        }
         Request::Pause(handler) => Reply::Pause { changed: store.pause(&handler).await? },
         Request::Resume(handler) => Reply::Resume { changed: store.resume(&handler).await? },
         Request::Paused => Reply::Paused(store.paused().await?),
@@ -200,6 +235,21 @@ pub async fn perform(store: &Store, request: Request) -> Result<Reply, Failure> 
             refused: store.ready().err().map(|refused| refused.to_string()),
         }),
     })
+}
+
+/// Why a stopped store's runner is asked nothing.
+const NO_RECEIVER: &str = "no receiver runs, and only a receiver can reach the runner";
+
+async fn cancel(store: &Store, link: Option<&Link>, job: JobId) -> Result<Reply, Failure> {
+    let live = store.live(job, "cancelled").await?;
+    if !live.by_runner {
+        // Whatever the request has brought about cannot be taken back, and is not known.
+        let message = format!("job {job} runs a forward, which cannot be called back");
+        return Err(Failure { kind: FailureKind::WrongState, message });
+    }
+    let link = link.ok_or_else(|| Failure::unavailable(NO_RECEIVER))?;
+    link.cancel(Key { job, attempt: live.attempt })?;
+    Ok(Reply::Cancel { attempt: live.attempt })
 }
 
 /// Where the receiver of the store at `database` listens: the same path with `.sock` added.

@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 
 use super::wire::{self, WireError};
 use super::{Failure, Reply, Request, perform};
+use crate::handler::Link;
 use crate::limits::Limits;
 use crate::store::Store;
 
@@ -59,10 +60,16 @@ pub struct Listener {
     task: JoinHandle<()>,
 }
 
-/// Serves `store` on the Unix socket `path`, mode 0600, until [`Listener::stop`]. The caller holds
+/// Serves `store`, and what its receiver asks the runner over `link`, on the Unix socket `path`, mode
+/// 0600, until [`Listener::stop`]. The caller holds
 /// the store's lock; a socket left there by a dead receiver is replaced. To be called inside a
 /// tokio runtime.
-pub fn listen(path: &Path, store: Store, limits: &Limits) -> Result<Listener, ListenError> {
+pub fn listen(
+    path: &Path,
+    store: Store,
+    link: Link,
+    limits: &Limits,
+) -> Result<Listener, ListenError> {
     let bytes = path.as_os_str().as_bytes().len();
     if bytes > PATH_MAX_BYTES {
         return Err(ListenError::PathTooLong { path: path.to_owned(), bytes });
@@ -73,7 +80,7 @@ pub fn listen(path: &Path, store: Store, limits: &Limits) -> Result<Listener, Li
     let socket =
         bind_privately(path).map_err(|source| ListenError::Io { path: path.to_owned(), source })?;
     let (closing, closed) = watch::channel(false);
-    let task = tokio::spawn(accept(socket, closed, store, limits.clone()));
+    let task = tokio::spawn(accept(socket, closed, (store, link), limits.clone()));
     Ok(Listener { path: path.to_owned(), closing, task })
 }
 
@@ -106,7 +113,7 @@ impl Listener {
 async fn accept(
     socket: UnixListener,
     mut closing: watch::Receiver<bool>,
-    store: Store,
+    served_by: (Store, Link),
     limits: Limits,
 ) {
     let wait = Limits::duration(limits.control_wait_millis);
@@ -124,9 +131,9 @@ async fn accept(
             Some(_) = served.join_next(), if !served.is_empty() => {}
             (place, accepted) = next => match accepted {
                 Ok((stream, _)) => {
-                    let (store, limits, closing) = (store.clone(), Arc::clone(&limits), closing.clone());
+                    let (own, limits, closing) = (served_by.clone(), Arc::clone(&limits), closing.clone());
                     served.spawn(async move {
-                        if let Err(error) = serve(stream, closing, store, &limits).await {
+                        if let Err(error) = serve(stream, closing, own, &limits).await {
                             debug!(%error, "an admin connection ended");
                         }
                         drop(place);
@@ -147,7 +154,7 @@ async fn accept(
 async fn serve(
     mut stream: UnixStream,
     mut closing: watch::Receiver<bool>,
-    store: Store,
+    (store, link): (Store, Link),
     limits: &Limits,
 ) -> Result<(), WireError> {
     let wait = Limits::duration(limits.control_wait_millis);
@@ -158,7 +165,7 @@ async fn serve(
         };
         let (answer, last) = match request {
             Err(_) | Ok(Ok(None)) => return Ok(()),
-            Ok(Ok(Some(request))) => (perform(&store, request).await, false),
+            Ok(Ok(Some(request))) => (perform(&store, Some(&link), request).await, false),
             Ok(Err(WireError::Io(error))) => return Err(error.into()),
             Ok(Err(error)) => (Err(not_understood(&error)), true),
         };

@@ -13,6 +13,7 @@
 //! - A lost connection is read to its end before a list is asked for again (R10).
 
 mod fetch;
+mod peek;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -23,13 +24,14 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
 use crate::limits::Limits;
-use crate::model::{Incarnation, JobId};
+use crate::model::Incarnation;
 use crate::runner::client::{self, ConnectError, Events, Sender};
 use crate::runner::launch::Launch;
 use crate::runner::message::{Hello, HelloOk, Key, Refusal, Start, ToReceiver, VERSION};
 use crate::runner::{Ended, WireError};
 
 use fetch::Fetches;
+use peek::Peeks;
 
 /// Between two tries to reach a runner: at first so short that one which has just left or is about to
 /// start is hardly missed, then longer, since each try may launch a process.
@@ -55,6 +57,17 @@ pub struct Room {
     pub runner: Incarnation,
     /// How many attempts it can have, running or not acknowledged.
     pub attempts: usize,
+}
+
+/// Why the runner cannot be asked about an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CannotAsk {
+    /// No connection, or it was lost before the answer.
+    #[error("the runner cannot be reached now, and its commands go on (the receiver's log says why)")]
+    NoRunner,
+    /// It has been claimed this moment, or its outcome is being committed.
+    #[error("{0} is only just beginning or ending (ask again)")]
+    NotThere(Key),
 }
 
 /// What became of an attempt.
@@ -86,6 +99,8 @@ struct State {
     attempts: HashMap<Key, Attempt>,
     /// The admitted connection.
     line: Option<Sender>,
+    /// Who waits for what an attempt has printed so far.
+    peeks: Peeks,
 }
 
 #[derive(Debug)]
@@ -93,6 +108,8 @@ struct Attempt {
     runner: Incarnation,
     /// Its Start may have been written, by this receiver or an earlier one.
     asked: bool,
+    /// The operator wants its end: said again wherever the runner may not have heard it.
+    cancelled: bool,
     /// Who waits for the verdict, until there is one.
     waiting: Option<oneshot::Sender<Verdict>>,
 }
@@ -137,7 +154,7 @@ impl Link {
 
     fn insert(&self, key: Key, runner: Incarnation, asked: bool) -> Tracked {
         let (waiting, verdict) = oneshot::channel();
-        let attempt = Attempt { runner, asked, waiting: Some(waiting) };
+        let attempt = Attempt { runner, asked, cancelled: false, waiting: Some(waiting) };
         self.lock().attempts.insert(key, attempt);
         Tracked { key, link: self.clone(), verdict }
     }
@@ -155,17 +172,22 @@ impl Link {
         }
     }
 
-    /// Asks the running command of a job to end. False where none is tracked or nobody can be asked.
-    pub async fn cancel(&self, job: JobId) -> bool {
-        let found = {
-            let state = self.lock();
-            let key = state.attempts.keys().find(|key| key.job == job).copied();
-            key.zip(state.line.clone())
-        };
-        match found {
-            Some((key, line)) => line.kill(key).await.is_ok(),
-            None => false,
+    /// Asks the running command of an attempt to end. Once this has returned, the wish holds until the
+    /// attempt ends or this receiver does, a lost connection included. What comes of it is the
+    /// attempt's outcome.
+    ///
+    /// # Errors
+    /// Nobody was asked.
+    pub fn cancel(&self, key: Key) -> Result<(), CannotAsk> {
+        let mut state = self.lock();
+        let line = state.line.clone().ok_or(CannotAsk::NoRunner)?;
+        let attempt = state.attempts.get_mut(&key).ok_or(CannotAsk::NotThere(key))?;
+        attempt.cancelled = true;
+        // One whose Start is still to be written is asked after it.
+        if attempt.asked {
+            kill(line, key);
         }
+        Ok(())
     }
 
     /// A panic elsewhere has changed nothing here by half.
@@ -232,8 +254,12 @@ impl Link {
                     self.tell(key, Verdict::Refused(reason, detail));
                 }
                 ToReceiver::Finished { key, end } => fetches.add(key, end),
-                ToReceiver::Output { key, stream, head_bytes, total, .. } => {
-                    fetches.output(key, stream, (body, head_bytes, total));
+                ToReceiver::Output { key, stream, head_bytes, total, peek } => {
+                    let output = (body, head_bytes, total);
+                    match peek {
+                        true => self.lock().peeks.answer(key, stream, output),
+                        false => fetches.output(key, stream, output),
+                    }
                 }
                 ToReceiver::Gone { key } => {
                     let detail = "its runner died while it ran".to_owned();
@@ -251,7 +277,11 @@ impl Link {
                 self.tell(key, Verdict::Ended(ended));
             }
         }
-        self.lock().line = None;
+        {
+            let mut state = self.lock();
+            state.line = None;
+            state.peeks = Peeks::default();
+        }
         self.shared.room.send_replace(None);
     }
 
@@ -262,12 +292,12 @@ impl Link {
         {
             let mut state = self.lock();
             for listed in &list.attempts {
-                let tracked = state.attempts.contains_key(&listed.key);
-                match (&listed.end, tracked) {
-                    (Some(end), true) => fetches.add(listed.key, end.clone()),
-                    (Some(_), false) => acks.push(listed.key),
-                    (None, true) => {}
-                    (None, false) => {
+                match (&listed.end, state.attempts.get(&listed.key)) {
+                    (Some(end), Some(_)) => fetches.add(listed.key, end.clone()),
+                    (Some(_), None) => acks.push(listed.key),
+                    (None, Some(attempt)) if attempt.cancelled => kill(line.clone(), listed.key),
+                    (None, Some(_)) => {}
+                    (None, None) => {
                         tracing::error!(key = %listed.key, "runs, and is not running in the store");
                     }
                 }
@@ -307,6 +337,13 @@ impl Link {
     }
 }
 
+/// Asks for an end beside whoever wishes it: half a Kill would spoil the connection. Where that is lost,
+/// the next list brings it about.
+fn kill(line: Sender, key: Key) {
+    tracing::info!(%key, "cancelled by the operator: asking it to end");
+    tokio::spawn(async move { drop(line.kill(key).await) });
+}
+
 /// What a list that lacks an attempt proves of it, claimed for `runner` and asked for: nothing where
 /// that one has died in this boot and left no word.
 fn proof(list: &HelloOk, runner: Incarnation) -> Option<Verdict> {
@@ -333,6 +370,7 @@ impl Tracked {
             return Verdict::NeverStarted("the runner was gone before it was asked");
         };
         match line.start(start, &body).await {
+            Ok(()) if self.is_cancelled() => kill(line, self.key),
             Ok(()) => {}
             Err(error @ WireError::TooLarge { .. }) => {
                 return Verdict::Refused(Refusal::BadBody, error.to_string());
@@ -342,6 +380,11 @@ impl Tracked {
         }
         drop(body);
         self.ended().await
+    }
+
+    /// Asked for after the Start was written: a Kill that overtook it was not heard.
+    fn is_cancelled(&self) -> bool {
+        self.link.lock().attempts.get(&self.key).is_some_and(|attempt| attempt.cancelled)
     }
 
     /// Waits for its end.

@@ -14,6 +14,7 @@ mod connection;
 mod drop;
 mod epoch;
 mod expire;
+mod live;
 mod lock;
 mod missing;
 mod pause;
@@ -47,6 +48,7 @@ use read::Readers;
 use space::Space;
 use writer::Writer;
 
+pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
 pub use resolve::Resolution;
 pub use rows::{

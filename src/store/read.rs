@@ -142,7 +142,7 @@ const EVENT: &str = "SELECT e.source, e.event_id, e.variant, e.type, e.raw_type,
     EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row, e.digest FROM event e";
 
 /// The columns of [`job_row`].
-const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handler, j.state, j.reason,
+pub(super) const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handler, j.state, j.reason,
     j.attempt, j.replays, j.created_at, j.due_at, j.settled_at,
     EXISTS (SELECT 1 FROM paused p WHERE p.handler = j.handler), j.row FROM job j JOIN event e ON e.row = j.event";
 
@@ -182,7 +182,7 @@ fn with_jobs(conn: &Connection, listed: Listed) -> rusqlite::Result<EventRow> {
     Ok(event)
 }
 
-fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     Ok(JobRow {
         job: codec::job_id(row, 0)?,
         source: codec::text(row, 1)?,

@@ -24,7 +24,7 @@ struct Current {
 }
 
 /// An output as it comes: head and tail, where the tail begins, and all there was, if that is known.
-type Output = (Vec<u8>, u64, Option<u64>);
+pub(super) type Output = (Vec<u8>, u64, Option<u64>);
 
 impl Fetches {
     pub(super) fn new(line: Sender) -> Self {
@@ -87,7 +87,7 @@ impl Fetches {
     }
 }
 
-fn captured((mut head, head_bytes, total): Output) -> Captured {
+pub(super) fn captured((mut head, head_bytes, total): Output) -> Captured {
     let tail = head.split_off(usize::try_from(head_bytes).unwrap_or(usize::MAX).min(head.len()));
     Captured { head, tail, total: total.unwrap_or_default() }
 }

@@ -1,0 +1,106 @@
+//! Looks at what running attempts have printed so far, for an operator who follows them.
+//!
+//! One question about an output is under way at a time; whoever else asks meanwhile gets its answer.
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::limits::Limits;
+use crate::runner::message::{Key, Stream};
+use crate::store::Captured;
+
+use super::fetch::{self, Output};
+use super::{CannotAsk, Link};
+
+/// An answer: nothing where the runner has no such attempt.
+type Answer = Option<Captured>;
+
+/// Who waits for answers over the present connection. Dropped with it, which is their answer.
+#[derive(Debug, Default)]
+pub(super) struct Peeks(Vec<(Key, Stream, oneshot::Sender<Answer>)>);
+
+impl Peeks {
+    /// Waits for an answer; true where the runner has to be asked for it.
+    fn wait(&mut self, key: Key, stream: Stream) -> (bool, oneshot::Receiver<Answer>) {
+        // Whoever gave up leaves no question behind that others would wait for.
+        self.0.retain(|(.., waiting)| !waiting.is_closed());
+        let first = !self.0.iter().any(|(of, which, _)| (*of, *which) == (key, stream));
+        let (waiting, answer) = oneshot::channel();
+        self.0.push((key, stream, waiting));
+        (first, answer)
+    }
+
+    /// An output has come; everybody who waits for it gets it.
+    pub(super) fn answer(&mut self, key: Key, stream: Stream, output: Output) {
+        let known = output.2.is_some();
+        let answer: Answer = known.then(|| fetch::captured(output).into());
+        for (.., waiting) in self.0.extract_if(.., |(of, which, _)| (*of, *which) == (key, stream)) {
+            drop(waiting.send(answer.clone()));
+        }
+    }
+}
+
+impl Link {
+    /// What one output of an attempt holds so far: its beginning, its end, and how much there was.
+    /// Nothing where the runner has no such attempt: it never began, or its outcome is committed.
+    ///
+    /// # Errors
+    /// The runner cannot be reached, or was lost before it answered: ask again.
+    pub async fn peek(&self, key: Key, stream: Stream) -> Result<Option<Captured>, CannotAsk> {
+        let answer = {
+            let mut state = self.lock();
+            let line = state.line.clone().ok_or(CannotAsk::NoRunner)?;
+            let (first, answer) = state.peeks.wait(key, stream);
+            if first {
+                // Beside whoever asks: half a question would spoil the connection.
+                tokio::spawn(async move { drop(line.peek(key, stream).await) });
+            }
+            answer
+        };
+        let wait = Limits::duration(self.shared.settings.limits.runner_wait_millis);
+        match timeout(wait, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            _ => Err(CannotAsk::NoRunner),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::model::{JobId, Timestamp};
+
+    fn key(attempt: u32) -> Key {
+        Key { job: JobId::new(Timestamp(0)), attempt }
+    }
+
+    #[test]
+    fn an_answer_is_for_all_who_asked_and_for_nobody_else() {
+        let (mut peeks, key, other) = (Peeks::default(), key(1), key(2));
+        let (asks, mut first) = peeks.wait(key, Stream::Stdout);
+        let (asks_too, mut second) = peeks.wait(key, Stream::Stdout);
+        let (asks_err, mut err) = peeks.wait(key, Stream::Stderr);
+        let (asks_other, mut other_out) = peeks.wait(other, Stream::Stdout);
+        assert_eq!([asks, asks_too, asks_err, asks_other], [true, false, true, true]);
+        peeks.answer(key, Stream::Stdout, (b"headtail".to_vec(), 4, Some(99)));
+        for answer in [&mut first, &mut second] {
+            let got = answer.try_recv().unwrap().unwrap();
+            assert_eq!((&*got.head, &*got.tail, got.total), (&b"head"[..], &b"tail"[..], 99));
+        }
+        assert!(err.try_recv().is_err() && other_out.try_recv().is_err());
+        assert!(peeks.wait(key, Stream::Stdout).0, "answered: the next one asks anew");
+        peeks.answer(key, Stream::Stderr, (Vec::new(), 0, None));
+        assert_eq!(err.try_recv().unwrap(), None);
+        drop(peeks);
+        assert!(other_out.try_recv().is_err());
+    }
+
+    #[test]
+    fn nobody_waits_for_the_question_of_one_who_left() {
+        let mut peeks = Peeks::default();
+        drop(peeks.wait(key(1), Stream::Stdout));
+        assert!(peeks.wait(key(1), Stream::Stdout).0);
+        assert_eq!(peeks.0.len(), 1);
+    }
+}
