@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::model::{EventId, Name, State};
+use crate::model::{EventId, JobId, Name, State};
 
-pub use operator::{Drop, Pause, Replay, Resolve, Resume};
+pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use since::{BadSince, Since};
 
 /// Where the configuration lies unless said otherwise.
@@ -65,15 +65,17 @@ Example:
   hooklatch serve --config /etc/hooklatch/hooklatch.toml")]
     Serve(Serve),
 
-    /// Run commands for a receiver, and keep them when it ends (`serve` does not use it yet)
-    #[command(
-        hide = true,
-        after_help = "\
-SIGTERM lets the commands that run end first; a second one ends them.
+    /// Run the commands of a receiver: they go on while it is restarted, upgraded or dead
+    #[command(after_help = "\
+Only this process executes commands; `serve` asks it over a Unix socket, in the folder STORE.runner beside
+the store. Start it yourself only as a service of its own, perhaps as another user: where none runs,
+`serve` launches one, which leaves when it is idle. There is one runner to a store.
+
+SIGTERM lets the commands that run end and their results be fetched; a second one ends them. Killed, it
+leaves the outcome of what ran unknown.
 
 Example:
-  hooklatch runner --config /etc/hooklatch/hooklatch.toml"
-    )]
+  hooklatch runner --config /etc/hooklatch/hooklatch.toml")]
     Runner(Runner),
 
     /// Show the whole thing working on this machine, with real deliveries and real handlers
@@ -88,10 +90,15 @@ Example:
   hooklatch events --source stripe --limit 20")]
     Events(Events),
 
-    /// Show one event: how it came, its jobs, each attempt and its output
+    /// Show one event: how it came, its jobs, each attempt and its output; --follow: live
     #[command(after_help = "\
-Example:
-  hooklatch show evt_1DemoPaid00000001")]
+With --follow, prints what the event's running attempts have printed and what they print from now on,
+until they end. The receiver keeps the beginning and the end of each output: what went by faster than
+that is counted, not shown. With --json each line is an object.
+
+Examples:
+  hooklatch show evt_1DemoPaid00000001
+  hooklatch show evt_1DemoPaid00000001 --follow")]
     Show(Show),
 
     /// List jobs, newest first
@@ -126,9 +133,19 @@ Example:
   hooklatch resolve 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b --succeeded")]
     Resolve(Resolve),
 
+    /// Cancel a running job: its command is asked to end, and the job is held
+    #[command(after_help = "\
+The command's process group gets SIGTERM and, after the handler's `grace`, SIGKILL. One that ends with
+status 0 has succeeded; any other is held as cancelled, and runs again only by `replay`. Waits until the
+command has ended. A forward cannot be cancelled: its request is out.
+
+Example:
+  hooklatch cancel 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b")]
+    Cancel(Cancel),
+
     /// Drop a job: it never runs again
     #[command(after_help = "\
-A running job cannot be dropped. A dropped one cannot be replayed, and no longer keeps its event's
+A running job cannot be dropped: cancel it first. A dropped one cannot be replayed, and no longer keeps its event's
 payload from being deleted when that is old enough.
 
 Example:
@@ -183,10 +200,10 @@ pub struct Runner {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
-    /// The store whose receiver is served, where it is not the configured one
+    /// The database of the receiver that is served, where it is not storage.path
     #[arg(long, value_name = "FILE")]
     pub store: Option<PathBuf>,
-    /// Leave once nobody needs it: where no service manager looks after it
+    /// Leave when nobody has needed it for limits.runner_idle_millis: for a runner without a service manager
     #[arg(long)]
     pub leave_when_idle: bool,
     /// Be a session of one's own, and close standard output once listening: for `serve`
@@ -249,6 +266,12 @@ pub struct Show {
     /// Print the raw body, byte for byte, and nothing else
     #[arg(long, conflicts_with = "json")]
     pub body: bool,
+    /// Print what its running attempts print, until they end
+    #[arg(long, conflicts_with = "body")]
+    pub follow: bool,
+    /// With --follow, only this job of it
+    #[arg(long, value_name = "JOB", requires = "follow")]
+    pub job: Option<JobId>,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

@@ -59,6 +59,23 @@ pub struct Resolve {
     pub format: Format,
 }
 
+/// `hooklatch cancel`
+#[derive(Debug, Args)]
+pub struct Cancel {
+    /// Where the configuration is
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// The running job
+    #[arg(value_name = "JOB")]
+    pub job: JobId,
+    /// Return once its command is asked, and do not wait for its end
+    #[arg(long)]
+    pub no_wait: bool,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
+}
+
 /// `hooklatch drop`
 #[derive(Debug, Args)]
 pub struct Drop {

@@ -14,7 +14,7 @@ pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
         Ok(Reply::Drop(was)) => was,
         Ok(other) => return Err(store::unexpected(&other)),
         Err(failure) if failure.exit == Exit::WrongState => {
-            return Err(failure.help("a ready, waiting, held or dead job can: hooklatch jobs"));
+            return Err(failure.help("a ready, waiting, held or dead job can (hooklatch jobs); a running one after `hooklatch cancel`"));
         }
         Err(failure) => return Err(failure),
     };

@@ -45,8 +45,16 @@ fn listing(rows: &[JobRow]) -> Result<(), Failure> {
     output::table(&head, rows.iter().map(row).collect(), "no jobs")
 }
 
+/// A job's state, with the reason where it has one: `held: cancelled`.
+pub(super) fn state(job: &JobRow) -> String {
+    match why(job) {
+        why if why.is_empty() => job.state.to_string(),
+        why => format!("{}: {why}", job.state),
+    }
+}
+
 /// The reason of a job's state, or what it waits for.
-pub(super) fn why(job: &JobRow) -> String {
+fn why(job: &JobRow) -> String {
     let claimable = matches!(job.state, State::Ready | State::Waiting);
     match (&job.reason, job.due_at) {
         (Some(reason), _) => reason.clone(),

@@ -1,10 +1,12 @@
 //! The edge: one file per subcommand. Each turns what was typed into a call of the layers below and
 //! prints the answer; data goes to standard output, everything else to standard error.
 
+mod cancel;
 pub mod config_check;
 mod demo;
 mod drop;
 mod events;
+mod follow;
 mod jobs;
 mod output;
 mod pause;
@@ -47,6 +49,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Jobs(args) => jobs::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Resolve(args) => resolve::run(&args),
+        Command::Cancel(args) => cancel::run(&args),
         Command::Drop(args) => drop::run(&args),
         Command::Pause(args) => pause::pause(&args),
         Command::Resume(args) => pause::resume(&args),

@@ -26,6 +26,19 @@ pub(super) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Prints one JSON value on a line of its own.
+pub(super) fn json_line(value: &impl Serialize) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    serde_json::to_writer(&mut out, value).map_err(std::io::Error::from)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// Says something beside the answer, on standard error; where that is closed, to nobody.
+pub(super) fn note(text: impl std::fmt::Display) {
+    let _ = writeln!(anstream::stderr().lock(), "note: {text}");
+}
+
 /// Prints a table, or `empty` where it has no row.
 pub(super) fn table(head: &[&str], rows: Vec<Vec<Cell>>, empty: &str) -> Result<(), Failure> {
     if rows.is_empty() {
@@ -111,6 +124,19 @@ pub(super) fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
+/// A number with its thousands apart: "12,345".
+pub(super) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// A size for people.
 pub(super) fn size(bytes: u64) -> String {
     bytesize::ByteSize(bytes).display().iec().to_string()
@@ -119,6 +145,12 @@ pub(super) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thousands_are_apart() {
+        let shown = [0, 999, 1_000, 12_345, 1_234_567].map(thousands);
+        assert_eq!(shown, ["0", "999", "1,000", "12,345", "1,234,567"]);
+    }
 
     #[test]
     fn nothing_from_outside_moves_a_terminal() {

@@ -8,10 +8,13 @@ use crate::exit::{Exit, Failure};
 use crate::store::{AttemptRow, Captured, EventDetail, JobDetail};
 
 use super::output::{self, escape, escape_lines, local, outcome_style, size};
-use super::{events, jobs, store};
+use super::{events, follow, jobs, store};
 
 /// Shows the event with its jobs and attempts, or its raw body alone.
 pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
+    if args.follow {
+        return follow::run(args);
+    }
     let request = Request::Show { source: args.source.clone(), event: args.event.clone() };
     let found = match store::ask(&args.file.config, request)? {
         Reply::Show(found) => found,
@@ -24,13 +27,19 @@ pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
         output::json(&found)?;
         return Ok(Exit::Ok);
     }
+    people(&found)?;
+    Ok(Exit::Ok)
+}
+
+/// Prints events for people.
+pub(super) fn people(found: &[EventDetail]) -> Result<(), Failure> {
     for (nth, detail) in found.iter().enumerate() {
         if nth > 0 {
             output::line("")?;
         }
         event(detail)?;
     }
-    Ok(Exit::Ok)
+    Ok(())
 }
 
 fn body(found: &[EventDetail], args: &cli::Show) -> Result<Exit, Failure> {
@@ -74,14 +83,23 @@ fn event(detail: &EventDetail) -> Result<(), Failure> {
 
 fn job(detail: &JobDetail) -> Result<(), Failure> {
     let row = &detail.job;
-    let why = jobs::why(row);
-    let why = if why.is_empty() { why } else { format!(": {why}") };
     output::line("")?;
-    output::line(format_args!("job {}  {}  {}{why}", row.job, row.handler, row.state))?;
+    output::line(format_args!("job {}  {}  {}", row.job, row.handler, jobs::state(row)))?;
     detail.attempts.iter().try_for_each(attempt)
 }
 
 fn attempt(row: &AttemptRow) -> Result<(), Failure> {
+    output::line(format_args!("  {}", summary(row)))?;
+    if let Some(usage) = &row.record.usage {
+        let (cpu, memory) = (usage.cpu_millis as f64 / 1000.0, size(usage.memory_bytes));
+        output::line(format_args!("    used {cpu:.2} s of CPU time, {memory} of memory"))?;
+    }
+    stream("out", &row.record.stdout)?;
+    stream("err", &row.record.stderr)
+}
+
+/// An attempt on one line.
+pub(super) fn summary(row: &AttemptRow) -> String {
     let style = outcome_style(row.outcome);
     let outcome = row.outcome.map_or("running", |outcome| outcome.as_str());
     let took = row.finished_at.map_or(String::new(), |end| {
@@ -90,11 +108,7 @@ fn attempt(row: &AttemptRow) -> Result<(), Failure> {
     let said = escape(&row.record.detail);
     let number = row.number;
     let start = local(row.started_at);
-    output::line(format_args!(
-        "  attempt {number}  {start}  {style}{outcome}{style:#}{took}  {said}"
-    ))?;
-    stream("out", &row.record.stdout)?;
-    stream("err", &row.record.stderr)
+    format!("attempt {number}  {start}  {style}{outcome}{style:#}{took}  {said}")
 }
 
 fn stream(name: &str, captured: &Captured) -> Result<(), Failure> {

@@ -7,8 +7,9 @@ use crate::config::{self, Config};
 use crate::control::{CallError, Door, DoorError, FailureKind, Reply, Request};
 use crate::document::{Problem, nearest};
 use crate::exit::{Exit, Failure};
-use crate::model::Name;
+use crate::model::{JobId, Name};
 use crate::serve;
+use crate::store::JobRow;
 
 use super::block_on;
 
@@ -39,16 +40,40 @@ pub(super) fn converse(
     first: Request,
     mut next: impl FnMut(Reply) -> Result<Option<Request>, Failure>,
 ) -> Result<(), Failure> {
+    with_door(config, async |door| {
+        let mut pending = Some(first);
+        while let Some(request) = pending {
+            pending = next(call(door, request).await?)?;
+        }
+        Ok(())
+    })
+}
+
+/// Opens the way to the store, does `work` over it, and closes it again.
+pub(super) fn with_door<T>(
+    config: &Config,
+    work: impl AsyncFnOnce(&mut Door) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let settings = config.store();
     block_on(async {
         let mut door = Door::open(&settings, Clock::system()).await.map_err(door_failure)?;
-        let mut pending = Ok(Some(first));
-        while let Ok(Some(request)) = pending {
-            pending = door.call(request).await.map_err(call_failure).and_then(&mut next);
-        }
+        let done = work(&mut door).await;
         door.close().await;
-        pending.map(drop)
+        done
     })?
+}
+
+/// Performs one request of several.
+pub(super) async fn call(door: &mut Door, request: Request) -> Result<Reply, Failure> {
+    door.call(request).await.map_err(call_failure)
+}
+
+/// One job as it is now.
+pub(super) async fn job(door: &mut Door, job: JobId) -> Result<JobRow, Failure> {
+    match call(door, Request::Job(job)).await? {
+        Reply::Job(row) => Ok(*row),
+        other => Err(unexpected(&other)),
+    }
 }
 
 /// A handler that the configuration has not got, with the one that may be meant.
@@ -90,7 +115,7 @@ fn door_failure(error: DoorError) -> Failure {
 }
 
 /// A request that was not carried out.
-fn call_failure(error: CallError) -> Failure {
+pub(super) fn call_failure(error: CallError) -> Failure {
     let exit = match &error {
         CallError::Failed(failure) => match failure.kind {
             FailureKind::NotFound => Exit::NotFound,

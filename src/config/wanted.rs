@@ -1,16 +1,29 @@
-//! What a handler wants, for the command that makes jobs of stored events.
+//! What the commands of the operator need to know of a handler.
+
+use std::time::Duration;
 
 use crate::model::Name;
 use crate::pattern::Pattern;
 use crate::store::Wanted;
 
 use super::Config;
+use super::handlers::Action;
 use super::sources::Source;
 
 impl Config {
     /// The names of all handlers.
     pub fn handlers(&self) -> impl Iterator<Item = &Name> {
         self.handlers.iter().map(|handler| &handler.name)
+    }
+
+    /// How long a command of `handler` may take to end once it is asked to; none where there is no such
+    /// handler, or it is a forward.
+    pub fn grace_of(&self, handler: &Name) -> Option<Duration> {
+        let handler = self.handlers.iter().find(|known| known.name == *handler)?;
+        match &handler.action {
+            Action::Command(command) => Some(command.grace),
+            Action::Forward(_) => None,
+        }
     }
 
     /// What `handler` wants of its sources, or of the one named, and of that only the types that

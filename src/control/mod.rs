@@ -19,8 +19,8 @@ use crate::handler::{CannotAsk, Link};
 use crate::model::{EventId, JobId, Name, State};
 use crate::runner::message::{Key, Stream};
 use crate::store::{
-    self, Captured, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow, QuarantinedRow,
-    SecretUse, Store,
+    self, Captured, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow,
+    QuarantinedRow, SecretUse, Store,
 };
 
 pub use client::{CallError, Client, connect};
@@ -199,7 +199,11 @@ impl From<CannotAsk> for Failure {
 
 /// Carries out one request on an open store. `link`: to the runner, where the store is a running
 /// receiver's.
-pub async fn perform(store: &Store, link: Option<&Link>, request: Request) -> Result<Reply, Failure> {
+pub async fn perform(
+    store: &Store,
+    link: Option<&Link>,
+    request: Request,
+) -> Result<Reply, Failure> {
     Ok(match request {
         Request::Events(filter) => Reply::Events(store.events(filter).await?),
         Request::Show { source, event } => {

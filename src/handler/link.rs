@@ -63,7 +63,9 @@ pub struct Room {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CannotAsk {
     /// No connection, or it was lost before the answer.
-    #[error("the runner cannot be reached now, and its commands go on (the receiver's log says why)")]
+    #[error(
+        "the runner cannot be reached now, and its commands go on (the receiver's log says why)"
+    )]
     NoRunner,
     /// It has been claimed this moment, or its outcome is being committed.
     #[error("{0} is only just beginning or ending (ask again)")]

@@ -16,12 +16,14 @@ fn every_command_has_help_with_an_example() {
     let site = Site::new("");
     for command in [
         ["serve"].as_slice(),
+        &["runner"],
         &["demo"],
         &["events"],
         &["show"],
         &["jobs"],
         &["replay"],
         &["resolve"],
+        &["cancel"],
         &["drop"],
         &["pause"],
         &["resume"],

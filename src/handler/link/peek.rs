@@ -34,7 +34,8 @@ impl Peeks {
     pub(super) fn answer(&mut self, key: Key, stream: Stream, output: Output) {
         let known = output.2.is_some();
         let answer: Answer = known.then(|| fetch::captured(output).into());
-        for (.., waiting) in self.0.extract_if(.., |(of, which, _)| (*of, *which) == (key, stream)) {
+        for (.., waiting) in self.0.extract_if(.., |(of, which, _)| (*of, *which) == (key, stream))
+        {
             drop(waiting.send(answer.clone()));
         }
     }

@@ -1,0 +1,116 @@
+//! `hooklatch cancel`: the operator ends a running command.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::cli;
+use crate::config::Config;
+use crate::control::{Door, Reply, Request};
+use crate::exit::{Exit, Failure};
+use crate::limits::Limits;
+use crate::model::State;
+use crate::store::JobRow;
+
+use super::{jobs, output, store};
+
+/// Between two looks at the job.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// On top of the grace: for the runner to read the rest of the output, and the receiver to commit.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// Asks the command to end, waits until it has, and prints what became of the job.
+pub(super) fn run(args: &cli::Cancel) -> Result<Exit, Failure> {
+    let config = store::load(&args.file.config)?;
+    store::with_door(&config, async |door| {
+        let attempt = ask(door, args).await?;
+        if args.no_wait {
+            return asked(args, attempt);
+        }
+        ended(args, attempt, until_ended(door, &config, args, attempt).await?)
+    })
+}
+
+async fn ask(door: &mut Door, args: &cli::Cancel) -> Result<u32, Failure> {
+    let job = args.job;
+    match store::call(door, Request::Cancel(job)).await {
+        Ok(Reply::Cancel { attempt }) => Ok(attempt),
+        Ok(other) => Err(store::unexpected(&other)),
+        Err(failure) if failure.exit == Exit::WrongState => {
+            let help = match store::job(door, job).await?.state {
+                State::Running => "the handler's `timeout` ends it".to_owned(),
+                State::Ready | State::Waiting => {
+                    format!("to keep it from running: hooklatch drop {job}")
+                }
+                _ => "only a running job can: hooklatch jobs --state running".to_owned(),
+            };
+            Err(failure.help(help))
+        }
+        Err(failure) if matches!(door, Door::Local(_)) && failure.exit == Exit::Unavailable => {
+            let config = args.file.config.display();
+            Err(failure.help(format!("hooklatch serve --config {config}, then cancel again")))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Looks at the job until it no longer runs this attempt.
+async fn until_ended(
+    door: &mut Door,
+    config: &Config,
+    args: &cli::Cancel,
+    attempt: u32,
+) -> Result<JobRow, Failure> {
+    let mut row = store::job(door, args.job).await?;
+    let usual = Limits::duration(config.limits().command_grace_millis);
+    let grace = config.grace_of(&row.handler).unwrap_or(usual);
+    let ended = timeout(grace + SLACK, async {
+        while row.state == State::Running && row.attempt == attempt {
+            sleep(LOOK_AGAIN).await;
+            row = store::job(door, args.job).await?;
+        }
+        Ok(row)
+    });
+    ended.await.unwrap_or_else(|_late| {
+        let waited = humantime::format_duration(grace + SLACK);
+        let message = format!("job {} was asked to end and still runs after {waited}", args.job);
+        Err(Failure::new(Exit::Unavailable, message).help(
+            "the log of the receiver and of the runner may say why: hooklatch jobs --state running",
+        ))
+    })
+}
+
+fn asked(args: &cli::Cancel, attempt: u32) -> Result<Exit, Failure> {
+    let job = args.job;
+    if args.format.json {
+        output::json(
+            &serde_json::json!({ "job": job, "attempt": attempt, "state": State::Running }),
+        )?;
+    } else {
+        output::line(format_args!("job {job} is asked to end; it runs attempt {attempt}"))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// It may have ended in another way before the wish reached it. What will run again is not cancelled.
+fn ended(args: &cli::Cancel, attempt: u32, row: JobRow) -> Result<Exit, Failure> {
+    let (job, state) = (row.job, jobs::state(&row));
+    if matches!(row.state, State::Ready | State::Waiting | State::Running) {
+        let message =
+            format!("attempt {attempt} of job {job} ended otherwise first; it is {state}");
+        return Err(Failure::new(Exit::WrongState, message)
+            .help(format!("hooklatch drop {job}, or cancel again where it runs")));
+    }
+    if args.format.json {
+        output::json(&serde_json::json!({
+            "job": job,
+            "attempt": attempt,
+            "state": row.state,
+            "reason": row.reason,
+        }))?;
+    } else {
+        output::line(format_args!("job {job} is {state}"))?;
+    }
+    Ok(Exit::Ok)
+}

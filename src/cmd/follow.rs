@@ -1,0 +1,245 @@
+//! `hooklatch show --follow`: what an event's running attempts print, until they end.
+//!
+//! The runner keeps the beginning and the end of each output; this looks at both again and again and
+//! prints what is new. What an attempt has left behind at its end comes from the store, so that
+//! nothing that is kept goes unseen.
+
+mod output;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::cli;
+use crate::control::{CallError, Door, FailureKind, Reply, Request};
+use crate::exit::{Exit, Failure};
+use crate::model::{Blob, Name, State};
+use crate::runner::message::{Key, Stream};
+use crate::store::{AttemptRow, Captured, EventDetail, JobDetail, JobRow};
+
+use self::output::{Lines, News, Seen};
+use super::output::{escape_lines, json_line, line, note, thousands};
+use super::{jobs, show, store};
+
+/// Between two looks at an attempt.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Follows the running attempts of the event, or says that there are none and shows what there is.
+pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
+    let config = store::load(&args.file.config)?;
+    store::with_door(&config, async |door| follow(door, args).await)
+}
+
+async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
+    let found = events(door, args).await?;
+    let jobs = || found.iter().flat_map(|event| &event.jobs);
+    if jobs().next().is_none()
+        && let Some(job) = args.job
+    {
+        return Err(Failure::new(Exit::NotFound, format!("event {} has no job {job}", args.event)));
+    }
+    let running = jobs().filter(|one| one.job.state == State::Running);
+    let stopped = matches!(door, Door::Local(_));
+    if stopped || running.clone().next().is_none() {
+        what_there_is(&found, args)?;
+        note(match stopped {
+            true => {
+                "no receiver runs: what its runner may still run shows once `hooklatch serve` does"
+            }
+            false => "nothing of this event is running",
+        });
+        return Ok(Exit::Ok);
+    }
+    // Two bodies under one id may each have an attempt of one handler.
+    let (several, variants) = (running.clone().nth(1).is_some(), found.len() > 1);
+    let label = |row: &JobRow| match (several, variants) {
+        (false, _) => String::new(),
+        (true, false) => format!("{} #{}  ", row.handler, row.attempt),
+        (true, true) => format!("{} #{} {}  ", row.handler, row.attempt, row.job),
+    };
+    let mut all: Vec<Followed> = running
+        .map(|one| Followed::new(&one.job, one.job.attempt, label(&one.job), args.format.json))
+        .collect();
+    drop(found);
+    all.iter().try_for_each(Followed::begin)?;
+    let mut told = false;
+    loop {
+        let mut any_ended = false;
+        for one in all.iter_mut().filter(|one| !one.ended) {
+            told = !one.look(door, told).await?;
+            let row = store::job(door, one.key.job).await?;
+            one.ended = row.state != State::Running || row.attempt != one.key.attempt;
+            any_ended |= one.ended;
+        }
+        if any_ended {
+            let found = events(door, args).await?;
+            for detail in found.iter().flat_map(|event| &event.jobs) {
+                let ended = |one: &&mut Followed| one.ended && one.key.job == detail.job.job;
+                all.iter_mut().filter(ended).try_for_each(|one| one.end(detail))?;
+            }
+            all.retain(|one| !one.ended);
+        }
+        if all.is_empty() {
+            return Ok(Exit::Ok);
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// The events of this id, with no jobs but those that are asked for.
+async fn events(door: &mut Door, args: &cli::Show) -> Result<Vec<EventDetail>, Failure> {
+    let request = Request::Show { source: args.source.clone(), event: args.event.clone() };
+    let mut found = match store::call(door, request).await? {
+        Reply::Show(found) => found,
+        other => return Err(store::unexpected(&other)),
+    };
+    if let Some(job) = args.job {
+        found.iter_mut().for_each(|event| event.jobs.retain(|one| one.job.job == job));
+        found.retain(|event| !event.jobs.is_empty());
+    }
+    Ok(found)
+}
+
+/// For programs the last attempt of each job, in the words of one that was followed.
+fn what_there_is(found: &[EventDetail], args: &cli::Show) -> Result<(), Failure> {
+    if !args.format.json {
+        return show::people(found);
+    }
+    found.iter().flat_map(|event| &event.jobs).try_for_each(|detail| {
+        Followed::new(&detail.job, detail.job.attempt, String::new(), true).end(detail)
+    })
+}
+
+/// An attempt whose outputs are printed as they come.
+struct Followed {
+    key: Key,
+    handler: Name,
+    label: String,
+    json: bool,
+    streams: [(Stream, Seen, Lines); 2],
+    ended: bool,
+}
+
+impl Followed {
+    fn new(row: &JobRow, attempt: u32, label: String, json: bool) -> Self {
+        let streams = [Stream::Stdout, Stream::Stderr];
+        Followed {
+            key: Key { job: row.job, attempt },
+            handler: row.handler.clone(),
+            label,
+            json,
+            streams: streams.map(|stream| (stream, Seen::default(), Lines::default())),
+            ended: false,
+        }
+    }
+
+    fn begin(&self) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        let (label, handler) = (&self.label, &self.handler);
+        line(format_args!("{label}{} of handler {handler} is running", self.key))
+    }
+
+    /// Prints what came since the last look. False where the runner cannot be asked now, which is said
+    /// unless it was `told` before: it will be reached again, and the attempt goes on.
+    async fn look(&mut self, door: &mut Door, told: bool) -> Result<bool, Failure> {
+        for nth in 0..self.streams.len() {
+            let request = Request::Peek { key: self.key, stream: self.streams[nth].0 };
+            match door.call(request).await {
+                Ok(Reply::Peek(Some(captured))) => self.print(nth, &captured)?,
+                // Not begun, or about to be what the store shows.
+                Ok(Reply::Peek(None)) => {}
+                Ok(other) => return Err(store::unexpected(&other)),
+                Err(CallError::Failed(failure)) if failure.kind == FailureKind::Unavailable => {
+                    if !told {
+                        note(format_args!("{failure}; waiting for it"));
+                    }
+                    return Ok(false);
+                }
+                Err(error) => return Err(store::call_failure(error)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn print(&mut self, nth: usize, captured: &Captured) -> Result<(), Failure> {
+        let (_, seen, _) = &mut self.streams[nth];
+        let news = seen.news(captured);
+        if news.is_empty() {
+            return self.rest(nth);
+        }
+        for news in news {
+            match news {
+                News::Missed(bytes) if self.json => {
+                    self.value(nth, "missed_bytes", &json!(bytes))?;
+                }
+                News::Missed(bytes) => {
+                    self.rest(nth)?;
+                    self.line(nth, &format!("… {} bytes not shown", thousands(bytes)))?;
+                }
+                News::Bytes(bytes) if self.json => {
+                    self.value(nth, "output", &json!(Blob(bytes)))?
+                }
+                News::Bytes(bytes) => {
+                    for text in self.streams[nth].2.push(&bytes) {
+                        self.line(nth, &text)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the line that has no end yet.
+    fn rest(&mut self, nth: usize) -> Result<(), Failure> {
+        match self.streams[nth].2.rest() {
+            Some(text) => self.line(nth, &text),
+            None => Ok(()),
+        }
+    }
+
+    fn line(&self, nth: usize, text: &str) -> Result<(), Failure> {
+        let name = match self.streams[nth].0 {
+            Stream::Stdout => "out",
+            Stream::Stderr => "err",
+        };
+        line(format_args!("{}{name} | {}", self.label, escape_lines(text)))
+    }
+
+    fn value(&self, nth: usize, key: &str, value: &Value) -> Result<(), Failure> {
+        let Key { job, attempt } = self.key;
+        let (handler, stream) = (&self.handler, self.streams[nth].0);
+        json_line(&json!({
+            "job": job, "handler": handler, "attempt": attempt, "stream": stream, key: value,
+        }))
+    }
+
+    /// Prints what is left of the outputs, and how the attempt ended.
+    fn end(&mut self, detail: &JobDetail) -> Result<(), Failure> {
+        let attempt = detail.attempts.iter().find(|one| one.number == self.key.attempt);
+        if let Some(AttemptRow { record, .. }) = attempt {
+            for (nth, captured) in [&record.stdout, &record.stderr].into_iter().enumerate() {
+                self.print(nth, captured)?;
+                self.rest(nth)?;
+            }
+        }
+        let (label, row) = (&self.label, &detail.job);
+        if self.json {
+            return json_line(&json!({
+                "job": row.job,
+                "handler": row.handler,
+                "attempt": self.key.attempt,
+                "outcome": attempt.and_then(|one| one.outcome),
+                "detail": attempt.map(|one| &one.record.detail),
+                "state": row.state,
+                "reason": row.reason,
+            }));
+        }
+        if let Some(attempt) = attempt {
+            line(format_args!("{label}{}", show::summary(attempt)))?;
+        }
+        line(format_args!("{label}job {} is {}", row.job, jobs::state(row)))
+    }
+}
