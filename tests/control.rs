@@ -12,8 +12,14 @@ use hooklatch::clock::Clock;
 use hooklatch::control::{
     CallError, Door, DoorError, FailureKind, ListenError, Reply, Request, listen, socket_path,
 };
+use hooklatch::handler::link::{self, Link};
 use hooklatch::limits::Limits;
-use hooklatch::store::{EventFilter, Settings, Store};
+use hooklatch::model::{Headers, Incarnation, JobId, Name};
+use hooklatch::provider::Scheme;
+use hooklatch::runner::folder;
+use hooklatch::runner::message::{Key, Stream};
+use hooklatch::store::{Accept, EventFilter, Settings, Store};
+use hooklatch::verify::{Request as Delivery, verify};
 
 fn settings(dir: &Path) -> Settings {
     let limits = Limits { disk_floor_bytes: 0, control_wait_millis: 500, ..Limits::default() };
@@ -22,6 +28,13 @@ fn settings(dir: &Path) -> Settings {
 
 fn open(settings: &Settings) -> Store {
     Store::open(settings, Clock::system()).unwrap()
+}
+
+/// A link that is not connected.
+fn link(settings: &Settings, store: &Store) -> Link {
+    let folder = folder::of(&settings.path);
+    let limits = settings.limits.clone();
+    Link::new(link::Settings { folder, store: store.id(), launch: None, limits })
 }
 
 async fn door(settings: &Settings) -> Result<Door, DoorError> {
@@ -41,7 +54,8 @@ async fn a_running_store_is_reached_through_its_socket_and_a_stopped_one_under_i
     assert!(matches!(busy, DoorError::Busy { .. }));
     assert!(busy.to_string().contains(&format!("pid {}", std::process::id())), "{busy}");
 
-    let listener = listen(&socket, store.clone(), &settings.limits).unwrap();
+    let own = link(&settings, &store);
+    let listener = listen(&socket, store.clone(), own, &settings.limits).unwrap();
     let mut remote = door(&settings).await.unwrap();
     assert!(matches!(remote, Door::Remote(_)));
     let Reply::Info(info) = remote.call(Request::Info).await.unwrap() else { panic!() };
@@ -70,7 +84,8 @@ async fn every_request_has_its_reply_or_a_failure_with_its_kind() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let store = open(&settings);
-    let _listener = listen(&socket_path(&settings.path), store, &settings.limits).unwrap();
+    let (own, socket) = (link(&settings, &store), socket_path(&settings.path));
+    let _listener = listen(&socket, store, own, &settings.limits).unwrap();
     let mut door = door(&settings).await.unwrap();
     let events = door.call(Request::Events(EventFilter::default())).await.unwrap();
     assert!(matches!(events, Reply::Events(rows) if rows.is_empty()));
@@ -90,7 +105,8 @@ async fn the_socket_is_its_owners_alone_and_replaces_a_dead_one() {
     let socket = socket_path(&settings.path);
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let store = open(&settings);
-    let listener = listen(&socket, store.clone(), &settings.limits).unwrap();
+    let own = link(&settings, &store);
+    let listener = listen(&socket, store.clone(), own, &settings.limits).unwrap();
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert!(matches!(door(&settings).await, Ok(Door::Remote(_))));
@@ -103,10 +119,11 @@ async fn the_socket_is_its_owners_alone_and_replaces_a_dead_one() {
     listener.stop().await;
 
     std::fs::write(&socket, "somebody's file").unwrap();
-    let refused = listen(&socket, store.clone(), &settings.limits).unwrap_err();
+    let own = link(&settings, &store);
+    let refused = listen(&socket, store.clone(), own.clone(), &settings.limits).unwrap_err();
     assert!(matches!(refused, ListenError::InTheWay(_)), "{refused}");
     let long = dir.path().join("x".repeat(120));
-    let refused = listen(&long, store, &settings.limits).unwrap_err();
+    let refused = listen(&long, store, own, &settings.limits).unwrap_err();
     assert!(matches!(refused, ListenError::PathTooLong { .. }), "{refused}");
 }
 
@@ -117,7 +134,8 @@ async fn bad_clients_are_bounded_in_size_time_and_number() {
     settings.limits.control_connections_count = 2;
     let store = open(&settings);
     let socket = socket_path(&settings.path);
-    let _listener = listen(&socket, store, &settings.limits).unwrap();
+    let own = link(&settings, &store);
+    let _listener = listen(&socket, store, own, &settings.limits).unwrap();
     let ask = |bytes: Vec<u8>| {
         let socket = socket.clone();
         tokio::task::spawn_blocking(move || {
@@ -140,4 +158,64 @@ async fn bad_clients_are_bounded_in_size_time_and_number() {
     let mut door = door(&settings).await.unwrap();
     assert!(matches!(door.call(Request::Info).await, Ok(Reply::Info(_))));
     drop(idle);
+}
+
+/// Stores an event with a job that is claimed for `runner`, or for the receiver itself.
+async fn running(store: &Store, id: &str, runner: Option<Incarnation>) -> JobId {
+    let mut headers = Headers::new();
+    headers.push("Idempotency-Key", id);
+    headers.push("X-Event-Type", "thing.made");
+    let (now, body) = (Clock::system().now(), "{}".into());
+    let request = Delivery { method: "POST", url: None, headers: &headers, body };
+    let scheme = Scheme::embedded("none").unwrap();
+    let delivery = verify(&scheme, &[], request, now).unwrap();
+    let (source, handler): (Name, Name) = ("shop".parse().unwrap(), "ship".parse().unwrap());
+    let handlers = vec![handler.clone()];
+    store.accept(Accept { source, received_at: now, delivery, handlers }).await.unwrap();
+    store.claim(&handler, 1, runner).await.unwrap()[0].facts.job
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_a_runner_can_do_fails_without_one_and_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let boot = "0b0e2c52-7a0c-4a55-9c1c-3a3f0c6d9d11".parse().unwrap();
+    let command = running(&store, "e1", Some(Incarnation::from_parts(boot, 7))).await;
+    let forward = running(&store, "e2", None).await;
+    let own = link(&settings, &store);
+    let listener =
+        listen(&socket_path(&settings.path), store.clone(), own, &settings.limits).unwrap();
+    let mut remote = door(&settings).await.unwrap();
+    let failed = async |door: &mut Door, request| match door.call(request).await {
+        Err(CallError::Failed(failure)) => (failure.kind, failure.message),
+        other => panic!("{other:?}"),
+    };
+    let peek = || Request::Peek { key: Key { job: command, attempt: 1 }, stream: Stream::Stdout };
+
+    let (kind, said) = failed(&mut remote, Request::Cancel(command)).await;
+    assert_eq!((kind, said.contains("runner")), (FailureKind::Unavailable, true), "{said}");
+    let (kind, said) = failed(&mut remote, peek()).await;
+    assert_eq!((kind, said.contains("runner")), (FailureKind::Unavailable, true), "{said}");
+    let (kind, said) = failed(&mut remote, Request::Cancel(forward)).await;
+    assert_eq!((kind, said.contains("forward")), (FailureKind::WrongState, true), "{said}");
+    let nobody: JobId = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b".parse().unwrap();
+    assert_eq!(failed(&mut remote, Request::Cancel(nobody)).await.0, FailureKind::NotFound);
+    assert_eq!(failed(&mut remote, Request::Job(nobody)).await.0, FailureKind::NotFound);
+    let Ok(Reply::Job(row)) = remote.call(Request::Job(command)).await else { panic!() };
+    assert_eq!((row.job, row.attempt, row.event_id.as_str()), (command, 1, "e1"));
+
+    listener.stop().await;
+    store.close().await;
+    drop(store);
+    let mut local = door(&settings).await.unwrap();
+    for request in [Request::Cancel(command), peek()] {
+        let (kind, said) = failed(&mut local, request).await;
+        assert_eq!(
+            (kind, said.contains("no receiver")),
+            (FailureKind::Unavailable, true),
+            "{said}"
+        );
+    }
+    local.close().await;
 }

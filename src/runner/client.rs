@@ -124,14 +124,6 @@ impl Sender {
         self.send(&ToRunner::Ack { key }, b"").await
     }
 
-    /// Asks what one output of an attempt holds so far.
-    ///
-    /// # Errors
-    /// The connection.
-    pub async fn peek(&self, key: Key, stream: Stream) -> Result<(), WireError> {
-        self.send(&ToRunner::Peek { key, stream }, b"").await
-    }
-
     /// s
     pub async fn search(&self, key: Key) -> Result<(), WireError> {
         self.send(&ToRunner::Search { key }, b"").await

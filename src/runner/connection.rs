@@ -127,7 +127,7 @@ async fn converse(
                 // Waits: the receiver asked for it, and asks for the next one when it has read this.
                 let _cut = peer.out.send(output).await;
             }
-            ToRunner::Search { .. } | ToRunner::Peek { .. } => {}
+            ToRunner::Search { .. } => {}
             ToRunner::Kill { key } => table.kill(peer, key),
             ToRunner::Ack { key } => table.ack(peer, key),
         }
@@ -165,5 +165,5 @@ fn output(key: Key, stream: Stream, exited: Option<Exited>) -> Outgoing {
     let head_bytes = head.len() as u64;
     head.extend(tail);
     let total = total.then_some(bytes);
-    (ToReceiver::Output { key, stream, head_bytes, total, peek: false }, head)
+    (ToReceiver::Output { key, stream, head_bytes, total }, head)
 }

@@ -145,13 +145,6 @@ pub enum ToRunner {
         /// Which output.
         stream: Stream,
     },
-    /// Send what one output of an attempt holds so far, running or settled.
-    Peek {
-        /// Which attempt.
-        key: Key,
-        /// Which output.
-        stream: Stream,
-    },
     /// Ask a running attempt to end: SIGTERM, the grace, SIGKILL.
     Kill {
         /// Which attempt.
@@ -213,9 +206,6 @@ pub enum ToReceiver {
         head_bytes: u64,
         /// All there was; nothing where the output died with an earlier runner.
         total: Option<u64>,
-        /// Whether this answers a Peek.
-        #[serde(default)]
-        peek: bool,
     },
     /// gone
     Gone {

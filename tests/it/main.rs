@@ -9,8 +9,10 @@
     reason = "a test may fail loudly"
 )]
 
+mod cancel;
 mod cli;
 mod duplicates;
+mod follow;
 mod memory;
 mod operator;
 mod promises;

@@ -23,22 +23,22 @@ fn site() -> Site {
     site
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// Runs a command that must fail; returns its exit code and what it said.
-fn fails(site: &Site, args: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn fails(site: &Site, args: &[&str]) -> (Option<i32>, String) {
     let output = site.run(args);
     assert!(output.stdout.is_empty(), "{args:?}: {}", text(&output.stdout));
     (output.status.code(), text(&output.stderr))
 }
 
-fn of<'a>(jobs: &'a [Value], event: &str) -> &'a Value {
+pub(crate) fn of<'a>(jobs: &'a [Value], event: &str) -> &'a Value {
     jobs.iter().find(|job| job["event_id"] == event).unwrap()
 }
 
-fn id(job: &Value) -> &str {
+pub(crate) fn id(job: &Value) -> &str {
     job["job"].as_str().unwrap()
 }
 

@@ -66,13 +66,13 @@ fn p2_a_hundred_concurrent_copies_make_one_event_and_one_run() {
 }
 
 /// What a handler waits at until the test writes.
-fn mkfifo(site: &Site) {
+pub(crate) fn mkfifo(site: &Site) {
     let made = std::process::Command::new("mkfifo").arg(site.path("gate")).status().unwrap();
     assert!(made.success());
 }
 
 /// Whether a process lives. A dead one may wait as a zombie for an init that does not collect it.
-fn lives(pid: &str) -> bool {
+pub(crate) fn lives(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     !matches!(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()), None | Some('Z' | 'X'))
 }
