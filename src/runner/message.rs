@@ -150,6 +150,12 @@ pub enum ToRunner {
         /// Which attempt.
         key: Key,
     },
+    /// End whatever still runs of this attempt, which is in no list of this runner's, and say when
+    /// nothing does: what a runner that nobody answers for left behind.
+    Search {
+        /// Which attempt.
+        key: Key,
+    },
     /// Its outcome is committed and no Start of it will ever be sent again: forget it (R9).
     Ack {
         /// Which attempt.
@@ -201,6 +207,11 @@ pub enum ToReceiver {
         head_bytes: u64,
         /// All there was; nothing where the output died with an earlier runner.
         total: Option<u64>,
+    },
+    /// Nothing of an attempt that was searched for lives any more.
+    Gone {
+        /// Which.
+        key: Key,
     },
     /// There is room for this many more attempts now.
     Free {
