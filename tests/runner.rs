@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -519,6 +520,42 @@ async fn a_command_that_shed_its_environment_is_ended_by_what_the_ledger_says() 
     let _runner = site.runner(&[]);
     assert!(listed(&site.receiver(1).await.list)[0].1.is_some());
     assert!(site.nobody_waits());
+}
+
+#[tokio::test]
+async fn what_nobody_answers_for_is_searched_for_and_ended() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    // As a runner left it whose ledger is lost.
+    let left = |job: u8| {
+        let mut command = Command::new("sleep");
+        command.arg("1000").env("HOOKLATCH_JOB", key(job).job.to_string());
+        command.env("HOOKLATCH_ATTEMPT", "1").process_group(0).stdout(Stdio::null());
+        command.stderr(Stdio::null()).spawn().unwrap()
+    };
+    let (mut sought, mut other) = (left(1), left(2));
+    receiver.start("wait", 3, b"").await;
+    receiver.started(3).await;
+    // Of what is in the list nothing is ended and nothing said.
+    for job in [3, 1, 9] {
+        receiver.say.search(key(job)).await.unwrap();
+    }
+    let mut gone = Vec::new();
+    for _ in 0..2 {
+        match receiver.hear().await.0 {
+            ToReceiver::Gone { key } => gone.push(key),
+            other => panic!("{other:?}"),
+        }
+    }
+    gone.sort();
+    assert_eq!(gone, [key(1), key(9)]);
+    assert_eq!(sought.wait().unwrap().signal(), Some(9));
+    assert_eq!(other.try_wait().unwrap(), None);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    site.go().await;
+    assert_eq!(receiver.finished(3).await, exited(Status::Code(7)));
 }
 
 #[tokio::test]

@@ -10,9 +10,11 @@ use sha2::{Digest as _, Sha256};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{sleep, timeout};
 
 use super::attempt;
+use super::leftovers;
 use super::message::{Key, Refusal, Start, Stream, ToReceiver, ToRunner};
 use super::table::Table;
 use super::wire::{self, Bounds, WireError};
@@ -118,6 +120,8 @@ async fn converse(
         peer.tell(ToReceiver::Denied { reason, detail });
         return Ok(());
     }
+    // They end with the connection: who is not there cannot be told, and asks again.
+    let mut searches = JoinSet::new();
     while let Some((message, body)) = wire::read(&mut from, bounds).await? {
         match message {
             ToRunner::Hello(_) => tracing::warn!("a second Hello was not heard"),
@@ -127,8 +131,11 @@ async fn converse(
                 // Waits: the receiver asked for it, and asks for the next one when it has read this.
                 let _cut = peer.out.send(output).await;
             }
-            ToRunner::Search { .. } => {}
             ToRunner::Kill { key } => table.kill(peer, key),
+            ToRunner::Search { key } => {
+                while searches.try_join_next().is_some() {}
+                searches.spawn(search(key, peer.clone(), Arc::clone(table)));
+            }
             ToRunner::Ack { key } => table.ack(peer, key),
         }
     }
@@ -137,7 +144,7 @@ async fn converse(
 
 async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
     let key = start.key;
-    let hashed = tokio::task::spawn_blocking(move || (Digest(Sha256::digest(&body).into()), body));
+    let hashed = spawn_blocking(move || (Digest(Sha256::digest(&body).into()), body));
     let leave = match hashed.await {
         Ok((digest, body)) if digest == start.body => {
             table.start(peer, &start).map(|leave| (leave, body))
@@ -152,6 +159,22 @@ async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
             let refused = ToReceiver::Refused { key, reason, detail };
             let _cut = peer.out.send((refused, Vec::new())).await;
         }
+    }
+}
+
+/// Ends what no runner here answers for, and says when nothing of it lives. Asked before each look
+/// whether it may: an attempt of the table's has an end of its own.
+async fn search(key: Key, peer: Peer, table: Arc<Table>) {
+    while table.may_search(&peer, key) {
+        let looked =
+            spawn_blocking(move || leftovers::end_known(&[(key, None)], leftovers::PATIENCE));
+        // A search that failed has proven nothing.
+        if looked.await.is_ok_and(|alive| alive.is_empty()) {
+            let _cut = peer.out.send((ToReceiver::Gone { key }, Vec::new())).await;
+            return;
+        }
+        tracing::error!(%key, "a process that no runner answers for cannot be ended");
+        sleep(leftovers::PATIENCE).await;
     }
 }
 

@@ -150,9 +150,10 @@ pub enum ToRunner {
         /// Which attempt.
         key: Key,
     },
-    /// s
+    /// End whatever still runs of this attempt, which is in no list of this runner's, and say when
+    /// nothing does: what a runner that nobody answers for left behind.
     Search {
-        /// k
+        /// Which attempt.
         key: Key,
     },
     /// Its outcome is committed and no Start of it will ever be sent again: forget it (R9).
@@ -207,9 +208,9 @@ pub enum ToReceiver {
         /// All there was; nothing where the output died with an earlier runner.
         total: Option<u64>,
     },
-    /// gone
+    /// Nothing of an attempt that was searched for lives any more.
     Gone {
-        /// Which attempt.
+        /// Which.
         key: Key,
     },
     /// There is room for this many more attempts now.

@@ -25,10 +25,6 @@ use super::wire::Bounds;
 use super::{Ended, connection, incarnation, launch, leftovers};
 use crate::limits::Limits;
 
-/// How long a start waits for a dead runner's commands to be gone before it serves. SIGKILL takes
-/// microseconds; what takes seconds hangs in the kernel, and is waited for beside the serving.
-const LEFTOVERS_PATIENCE: Duration = Duration::from_secs(5);
-
 /// What a runner is made of.
 #[derive(Debug)]
 pub struct Settings {
@@ -96,7 +92,7 @@ pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<()
 async fn end_leftovers(table: &Table) -> bool {
     let left = table.leftovers();
     let sought = left.clone();
-    let alive = spawn_blocking(move || leftovers::end_known(&sought, LEFTOVERS_PATIENCE)).await;
+    let alive = spawn_blocking(move || leftovers::end_known(&sought, leftovers::PATIENCE)).await;
     // A search that failed has proven nothing.
     let alive = alive.unwrap_or_else(|_| left.iter().map(|(key, _)| *key).collect());
     for (key, _) in left.into_iter().filter(|(key, _)| !alive.contains(key)) {
@@ -109,7 +105,7 @@ async fn end_leftovers(table: &Table) -> bool {
 async fn end_leftovers_at_last(table: Arc<Table>) {
     while !end_leftovers(&table).await {
         tracing::error!("a dead runner's command cannot be ended");
-        sleep(LEFTOVERS_PATIENCE).await;
+        sleep(leftovers::PATIENCE).await;
     }
 }
 

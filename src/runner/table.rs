@@ -223,6 +223,16 @@ impl Table {
         }
     }
 
+    /// Whether what still runs of this attempt may be looked for and ended: never where it is here.
+    pub(super) fn may_search(&self, peer: &Peer, key: Key) -> bool {
+        let inner = self.lock();
+        let here = inner.attempts.contains_key(&key);
+        if here {
+            tracing::error!(%key, "asked to search for an attempt that is in the list");
+        }
+        !here && inner.is_admitted(peer)
+    }
+
     /// What a settled attempt printed.
     pub(super) fn outputs(&self, key: Key) -> Option<Exited> {
         match &self.lock().attempts.get(&key)?.state {
