@@ -19,13 +19,13 @@ const HANDLERS: &str = r#"
 source = "stripe"
 events = ["*"]
 command = ["./ledger"]
-concurrency = 4
+concurrency = 8
 
 [handlers.again]
 source = "stripe"
 events = ["*"]
 command = ["./ledger"]
-concurrency = 2
+concurrency = 8
 on_unknown = "rerun"
 max_attempts = 100
 "#;
@@ -46,7 +46,11 @@ fn what_was_answered_survives_every_power_cut() {
         providers.find(receiver.address);
         let answers = 1 + random.below(120);
         providers.wait_for_answers(answers);
+        // A pile of jobs would only take time at the end.
+        providers.pause();
         until_more_has_begun(&site, begun);
+        providers.find(receiver.address);
+        providers.wait_for_answers(1 + random.below(20));
         let dark = power_cut(&disk, &site, &providers, receiver);
 
         let acknowledged = providers.acknowledged();
