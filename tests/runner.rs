@@ -20,7 +20,7 @@ use hooklatch::runner::message::{
     Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, Summary, ToReceiver, ToRunner,
     VERSION,
 };
-use hooklatch::runner::{AskedBy, Status, folder};
+use hooklatch::runner::{AskedBy, Status, Usage, folder};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -52,6 +52,12 @@ timeout = "1s"
 source = "github"
 events = ["*"]
 command = ["/bin/sh", "-c", "exec env -i /bin/sh -c 'read line <go; read line <go'"]
+cwd = "SITE"
+# `tail` holds all of it, as a child that the shell waits for.
+[handlers.large]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "head -c 40000000 /dev/zero | tail -c 40000000 | sha256sum"]
 cwd = "SITE"
 [handlers.broken]
 source = "github"
@@ -226,7 +232,7 @@ impl Receiver {
 
     async fn finished(&mut self, job: u8) -> Summary {
         match self.hear().await.0 {
-            ToReceiver::Finished { key: heard, end } if heard == key(job) => end,
+            ToReceiver::Finished { key: heard, end } if heard == key(job) => without_usage(end),
             other => panic!("{other:?}"),
         }
     }
@@ -264,11 +270,26 @@ impl Receiver {
 }
 
 fn exited(status: Status) -> Summary {
-    Summary::Exited { status, asked_by: None }
+    asked(status, None)
+}
+
+/// What an attempt took differs from run to run: [`Receiver::finished`] and [`listed`] leave it out.
+fn asked(status: Status, asked_by: Option<AskedBy>) -> Summary {
+    Summary::Exited { status, asked_by, usage: Usage::default() }
+}
+
+fn without_usage(end: Summary) -> Summary {
+    match end {
+        Summary::Exited { status, asked_by, .. } => asked(status, asked_by),
+        lost => lost,
+    }
 }
 
 fn listed(list: &HelloOk) -> Vec<(Key, Option<Summary>)> {
-    list.attempts.iter().map(|Listed { key, end, .. }| (*key, end.clone())).collect()
+    list.attempts
+        .iter()
+        .map(|Listed { key, end, .. }| (*key, end.clone().map(without_usage)))
+        .collect()
 }
 
 #[tokio::test]
@@ -326,8 +347,7 @@ async fn time_is_up_with_no_receiver_there() {
     first.started(1).await;
     drop(first);
     let mut second = site.receiver(2).await;
-    let timed_out =
-        Summary::Exited { status: Status::Signal(15), asked_by: Some(AskedBy::TimeOut) };
+    let timed_out = asked(Status::Signal(15), Some(AskedBy::TimeOut));
     assert_eq!(second.finished(1).await, timed_out);
 }
 
@@ -339,8 +359,27 @@ async fn a_command_ends_when_it_is_asked_to() {
     receiver.start("wait", 1, b"").await;
     receiver.started(1).await;
     receiver.say.kill(key(1)).await.unwrap();
-    let asked = Summary::Exited { status: Status::Signal(15), asked_by: Some(AskedBy::Stop) };
-    assert_eq!(receiver.finished(1).await, asked);
+    let cancelled = asked(Status::Signal(15), Some(AskedBy::Cancelled));
+    assert_eq!(receiver.finished(1).await, cancelled);
+}
+
+#[tokio::test]
+async fn what_a_command_and_its_children_took_is_told() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    let mut took = async |handler: &str, job| {
+        receiver.start(handler, job, b"").await;
+        receiver.started(job).await;
+        match receiver.hear().await.0 {
+            ToReceiver::Finished { end: Summary::Exited { usage, .. }, .. } => usage,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (little, much) = (took("say", 1).await, took("large", 2).await);
+    assert!((100_000..40_000_000).contains(&little.memory_bytes), "{little:?}");
+    assert!(much.memory_bytes > 40_000_000, "{much:?}");
+    assert!(much.cpu_millis > little.cpu_millis, "{much:?} {little:?}");
 }
 
 #[tokio::test]
@@ -527,18 +566,19 @@ async fn what_nobody_answers_for_is_searched_for_and_ended() {
     let site = Site::new("");
     let _runner = site.runner(&[]);
     let mut receiver = site.receiver(1).await;
-    // As a runner left it whose ledger is lost.
+    // As a runner left it whose ledger is lost. No other test has these jobs: all of one user's
+    // processes are looked at.
     let left = |job: u8| {
         let mut command = Command::new("sleep");
         command.arg("1000").env("HOOKLATCH_JOB", key(job).job.to_string());
         command.env("HOOKLATCH_ATTEMPT", "1").process_group(0).stdout(Stdio::null());
         command.stderr(Stdio::null()).spawn().unwrap()
     };
-    let (mut sought, mut other) = (left(1), left(2));
-    receiver.start("wait", 3, b"").await;
-    receiver.started(3).await;
+    let (mut sought, mut other) = (left(41), left(42));
+    receiver.start("wait", 43, b"").await;
+    receiver.started(43).await;
     // Of what is in the list nothing is ended and nothing said.
-    for job in [3, 1, 9] {
+    for job in [43, 41, 49] {
         receiver.say.search(key(job)).await.unwrap();
     }
     let mut gone = Vec::new();
@@ -549,13 +589,13 @@ async fn what_nobody_answers_for_is_searched_for_and_ended() {
         }
     }
     gone.sort();
-    assert_eq!(gone, [key(1), key(9)]);
+    assert_eq!(gone, [key(41), key(49)]);
     assert_eq!(sought.wait().unwrap().signal(), Some(9));
     assert_eq!(other.try_wait().unwrap(), None);
     other.kill().unwrap();
     other.wait().unwrap();
     site.go().await;
-    assert_eq!(receiver.finished(3).await, exited(Status::Code(7)));
+    assert_eq!(receiver.finished(43).await, exited(Status::Code(7)));
 }
 
 #[tokio::test]
@@ -606,8 +646,8 @@ async fn a_second_signal_ends_the_commands_and_the_ledger_tells() {
     runner.signal(Signal::TERM);
     assert_eq!(runner.left().await, Some(0));
     let _runner = site.runner(&[]);
-    let asked = Summary::Exited { status: Status::Signal(15), asked_by: Some(AskedBy::Stop) };
-    assert_eq!(listed(&site.receiver(1).await.list), [(key(1), Some(asked))]);
+    let stopped = asked(Status::Signal(15), Some(AskedBy::Stop));
+    assert_eq!(listed(&site.receiver(1).await.list), [(key(1), Some(stopped))]);
 }
 
 #[tokio::test]

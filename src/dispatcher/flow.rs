@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{Instrument, Span};
 
 use crate::clock::Clock;
-use crate::handler::{End, Ender, Report};
+use crate::handler::{AskedBy, End, Ender, Report};
 use crate::limits::Limits;
 use crate::model::{JobId, Name, Outcome, Timestamp};
 use crate::retry::{History, Next, Policy};
@@ -238,7 +238,7 @@ impl Flow {
             () = hurry.notified() => {}
         }
         tracing::warn!(count = self.work.len(), "the wait is over: ending what still runs");
-        self.ender.wish();
+        self.ender.wish(AskedBy::Stop);
         let grace = self.lanes.iter().map(|lane| lane.handler.grace()).max().unwrap_or_default();
         // SIGKILL comes after one grace; the end of an unkillable process is not waited for.
         if timeout(grace.saturating_add(LAST_WORDS), self.drain()).await.is_err() {

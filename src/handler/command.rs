@@ -84,6 +84,7 @@ fn ended(by: AskedBy, timeout: Duration, how: &str) -> (Outcome, String) {
             let limit = humantime::format_duration(timeout);
             (Outcome::TimedOut, format!("timed out after {limit}, {how}"))
         }
+        AskedBy::Cancelled => (Outcome::Cancelled, format!("cancelled by the operator, {how}")),
         AskedBy::Stop => (Outcome::Unknown, format!("ended by the receiver's stop, {how}")),
     }
 }
@@ -101,13 +102,15 @@ mod tests {
     use super::*;
 
     fn report(status: Status, asked_by: Option<AskedBy>) -> Report {
-        let (stdout, stderr) = Default::default();
-        judge(Exited { status, asked_by, stdout, stderr }, Duration::from_secs(60))
+        let (usage, stdout, stderr) = Default::default();
+        judge(Exited { status, asked_by, usage, stdout, stderr }, Duration::from_secs(60))
     }
 
     #[test]
     fn every_exit_status_means_something() {
-        for asked_by in [None, Some(AskedBy::TimeOut), Some(AskedBy::Stop)] {
+        for asked_by in
+            [None, Some(AskedBy::TimeOut), Some(AskedBy::Stop), Some(AskedBy::Cancelled)]
+        {
             for code in 0..=255 {
                 let report = report(Status::Code(code), asked_by);
                 let outcome = match (code, asked_by) {
@@ -117,6 +120,7 @@ mod tests {
                     // the work: that is a time-out or a stop, and no word about the effects.
                     (137 | 143, Some(AskedBy::TimeOut)) => Outcome::TimedOut,
                     (137 | 143, Some(AskedBy::Stop)) => Outcome::Unknown,
+                    (137 | 143, Some(AskedBy::Cancelled)) => Outcome::Cancelled,
                     _ => Outcome::Failed,
                 };
                 assert_eq!(report.outcome, outcome, "{code}");

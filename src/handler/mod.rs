@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::model::{Blob, Facts, Outcome};
 use crate::store::{Captured, Record};
 
-pub use crate::runner::{CommandSettings, End, Ender};
+pub use crate::runner::{AskedBy, CommandSettings, End, Ender};
 pub use command::end_leftovers;
 pub use forward::{ForwardSettings, Target};
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::incarnation::Incarnation;
-use super::{AskedBy, Ended, Exited, Status};
+use super::{AskedBy, Ended, Exited, Status, Usage};
 use crate::model::{Digest, EventId, EventType, Facts, Headers, JobId, Name, Timestamp};
 
 /// The protocol of this program.
@@ -260,6 +260,9 @@ pub enum Summary {
         status: Status,
         /// What made the runner send it a signal, where it did.
         asked_by: Option<AskedBy>,
+        /// What it took of the machine.
+        #[serde(default)]
+        usage: Usage,
     },
     /// It began, and how it ended cannot be known, for this reason.
     Lost(String),
@@ -269,8 +272,8 @@ impl Summary {
     /// Of an end. `NotStarted` is none: it is refused instead.
     pub(super) fn of(ended: &Ended) -> Self {
         match ended {
-            Ended::Exited(Exited { status, asked_by, .. }) => {
-                Summary::Exited { status: *status, asked_by: *asked_by }
+            Ended::Exited(Exited { status, asked_by, usage, .. }) => {
+                Summary::Exited { status: *status, asked_by: *asked_by, usage: *usage }
             }
             Ended::Lost(reason) | Ended::NotStarted(reason) => Summary::Lost(reason.clone()),
         }

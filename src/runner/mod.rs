@@ -21,6 +21,7 @@ pub mod launch;
 mod ledger;
 pub mod leftovers;
 pub mod message;
+mod reap;
 pub mod server;
 mod spawn;
 mod stdin;
@@ -82,10 +83,23 @@ pub struct Exited {
     pub status: Status,
     /// What made the runner send it a signal, where it did.
     pub asked_by: Option<AskedBy>,
+    /// What it took of the machine.
+    pub usage: Usage,
     /// Its standard output.
     pub stdout: Captured,
     /// Its standard error.
     pub stderr: Captured,
+}
+
+/// What a command and those of its children that it waited for took, as the kernel counts it at the
+/// reap (getrusage(2)).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// CPU time in milliseconds, user and system, of all together.
+    pub cpu_millis: u64,
+    /// Largest resident set of any of them, in bytes; never less than the runner's own when it started
+    /// the command, since the kernel counts from there.
+    pub memory_bytes: u64,
 }
 
 /// What the kernel says of a process that ended.
@@ -104,8 +118,10 @@ pub enum Status {
 pub enum AskedBy {
     /// It ran as long as it may.
     TimeOut,
-    /// The receiver is stopping and will not wait any longer.
+    /// Whoever runs it is stopping and will not wait any longer.
     Stop,
+    /// The receiver asked for its end: an operator cancelled it.
+    Cancelled,
 }
 
 /// Runs one attempt to its end, which may take as long as the command and, where it cannot be
@@ -127,16 +143,16 @@ pub async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Ended 
 
 /// The wish that attempts end now. Clones hear the same wish.
 #[derive(Debug, Clone)]
-pub struct End(watch::Receiver<bool>);
+pub struct End(watch::Receiver<Option<AskedBy>>);
 
 /// Makes the wish that an [`End`] hears.
 #[derive(Debug)]
-pub struct Ender(watch::Sender<bool>);
+pub struct Ender(watch::Sender<Option<AskedBy>>);
 
 impl End {
     /// A wish and who makes it.
     pub fn pair() -> (Ender, End) {
-        let (sender, receiver) = watch::channel(false);
+        let (sender, receiver) = watch::channel(None);
         (Ender(sender), End(receiver))
     }
 
@@ -145,17 +161,19 @@ impl End {
         End::pair().1
     }
 
-    /// Returns once the wish is made; never where its maker is gone without it.
-    pub async fn wished(&self) {
-        if self.0.clone().wait_for(|wished| *wished).await.is_err() {
-            std::future::pending().await
+    /// Returns why, once the wish is made; never where its maker is gone without it.
+    pub async fn wished(&self) -> AskedBy {
+        let wish = self.0.clone().wait_for(Option::is_some).await.ok().and_then(|wish| *wish);
+        match wish {
+            Some(why) => why,
+            None => std::future::pending().await,
         }
     }
 }
 
 impl Ender {
-    /// Makes the wish, for good.
-    pub fn wish(&self) {
-        self.0.send_replace(true);
+    /// Makes the wish, for good: the first reason stands.
+    pub fn wish(&self, why: AskedBy) {
+        self.0.send_if_modified(|wish| wish.replace(wish.unwrap_or(why)).is_none());
     }
 }

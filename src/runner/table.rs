@@ -21,7 +21,7 @@ use super::ledger::{Bound, Inherited, Ledger, Line, Noted, Process};
 use super::message::{
     Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Summary, ToReceiver, VERSION,
 };
-use super::{CommandSettings, End, Ended, Ender, Exited};
+use super::{AskedBy, CommandSettings, End, Ended, Ender, Exited};
 use crate::model::{Digest, Name};
 
 /// A command that this runner may run.
@@ -219,7 +219,7 @@ impl Table {
         let inner = self.lock();
         let attempt = inner.attempts.get(&key).filter(|_| inner.is_admitted(peer));
         if let Some(Attempt { state: State::Running(Some(ender)), .. }) = attempt {
-            ender.wish();
+            ender.wish(AskedBy::Cancelled);
         }
     }
 
@@ -253,7 +253,7 @@ impl Table {
     pub(super) fn end_all(&self) {
         for attempt in self.lock().attempts.values() {
             if let State::Running(Some(ender)) = &attempt.state {
-                ender.wish();
+                ender.wish(AskedBy::Stop);
             }
         }
     }

@@ -63,7 +63,7 @@ pub(super) async fn run(
     };
     let connected = select! {
         connected = timeout(settings.connect_timeout, connect(target)) => connected,
-        () = end.wished() => {
+        _ = end.wished() => {
             return Report::new(Outcome::NotStarted, "not sent: the receiver stopped first");
         }
     };
@@ -121,7 +121,7 @@ async fn exchange(
                 let limit = humantime::format_duration(settings.timeout);
                 return unknown(format!("within {limit}"));
             }
-            () = end.wished() => return unknown("when the receiver stopped"),
+            _ = end.wished() => return unknown("when the receiver stopped"),
         };
         let mut response = match response {
             Ok(response) => response,
@@ -132,7 +132,7 @@ async fn exchange(
         select! {
             () = keep(response.body_mut(), settings.answer_bytes, &mut kept) => {}
             () = sleep_until(deadline) => {}
-            () = end.wished() => {}
+            _ = end.wished() => {}
         }
         judge(&response, kept, clock)
     });

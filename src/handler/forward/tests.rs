@@ -298,7 +298,7 @@ async fn the_wish_to_stop_gives_an_unanswered_forward_up() {
     let endpoint = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         read_request(&mut stream).await;
-        ender.wish();
+        ender.wish(crate::handler::AskedBy::Stop);
         stream
     };
     let (settings, facts) = (settings(&target), facts("body"));

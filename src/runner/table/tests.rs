@@ -6,7 +6,7 @@ use super::*;
 use crate::model::JobId;
 use crate::runner::message::VERSION;
 use crate::runner::tests::facts;
-use crate::runner::{CommandSettings, Status};
+use crate::runner::{CommandSettings, Status, Usage};
 use uuid::Uuid;
 
 struct Bench {
@@ -109,6 +109,7 @@ fn a_receiver_that_does_not_read_is_cut_and_nothing_is_lost() {
     let exited = Exited {
         status: Status::Code(0),
         asked_by: None,
+        usage: Usage::default(),
         stdout: crate::runner::Captured::default(),
         stderr: crate::runner::Captured::default(),
     };
@@ -117,6 +118,7 @@ fn a_receiver_that_does_not_read_is_cut_and_nothing_is_lost() {
     bench.admit(&next, 1).unwrap();
     let (list, _) = queue.try_recv().unwrap();
     let ToReceiver::HelloOk(list) = list else { unreachable!("{list:?}") };
-    let end = Some(Summary::Exited { status: Status::Code(0), asked_by: None });
+    let end =
+        Some(Summary::Exited { status: Status::Code(0), asked_by: None, usage: Usage::default() });
     assert_eq!(list.attempts[0].end, end);
 }
