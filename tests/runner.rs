@@ -53,6 +53,11 @@ source = "github"
 events = ["*"]
 command = ["/bin/sh", "-c", "exec env -i /bin/sh -c 'read line <go; read line <go'"]
 cwd = "SITE"
+[handlers.prints]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "printf abcdefgh; read line <go; printf 12"]
+cwd = "SITE"
 # `tail` holds all of it, as a child that the shell waits for.
 [handlers.large]
 source = "github"
@@ -380,6 +385,36 @@ async fn what_a_command_and_its_children_took_is_told() {
     assert!((100_000..40_000_000).contains(&little.memory_bytes), "{little:?}");
     assert!(much.memory_bytes > 40_000_000, "{much:?}");
     assert!(much.cpu_millis > little.cpu_millis, "{much:?} {little:?}");
+}
+
+#[tokio::test]
+async fn the_output_of_a_running_command_can_be_looked_at() {
+    let site = Site::new("output_head_bytes = \"3 B\"\noutput_tail_bytes = \"2 B\"");
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("prints", 1, b"").await;
+    receiver.started(1).await;
+    let look = async |receiver: &mut Receiver, job, stream| {
+        receiver.say.peek(key(job), stream).await.unwrap();
+        match receiver.hear().await {
+            (ToReceiver::Output { head_bytes, total, peek: true, .. }, body) => {
+                (head_bytes, String::from_utf8(body).unwrap(), total)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(look(&mut receiver, 1, Stream::Stderr).await, (0, String::new(), Some(0)));
+    // It prints, and the runner reads, in their own time.
+    let seen = (3, "abcgh".to_owned(), Some(8));
+    patient(async { while look(&mut receiver, 1, Stream::Stdout).await != seen {} }).await;
+    assert_eq!(look(&mut receiver, 2, Stream::Stdout).await, (0, String::new(), None));
+    // Not for keeps: what is fetched is what a settled attempt printed.
+    receiver.say.fetch(key(1), Stream::Stdout).await.unwrap();
+    let early = receiver.hear().await.0;
+    assert!(matches!(early, ToReceiver::Output { total: None, peek: false, .. }), "{early:?}");
+    site.go().await;
+    receiver.finished(1).await;
+    assert_eq!(look(&mut receiver, 1, Stream::Stdout).await, (3, "abc12".to_owned(), Some(10)));
 }
 
 #[tokio::test]

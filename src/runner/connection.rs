@@ -13,12 +13,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
+use super::Captured;
 use super::attempt;
 use super::leftovers;
 use super::message::{Key, Refusal, Start, Stream, ToReceiver, ToRunner};
 use super::table::Table;
 use super::wire::{self, Bounds, WireError};
-use super::{Captured, Exited};
 use crate::model::Digest;
 
 /// Messages that wait for a receiver to read. More than a few mean that it does not read: it asks
@@ -126,9 +126,13 @@ async fn converse(
         match message {
             ToRunner::Hello(_) => tracing::warn!("a second Hello was not heard"),
             ToRunner::Start(start) => begin(*start, body, peer, table).await,
+            // Both wait: the receiver asked, and asks for the next one when it has read this.
             ToRunner::Fetch { key, stream } => {
-                let output = output(key, stream, table.outputs(key));
-                // Waits: the receiver asked for it, and asks for the next one when it has read this.
+                let output = output(key, stream, false, table.output(key, stream));
+                let _cut = peer.out.send(output).await;
+            }
+            ToRunner::Peek { key, stream } => {
+                let output = output(key, stream, true, table.peek(key, stream));
                 let _cut = peer.out.send(output).await;
             }
             ToRunner::Kill { key } => table.kill(peer, key),
@@ -178,15 +182,10 @@ async fn search(key: Key, peer: Peer, table: Arc<Table>) {
     }
 }
 
-fn output(key: Key, stream: Stream, exited: Option<Exited>) -> Outgoing {
-    let total = exited.is_some();
-    let captured = exited.map(|exited| match stream {
-        Stream::Stdout => exited.stdout,
-        Stream::Stderr => exited.stderr,
-    });
-    let Captured { mut head, tail, total: bytes } = captured.unwrap_or_default();
+fn output(key: Key, stream: Stream, peek: bool, captured: Option<Captured>) -> Outgoing {
+    let total = captured.as_ref().map(|captured| captured.total);
+    let Captured { mut head, tail, .. } = captured.unwrap_or_default();
     let head_bytes = head.len() as u64;
     head.extend(tail);
-    let total = total.then_some(bytes);
-    (ToReceiver::Output { key, stream, head_bytes, total }, head)
+    (ToReceiver::Output { key, stream, head_bytes, total, peek }, head)
 }

@@ -145,6 +145,13 @@ pub enum ToRunner {
         /// Which output.
         stream: Stream,
     },
+    /// Send one output of an attempt as it is now, which may still run.
+    Peek {
+        /// Which attempt.
+        key: Key,
+        /// Which output.
+        stream: Stream,
+    },
     /// Ask a running attempt to end: SIGTERM, the grace, SIGKILL.
     Kill {
         /// Which attempt.
@@ -205,8 +212,11 @@ pub enum ToReceiver {
         stream: Stream,
         /// How much of the body is the beginning.
         head_bytes: u64,
-        /// All there was; nothing where the output died with an earlier runner.
+        /// All there was, or is so far; nothing where the output died with an earlier runner.
         total: Option<u64>,
+        /// Whether this answers a Peek.
+        #[serde(default)]
+        peek: bool,
     },
     /// Nothing of an attempt that was searched for lives any more.
     Gone {
