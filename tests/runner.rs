@@ -521,6 +521,33 @@ async fn what_is_refused_never_ran() {
 }
 
 #[tokio::test]
+async fn the_configuration_is_read_again_for_every_receiver() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let file = site.path("hooklatch.toml");
+    let mut receiver = site.receiver(1).await;
+    let text = fs::read_to_string(&file).unwrap().replace("sha256sum; echo oops", "echo new");
+    fs::write(&file, &text).unwrap();
+    // Whoever was admitted before keeps what both had read.
+    receiver.start("say", 1, b"").await;
+    assert_eq!(receiver.refused(1).await, Refusal::OtherDigest);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("say", 1, b"").await;
+    receiver.started(1).await;
+    receiver.finished(1).await;
+    assert_eq!(receiver.output(1, Stream::Stderr).await, "new\n");
+    receiver.ack(1).await;
+    // One that cannot be read changes nothing.
+    let start = receiver.start_of("say", 1, b"");
+    fs::write(&file, text + "[nonsense]").unwrap();
+    let mut receiver = site.receiver(1).await;
+    receiver.say.start(start, b"").await.unwrap();
+    receiver.started(1).await;
+    receiver.finished(1).await;
+    assert_eq!(site.ran(), 2);
+}
+
+#[tokio::test]
 async fn half_a_start_is_nothing() {
     let site = Site::new("");
     let _runner = site.runner(&[]);

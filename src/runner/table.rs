@@ -98,12 +98,11 @@ impl Table {
         ledger: Ledger,
         inherited: Inherited,
     ) -> std::io::Result<Self> {
-        let handlers = commands.into_iter().map(|one| (one.name.clone(), Arc::new(one)));
         let attempts = inherited.attempts.into_iter().map(|(key, noted)| (key, noted.into()));
         let mut inner = Inner {
             incarnation,
             dead: inherited.incarnations,
-            handlers: handlers.collect(),
+            handlers: by_name(commands),
             capacity,
             ledger,
             bound: inherited.bound,
@@ -120,12 +119,25 @@ impl Table {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a receiver, cuts whoever was admitted before, and lists what there is; all in one step,
-    /// so that nothing of an older connection can come between.
-    pub(super) fn admit(&self, hello: Hello, peer: &Peer) -> Result<(), (Denial, String)> {
+    /// Whether a receiver would be admitted now.
+    pub(super) fn may_admit(&self, hello: Hello) -> Result<(), (Denial, String)> {
+        self.lock().may_bind(hello).map(drop)
+    }
+
+    /// Admits a receiver to these commands (where they are not known, to those of the last one), cuts
+    /// whoever was admitted before, and lists what there is; all in one step, so that nothing of an
+    /// older connection can come between.
+    pub(super) fn admit(
+        &self,
+        hello: Hello,
+        peer: &Peer,
+        commands: Option<Vec<Configured>>,
+    ) -> Result<(), (Denial, String)> {
         let mut inner = self.lock();
-        let bound = Bound { store: hello.store, epoch: hello.epoch };
-        inner.may_bind(hello, bound)?;
+        let bound = inner.may_bind(hello)?;
+        if let Some(commands) = commands {
+            inner.handlers = by_name(commands);
+        }
         if inner.bound != Some(bound) {
             inner.bound = Some(bound);
             inner.try_note(&Line::Bound(bound));
@@ -368,6 +380,10 @@ impl Inner {
         }
         self.ledger.rewrite(lines)
     }
+}
+
+fn by_name(commands: Vec<Configured>) -> BTreeMap<Name, Arc<Configured>> {
+    commands.into_iter().map(|one| (one.name.clone(), Arc::new(one))).collect()
 }
 
 impl From<Noted> for Attempt {

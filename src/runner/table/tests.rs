@@ -39,7 +39,7 @@ fn bench() -> Bench {
 impl Bench {
     fn admit(&self, peer: &Peer, epoch: u64) -> Result<(), (Denial, String)> {
         let store = Uuid::from_bytes([1; 16]);
-        self.table.admit(Hello { version: VERSION, store, epoch }, peer)
+        self.table.admit(Hello { version: VERSION, store, epoch }, peer, None)
     }
 
     fn start(&self, peer: &Peer, job: u8, attempt: u32) -> Result<(), Refusal> {
