@@ -108,6 +108,14 @@ impl Sender {
         self.send(&ToRunner::Fetch { key, stream }, b"").await
     }
 
+    /// Asks for one output of an attempt as it is now, running or settled.
+    ///
+    /// # Errors
+    /// The connection.
+    pub async fn peek(&self, key: Key, stream: Stream) -> Result<(), WireError> {
+        self.send(&ToRunner::Peek { key, stream }, b"").await
+    }
+
     /// Asks a running attempt to end.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UnixListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -25,13 +25,17 @@ use super::wire::Bounds;
 use super::{Ended, connection, incarnation, launch, leftovers};
 use crate::limits::Limits;
 
+/// Reads the configuration again. Blocks. An `Err` says why not, for the log.
+pub type Reload = Box<dyn Fn() -> Result<Vec<Configured>, String> + Send + Sync>;
+
 /// What a runner is made of.
-#[derive(Debug)]
 pub struct Settings {
     /// Where it works: [`folder::of`] the store.
     pub folder: PathBuf,
-    /// What it may run.
+    /// What it may run, until the first receiver comes.
     pub commands: Vec<Configured>,
+    /// What it may run from then on: called for every receiver, before it is told that it is admitted.
+    pub reload: Reload,
     /// Whether it leaves by itself once nobody needs it: where no service manager started it.
     pub leave_when_idle: bool,
     /// Whether a receiver launched it, and waits for it to listen.
@@ -62,7 +66,7 @@ pub enum Error {
 /// # Errors
 /// Whatever keeps it from serving; nothing was started then.
 pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<(), Error> {
-    let Settings { folder, commands, leave_when_idle, launched, limits } = settings;
+    let Settings { folder, commands, reload, leave_when_idle, launched, limits } = settings;
     let _lock = folder::take(&folder)?;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
     let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
@@ -78,7 +82,9 @@ pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<()
         launch::tell_launcher().map_err(begin)?;
     }
     tracing::info!(folder = %folder.display(), %incarnation, "running commands");
-    let mut serving = Serving { table, listener, connections: JoinSet::new(), accepted: 0, limits };
+    let reload = Arc::new(Mutex::new(reload));
+    let connections = JoinSet::new();
+    let mut serving = Serving { table, reload, listener, connections, accepted: 0, limits };
     serving.until_idle_or(&mut stops, leave_when_idle).await;
     let Serving { connections, listener, .. } = serving;
     // First the name, so that nobody new comes, then the socket, then those that are connected.
@@ -111,6 +117,7 @@ async fn end_leftovers_at_last(table: Arc<Table>) {
 
 struct Serving {
     table: Arc<Table>,
+    reload: Arc<Mutex<Reload>>,
     listener: UnixListener,
     connections: JoinSet<()>,
     /// Connections so far.
@@ -163,8 +170,9 @@ impl Serving {
             Ok((stream, _)) => {
                 self.accepted += 1;
                 let bounds = bounds(&self.limits);
-                let table = Arc::clone(&self.table);
-                self.connections.spawn(connection::serve(stream, self.accepted, table, bounds));
+                let (table, reload) = (Arc::clone(&self.table), Arc::clone(&self.reload));
+                let served = connection::serve(stream, self.accepted, table, reload, bounds);
+                self.connections.spawn(served);
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");

@@ -49,7 +49,7 @@ fn what_was_answered_survives_every_power_cut() {
         // A pile of jobs would only take time at the end.
         providers.pause();
         until_more_has_begun(&site, begun);
-        providers.find(receiver.address);
+        providers.go_on(receiver.address);
         providers.wait_for_answers(1 + random.below(20));
         let dark = power_cut(&disk, &site, &providers, receiver);
 
