@@ -22,13 +22,15 @@ mod load;
 mod support;
 
 use disk::Disk;
+use hooklatch::runner::folder;
 use load::Providers;
-use support::{Receiver, Site};
+use support::{Receiver, Site, runner};
 
 /// Cuts the power under a receiver, and gives it back. Returns how many answers came in the cut, which
 /// count as never given: in a real cut nobody answers and nothing runs, while the simulated one leaves
 /// network and processes on, and tells flushes under way that they have succeeded while XFS shuts down
-/// (Linux 6.1; a bare `fdatasync` loop shows it). The ledger keeps what was written before the cut.
+/// (Linux 6.1; a bare `fdatasync` loop shows it). The handlers' ledger keeps what was written before the
+/// cut. The runner's goes, since the boot in its name would be another one.
 fn power_cut(disk: &Disk, site: &Site, providers: &Providers, receiver: Receiver) -> usize {
     let ledger = std::fs::OpenOptions::new()
         .append(true)
@@ -36,9 +38,12 @@ fn power_cut(disk: &Disk, site: &Site, providers: &Providers, receiver: Receiver
         .open(site.path("ledger.txt"))
         .unwrap();
     let written = ledger.metadata().unwrap().len();
+    let runner = runner::runner(&site.store());
     let dark = providers.cut_off(disk.cut());
     receiver.kill();
+    runner.into_iter().for_each(runner::kill);
     disk.mount_again();
+    let _none = std::fs::remove_dir_all(folder::of(&site.store()));
     ledger.set_len(written).unwrap();
     dark
 }

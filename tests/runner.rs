@@ -5,12 +5,14 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use hooklatch::config;
+use hooklatch::config::{self, Environment};
+use hooklatch::handler::Handler;
 use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, Timestamp};
 use hooklatch::runner::client::{ConnectError, Events, Sender, connect};
@@ -19,7 +21,7 @@ use hooklatch::runner::message::{
     Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, Summary, ToReceiver, ToRunner,
     VERSION,
 };
-use hooklatch::runner::{AskedBy, Status, folder};
+use hooklatch::runner::{AskedBy, Status, Usage, folder};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -51,6 +53,17 @@ timeout = "1s"
 source = "github"
 events = ["*"]
 command = ["/bin/sh", "-c", "exec env -i /bin/sh -c 'read line <go; read line <go'"]
+cwd = "SITE"
+[handlers.prints]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "printf abcdefgh; read line <go; printf 12"]
+cwd = "SITE"
+# `tail` holds all of it, as a child that the shell waits for.
+[handlers.large]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "head -c 40000000 /dev/zero | tail -c 40000000 | sha256sum"]
 cwd = "SITE"
 [handlers.broken]
 source = "github"
@@ -190,8 +203,11 @@ impl Receiver {
     fn start_of(&self, handler: &str, job: u8, body: &[u8]) -> Start {
         let config = config::load(&self.site.join("hooklatch.toml")).ok().unwrap();
         let name: Name = handler.parse().unwrap();
-        let digests = config.command_digests();
-        let configured = digests.into_iter().find(|(one, _)| *one == name);
+        let workers = config.resolve(&Environment::capture()).ok().unwrap().workers;
+        let configured = workers.into_iter().find_map(|worker| match worker.handler {
+            Handler::Command(command) if worker.name == name => Some(command.configuration),
+            _ => None,
+        });
         let facts = Facts {
             handler: name,
             job: key(job).job,
@@ -204,7 +220,7 @@ impl Receiver {
             headers: Headers::new(),
             body: bytes::Bytes::new(),
         };
-        let configured = configured.map_or(Digest([0; 32]), |(_, digest)| digest);
+        let configured = configured.unwrap_or(Digest([0; 32]));
         Start::new(self.list.incarnation, configured, digest(body), &facts)
     }
 
@@ -225,7 +241,7 @@ impl Receiver {
 
     async fn finished(&mut self, job: u8) -> Summary {
         match self.hear().await.0 {
-            ToReceiver::Finished { key: heard, end } if heard == key(job) => end,
+            ToReceiver::Finished { key: heard, end } if heard == key(job) => without_usage(end),
             other => panic!("{other:?}"),
         }
     }
@@ -263,11 +279,26 @@ impl Receiver {
 }
 
 fn exited(status: Status) -> Summary {
-    Summary::Exited { status, asked_by: None }
+    asked(status, None)
+}
+
+/// What an attempt took differs from run to run: [`Receiver::finished`] and [`listed`] leave it out.
+fn asked(status: Status, asked_by: Option<AskedBy>) -> Summary {
+    Summary::Exited { status, asked_by, usage: Usage::default() }
+}
+
+fn without_usage(end: Summary) -> Summary {
+    match end {
+        Summary::Exited { status, asked_by, .. } => asked(status, asked_by),
+        lost => lost,
+    }
 }
 
 fn listed(list: &HelloOk) -> Vec<(Key, Option<Summary>)> {
-    list.attempts.iter().map(|Listed { key, end, .. }| (*key, end.clone())).collect()
+    list.attempts
+        .iter()
+        .map(|Listed { key, end, .. }| (*key, end.clone().map(without_usage)))
+        .collect()
 }
 
 #[tokio::test]
@@ -325,8 +356,7 @@ async fn time_is_up_with_no_receiver_there() {
     first.started(1).await;
     drop(first);
     let mut second = site.receiver(2).await;
-    let timed_out =
-        Summary::Exited { status: Status::Signal(15), asked_by: Some(AskedBy::TimeOut) };
+    let timed_out = asked(Status::Signal(15), Some(AskedBy::TimeOut));
     assert_eq!(second.finished(1).await, timed_out);
 }
 
@@ -338,8 +368,57 @@ async fn a_command_ends_when_it_is_asked_to() {
     receiver.start("wait", 1, b"").await;
     receiver.started(1).await;
     receiver.say.kill(key(1)).await.unwrap();
-    let asked = Summary::Exited { status: Status::Signal(15), asked_by: Some(AskedBy::Stop) };
-    assert_eq!(receiver.finished(1).await, asked);
+    let cancelled = asked(Status::Signal(15), Some(AskedBy::Cancelled));
+    assert_eq!(receiver.finished(1).await, cancelled);
+}
+
+#[tokio::test]
+async fn what_a_command_and_its_children_took_is_told() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    let mut took = async |handler: &str, job| {
+        receiver.start(handler, job, b"").await;
+        receiver.started(job).await;
+        match receiver.hear().await.0 {
+            ToReceiver::Finished { end: Summary::Exited { usage, .. }, .. } => usage,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (little, much) = (took("say", 1).await, took("large", 2).await);
+    assert!((100_000..40_000_000).contains(&little.memory_bytes), "{little:?}");
+    assert!(much.memory_bytes > 40_000_000, "{much:?}");
+    assert!(much.cpu_millis > little.cpu_millis, "{much:?} {little:?}");
+}
+
+#[tokio::test]
+async fn the_output_of_a_running_command_can_be_looked_at() {
+    let site = Site::new("output_head_bytes = \"3 B\"\noutput_tail_bytes = \"2 B\"");
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("prints", 1, b"").await;
+    receiver.started(1).await;
+    let look = async |receiver: &mut Receiver, job, stream| {
+        receiver.say.peek(key(job), stream).await.unwrap();
+        match receiver.hear().await {
+            (ToReceiver::Output { head_bytes, total, peek: true, .. }, body) => {
+                (head_bytes, String::from_utf8(body).unwrap(), total)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(look(&mut receiver, 1, Stream::Stderr).await, (0, String::new(), Some(0)));
+    // It prints, and the runner reads, in their own time.
+    let seen = (3, "abcgh".to_owned(), Some(8));
+    patient(async { while look(&mut receiver, 1, Stream::Stdout).await != seen {} }).await;
+    assert_eq!(look(&mut receiver, 2, Stream::Stdout).await, (0, String::new(), None));
+    // Not for keeps: what is fetched is what a settled attempt printed.
+    receiver.say.fetch(key(1), Stream::Stdout).await.unwrap();
+    let early = receiver.hear().await.0;
+    assert!(matches!(early, ToReceiver::Output { total: None, peek: false, .. }), "{early:?}");
+    site.go().await;
+    receiver.finished(1).await;
+    assert_eq!(look(&mut receiver, 1, Stream::Stdout).await, (3, "abc12".to_owned(), Some(10)));
 }
 
 #[tokio::test]
@@ -446,6 +525,33 @@ async fn what_is_refused_never_ran() {
 }
 
 #[tokio::test]
+async fn the_configuration_is_read_again_for_every_receiver() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let file = site.path("hooklatch.toml");
+    let mut receiver = site.receiver(1).await;
+    let text = fs::read_to_string(&file).unwrap().replace("sha256sum; echo oops", "echo new");
+    fs::write(&file, &text).unwrap();
+    // Whoever was admitted before keeps what both had read.
+    receiver.start("say", 1, b"").await;
+    assert_eq!(receiver.refused(1).await, Refusal::OtherDigest);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("say", 1, b"").await;
+    receiver.started(1).await;
+    receiver.finished(1).await;
+    assert_eq!(receiver.output(1, Stream::Stderr).await, "new\n");
+    receiver.ack(1).await;
+    // One that cannot be read changes nothing.
+    let start = receiver.start_of("say", 1, b"");
+    fs::write(&file, text + "[nonsense]").unwrap();
+    let mut receiver = site.receiver(1).await;
+    receiver.say.start(start, b"").await.unwrap();
+    receiver.started(1).await;
+    receiver.finished(1).await;
+    assert_eq!(site.ran(), 2);
+}
+
+#[tokio::test]
 async fn half_a_start_is_nothing() {
     let site = Site::new("");
     let _runner = site.runner(&[]);
@@ -522,6 +628,43 @@ async fn a_command_that_shed_its_environment_is_ended_by_what_the_ledger_says() 
 }
 
 #[tokio::test]
+async fn what_nobody_answers_for_is_searched_for_and_ended() {
+    let site = Site::new("");
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    // As a runner left it whose ledger is lost. No other test has these jobs: all of one user's
+    // processes are looked at.
+    let left = |job: u8| {
+        let mut command = Command::new("sleep");
+        command.arg("1000").env("HOOKLATCH_JOB", key(job).job.to_string());
+        command.env("HOOKLATCH_ATTEMPT", "1").process_group(0).stdout(Stdio::null());
+        command.stderr(Stdio::null()).spawn().unwrap()
+    };
+    let (mut sought, mut other) = (left(41), left(42));
+    receiver.start("wait", 43, b"").await;
+    receiver.started(43).await;
+    // Of what is in the list nothing is ended and nothing said.
+    for job in [43, 41, 49] {
+        receiver.say.search(key(job)).await.unwrap();
+    }
+    let mut gone = Vec::new();
+    for _ in 0..2 {
+        match receiver.hear().await.0 {
+            ToReceiver::Gone { key } => gone.push(key),
+            other => panic!("{other:?}"),
+        }
+    }
+    gone.sort();
+    assert_eq!(gone, [key(41), key(49)]);
+    assert_eq!(sought.wait().unwrap().signal(), Some(9));
+    assert_eq!(other.try_wait().unwrap(), None);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    site.go().await;
+    assert_eq!(receiver.finished(43).await, exited(Status::Code(7)));
+}
+
+#[tokio::test]
 async fn there_is_one_runner_in_a_folder() {
     let site = Site::new("");
     let _runner = site.runner(&[]);
@@ -569,8 +712,8 @@ async fn a_second_signal_ends_the_commands_and_the_ledger_tells() {
     runner.signal(Signal::TERM);
     assert_eq!(runner.left().await, Some(0));
     let _runner = site.runner(&[]);
-    let asked = Summary::Exited { status: Status::Signal(15), asked_by: Some(AskedBy::Stop) };
-    assert_eq!(listed(&site.receiver(1).await.list), [(key(1), Some(asked))]);
+    let stopped = asked(Status::Signal(15), Some(AskedBy::Stop));
+    assert_eq!(listed(&site.receiver(1).await.list), [(key(1), Some(stopped))]);
 }
 
 #[tokio::test]

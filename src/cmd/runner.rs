@@ -3,6 +3,8 @@
 //! It reads the same configuration as the receiver, and of its secrets only those that a command's
 //! environment refers to.
 
+use std::path::Path;
+
 use tokio::sync::mpsc;
 
 use crate::cli;
@@ -10,8 +12,8 @@ use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::log;
 use crate::runner::folder::{self, FolderError};
-use crate::runner::launch;
-use crate::runner::server::{self, Error, Settings};
+use crate::runner::server::{self, Error, Reload, Settings};
+use crate::runner::{Configured, launch};
 
 use super::serve::Signals;
 use super::store;
@@ -41,7 +43,9 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     drop(config);
     let folder = folder::of(&database);
     let launched = args.detached;
-    let settings = Settings { folder, commands, leave_when_idle, launched, limits };
+    let file = args.file.config.clone();
+    let reload: Reload = Box::new(move || commands_now(&file, &environment));
+    let settings = Settings { folder, commands, reload, leave_when_idle, launched, limits };
     // One thread serves: all it does is to pass on what commands and receivers say.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -49,6 +53,12 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         .build()
         .map_err(|error| Failure::new(Exit::Io, format!("failed to start the runtime: {error}")))?;
     runtime.block_on(until_it_leaves(settings))
+}
+
+/// The commands as they are configured now. Limits and paths stay those of the start.
+fn commands_now(file: &Path, environment: &Environment) -> Result<Vec<Configured>, String> {
+    let loaded = config::load(file).and_then(|config| config.resolve_commands(environment));
+    loaded.map_err(|problems| store::config_failure(&problems).message)
 }
 
 async fn until_it_leaves(settings: Settings) -> Result<Exit, Failure> {

@@ -16,7 +16,8 @@ pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts)
     let (plan, body) = (Plan::new(settings, &facts), facts.body);
     let ended = match tokio::task::spawn_blocking(move || plan.spawn(&body)).await {
         Ok(Ok(child)) => {
-            table.began(key, leftovers::process(child.pid));
+            let printing = [child.stdout.kept(), child.stderr.kept()];
+            table.began(key, leftovers::process(child.pid), printing);
             attend::attend(child, settings, &leave.end).await
         }
         Ok(Err(NoChild::NotStarted(reason))) => {

@@ -15,7 +15,7 @@ use tokio::select;
 use tokio::time::{sleep, timeout};
 
 use super::spawn::Child;
-use super::{AskedBy, CommandSettings, End, Ended, Exited, Status};
+use super::{AskedBy, CommandSettings, End, Ended, Exited, Status, reap};
 
 /// Attends to `child` until it has been reaped.
 pub(super) async fn attend(mut child: Child, settings: &CommandSettings, end: &End) -> Ended {
@@ -29,14 +29,12 @@ pub(super) async fn attend(mut child: Child, settings: &CommandSettings, end: &E
         asked_by = process.life(settings, end) => asked_by,
         never = drained => match never {},
     };
-    let status = process.status(WaitIdOptions::NOWAIT);
+    let status = process.status();
     process.signal(Signal::KILL);
     let (stdout, stderr) = (child.stdout.finish(), child.stderr.finish());
-    let _reaped = process.status(WaitIdOptions::empty());
+    let usage = reap::reap(pid);
     match status {
-        Some(status) => {
-            Ended::Exited(Exited { status, asked_by, usage: Default::default(), stdout, stderr })
-        }
+        Some(status) => Ended::Exited(Exited { status, asked_by, usage, stdout, stderr }),
         None => Ended::Lost("its exit status was not to be had".to_owned()),
     }
 }
@@ -55,7 +53,7 @@ impl Process<'_> {
             biased;
             () = self.exited() => return None,
             () = sleep(settings.timeout) => AskedBy::TimeOut,
-            () = end.wished() => AskedBy::Stop,
+            asked_by = end.wished() => asked_by,
         };
         self.signal(Signal::TERM);
         if timeout(settings.grace, self.exited()).await.is_err() {
@@ -81,9 +79,9 @@ impl Process<'_> {
         }
     }
 
-    /// Never blocks: the child has exited.
-    fn status(&self, options: WaitIdOptions) -> Option<Status> {
-        let options = options | WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    /// Never blocks, since the child has exited, and does not reap it.
+    fn status(&self) -> Option<Status> {
+        let options = WaitIdOptions::NOWAIT | WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten()?;
         code(&status).or_else(|| status.terminating_signal().map(Status::Signal))
     }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
@@ -27,25 +28,46 @@ const READ_BYTES: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct Stream {
     pipe: Receiver,
-    kept: Kept,
+    kept: Shared,
+}
+
+/// What is kept of a stream so far, for whoever looks while it is read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shared(Arc<Mutex<Kept>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A copy of it.
+    pub(super) fn now(&self) -> Captured {
+        self.lock().captured()
+    }
 }
 
 impl Stream {
     /// Reads from `pipe`, keeping (head, tail) bytes.
     pub(super) fn new(pipe: Receiver, (head_bytes, tail_bytes): (usize, usize)) -> Self {
-        Stream { pipe, kept: Kept { head_bytes, tail_bytes, ..Kept::default() } }
+        let kept = Kept { head_bytes, tail_bytes, ..Kept::default() };
+        Stream { pipe, kept: Shared(Arc::new(Mutex::new(kept))) }
+    }
+
+    /// What is kept of it, now and later.
+    pub(super) fn kept(&self) -> Shared {
+        self.kept.clone()
     }
 
     /// Reads until every writer has closed the pipe. May be cancelled at any time without loss.
     pub(super) async fn drain(&mut self) {
         let mut buffer = vec![0; READ_BYTES];
         while let Ok(count @ 1..) = self.pipe.read(&mut buffer).await {
-            self.kept.push(&buffer[..count]);
+            self.kept.lock().push(&buffer[..count]);
         }
     }
 
     /// Reads what is in the pipe now and closes it.
-    pub(super) fn finish(mut self) -> Captured {
+    pub(super) fn finish(self) -> Captured {
         // What was written before the end fits into the pipe. More than that comes from a process
         // which left the group and still writes: it is not waited for.
         let mut left = rustix::pipe::fcntl_getpipe_size(&self.pipe).unwrap_or(READ_BYTES);
@@ -55,14 +77,15 @@ impl Stream {
             match self.pipe.try_read(&mut buffer[..most]) {
                 Ok(0) => break,
                 Ok(count) => {
-                    self.kept.push(&buffer[..count]);
+                    self.kept.lock().push(&buffer[..count]);
                     left -= count;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
         }
-        self.kept.into_captured()
+        // A copy: whoever looks until the end is in the table must not see less than before.
+        self.kept.now()
     }
 }
 
@@ -86,8 +109,9 @@ impl Kept {
         self.tail.extend(rest);
     }
 
-    fn into_captured(self) -> Captured {
-        Captured { head: self.head, tail: self.tail.into(), total: self.total }
+    fn captured(&self) -> Captured {
+        let (front, back) = self.tail.as_slices();
+        Captured { head: self.head.clone(), tail: [front, back].concat(), total: self.total }
     }
 }
 
@@ -108,7 +132,7 @@ mod tests {
                 kept.push(chunk);
             }
             let all = chunks.concat();
-            let got = kept.into_captured();
+            let got = kept.captured();
             prop_assert_eq!(got.total, all.len() as u64);
             prop_assert_eq!(&got.head, &all[..all.len().min(head_bytes)]);
             let rest = &all[got.head.len()..];

@@ -108,6 +108,14 @@ impl Sender {
         self.send(&ToRunner::Fetch { key, stream }, b"").await
     }
 
+    /// Asks for one output of an attempt as it is now, running or settled.
+    ///
+    /// # Errors
+    /// The connection.
+    pub async fn peek(&self, key: Key, stream: Stream) -> Result<(), WireError> {
+        self.send(&ToRunner::Peek { key, stream }, b"").await
+    }
+
     /// Asks a running attempt to end.
     ///
     /// # Errors
@@ -116,17 +124,21 @@ impl Sender {
         self.send(&ToRunner::Kill { key }, b"").await
     }
 
+    /// Asks to end whatever still runs of an attempt that the runner does not list. Its answer is a
+    /// `Gone` once nothing does, however long that takes.
+    ///
+    /// # Errors
+    /// The connection; it is asked again at the next one.
+    pub async fn search(&self, key: Key) -> Result<(), WireError> {
+        self.send(&ToRunner::Search { key }, b"").await
+    }
+
     /// Says that the outcome is committed: the runner forgets the attempt.
     ///
     /// # Errors
     /// The connection; it is said again at the next one that lists the attempt.
     pub async fn ack(&self, key: Key) -> Result<(), WireError> {
         self.send(&ToRunner::Ack { key }, b"").await
-    }
-
-    /// s
-    pub async fn search(&self, key: Key) -> Result<(), WireError> {
-        self.send(&ToRunner::Search { key }, b"").await
     }
 
     async fn send(&self, message: &ToRunner, body: &[u8]) -> Result<(), WireError> {

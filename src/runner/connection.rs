@@ -9,14 +9,17 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{sleep, timeout};
 
+use super::Captured;
 use super::attempt;
-use super::message::{Key, Refusal, Start, Stream, ToReceiver, ToRunner};
+use super::leftovers;
+use super::message::{Denial, Hello, Key, Refusal, Start, Stream, ToReceiver, ToRunner};
+use super::server::Reload;
 use super::table::Table;
 use super::wire::{self, Bounds, WireError};
-use super::{Captured, Exited};
 use crate::model::Digest;
 
 /// Messages that wait for a receiver to read. More than a few mean that it does not read: it asks
@@ -56,7 +59,13 @@ impl Peer {
 }
 
 /// Serves a connection to its end. `number` is its own.
-pub(super) async fn serve(stream: UnixStream, number: u64, table: Arc<Table>, bounds: [Bounds; 2]) {
+pub(super) async fn serve(
+    stream: UnixStream,
+    number: u64,
+    table: Arc<Table>,
+    reload: Arc<Mutex<Reload>>,
+    bounds: [Bounds; 2],
+) {
     let [incoming, outgoing] = bounds;
     let (reader, writer) = stream.into_split();
     let (peer, queue) = Peer::new(number);
@@ -67,7 +76,7 @@ pub(super) async fn serve(stream: UnixStream, number: u64, table: Arc<Table>, bo
         biased;
         () = cut => Some(Ok(())),
         ended = &mut writing => Some(ended),
-        ended = converse(reader, &peer, &table, incoming) => {
+        ended = converse(reader, &peer, &table, reload, incoming) => {
             log(number, ended);
             None
         }
@@ -105,6 +114,7 @@ async fn converse(
     mut from: OwnedReadHalf,
     peer: &Peer,
     table: &Arc<Table>,
+    reload: Arc<Mutex<Reload>>,
     bounds: Bounds,
 ) -> Result<(), WireError> {
     let first = timeout(bounds.wait, wire::read::<ToRunner>(&mut from, bounds)).await;
@@ -113,31 +123,65 @@ async fn converse(
         Some(_) => return Err(WireError::Io(std::io::Error::other("no Hello came first"))),
         None => return Ok(()),
     };
-    if let Err((reason, detail)) = table.admit(hello, peer) {
+    if let Err((reason, detail)) = admit(hello, peer, table, reload).await {
         tracing::warn!(?reason, detail, "a receiver is not admitted");
         peer.tell(ToReceiver::Denied { reason, detail });
         return Ok(());
     }
+    // They end with the connection: who is not there cannot be told, and asks again.
+    let mut searches = JoinSet::new();
     while let Some((message, body)) = wire::read(&mut from, bounds).await? {
         match message {
             ToRunner::Hello(_) => tracing::warn!("a second Hello was not heard"),
             ToRunner::Start(start) => begin(*start, body, peer, table).await,
+            // Both wait: the receiver asked, and asks for the next one when it has read this.
             ToRunner::Fetch { key, stream } => {
-                let output = output(key, stream, table.outputs(key));
-                // Waits: the receiver asked for it, and asks for the next one when it has read this.
+                let output = output(key, stream, false, table.output(key, stream));
                 let _cut = peer.out.send(output).await;
             }
-            ToRunner::Search { .. } => {}
+            ToRunner::Peek { key, stream } => {
+                let output = output(key, stream, true, table.peek(key, stream));
+                let _cut = peer.out.send(output).await;
+            }
             ToRunner::Kill { key } => table.kill(peer, key),
+            ToRunner::Search { key } => {
+                while searches.try_join_next().is_some() {}
+                searches.spawn(search(key, peer.clone(), Arc::clone(table)));
+            }
             ToRunner::Ack { key } => table.ack(peer, key),
         }
     }
     Ok(())
 }
 
+/// Admits a receiver to what is configured now. One at a time, so that the last one admitted has the
+/// last configuration.
+async fn admit(
+    hello: Hello,
+    peer: &Peer,
+    table: &Table,
+    reload: Arc<Mutex<Reload>>,
+) -> Result<(), (Denial, String)> {
+    table.may_admit(hello)?;
+    let turn = reload.lock_owned().await;
+    let reloaded = spawn_blocking(move || (turn(), turn)).await;
+    let (commands, _turn) = match reloaded {
+        Ok((Ok(commands), turn)) => (Some(commands), Some(turn)),
+        Ok((Err(error), turn)) => {
+            tracing::error!(error, "the configuration cannot be read again: the last one stays");
+            (None, Some(turn))
+        }
+        Err(panicked) => {
+            tracing::error!(%panicked, "the configuration cannot be read again: the last one stays");
+            (None, None)
+        }
+    };
+    table.admit(hello, peer, commands)
+}
+
 async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
     let key = start.key;
-    let hashed = tokio::task::spawn_blocking(move || (Digest(Sha256::digest(&body).into()), body));
+    let hashed = spawn_blocking(move || (Digest(Sha256::digest(&body).into()), body));
     let leave = match hashed.await {
         Ok((digest, body)) if digest == start.body => {
             table.start(peer, &start).map(|leave| (leave, body))
@@ -155,15 +199,26 @@ async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
     }
 }
 
-fn output(key: Key, stream: Stream, exited: Option<Exited>) -> Outgoing {
-    let total = exited.is_some();
-    let captured = exited.map(|exited| match stream {
-        Stream::Stdout => exited.stdout,
-        Stream::Stderr => exited.stderr,
-    });
-    let Captured { mut head, tail, total: bytes } = captured.unwrap_or_default();
+/// Ends what no runner here answers for, and says when nothing of it lives. Asked before each look
+/// whether it may: an attempt of the table's has an end of its own.
+async fn search(key: Key, peer: Peer, table: Arc<Table>) {
+    while table.may_search(&peer, key) {
+        let looked =
+            spawn_blocking(move || leftovers::end_known(&[(key, None)], leftovers::PATIENCE));
+        // A search that failed has proven nothing.
+        if looked.await.is_ok_and(|alive| alive.is_empty()) {
+            let _cut = peer.out.send((ToReceiver::Gone { key }, Vec::new())).await;
+            return;
+        }
+        tracing::error!(%key, "a process that no runner answers for cannot be ended");
+        sleep(leftovers::PATIENCE).await;
+    }
+}
+
+fn output(key: Key, stream: Stream, peek: bool, captured: Option<Captured>) -> Outgoing {
+    let total = captured.as_ref().map(|captured| captured.total);
+    let Captured { mut head, tail, .. } = captured.unwrap_or_default();
     let head_bytes = head.len() as u64;
     head.extend(tail);
-    let total = total.then_some(bytes);
-    (ToReceiver::Output { key, stream, head_bytes, total }, head)
+    (ToReceiver::Output { key, stream, head_bytes, total, peek }, head)
 }

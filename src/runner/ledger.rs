@@ -203,14 +203,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::model::JobId;
-    use crate::runner::Status;
+    use crate::runner::{Status, Usage};
 
     fn key(number: u8) -> Key {
         Key { job: JobId::from_bytes([number; 16]), attempt: 1 }
     }
 
     fn exited() -> Summary {
-        Summary::Exited { status: Status::Code(0), asked_by: None }
+        Summary::Exited { status: Status::Code(0), asked_by: None, usage: Usage::default() }
     }
 
     #[test]

@@ -25,6 +25,10 @@ use super::ledger::Process;
 use super::message::Key;
 use crate::model::JobId;
 
+/// How long one search waits for what it killed to be gone, before its caller may say that something
+/// cannot be ended. SIGKILL takes microseconds; what takes seconds hangs in the kernel.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The most that is read of a process's environment: Linux starts no program with more (execve(2):
 /// three quarters of an 8 MiB stack).
 const ENVIRONMENT_BYTES: u64 = 6 * 1024 * 1024;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::incarnation::Incarnation;
-use super::{AskedBy, Ended, Exited, Status};
+use super::{AskedBy, Ended, Exited, Status, Usage};
 use crate::model::{Digest, EventId, EventType, Facts, Headers, JobId, Name, Timestamp};
 
 /// The protocol of this program.
@@ -145,14 +145,22 @@ pub enum ToRunner {
         /// Which output.
         stream: Stream,
     },
+    /// Send one output of an attempt as it is now, which may still run.
+    Peek {
+        /// Which attempt.
+        key: Key,
+        /// Which output.
+        stream: Stream,
+    },
     /// Ask a running attempt to end: SIGTERM, the grace, SIGKILL.
     Kill {
         /// Which attempt.
         key: Key,
     },
-    /// s
+    /// End whatever still runs of this attempt, which is in no list of this runner's, and say when
+    /// nothing does: what a runner that nobody answers for left behind.
     Search {
-        /// k
+        /// Which attempt.
         key: Key,
     },
     /// Its outcome is committed and no Start of it will ever be sent again: forget it (R9).
@@ -204,12 +212,15 @@ pub enum ToReceiver {
         stream: Stream,
         /// How much of the body is the beginning.
         head_bytes: u64,
-        /// All there was; nothing where the output died with an earlier runner.
+        /// All there was, or is so far; nothing where the output died with an earlier runner.
         total: Option<u64>,
+        /// Whether this answers a Peek.
+        #[serde(default)]
+        peek: bool,
     },
-    /// gone
+    /// Nothing of an attempt that was searched for lives any more.
     Gone {
-        /// Which attempt.
+        /// Which.
         key: Key,
     },
     /// There is room for this many more attempts now.
@@ -259,9 +270,9 @@ pub enum Summary {
         status: Status,
         /// What made the runner send it a signal, where it did.
         asked_by: Option<AskedBy>,
-        /// u
+        /// What it took of the machine.
         #[serde(default)]
-        usage: super::Usage,
+        usage: Usage,
     },
     /// It began, and how it ended cannot be known, for this reason.
     Lost(String),

@@ -1,9 +1,8 @@
 //! Starts commands, reads what they print, and sees every one of them to its end.
 //!
-//! Two ways lead here. [`run`] starts a command in the caller's process; `handler::command` calls it.
-//! [`server`] is a process of its own, which outlives the receiver and is reached by [`client`] with
-//! the [`message`]s of one small protocol; `cmd::runner` starts it. Either way settings and facts go
-//! in and how the attempt [`Ended`] comes out; no process, pipe or number is seen outside.
+//! [`server`] is a process of its own, which `cmd::runner` starts and which outlives the receiver.
+//! `handler::link` reaches it by [`client`], with the [`message`]s of one small protocol: facts go in,
+//! and how the attempt ended comes out; no process, pipe or number is seen outside.
 //!
 //! What must stay true: a process group is signalled only while its leader, running or not yet
 //! reaped, keeps the number from being given to somebody else; only the code here ends an attempt,
@@ -21,6 +20,7 @@ pub mod launch;
 mod ledger;
 pub mod leftovers;
 pub mod message;
+mod reap;
 pub mod server;
 mod spawn;
 mod stdin;
@@ -34,8 +34,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-
-use crate::model::Facts;
 
 pub use capture::Captured;
 pub use spawn::PATH;
@@ -82,12 +80,23 @@ pub struct Exited {
     pub status: Status,
     /// What made the runner send it a signal, where it did.
     pub asked_by: Option<AskedBy>,
-    /// u
+    /// What it took of the machine.
     pub usage: Usage,
     /// Its standard output.
     pub stdout: Captured,
     /// Its standard error.
     pub stderr: Captured,
+}
+
+/// What a command and those of its children that it waited for took, as the kernel counts it at the
+/// reap (getrusage(2)).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// CPU time in milliseconds, user and system, of all together.
+    pub cpu_millis: u64,
+    /// Largest resident set of any of them, in bytes; never less than the runner's own when it started
+    /// the command, since the kernel counts from there.
+    pub memory_bytes: u64,
 }
 
 /// What the kernel says of a process that ended.
@@ -106,50 +115,24 @@ pub enum Status {
 pub enum AskedBy {
     /// It ran as long as it may.
     TimeOut,
-    /// c
-    Cancelled,
-    /// The receiver is stopping and will not wait any longer.
+    /// Whoever runs it is stopping and will not wait any longer.
     Stop,
-}
-
-/// Runs one attempt to its end, which may take as long as the command and, where it cannot be
-/// killed, longer: nothing is settled by time alone.
-///
-/// The future must be polled to its end. Where it is dropped, the child is left to the next start's
-/// [`leftovers::end`].
-pub async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Ended {
-    let (plan, body) = (spawn::Plan::new(settings, facts), facts.body.clone());
-    // On a blocking thread: the kernel returns only when the program's file has been read, which on
-    // a slow disk takes long, and a large body is written to a file first. No death of that thread
-    // can reach the child, since no parent-death signal is set.
-    match tokio::task::spawn_blocking(move || plan.spawn(&body)).await {
-        Ok(Ok(child)) => attend::attend(child, settings, end).await,
-        Ok(Err(none)) => none.into(),
-        Err(panicked) => Ended::Lost(format!("failed to start it: {panicked}")),
-    }
-}
-
-/// u
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
-    /// c
-    pub cpu_millis: u64,
-    /// m
-    pub memory_bytes: u64,
+    /// The receiver asked for its end: an operator cancelled it.
+    Cancelled,
 }
 
 /// The wish that attempts end now. Clones hear the same wish.
 #[derive(Debug, Clone)]
-pub struct End(watch::Receiver<bool>);
+pub struct End(watch::Receiver<Option<AskedBy>>);
 
 /// Makes the wish that an [`End`] hears.
 #[derive(Debug)]
-pub struct Ender(watch::Sender<bool>);
+pub struct Ender(watch::Sender<Option<AskedBy>>);
 
 impl End {
     /// A wish and who makes it.
     pub fn pair() -> (Ender, End) {
-        let (sender, receiver) = watch::channel(false);
+        let (sender, receiver) = watch::channel(None);
         (Ender(sender), End(receiver))
     }
 
@@ -158,17 +141,19 @@ impl End {
         End::pair().1
     }
 
-    /// Returns once the wish is made; never where its maker is gone without it.
-    pub async fn wished(&self) {
-        if self.0.clone().wait_for(|wished| *wished).await.is_err() {
-            std::future::pending().await
+    /// Returns why, once the wish is made; never where its maker is gone without it.
+    pub async fn wished(&self) -> AskedBy {
+        let wish = self.0.clone().wait_for(Option::is_some).await.ok().and_then(|wish| *wish);
+        match wish {
+            Some(why) => why,
+            None => std::future::pending().await,
         }
     }
 }
 
 impl Ender {
-    /// Makes the wish, for good.
-    pub fn wish(&self, _by: AskedBy) {
-        self.0.send_replace(true);
+    /// Makes the wish, for good: the first reason stands.
+    pub fn wish(&self, why: AskedBy) {
+        self.0.send_if_modified(|wish| wish.replace(wish.unwrap_or(why)).is_none());
     }
 }

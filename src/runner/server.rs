@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UnixListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -25,17 +25,17 @@ use super::wire::Bounds;
 use super::{Ended, connection, incarnation, launch, leftovers};
 use crate::limits::Limits;
 
-/// How long a start waits for a dead runner's commands to be gone before it serves. SIGKILL takes
-/// microseconds; what takes seconds hangs in the kernel, and is waited for beside the serving.
-const LEFTOVERS_PATIENCE: Duration = Duration::from_secs(5);
+/// Reads the configuration again. Blocks. An `Err` says why not, for the log.
+pub type Reload = Box<dyn Fn() -> Result<Vec<Configured>, String> + Send + Sync>;
 
 /// What a runner is made of.
-#[derive(Debug)]
 pub struct Settings {
     /// Where it works: [`folder::of`] the store.
     pub folder: PathBuf,
-    /// What it may run.
+    /// What it may run, until the first receiver comes.
     pub commands: Vec<Configured>,
+    /// What it may run from then on: called for every receiver, before it is told that it is admitted.
+    pub reload: Reload,
     /// Whether it leaves by itself once nobody needs it: where no service manager started it.
     pub leave_when_idle: bool,
     /// Whether a receiver launched it, and waits for it to listen.
@@ -66,7 +66,7 @@ pub enum Error {
 /// # Errors
 /// Whatever keeps it from serving; nothing was started then.
 pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<(), Error> {
-    let Settings { folder, commands, leave_when_idle, launched, limits } = settings;
+    let Settings { folder, commands, reload, leave_when_idle, launched, limits } = settings;
     let _lock = folder::take(&folder)?;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
     let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
@@ -82,7 +82,9 @@ pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<()
         launch::tell_launcher().map_err(begin)?;
     }
     tracing::info!(folder = %folder.display(), %incarnation, "running commands");
-    let mut serving = Serving { table, listener, connections: JoinSet::new(), accepted: 0, limits };
+    let reload = Arc::new(Mutex::new(reload));
+    let connections = JoinSet::new();
+    let mut serving = Serving { table, reload, listener, connections, accepted: 0, limits };
     serving.until_idle_or(&mut stops, leave_when_idle).await;
     let Serving { connections, listener, .. } = serving;
     // First the name, so that nobody new comes, then the socket, then those that are connected.
@@ -96,7 +98,7 @@ pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<()
 async fn end_leftovers(table: &Table) -> bool {
     let left = table.leftovers();
     let sought = left.clone();
-    let alive = spawn_blocking(move || leftovers::end_known(&sought, LEFTOVERS_PATIENCE)).await;
+    let alive = spawn_blocking(move || leftovers::end_known(&sought, leftovers::PATIENCE)).await;
     // A search that failed has proven nothing.
     let alive = alive.unwrap_or_else(|_| left.iter().map(|(key, _)| *key).collect());
     for (key, _) in left.into_iter().filter(|(key, _)| !alive.contains(key)) {
@@ -109,12 +111,13 @@ async fn end_leftovers(table: &Table) -> bool {
 async fn end_leftovers_at_last(table: Arc<Table>) {
     while !end_leftovers(&table).await {
         tracing::error!("a dead runner's command cannot be ended");
-        sleep(LEFTOVERS_PATIENCE).await;
+        sleep(leftovers::PATIENCE).await;
     }
 }
 
 struct Serving {
     table: Arc<Table>,
+    reload: Arc<Mutex<Reload>>,
     listener: UnixListener,
     connections: JoinSet<()>,
     /// Connections so far.
@@ -167,8 +170,9 @@ impl Serving {
             Ok((stream, _)) => {
                 self.accepted += 1;
                 let bounds = bounds(&self.limits);
-                let table = Arc::clone(&self.table);
-                self.connections.spawn(connection::serve(stream, self.accepted, table, bounds));
+                let (table, reload) = (Arc::clone(&self.table), Arc::clone(&self.reload));
+                let served = connection::serve(stream, self.accepted, table, reload, bounds);
+                self.connections.spawn(served);
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");

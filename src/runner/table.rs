@@ -15,13 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use super::capture::Shared;
 use super::connection::Peer;
 use super::incarnation::Incarnation;
 use super::ledger::{Bound, Inherited, Ledger, Line, Noted, Process};
 use super::message::{
-    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Summary, ToReceiver, VERSION,
+    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, Summary, ToReceiver, VERSION,
 };
-use super::{CommandSettings, End, Ended, Ender, Exited};
+use super::{AskedBy, Captured, CommandSettings, End, Ended, Ender, Exited};
 use crate::model::{Digest, Name};
 
 /// A command that this runner may run.
@@ -65,10 +66,18 @@ struct Attempt {
 
 #[derive(Debug)]
 enum State {
-    /// Nobody to ask where it is a dead runner's.
-    Running(Option<Ender>),
+    /// Nobody to ask, and nothing to see, where it is a dead runner's.
+    Running(Option<Living>),
     /// Without outputs where it is a dead runner's.
     Settled(Summary, Option<Box<Exited>>),
+}
+
+/// What a running attempt of this runner can be asked.
+#[derive(Debug)]
+struct Living {
+    ender: Ender,
+    /// What it has printed, standard output first.
+    printing: [Shared; 2],
 }
 
 /// Leave to start an attempt.
@@ -89,12 +98,11 @@ impl Table {
         ledger: Ledger,
         inherited: Inherited,
     ) -> std::io::Result<Self> {
-        let handlers = commands.into_iter().map(|one| (one.name.clone(), Arc::new(one)));
         let attempts = inherited.attempts.into_iter().map(|(key, noted)| (key, noted.into()));
         let mut inner = Inner {
             incarnation,
             dead: inherited.incarnations,
-            handlers: handlers.collect(),
+            handlers: by_name(commands),
             capacity,
             ledger,
             bound: inherited.bound,
@@ -111,12 +119,25 @@ impl Table {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a receiver, cuts whoever was admitted before, and lists what there is; all in one step,
-    /// so that nothing of an older connection can come between.
-    pub(super) fn admit(&self, hello: Hello, peer: &Peer) -> Result<(), (Denial, String)> {
+    /// Whether a receiver would be admitted now.
+    pub(super) fn may_admit(&self, hello: Hello) -> Result<(), (Denial, String)> {
+        self.lock().may_bind(hello).map(drop)
+    }
+
+    /// Admits a receiver to these commands (where they are not known, to those of the last one), cuts
+    /// whoever was admitted before, and lists what there is; all in one step, so that nothing of an
+    /// older connection can come between.
+    pub(super) fn admit(
+        &self,
+        hello: Hello,
+        peer: &Peer,
+        commands: Option<Vec<Configured>>,
+    ) -> Result<(), (Denial, String)> {
         let mut inner = self.lock();
-        let bound = Bound { store: hello.store, epoch: hello.epoch };
-        inner.may_bind(hello, bound)?;
+        let bound = inner.may_bind(hello)?;
+        if let Some(commands) = commands {
+            inner.handlers = by_name(commands);
+        }
         if inner.bound != Some(bound) {
             inner.bound = Some(bound);
             inner.try_note(&Line::Bound(bound));
@@ -147,19 +168,22 @@ impl Table {
             (Refusal::NoResources, format!("the ledger cannot be written: {error}"))
         })?;
         let (ender, end) = End::pair();
-        let state = State::Running(Some(ender));
+        let state = State::Running(Some(Living { ender, printing: Default::default() }));
         inner.attempts.insert(key, Attempt { incarnation, process: None, state });
         Ok(Leave { command, end })
     }
 
     /// Notes the process of an attempt that began.
-    pub(super) fn began(&self, key: Key, process: Option<Process>) {
+    pub(super) fn began(&self, key: Key, process: Option<Process>, printed: [Shared; 2]) {
         let mut inner = self.lock();
         if let Some(process) = process {
             inner.try_note(&Line::Process(key, process));
         }
         if let Some(attempt) = inner.attempts.get_mut(&key) {
             attempt.process = process;
+            if let State::Running(Some(Living { printing, .. })) = &mut attempt.state {
+                *printing = printed;
+            }
         }
         inner.tell(ToReceiver::Started { key });
     }
@@ -218,17 +242,38 @@ impl Table {
     pub(super) fn kill(&self, peer: &Peer, key: Key) {
         let inner = self.lock();
         let attempt = inner.attempts.get(&key).filter(|_| inner.is_admitted(peer));
-        if let Some(Attempt { state: State::Running(Some(ender)), .. }) = attempt {
-            ender.wish(super::AskedBy::Stop);
+        if let Some(Attempt { state: State::Running(Some(living)), .. }) = attempt {
+            living.ender.wish(AskedBy::Cancelled);
         }
     }
 
+    /// Whether what still runs of this attempt may be looked for and ended: never where it is here.
+    pub(super) fn may_search(&self, peer: &Peer, key: Key) -> bool {
+        let inner = self.lock();
+        let here = inner.attempts.contains_key(&key);
+        if here {
+            tracing::error!(%key, "asked to search for an attempt that is in the list");
+        }
+        !here && inner.is_admitted(peer)
+    }
+
     /// What a settled attempt printed.
-    pub(super) fn outputs(&self, key: Key) -> Option<Exited> {
-        match &self.lock().attempts.get(&key)?.state {
-            State::Settled(_, Some(exited)) => Some((**exited).clone()),
+    pub(super) fn output(&self, key: Key, stream: Stream) -> Option<Captured> {
+        match (&self.lock().attempts.get(&key)?.state, stream) {
+            (State::Settled(_, Some(exited)), Stream::Stdout) => Some(exited.stdout.clone()),
+            (State::Settled(_, Some(exited)), Stream::Stderr) => Some(exited.stderr.clone()),
             _ => None,
         }
+    }
+
+    /// What an attempt has printed so far, or all of it where it is settled.
+    pub(super) fn peek(&self, key: Key, stream: Stream) -> Option<Captured> {
+        let kept = match (&self.lock().attempts.get(&key)?.state, stream) {
+            (State::Running(Some(living)), Stream::Stdout) => Some(living.printing[0].clone()),
+            (State::Running(Some(living)), Stream::Stderr) => Some(living.printing[1].clone()),
+            _ => None,
+        };
+        kept.map_or_else(|| self.output(key, stream), |kept| Some(kept.now()))
     }
 
     /// Takes no Start any more.
@@ -242,8 +287,8 @@ impl Table {
     /// Asks every running attempt to end.
     pub(super) fn end_all(&self) {
         for attempt in self.lock().attempts.values() {
-            if let State::Running(Some(ender)) = &attempt.state {
-                ender.wish(super::AskedBy::Stop);
+            if let State::Running(Some(living)) = &attempt.state {
+                living.ender.wish(AskedBy::Stop);
             }
         }
     }
@@ -335,6 +380,10 @@ impl Inner {
         }
         self.ledger.rewrite(lines)
     }
+}
+
+fn by_name(commands: Vec<Configured>) -> BTreeMap<Name, Arc<Configured>> {
+    commands.into_iter().map(|one| (one.name.clone(), Arc::new(one))).collect()
 }
 
 impl From<Noted> for Attempt {

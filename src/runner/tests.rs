@@ -46,6 +46,15 @@ fn settings(folder: &Path, argv: &[&str]) -> CommandSettings {
     }
 }
 
+/// Runs one attempt in this process.
+async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Ended {
+    let (plan, body) = (spawn::Plan::new(settings, facts), facts.body.clone());
+    match tokio::task::spawn_blocking(move || plan.spawn(&body)).await.unwrap() {
+        Ok(child) => attend::attend(child, settings, end).await,
+        Err(none) => none.into(),
+    }
+}
+
 async fn run_it(settings: &CommandSettings, body: impl Into<Bytes>) -> Ended {
     let (facts, end) = (facts(body), End::never());
     // A bound for a broken build only: nothing below waits this long.
@@ -221,6 +230,30 @@ async fn every_exit_and_every_signal_is_told_apart() {
     }
 }
 
+#[tokio::test]
+async fn a_command_that_ended_is_no_zombie() {
+    let folder = tempfile::tempdir().unwrap();
+    let exited = script(folder.path(), "echo $$", "").await;
+    let stat = fs::read_to_string(format!("/proc/{}/stat", stdout(&exited).trim()));
+    assert!(!stat.is_ok_and(|stat| stat.contains(") Z ")));
+}
+
+#[test]
+fn an_older_runner_says_nothing_of_what_was_taken() {
+    let end = r#"{"exited":{"status":{"code":7},"asked_by":"cancelled"}}"#;
+    let (asked_by, usage) = (Some(AskedBy::Cancelled), Usage::default());
+    let expected = message::Summary::Exited { status: Status::Code(7), asked_by, usage };
+    assert_eq!(serde_json::from_str::<message::Summary>(end).unwrap(), expected);
+}
+
+#[tokio::test]
+async fn the_first_reason_to_end_stands() {
+    let (ender, end) = End::pair();
+    ender.wish(AskedBy::Cancelled);
+    ender.wish(AskedBy::Stop);
+    assert_eq!(end.wished().await, AskedBy::Cancelled);
+}
+
 /// Runs a script with a time-out long enough for a shell to begin, and the given grace.
 async fn timed_out(text: &str, grace: Duration) -> Exited {
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +297,7 @@ async fn the_wish_to_stop_lets_a_command_end_well() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
     let wisher = async {
         tokio::task::spawn_blocking(move || fs::read(fifo)).await.unwrap().unwrap();
-        ender.wish();
+        ender.wish(AskedBy::Stop);
     };
     let facts = facts("");
     let (ended, ()) = tokio::join!(run(&settings, &facts, &end), wisher);

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::account::{Ledger, Stored};
 use crate::disk::Disk;
 use crate::load::{LEDGER_SCRIPT, Providers, Random, say, times};
 use crate::power_cut;
-use crate::support::Site;
+use crate::support::{PATIENCE, Site};
 
 /// A small log, so that cuts meet checkpoints too.
 const LIMITS: &str =
@@ -18,13 +19,13 @@ const HANDLERS: &str = r#"
 source = "stripe"
 events = ["*"]
 command = ["./ledger"]
-concurrency = 4
+concurrency = 8
 
 [handlers.again]
 source = "stripe"
 events = ["*"]
 command = ["./ledger"]
-concurrency = 2
+concurrency = 8
 on_unknown = "rerun"
 max_attempts = 100
 "#;
@@ -38,13 +39,18 @@ fn what_was_answered_survives_every_power_cut() {
     let site = Site::storing(disk.store(), LIMITS, HANDLERS);
     site.script("ledger", LEDGER_SCRIPT);
     let mut providers = Providers::start(8);
-    let mut cut_off = 0;
+    let (mut cut_off, mut begun) = (0, 0);
     let mut receiver = site.start();
     for cut in 1..=times("HOOKLATCH_POWER_CUTS", 6) {
         // The load is on while the receiver still settles what the last cut broke off.
         providers.find(receiver.address);
         let answers = 1 + random.below(120);
         providers.wait_for_answers(answers);
+        // A pile of jobs would only take time at the end.
+        providers.pause();
+        until_more_has_begun(&site, begun);
+        providers.go_on(receiver.address);
+        providers.wait_for_answers(1 + random.below(20));
         let dark = power_cut(&disk, &site, &providers, receiver);
 
         let acknowledged = providers.acknowledged();
@@ -63,7 +69,7 @@ fn what_was_answered_survives_every_power_cut() {
             stored.verdict,
         ));
         stored.must_agree(&acknowledged, &ledger, &BOTH);
-        cut_off += running;
+        (cut_off, begun) = (cut_off + running, ledger.starts.len());
         receiver = site.start();
     }
     assert!(cut_off > 0, "no cut has hit an attempt: this shows nothing");
@@ -80,6 +86,15 @@ fn what_was_answered_survives_every_power_cut() {
         "power cuts: {cut_off} attempts cut off, {} jobs held, {reruns} begun again by policy, doubled under hold 0",
         stored.in_state("held"),
     ));
+}
+
+/// Waits for the first command that begins after the last cut: what was cut off is judged by then.
+fn until_more_has_begun(site: &Site, begun: usize) {
+    let end = Instant::now() + PATIENCE;
+    while Ledger::read(&site.lines("ledger.txt")).starts.len() <= begun {
+        assert!(Instant::now() < end, "no command begins");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Builds the object that makes flushes do nothing.
@@ -109,9 +124,7 @@ fn without_flushes_a_power_cut_loses_what_was_answered() {
     let receiver = site.start_with(&[("LD_PRELOAD", object.to_str().unwrap())]);
     providers.find(receiver.address);
     providers.wait_for_answers(100);
-    providers.cut_off(disk.cut());
-    receiver.kill();
-    disk.mount_again();
+    power_cut(&disk, &site, &providers, receiver);
     let acknowledged = providers.acknowledged();
     match Stored::read(&disk.store()) {
         Ok(stored) => {

@@ -132,6 +132,12 @@ impl Providers {
         self.shared.lock().address = None;
     }
 
+    /// Goes on with the receiver that was there before the pause.
+    pub(crate) fn go_on(&self, address: SocketAddr) {
+        self.shared.lock().address = Some(address);
+        self.shared.changed.notify_all();
+    }
+
     /// The same where the power went at `moment`: an answer after it has reached nobody. Returns how
     /// many there were so far.
     pub(crate) fn cut_off(&self, moment: Instant) -> usize {

@@ -18,8 +18,12 @@ pub(crate) fn runner(database: &Path) -> Option<Pid> {
 
 /// SIGKILL, and waits until it has ended.
 pub(crate) fn kill_runner(database: &Path) {
-    let pid = runner(database).expect("no runner listens");
-    let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    kill(runner(database).expect("no runner listens"));
+}
+
+/// The same for one that was found earlier.
+pub(crate) fn kill(runner: Pid) {
+    let pidfd = pidfd_open(runner, PidfdFlags::empty()).unwrap();
     pidfd_send_signal(&pidfd, Signal::KILL).unwrap();
     assert_eq!(poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE)), Ok(1));
 }

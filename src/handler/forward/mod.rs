@@ -68,7 +68,7 @@ async fn run(settings: &ForwardSettings, facts: &Facts, end: &End, clock: &Clock
     };
     let connected = select! {
         connected = timeout(settings.connect_timeout, connect(target)) => connected,
-        () = end.wished() => {
+        _ = end.wished() => {
             return Report::new(Outcome::NotStarted, "not sent: the receiver stopped first");
         }
     };
@@ -126,7 +126,7 @@ async fn exchange(
                 let limit = humantime::format_duration(settings.timeout);
                 return unknown(format!("within {limit}"));
             }
-            () = end.wished() => return unknown("when the receiver stopped"),
+            _ = end.wished() => return unknown("when the receiver stopped"),
         };
         let mut response = match response {
             Ok(response) => response,
@@ -137,7 +137,7 @@ async fn exchange(
         select! {
             () = keep(response.body_mut(), settings.answer_bytes, &mut kept) => {}
             () = sleep_until(deadline) => {}
-            () = end.wished() => {}
+            _ = end.wished() => {}
         }
         judge(&response, kept, clock)
     });

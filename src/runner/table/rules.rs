@@ -8,7 +8,8 @@ use crate::runner::ledger::Bound;
 use crate::runner::message::{Denial, Hello, Key, OLDEST, Refusal, Start, VERSION};
 
 impl Inner {
-    pub(super) fn may_bind(&self, hello: Hello, bound: Bound) -> Result<(), (Denial, String)> {
+    pub(super) fn may_bind(&self, hello: Hello) -> Result<Bound, (Denial, String)> {
+        let bound = Bound { store: hello.store, epoch: hello.epoch };
         if hello.version < OLDEST {
             let text = format!(
                 "the receiver speaks version {} of the protocol and this runner {OLDEST} to \
@@ -17,11 +18,11 @@ impl Inner {
             );
             return Err((Denial::Version, text));
         }
-        let Some(before) = self.bound else { return Ok(()) };
+        let Some(before) = self.bound else { return Ok(bound) };
         if before.store != bound.store {
             // Without an attempt there is no history to mix up: the store was restored or replaced.
             if self.attempts.is_empty() {
-                return Ok(());
+                return Ok(bound);
             }
             let text = format!(
                 "this runner has {} attempts of store {} that are not acknowledged, and the receiver \
@@ -40,7 +41,7 @@ impl Inner {
             );
             return Err((Denial::StaleEpoch, text));
         }
-        Ok(())
+        Ok(bound)
     }
 
     pub(super) fn may_start(&self, peer: &Peer, start: &Start) -> Result<Arc<Configured>, Refused> {
@@ -71,7 +72,7 @@ impl Inner {
         };
         if command.digest != start.configuration {
             let detail = format!(
-                "handler '{}' is configured otherwise in the runner (restart it after a change)",
+                "handler '{}' is configured otherwise in the runner (restart the receiver after a change: both read it then)",
                 start.handler
             );
             return refuse(Refusal::OtherDigest, detail);

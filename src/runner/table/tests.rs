@@ -6,7 +6,7 @@ use super::*;
 use crate::model::JobId;
 use crate::runner::message::VERSION;
 use crate::runner::tests::facts;
-use crate::runner::{CommandSettings, Status, incarnation};
+use crate::runner::{CommandSettings, Status, Usage, incarnation};
 use uuid::Uuid;
 
 struct Bench {
@@ -39,7 +39,7 @@ fn bench() -> Bench {
 impl Bench {
     fn admit(&self, peer: &Peer, epoch: u64) -> Result<(), (Denial, String)> {
         let store = Uuid::from_bytes([1; 16]);
-        self.table.admit(Hello { version: VERSION, store, epoch }, peer)
+        self.table.admit(Hello { version: VERSION, store, epoch }, peer, None)
     }
 
     fn start(&self, peer: &Peer, job: u8, attempt: u32) -> Result<(), Refusal> {
@@ -103,12 +103,13 @@ fn a_receiver_that_does_not_read_is_cut_and_nothing_is_lost() {
     bench.admit(&peer, 1).unwrap();
     assert_eq!(bench.start(&peer, 1, 1), Ok(()));
     while bench.table.lock().admitted.is_some() {
-        bench.table.began(key(1, 1), None);
+        bench.table.began(key(1, 1), None, Default::default());
     }
     drop(queue);
     let exited = Exited {
         status: Status::Code(0),
         asked_by: None,
+        usage: Usage::default(),
         stdout: crate::runner::Captured::default(),
         stderr: crate::runner::Captured::default(),
     };
@@ -117,6 +118,7 @@ fn a_receiver_that_does_not_read_is_cut_and_nothing_is_lost() {
     bench.admit(&next, 1).unwrap();
     let (list, _) = queue.try_recv().unwrap();
     let ToReceiver::HelloOk(list) = list else { unreachable!("{list:?}") };
-    let end = Some(Summary::Exited { status: Status::Code(0), asked_by: None });
+    let end =
+        Some(Summary::Exited { status: Status::Code(0), asked_by: None, usage: Usage::default() });
     assert_eq!(list.attempts[0].end, end);
 }
