@@ -22,6 +22,7 @@ use hooklatch::provider::Scheme;
 use hooklatch::retry::{GiveUp, Policy};
 use hooklatch::runner::folder;
 use hooklatch::runner::launch::Launch;
+use hooklatch::runner::message::Key;
 use hooklatch::store::{
     Accept, Accepted, AttemptRow, EventDetail, JobFilter, JobRow, Replay, Settings, Store,
 };
@@ -93,6 +94,11 @@ impl Bench {
     }
 
     fn start(&self, workers: Vec<Worker>) -> DispatcherHandle {
+        self.start_linked(workers).0
+    }
+
+    /// The same, with the link to the runner.
+    fn start_linked(&self, workers: Vec<Worker>) -> (DispatcherHandle, Link) {
         let (store, limits) = (self.store.clone(), self.limits.clone());
         let database = self.file("hooklatch.db");
         let launch = Launch {
@@ -108,7 +114,8 @@ impl Bench {
             launch: Some(launch),
             limits: limits.clone(),
         });
-        Dispatcher::start(store, workers, link, limits, self.clock.clone())
+        let clock = self.clock.clone();
+        (Dispatcher::start(store, workers, link.clone(), limits, clock), link)
     }
 
     async fn accept(&self, id: &str, handlers: &[&str]) {
@@ -414,4 +421,26 @@ async fn a_job_put_back_for_a_handler_that_is_not_configured_does_not_sleep() {
     let held = bench.until("othr", |jobs| jobs[0].state == State::Held).await;
     assert_eq!(held[0].reason.as_deref(), Some("handler gone"));
     handle.stop(MINUTE, pending()).await;
+}
+
+#[tokio::test]
+async fn a_cancel_holds_whether_its_start_was_asked_for_or_not() {
+    let bench = Bench::new();
+    for nth in 0..20 {
+        bench.accept(&format!("e{nth}"), &["long"]).await;
+    }
+    let jobs = bench.until("long", |jobs| jobs.len() == 20).await;
+    let long = Worker { concurrency: 20, ..bench.script("long", "exec sleep 1000") };
+    let (handle, link) = bench.start_linked(vec![long]);
+    // As soon as there is an attempt: most of them are not yet known to the runner.
+    let cancels = jobs.iter().map(async |job| {
+        while link.cancel(Key { job: job.job, attempt: 1 }).is_err() {
+            tokio::task::yield_now().await;
+        }
+    });
+    futures_util::future::join_all(cancels).await;
+    let held = bench.until_all("long", State::Held).await;
+    handle.stop(MINUTE, pending()).await;
+    let of_cancel = |job: &JobRow| job.attempt == 1 && job.reason.as_deref() == Some("cancelled");
+    assert!(held.iter().all(of_cancel), "{held:#?}");
 }

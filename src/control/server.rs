@@ -52,6 +52,13 @@ pub enum ListenError {
     },
 }
 
+/// What requests are carried out on.
+#[derive(Clone)]
+struct Receiver {
+    store: Store,
+    link: Link,
+}
+
 /// The listening admin socket. Dropping it ends it too, and leaves the dead socket there.
 #[derive(Debug)]
 pub struct Listener {
@@ -80,7 +87,7 @@ pub fn listen(
     let socket =
         bind_privately(path).map_err(|source| ListenError::Io { path: path.to_owned(), source })?;
     let (closing, closed) = watch::channel(false);
-    let task = tokio::spawn(accept(socket, closed, (store, link), limits.clone()));
+    let task = tokio::spawn(accept(socket, closed, Receiver { store, link }, limits.clone()));
     Ok(Listener { path: path.to_owned(), closing, task })
 }
 
@@ -113,7 +120,7 @@ impl Listener {
 async fn accept(
     socket: UnixListener,
     mut closing: watch::Receiver<bool>,
-    served_by: (Store, Link),
+    receiver: Receiver,
     limits: Limits,
 ) {
     let wait = Limits::duration(limits.control_wait_millis);
@@ -131,9 +138,9 @@ async fn accept(
             Some(_) = served.join_next(), if !served.is_empty() => {}
             (place, accepted) = next => match accepted {
                 Ok((stream, _)) => {
-                    let (own, limits, closing) = (served_by.clone(), Arc::clone(&limits), closing.clone());
+                    let (receiver, limits, closing) = (receiver.clone(), Arc::clone(&limits), closing.clone());
                     served.spawn(async move {
-                        if let Err(error) = serve(stream, closing, own, &limits).await {
+                        if let Err(error) = serve(stream, closing, receiver, &limits).await {
                             debug!(%error, "an admin connection ended");
                         }
                         drop(place);
@@ -154,7 +161,7 @@ async fn accept(
 async fn serve(
     mut stream: UnixStream,
     mut closing: watch::Receiver<bool>,
-    (store, link): (Store, Link),
+    receiver: Receiver,
     limits: &Limits,
 ) -> Result<(), WireError> {
     let wait = Limits::duration(limits.control_wait_millis);
@@ -165,7 +172,9 @@ async fn serve(
         };
         let (answer, last) = match request {
             Err(_) | Ok(Ok(None)) => return Ok(()),
-            Ok(Ok(Some(request))) => (perform(&store, Some(&link), request).await, false),
+            Ok(Ok(Some(request))) => {
+                (perform(&receiver.store, Some(&receiver.link), request).await, false)
+            }
             Ok(Err(WireError::Io(error))) => return Err(error.into()),
             Ok(Err(error)) => (Err(not_understood(&error)), true),
         };
