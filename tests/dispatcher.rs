@@ -7,8 +7,9 @@ mod runner;
 
 use std::cell::RefCell;
 use std::fs;
-use std::future::{pending, ready};
+use std::future::{pending, poll_fn, ready};
 use std::path::PathBuf;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use hooklatch::clock::Clock;
@@ -432,11 +433,17 @@ async fn a_cancel_holds_whether_its_start_was_asked_for_or_not() {
     let jobs = bench.until("long", |jobs| jobs.len() == 20).await;
     let long = Worker { concurrency: 20, ..bench.script("long", "exec sleep 1000") };
     let (handle, link) = bench.start_linked(vec![long]);
-    // As soon as there is an attempt: most of them are not yet known to the runner.
-    let cancels = jobs.iter().map(async |job| {
-        while link.cancel(Key { job: job.job, attempt: 1 }).is_err() {
-            tokio::task::yield_now().await;
-        }
+    // As soon as there is an attempt, before the task that asks for its start has its turn: these
+    // wait in the same queue.
+    let cancels = jobs.iter().map(|job| {
+        let (link, key) = (link.clone(), Key { job: job.job, attempt: 1 });
+        tokio::spawn(poll_fn(move |context| match link.cancel(key) {
+            Ok(()) => Poll::Ready(()),
+            Err(_not_yet) => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }))
     });
     futures_util::future::join_all(cancels).await;
     let held = bench.until_all("long", State::Held).await;
