@@ -69,7 +69,8 @@ Example:
     #[command(after_help = "\
 Only this process executes commands; `serve` asks it over a Unix socket, in the folder STORE.runner beside
 the store. Start it yourself only as a service of its own, perhaps as another user: where none runs,
-`serve` launches one, which leaves when it is idle. There is one runner to a store.
+`serve` launches one, which leaves when it is idle. There is one runner to a store. Of the configuration it
+reads the command handlers and the secrets in their `env`, again whenever a receiver connects.
 
 SIGTERM lets the commands that run end and their results be fetched; a second one ends them. Killed, it
 leaves the outcome of what ran unknown.
@@ -93,8 +94,8 @@ Example:
     /// Show one event: how it came, its jobs, each attempt and its output; --follow: live
     #[command(after_help = "\
 With --follow, prints what the event's running attempts have printed and what they print from now on,
-until they end. The receiver keeps the beginning and the end of each output: what went by faster than
-that is counted, not shown. With --json each line is an object.
+until they end. Only the beginning and the end of each output are kept: what goes by faster than that is
+counted, not shown. With --json each line is an object.
 
 Examples:
   hooklatch show evt_1DemoPaid00000001

@@ -12,8 +12,8 @@
 //!   started anew, or the runner has looked for them (R6).
 //! - A lost connection is read to its end before a list is asked for again (R10).
 
+mod ask;
 mod fetch;
-mod peek;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -30,8 +30,9 @@ use crate::runner::launch::Launch;
 use crate::runner::message::{Hello, HelloOk, Key, Refusal, Start, ToReceiver, VERSION};
 use crate::runner::{Ended, WireError};
 
+pub use ask::CannotAsk;
+use ask::{Peeks, kill};
 use fetch::Fetches;
-use peek::Peeks;
 
 /// Between two tries to reach a runner: at first so short that one which has just left or is about to
 /// start is hardly missed, then longer, since each try may launch a process.
@@ -57,19 +58,6 @@ pub struct Room {
     pub runner: Incarnation,
     /// How many attempts it can have, running or not acknowledged.
     pub attempts: usize,
-}
-
-/// Why the runner cannot be asked about an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CannotAsk {
-    /// No connection, or it was lost before the answer.
-    #[error(
-        "the runner cannot be reached now, and its commands go on (the receiver's log says why)"
-    )]
-    NoRunner,
-    /// It has been claimed this moment, or its outcome is being committed.
-    #[error("{0} is only just beginning or ending (ask again)")]
-    NotThere(Key),
 }
 
 /// What became of an attempt.
@@ -172,24 +160,6 @@ impl Link {
         if let Some(line) = line {
             let _lost = line.ack(key).await;
         }
-    }
-
-    /// Asks the running command of an attempt to end. Once this has returned, the wish holds until the
-    /// attempt ends or this receiver does, a lost connection included. What comes of it is the
-    /// attempt's outcome.
-    ///
-    /// # Errors
-    /// Nobody was asked.
-    pub fn cancel(&self, key: Key) -> Result<(), CannotAsk> {
-        let mut state = self.lock();
-        let line = state.line.clone().ok_or(CannotAsk::NoRunner)?;
-        let attempt = state.attempts.get_mut(&key).ok_or(CannotAsk::NotThere(key))?;
-        attempt.cancelled = true;
-        // One whose Start is still to be written is asked after it.
-        if attempt.asked {
-            kill(line, key);
-        }
-        Ok(())
     }
 
     /// A panic elsewhere has changed nothing here by half.
@@ -337,13 +307,6 @@ impl Link {
             }
         });
     }
-}
-
-/// Asks for an end beside whoever wishes it: half a Kill would spoil the connection. Where that is lost,
-/// the next list brings it about.
-fn kill(line: Sender, key: Key) {
-    tracing::info!(%key, "cancelled by the operator: asking it to end");
-    tokio::spawn(async move { drop(line.kill(key).await) });
 }
 
 /// What a list that lacks an attempt proves of it, claimed for `runner` and asked for: nothing where

@@ -1,13 +1,14 @@
 //! The operator watches what runs.
 
-use std::io::{BufRead, BufReader, Lines};
-use std::process::{Child, ChildStdout, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 
 use serde_json::Value;
 
 use crate::operator::{id, text};
 use crate::promises::mkfifo;
-use crate::support::{Site, stripe_event};
+use crate::support::{PATIENCE, Site, stripe_event};
 
 const ONE: &str = r#"
 [handlers.long]
@@ -37,34 +38,54 @@ echo "$line"
 
 struct Follower {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: mpsc::Receiver<String>,
 }
 
 impl Follower {
     fn start(site: &Site, args: &[&str]) -> Self {
         let mut command = site.command(&[&["show"], args, &["--follow"]].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (line, lines) = mpsc::channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).all(|read| line.send(read).is_ok())
+        });
         Follower { child, lines }
     }
 
     /// Reads until a line satisfies `wanted`; returns all until then.
     fn until(&mut self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let mut seen = Vec::new();
-        for line in self.lines.by_ref().map(Result::unwrap) {
-            seen.push(line);
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => seen.push(line),
+                Err(why) => panic!("{why} before that line: {seen:#?}"),
+            }
             if wanted(&seen[seen.len() - 1]) {
                 return seen;
             }
         }
-        panic!("it ended before that line: {seen:#?}");
     }
 
     /// Reads to its end, which must be a good one.
     fn rest(mut self) -> Vec<String> {
-        let rest = self.lines.by_ref().map(Result::unwrap).collect();
+        let mut rest = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => rest.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("it does not end: {rest:#?}"),
+            }
+        }
         assert!(self.child.wait().unwrap().success());
         rest
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -33,7 +33,10 @@ impl Seen {
             self.skip_to(begins, &mut news);
             if ends > self.0 {
                 let known = usize::try_from(self.0 - begins).unwrap_or(usize::MAX);
-                news.push(News::Bytes(part[known..].to_vec()));
+                match news.last_mut() {
+                    Some(News::Bytes(bytes)) => bytes.extend_from_slice(&part[known..]),
+                    _ => news.push(News::Bytes(part[known..].to_vec())),
+                }
                 self.0 = ends;
             }
         }
@@ -123,6 +126,7 @@ mod tests {
     fn nothing_that_is_kept_goes_unseen() {
         let mut seen = Seen::default();
         let now = kept(b"0123456789", 2, 3);
+        assert_eq!(Seen::default().news(&kept(b"01234", 2, 3)), [News::Bytes(b"01234".to_vec())]);
         let (head, tail) = (News::Bytes(b"01".to_vec()), News::Bytes(b"789".to_vec()));
         assert_eq!(seen.news(&now), [head, News::Missed(5), tail]);
         assert_eq!(seen.news(&kept(b"0123456789ab", 2, 3)), [News::Bytes(b"ab".to_vec())]);

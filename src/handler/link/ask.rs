@@ -1,16 +1,32 @@
-//! Looks at what running attempts have printed so far, for an operator who follows them.
+//! What an operator asks of running attempts: that they end, and what they have printed so far.
 //!
-//! One question about an output is under way at a time; whoever else asks meanwhile gets its answer.
+//! What must stay true: a wish that was accepted holds until its attempt ends, whether its Start was
+//! written before it or not, and over a lost connection. One question about an output is under way at
+//! a time; whoever else asks meanwhile gets its answer.
 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::limits::Limits;
+use crate::runner::client::Sender;
 use crate::runner::message::{Key, Stream};
 use crate::store::Captured;
 
+use super::Link;
 use super::fetch::{self, Output};
-use super::{CannotAsk, Link};
+
+/// Why the runner cannot be asked about an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CannotAsk {
+    /// No connection, or it was lost before the answer.
+    #[error(
+        "the runner cannot be reached now, and its commands go on (the receiver's log says why)"
+    )]
+    NoRunner,
+    /// It has been claimed this moment, or its outcome is being committed.
+    #[error("{0} is only just beginning or ending (ask again)")]
+    NotThere(Key),
+}
 
 /// An answer: nothing where the runner has no such attempt.
 type Answer = Option<Captured>;
@@ -42,6 +58,24 @@ impl Peeks {
 }
 
 impl Link {
+    /// Asks the running command of an attempt to end. Once this has returned, the wish holds until the
+    /// attempt ends or this receiver does, a lost connection included. What comes of it is the
+    /// attempt's outcome.
+    ///
+    /// # Errors
+    /// Nobody was asked.
+    pub fn cancel(&self, key: Key) -> Result<(), CannotAsk> {
+        let mut state = self.lock();
+        let line = state.line.clone().ok_or(CannotAsk::NoRunner)?;
+        let attempt = state.attempts.get_mut(&key).ok_or(CannotAsk::NotThere(key))?;
+        attempt.cancelled = true;
+        // One whose Start is still to be written is asked after it.
+        if attempt.asked {
+            kill(line, key);
+        }
+        Ok(())
+    }
+
     /// What one output of an attempt holds so far: its beginning, its end, and how much there was.
     /// Nothing where the runner has no such attempt: it never began, or its outcome is committed.
     ///
@@ -64,6 +98,13 @@ impl Link {
             _ => Err(CannotAsk::NoRunner),
         }
     }
+}
+
+/// Asks for an end beside whoever wishes it: half a Kill would spoil the connection. Where that is lost,
+/// the next list brings it about.
+pub(super) fn kill(line: Sender, key: Key) {
+    tracing::info!(%key, "cancelled by the operator: asking it to end");
+    tokio::spawn(async move { drop(line.kill(key).await) });
 }
 
 #[cfg(test)]
