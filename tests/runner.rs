@@ -12,7 +12,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use hooklatch::config::{self, Environment};
-use hooklatch::handler::Handler;
 use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, Timestamp};
 use hooklatch::runner::client::{ConnectError, Events, Sender, connect};
@@ -203,11 +202,8 @@ impl Receiver {
     fn start_of(&self, handler: &str, job: u8, body: &[u8]) -> Start {
         let config = config::load(&self.site.join("hooklatch.toml")).ok().unwrap();
         let name: Name = handler.parse().unwrap();
-        let workers = config.resolve(&Environment::capture()).ok().unwrap().workers;
-        let configured = workers.into_iter().find_map(|worker| match worker.handler {
-            Handler::Command(command) if worker.name == name => Some(command.configuration),
-            _ => None,
-        });
+        let commands = config.resolve_commands(&Environment::capture()).ok().unwrap();
+        let configured = commands.into_iter().find(|command| command.name == name);
         let facts = Facts {
             handler: name,
             job: key(job).job,
@@ -220,7 +216,7 @@ impl Receiver {
             headers: Headers::new(),
             body: bytes::Bytes::new(),
         };
-        let configured = configured.unwrap_or(Digest([0; 32]));
+        let configured = configured.map_or(Digest([0; 32]), |command| command.digest);
         Start::new(self.list.incarnation, configured, digest(body), &facts)
     }
 
