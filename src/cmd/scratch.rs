@@ -18,7 +18,8 @@ pub(super) struct Folder {
 impl Folder {
     /// A new folder among the system's temporary files.
     pub(super) fn temporary() -> Result<Self, Failure> {
-        let folder = tempfile::tempdir().map_err(|error| failed(&std::env::temp_dir(), &error))?;
+        let folder = tempfile::Builder::new().prefix("hooklatch-").tempdir();
+        let folder = folder.map_err(|error| failed(&std::env::temp_dir(), &error))?;
         Ok(Folder { path: folder.path().to_owned(), temporary: Some(folder) })
     }
 
@@ -37,6 +38,11 @@ impl Folder {
                 Err(Failure::new(Exit::Usage, message).help("name a folder that is not there yet"))
             }
         }
+    }
+
+    /// Where it is.
+    pub(super) fn root(&self) -> &Path {
+        &self.path
     }
 
     /// The file called `name` in it.

@@ -45,11 +45,6 @@ const GLANCE: Duration = Duration::from_millis(100);
 pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
     let seed = args.seed.map_or_else(random::seed, Ok)?;
     let mut site = Site::new(args.folder.as_deref())?;
-    if !args.format.json {
-        let kills = output::count(u64::from(args.kills), "kill");
-        let place = site.path();
-        output::line(format_args!("{kills}, seed {seed}, in {}\n", place.display()))?;
-    }
     let report = match block_on(drill(args, &site, seed))? {
         Ok(report) => report,
         Err(Ended::Interrupted(signal)) => {
@@ -58,7 +53,7 @@ pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
         }
         Err(Ended::Failed(failure)) => {
             site.keep();
-            let kept = format!("the folder is kept: {}", site.path().display());
+            let kept = format!("the folder is kept: {}", site.root().display());
             let help = failure.help.map_or(kept.clone(), |help| format!("{help}; {kept}"));
             return Err(Failure { help: Some(help), ..failure });
         }
@@ -104,6 +99,13 @@ struct Stage<'a> {
 
 async fn drill(args: &cli::Drill, site: &Site, seed: u64) -> Result<Report, Ended> {
     let mut signals = Signals::register()?;
+    if !args.format.json {
+        let kills = output::count(u64::from(args.kills), "kill");
+        let place = site.root().display();
+        output::line(format_args!(
+            "{kills} of a receiver with its store in {place}, seed {seed}\n"
+        ))?;
+    }
     let clock = Clock::system();
     let mut stage = Stage {
         site,
@@ -118,6 +120,10 @@ async fn drill(args: &cli::Drill, site: &Site, seed: u64) -> Result<Report, Ende
         stormed = stage.storm(args, Random::new(seed)) => stormed.map_err(Ended::Failed),
         signal = signals.next() => Err(Ended::Interrupted(signal)),
     };
+    if matches!(stormed, Err(Ended::Interrupted(_))) && stage.receiver.is_none() {
+        // The next receiver is who ends what a killed one has left, and it is that one which is stopped.
+        stage.start().await?;
+    }
     let stopped = stage.stop();
     stormed?;
     stopped?;

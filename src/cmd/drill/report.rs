@@ -8,11 +8,11 @@ use serde::Serialize;
 use crate::cmd::output;
 use crate::exit::Failure;
 
-use super::account::Account;
+use super::account::{Account, Broken};
 use super::load::Tally;
 
 /// Broken promises that the table lists; `--json` has all.
-const LISTED: usize = 20;
+const LISTED: usize = 10;
 
 /// The bar: on standard error, and only where that is a terminal.
 pub(super) struct Progress(ProgressBar);
@@ -91,17 +91,24 @@ pub(super) fn print(report: &Report) -> Result<(), Failure> {
     let broken = &ledger.broken;
     if broken.is_empty() {
         let good = AnsiColor::Green.on_default();
-        return output::line(format_args!("{good}every promise held{good:#}"));
+        let kills = output::count(u64::from(report.kills), "kill");
+        let runners = match report.runner_kills {
+            0 => String::new(),
+            kills => format!(" and {kills} of its runner"),
+        };
+        return output::line(format_args!(
+            "{good}every promise held{good:#} through {kills}{runners}"
+        ));
     }
     let bad = AnsiColor::Red.on_default();
-    let count = output::count(broken.len() as u64, "time");
-    output::line(format_args!("{bad}broken {count}:{bad:#}"))?;
-    for one in broken.iter().take(LISTED) {
-        output::line(format_args!("  {}  {}", one.event, output::escape(&one.what)))?;
-    }
+    let count = output::count(broken.len() as u64, "broken promise");
+    output::line(format_args!("{bad}{count}{bad:#}\n"))?;
+    let row = |one: &Broken| vec![Cell::new(&one.event), output::outside(&one.what)];
+    let rows = broken.iter().take(LISTED).map(row).collect();
+    output::table(&["EVENT", "SEEN"], rows, "")?;
     match broken.len().saturating_sub(LISTED) {
         0 => Ok(()),
-        more => output::line(format_args!("  and {more} more; --json lists all")),
+        more => output::line(format_args!(" and {more} more; --json lists all")),
     }
 }
 

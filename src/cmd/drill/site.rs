@@ -103,8 +103,8 @@ impl Site {
         self.folder.path("receiver.log")
     }
 
-    pub(super) fn path(&self) -> PathBuf {
-        self.folder.path("")
+    pub(super) fn root(&self) -> &Path {
+        self.folder.root()
     }
 
     /// What the handlers wrote down.
