@@ -191,7 +191,8 @@ impl Account {
                 self.breaks(Kind::Doubled, event, what);
             }
             if let Some(why) = no_right_to(*number, trace, job, traces) {
-                self.breaks(Kind::Doubled, event, format!("{handler} was begun again: {why}"));
+                let what = format!("attempt {number} of {handler} was begun, and {why}");
+                self.breaks(Kind::Doubled, event, what);
             }
         }
         for (number, outcome) in &job.attempts {

@@ -142,7 +142,7 @@ fn a_second_attempt_needs_a_first_that_is_known_to_have_failed() {
         broken(&evidence, "e1")
     };
     for outcome in [Outcome::Succeeded, Outcome::Unknown, Outcome::TimedOut] {
-        let wanted = format!("work was begun again: attempt 1 was {outcome}");
+        let wanted = format!("attempt 2 of work was begun, and attempt 1 was {outcome}");
         assert_eq!(with_first(outcome, &again), one(Kind::Doubled, &wanted));
     }
     let never_began: String = again
@@ -162,7 +162,7 @@ fn two_attempts_at_once_are_doubled() {
     let late = LEDGER
         .replace("fail retry e2 1\nstart retry e2 2\n", "start retry e2 2\nfail retry e2 1\n");
     evidence.ledger = Ledger::read(&late);
-    let wanted = "retry was begun again: attempt 1 still ran";
+    let wanted = "attempt 2 of retry was begun, and attempt 1 still ran";
     assert_eq!(broken(&evidence, "e2"), one(Kind::Doubled, wanted));
 }
 
