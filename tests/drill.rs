@@ -154,7 +154,8 @@ fn an_interrupted_drill_stops_what_it_has_started() {
     let mut command = place.drill(&["--kills", "1000"]);
     let mut drill = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
-    BufReader::new(drill.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let mut stdout = BufReader::new(drill.stdout.take().unwrap());
+    stdout.read_line(&mut said).unwrap();
     assert!(said.starts_with("1000 kills"), "{said}");
     kill_process(Pid::from_child(&drill), Signal::INT).unwrap();
     let output = drill.wait_with_output().unwrap();
