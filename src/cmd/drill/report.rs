@@ -57,7 +57,7 @@ pub(super) struct Report {
     pub(super) kills: u16,
     /// Runners killed.
     pub(super) runner_kills: usize,
-    /// Deliveries that a kill cut off before their answer.
+    /// Deliveries without an answer: a kill cut them off, or the next receiver was not there yet.
     pub(super) unanswered: usize,
     /// Deliveries answered 503.
     pub(super) refused: usize,
@@ -69,8 +69,10 @@ pub(super) struct Report {
 pub(super) fn print(report: &Report) -> Result<(), Failure> {
     let ledger = &report.ledger;
     let deliveries = match (report.unanswered, report.refused) {
-        (cut, 0) => format!("events; {cut} deliveries were cut off by a kill and repeated"),
-        (cut, busy) => format!("events; {cut} deliveries were cut off, {busy} answered 503"),
+        (cut, 0) => format!("events; {cut} deliveries had no answer and were repeated"),
+        (cut, busy) => {
+            format!("events; {cut} deliveries had no answer and {busy} a 503, and were repeated")
+        }
     };
     let rows = [
         ("sent", ledger.sent, deliveries.as_str()),
