@@ -79,7 +79,7 @@ pub(super) fn serve_failure(error: serve::Error) -> Failure {
 }
 
 /// A store that cannot be reached.
-fn door_failure(error: DoorError) -> Failure {
+pub(super) fn door_failure(error: DoorError) -> Failure {
     let exit = match &error {
         DoorError::NoStore(_) => Exit::NotFound,
         DoorError::Busy { .. } | DoorError::Socket { .. } | DoorError::Store(_) => {
@@ -90,7 +90,7 @@ fn door_failure(error: DoorError) -> Failure {
 }
 
 /// A request that was not carried out.
-fn call_failure(error: CallError) -> Failure {
+pub(super) fn call_failure(error: CallError) -> Failure {
     let exit = match &error {
         CallError::Failed(failure) => match failure.kind {
             FailureKind::NotFound => Exit::NotFound,
