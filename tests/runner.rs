@@ -58,6 +58,11 @@ source = "github"
 events = ["*"]
 command = ["/bin/sh", "-c", "printf abcdefgh; read line <go; printf 12"]
 cwd = "SITE"
+[handlers.orphan]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "setsid sh -c 'echo $$; echo >left; exec sleep 1000 >/dev/null 2>&1' & read line <left; exit 3"]
+cwd = "SITE"
 # `tail` holds all of it, as a child that the shell waits for.
 [handlers.large]
 source = "github"
@@ -84,7 +89,9 @@ impl Site {
             HANDLERS.replace("SITE", folder)
         );
         fs::write(site.path("hooklatch.toml"), text).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, site.path("go"), 0o600.into()).unwrap();
+        for fifo in ["go", "left"] {
+            rustix::fs::mkfifoat(rustix::fs::CWD, site.path(fifo), 0o600.into()).unwrap();
+        }
         site
     }
 
@@ -518,6 +525,38 @@ async fn what_is_refused_never_ran() {
     receiver.start("wait", 1, b"").await;
     assert_eq!(receiver.refused(1).await, Refusal::Busy);
     assert_eq!(site.receiver(2).await.list.attempts.len(), 1);
+}
+
+#[tokio::test]
+async fn orphans_of_commands_are_the_runners_and_do_not_stay_as_zombies() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    // It leaves the command's group, so that it outlives it.
+    receiver.start("orphan", 1, b"").await;
+    receiver.started(1).await;
+    assert_eq!(receiver.finished(1).await, exited(Status::Code(3)));
+    let orphan = receiver.output(1, Stream::Stdout).await.trim().to_owned();
+    let stat = fs::read_to_string(format!("/proc/{orphan}/stat")).unwrap();
+    let parent = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(1).unwrap();
+    assert_eq!(parent, runner.0.id().to_string());
+    let orphan = Pid::from_raw(orphan.parse().unwrap()).unwrap();
+    kill_process(orphan, Signal::KILL).unwrap();
+    // A reaped process is nobody to a signal. Nothing tells when that is.
+    let reaped = async {
+        while rustix::process::test_kill_process(orphan).is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    patient(reaped).await;
+    // The runner's own children are still told by their exit status.
+    for job in 2..20 {
+        receiver.start("orphan", job, b"").await;
+        receiver.started(job).await;
+        assert_eq!(receiver.finished(job).await, exited(Status::Code(3)));
+        let orphan = receiver.output(job, Stream::Stdout).await.trim().parse().unwrap();
+        kill_process(Pid::from_raw(orphan).unwrap(), Signal::KILL).unwrap();
+    }
 }
 
 #[tokio::test]

@@ -1,21 +1,26 @@
 //! Sees a child to its end: output, time-out, the wish to stop, the process group, the reap.
 //!
 //! The order at the end is fixed: the child has exited and is not reaped, so its number is pinned;
-//! its group is killed; the pipes are read out and closed; the child is reaped. Background work that
-//! a command leaves in its group ends with it.
+//! its group is killed; the pipes are read out and closed; the child is reaped; the rest of its group
+//! is awaited. Background work that a command leaves in its group ends with it, and before it is told.
+//! Out of reach without a control group for each attempt (C2): what left the group.
 
 use std::convert::Infallible;
 use std::future::pending;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{
-    Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_send_signal, waitid,
+    Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_send_signal,
+    test_kill_process_group, waitid,
 };
 use tokio::select;
-use tokio::time::{sleep, timeout};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::spawn::Child;
-use super::{AskedBy, CommandSettings, End, Ended, Exited, Status, reap};
+use super::{AskedBy, CommandSettings, End, Ended, Exited, Status, leftovers, reap};
 
 /// Attends to `child` until it has been reaped.
 pub(super) async fn attend(mut child: Child, settings: &CommandSettings, end: &End) -> Ended {
@@ -33,6 +38,7 @@ pub(super) async fn attend(mut child: Child, settings: &CommandSettings, end: &E
     process.signal(Signal::KILL);
     let (stdout, stderr) = (child.stdout.finish(), child.stderr.finish());
     let usage = reap::reap(pid);
+    process.group_ended(settings.grace).await;
     match status {
         Some(status) => Ended::Exited(Exited { status, asked_by, usage, stdout, stderr }),
         None => Ended::Lost("its exit status was not to be had".to_owned()),
@@ -64,6 +70,31 @@ impl Process<'_> {
             }
         }
         Some(asked_by)
+    }
+
+    /// Returns once nothing of the killed group lives any more, usually at once: what is being killed
+    /// still works for a moment, and another attempt may begin when this one is told.
+    async fn group_ended(&self, patience: Duration) {
+        let (mut pause, mut told) = (Duration::from_millis(1), false);
+        let since = Instant::now();
+        // After the reap, since the zombie is of the group. Should the number have changed hands since,
+        // somebody else's group is looked at, and not touched.
+        while test_kill_process_group(self.pid) != Err(Errno::SRCH) {
+            let group = self.pid;
+            // Zombies of the group may wait for a parent for ever, and do no harm.
+            if let Ok(false) = spawn_blocking(move || leftovers::group_lives(group)).await {
+                return;
+            }
+            if !told && since.elapsed() > patience {
+                tracing::error!(
+                    group = group.as_raw_pid(),
+                    "its group is still alive after SIGKILL"
+                );
+                told = true;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
     }
 
     async fn exited(&self) {

@@ -21,6 +21,7 @@ pub mod launch;
 mod ledger;
 pub mod leftovers;
 pub mod message;
+mod orphans;
 mod reap;
 pub mod server;
 mod spawn;

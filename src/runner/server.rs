@@ -23,7 +23,7 @@ use super::ledger::Ledger;
 use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::table::{Configured, Table};
 use super::wire::Bounds;
-use super::{Ended, connection, launch, leftovers};
+use super::{Ended, connection, launch, leftovers, orphans};
 use crate::limits::Limits;
 
 /// Reads the configuration again. Blocks. An `Err` says why not, for the log.
@@ -79,6 +79,7 @@ pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<()
         tokio::spawn(end_leftovers_at_last(Arc::clone(&table)));
     }
     let listener = folder::listen(&folder)?;
+    tokio::spawn(orphans::adopt());
     if launched {
         launch::tell_launcher().map_err(begin)?;
     }

@@ -14,12 +14,14 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::Receiver;
 
-use super::{CommandSettings, Ended, capture::Stream, descriptors, stdin};
+use super::{CommandSettings, Ended, capture::Stream, descriptors, orphans, reap, stdin};
 use crate::model::Facts;
 
 /// What a command's PATH is where the configuration says nothing: systemd's own default with the
@@ -83,23 +85,28 @@ impl Plan {
 
     /// Starts the command. Blocks; needs a tokio runtime's context.
     pub(super) fn spawn(&self, body: &[u8]) -> Result<Child, NoChild> {
-        let mut child = self.start(body)?;
+        let stdin = stdin::holding(body, self.stdin_memory_bytes)
+            .map_err(|error| no_room(&format!("the body of {} bytes", body.len()), &error))?;
+        let starting = orphans::starting();
+        let mut child = self.start(stdin)?;
+        starting.own(child.id());
+        drop(starting);
         self.attach(&mut child).map_err(|error| {
             if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
                 let _gone = kill_process_group(pid, Signal::KILL);
+                let _ended =
+                    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+                reap::reap(pid);
             }
-            let _reaped = child.wait();
             NoChild::Lost(format!("killed at its start, because it could not be watched: {error}"))
         })
     }
 
-    fn start(&self, body: &[u8]) -> Result<std::process::Child, NoChild> {
+    fn start(&self, stdin: fs::File) -> Result<std::process::Child, NoChild> {
         descriptors::keep_inherited_ones();
         let empty = || NoChild::NotStarted("the command is empty".to_owned());
         let (name, arguments) = self.argv.split_first().ok_or_else(empty)?;
         let program = self.find(name).map_err(NoChild::NotStarted)?;
-        let stdin = stdin::holding(body, self.stdin_memory_bytes)
-            .map_err(|error| no_room(&format!("the body of {} bytes", body.len()), &error))?;
         Command::new(&program)
             .arg0(name)
             .args(arguments)

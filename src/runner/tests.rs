@@ -209,6 +209,18 @@ async fn background_work_in_the_group_ends_with_the_command() {
 }
 
 #[tokio::test]
+async fn nothing_of_the_group_lives_when_the_end_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    // It takes the kernel some time to end what holds this much memory.
+    let text = "mkfifo held; (head -c 200000000 /dev/zero; echo >held; exec sleep 1000) | \
+        tail -c 200000000 & read line <held; echo $!";
+    let exited = script(folder.path(), text, "").await;
+    assert_eq!(exited.status, Status::Code(0));
+    let pid = Pid::from_raw(stdout(&exited).trim().parse().unwrap()).unwrap();
+    assert_eq!(leftovers::process(pid), None, "it lives");
+}
+
+#[tokio::test]
 async fn every_exit_and_every_signal_is_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     for code in [0, 1, 65, 75, 126, 127, 137, 255] {
