@@ -102,3 +102,38 @@ fn children() -> Option<Vec<i32>> {
     }
     Some(found)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::process::Command;
+
+    /// In a process of its own: it would reap what other tests started.
+    #[test]
+    fn only_adopted_children_are_reaped() {
+        const ALONE: &str = "HOOKLATCH_TEST_ORPHANS";
+        let this = "runner::orphans::tests::only_adopted_children_are_reaped";
+        if std::env::var_os(ALONE).is_none() {
+            let mut alone = Command::new(std::env::current_exe().unwrap());
+            let output = alone.args(["--exact", this]).env(ALONE, "1").output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            return;
+        }
+        let ended = || {
+            let child = Command::new("/bin/sh").args(["-c", "exit 7"]).spawn().unwrap();
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(Pid::from_child(&child)), options).unwrap();
+            child
+        };
+        let mut adopted = ended();
+        let starting = starting();
+        let mut ours = ended();
+        starting.own(ours.id());
+        assert!(!reap(), "nobody knows yet whose child that is");
+        drop(starting);
+        assert!(reap());
+        assert!(adopted.wait().is_err());
+        assert_eq!(reaping(Pid::from_child(&ours), || ours.wait()).unwrap().code(), Some(7));
+    }
+}
