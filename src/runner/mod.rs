@@ -9,11 +9,13 @@
 //! reaped, keeps the number from being given to somebody else; only the code here ends an attempt,
 //! and what the command itself says by its exit status counts more than any timer.
 
+pub mod again;
 mod attempt;
 mod attend;
 mod capture;
 pub mod client;
 mod connection;
+mod course;
 mod descriptors;
 pub mod folder;
 pub mod incarnation;
@@ -136,7 +138,7 @@ pub async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Ended 
     // a slow disk takes long, and a large body is written to a file first. No death of that thread
     // can reach the child, since no parent-death signal is set.
     match tokio::task::spawn_blocking(move || plan.spawn(&body)).await {
-        Ok(Ok(child)) => attend::attend(child, settings, end).await,
+        Ok(Ok(child)) => attend::attend(child, end).await,
         Ok(Err(none)) => none.into(),
         Err(panicked) => Ended::Lost(format!("failed to start it: {panicked}")),
     }
@@ -173,6 +175,11 @@ impl End {
 }
 
 impl Ender {
+    /// The wish, where it was made.
+    fn wished(&self) -> Option<AskedBy> {
+        *self.0.borrow()
+    }
+
     /// Makes the wish, for good: the first reason stands.
     pub fn wish(&self, why: AskedBy) {
         self.0.send_if_modified(|wish| wish.replace(wish.unwrap_or(why)).is_none());
