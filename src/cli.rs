@@ -72,8 +72,9 @@ the store. Start it yourself only as a service of its own, perhaps as another us
 `serve` launches one, which leaves when it is idle. There is one runner to a store. Of the configuration it
 reads the command handlers and the secrets in their `env`, again whenever a receiver connects.
 
-SIGTERM lets the commands that run end and their results be fetched; a second one ends them. Killed, it
-leaves the outcome of what ran unknown.
+SIGTERM lets the commands that run end and their results be fetched; a second one ends them. SIGUSR2 makes
+it execute its program again, as after an upgrade, and what runs goes on. Killed, it leaves the outcome of
+what ran unknown.
 
 Example:
   hooklatch runner --config /etc/hooklatch/hooklatch.toml")]
@@ -84,6 +85,18 @@ Example:
 Example:
   hooklatch demo --once")]
     Demo(Demo),
+
+    /// Kill the receiver again and again under load, on a store of its own, and account for every event
+    #[command(after_help = "\
+It works in a new folder, with a receiver, a store and handlers of its own; nothing that you have
+configured is touched. Clients deliver signed events and repeat each until it is answered 2xx; the
+receiver gets SIGKILL at random moments and is started again; the handlers write down what they do. In
+the end the three are compared. Exits with 1 if a promise was broken, and then keeps the folder.
+
+Examples:
+  hooklatch drill
+  hooklatch drill --kills 200 --folder /var/lib/hooklatch/drill")]
+    Drill(Drill),
 
     /// List the events that were accepted, newest first
     #[command(after_help = "\
@@ -221,6 +234,26 @@ pub struct Demo {
     /// Exit after the ledger, with 1 if it is not as promised
     #[arg(long)]
     pub once: bool,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `hooklatch drill`
+#[derive(Debug, Args)]
+pub struct Drill {
+    /// How often the receiver is killed
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub kills: u16,
+    /// Kill the runner now and then too: what it ran is then unknown, and must be held
+    #[arg(long)]
+    pub runner_kills: bool,
+    /// Work in this folder, new or empty, on the disk that is to be tried; it is kept
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+    /// Repeat the choices of the run that printed this seed
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

@@ -586,7 +586,7 @@ pub struct Incarnation {
 
 impl Incarnation {
     /// Of this boot and these random bits.
-    pub fn from_parts(boot: Uuid, bits: u128) -> Self {
+    pub const fn from_parts(boot: Uuid, bits: u128) -> Self {
         Incarnation { boot, bits }
     }
 

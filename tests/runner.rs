@@ -12,7 +12,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use hooklatch::config::{self, Environment};
-use hooklatch::handler::Handler;
 use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, Timestamp};
 use hooklatch::runner::client::{ConnectError, Events, Sender, connect};
@@ -58,6 +57,22 @@ cwd = "SITE"
 source = "github"
 events = ["*"]
 command = ["/bin/sh", "-c", "printf abcdefgh; read line <go; printf 12"]
+cwd = "SITE"
+[handlers.orphan]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "left=$HOOKLATCH_JOB; mkfifo $left; setsid sh -c 'echo $$; echo >$0; exec sleep 1000 >/dev/null 2>&1' $left & read line <$left; exit 3"]
+cwd = "SITE"
+[handlers.deaf]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "trap '' TERM; read line <go; read line <go; read line <go"]
+cwd = "SITE"
+grace = "100ms"
+[handlers.look]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "set -- /proc/self/fd/*; exit $#"]
 cwd = "SITE"
 # `tail` holds all of it, as a child that the shell waits for.
 [handlers.large]
@@ -116,7 +131,11 @@ impl Site {
     }
 
     fn command(&self, options: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_hooklatch")), options)
+    }
+
+    fn command_of(&self, program: &Path, options: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.arg("runner").arg("--config").arg(self.path("hooklatch.toml")).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
@@ -124,21 +143,24 @@ impl Site {
 
     /// Starts a runner and waits until it listens.
     fn runner(&self, options: &[&str]) -> Runner {
-        let mut child = self.command(options).spawn().unwrap();
+        self.runner_of(Path::new(env!("CARGO_BIN_EXE_hooklatch")), options)
+    }
+
+    fn runner_of(&self, program: &Path, options: &[&str]) -> Runner {
+        let mut child = self.command_of(program, options).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        let (listens, heard) = mpsc::channel();
+        let (says, heard) = mpsc::channel();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 if std::env::var_os("HOOKLATCH_TEST_LOG").is_some() {
                     eprintln!("{line}");
                 }
-                if line.contains("running commands") {
-                    listens.send(()).unwrap();
-                }
+                let _nobody_waits = says.send(line);
             }
         });
-        heard.recv_timeout(PATIENCE).expect("the runner does not listen");
-        Runner(child)
+        let mut runner = Runner(child, heard);
+        runner.listens();
+        runner
     }
 
     async fn connect(&self, epoch: u64) -> Result<(HelloOk, Receiver), ConnectError> {
@@ -153,11 +175,21 @@ impl Site {
     }
 }
 
-struct Runner(Child);
+/// A runner, and the lines it logs.
+struct Runner(Child, mpsc::Receiver<String>);
 
 impl Runner {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    fn listens(&mut self) {
+        self.says("running commands");
+    }
+
+    /// Waits for a line with this text.
+    fn says(&mut self, text: &str) {
+        while !self.1.recv_timeout(PATIENCE).expect("the runner does not say it").contains(text) {}
     }
 
     fn kill(mut self) {
@@ -203,11 +235,8 @@ impl Receiver {
     fn start_of(&self, handler: &str, job: u8, body: &[u8]) -> Start {
         let config = config::load(&self.site.join("hooklatch.toml")).ok().unwrap();
         let name: Name = handler.parse().unwrap();
-        let workers = config.resolve(&Environment::capture()).ok().unwrap().workers;
-        let configured = workers.into_iter().find_map(|worker| match worker.handler {
-            Handler::Command(command) if worker.name == name => Some(command.configuration),
-            _ => None,
-        });
+        let commands = config.resolve_commands(&Environment::capture()).ok().unwrap();
+        let configured = commands.into_iter().find(|command| command.name == name);
         let facts = Facts {
             handler: name,
             job: key(job).job,
@@ -220,7 +249,7 @@ impl Receiver {
             headers: Headers::new(),
             body: bytes::Bytes::new(),
         };
-        let configured = configured.unwrap_or(Digest([0; 32]));
+        let configured = configured.map_or(Digest([0; 32]), |command| command.digest);
         Start::new(self.list.incarnation, configured, digest(body), &facts)
     }
 
@@ -525,6 +554,30 @@ async fn what_is_refused_never_ran() {
 }
 
 #[tokio::test]
+async fn orphans_of_commands_are_the_runners_and_do_not_stay_as_zombies() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    // It leaves the command's group, so that it outlives it.
+    receiver.start("orphan", 1, b"").await;
+    receiver.started(1).await;
+    assert_eq!(receiver.finished(1).await, exited(Status::Code(3)));
+    let orphan = receiver.output(1, Stream::Stdout).await.trim().to_owned();
+    let stat = fs::read_to_string(format!("/proc/{orphan}/stat")).unwrap();
+    let parent = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(1).unwrap();
+    assert_eq!(parent, runner.0.id().to_string());
+    let orphan = Pid::from_raw(orphan.parse().unwrap()).unwrap();
+    kill_process(orphan, Signal::KILL).unwrap();
+    // A reaped process is nobody to a signal. Nothing tells when that is.
+    let reaped = async {
+        while rustix::process::test_kill_process(orphan).is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    patient(reaped).await;
+}
+
+#[tokio::test]
 async fn the_configuration_is_read_again_for_every_receiver() {
     let site = Site::new("");
     let _runner = site.runner(&[]);
@@ -714,6 +767,124 @@ async fn a_second_signal_ends_the_commands_and_the_ledger_tells() {
     let _runner = site.runner(&[]);
     let stopped = asked(Status::Signal(15), Some(AskedBy::Stop));
     assert_eq!(listed(&site.receiver(1).await.list), [(key(1), Some(stopped))]);
+}
+
+#[tokio::test]
+async fn at_the_drain_limit_what_runs_is_ended_and_the_ledger_tells() {
+    let site = Site::new("runner_drain_millis = \"100ms\"");
+    let runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    // It does not hear SIGTERM, so that only SIGKILL ends it.
+    receiver.start("deaf", 1, b"").await;
+    receiver.started(1).await;
+    site.go().await;
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.left().await, Some(0));
+    assert!(site.nobody_waits());
+    let _runner = site.runner(&[]);
+    let stopped = asked(Status::Signal(9), Some(AskedBy::Stop));
+    assert_eq!(listed(&site.receiver(1).await.list), [(key(1), Some(stopped))]);
+}
+
+#[tokio::test]
+async fn a_command_outlives_the_upgrade_of_its_runner() {
+    let site = Site::new("output_head_bytes = \"3 B\"\noutput_tail_bytes = \"2 B\"");
+    let mut runner = site.runner(&[]);
+    let mut first = site.receiver(1).await;
+    first.start("say", 1, b"").await;
+    first.started(1).await;
+    first.finished(1).await;
+    first.start("prints", 2, b"").await;
+    first.started(2).await;
+    first.start("slow", 3, b"").await;
+    first.started(3).await;
+    let seen = (b"abcgh".to_vec(), Some(8));
+    let printed = async {
+        loop {
+            first.say.peek(key(2), Stream::Stdout).await.unwrap();
+            match first.hear().await {
+                (ToReceiver::Output { total, .. }, body) if (body.clone(), total) == seen => break,
+                (ToReceiver::Output { .. }, _) => {}
+                // The one that is slow runs into its time-out while this one waits.
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    patient(printed).await;
+    for upgrade in 0..2 {
+        runner.signal(Signal::USR2);
+        first.cut().await;
+        runner.listens();
+        let next = site.receiver(1).await;
+        assert_eq!(next.list.incarnation, first.list.incarnation);
+        assert_eq!((next.list.free, next.list.draining), (253, false));
+        assert_eq!(next.list.answers_for, []);
+        let list = listed(&next.list);
+        assert_eq!(
+            list[..2],
+            [(key(1), Some(exited(Status::Code(0)))), (key(2), None)],
+            "{upgrade}"
+        );
+        first = next;
+    }
+    assert_eq!(site.command(&[]).output().unwrap().status.code(), Some(69), "its lock is lost");
+    if first.list.attempts[2].end.is_none() {
+        assert_eq!(first.finished(3).await, asked(Status::Signal(15), Some(AskedBy::TimeOut)));
+    }
+    site.go().await;
+    assert_eq!(first.finished(2).await, exited(Status::Code(0)));
+    first.say.fetch(key(2), Stream::Stdout).await.unwrap();
+    let (answer, body) = first.hear().await;
+    assert!(
+        matches!(answer, ToReceiver::Output { head_bytes: 3, total: Some(10), .. }),
+        "{answer:?}"
+    );
+    assert_eq!(body, b"abc12");
+    first.say.fetch(key(1), Stream::Stderr).await.unwrap();
+    assert_eq!(first.hear().await.1, b"oops\n");
+    // It is a whole runner: a new command gets none of the descriptors that were handed over.
+    first.start("look", 4, b"").await;
+    first.started(4).await;
+    assert_eq!(first.finished(4).await, exited(Status::Code(4)));
+    for job in 1..=4 {
+        first.ack(job).await;
+    }
+    first.start("wait", 5, b"").await;
+    first.started(5).await;
+    first.say.kill(key(5)).await.unwrap();
+    assert_eq!(first.finished(5).await, asked(Status::Signal(15), Some(AskedBy::Cancelled)));
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_begin_replaces_nothing() {
+    let site = Site::new("");
+    let program = site.path("program");
+    fs::hard_link(env!("CARGO_BIN_EXE_hooklatch"), &program)
+        .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_hooklatch"), &program).map(drop))
+        .unwrap();
+    let mut runner = site.runner_of(&program, &[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("wait", 1, b"").await;
+    receiver.started(1).await;
+    let file = site.path("hooklatch.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    // First it is no program, then one that will not have the configuration.
+    fs::rename(&program, site.path("aside")).unwrap();
+    fs::write(&program, "no program").unwrap();
+    runner.signal(Signal::USR2);
+    runner.says("cannot execute itself again");
+    fs::remove_file(&program).unwrap();
+    fs::rename(site.path("aside"), &program).unwrap();
+    fs::write(&file, text.clone() + "[nonsense]").unwrap();
+    runner.signal(Signal::USR2);
+    runner.says("cannot execute itself again");
+    fs::write(&file, text).unwrap();
+    // Not even the connection is another.
+    site.go().await;
+    assert_eq!(receiver.finished(1).await, exited(Status::Code(7)));
+    receiver.ack(1).await;
+    runner.signal(Signal::USR2);
+    runner.listens();
 }
 
 #[tokio::test]

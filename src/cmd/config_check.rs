@@ -1,7 +1,7 @@
 //! `hooklatch config check`: everything that is wrong with a configuration, before it is used.
 //!
-//! Stricter than the start: it also reads every secret and looks for every command, which `serve`
-//! only warns of. Run it as the user that the receiver runs as, or permissions say nothing.
+//! For receiver and runner together: it reads every secret and looks for every command. Run it as the
+//! user that they run as, or permissions say nothing.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub fn run(
 ) -> io::Result<bool> {
     let (config, problems) = match config::load(path) {
         Ok(config) => {
-            let mut problems = config.resolve(environment).err().unwrap_or_default();
+            let mut problems = config.unresolved(environment);
             problems.extend(config.check_commands(environment));
             (Some(config), problems)
         }

@@ -4,15 +4,18 @@
 mod cancel;
 pub mod config_check;
 mod demo;
+mod drill;
 mod drop;
 mod events;
 mod follow;
 mod jobs;
 mod output;
 mod pause;
+mod played;
 mod replay;
 mod resolve;
 mod runner;
+mod scratch;
 mod serve;
 mod show;
 mod store;
@@ -44,6 +47,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Serve(args) => serve::run(&args),
         Command::Runner(args) => runner::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Drill(args) => drill::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Jobs(args) => jobs::run(&args),

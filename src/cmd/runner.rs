@@ -1,18 +1,20 @@
 //! `hooklatch runner`: runs commands for the receiver until a signal, or until nobody needs it.
 //!
 //! It reads the same configuration as the receiver, and of its secrets only those that a command's
-//! environment refers to.
+//! environment refers to. SIGUSR2 makes it execute itself again, as after an upgrade: commands run on.
 
 use std::path::Path;
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::cli;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::log;
+use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
-use crate::runner::server::{self, Error, Reload, Settings};
+use crate::runner::server::{self, Error, Reload, Settings, Wish};
 use crate::runner::{Configured, launch};
 
 use super::serve::Signals;
@@ -24,7 +26,9 @@ const SPAWN_THREADS: usize = 4;
 
 /// Runs the runner. Returns when it has left.
 pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
-    if args.detached {
+    // What it is told where it executed itself again: it is detached already then.
+    let told = std::env::var(again::VARIABLE).ok();
+    if args.detached && told.is_none() {
         launch::detach().map_err(|error| {
             Failure::new(Exit::Usage, format!("--detached is for `hooklatch serve`: {error}"))
         })?;
@@ -36,6 +40,9 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let commands = config
         .resolve_commands(&environment)
         .map_err(|problems| store::config_failure(&problems))?;
+    if told.as_deref() == Some(again::REHEARSAL) {
+        return Ok(Exit::Ok);
+    }
     let limits = config.limits().clone();
     let database = args.store.clone().unwrap_or_else(|| config.store().path);
     let leave_when_idle = args.leave_when_idle;
@@ -45,7 +52,20 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let launched = args.detached;
     let file = args.file.config.clone();
     let reload: Reload = Box::new(move || commands_now(&file, &environment));
-    let settings = Settings { folder, commands, reload, leave_when_idle, launched, limits };
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(Exit::Io, format!("failed to find this program: {error}")))?;
+    let again = Again { program, arguments: std::env::args_os().skip(1).collect() };
+    let handed_over = told.and_then(|told| told.parse().ok());
+    let settings = Settings {
+        folder,
+        commands,
+        reload,
+        leave_when_idle,
+        launched,
+        limits,
+        again,
+        handed_over,
+    };
     // One thread serves: all it does is to pass on what commands and receivers say.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -63,17 +83,24 @@ fn commands_now(file: &Path, environment: &Environment) -> Result<Vec<Configured
 
 async fn until_it_leaves(settings: Settings) -> Result<Exit, Failure> {
     let mut signals = Signals::register()?;
-    let (stop, stops) = mpsc::channel(1);
+    let again = |error| Failure::new(Exit::Io, format!("failed to catch signals: {error}"));
+    let mut again = signal(SignalKind::user_defined2()).map_err(again)?;
+    let (tell, wishes) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {
-            let name = signals.next().await;
-            tracing::info!(signal = name, "stopping; a second signal ends what runs");
-            if stop.send(()).await.is_err() {
+            let wish = tokio::select! {
+                name = signals.next() => {
+                    tracing::info!(signal = name, "stopping; a second signal ends what runs");
+                    Wish::Stop
+                }
+                _ = again.recv() => Wish::Again,
+            };
+            if tell.send(wish).await.is_err() {
                 return;
             }
         }
     });
-    server::run(settings, stops).await.map_err(failure)?;
+    server::run(settings, wishes).await.map_err(failure)?;
     Ok(Exit::Ok)
 }
 

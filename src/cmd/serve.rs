@@ -26,8 +26,19 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     let path = &args.file.config;
     let config = config::load(path).map_err(|problems| store::config_failure(&problems))?;
     let inside_a_unit = environment.get(UNIT).is_some();
-    if inside_a_unit && let Err(error) = confine::deny_execution() {
-        tracing::warn!(%error, "this process keeps the right to execute programs");
+    if inside_a_unit {
+        if let Err(error) = confine::deny_execution() {
+            tracing::warn!(%error, "this process keeps the right to execute programs");
+        }
+    } else {
+        // The runner that it launches finds the same, and is heard by nobody.
+        let problems = config.unresolved(&environment);
+        if !problems.is_empty() {
+            return Err(store::config_failure(&problems));
+        }
+        for unwise in config.check_commands(&environment) {
+            tracing::warn!("{unwise}");
+        }
     }
     let launch = launch(path, &config.store().path, inside_a_unit)?;
     block_on(until_signal(config, &environment, launch))?

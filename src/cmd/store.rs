@@ -104,7 +104,7 @@ pub(super) fn serve_failure(error: serve::Error) -> Failure {
 }
 
 /// A store that cannot be reached.
-fn door_failure(error: DoorError) -> Failure {
+pub(super) fn door_failure(error: DoorError) -> Failure {
     let exit = match &error {
         DoorError::NoStore(_) => Exit::NotFound,
         DoorError::Busy { .. } | DoorError::Socket { .. } | DoorError::Store(_) => {

@@ -65,6 +65,20 @@ impl Config {
         if found.is_empty() { Ok(commands) } else { Err(found) }
     }
 
+    /// Everything that cannot be had of what the configuration refers to, the sources' and the commands'
+    /// together, sorted as in [`Config::resolve`].
+    pub fn unresolved(&self, environment: &Environment) -> Vec<Problem> {
+        let problems = Problems::new();
+        let resolver = Resolver { config: self, environment, problems: &problems };
+        for source in &self.sources {
+            resolver.source(source);
+        }
+        for (handler, command) in self.commands() {
+            resolver.command(handler, command);
+        }
+        problems.into_sorted()
+    }
+
     fn commands(&self) -> impl Iterator<Item = (&Handler, &Command)> {
         self.handlers.iter().filter_map(|handler| match &handler.action {
             Action::Command(command) => Some((handler, command)),

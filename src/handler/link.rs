@@ -209,9 +209,12 @@ impl Link {
             (Err(ConnectError::Unreachable { .. }), Some(launch)) => launch.clone(),
             (tried, _) => return tried.map_err(|error| error.to_string()),
         };
+        let log = launch.log.clone();
         let launched = tokio::task::spawn_blocking(move || launch.run()).await;
         launched.map_err(|panic| panic.to_string())?.map_err(|error| error.to_string())?;
-        client::connect(folder, hello, limits).await.map_err(|error| error.to_string())
+        let connected = client::connect(folder, hello, limits).await;
+        connected
+            .map_err(|error| format!("{error} (the launched one says why in {})", log.display()))
     }
 
     /// Hears the runner out, to the connection's end.

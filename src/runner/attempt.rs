@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::leftovers;
 use super::message::{Key, Refusal};
-use super::spawn::{NoChild, Plan};
+use super::spawn::{Child, NoChild, Plan};
 use super::table::{Leave, Table};
-use super::{Ended, attend};
+use super::{End, Ended, attend};
 use crate::model::Facts;
 
 /// Runs it. Polled to its end by the runtime, whatever becomes of the connection it came by: only
@@ -16,9 +16,8 @@ pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts)
     let (plan, body) = (Plan::new(settings, &facts), facts.body);
     let ended = match tokio::task::spawn_blocking(move || plan.spawn(&body)).await {
         Ok(Ok(child)) => {
-            let printing = [child.stdout.kept(), child.stderr.kept()];
-            table.began(key, leftovers::process(child.pid), printing);
-            attend::attend(child, settings, &leave.end).await
+            table.began(key, leftovers::process(child.pid), child.view());
+            attend::attend(child, &leave.end).await
         }
         Ok(Err(NoChild::NotStarted(reason))) => {
             return table.void(key, (Refusal::CannotStart, reason));
@@ -28,4 +27,9 @@ pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts)
         Err(panicked) => Ended::Lost(format!("failed to start it: {panicked}")),
     };
     table.settle(key, ended);
+}
+
+/// Goes on with one that runs, after the runner has executed itself again.
+pub(super) async fn resume(table: Arc<Table>, key: Key, child: Child, end: End) {
+    table.settle(key, attend::attend(child, &end).await);
 }

@@ -1,43 +1,54 @@
 //! Sees a child to its end: output, time-out, the wish to stop, the process group, the reap.
 //!
 //! The order at the end is fixed: the child has exited and is not reaped, so its number is pinned;
-//! its group is killed; the pipes are read out and closed; the child is reaped. Background work that
-//! a command leaves in its group ends with it.
+//! its group is killed; the pipes are read out and closed; the child is reaped; the rest of its group
+//! is awaited. Background work that a command leaves in its group ends with it, and before it is told.
+//! Out of reach without a control group for each attempt (C2): what left the group.
 
 use std::convert::Infallible;
 use std::future::pending;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{
-    Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_send_signal, waitid,
+    Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_send_signal,
+    test_kill_process_group, waitid,
 };
 use tokio::select;
-use tokio::time::{sleep, timeout};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
+use super::course::{Course, Stage};
 use super::spawn::Child;
-use super::{AskedBy, CommandSettings, End, Ended, Exited, Status, reap};
+use super::{End, Ended, Exited, Status, leftovers, reap};
 
 /// Attends to `child` until it has been reaped.
-pub(super) async fn attend(mut child: Child, settings: &CommandSettings, end: &End) -> Ended {
-    let (pid, pidfd) = (child.pid, child.pidfd);
+pub(super) async fn attend(mut child: Child, end: &End) -> Ended {
+    let (pid, pidfd, course) = (child.pid, child.pidfd, child.course);
     let process = Process { pid, pidfd: &pidfd };
     let drained = async {
         tokio::join!(child.stdout.drain(), child.stderr.drain());
         pending::<Infallible>().await
     };
-    let asked_by = select! {
-        asked_by = process.life(settings, end) => asked_by,
+    select! {
+        () = process.life(&course, end) => {}
         never = drained => match never {},
-    };
+    }
+    let asked_by = course.end();
     let status = process.status();
     process.signal(Signal::KILL);
     let (stdout, stderr) = (child.stdout.finish(), child.stderr.finish());
     let usage = reap::reap(pid);
+    process.group_ended().await;
     match status {
         Some(status) => Ended::Exited(Exited { status, asked_by, usage, stdout, stderr }),
         None => Ended::Lost("its exit status was not to be had".to_owned()),
     }
 }
+
+/// How long the rest of a killed group may live on before that is said. SIGKILL takes microseconds.
+const GROUP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A child that is not reaped, so that its number and its group's are its own.
 struct Process<'a> {
@@ -46,24 +57,48 @@ struct Process<'a> {
 }
 
 impl Process<'_> {
-    /// Returns when the child has exited, and what the runner asked it to end for, if it did.
-    async fn life(&self, settings: &CommandSettings, end: &End) -> Option<AskedBy> {
-        let asked_by = select! {
-            // An exit that is there counts more than a timer that fired in the same moment.
-            biased;
-            () = self.exited() => return None,
-            () = sleep(settings.timeout) => AskedBy::TimeOut,
-            asked_by = end.wished() => asked_by,
-        };
-        self.signal(Signal::TERM);
-        if timeout(settings.grace, self.exited()).await.is_err() {
-            self.signal(Signal::KILL);
-            if timeout(settings.grace, self.exited()).await.is_err() {
-                tracing::error!(pid = self.pid.as_raw_pid(), "still alive after SIGKILL");
-                self.exited().await;
+    /// Returns when the child has exited, of itself or because it was asked to.
+    async fn life(&self, course: &Course, end: &End) {
+        loop {
+            let (stage, wait) = course.now();
+            let (signal, next) = select! {
+                // An exit that is there counts more than a timer that fired in the same moment.
+                biased;
+                () = self.exited() => return,
+                () = sleep(wait) => stage.next(),
+                why = end.wished(), if stage == Stage::Runs => (Some(Signal::TERM), Stage::Asked(why)),
+            };
+            match signal {
+                Some(signal) => self.signal(signal),
+                None => tracing::error!(pid = self.pid.as_raw_pid(), "still alive after SIGKILL"),
             }
+            course.enter(next);
         }
-        Some(asked_by)
+    }
+
+    /// Returns once nothing of the killed group lives any more, usually at once: what is being killed
+    /// still works for a moment, and another attempt may begin when this one is told.
+    async fn group_ended(&self) {
+        let (mut pause, mut told) = (Duration::from_millis(1), false);
+        let since = tokio::time::Instant::now();
+        // After the reap, since the zombie is of the group. Should the number have changed hands since,
+        // somebody else's group is looked at, and not touched.
+        while test_kill_process_group(self.pid) != Err(Errno::SRCH) {
+            let group = self.pid;
+            // Zombies of the group may wait for a parent for ever, and do no harm.
+            if let Ok(false) = spawn_blocking(move || leftovers::group_lives(group)).await {
+                return;
+            }
+            if !told && since.elapsed() > GROUP_PATIENCE {
+                tracing::error!(
+                    group = group.as_raw_pid(),
+                    "its group is still alive after SIGKILL"
+                );
+                told = true;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
     }
 
     async fn exited(&self) {

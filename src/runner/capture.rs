@@ -5,17 +5,21 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
 /// Head and tail of an output.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
     /// Its beginning.
+    #[serde(with = "base64")]
     pub head: Vec<u8>,
     /// Its end, where the head did not hold all.
+    #[serde(with = "base64")]
     pub tail: Vec<u8>,
     /// All bytes there were.
     pub total: u64,
@@ -44,18 +48,33 @@ impl Shared {
     pub(super) fn now(&self) -> Captured {
         self.lock().captured()
     }
+
+    /// How much of the head and of the tail is kept at most.
+    pub(super) fn most(&self) -> (usize, usize) {
+        let kept = self.lock();
+        (kept.head_bytes, kept.tail_bytes)
+    }
 }
 
 impl Stream {
-    /// Reads from `pipe`, keeping (head, tail) bytes.
-    pub(super) fn new(pipe: Receiver, (head_bytes, tail_bytes): (usize, usize)) -> Self {
-        let kept = Kept { head_bytes, tail_bytes, ..Kept::default() };
+    /// Reads from `pipe`, keeping (head, tail) bytes, and goes on from what was kept of it.
+    pub(super) fn new(
+        pipe: Receiver,
+        (head_bytes, tail_bytes): (usize, usize),
+        Captured { head, tail, total }: Captured,
+    ) -> Self {
+        let kept = Kept { head_bytes, tail_bytes, head, tail: tail.into(), total };
         Stream { pipe, kept: Shared(Arc::new(Mutex::new(kept))) }
     }
 
     /// What is kept of it, now and later.
     pub(super) fn kept(&self) -> Shared {
         self.kept.clone()
+    }
+
+    /// Its pipe's descriptor, open until it is finished.
+    pub(super) fn number(&self) -> RawFd {
+        self.pipe.as_raw_fd()
     }
 
     /// Reads until every writer has closed the pipe. May be cancelled at any time without loss.
@@ -101,7 +120,8 @@ struct Kept {
 impl Kept {
     fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
-        let (head, rest) = bytes.split_at(bytes.len().min(self.head_bytes - self.head.len()));
+        let (head, rest) =
+            bytes.split_at(bytes.len().min(self.head_bytes.saturating_sub(self.head.len())));
         self.head.extend_from_slice(head);
         let rest = &rest[rest.len().saturating_sub(self.tail_bytes)..];
         let surplus = (self.tail.len() + rest.len()).saturating_sub(self.tail_bytes);
@@ -112,6 +132,20 @@ impl Kept {
     fn captured(&self) -> Captured {
         let (front, back) = self.tail.as_slices();
         Captured { head: self.head.clone(), tail: [front, back].concat(), total: self.total }
+    }
+}
+
+/// Bytes as JSON writes them.
+mod base64 {
+    use data_encoding::BASE64;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&BASE64.encode_display(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
+        BASE64.decode(String::deserialize(d)?.as_bytes()).map_err(Error::custom)
     }
 }
 

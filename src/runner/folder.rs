@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -65,7 +66,21 @@ pub(super) fn socket(folder: &Path) -> PathBuf {
 /// Held for life. Close-on-exec: a child holds it too until its program begins, so whoever takes it
 /// after a runner's death finds every child with its environment, where it is looked for.
 #[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "an open file is what holds a flock")] File);
+pub(super) struct Lock(File);
+
+impl Lock {
+    /// Its descriptor.
+    pub(super) fn number(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl From<File> for Lock {
+    /// The lock that this process took before it became another program.
+    fn from(file: File) -> Self {
+        Lock(file)
+    }
+}
 
 /// Makes the folder where there is none, judges it, and takes its lock.
 pub(super) fn take(folder: &Path) -> Result<Lock, FolderError> {

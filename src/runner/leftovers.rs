@@ -119,6 +119,14 @@ pub(super) fn process(pid: Pid) -> Option<Process> {
     (!ended).then_some(Process { pid: pid.as_raw_pid(), start })
 }
 
+/// Whether a process of this group lives. It may where /proc cannot be read.
+pub(super) fn group_lives(number: Pid) -> bool {
+    let Ok(listing) = fs::read_dir("/proc") else { return true };
+    let pids = listing.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut pids = pids.filter_map(Pid::from_raw);
+    pids.any(|pid| group(pid) == Some(number) && process(pid).is_some())
+}
+
 /// A process's group. Nothing for one outside of this PID namespace, as a container's first processes
 /// may have.
 fn group(pid: Pid) -> Option<Pid> {

@@ -8,11 +8,13 @@
 //! reaped, keeps the number from being given to somebody else; only the code here ends an attempt,
 //! and what the command itself says by its exit status counts more than any timer.
 
+pub mod again;
 mod attempt;
 mod attend;
 mod capture;
 pub mod client;
 mod connection;
+mod course;
 mod descriptors;
 pub mod folder;
 pub mod incarnation;
@@ -20,6 +22,7 @@ pub mod launch;
 mod ledger;
 pub mod leftovers;
 pub mod message;
+mod orphans;
 mod reap;
 pub mod server;
 mod spawn;
@@ -152,6 +155,11 @@ impl End {
 }
 
 impl Ender {
+    /// The wish, where it was made.
+    fn wished(&self) -> Option<AskedBy> {
+        *self.0.borrow()
+    }
+
     /// Makes the wish, for good: the first reason stands.
     pub fn wish(&self, why: AskedBy) {
         self.0.send_if_modified(|wish| wish.replace(wish.unwrap_or(why)).is_none());

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-use super::Usage;
+use super::{Usage, orphans};
 
 /// Reaps a child that has exited; never blocks. Nothing was used as far as is known where the kernel
 /// has nothing to say.
 pub(super) fn reap(pid: Pid) -> Usage {
     let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
     let no_status = std::ptr::null_mut();
-    // SAFETY: wait4(2) takes a null status, and writes one whole `rusage` where it reaps.
-    let reaped =
-        unsafe { libc::wait4(pid.as_raw_pid(), no_status, libc::WNOHANG, rusage.as_mut_ptr()) };
+    let reaped = orphans::reaping(pid, || {
+        // SAFETY: wait4(2) takes a null status, and writes one whole `rusage` where it reaps.
+        unsafe { libc::wait4(pid.as_raw_pid(), no_status, libc::WNOHANG, rusage.as_mut_ptr()) }
+    });
     if reaped != pid.as_raw_pid() {
         return Usage::default();
     }

@@ -3,7 +3,7 @@
 //! `cmd::runner` calls [`run`]. What must stay true: one runner in a folder, for life (R2); nobody is
 //! answered before what a dead runner left has been looked for (R6, R7); it leaves by itself only
 //! with nothing running and nothing unacknowledged, or, when told to stop, with the ledger knowing
-//! what nobody has acknowledged (R13).
+//! what nobody has acknowledged (R13); where it executes itself again, nothing changes but the program.
 
 use std::fs;
 use std::future::pending;
@@ -17,12 +17,14 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::folder::{self, FolderError};
+use super::again::{self, Again, Resumed};
+use super::folder::{self, FolderError, Lock};
+use super::incarnation::{self, Incarnation};
 use super::ledger::Ledger;
 use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::table::{Configured, Table};
 use super::wire::Bounds;
-use super::{Ended, connection, incarnation, launch, leftovers};
+use super::{Ended, attempt, connection, launch, leftovers, orphans};
 use crate::limits::Limits;
 
 /// Reads the configuration again. Blocks. An `Err` says why not, for the log.
@@ -42,6 +44,19 @@ pub struct Settings {
     pub launched: bool,
     /// The limits in force.
     pub limits: Limits,
+    /// How it executes itself again.
+    pub again: Again,
+    /// What [`again::VARIABLE`] says, where it did.
+    pub handed_over: Option<i32>,
+}
+
+/// What a runner is told from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// To stop: the first drains, the second ends what runs.
+    Stop,
+    /// To execute itself again, and keep everything it has.
+    Again,
 }
 
 /// Why a runner does not start.
@@ -60,32 +75,48 @@ pub enum Error {
     },
 }
 
-/// Serves until it is told to stop, or until nobody needs it. Each message of `stops` is a wish to
-/// stop: the first drains, the second ends what runs.
+/// Serves until it is told to stop, or until nobody needs it.
 ///
 /// # Errors
 /// Whatever keeps it from serving; nothing was started then.
-pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<(), Error> {
-    let Settings { folder, commands, reload, leave_when_idle, launched, limits } = settings;
-    let _lock = folder::take(&folder)?;
+pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result<(), Error> {
+    let Settings { folder, commands, reload, leave_when_idle, limits, again, .. } = settings;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
+    let resumed = settings.handed_over.map(again::resume).transpose().map_err(begin)?;
+    let (lock, socket, incarnation, running, settled) = match resumed {
+        Some(Resumed { lock, listener, incarnation, running, settled }) => {
+            (lock, Some(listener), incarnation, running, settled)
+        }
+        None => {
+            let lock = folder::take(&folder)?;
+            (lock, None, incarnation::new().map_err(begin)?, Vec::new(), Vec::new())
+        }
+    };
     let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
-    let incarnation = incarnation::new().map_err(begin)?;
     let capacity = usize::try_from(limits.runner_attempts_count).unwrap_or(usize::MAX);
     let table = Table::new(incarnation, commands, capacity, ledger, inherited).map_err(begin)?;
     let table = Arc::new(table);
+    for (key, outputs) in settled {
+        table.printed(key, outputs);
+    }
+    for (key, child, wish) in running {
+        let end = table.resume(key, child.view(), wish);
+        tokio::spawn(attempt::resume(Arc::clone(&table), key, child, end));
+    }
     if !end_leftovers(&table).await {
         tokio::spawn(end_leftovers_at_last(Arc::clone(&table)));
     }
-    let listener = folder::listen(&folder)?;
-    if launched {
+    let listener = socket.map_or_else(|| folder::listen(&folder), Ok)?;
+    tokio::spawn(orphans::adopt());
+    if settings.launched && settings.handed_over.is_none() {
         launch::tell_launcher().map_err(begin)?;
     }
     tracing::info!(folder = %folder.display(), %incarnation, "running commands");
     let reload = Arc::new(Mutex::new(reload));
     let connections = JoinSet::new();
+    let become_again = Becoming { again, incarnation, lock };
     let mut serving = Serving { table, reload, listener, connections, accepted: 0, limits };
-    serving.until_idle_or(&mut stops, leave_when_idle).await;
+    serving.until_idle_or(&mut wishes, become_again, leave_when_idle).await;
     let Serving { connections, listener, .. } = serving;
     // First the name, so that nobody new comes, then the socket, then those that are connected.
     let _gone = fs::remove_file(folder::socket(&folder));
@@ -126,7 +157,15 @@ struct Serving {
 }
 
 impl Serving {
-    async fn until_idle_or(&mut self, stops: &mut mpsc::Receiver<()>, leave_when_idle: bool) {
+    /// Also holds the lock until then.
+    async fn until_idle_or(
+        &mut self,
+        wishes: &mut mpsc::Receiver<Wish>,
+        becoming: Becoming,
+        leave_when_idle: bool,
+    ) {
+        let (rehearsed, mut rehearsals) = mpsc::channel(1);
+        let mut ready = false;
         let mut changes = self.table.changes();
         let idle = Limits::duration(self.limits.runner_idle_millis);
         let most = usize::try_from(self.limits.runner_connections_count).unwrap_or(usize::MAX);
@@ -134,6 +173,9 @@ impl Serving {
         loop {
             if draining.as_ref().is_some_and(|drain| drain.is_over(&self.table)) {
                 return;
+            }
+            if ready && draining.is_none() && becoming.refused(self) {
+                ready = false;
             }
             // A connection that has not said Hello needs the runner too.
             let needless = leave_when_idle && self.connections.is_empty() && self.table.is_empty();
@@ -151,11 +193,21 @@ impl Serving {
                 }
                 Some(_) = self.connections.join_next(), if !self.connections.is_empty() => {}
                 Ok(()) = changes.changed() => {}
-                Some(()) = stops.recv() => match &mut draining {
+                Some(()) = rehearsals.recv(), if draining.is_none() => {
+                    self.table.drain();
+                    ready = true;
+                }
+                Some(wish) = wishes.recv() => match &mut draining {
+                    None if wish == Wish::Again => {
+                        tokio::spawn(rehearse(becoming.again.clone(), rehearsed.clone()));
+                    }
                     None => {
                         self.table.drain();
                         let wait = Limits::duration(self.limits.runner_drain_millis);
                         draining = Some(Drain { limit: Instant::now() + wait, ending: false });
+                    }
+                    Some(_) if wish == Wish::Again => {
+                        tracing::warn!("stopping: it does not execute itself again");
                     }
                     Some(drain) => drain.end(&self.table),
                 },
@@ -180,6 +232,39 @@ impl Serving {
                 sleep(Duration::from_millis(100)).await;
             }
         }
+    }
+}
+
+/// What it takes to execute itself again.
+struct Becoming {
+    again: Again,
+    incarnation: Incarnation,
+    lock: Lock,
+}
+
+impl Becoming {
+    /// Executes itself again, unless an attempt is being started or reaped just now: false then.
+    /// Returns true where it was refused, and serves on.
+    fn refused(&self, serving: &Serving) -> bool {
+        let state = again::State::new(self.incarnation, &self.lock, &serving.listener);
+        let Some(state) = serving.table.hand_over(state) else { return false };
+        let error = self.again.exec(&state);
+        tracing::error!(program = %self.again.program.display(), %error, "cannot execute itself again");
+        serving.table.undrain();
+        true
+    }
+}
+
+/// Tells where the new program could begin.
+async fn rehearse(again: Again, rehearsed: mpsc::Sender<()>) {
+    let program = again.program.display().to_string();
+    match spawn_blocking(move || again.rehearse()).await {
+        Ok(Ok(())) => {
+            tracing::info!(program, "executing itself again");
+            let _leaving = rehearsed.send(()).await;
+        }
+        Ok(Err(error)) => tracing::error!(program, %error, "cannot execute itself again"),
+        Err(panicked) => tracing::error!(program, %panicked, "cannot execute itself again"),
     }
 }
 

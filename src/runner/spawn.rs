@@ -7,19 +7,24 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::Receiver;
 
-use super::{CommandSettings, Ended, capture::Stream, descriptors, stdin};
+use super::capture::{Shared, Stream};
+use super::course::Course;
+use super::{Captured, CommandSettings, Ended, descriptors, orphans, reap, stdin};
 use crate::model::Facts;
 
 /// What a command's PATH is where the configuration says nothing: systemd's own default with the
@@ -38,6 +43,40 @@ pub(super) struct Child {
     pub(super) pidfd: AsyncFd<OwnedFd>,
     pub(super) stdout: Stream,
     pub(super) stderr: Stream,
+    pub(super) course: Course,
+}
+
+/// What the table sees of a child. The descriptors are open until its course has come to its end.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) pid: Pid,
+    pub(super) pidfd: RawFd,
+    pub(super) course: Course,
+    /// Standard output and standard error: the pipe, and what is kept of it.
+    pub(super) streams: [(RawFd, Shared); 2],
+}
+
+impl Child {
+    /// A child with these two outputs, of which so much has been kept already.
+    pub(super) fn resumed(
+        pid: Pid,
+        pidfd: OwnedFd,
+        streams: [(OwnedFd, (usize, usize), Captured); 2],
+        course: Course,
+    ) -> io::Result<Self> {
+        // SAFETY: an `OwnedFd` is open for as long as it lives, and always the same descriptor; no
+        // one takes it out of the `AsyncFd`.
+        let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
+        let [stdout, stderr] = streams.map(|(pipe, most, kept)| {
+            io::Result::Ok(Stream::new(Receiver::from_owned_fd(pipe)?, most, kept))
+        });
+        Ok(Child { pid, pidfd, stdout: stdout?, stderr: stderr?, course })
+    }
+
+    pub(super) fn view(&self) -> View {
+        let streams = [&self.stdout, &self.stderr].map(|one| (one.number(), one.kept()));
+        View { pid: self.pid, pidfd: self.pidfd.as_raw_fd(), course: self.course.clone(), streams }
+    }
 }
 
 /// Why there is no child.
@@ -68,6 +107,8 @@ pub(super) struct Plan {
     env: Vec<(String, String)>,
     output_bytes: (usize, usize),
     stdin_memory_bytes: usize,
+    timeout: Duration,
+    grace: Duration,
 }
 
 impl Plan {
@@ -78,28 +119,35 @@ impl Plan {
             env: environment(settings, facts),
             output_bytes: settings.output_bytes,
             stdin_memory_bytes: settings.stdin_memory_bytes,
+            timeout: settings.timeout,
+            grace: settings.grace,
         }
     }
 
     /// Starts the command. Blocks; needs a tokio runtime's context.
     pub(super) fn spawn(&self, body: &[u8]) -> Result<Child, NoChild> {
-        let mut child = self.start(body)?;
+        let stdin = stdin::holding(body, self.stdin_memory_bytes)
+            .map_err(|error| no_room(&format!("the body of {} bytes", body.len()), &error))?;
+        let starting = orphans::starting();
+        let mut child = self.start(stdin)?;
+        starting.own(child.id());
+        drop(starting);
         self.attach(&mut child).map_err(|error| {
             if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
                 let _gone = kill_process_group(pid, Signal::KILL);
+                let _ended =
+                    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+                reap::reap(pid);
             }
-            let _reaped = child.wait();
             NoChild::Lost(format!("killed at its start, because it could not be watched: {error}"))
         })
     }
 
-    fn start(&self, body: &[u8]) -> Result<std::process::Child, NoChild> {
+    fn start(&self, stdin: fs::File) -> Result<std::process::Child, NoChild> {
         descriptors::keep_inherited_ones();
         let empty = || NoChild::NotStarted("the command is empty".to_owned());
         let (name, arguments) = self.argv.split_first().ok_or_else(empty)?;
         let program = self.find(name).map_err(NoChild::NotStarted)?;
-        let stdin = stdin::holding(body, self.stdin_memory_bytes)
-            .map_err(|error| no_room(&format!("the body of {} bytes", body.len()), &error))?;
         Command::new(&program)
             .arg0(name)
             .args(arguments)
@@ -117,15 +165,10 @@ impl Plan {
     fn attach(&self, child: &mut std::process::Child) -> io::Result<Child> {
         let pid = Pid::from_raw(child.id().cast_signed()).ok_or(io::ErrorKind::NotFound)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        // SAFETY: an `OwnedFd` is open for as long as it lives, and always the same descriptor; no
-        // one takes it out of the `AsyncFd`.
-        let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
         let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?.into();
         let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?.into();
-        let stream = |pipe: OwnedFd| {
-            io::Result::Ok(Stream::new(Receiver::from_owned_fd(pipe)?, self.output_bytes))
-        };
-        Ok(Child { pid, pidfd, stdout: stream(stdout)?, stderr: stream(stderr)? })
+        let streams = [stdout, stderr].map(|pipe| (pipe, self.output_bytes, Captured::default()));
+        Child::resumed(pid, pidfd, streams, Course::new(self.timeout, self.grace))
     }
 
     /// Finds a program as `execvp` would, but here: its own search hands a file without a first

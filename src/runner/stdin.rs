@@ -33,7 +33,8 @@ fn filled(mut file: File, body: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-fn memory() -> io::Result<File> {
+/// A new file in memory.
+pub(super) fn memory() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match memfd_create("hooklatch-body", flags | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know the flag.

@@ -6,6 +6,7 @@
 //! most one attempt of a job is here (R15), only an Ack of the admitted receiver takes one out (R9),
 //! and the ledger has each change before anybody is told.
 
+mod again;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -15,13 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::capture::Shared;
 use super::connection::Peer;
 use super::incarnation::Incarnation;
 use super::ledger::{Bound, Inherited, Ledger, Line, Noted, Process};
 use super::message::{
     Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, Summary, ToReceiver, VERSION,
 };
+use super::spawn::View;
 use super::{AskedBy, Captured, CommandSettings, End, Ended, Ender, Exited};
 use crate::model::{Digest, Name};
 
@@ -76,8 +77,8 @@ enum State {
 #[derive(Debug)]
 struct Living {
     ender: Ender,
-    /// What it has printed, standard output first.
-    printing: [Shared; 2],
+    /// Nothing while it is being started.
+    child: Option<View>,
 }
 
 /// Leave to start an attempt.
@@ -101,7 +102,7 @@ impl Table {
         let attempts = inherited.attempts.into_iter().map(|(key, noted)| (key, noted.into()));
         let mut inner = Inner {
             incarnation,
-            dead: inherited.incarnations,
+            dead: inherited.incarnations.into_iter().filter(|one| *one != incarnation).collect(),
             handlers: by_name(commands),
             capacity,
             ledger,
@@ -168,24 +169,25 @@ impl Table {
             (Refusal::NoResources, format!("the ledger cannot be written: {error}"))
         })?;
         let (ender, end) = End::pair();
-        let state = State::Running(Some(Living { ender, printing: Default::default() }));
+        let state = State::Running(Some(Living { ender, child: None }));
         inner.attempts.insert(key, Attempt { incarnation, process: None, state });
         Ok(Leave { command, end })
     }
 
     /// Notes the process of an attempt that began.
-    pub(super) fn began(&self, key: Key, process: Option<Process>, printed: [Shared; 2]) {
+    pub(super) fn began(&self, key: Key, process: Option<Process>, child: View) {
         let mut inner = self.lock();
         if let Some(process) = process {
             inner.try_note(&Line::Process(key, process));
         }
         if let Some(attempt) = inner.attempts.get_mut(&key) {
             attempt.process = process;
-            if let State::Running(Some(Living { printing, .. })) = &mut attempt.state {
-                *printing = printed;
+            if let State::Running(Some(living)) = &mut attempt.state {
+                living.child = Some(child);
             }
         }
         inner.tell(ToReceiver::Started { key });
+        self.changed.send_replace(());
     }
 
     /// Takes an attempt out that could not be started.
@@ -268,12 +270,14 @@ impl Table {
 
     /// What an attempt has printed so far, or all of it where it is settled.
     pub(super) fn peek(&self, key: Key, stream: Stream) -> Option<Captured> {
-        let kept = match (&self.lock().attempts.get(&key)?.state, stream) {
-            (State::Running(Some(living)), Stream::Stdout) => Some(living.printing[0].clone()),
-            (State::Running(Some(living)), Stream::Stderr) => Some(living.printing[1].clone()),
-            _ => None,
-        };
-        kept.map_or_else(|| self.output(key, stream), |kept| Some(kept.now()))
+        if let State::Running(Some(living)) = &self.lock().attempts.get(&key)?.state {
+            let kept = living.child.as_ref().map(|child| match stream {
+                Stream::Stdout => child.streams[0].1.now(),
+                Stream::Stderr => child.streams[1].1.now(),
+            });
+            return Some(kept.unwrap_or_default());
+        }
+        self.output(key, stream)
     }
 
     /// Takes no Start any more.

@@ -50,7 +50,7 @@ fn settings(folder: &Path, argv: &[&str]) -> CommandSettings {
 async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Ended {
     let (plan, body) = (spawn::Plan::new(settings, facts), facts.body.clone());
     match tokio::task::spawn_blocking(move || plan.spawn(&body)).await.unwrap() {
-        Ok(child) => attend::attend(child, settings, end).await,
+        Ok(child) => attend::attend(child, end).await,
         Err(none) => none.into(),
     }
 }
@@ -215,6 +215,18 @@ async fn background_work_in_the_group_ends_with_the_command() {
     let exited = script(folder.path(), "sleep 1000 & echo $!", "").await;
     assert_eq!(exited.status, Status::Code(0));
     assert_ends(&stdout(&exited));
+}
+
+#[tokio::test]
+async fn nothing_of_the_group_lives_when_the_end_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    // It takes the kernel some time to end what holds this much memory.
+    let text = "mkfifo held; (head -c 200000000 /dev/zero; echo >held; exec sleep 1000) | \
+        tail -c 200000000 & read line <held; echo $!";
+    let exited = script(folder.path(), text, "").await;
+    assert_eq!(exited.status, Status::Code(0));
+    let pid = Pid::from_raw(stdout(&exited).trim().parse().unwrap()).unwrap();
+    assert_eq!(leftovers::process(pid), None, "it lives");
 }
 
 #[tokio::test]

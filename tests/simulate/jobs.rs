@@ -9,7 +9,7 @@ use hooklatch::store::{Captured, Completion, Error, Record, Replay};
 use crate::compare;
 use crate::model::{self, No};
 
-use super::{HANDLERS, Running, World};
+use super::{GONE, HANDLERS, RUNNER, Running, World};
 
 impl World<'_> {
     pub(super) async fn claim(&mut self) {
@@ -26,7 +26,8 @@ impl World<'_> {
             "claimed after a wait",
             rows.iter().filter(|row| waiting.contains(row)).count() as u64,
         );
-        let claimed = self.store.claim(&handler.parse().unwrap(), limit, None).await.unwrap();
+        let runner = model::is_command(handler).then_some(RUNNER);
+        let claimed = self.store.claim(&handler.parse().unwrap(), limit, runner).await.unwrap();
         let model = &self.memory.model;
         let found: Vec<_> = claimed.iter().map(|c| Some(c.facts.job)).collect();
         let expected: Vec<_> = rows.iter().map(|row| model.jobs[row].id).collect();
@@ -73,7 +74,8 @@ impl World<'_> {
             (1, Outcome::Cancelled),
             (2, Outcome::NotStarted),
         ]);
-        let policy = self.policy(running.handler).unwrap();
+        // A handler may have gone while its command ran.
+        let policy = self.policy(running.handler).unwrap_or(GONE);
         let now = self.clock.now();
         // A handler that cannot run at all pauses as a whole, and its jobs lose no attempt.
         let pause = outcome == Outcome::Failed && self.random.one_in(5);

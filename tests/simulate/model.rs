@@ -41,8 +41,15 @@ pub(crate) struct Job {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
+    /// A runner has it, which outlives the receiver.
+    pub(crate) outlives: bool,
     pub(crate) started_at: i64,
     pub(crate) end: Option<(i64, Outcome)>,
+}
+
+/// Whether a runner runs this handler's attempts; else the receiver does.
+pub(crate) fn is_command(handler: &str) -> bool {
+    matches!(handler, "bill" | "mail")
 }
 
 /// Why the operator's replay is refused.
@@ -225,7 +232,8 @@ impl Model {
             assert!(self.events[&job.event].payload_kept, "a job that can run has its payload");
             job.state = State::Running;
             job.due_at = None;
-            job.attempts.push(Attempt { started_at: now, end: None });
+            let outlives = is_command(job.handler);
+            job.attempts.push(Attempt { outlives, started_at: now, end: None });
         }
         chosen
     }
@@ -267,7 +275,8 @@ impl Model {
         now: i64,
     ) -> (Vec<(u64, State)>, u64) {
         let policy = |handler: &str| policies.iter().find(|(name, _)| *name == handler);
-        let running: Vec<u64> = self.in_state(State::Running);
+        let mut running: Vec<u64> = self.in_state(State::Running);
+        running.retain(|row| self.jobs[row].attempts.last().is_some_and(|one| !one.outlives));
         let mut unknown = Vec::new();
         for row in running {
             let job = &self.jobs[&row];

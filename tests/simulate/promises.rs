@@ -11,6 +11,7 @@ use hooklatch::retry::Policy;
 use hooklatch::store::{Accepted, Claimed, EventDetail, Record, Recovered};
 
 use crate::deliveries::Delivery;
+use crate::model::is_command;
 
 /// Source, id, type and body.
 type Told = (String, String, String, String);
@@ -33,6 +34,14 @@ struct Work {
     live: bool,
     /// Why another attempt may begin.
     licence: Option<&'static str>,
+}
+
+impl Work {
+    /// Of a job that nobody was told of yet.
+    fn unseen(handler: &str) -> Self {
+        let (told, handler) = (Told::default(), handler.to_owned());
+        Work { handler, told, received_at: None, last: 0, live: false, licence: None }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -124,7 +133,8 @@ impl Ledger {
         };
     }
 
-    /// A start after an end of any kind: every attempt that was live is `unknown` now.
+    /// A start after an end of any kind: every attempt of the receiver's own that was live is `unknown`
+    /// now, and those of a runner are live.
     pub(crate) fn recovered(
         &mut self,
         recovered: &Recovered,
@@ -138,22 +148,29 @@ impl Ledger {
             work.last = attempt;
             work.licence = policy(&work.handler).as_ref().and_then(rerun);
         }
-        let lost: Vec<_> = self.work.iter().filter(|(_, work)| work.live).collect();
+        let own = |work: &Work| work.live && !is_command(&work.handler);
+        let lost: Vec<_> = self.work.iter().filter(|(_, work)| own(work)).collect();
         assert!(lost.is_empty(), "promise 5: nothing was recorded of the attempts {lost:?}");
+    }
+
+    /// What a start finds with a runner, which is all that was live with it.
+    pub(crate) fn adopted(&mut self, running: &[(JobId, u32, &str)]) {
+        for &(job, attempt, handler) in running {
+            let work = self.work.entry(job).or_insert_with(|| Work::unseen(handler));
+            assert!(!work.live || work.last == attempt, "promise 3: two attempts of {job}");
+            assert!(attempt >= work.last, "attempt {attempt} of {job} is over");
+            (work.last, work.live, work.licence) = (attempt, true, None);
+        }
+        let here = |job: &JobId| running.iter().any(|(one, ..)| one == job);
+        let lost: Vec<_> = self.work.iter().filter(|(job, work)| work.live && !here(job)).collect();
+        assert!(lost.is_empty(), "promise 4: the running attempts {lost:?} are forgotten");
     }
 
     /// The operator put these back.
     pub(crate) fn replayed(&mut self, jobs: &[JobId], handlers: &[&str]) {
         for (job, handler) in jobs.iter().zip(handlers) {
-            let nothing = || Work {
-                handler: (*handler).to_owned(),
-                told: Told::default(),
-                received_at: None,
-                last: 0,
-                live: false,
-                licence: None,
-            };
-            self.work.entry(*job).or_insert_with(nothing).licence = Some("the operator said so");
+            let work = self.work.entry(*job).or_insert_with(|| Work::unseen(handler));
+            work.licence = Some("the operator said so");
         }
     }
 

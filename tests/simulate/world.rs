@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{JobId, Name, OnUnknown, State, Timestamp};
+use hooklatch::model::{Incarnation, JobId, Name, OnUnknown, State, Timestamp};
 use hooklatch::retry::{GiveUp, Policy};
 use hooklatch::store::{Accepted, Settings, Store};
 use tempfile::TempDir;
@@ -107,6 +107,7 @@ pub(crate) const MUST_BE_SEEN: &[&str] = &[
     "held by a start",
     "waits after a start",
     "handler gone",
+    "adopted",
 ];
 
 /// The last steps, printed where the run fails.
@@ -377,6 +378,34 @@ impl<'c> World<'c> {
         self.kill(Some(start + within)).await;
     }
 
+    /// What a runner has is running still, and is awaited.
+    async fn adopt(&mut self) {
+        let found = self.store.running().await.unwrap();
+        let model = &self.memory.model;
+        let rows = model.in_state(State::Running);
+        assert_eq!(found.len(), rows.len(), "what is running after a start");
+        for (found, row) in found.iter().zip(rows) {
+            let job = &model.jobs[&row];
+            let number = job.attempts.len() as u32;
+            let expected = (job.id, number, job.handler, Some(RUNNER));
+            let handler = found.handler.as_str();
+            assert_eq!((Some(found.job), found.attempt, handler, found.runner), expected);
+            let (job, counted, handler) = (found.job, found.counted, job.handler);
+            self.memory.running.push(Running {
+                row,
+                job,
+                number,
+                counted,
+                since: found.since,
+                handler,
+            });
+        }
+        let running: Vec<_> =
+            self.memory.running.iter().map(|one| (one.job, one.number, one.handler)).collect();
+        self.saw("adopted", running.len() as u64);
+        self.memory.ledger.adopted(&running);
+    }
+
     async fn restart(&mut self) {
         self.note("restart".to_owned());
         self.store.close().await;
@@ -386,8 +415,7 @@ impl<'c> World<'c> {
 
     /// What a receiver does first, with a configuration that may have changed.
     async fn start(&mut self) {
-        let lost = std::mem::take(&mut self.memory.running);
-        self.memory.past.extend(lost);
+        let mut before = std::mem::take(&mut self.memory.running);
         self.compare().await;
         if self.random.one_in(3) {
             self.deliver().await;
@@ -415,11 +443,27 @@ impl<'c> World<'c> {
             found.map(|(_, policy)| policy.clone())
         };
         self.memory.ledger.recovered(&recovered, policy);
+        self.adopt().await;
+        let running = &self.memory.running;
+        before
+            .retain(|old| running.iter().all(|one| (one.job, one.number) != (old.job, old.number)));
+        self.memory.past.extend(before);
         if !recovered.unknown.is_empty() || recovered.orphaned > 0 {
             self.compare().await;
         }
     }
 }
+
+/// What becomes of an attempt whose handler is not configured any more.
+const GONE: Policy = Policy {
+    on_unknown: OnUnknown::Hold,
+    give_up: GiveUp::Attempts(u32::MAX),
+    backoff_base: Duration::ZERO,
+    backoff_max: Duration::ZERO,
+};
+
+/// The one runner of these stores, which never dies.
+const RUNNER: Incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(1), 2);
 
 fn limits() -> Limits {
     // The test's own disk is left out of it. A few failed deliveries are enough to give up the oldest.

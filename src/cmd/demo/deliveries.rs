@@ -3,10 +3,9 @@
 use bytes::Bytes;
 
 use super::ledger::Counts;
-use crate::exit::{Exit, Failure};
+use crate::cmd::played::Provider;
+use crate::exit::Failure;
 use crate::model::{Headers, Timestamp};
-use crate::provider::Scheme;
-use crate::verify::{self, Draft, Key};
 
 /// One kind of delivery.
 pub(super) struct Delivery {
@@ -35,38 +34,6 @@ pub(super) struct Providers {
     stripe: Provider,
     github: Provider,
     forger: Provider,
-}
-
-struct Provider {
-    source: &'static str,
-    path: &'static str,
-    scheme: Scheme,
-    key: Key,
-}
-
-impl Provider {
-    fn new(source: &'static str, path: &'static str, secret: &str) -> Result<Self, Failure> {
-        let unusable =
-            |why: String| Failure::new(Exit::Config, format!("the demo's {source}: {why}"));
-        let scheme =
-            Scheme::embedded(source).ok_or_else(|| unusable("no such provider".to_owned()))?;
-        let key = verify::key(&scheme, "demo", secret.trim_end()).map_err(unusable)?;
-        Ok(Provider { source, path, scheme, key })
-    }
-
-    fn signed(
-        &self,
-        id: &str,
-        kind: &str,
-        body: &Bytes,
-        at: Timestamp,
-    ) -> Result<Headers, Failure> {
-        let draft =
-            Draft { method: "POST", id, event_type: kind, body: body.clone(), ..Draft::default() };
-        verify::sign(&self.scheme, Some(&self.key), &draft, at).map_err(|why| {
-            Failure::new(Exit::Config, format!("failed to sign as {}: {why}", self.source))
-        })
-    }
 }
 
 impl Providers {
@@ -194,8 +161,7 @@ fn delivery(
     at: Timestamp,
 ) -> Result<Delivery, Failure> {
     let body = Bytes::from(body);
-    let mut headers = provider.signed(event_id, kind, &body, at)?;
-    headers.push("Content-Type", "application/json");
+    let headers = provider.signed(event_id, kind, &body, at)?;
     Ok(Delivery {
         what,
         source: provider.source,

@@ -2,7 +2,6 @@
 //!
 //! The server, the store, the handlers and the wire are the real ones; only the provider is played.
 
-mod client;
 mod deliveries;
 mod ledger;
 mod site;
@@ -23,7 +22,7 @@ use crate::serve::{self, Serving};
 use crate::store::{EventFilter, JobFilter, JobRow};
 
 use super::serve::{Signals, launch};
-use super::{block_on, output, store};
+use super::{block_on, output, played, store};
 
 use deliveries::{Delivery, Providers, Repeat};
 use ledger::{Counts, Entry};
@@ -125,7 +124,7 @@ async fn deliver_all(
 
 async fn deliver(address: SocketAddr, delivery: &Delivery) -> Result<Counts, Failure> {
     let mut counts = Counts::default();
-    let one = || client::post(address, delivery.path, &delivery.headers, delivery.body.clone());
+    let one = || played::post(address, delivery.path, &delivery.headers, delivery.body.clone());
     let failed =
         |error| Failure::new(Exit::Unavailable, format!("a delivery had no answer: {error}"));
     let answers = match delivery.repeat {

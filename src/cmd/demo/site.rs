@@ -1,10 +1,10 @@
 //! A scratch folder with the configuration of `examples/quickstart/`, which the binary carries.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::exit::{Exit, Failure};
+use crate::cmd::scratch::Folder;
+use crate::exit::Failure;
 
 macro_rules! quickstart {
     ($($path:literal),+) => {
@@ -32,31 +32,23 @@ pub(super) const GITHUB_SECRET: &str =
 
 /// The folder; it is deleted with this value.
 pub(super) struct Site {
-    folder: tempfile::TempDir,
+    folder: Folder,
 }
 
 impl Site {
     /// Writes the files.
     pub(super) fn new() -> Result<Self, Failure> {
-        let failed =
-            |error| Failure::new(Exit::Io, format!("failed to write the demo's folder: {error}"));
-        let site = Site { folder: tempfile::tempdir().map_err(failed)? };
-        for folder in ["handlers", "secrets"] {
-            fs::create_dir(site.path(folder)).map_err(failed)?;
-        }
-        let adjusted = adjusted(&site.path("ledger.txt"));
+        let folder = Folder::temporary()?;
+        let adjusted = adjusted(&folder.path("ledger.txt"));
         for (path, text) in FILES {
             let text = if *path == "hooklatch.toml" { &adjusted } else { *text };
-            let mode = if path.starts_with("handlers/") { 0o755 } else { 0o600 };
-            fs::write(site.path(path), text).map_err(failed)?;
-            fs::set_permissions(site.path(path), fs::Permissions::from_mode(mode))
-                .map_err(failed)?;
+            folder.write(path, text, path.starts_with("handlers/"))?;
         }
-        Ok(site)
+        Ok(Site { folder })
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.folder.path(name)
     }
 
     /// How often a handler was started for an event, by what the handlers themselves wrote down.

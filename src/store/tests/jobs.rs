@@ -216,3 +216,22 @@ async fn a_job_that_cannot_be_settled_does_not_lose_those_claimed_with_it() {
     let events: Vec<_> = claimed.iter().map(|c| c.facts.event_id.to_string()).collect();
     assert_eq!(events, ["e1", "e3"], "who is claimed and handed to nobody stays running");
 }
+
+#[tokio::test]
+async fn an_attempt_that_a_runner_has_is_left_to_it() {
+    let bench = bench();
+    for event in ["own", "runners"] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &[event]).await;
+    }
+    let runner = Incarnation::from_parts(uuid::Uuid::from_u128(7), 8);
+    let own = bench.store.claim(&name("own"), 1, None).await.unwrap().remove(0);
+    let theirs = bench.store.claim(&name("runners"), 1, Some(runner)).await.unwrap().remove(0);
+    let policies = ["own", "runners"].map(|handler| (name(handler), policy(OnUnknown::Hold, 5)));
+    let recovered = bench.store.recover(policies.to_vec()).await.unwrap();
+    assert_eq!(recovered.unknown, [(own.facts.job, 1, State::Held)]);
+    let running = bench.store.running().await.unwrap();
+    assert_eq!(running.len(), 1);
+    let found = &running[0];
+    assert_eq!((found.job, found.attempt, found.runner), (theirs.facts.job, 1, Some(runner)));
+    assert_eq!((found.handler.as_str(), found.event_id.as_str()), ("runners", "runners"));
+}

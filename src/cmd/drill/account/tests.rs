@@ -1,0 +1,236 @@
+//! The account with doctored evidence: whatever breaks a promise is seen, and named by its event.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+const LEDGER: &str = "\
+start work e1 1
+start work e2 1
+start retry e2 1
+end work e1 1
+fail retry e2 1
+start retry e2 2
+end work e2 1
+end retry e2 2
+";
+
+fn job(handler: &str, state: State, outcomes: &[Outcome]) -> Job {
+    let numbered = outcomes.iter().enumerate();
+    Job {
+        handler: handler.to_owned(),
+        state,
+        reason: None,
+        attempts: numbered.map(|(nth, outcome)| (nth as u32 + 1, Some(*outcome))).collect(),
+    }
+}
+
+fn held(handler: &str, reason: HeldReason, outcome: Outcome) -> Job {
+    Job { reason: Some(reason.to_string()), ..job(handler, State::Held, &[outcome]) }
+}
+
+/// Two events, the second of which is also wanted by a handler that fails at first.
+fn good() -> Evidence {
+    let sent = |event: &str, handlers| Sent {
+        event: event.to_owned(),
+        handlers,
+        answer: Answered::Acknowledged,
+    };
+    let work = || job("work", State::Succeeded, &[Outcome::Succeeded]);
+    let retry = job("retry", State::Succeeded, &[Outcome::Failed, Outcome::Succeeded]);
+    Evidence {
+        sent: vec![sent("e1", vec!["work"]), sent("e2", vec!["work", "retry"])],
+        stored: vec![
+            Stored { event: "e1".to_owned(), jobs: vec![work()] },
+            Stored { event: "e2".to_owned(), jobs: vec![work(), retry] },
+        ],
+        ledger: Ledger::read(LEDGER),
+        runner_kills: 0,
+    }
+}
+
+/// The kinds and texts of what broke; all of it is about `event`.
+fn broken(evidence: &Evidence, event: &str) -> Vec<(Kind, String)> {
+    let account = account(evidence);
+    assert_eq!(account.kept(), account.broken.is_empty());
+    let about = |broken: Broken| {
+        assert_eq!(broken.event, event, "{broken:?}");
+        (broken.kind, broken.what)
+    };
+    account.broken.into_iter().map(about).collect()
+}
+
+fn one(kind: Kind, what: &str) -> Vec<(Kind, String)> {
+    vec![(kind, what.to_owned())]
+}
+
+/// The handlers' words without the lines that have `words`.
+fn without(words: &str) -> Ledger {
+    let lines = LEDGER.lines().filter(|line| !line.contains(words));
+    Ledger::read(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+#[test]
+fn a_good_drill_breaks_nothing() {
+    let account = account(&good());
+    let wanted = Account {
+        sent: 2,
+        acknowledged: 2,
+        stored: 2,
+        started: 4,
+        finished: 4,
+        ..Account::default()
+    };
+    assert_eq!(account, wanted);
+    assert!(account.kept());
+}
+
+#[test]
+fn what_was_acknowledged_and_is_not_stored_is_lost() {
+    let mut evidence = good();
+    evidence.stored.remove(0);
+    evidence.ledger = without("e1");
+    assert_eq!(broken(&evidence, "e1"), one(Kind::Lost, "answered 2xx and not stored"));
+    let lost = account(&evidence);
+    assert_eq!((lost.acknowledged, lost.stored, lost.lost), (2, 1, 1));
+    // Where nobody was told 2xx, it may be missing; that nobody ever was is another fault.
+    evidence.sent[0].answer = Answered::Never;
+    assert_eq!(broken(&evidence, "e1"), one(Kind::Unfinished, "never answered 2xx"));
+    evidence.sent[0].answer = Answered::Refused(401);
+    assert_eq!(broken(&evidence, "e1"), one(Kind::Unfinished, "answered 401"));
+}
+
+#[test]
+fn an_event_without_one_of_its_jobs_is_lost() {
+    let mut evidence = good();
+    evidence.stored[1].jobs.pop();
+    evidence.ledger = without("retry");
+    assert_eq!(broken(&evidence, "e2"), one(Kind::Lost, "stored without its job for retry"));
+    assert_eq!(account(&evidence).lost, 1);
+}
+
+#[test]
+fn what_is_stored_twice_or_has_a_job_twice_is_doubled() {
+    let mut evidence = good();
+    let twin = Stored { event: "e1".to_owned(), jobs: Vec::new() };
+    evidence.stored.insert(0, twin);
+    assert_eq!(broken(&evidence, "e1"), one(Kind::Doubled, "stored twice"));
+    assert_eq!(account(&evidence).doubled, 1);
+
+    let mut evidence = good();
+    let twin = job("work", State::Succeeded, &[Outcome::Succeeded]);
+    evidence.stored[0].jobs.push(twin);
+    assert_eq!(broken(&evidence, "e1"), one(Kind::Doubled, "2 jobs for work"));
+}
+
+#[test]
+fn an_attempt_that_begins_twice_is_doubled() {
+    let mut evidence = good();
+    evidence.ledger = Ledger::read(&format!("{LEDGER}start work e1 1\n"));
+    assert_eq!(broken(&evidence, "e1"), one(Kind::Doubled, "attempt 1 of work was begun 2 times"));
+    let account = account(&evidence);
+    assert_eq!((account.started, account.doubled), (5, 1));
+}
+
+#[test]
+fn a_second_attempt_needs_a_first_that_is_known_to_have_failed() {
+    let again = format!("{LEDGER}start work e1 2\nend work e1 2\n");
+    let with_first = |outcome, ledger: &str| {
+        let mut evidence = good();
+        evidence.ledger = Ledger::read(ledger);
+        evidence.stored[0].jobs[0] = job("work", State::Succeeded, &[outcome, Outcome::Succeeded]);
+        broken(&evidence, "e1")
+    };
+    for outcome in [Outcome::Succeeded, Outcome::Unknown, Outcome::TimedOut] {
+        let wanted = format!("attempt 2 of work was begun, and attempt 1 was {outcome}");
+        assert_eq!(with_first(outcome, &again), one(Kind::Doubled, &wanted));
+    }
+    let never_began: String = again
+        .lines()
+        .filter(|l| !l.ends_with("e1 1"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    assert_eq!(with_first(Outcome::NotStarted, &never_began), []);
+    assert_eq!(
+        with_first(Outcome::NotStarted, &again),
+        one(Kind::Contradicted, "attempt 1 of work is recorded as never started, and it was")
+    );
+}
+
+#[test]
+fn two_attempts_at_once_are_doubled() {
+    let mut evidence = good();
+    let late = LEDGER
+        .replace("fail retry e2 1\nstart retry e2 2\n", "start retry e2 2\nfail retry e2 1\n");
+    evidence.ledger = Ledger::read(&late);
+    let wanted = "attempt 2 of retry was begun, and attempt 1 still ran";
+    assert_eq!(broken(&evidence, "e2"), one(Kind::Doubled, wanted));
+}
+
+#[test]
+fn an_unknown_outcome_needs_a_killed_runner_and_a_held_job() {
+    let mut evidence = good();
+    evidence.ledger = without("end work e1");
+    evidence.stored[0].jobs[0] = held("work", HeldReason::UnknownOutcome, Outcome::Unknown);
+    let wanted = "work is held (unknown outcome)";
+    assert_eq!(broken(&evidence, "e1"), one(Kind::Unknown, wanted));
+    assert_eq!(account(&evidence).unknown, 1);
+
+    evidence.runner_kills = 1;
+    assert_eq!(broken(&evidence, "e1"), []);
+    let allowed = account(&evidence);
+    assert_eq!((allowed.unknown, allowed.started, allowed.finished), (1, 4, 3));
+
+    // Held for another reason, unknown and yet succeeded, or dead: no killed runner explains that.
+    evidence.stored[0].jobs[0] = held("work", HeldReason::Cancelled, Outcome::Unknown);
+    assert_eq!(broken(&evidence, "e1"), one(Kind::Unknown, "work is held (cancelled)"));
+    evidence.stored[0].jobs[0] = held("work", HeldReason::UnknownOutcome, Outcome::Failed);
+    assert!(broken(&evidence, "e1").contains(&(Kind::Unknown, wanted.to_owned())));
+    evidence.stored[0].jobs[0] = job("work", State::Succeeded, &[Outcome::Unknown]);
+    assert_eq!(broken(&evidence, "e1"), one(Kind::Unknown, "work is succeeded"));
+}
+
+#[test]
+fn a_job_that_has_not_succeeded_is_unfinished() {
+    for state in [State::Ready, State::Running, State::Waiting, State::Dead, State::Dropped] {
+        let mut evidence = good();
+        evidence.stored[0].jobs[0].state = state;
+        let wanted = format!("work is {state}");
+        assert_eq!(broken(&evidence, "e1"), one(Kind::Unfinished, &wanted));
+    }
+}
+
+#[test]
+fn an_outcome_that_the_handler_denies_is_seen() {
+    let mut evidence = good();
+    evidence.ledger = without("end work e1");
+    let wanted = "attempt 1 of work is recorded as succeeded, and did not end";
+    assert_eq!(broken(&evidence, "e1"), one(Kind::Contradicted, wanted));
+
+    let mut evidence = good();
+    evidence.ledger = Ledger::read(&LEDGER.replace("fail retry", "end retry"));
+    let wanted = "attempt 1 of retry is recorded as failed, and did not say so";
+    assert_eq!(broken(&evidence, "e2"), one(Kind::Contradicted, wanted));
+}
+
+#[test]
+fn what_nobody_sent_or_claimed_is_seen() {
+    let mut evidence = good();
+    evidence.stored.push(Stored { event: "e3".to_owned(), jobs: Vec::new() });
+    assert_eq!(broken(&evidence, "e3"), one(Kind::Contradicted, "stored, and nobody sent it"));
+
+    let mut evidence = good();
+    evidence.ledger = Ledger::read(&format!("{LEDGER}start work e3 1\n"));
+    let wanted = "attempt 1 of work was begun and is not stored";
+    assert_eq!(broken(&evidence, "e3"), one(Kind::Contradicted, wanted));
+}
+
+#[test]
+fn a_torn_line_of_the_ledger_is_seen() {
+    for torn in
+        ["start work", "end work e1", "star work e1 1", "start work e1 one", "end work e9 1"]
+    {
+        let mut evidence = good();
+        evidence.ledger = Ledger::read(&format!("{LEDGER}{torn}\n"));
+        assert!(!account(&evidence).kept(), "{torn}");
+    }
+}

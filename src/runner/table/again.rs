@@ -1,0 +1,77 @@
+//! What a table hands over to the program that this runner becomes, and how that one takes it.
+
+use super::{Attempt, Inner, Living, State, Table};
+use crate::runner::again::{self, Printing, Running};
+use crate::runner::message::{Key, Summary, ToReceiver};
+use crate::runner::spawn::View;
+use crate::runner::{AskedBy, Captured, End, Exited, leftovers};
+
+impl Table {
+    /// Adds what only memory has. Nothing where an attempt is being started or reaped now: that is
+    /// over soon, and told by [`Table::changes`].
+    pub(in crate::runner) fn hand_over(&self, mut state: again::State) -> Option<again::State> {
+        for (key, attempt) in &self.lock().attempts {
+            match &attempt.state {
+                State::Running(Some(living)) => state.running.push((*key, living.hand_over()?)),
+                State::Settled(_, Some(exited)) => {
+                    let Exited { stdout, stderr, .. } = &**exited;
+                    state.settled.push((*key, [stdout.clone(), stderr.clone()]));
+                }
+                // The ledger has it all.
+                State::Running(None) | State::Settled(_, None) => {}
+            }
+        }
+        Some(state)
+    }
+
+    /// Takes Starts again: the runner stays what it is.
+    pub(in crate::runner) fn undrain(&self) {
+        let mut inner = self.lock();
+        inner.draining = false;
+        let slots = inner.free();
+        inner.tell(ToReceiver::Free { slots, draining: false });
+    }
+
+    /// Takes a running attempt over. Returns the wish that it end, made again where it was made.
+    pub(in crate::runner) fn resume(&self, key: Key, child: View, wish: Option<AskedBy>) -> End {
+        let (ender, end) = End::pair();
+        if let Some(why) = wish {
+            ender.wish(why);
+        }
+        let process = leftovers::process(child.pid);
+        let mut inner = self.lock();
+        let Inner { incarnation, attempts, .. } = &mut *inner;
+        let fresh = Attempt { incarnation: *incarnation, process, state: State::Running(None) };
+        let attempt = attempts.entry(key).or_insert(fresh);
+        attempt.state = State::Running(Some(Living { ender, child: Some(child) }));
+        end
+    }
+
+    /// Takes over what a settled attempt printed.
+    pub(in crate::runner) fn printed(&self, key: Key, [stdout, stderr]: [Captured; 2]) {
+        if let Some(Attempt { state: State::Settled(end, outputs), .. }) =
+            self.lock().attempts.get_mut(&key)
+            && let Summary::Exited { status, asked_by, usage } = *end
+        {
+            *outputs = Some(Box::new(Exited { status, asked_by, usage, stdout, stderr }));
+        }
+    }
+}
+
+impl Living {
+    fn hand_over(&self) -> Option<Running> {
+        let View { pid, pidfd, course, streams } = self.child.as_ref()?;
+        let printing = |(pipe, shared): &(_, crate::runner::capture::Shared)| Printing {
+            pipe: *pipe,
+            most: shared.most(),
+            kept: shared.now(),
+        };
+        Some(Running {
+            pid: pid.as_raw_pid(),
+            pidfd: *pidfd,
+            way: course.way()?,
+            wish: self.ender.wished(),
+            streams: [printing(&streams[0]), printing(&streams[1])],
+        })
+    }
+}
