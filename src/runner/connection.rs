@@ -17,6 +17,7 @@ use super::message::{Key, Refusal, Start, Stream, ToReceiver, ToRunner};
 use super::table::Table;
 use super::wire::{self, Bounds, WireError};
 use super::{Captured, Exited};
+use crate::crash;
 use crate::model::Digest;
 
 /// Messages that wait for a receiver to read. More than a few mean that it does not read: it asks
@@ -96,7 +97,9 @@ async fn write(
     bounds: Bounds,
 ) -> Result<(), WireError> {
     while let Some((message, body)) = queue.recv().await {
+        crash::frame("runner.before", &message);
         wire::write(&mut to, &message, &body, bounds).await?;
+        crash::frame("runner.sent", &message);
     }
     Ok(())
 }
@@ -113,12 +116,14 @@ async fn converse(
         Some(_) => return Err(WireError::Io(std::io::Error::other("no Hello came first"))),
         None => return Ok(()),
     };
+    crash::point("runner.hello.read");
     if let Err((reason, detail)) = table.admit(hello, peer) {
         tracing::warn!(?reason, detail, "a receiver is not admitted");
         peer.tell(ToReceiver::Denied { reason, detail });
         return Ok(());
     }
     while let Some((message, body)) = wire::read(&mut from, bounds).await? {
+        crash::frame("runner.read", &message);
         match message {
             ToRunner::Hello(_) => tracing::warn!("a second Hello was not heard"),
             ToRunner::Start(start) => begin(*start, body, peer, table).await,

@@ -23,6 +23,7 @@ use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::table::{Configured, Table};
 use super::wire::Bounds;
 use super::{Ended, connection, incarnation, launch, leftovers};
+use crate::crash;
 use crate::limits::Limits;
 
 /// How long a start waits for a dead runner's commands to be gone before it serves. SIGKILL takes
@@ -74,9 +75,11 @@ pub async fn run(settings: Settings, mut stops: mpsc::Receiver<()>) -> Result<()
     let capacity = usize::try_from(limits.runner_attempts_count).unwrap_or(usize::MAX);
     let table = Table::new(incarnation, commands, capacity, ledger, inherited).map_err(begin)?;
     let table = Arc::new(table);
+    crash::point("runner.leftovers.before");
     if !end_leftovers(&table).await {
         tokio::spawn(end_leftovers_at_last(Arc::clone(&table)));
     }
+    crash::point("runner.leftovers.after");
     let listener = folder::listen(&folder)?;
     if launched {
         launch::tell_launcher().map_err(begin)?;

@@ -22,6 +22,7 @@ use super::message::{
     Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Summary, ToReceiver, VERSION,
 };
 use super::{CommandSettings, End, Ended, Ender, Exited};
+use crate::crash;
 use crate::model::{Digest, Name};
 
 /// A command that this runner may run.
@@ -157,6 +158,7 @@ impl Table {
         let mut inner = self.lock();
         if let Some(process) = process {
             inner.try_note(&Line::Process(key, process));
+            crash::point("runner.process.noted");
         }
         if let Some(attempt) = inner.attempts.get_mut(&key) {
             attempt.process = process;
@@ -178,6 +180,7 @@ impl Table {
         let mut inner = self.lock();
         let end = Summary::of(&ended);
         inner.try_note(&Line::Exit(key, end.clone()));
+        crash::point("runner.exit.noted");
         let exited = match ended {
             Ended::Exited(exited) => Some(Box::new(exited)),
             Ended::Lost(_) | Ended::NotStarted(_) => None,
@@ -204,6 +207,7 @@ impl Table {
         }
         inner.attempts.remove(&key);
         inner.try_note(&Line::Ack(key));
+        crash::point("runner.ack.noted");
         if inner.ledger.is_long()
             && let Err(error) = inner.rewrite()
         {
