@@ -126,8 +126,7 @@ mod armed {
     /// The same for a message of this kind only, which its `Debug` text begins with.
     pub fn frame(name: &'static str, message: &impl Debug) {
         if let Some(armed) = ARMED.get()
-            && let Some(kind) =
-                armed.name.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'))
+            && let Some(kind) = kind(&armed.name, name)
         {
             let text = format!("{message:?}");
             if text.split(|c: char| !c.is_alphanumeric()).next() == Some(kind) {
