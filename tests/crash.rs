@@ -1,7 +1,7 @@
 //! Deaths at every fail point: the receiver, the runner, and the one after the other; and the promises
 //! against the ledger that the handlers write themselves.
 //!
-//! One event is under way at each death, so that what it may leave is known exactly.
+//! Where an outcome may get lost one event is under way, so that what a death may leave is known exactly.
 #![cfg(debug_assertions)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
@@ -52,24 +52,40 @@ fn each(deaths: &[Death], live_through: impl Fn(Death) + Sync) {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// The receiver dies with an event under way, and the runner after it where `then_runner`; the next
-/// receiver sees to the end of what is left, and to more of it.
-fn receiver_dies(death: Death, then_runner: bool) {
+/// The receiver dies with several events under way, and the next one sees to the end of all of them.
+fn receiver_dies(death: Death) {
+    let case = Case::new(death);
+    let ids = ["evt_1_20", "evt_2_0", "evt_3_50", "evt_4_0", "evt_5_10"];
+    let first = case.start();
+    let to = &first;
+    let unanswered: Vec<&str> = std::thread::scope(|scope| {
+        let deliver = |id| scope.spawn(move || (!delivered(to, id)).then_some(id));
+        let deliveries = ids.map(deliver);
+        deliveries.into_iter().filter_map(|delivery| delivery.join().unwrap()).collect()
+    });
+    must_die(first);
+    let second = case.start();
+    for id in unanswered {
+        assert!(delivered(&second, id));
+    }
+    case.must_hold(second, &ids.map(|id| (id, Known)));
+}
+
+/// The receiver dies with one event under way, and then its runner.
+fn receiver_and_runner_die(death: Death) {
     let case = Case::new(death);
     let first = case.start();
     let answered = delivered(&first, "evt_1_20");
     must_die(first);
-    if then_runner {
-        case.kill_runner();
-    }
+    case.kill_runner();
     let second = case.start();
     assert!(answered || delivered(&second, "evt_1_20"));
     assert!(delivered(&second, "evt_2_0"));
-    let left = if then_runner { death.2 } else { Known };
-    case.must_hold(second, &[("evt_1_20", left), ("evt_2_0", Known)]);
+    case.must_hold(second, &[("evt_1_20", death.2), ("evt_2_0", Known)]);
 }
 
-/// The same of one that starts while a command of an earlier receiver runs.
+/// The receiver dies at its start, while a command of an earlier one runs, and its runner after it
+/// where `then_runner`.
 fn next_receiver_dies(death: Death, then_runner: bool) {
     let case = Case::new(death);
     // Too long for any test, where it is to be cut off.
@@ -111,13 +127,13 @@ fn next_runner_dies(death: Death, then_receiver: bool) {
 
 #[test]
 fn whenever_the_receiver_dies_each_event_succeeds_once() {
-    each(OF_THE_RECEIVER, |death| receiver_dies(death, false));
+    each(OF_THE_RECEIVER, receiver_dies);
     each(OF_THE_NEXT_RECEIVER, |death| next_receiver_dies(death, false));
 }
 
 #[test]
 fn whenever_the_receiver_dies_and_then_the_runner_only_what_was_cut_off_is_unknown() {
-    each(OF_THE_RECEIVER, |death| receiver_dies(death, true));
+    each(OF_THE_RECEIVER, receiver_and_runner_die);
     each(OF_THE_NEXT_RECEIVER, |death| next_receiver_dies(death, true));
 }
 

@@ -18,6 +18,7 @@ source = "stripe"
 events = ["*"]
 command = ["./once"]
 on_unknown = "hold"
+concurrency = 3
 "#;
 
 /// The first and the last act is a line in the ledger, in between something is printed for the runner
