@@ -1,7 +1,8 @@
 //! Deaths at every fail point: the receiver, the runner, and the one after the other; and the promises
 //! against the ledger that the handlers write themselves.
 //!
-//! Where an outcome may get lost one event is under way, so that what a death may leave is known exactly.
+//! Where an outcome may get lost one event is under way, so that what a death may leave is known
+//! exactly. A release build has no points, and so none of these tests.
 #![cfg(debug_assertions)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 

@@ -22,11 +22,13 @@ concurrency = 3
 "#;
 
 /// The first and the last act is a line in the ledger, in between something is printed for the runner
-/// to keep. The event's id says how many milliseconds the work takes.
+/// to keep. Nothing ends with less than its whole body. The event's id says how many milliseconds the
+/// work takes.
 const SCRIPT: &str = r#"
 echo "$$ $HOOKLATCH_JOB" >> "$SITE/processes.txt"
 line="$HOOKLATCH_HANDLER $HOOKLATCH_EVENT_ID $HOOKLATCH_ATTEMPT"
 echo "start $line" >> "$SITE/ledger.txt"
+case $(cat) in '{"id":"'"$HOOKLATCH_EVENT_ID"'"'*'}') ;; *) exit 0 ;; esac
 echo working
 millis=${HOOKLATCH_EVENT_ID##*_}
 [ "$millis" = 0 ] || sleep "$(printf '%d.%03d' "$((millis / 1000))" "$((millis % 1000))")"
