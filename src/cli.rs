@@ -69,7 +69,8 @@ Example:
     #[command(
         hide = true,
         after_help = "\
-SIGTERM lets the commands that run end first; a second one ends them.
+SIGTERM lets the commands that run end first; a second one ends them. SIGUSR2, after an upgrade,
+executes the new program in place: the commands run on, and only receivers connect again.
 
 Example:
   hooklatch runner --config /etc/hooklatch/hooklatch.toml"
