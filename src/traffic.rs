@@ -117,7 +117,11 @@ impl Traffic {
     }
 
     fn source(&self, source: &Name, note: impl FnOnce(&mut SourceSeen)) {
-        self.with(|seen| drop(seen.sources.get_mut(source).map(note)));
+        self.with(|seen| {
+            if let Some(seen) = seen.sources.get_mut(source) {
+                note(seen);
+            }
+        });
     }
 
     /// A panic elsewhere has left nothing here that could matter.

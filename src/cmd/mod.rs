@@ -20,6 +20,7 @@ mod serve;
 mod show;
 mod store;
 mod verify;
+mod status;
 
 use std::io::Write;
 
@@ -62,6 +63,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Pause(args) => pause::pause(&args),
         Command::Resume(args) => pause::resume(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();

@@ -27,7 +27,7 @@ use crate::store::{
 pub use client::{CallError, Client, connect};
 pub use door::{Door, DoorError};
 pub use server::{ListenError, Listener, listen};
-pub use status::{Receiver, ReceiverStatus, Status};
+pub use status::{Receiver, ReceiverStatus, Refusal, Status};
 
 /// One request.
 #[derive(Debug, Clone, Serialize, Deserialize)]

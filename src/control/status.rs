@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::handler::Link;
 use crate::handler::link::View;
 use crate::model::{Name, Timestamp};
-use crate::store::{Standing, Store};
+use crate::store::{Refused, Standing, Store};
 use crate::traffic::{Seen, Traffic};
 
 use super::Failure;
@@ -51,9 +51,18 @@ pub struct Status {
     /// Who serves; none where the store is stopped.
     pub receiver: Option<ReceiverStatus>,
     /// Why accepts are refused, where a receiver runs and refuses them.
-    pub refused: Option<String>,
+    pub refused: Option<Refusal>,
     /// What the store says; nothing while its receiver has closed it for repair.
     pub store: Option<Standing>,
+}
+
+/// Why no event is accepted now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// One sentence.
+    pub reason: String,
+    /// The disk is full, or nearly.
+    pub space: bool,
 }
 
 /// What a running receiver says of itself.
@@ -84,7 +93,10 @@ pub(super) async fn look(
 ) -> Result<Status, Failure> {
     let receiver = receiver.map(Receiver::status);
     sources.extend(receiver.iter().flat_map(|own| own.traffic.sources.keys().cloned()));
-    let refused = store.ready().err().map(|refused| refused.to_string());
+    let refused = store.ready().err().map(|why| Refusal {
+        reason: why.to_string(),
+        space: matches!(why, Refused::NoSpace(_)),
+    });
     let refused = refused.filter(|_| receiver.is_some());
     let store = match store.standing(sources).await {
         Ok(standing) => Some(standing),
