@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::model::{EventId, JobId, Name, State};
 
-pub use look::Status;
+pub use look::{Explain, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use since::{BadSince, Since};
 
@@ -204,6 +204,14 @@ Examples:
   hooklatch status
   hooklatch status --json")]
     Status(Status),
+
+    /// Explain one event: why it was accepted, who wants it, each attempt, and what happens next
+    #[command(after_help = "\
+What is said of handlers is by the configuration as it is now.
+
+Example:
+  hooklatch explain evt_1DemoPaid00000001")]
+    Explain(Explain),
 
     /// Look at the configuration
     #[command(subcommand)]

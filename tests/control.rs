@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use hooklatch::clock::Clock;
 use hooklatch::control::{
-    CallError, Door, DoorError, FailureKind, ListenError, Receiver, Reply, Request, listen, socket_path,
+    CallError, Door, DoorError, FailureKind, ListenError, Receiver, Reply, Request, listen,
+    socket_path,
 };
 use hooklatch::handler::link::{self, Link};
 use hooklatch::limits::Limits;

@@ -142,11 +142,16 @@ pub(super) fn config_suffix(config: &Path) -> String {
     if config == Path::new(crate::cli::DEFAULT_CONFIG) {
         return String::new();
     }
-    let path = config.display().to_string();
+    format!(" --config {}", shell_word(&config.display().to_string()))
+}
+
+/// Text as one word of a shell line, quoted where that is needed: a printed command is pasted, and what
+/// came from outside must not become another command.
+pub(super) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@".contains(c);
-    match path.chars().all(plain) {
-        true => format!(" --config {path}"),
-        false => format!(" --config '{}'", path.replace('\'', r"'\''")),
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
     }
 }
 

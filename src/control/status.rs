@@ -93,10 +93,10 @@ pub(super) async fn look(
 ) -> Result<Status, Failure> {
     let receiver = receiver.map(Receiver::status);
     sources.extend(receiver.iter().flat_map(|own| own.traffic.sources.keys().cloned()));
-    let refused = store.ready().err().map(|why| Refusal {
-        reason: why.to_string(),
-        space: matches!(why, Refused::NoSpace(_)),
-    });
+    let refused = store
+        .ready()
+        .err()
+        .map(|why| Refusal { reason: why.to_string(), space: matches!(why, Refused::NoSpace(_)) });
     let refused = refused.filter(|_| receiver.is_some());
     let store = match store.standing(sources).await {
         Ok(standing) => Some(standing),

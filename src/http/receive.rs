@@ -40,7 +40,12 @@ pub(super) async fn receive(
     }
     if kept_bytes(source, &headers) > shared.headers_kept {
         let answer = Answer::Malformed("headers_too_large");
-        return refuse(shared, source, answer, "the headers to keep are over limits.headers_kept_bytes");
+        return refuse(
+            shared,
+            source,
+            answer,
+            "the headers to keep are over limits.headers_kept_bytes",
+        );
     }
     if let Err(rejection) = verify::precheck(&source.scheme, &headers) {
         return reject(shared, source, rejection, &headers, Bytes::new());
@@ -69,7 +74,12 @@ pub(super) async fn receive(
             );
         }
         Err(Unread::Broken) => {
-            return refuse(shared, source, Answer::Malformed("broken_body"), "the body ended early");
+            return refuse(
+                shared,
+                source,
+                Answer::Malformed("broken_body"),
+                "the body ended early",
+            );
         }
     };
     let delivery = Delivery {
@@ -88,9 +98,12 @@ pub(super) async fn receive(
         Ok(Err(_)) => {
             refuse(shared, source, Answer::Unavailable("failed"), "the delivery's task broke off")
         }
-        Err(_) => {
-            refuse(shared, source, Answer::Unavailable("slow"), "not committed in time; it may still be")
-        }
+        Err(_) => refuse(
+            shared,
+            source,
+            Answer::Unavailable("slow"),
+            "not committed in time; it may still be",
+        ),
     }
 }
 
@@ -121,7 +134,12 @@ impl Delivery {
         };
         let checked = if large { web::block(check).await.ok() } else { Some(check()) };
         let Some((verdict, headers)) = checked else {
-            return refuse(&shared, &source, Answer::Unavailable("failed"), "no thread to verify on");
+            return refuse(
+                &shared,
+                &source,
+                Answer::Unavailable("failed"),
+                "no thread to verify on",
+            );
         };
         let answer = match verdict {
             Err(rejection) => reject(&shared, &source, rejection, &headers, evidence),

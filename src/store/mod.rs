@@ -142,8 +142,7 @@ impl Store {
             .spawn(move || writer.run())
             .map_err(thread)?;
         let closed = is_closed;
-        let inner =
-            Inner { settings, clock, id, queue, space, readers, wake, last_commit, closed };
+        let inner = Inner { settings, clock, id, queue, space, readers, wake, last_commit, closed };
         Ok(Store { inner: Arc::new(inner) })
     }
 

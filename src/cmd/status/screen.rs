@@ -13,7 +13,7 @@ use crate::model::{Name, State, Timestamp};
 use crate::store::{Backlog, Disk, LastWord, PausedRow, Stuck};
 use crate::traffic::UnknownPath;
 
-use crate::cmd::output::count;
+use crate::cmd::output::{count, shell_word};
 
 /// How far the clock may have moved before it is worth a word: more than a slewed clock's 1.8 s an hour
 /// makes of a day (adjtimex(2)), less than the shortest tolerance of a signature's age.
@@ -125,7 +125,7 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         why.push(format!("every delivery is answered 503: {}", refused.reason));
         let folder = site.store.parent().unwrap_or(site.store).display();
         commands.push(match refused.space {
-            true => format!("df -h '{folder}'"),
+            true => format!("df -h {}", shell_word(&folder.to_string())),
             false => site.command("status"),
         });
     }
