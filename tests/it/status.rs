@@ -104,6 +104,9 @@ fn a_receiver_without_space_is_not_serving() {
     let site = Site::with(tables, "");
     let free = rustix::fs::statvfs(site.path(".")).unwrap();
     if free.f_bavail * free.f_frsize >= 64 << 30 {
+        eprintln!(
+            "skipped: this disk has more space than the highest floor; the screen's own tests show it"
+        );
         return;
     }
     let receiver = site.start();
