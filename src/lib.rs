@@ -5,6 +5,7 @@
 
 // Layer 0: facts. No import, no async, no I/O.
 pub mod clock;
+pub mod crash;
 pub mod limits;
 pub mod model;
 

@@ -11,6 +11,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("model", 0, &[]),
     ("clock", 0, &["model"]),
     ("limits", 0, &[]),
+    ("crash", 0, &[]),
     ("document", 1, &[]),
     ("pattern", 1, &[]),
     ("provider", 1, &["document", "pattern"]),

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -73,6 +74,11 @@ grace = "100ms"
 source = "github"
 events = ["*"]
 command = ["/bin/sh", "-c", "set -- /proc/self/fd/*; exit $#"]
+cwd = "SITE"
+[handlers.idle]
+source = "github"
+events = ["*"]
+command = ["/bin/sleep", "1000"]
 cwd = "SITE"
 # `tail` holds all of it, as a child that the shell waits for.
 [handlers.large]
@@ -885,6 +891,60 @@ async fn a_program_that_cannot_begin_replaces_nothing() {
     receiver.ack(1).await;
     runner.signal(Signal::USR2);
     runner.listens();
+}
+
+#[tokio::test]
+async fn a_program_that_goes_away_before_it_is_executed_replaces_nothing() {
+    let site = Site::new("");
+    let program = site.path("program");
+    fs::copy(env!("CARGO_BIN_EXE_hooklatch"), &program).unwrap();
+    let mut runner = site.runner_of(&program, &[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("wait", 1, b"").await;
+    receiver.started(1).await;
+    // Written aside: what runs cannot be written to.
+    let script = site.path("script");
+    fs::write(&script, "#!/bin/sh\nexec rm \"$0\"\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(&script, &program).unwrap();
+    runner.signal(Signal::USR2);
+    runner.says("cannot execute itself again");
+    for expected in [(0, true), (255, false)] {
+        match receiver.hear().await.0 {
+            ToReceiver::Free { slots, draining } => assert_eq!((slots, draining), expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    // As before, also in what a failed execution had changed: SIGPIPE (13) is ignored, and nothing is
+    // inherited.
+    let status = fs::read_to_string(format!("/proc/{}/status", runner.0.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored.trim(), 16).unwrap() >> 12 & 1, 1, "{ignored}");
+    receiver.start("look", 2, b"").await;
+    receiver.started(2).await;
+    assert_eq!(receiver.finished(2).await, exited(Status::Code(4)));
+    site.go().await;
+    assert_eq!(receiver.finished(1).await, exited(Status::Code(7)));
+}
+
+#[tokio::test]
+async fn a_hundred_commands_cost_little_memory() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    for job in 0..100 {
+        receiver.start("idle", job, b"body").await;
+        receiver.started(job).await;
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", runner.0.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let resident: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    // Not optimised, it has more code; `cargo bench --bench runner` holds the release's bound.
+    assert!(resident < 24 * 1024, "{resident} KiB");
+    for job in 0..100 {
+        receiver.say.kill(key(job)).await.unwrap();
+        receiver.finished(job).await;
+    }
 }
 
 #[tokio::test]

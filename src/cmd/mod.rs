@@ -31,6 +31,10 @@ use crate::exit::{Exit, Failure};
 
 /// Parses the command line, runs the command, prints its failure, and says what to exit with.
 pub fn main() -> Exit {
+    #[cfg(debug_assertions)]
+    if let Ok(text) = std::env::var(crate::crash::VARIABLE) {
+        crate::crash::arm(&text);
+    }
     match run(Cli::parse().command) {
         Ok(exit) => exit,
         // Whoever reads has read enough: `hooklatch events | head`.

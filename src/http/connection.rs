@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use super::receive;
+use crate::crash;
 
 /// Read at once where it is not known how much belongs to a request: a usual head and body.
 const AHEAD_BYTES: usize = 16 * 1024;
@@ -247,7 +248,12 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+        crash::point("answer.before");
+        let written = Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes);
+        if written.is_ready() {
+            crash::point("answer.after");
+        }
+        written
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -153,6 +153,9 @@ impl Again {
             Err(error) => error,
         };
         let _kept = all().try_for_each(|number| mark(number, FdFlags::CLOEXEC));
+        // The standard library makes it the default for the new program, and leaves it so.
+        // SAFETY: no handler of ours is installed or replaced, and a flag is all that changes.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         error
     }
 }

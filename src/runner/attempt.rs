@@ -7,6 +7,7 @@ use super::message::{Key, Refusal};
 use super::spawn::{Child, NoChild, Plan};
 use super::table::{Leave, Table};
 use super::{End, Ended, attend};
+use crate::crash;
 use crate::model::Facts;
 
 /// Runs it. Polled to its end by the runtime, whatever becomes of the connection it came by: only
@@ -14,8 +15,10 @@ use crate::model::Facts;
 pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts) {
     let settings = &leave.command.settings;
     let (plan, body) = (Plan::new(settings, &facts), facts.body);
+    crash::point("runner.start.noted");
     let ended = match tokio::task::spawn_blocking(move || plan.spawn(&body)).await {
         Ok(Ok(child)) => {
+            crash::point("runner.spawned");
             table.began(key, leftovers::process(child.pid), child.view());
             attend::attend(child, &leave.end).await
         }
@@ -26,6 +29,7 @@ pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts)
         Ok(Err(NoChild::Lost(reason))) => Ended::Lost(reason),
         Err(panicked) => Ended::Lost(format!("failed to start it: {panicked}")),
     };
+    crash::point("runner.reaped");
     table.settle(key, ended);
 }
 

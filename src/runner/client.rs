@@ -20,6 +20,7 @@ use super::message::{
     ToReceiver, ToRunner,
 };
 use super::wire::{self, Bounds, WireError};
+use crate::crash;
 use crate::limits::Limits;
 
 /// Why there is no connection.
@@ -144,7 +145,9 @@ impl Sender {
     async fn send(&self, message: &ToRunner, body: &[u8]) -> Result<(), WireError> {
         let mut to = self.to.lock().await;
         let mut open = to.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        crash::frame("receiver.before", message);
         let sent = wire::write(&mut open, message, body, self.bounds).await;
+        crash::frame("receiver.sent", message);
         // What is over a limit was not begun.
         if matches!(sent, Ok(()) | Err(WireError::TooLarge { .. })) {
             *to = Some(open);
@@ -159,6 +162,10 @@ impl Events {
     /// # Errors
     /// The connection, after everything that came over it.
     pub async fn next(&mut self) -> Result<Option<(ToReceiver, Vec<u8>)>, WireError> {
-        wire::read(&mut self.from, self.bounds).await
+        let read = wire::read(&mut self.from, self.bounds).await?;
+        if let Some((message, _)) = &read {
+            crash::frame("receiver.read", message);
+        }
+        Ok(read)
     }
 }

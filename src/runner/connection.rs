@@ -20,6 +20,7 @@ use super::message::{Denial, Hello, Key, Refusal, Start, Stream, ToReceiver, ToR
 use super::server::Reload;
 use super::table::Table;
 use super::wire::{self, Bounds, WireError};
+use crate::crash;
 use crate::model::Digest;
 
 /// Messages that wait for a receiver to read. More than a few mean that it does not read: it asks
@@ -105,7 +106,9 @@ async fn write(
     bounds: Bounds,
 ) -> Result<(), WireError> {
     while let Some((message, body)) = queue.recv().await {
+        crash::frame("runner.before", &message);
         wire::write(&mut to, &message, &body, bounds).await?;
+        crash::frame("runner.sent", &message);
     }
     Ok(())
 }
@@ -123,6 +126,7 @@ async fn converse(
         Some(_) => return Err(WireError::Io(std::io::Error::other("no Hello came first"))),
         None => return Ok(()),
     };
+    crash::point("runner.hello.read");
     if let Err((reason, detail)) = admit(hello, peer, table, reload).await {
         tracing::warn!(?reason, detail, "a receiver is not admitted");
         peer.tell(ToReceiver::Denied { reason, detail });
@@ -131,6 +135,7 @@ async fn converse(
     // They end with the connection: who is not there cannot be told, and asks again.
     let mut searches = JoinSet::new();
     while let Some((message, body)) = wire::read(&mut from, bounds).await? {
+        crash::frame("runner.read", &message);
         match message {
             ToRunner::Hello(_) => tracing::warn!("a second Hello was not heard"),
             ToRunner::Start(start) => begin(*start, body, peer, table).await,

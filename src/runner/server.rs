@@ -25,6 +25,7 @@ use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::table::{Configured, Table};
 use super::wire::Bounds;
 use super::{Ended, attempt, connection, launch, leftovers, orphans};
+use crate::crash;
 use crate::limits::Limits;
 
 /// Reads the configuration again. Blocks. An `Err` says why not, for the log.
@@ -103,9 +104,11 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
         let end = table.resume(key, child.view(), wish);
         tokio::spawn(attempt::resume(Arc::clone(&table), key, child, end));
     }
+    crash::point("runner.leftovers.before");
     if !end_leftovers(&table).await {
         tokio::spawn(end_leftovers_at_last(Arc::clone(&table)));
     }
+    crash::point("runner.leftovers.after");
     let listener = socket.map_or_else(|| folder::listen(&folder), Ok)?;
     tokio::spawn(orphans::adopt());
     if settings.launched && settings.handed_over.is_none() {

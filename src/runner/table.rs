@@ -24,6 +24,7 @@ use super::message::{
 };
 use super::spawn::View;
 use super::{AskedBy, Captured, CommandSettings, End, Ended, Ender, Exited};
+use crate::crash;
 use crate::model::{Digest, Name};
 
 /// A command that this runner may run.
@@ -179,6 +180,7 @@ impl Table {
         let mut inner = self.lock();
         if let Some(process) = process {
             inner.try_note(&Line::Process(key, process));
+            crash::point("runner.process.noted");
         }
         if let Some(attempt) = inner.attempts.get_mut(&key) {
             attempt.process = process;
@@ -204,6 +206,7 @@ impl Table {
         let mut inner = self.lock();
         let end = Summary::of(&ended);
         inner.try_note(&Line::Exit(key, end.clone()));
+        crash::point("runner.exit.noted");
         let exited = match ended {
             Ended::Exited(exited) => Some(Box::new(exited)),
             Ended::Lost(_) | Ended::NotStarted(_) => None,
@@ -230,6 +233,7 @@ impl Table {
         }
         inner.attempts.remove(&key);
         inner.try_note(&Line::Ack(key));
+        crash::point("runner.ack.noted");
         if inner.ledger.is_long()
             && let Err(error) = inner.rewrite()
         {

@@ -5,6 +5,7 @@
 //! with a sentence; a raw body, because it may be 25 MiB. What must stay true: a frame that is cut
 //! anywhere is no frame (R14), and a length alone buys no memory.
 
+use std::fmt::Debug;
 use std::io;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
+
+use crate::crash;
 
 /// How large a frame may be, and how long its rest may take once it has begun.
 #[derive(Debug, Clone, Copy)]
@@ -73,19 +76,22 @@ pub(super) async fn read<T: DeserializeOwned>(
 /// Writes one frame; nothing is written where it is over the limits.
 pub(super) async fn write(
     to: &mut (impl AsyncWrite + Unpin),
-    header: &impl Serialize,
+    message: &(impl Serialize + Debug),
     body: &[u8],
     bounds: Bounds,
 ) -> Result<(), WireError> {
     let mut frame = vec![0; 8];
-    serde_json::to_writer(&mut frame, header)?;
+    serde_json::to_writer(&mut frame, message)?;
     let header = fits("header", frame.len() as u64 - 8, bounds.header_bytes)?;
     let length = fits("body", body.len() as u64, bounds.body_bytes)?;
     frame[..4].copy_from_slice(&header.to_be_bytes());
     frame[4..8].copy_from_slice(&length.to_be_bytes());
     let sent = async {
         to.write_all(&frame).await?;
-        to.write_all(body).await?;
+        let (half, rest) = crash::halves(body);
+        to.write_all(half).await?;
+        crash::frame("half", message);
+        to.write_all(rest).await?;
         Ok(to.flush().await?)
     };
     timeout(bounds.wait, sent).await.unwrap_or(Err(WireError::Slow(bounds.wait)))

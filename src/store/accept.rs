@@ -3,6 +3,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::crash;
 use crate::model::{EventType, HeldReason, JobId, Name, ReplayGuard, State, Timestamp};
 use crate::verify::Verified;
 
@@ -40,7 +41,9 @@ impl Store {
         let bytes = body.len() + headers.len() + ITEM_BYTES;
         let evidence_max = self.inner.settings.limits.evidence_count;
         let new = Prepared { source, received_at, delivery, handlers, headers, body, evidence_max };
-        self.submit(Lane::Accept { bytes }, move |tx| new.store(tx)).await
+        let accepted = self.submit(Lane::Accept { bytes }, move |tx| new.store(tx)).await;
+        crash::point("accept.commit.after");
+        accepted
     }
 }
 
@@ -76,6 +79,7 @@ impl Prepared {
             )?;
         }
         self.insert_payload_and_jobs(tx, event, held)?;
+        crash::point("accept.commit.before");
         Ok(Accepted::Created { jobs: self.handlers.len(), held, flagged })
     }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 
+use crate::crash;
 use crate::model::{
     DeadReason, EventId, EventType, Facts, Headers, Incarnation, JobId, Name, Outcome, Timestamp,
 };
@@ -80,6 +81,7 @@ impl Store {
             .await?;
         let mut claimed = Vec::with_capacity(taken.len());
         for job in taken {
+            crash::point("claim.commit.after");
             claimed.extend(self.unpack(handler, job).await);
         }
         Ok(claimed)
@@ -175,6 +177,7 @@ fn claim(
             )?
             .execute(params![job.row, job.attempt, now.0, runner])?;
         exactly_one(inserted)?;
+        crash::point("claim.commit.before");
     }
     Ok(taken)
 }

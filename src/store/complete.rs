@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, params};
 
+use crate::crash;
 use crate::model::{Outcome, State, Timestamp};
 use crate::retry::Next;
 
@@ -20,11 +21,13 @@ impl Store {
             .submit(Lane::Kept, move |tx| match find_job(tx, done.job)? {
                 Some((row, State::Running, attempt, _)) if attempt == done.attempt => {
                     settle(tx, row, &done)?;
+                    crash::point("complete.commit.before");
                     Ok(Some(true))
                 }
                 found => Ok(found.map(|_| false)),
             })
             .await?;
+        crash::point("complete.commit.after");
         found.ok_or(Error::NotFound { what: "job", name })
     }
 

@@ -1,5 +1,7 @@
 //! EPOCH: numbers the receivers of a store, so that a runner knows the younger of two (R3).
 
+use crate::crash;
+
 use super::queue::Lane;
 use super::types::Error;
 use super::{Store, exactly_one};
@@ -14,10 +16,12 @@ impl Store {
                 // Raised in the statement itself, so that no two readings are the same.
                 let raised = tx.execute("UPDATE meta SET epoch = epoch + 1 WHERE one = 1", [])?;
                 exactly_one(raised)?;
+                crash::point("epoch.commit.before");
                 // What this transaction has just written.
                 tx.query_row("SELECT epoch FROM meta WHERE one = 1", [], |row| row.get::<_, i64>(0))
             })
             .await?;
+        crash::point("epoch.commit.after");
         Ok(epoch.unsigned_abs())
     }
 }

@@ -99,6 +99,12 @@ impl Site {
 
     /// The same with further variables in its environment.
     pub(crate) fn start_with(&self, environment: &[(&str, &str)]) -> Receiver {
+        self.try_start(environment)
+            .unwrap_or_else(|said| panic!("the receiver does not serve: {said}"))
+    }
+
+    /// The same where it may end before it serves: what it logged then.
+    pub(crate) fn try_start(&self, environment: &[(&str, &str)]) -> Result<Receiver, String> {
         let mut command = self.command(&["serve"]);
         command.envs(environment.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -116,7 +122,9 @@ impl Site {
         let mut seen = String::new();
         let address = loop {
             let Ok(line) = lines.recv_timeout(PATIENCE) else {
-                panic!("the receiver does not serve: {seen}");
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(seen);
             };
             let fields: Value = serde_json::from_str(&line).unwrap_or_default();
             if fields["message"] == "serving" {
@@ -125,7 +133,7 @@ impl Site {
             seen.push_str(&line);
             seen.push('\n');
         };
-        Receiver { child, address, lines: Mutex::new(lines) }
+        Ok(Receiver { child, address, lines: Mutex::new(lines) })
     }
 
     /// A command of the binary on this site's configuration.

@@ -11,9 +11,13 @@ const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 
 /// The runner that listens for the store at `database`, if one does.
 pub(crate) fn runner(database: &Path) -> Option<Pid> {
-    let socket = hooklatch::runner::folder::of(database).join("socket");
-    let peer = UnixStream::connect(socket).ok()?;
+    let peer = UnixStream::connect(socket(database)).ok()?;
     Some(rustix::net::sockopt::socket_peercred(&peer).ok()?.pid)
+}
+
+/// The socket that it listens on.
+pub(crate) fn socket(database: &Path) -> std::path::PathBuf {
+    hooklatch::runner::folder::of(database).join("socket")
 }
 
 /// SIGKILL, and waits until it has ended.

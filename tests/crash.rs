@@ -1,0 +1,185 @@
+//! Deaths at every fail point: the receiver, the runner, and the one after the other; and the promises
+//! against the ledger that the handlers write themselves.
+//!
+//! Where an outcome may get lost one event is under way, so that what a death may leave is known
+//! exactly. A release build has no points, and so none of these tests.
+#![cfg(debug_assertions)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
+
+#[path = "support/account.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod account;
+#[path = "crash/case.rs"]
+mod case;
+#[path = "crash/deaths.rs"]
+mod deaths;
+#[path = "it/support.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use case::{Case, delivered, delivered_with, must_die};
+use deaths::Left::Known;
+use deaths::{Death, OF_THE_NEXT_RECEIVER, OF_THE_NEXT_RUNNER, OF_THE_RECEIVER, OF_THE_RUNNER};
+use support::runner;
+
+/// Goes through the deaths, several at a time: most of a case is waiting. Names those that fail.
+fn each(deaths: &[Death], live_through: impl Fn(Death) + Sync) {
+    let (left, failed) = (Mutex::new(deaths.iter()), Mutex::new(Vec::new()));
+    let next = || left.lock().unwrap().next().copied();
+    let work = || {
+        while let Some(death) = next() {
+            let name = format!("{} {}", death.0, death.1);
+            std::thread::scope(|scope| {
+                let thread = std::thread::Builder::new().name(name.clone());
+                let run = thread.spawn_scoped(scope, || live_through(death)).unwrap();
+                if run.join().is_err() {
+                    failed.lock().unwrap().push(name);
+                }
+            });
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(work);
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// The receiver dies with several events under way, and the next one sees to the end of all of them.
+fn receiver_dies(death: Death) {
+    let case = Case::new(death);
+    let ids = ["evt_1_20", "evt_2_0", "evt_3_50", "evt_4_0", "evt_5_10"];
+    let first = case.start();
+    let to = &first;
+    let unanswered: Vec<&str> = std::thread::scope(|scope| {
+        let deliver = |id| scope.spawn(move || (!delivered(to, id)).then_some(id));
+        let deliveries = ids.map(deliver);
+        deliveries.into_iter().filter_map(|delivery| delivery.join().unwrap()).collect()
+    });
+    must_die(first);
+    let second = case.start();
+    for id in unanswered {
+        assert!(delivered(&second, id));
+    }
+    case.must_hold(second, &ids.map(|id| (id, Known)));
+}
+
+/// The receiver dies with one event under way, and then its runner.
+fn receiver_and_runner_die(death: Death) {
+    let case = Case::new(death);
+    let first = case.start();
+    let answered = delivered(&first, "evt_1_20");
+    must_die(first);
+    case.kill_runner();
+    let second = case.start();
+    assert!(answered || delivered(&second, "evt_1_20"));
+    assert!(delivered(&second, "evt_2_0"));
+    case.must_hold(second, &[("evt_1_20", death.2), ("evt_2_0", Known)]);
+}
+
+/// The receiver dies at its start, while a command of an earlier one runs, and its runner after it
+/// where `then_runner`.
+fn next_receiver_dies(death: Death, then_runner: bool) {
+    let case = Case::new(death);
+    // Too long for any test, where it is to be cut off.
+    let running = if then_runner { "evt_0_100000" } else { "evt_0_400" };
+    case.leave_running(running);
+    match case.try_start() {
+        Some(second) => must_die(second),
+        None => assert!(case.token.exists(), "it does not start"),
+    }
+    if then_runner {
+        case.kill_runner();
+    }
+    let third = case.start();
+    assert!(delivered(&third, "evt_1_0"));
+    let left = if then_runner { death.2 } else { Known };
+    case.must_hold(third, &[(running, left), ("evt_1_0", Known)]);
+}
+
+/// The runner dies with an event under way, and the receiver after it where `then_receiver`.
+fn runner_dies(death: Death, then_receiver: bool) {
+    let case = Case::new(death);
+    let receiver = case.start();
+    assert!(delivered(&receiver, "evt_1_100"));
+    let receiver = case.runner_must_die(receiver, then_receiver);
+    assert!(delivered(&receiver, "evt_2_0"));
+    case.must_hold(receiver, &[("evt_1_100", death.2), ("evt_2_0", Known)]);
+}
+
+/// The same of one that starts after a runner that died in the middle of a command.
+fn next_runner_dies(death: Death, then_receiver: bool) {
+    let case = Case::new(death);
+    case.leave_running("evt_0_100000");
+    case.kill_runner();
+    let receiver = case.start();
+    let receiver = case.runner_must_die(receiver, then_receiver);
+    assert!(delivered(&receiver, "evt_1_0"));
+    case.must_hold(receiver, &[("evt_0_100000", death.2), ("evt_1_0", Known)]);
+}
+
+#[test]
+fn whenever_the_receiver_dies_each_event_succeeds_once() {
+    each(OF_THE_RECEIVER, receiver_dies);
+    each(OF_THE_NEXT_RECEIVER, |death| next_receiver_dies(death, false));
+}
+
+#[test]
+fn whenever_the_receiver_dies_and_then_the_runner_only_what_was_cut_off_is_unknown() {
+    each(OF_THE_RECEIVER, receiver_and_runner_die);
+    each(OF_THE_NEXT_RECEIVER, |death| next_receiver_dies(death, true));
+}
+
+#[test]
+fn whenever_the_runner_dies_only_what_it_could_not_note_is_unknown() {
+    each(OF_THE_RUNNER, |death| runner_dies(death, false));
+    each(OF_THE_NEXT_RUNNER, |death| next_runner_dies(death, false));
+}
+
+#[test]
+fn whenever_the_runner_dies_and_then_the_receiver_no_more_is_unknown() {
+    each(OF_THE_RUNNER, |death| runner_dies(death, true));
+    each(OF_THE_NEXT_RUNNER, |death| next_runner_dies(death, true));
+}
+
+/// What so many bytes make: small enough for the socket of one that does not read, large enough that
+/// the digest gives the next receiver a chance to be admitted first.
+const PADDING_BYTES: usize = 64 * 1024;
+
+/// Between "sent" and "read": a runner that is stopped reads a dead receiver's Start only when the
+/// next receiver is there. Which of the two it turns to first is not ours to say, so several times.
+#[test]
+fn a_dead_receivers_start_is_not_begun_beside_its_successors() {
+    each(&[("receiver.sent.Start", 2, Known); 6], |death| {
+        let case = Case::new(death);
+        let first = case.start();
+        assert!(delivered(&first, "evt_0_0"));
+        case.site.all_jobs(1, "succeeded");
+        let runner = runner::runner(&case.site.store()).unwrap();
+        let runner = pidfd_open(runner, PidfdFlags::empty()).unwrap();
+        pidfd_send_signal(&runner, Signal::STOP).unwrap();
+        let answered = delivered_with(&first, "evt_1_100", PADDING_BYTES);
+        must_die(first);
+        let second = case.start();
+        case.until(|| somebody_waits(&runner::socket(&case.site.store())));
+        assert!(answered || delivered_with(&second, "evt_1_100", PADDING_BYTES));
+        assert!(delivered(&second, "evt_2_0"));
+        pidfd_send_signal(&runner, Signal::CONT).unwrap();
+        case.must_hold(second, &[("evt_0_0", Known), ("evt_1_100", Known), ("evt_2_0", Known)]);
+    });
+}
+
+/// Whether a connection to this socket is not accepted yet (proc_pid_net(5): its state is 2).
+fn somebody_waits(socket: &Path) -> bool {
+    let text = fs::read_to_string("/proc/net/unix").unwrap();
+    let mut sockets = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    sockets.any(|fields| fields.last() == socket.to_str().as_ref() && fields[5] == "02")
+}
