@@ -943,3 +943,26 @@ async fn a_launched_runner_is_nobodys_child_and_leaves_when_idle() {
     let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut ended, Some(&limit)), Ok(1), "it does not leave");
 }
+
+#[tokio::test]
+async fn a_runner_that_leaves_takes_its_socket_away_before_another_can_come() {
+    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+    let flags = WatchFlags::DELETE | WatchFlags::CLOSE_WRITE;
+    inotify::add_watch(&watch, site.folder(), flags).unwrap();
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.left().await, Some(0));
+    let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
+    let mut events = inotify::Reader::new(&watch, &mut buffer);
+    let mut seen = Vec::new();
+    while let Ok(event) = events.next() {
+        let name = event.file_name().unwrap().to_str().unwrap().to_owned();
+        seen.push((name, event.events().contains(ReadFlags::DELETE)));
+    }
+    // The lock is given back when its file is closed.
+    let position = |name: &str, gone| seen.iter().position(|one| *one == (name.to_owned(), gone));
+    let (socket, lock) = (position("socket", true), position("lock", false));
+    assert!(socket.is_some() && socket < lock, "{seen:?}");
+}

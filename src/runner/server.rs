@@ -116,11 +116,13 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
     let connections = JoinSet::new();
     let become_again = Becoming { again, incarnation, lock };
     let mut serving = Serving { table, reload, listener, connections, accepted: 0, limits };
-    serving.until_idle_or(&mut wishes, become_again, leave_when_idle).await;
+    serving.until_idle_or(&mut wishes, &become_again, leave_when_idle).await;
     let Serving { connections, listener, .. } = serving;
     // First the name, so that nobody new comes, then the socket, then those that are connected.
     let _gone = fs::remove_file(folder::socket(&folder));
     drop((listener, connections));
+    // Last of all the lock: whoever takes it makes a socket of that name.
+    drop(become_again);
     tracing::info!("left");
     Ok(())
 }
@@ -157,11 +159,10 @@ struct Serving {
 }
 
 impl Serving {
-    /// Also holds the lock until then.
     async fn until_idle_or(
         &mut self,
         wishes: &mut mpsc::Receiver<Wish>,
-        becoming: Becoming,
+        becoming: &Becoming,
         leave_when_idle: bool,
     ) {
         let (rehearsed, mut rehearsals) = mpsc::channel(1);
