@@ -966,3 +966,31 @@ async fn a_runner_that_leaves_takes_its_socket_away_before_another_can_come() {
     let (socket, lock) = (position("socket", true), position("lock", false));
     assert!(socket.is_some() && socket < lock, "{seen:?}");
 }
+
+#[tokio::test]
+async fn a_launch_beside_a_runner_leaves_its_log_readable() {
+    let site = Site::new("");
+    let launch = Launch {
+        program: env!("CARGO_BIN_EXE_hooklatch").into(),
+        config: site.path("hooklatch.toml"),
+        store: site.path("store.db"),
+        log: site.path("runner.log"),
+        inside_a_unit: false,
+    };
+    let mut pid = None;
+    for _ in 0..2 {
+        let launch = launch.clone();
+        tokio::task::spawn_blocking(move || launch.run().unwrap()).await.unwrap();
+        let peer = UnixStream::connect(site.folder().join("socket")).unwrap();
+        pid = Some(rustix::net::sockopt::socket_peercred(&peer).unwrap().pid);
+    }
+    let pidfd =
+        rustix::process::pidfd_open(pid.unwrap(), rustix::process::PidfdFlags::empty()).unwrap();
+    kill_process(pid.unwrap(), Signal::TERM).unwrap();
+    let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+    let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut ended, Some(&limit)), Ok(1), "it does not leave");
+    let log = fs::read_to_string(site.path("runner.log")).unwrap();
+    assert!(log.contains("another runner works in") && log.contains("left"), "{log:?}");
+    assert!(log.lines().all(|line| line.starts_with("{") || line.starts_with("error")), "{log:?}");
+}
