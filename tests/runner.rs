@@ -994,3 +994,28 @@ async fn a_launch_beside_a_runner_leaves_its_log_readable() {
     assert!(log.contains("another runner works in") && log.contains("left"), "{log:?}");
     assert!(log.lines().all(|line| line.starts_with("{") || line.starts_with("error")), "{log:?}");
 }
+
+#[tokio::test]
+async fn a_runner_that_could_not_begin_again_with_its_ledger_stays() {
+    let site = Site::new("");
+    let mut runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("wait", 1, b"").await;
+    receiver.started(1).await;
+    // As a full disk would, it keeps the ledger from being written anew.
+    let obstacle = site.folder().join("new-ledger");
+    fs::create_dir(&obstacle).unwrap();
+    runner.signal(Signal::USR2);
+    runner.says("cannot execute itself again");
+    fs::remove_dir(&obstacle).unwrap();
+    for expected in [true, false] {
+        let told = receiver.hear().await.0;
+        assert!(matches!(told, ToReceiver::Free { draining, .. } if draining == expected));
+    }
+    runner.signal(Signal::USR2);
+    receiver.cut().await;
+    runner.listens();
+    let mut receiver = site.receiver(1).await;
+    site.go().await;
+    assert_eq!(receiver.finished(1).await, exited(Status::Code(7)));
+}

@@ -249,7 +249,10 @@ impl Becoming {
     fn refused(&self, serving: &Serving) -> bool {
         let state = again::State::new(self.incarnation, &self.lock, &serving.listener);
         let Some(state) = serving.table.hand_over(state) else { return false };
-        let error = self.again.exec(&state);
+        let error = match serving.table.write_down() {
+            Ok(()) => self.again.exec(&state),
+            Err(error) => error,
+        };
         tracing::error!(program = %self.again.program.display(), %error, "cannot execute itself again");
         serving.table.undrain();
         true
