@@ -1019,3 +1019,38 @@ async fn a_runner_that_could_not_begin_again_with_its_ledger_stays() {
     site.go().await;
     assert_eq!(receiver.finished(1).await, exited(Status::Code(7)));
 }
+
+#[tokio::test]
+async fn whoever_is_refused_is_told_what_mends_it() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let mut first = site.receiver(5).await;
+    first.start("wait", 1, b"").await;
+    first.started(1).await;
+    let hello = |store, epoch| Hello { version: VERSION, store, epoch };
+    let others = [hello(Uuid::from_bytes([2; 16]), 9), hello(STORE, 4)];
+    let mut told = Vec::new();
+    for hello in others {
+        match connect(&site.folder(), hello, &Limits::default()).await {
+            Err(ConnectError::Denied { detail, .. }) => told.push(detail),
+            _ => panic!("it is admitted"),
+        }
+    }
+    // As it is told: stop the runner, and remove the file.
+    runner.signal(Signal::TERM);
+    first.hear().await;
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.left().await, Some(0));
+    let ledger = fs::read_dir(site.folder()).unwrap().map(|entry| entry.unwrap().path());
+    let ledger = ledger.into_iter().find(|path| path.to_str().unwrap().contains("ledger-"));
+    let ledger = ledger.unwrap();
+    for detail in told {
+        assert!(detail.contains(&format!("rm {}", ledger.display())), "{detail}");
+    }
+    fs::remove_file(ledger).unwrap();
+    let _runner = site.runner(&[]);
+    for hello in others {
+        let (list, ..) = connect(&site.folder(), hello, &Limits::default()).await.unwrap();
+        assert_eq!((list.attempts.len(), list.answers_for.len()), (0, 0));
+    }
+}
