@@ -60,7 +60,7 @@ pub struct Room {
 /// What became of an attempt.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It has ended; `NotStarted` is not among the ends.
+    /// It has ended.
     Ended(Ended),
     /// Its runner would not start it.
     Refused(Refusal, String),

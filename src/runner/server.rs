@@ -131,7 +131,7 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
 async fn end_leftovers(table: &Table) -> bool {
     let left = table.leftovers();
     let sought = left.clone();
-    let alive = spawn_blocking(move || leftovers::end_known(&sought, leftovers::PATIENCE)).await;
+    let alive = spawn_blocking(move || leftovers::end(&sought, leftovers::PATIENCE)).await;
     // A search that failed has proven nothing.
     let alive = alive.unwrap_or_else(|_| left.iter().map(|(key, _)| *key).collect());
     for (key, _) in left.into_iter().filter(|(key, _)| !alive.contains(key)) {

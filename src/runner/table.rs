@@ -206,7 +206,7 @@ impl Table {
         inner.try_note(&Line::Exit(key, end.clone()));
         let exited = match ended {
             Ended::Exited(exited) => Some(Box::new(exited)),
-            Ended::Lost(_) | Ended::NotStarted(_) => None,
+            Ended::Lost(_) => None,
         };
         match inner.attempts.get_mut(&key) {
             Some(attempt) => attempt.state = State::Settled(end.clone(), exited),
