@@ -451,3 +451,25 @@ async fn a_cancel_holds_whether_its_start_was_asked_for_or_not() {
     let of_cancel = |job: &JobRow| job.attempt == 1 && job.reason.as_deref() == Some("cancelled");
     assert!(held.iter().all(of_cancel), "{held:#?}");
 }
+
+#[tokio::test]
+async fn a_runner_that_fails_to_execute_itself_again_is_asked_again() {
+    let bench = Bench::new();
+    let handle = bench.start(vec![bench.script("once", "echo ran >>ran")]);
+    bench.accept("first", &["once"]).await;
+    bench.until_all("once", State::Succeeded).await;
+    // It drains before it finds that it cannot.
+    let database = bench.file("hooklatch.db");
+    fs::create_dir(folder::of(&database).join("new-ledger")).unwrap();
+    let runner = runner::runner(&database).unwrap();
+    rustix::process::kill_process(runner, rustix::process::Signal::USR2).unwrap();
+    let begun = Instant::now();
+    while !fs::read_to_string(bench.file("runner.log")).unwrap().contains("cannot execute itself") {
+        assert!(begun.elapsed() < MINUTE);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    bench.accept("second", &["once"]).await;
+    bench.until("once", |jobs| jobs.iter().all(|job| job.state == State::Succeeded)).await;
+    handle.stop(MINUTE, pending()).await;
+    assert_eq!(bench.lines("ran").len(), 2);
+}

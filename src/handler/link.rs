@@ -63,7 +63,7 @@ pub struct Room {
 /// What became of an attempt.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It has ended; `NotStarted` is not among the ends.
+    /// It has ended.
     Ended(Ended),
     /// Its runner would not start it.
     Refused(Refusal, String),
@@ -240,10 +240,7 @@ impl Link {
                     let detail = "its runner died while it ran".to_owned();
                     self.tell(key, Verdict::Ended(Ended::Lost(detail)));
                 }
-                ToReceiver::Free { draining: true, .. } => {
-                    self.shared.room.send_replace(None);
-                }
-                ToReceiver::Free { .. } => {}
+                ToReceiver::Free { draining, .. } => self.offer(&list, draining),
                 ToReceiver::HelloOk(_) | ToReceiver::Denied { .. } => {
                     tracing::warn!("the runner answers a Hello that was not said");
                 }
@@ -258,6 +255,16 @@ impl Link {
             state.peeks = Peeks::default();
         }
         self.shared.room.send_replace(None);
+    }
+
+    /// Claims are made for the runner with this list unless it drains, which it may think better of.
+    fn offer(&self, list: &HelloOk, draining: bool) {
+        let room = Room {
+            runner: list.incarnation,
+            attempts: list.attempts.len() + usize::try_from(list.free).unwrap_or(usize::MAX),
+        };
+        let now = (!draining).then_some(room);
+        self.shared.room.send_if_modified(|before| std::mem::replace(before, now) != now);
     }
 
     /// Judges every attempt by the list of the runner that has admitted this receiver, and opens the
@@ -294,11 +301,7 @@ impl Link {
         while let Some((key, ended)) = fetches.next() {
             self.tell(key, Verdict::Ended(ended));
         }
-        let room = Room {
-            runner: list.incarnation,
-            attempts: list.attempts.len() + usize::try_from(list.free).unwrap_or(usize::MAX),
-        };
-        self.shared.room.send_replace((!list.draining).then_some(room));
+        self.offer(list, list.draining);
         // Beside the reading, so that two full sockets cannot wait for each other.
         tokio::spawn(async move {
             for key in acks {

@@ -208,8 +208,7 @@ async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
 /// whether it may: an attempt of the table's has an end of its own.
 async fn search(key: Key, peer: Peer, table: Arc<Table>) {
     while table.may_search(&peer, key) {
-        let looked =
-            spawn_blocking(move || leftovers::end_known(&[(key, None)], leftovers::PATIENCE));
+        let looked = spawn_blocking(move || leftovers::end(&[(key, None)], leftovers::PATIENCE));
         // A search that failed has proven nothing.
         if looked.await.is_ok_and(|alive| alive.is_empty()) {
             let _cut = peer.out.send((ToReceiver::Gone { key }, Vec::new())).await;

@@ -1,9 +1,10 @@
-//! Ends what commands of a dead receiver still run, before anybody decides about their attempts.
+//! Ends what commands of a dead runner still run, before anybody decides about their attempts.
 //!
-//! Called once, at the start of a receiver that holds the store's lock, before recovery. "At most
-//! one attempt of a job runs at any time" rests on it: a job must not run again while processes of
-//! its last attempt live. Every command carries its job and attempt in its environment, and job ids
-//! are random, so no other store's command is ever found.
+//! Called by the next runner, which holds the folder's lock: at its start for what the ledger tells,
+//! later for what a receiver asks about and no ledger knows. "At most one attempt of a job runs at any
+//! time" rests on it: a job must not run again while processes of its last attempt live. Every command
+//! carries its job and attempt in its environment, and job ids are random, so no other store's command
+//! is ever found.
 //!
 //! Out of reach, and said in the README: a process group of which no process has kept this environment
 //! (`env -i`, `sudo`), or has one that this user may not read.
@@ -23,7 +24,6 @@ use rustix::process::{
 
 use super::ledger::Process;
 use super::message::Key;
-use crate::model::JobId;
 
 /// How long one search waits for what it killed to be gone, before its caller may say that something
 /// cannot be ended. SIGKILL takes microseconds; what takes seconds hangs in the kernel.
@@ -42,15 +42,9 @@ struct Leftover {
 
 /// Kills every process of these attempts, with their process groups, and waits until they are gone.
 /// Returns the attempts of which something still lives after `patience`, or may: they must stay
-/// `running`. Blocks.
-pub fn end(attempts: &[(JobId, u32)], patience: Duration) -> Vec<(JobId, u32)> {
-    let unknown = attempts.iter().map(|&(job, attempt)| (Key { job, attempt }, None));
-    let alive = end_known(&unknown.collect::<Vec<_>>(), patience);
-    alive.into_iter().map(|key| (key.job, key.attempt)).collect()
-}
-
-/// The same where the ledger tells the process, which may have shed its environment.
-pub(super) fn end_known(attempts: &[(Key, Option<Process>)], patience: Duration) -> Vec<Key> {
+/// `running`. With each the process that the ledger tells, if it does: it may have shed its
+/// environment. Blocks.
+pub(super) fn end(attempts: &[(Key, Option<Process>)], patience: Duration) -> Vec<Key> {
     let deadline = Instant::now() + patience;
     loop {
         // Again and again, since a process may have started another one while it was looked for.
@@ -151,7 +145,7 @@ fn kill(leftover: &Leftover) {
         let _gone = kill_process_group(group, Signal::KILL);
     }
     match pidfd_send_signal(&leftover.pidfd, Signal::KILL) {
-        Ok(()) => tracing::warn!(%job, attempt, pid, "ended a process that a dead receiver left"),
+        Ok(()) => tracing::warn!(%job, attempt, pid, "ended a process that a dead runner left"),
         Err(error) => tracing::warn!(%job, attempt, pid, %error, "cannot end a left process"),
     }
 }

@@ -119,11 +119,13 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
     let connections = JoinSet::new();
     let become_again = Becoming { again, incarnation, lock };
     let mut serving = Serving { table, reload, listener, connections, accepted: 0, limits };
-    serving.until_idle_or(&mut wishes, become_again, leave_when_idle).await;
+    serving.until_idle_or(&mut wishes, &become_again, leave_when_idle).await;
     let Serving { connections, listener, .. } = serving;
     // First the name, so that nobody new comes, then the socket, then those that are connected.
     let _gone = fs::remove_file(folder::socket(&folder));
     drop((listener, connections));
+    // Last of all the lock: whoever takes it makes a socket of that name.
+    drop(become_again);
     tracing::info!("left");
     Ok(())
 }
@@ -132,7 +134,7 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
 async fn end_leftovers(table: &Table) -> bool {
     let left = table.leftovers();
     let sought = left.clone();
-    let alive = spawn_blocking(move || leftovers::end_known(&sought, leftovers::PATIENCE)).await;
+    let alive = spawn_blocking(move || leftovers::end(&sought, leftovers::PATIENCE)).await;
     // A search that failed has proven nothing.
     let alive = alive.unwrap_or_else(|_| left.iter().map(|(key, _)| *key).collect());
     for (key, _) in left.into_iter().filter(|(key, _)| !alive.contains(key)) {
@@ -160,11 +162,10 @@ struct Serving {
 }
 
 impl Serving {
-    /// Also holds the lock until then.
     async fn until_idle_or(
         &mut self,
         wishes: &mut mpsc::Receiver<Wish>,
-        becoming: Becoming,
+        becoming: &Becoming,
         leave_when_idle: bool,
     ) {
         let (rehearsed, mut rehearsals) = mpsc::channel(1);
@@ -251,7 +252,10 @@ impl Becoming {
     fn refused(&self, serving: &Serving) -> bool {
         let state = again::State::new(self.incarnation, &self.lock, &serving.listener);
         let Some(state) = serving.table.hand_over(state) else { return false };
-        let error = self.again.exec(&state);
+        let error = match serving.table.write_down() {
+            Ok(()) => self.again.exec(&state),
+            Err(error) => error,
+        };
         tracing::error!(program = %self.again.program.display(), %error, "cannot execute itself again");
         serving.table.undrain();
         true
