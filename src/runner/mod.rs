@@ -22,6 +22,7 @@ pub mod incarnation;
 pub mod launch;
 mod ledger;
 pub mod leftovers;
+mod memory;
 pub mod message;
 mod orphans;
 mod reap;

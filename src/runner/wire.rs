@@ -13,6 +13,9 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
+/// Bodies up to this size are copied behind their header, which costs less than a second write.
+const TOGETHER_BYTES: usize = 64 * 1024;
+
 /// How large a frame may be, and how long its rest may take once it has begun.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
@@ -83,9 +86,15 @@ pub(super) async fn write(
     let length = fits("body", body.len() as u64, bounds.body_bytes)?;
     frame[..4].copy_from_slice(&header.to_be_bytes());
     frame[4..8].copy_from_slice(&length.to_be_bytes());
+    let together = body.len() <= TOGETHER_BYTES;
+    if together {
+        frame.extend_from_slice(body);
+    }
     let sent = async {
         to.write_all(&frame).await?;
-        to.write_all(body).await?;
+        if !together {
+            to.write_all(body).await?;
+        }
         Ok(to.flush().await?)
     };
     timeout(bounds.wait, sent).await.unwrap_or(Err(WireError::Slow(bounds.wait)))
