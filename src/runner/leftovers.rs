@@ -108,9 +108,9 @@ fn named(pid: Pid) -> Option<Key> {
 /// What tells a living process from every other of this boot. Nothing for one that has ended, reaped
 /// or not.
 pub(super) fn process(pid: Pid) -> Option<Process> {
-    let start = stat(pid, 22)?;
-    let ended = matches!(stat::<char>(pid, 3)?, 'Z' | 'X');
-    (!ended).then_some(Process { pid: pid.as_raw_pid(), start })
+    let stat = read_stat(pid)?;
+    let ended = matches!(field::<char>(&stat, 3)?, 'Z' | 'X');
+    (!ended).then_some(Process { pid: pid.as_raw_pid(), start: field(&stat, 22)? })
 }
 
 /// Whether a process of this group lives. It may where /proc cannot be read.
@@ -124,14 +124,17 @@ pub(super) fn group_lives(number: Pid) -> bool {
 /// A process's group. Nothing for one outside of this PID namespace, as a container's first processes
 /// may have.
 fn group(pid: Pid) -> Option<Pid> {
-    stat(pid, 5).and_then(Pid::from_raw)
+    field(&read_stat(pid)?, 5).and_then(Pid::from_raw)
+}
+
+fn read_stat(pid: Pid) -> Option<String> {
+    fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()
 }
 
 /// A field of proc_pid_stat(5), counted from 1 as there; none before the third.
-fn stat<T: FromStr>(pid: Pid, field: usize) -> Option<T> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+fn field<T: FromStr>(stat: &str, number: usize) -> Option<T> {
     // The second, in parentheses, may hold anything.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(field - 3)?.parse().ok()
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
 fn kill(leftover: &Leftover) {

@@ -21,6 +21,7 @@ pub mod incarnation;
 pub mod launch;
 mod ledger;
 mod leftovers;
+mod memory;
 pub mod message;
 mod orphans;
 mod reap;

@@ -24,7 +24,7 @@ use super::ledger::Ledger;
 use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::table::{Configured, Table};
 use super::wire::Bounds;
-use super::{Ended, attempt, connection, launch, leftovers, orphans};
+use super::{Ended, attempt, connection, launch, leftovers, memory, orphans};
 use crate::crash;
 use crate::limits::Limits;
 
@@ -114,6 +114,7 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
     if settings.launched && settings.handed_over.is_none() {
         launch::tell_launcher().map_err(begin)?;
     }
+    memory::give_back_code();
     tracing::info!(folder = %folder.display(), %incarnation, "running commands");
     let reload = Arc::new(Mutex::new(reload));
     let connections = JoinSet::new();
