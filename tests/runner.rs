@@ -1114,3 +1114,32 @@ async fn whoever_is_refused_is_told_what_mends_it() {
         assert_eq!((list.attempts.len(), list.answers_for.len()), (0, 0));
     }
 }
+
+#[tokio::test]
+async fn a_runner_that_has_lost_its_ledger_does_not_go_on_as_the_same() {
+    use std::os::unix::fs::PermissionsExt;
+    let site = Site::new("");
+    // Takes the ledger away between the old program and the new one.
+    let program = site.path("program");
+    let real = env!("CARGO_BIN_EXE_hooklatch");
+    let script = format!(
+        "#!/bin/sh\n[ \"$HOOKLATCH_RUNNER_STATE\" = rehearsal ] || rm {}/ledger-*\nexec {real} \"$@\"\n",
+        site.folder().display()
+    );
+    fs::copy(real, &program).unwrap();
+    let runner = site.runner_of(&program, &[]);
+    let mut first = site.receiver(1).await;
+    first.start("say", 1, b"").await;
+    first.started(1).await;
+    first.finished(1).await;
+    fs::write(site.path("script"), script).unwrap();
+    fs::set_permissions(site.path("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(site.path("script"), &program).unwrap();
+    runner.signal(Signal::USR2);
+    // It would be believed that what it does not list never started.
+    assert_eq!(runner.left().await, Some(74));
+    let _runner = site.runner(&[]);
+    let list = site.receiver(1).await.list;
+    assert_ne!(list.incarnation, first.list.incarnation);
+    assert!(!list.answers_for.contains(&first.list.incarnation));
+}

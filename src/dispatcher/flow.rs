@@ -230,8 +230,7 @@ impl Flow {
                 self.lanes.get_mut(index).wanted = true;
             }
             Step::Ended(ended) => self.settle(ended.0, ended.1),
-            Step::Settled(Some(index)) => self.lanes.get_mut(index).running -= 1,
-            Step::Settled(None) => {}
+            Step::Settled(lane) => self.lanes.settled(lane),
             Step::Clamped => self.clamping = false,
         }
     }

@@ -94,6 +94,10 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
         }
     };
     let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
+    // What it does not list would be believed never to have started.
+    if settings.handed_over.is_some() && !inherited.incarnations.contains(&incarnation) {
+        return Err(begin(io::Error::other("the ledger is not as this runner left it")));
+    }
     let capacity = usize::try_from(limits.runner_attempts_count).unwrap_or(usize::MAX);
     let table = Table::new(incarnation, commands, capacity, ledger, inherited).map_err(begin)?;
     let table = Arc::new(table);
