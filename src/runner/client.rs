@@ -144,6 +144,11 @@ impl Sender {
         self.send(&ToRunner::Ack { key }, b"").await
     }
 
+    /// Whether the two say things on one connection.
+    pub fn is(&self, other: &Sender) -> bool {
+        Arc::ptr_eq(&self.to, &other.to)
+    }
+
     async fn send(&self, message: &ToRunner, body: &[u8]) -> Result<(), WireError> {
         let mut to = self.to.lock().await;
         let mut open = to.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;

@@ -76,7 +76,10 @@ impl Inner {
             return refuse(Refusal::NoResources, detail);
         }
         let Some(command) = self.handlers.get(&start.handler) else {
-            let detail = format!("the runner's configuration has no command '{}'", start.handler);
+            let detail = format!(
+                "the runner's configuration has no command '{}' (restart the receiver after a change)",
+                start.handler
+            );
             return refuse(Refusal::UnknownHandler, detail);
         };
         if command.digest != start.configuration {
