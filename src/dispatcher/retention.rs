@@ -87,7 +87,7 @@ impl ClockWatch {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::Headers;
+    use crate::model::{Headers, OnRedelivery};
     use crate::provider::Scheme;
     use crate::store::{Accept, Settings};
     use crate::verify::{Request, verify};
@@ -105,7 +105,16 @@ mod tests {
         let request = Request { method: "POST", url: None, headers: &headers, body: "x".into() };
         let delivery = verify(&Scheme::embedded("none").unwrap(), &[], request, START).unwrap();
         let (source, handlers) = ("shop".parse().unwrap(), Vec::new());
-        store.accept(Accept { source, received_at: START, delivery, handlers }).await.unwrap();
+        store
+            .accept(Accept {
+                source,
+                received_at: START,
+                delivery,
+                handlers,
+                on_redelivery: OnRedelivery::Ignore,
+            })
+            .await
+            .unwrap();
         store
     }
 

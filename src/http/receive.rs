@@ -144,7 +144,13 @@ async fn store(
     let event = delivery.event_id().clone();
     let event_type = delivery.event_type().clone();
     let handlers = source.handlers(event_type.as_str());
-    let new = Accept { source: source.name.clone(), received_at, delivery, handlers };
+    let new = Accept {
+        source: source.name.clone(),
+        received_at,
+        delivery,
+        handlers,
+        on_redelivery: source.on_redelivery,
+    };
     let outcome = shared.store.accept(new).await;
     let (source, event_type) = (&source.name, event_type.as_str());
     match outcome {
@@ -153,11 +159,11 @@ async fn store(
             info!(%source, answer = "accepted", %event, r#type = event_type, jobs, held, flagged, "delivery");
             Answer::Accepted(event)
         }
-        Ok(Accepted::Duplicate { state, first_received_at, conflict }) => {
+        Ok(Accepted::Duplicate { state, replayed, first_received_at, conflict }) => {
             let state_word = state.map(|state| state.as_str());
             info!(%source, answer = "duplicate", %event, r#type = event_type, state = state_word,
-                first = %first_received_at, conflict, "delivery");
-            Answer::Duplicate(event, state)
+                first = %first_received_at, conflict, replayed, "delivery");
+            Answer::Duplicate { event, state, replayed }
         }
         Err(refused) => {
             warn!(%source, answer = "unavailable", %event, r#type = event_type, reason = %refused, "delivery");
