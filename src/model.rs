@@ -182,6 +182,25 @@ words! {
     }
 }
 
+words! {
+    /// What the receiver tells of itself: the types of the internal source's events.
+    NoticeType {
+        /// A job became a dead letter.
+        JobDead = "job.dead",
+        /// A job waits for a person.
+        JobHeld = "job.held",
+        /// Events could not be stored for a while.
+        StoreDegraded = "store.degraded",
+        /// A source's deliveries fail verification, one after the other.
+        SourceFailing = "source.failing",
+        /// A handler cannot run at all.
+        HandlerBroken = "handler.broken",
+    }
+}
+
+/// The source of the receiver's own events; no configured one can have its name.
+pub const INTERNAL_SOURCE: &str = "hooklatch";
+
 /// The name of a source or a handler: `[a-z0-9][a-z0-9_-]{0,63}`, fit for file names, labels and URLs.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);

@@ -5,10 +5,12 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::crash;
 use crate::model::{
-    DeadReason, EventType, HeldReason, JobId, Name, OnRedelivery, ReplayGuard, State, Timestamp,
+    DeadReason, EventType, HeldReason, JobId, Name, NoticeType, OnRedelivery, ReplayGuard, State,
+    Timestamp,
 };
 use crate::verify::Verified;
 
+use super::notice::{NoticeJob, Notices, of_jobs};
 use super::queue::Lane;
 use super::replay::put_back;
 use super::types::{Accept, Accepted, Refused};
@@ -30,6 +32,7 @@ struct Prepared {
     body: Vec<u8>,
     evidence_max: u64,
     on_redelivery: OnRedelivery,
+    notices: Notices,
 }
 
 impl Store {
@@ -53,6 +56,7 @@ impl Store {
             body,
             evidence_max,
             on_redelivery,
+            notices: self.inner.notices.clone(),
         };
         let accepted = self.submit(Lane::Accept { bytes }, move |tx| new.store(tx)).await;
         crash::point("accept.commit.after");
@@ -162,7 +166,15 @@ impl Prepared {
             .execute(params![event, self.headers, self.body])?;
         let state = if held.is_some() { State::Held } else { State::Ready };
         for handler in &self.handlers {
-            insert_job(tx, event, handler, state, held, self.received_at)?;
+            let job = insert_job(tx, event, handler, state, held, self.received_at)?;
+            if let Some(reason) = held {
+                let (source, event_id) = (self.source.clone(), self.delivery.event_id().clone());
+                let (handler, reason) = (handler.clone(), reason.as_str().to_owned());
+                let job = NoticeJob { job, source, event_id };
+                let now = self.received_at;
+                let notice = of_jobs(NoticeType::JobHeld, handler, reason, 1, now, job);
+                self.notices.note(tx, &notice, now)?;
+            }
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ mod expire;
 mod live;
 mod lock;
 mod missing;
+mod notice;
 mod pause;
 mod quarantine;
 mod queue;
@@ -43,6 +44,7 @@ use crate::clock::Clock;
 use checkpoint::Checkpoints;
 use connection::Opened;
 use lock::Lock;
+use notice::Notices;
 use queue::{Item, Lane, Queue};
 use read::Readers;
 use space::Space;
@@ -50,6 +52,7 @@ use writer::Writer;
 
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
+pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
 pub use resolve::Resolution;
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, PausedRow,
@@ -75,6 +78,7 @@ struct Inner {
     space: Arc<Space>,
     readers: Arc<Readers>,
     wake: Arc<Notify>,
+    notices: Notices,
     closed: watch::Receiver<bool>,
 }
 
@@ -108,6 +112,7 @@ impl Store {
         let checkpoints = Arc::new(Checkpoints::default());
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
+        let notices = Notices::default();
         let (closed, is_closed) = watch::channel(false);
         let thread = |error: std::io::Error| OpenError::Io {
             path: path.clone(),
@@ -123,6 +128,8 @@ impl Store {
             readers: Arc::clone(&readers),
             checkpoints,
             wake: Arc::clone(&wake),
+            notices: notices.clone(),
+            degraded: None,
             id,
             conn: Some(writer),
             signal,
@@ -135,7 +142,8 @@ impl Store {
             .name("writer".to_owned())
             .spawn(move || writer.run())
             .map_err(thread)?;
-        let inner = Inner { settings, clock, id, queue, space, readers, wake, closed: is_closed };
+        let closed = is_closed;
+        let inner = Inner { settings, clock, id, queue, space, readers, wake, notices, closed };
         Ok(Store { inner: Arc::new(inner) })
     }
 
