@@ -9,6 +9,7 @@ mod drop;
 mod events;
 mod follow;
 mod jobs;
+mod orphans;
 mod output;
 mod pause;
 mod played;
@@ -65,7 +66,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();
-            let good = config_check::run(path, &environment, args.format.json, &mut out)?;
+            let good =
+                config_check::run_with_store(path, &environment, args.format.json, &mut out)?;
             Ok(if good { Exit::Ok } else { Exit::Config })
         }
     }

@@ -166,7 +166,7 @@ impl Resolver<'_> {
             patterns: handler
                 .events
                 .iter()
-                .map(|text| Pattern::new(text.as_str(), two_levels))
+                .map(|text| Pattern::new(text.value.as_str(), two_levels))
                 .collect(),
         };
         self.config.handlers.iter().filter(wants).map(route).collect()

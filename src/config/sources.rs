@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::document::{At, Section, Value};
 use crate::http::RESERVED_PATHS;
-use crate::model::{Name, OnRedelivery};
+use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery};
 use crate::provider::Scheme;
 
 use super::read::{Context, missing, parsed, ranged};
@@ -26,6 +26,12 @@ pub(super) struct Source {
 
 /// Reads one; problems go to the section's. Nothing where no source can be made of it.
 pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Source> {
+    if name.as_str() == INTERNAL_SOURCE {
+        let message = format!("'{name}' is the source of the receiver's own events");
+        let help =
+            "give this one another name; a handler takes the receiver's own by its source alone";
+        section.problem(message, Some(help.to_owned()));
+    }
     let scheme = read_provider(&section, context);
     let path = read_path(&section, name);
     let secrets = read_secrets(&section, context);

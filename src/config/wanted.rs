@@ -2,18 +2,40 @@
 
 use std::time::Duration;
 
-use crate::model::Name;
+use crate::document::Value;
+use crate::model::{INTERNAL_SOURCE, Name};
 use crate::pattern::Pattern;
-use crate::store::Wanted;
+use crate::store::{Interest, Wanted};
 
 use super::Config;
-use super::handlers::Action;
+use super::handlers::{Action, Handler};
 use super::sources::Source;
+
+/// `job` alone means `job.dead` and `job.held`, as `pull_request` does of GitHub's types.
+pub(super) const INTERNAL_TWO_LEVELS: bool = true;
+
+impl Handler {
+    /// The internal source's name, where it is one of this handler's.
+    pub(super) fn takes_internal(&self) -> Option<Name> {
+        let own = self.sources.iter().find(|source| source.value == INTERNAL_SOURCE)?;
+        own.value.parse().ok()
+    }
+}
 
 impl Config {
     /// The names of all handlers.
     pub fn handlers(&self) -> impl Iterator<Item = &Name> {
         self.handlers.iter().map(|handler| &handler.name)
+    }
+
+    /// Which handlers take the receiver's own events.
+    pub fn interest(&self) -> Interest {
+        let takes = |handler: &&Handler| handler.takes_internal().is_some();
+        let wants = |handler: &Handler| {
+            let pattern = |text: &Value<String>| Pattern::new(&*text.value, INTERNAL_TWO_LEVELS);
+            (handler.name.clone(), handler.events.iter().map(pattern).collect())
+        };
+        Interest::new(self.handlers.iter().filter(takes).map(wants).collect())
     }
 
     /// How long a command of `handler` may take to end once it is asked to; none where there is no such
@@ -45,9 +67,13 @@ impl Config {
                     && handler.sources.iter().any(|name| name.value == own.name.as_str())
             };
             let pattern = |text: &str| Pattern::new(text, two_levels);
+            let own = handler.takes_internal().filter(|own| {
+                two_levels == INTERNAL_TWO_LEVELS && source.is_none_or(|named| named == own)
+            });
+            let sources = self.sources.iter().filter(its).map(|own| own.name.clone());
             Wanted {
-                sources: self.sources.iter().filter(its).map(|own| own.name.clone()).collect(),
-                types: handler.events.iter().map(|text| pattern(text)).collect(),
+                sources: sources.chain(own).collect(),
+                types: handler.events.iter().map(|text| pattern(&text.value)).collect(),
                 only: only.map(pattern),
             }
         };

@@ -83,6 +83,8 @@ pub enum Request {
     },
     /// Who answers, and whether accepts are taken.
     Info,
+    /// How many jobs of each handler are to run or running.
+    Unfinished,
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -130,6 +132,8 @@ pub enum Reply {
     Quarantined(Vec<QuarantinedRow>),
     /// Who answered.
     Info(Info),
+    /// By the handlers' names.
+    Unfinished(Vec<(Name, u64)>),
 }
 
 /// Who answers for a store.
@@ -232,6 +236,7 @@ pub async fn perform(
         Request::Quarantined { source, limit } => {
             Reply::Quarantined(store.quarantined(source, limit.unwrap_or(usize::MAX)).await?)
         }
+        Request::Unfinished => Reply::Unfinished(store.unfinished().await?),
         Request::Info => Reply::Info(Info {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

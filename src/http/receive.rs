@@ -126,6 +126,7 @@ impl Delivery {
             Err(rejection) => reject(&shared, &source, rejection, &headers, evidence),
             Ok(verified) => {
                 drop(evidence);
+                shared.watched.verified(&source.name);
                 store(&shared, &source, verified, received_at).await
             }
         };
@@ -184,6 +185,9 @@ fn reject(
     let answer = if malformed { Answer::Malformed(reason) } else { Answer::Rejected };
     // The detail may quote what came from outside, so it is escaped.
     warn!(source = %source.name, answer = answer.name(), reason, ?detail, "delivery");
+    if !malformed {
+        shared.watched.failed(&shared.store, &shared.clock, &source.name, reason);
+    }
     shared.store.quarantine(Quarantined {
         source: source.name.clone(),
         received_at: shared.clock.now(),

@@ -27,6 +27,7 @@ use super::reply::{Answer, Unread};
 use super::{Sources, files, health, receive};
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::notify;
 use crate::store::Store;
 
 /// What every request of every worker needs.
@@ -34,6 +35,8 @@ pub(super) struct Shared {
     pub(super) sources: Sources,
     pub(super) store: Store,
     pub(super) clock: Clock,
+    /// Watches for sources whose deliveries fail one after the other.
+    pub(super) watched: notify::Sources,
     pub(super) budget: Arc<Budget>,
     pub(super) pace: Pace,
     /// Most bytes of headers that one delivery may have kept.
@@ -67,6 +70,7 @@ impl Server {
             sources,
             store,
             clock,
+            watched: notify::Sources::default(),
             budget: Budget::new(&limits),
             pace: Pace::new(&limits),
             headers_kept: limits.headers_kept_bytes,

@@ -39,6 +39,26 @@ impl Store {
         Ok(self.submit(Lane::Verb, hold).await?)
     }
 
+    /// How many jobs each handler has that are to run or running, by name: what a configuration without
+    /// that handler would hold.
+    pub async fn unfinished(&self) -> Result<Vec<(Name, u64)>, Error> {
+        self.read(|conn| {
+            // Each part by its own index, so that a store of a million settled jobs costs no more.
+            conn.prepare_cached(
+                "SELECT handler, sum(jobs) FROM (
+                     SELECT handler, count(*) AS jobs FROM job WHERE state = 'ready' GROUP BY handler
+                     UNION ALL
+                     SELECT handler, count(*) FROM job WHERE state = 'waiting' GROUP BY handler
+                     UNION ALL
+                     SELECT handler, count(*) FROM job WHERE state = 'running' GROUP BY handler)
+                 GROUP BY handler ORDER BY handler",
+            )?
+            .query_map([], |row| Ok((codec::text(row, 0)?, codec::count(row, 1)?)))?
+            .collect()
+        })
+        .await
+    }
+
     /// When the next waiting job of any of `handlers` is due, the paused ones aside: what is due and
     /// cannot be claimed would be asked for again at once.
     pub async fn next_due(&self, handlers: &[Name]) -> Result<Option<Timestamp>, Error> {

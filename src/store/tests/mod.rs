@@ -6,6 +6,7 @@ mod jobs;
 mod list;
 mod migration;
 mod missing;
+mod notice;
 mod opening;
 mod pause;
 mod redelivery;
