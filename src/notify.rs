@@ -124,7 +124,11 @@ pub async fn tick(store: &Store, now: Timestamp) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::limits::Limits;
+    use crate::pattern::Pattern;
+    use crate::store::{EventFilter, Interest, Settings};
 
     const START: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -164,5 +168,27 @@ mod tests {
         for n in 0..50 {
             assert_eq!(failures.failed(minute(n * 3)), None, "{n}");
         }
+    }
+
+    #[tokio::test]
+    async fn too_little_space_is_told_while_accepts_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, floor) = (folder.path().join("t.db"), u64::MAX);
+        let limits = Limits { disk_floor_bytes: floor, ballast_bytes: 0, ..Limits::default() };
+        let clock = Clock::manual(START);
+        let store = Store::open(&Settings { path, limits }, clock.clone()).unwrap();
+        let all = vec![Pattern::new("*", true)];
+        store.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            tick(&store, clock.now()).await;
+            clock.advance(Duration::from_secs(15));
+            // Behind the notice in the writer's queue.
+            store.pause(&"other".parse().unwrap()).await.unwrap();
+            let events = store.events(EventFilter::default()).await.unwrap();
+            told.push(events.iter().map(|event| event.event_type.to_string()).collect::<Vec<_>>());
+        }
+        assert_eq!(told, [["store.degraded"]; 3], "one, however often it is looked at");
+        store.close().await;
     }
 }
