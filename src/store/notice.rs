@@ -118,6 +118,16 @@ impl Store {
         let _ = self.inner.queue.push(item);
     }
 
+    /// Stores a notice that will be repeated if it is lost: tried once.
+    pub async fn try_notify(&self, notice: Notice) -> Result<(), Error> {
+        if !self.wants_notice(notice.kind) {
+            return Ok(());
+        }
+        let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
+        let note = move |tx: &Connection| notices.note(tx, &notice, clock.now());
+        Ok(self.submit(Lane::Verb, note).await?)
+    }
+
     /// Tells what was counted and left out, where [`WINDOW`] is over. To be called from time to time.
     /// Returns how many events were made.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
