@@ -10,6 +10,7 @@ mod events;
 mod explain;
 mod follow;
 mod jobs;
+mod orphans;
 mod output;
 mod pause;
 mod played;
@@ -69,7 +70,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();
-            let good = config_check::run(path, &environment, args.format.json, &mut out)?;
+            let good =
+                config_check::run_with_store(path, &environment, args.format.json, &mut out)?;
             Ok(if good { Exit::Ok } else { Exit::Config })
         }
     }

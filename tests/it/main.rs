@@ -14,6 +14,7 @@ mod cli;
 mod duplicates;
 mod follow;
 mod memory;
+mod notify;
 mod operator;
 mod promises;
 mod readme;
