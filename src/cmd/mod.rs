@@ -1,6 +1,8 @@
 //! The edge: one file per subcommand. Each turns what was typed into a call of the layers below and
 //! prints the answer; data goes to standard output, everything else to standard error.
 
+mod arrivals;
+mod bulk;
 mod cancel;
 pub mod config_check;
 mod demo;
@@ -10,6 +12,7 @@ mod events;
 mod follow;
 mod jobs;
 mod output;
+mod owner;
 mod pause;
 mod played;
 mod replay;
@@ -68,6 +71,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
             let good = config_check::run(path, &environment, args.format.json, &mut out)?;
             Ok(if good { Exit::Ok } else { Exit::Config })
         }
+        Command::Held(args) => jobs::held(&args),
+        Command::Dead(args) => jobs::dead(&args),
     }
 }
 

@@ -83,6 +83,17 @@ pub enum Request {
     },
     /// Who answers, and whether accepts are taken.
     Info,
+    /// Events after a place, oldest first.
+    Arrived {
+        /// Which of them.
+        filter: EventFilter,
+        /// Where the last answer ended.
+        after: Option<store::Mark>,
+    },
+    /// The next jobs that a bulk verb means.
+    Select(store::Select),
+    /// Put back or drop a batch of them.
+    MoveBatch(store::Batch),
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -130,6 +141,12 @@ pub enum Reply {
     Quarantined(Vec<QuarantinedRow>),
     /// Who answered.
     Info(Info),
+    /// What came, and where to go on.
+    Arrived(store::Arrived),
+    /// What is meant, and where to go on.
+    Select(store::Selected),
+    /// What became of the batch.
+    MoveBatch(store::Moved),
 }
 
 /// Who answers for a store.
@@ -238,6 +255,9 @@ pub async fn perform(
             store: store.id().simple().to_string(),
             refused: store.ready().err().map(|refused| refused.to_string()),
         }),
+        Request::Arrived { filter, after } => Reply::Arrived(store.arrived(filter, after).await?),
+        Request::Select(ask) => Reply::Select(store.select(ask).await?),
+        Request::MoveBatch(batch) => Reply::MoveBatch(store.move_batch(batch).await?),
     })
 }
 

@@ -6,6 +6,7 @@
 //! answered after its flush; listings have a connection of their own and see flushed commits only.
 
 mod accept;
+mod arrived;
 mod checkpoint;
 mod claim;
 mod codec;
@@ -26,6 +27,7 @@ mod replay;
 mod resolve;
 mod rows;
 mod schema;
+mod select;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -48,13 +50,15 @@ use read::Readers;
 use space::Space;
 use writer::Writer;
 
+pub use arrived::{Arrived, Mark};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
 pub use resolve::Resolution;
 pub use rows::{
-    AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, PausedRow,
-    QuarantinedRow, SecretUse,
+    AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
+    PausedRow, QuarantinedRow, SecretUse,
 };
+pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use types::{
     Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Quarantined, Record,
     Recovered, Refused, Replay, Running, Settings, Usage,
