@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::cli;
 use crate::config::Config;
-use crate::control::{CallError, Client, Door, Reply, Request, connect, socket_path};
+use crate::control::{CallError, Client, Door, FailureKind, Reply, Request, connect, socket_path};
 use crate::exit::{Exit, Failure};
 use crate::model::Timestamp;
 use crate::store::{Arrived, EventFilter, EventRow, Mark};
@@ -26,21 +26,35 @@ pub(super) fn run(args: &cli::Events, since: Option<Timestamp>) -> Result<Exit, 
     let config = store::load(&args.file.config)?;
     let filter = events::filter(args, since);
     store::with_door(&config, async |door| {
-        let mut mark =
-            show(args, arrived(door, &filter, None).await.map_err(store::call_failure)?)?;
+        let mut mark = match store::call(door, after(&filter, None)).await? {
+            Reply::Arrived(came) => show(args, came)?,
+            other => return Err(store::unexpected(&other)),
+        };
         if matches!(door, Door::Local(_)) {
             note("no receiver runs, so no event can come: hooklatch serve");
             return Ok(Exit::Ok);
         }
+        // The limit was for the beginning; afterwards everything is shown.
+        let all = EventFilter { limit: None, ..filter };
+        let mut told = false;
         loop {
             sleep(LOOK_AGAIN).await;
-            // The limit was for the beginning; afterwards everything is shown.
-            let all = EventFilter { limit: None, ..filter.clone() };
-            match arrived(door, &all, Some(mark)).await {
-                Ok(came) => mark = show(args, came)?,
+            match door.call(after(&all, Some(mark))).await {
+                Ok(Reply::Arrived(came)) => {
+                    mark = show(args, came)?;
+                    told = false;
+                }
+                Ok(other) => return Err(store::unexpected(&other)),
                 Err(CallError::Gone { .. }) => {
                     note("the receiver went away; waiting for it");
                     *door = Door::Remote(again(&config).await);
+                }
+                // Its store is closed for repair, or it is about to go.
+                Err(CallError::Failed(failure)) if failure.kind == FailureKind::Unavailable => {
+                    if !told {
+                        note(format_args!("{failure}; waiting for it"));
+                    }
+                    told = true;
                 }
                 Err(error) => return Err(store::call_failure(error)),
             }
@@ -48,18 +62,8 @@ pub(super) fn run(args: &cli::Events, since: Option<Timestamp>) -> Result<Exit, 
     })
 }
 
-async fn arrived(
-    door: &mut Door,
-    filter: &EventFilter,
-    after: Option<Mark>,
-) -> Result<Arrived, CallError> {
-    match door.call(Request::Arrived { filter: filter.clone(), after }).await? {
-        Reply::Arrived(came) => Ok(came),
-        other => Err(CallError::Failed(crate::control::Failure {
-            kind: crate::control::FailureKind::Unavailable,
-            message: store::unexpected(&other).message,
-        })),
-    }
+fn after(filter: &EventFilter, mark: Option<Mark>) -> Request {
+    Request::Arrived { filter: filter.clone(), after: mark }
 }
 
 /// A connection to the next receiver, whenever it comes.

@@ -39,7 +39,7 @@ fn count(listed: &Value) -> usize {
     listed.as_array().unwrap().len()
 }
 
-/// The number of a field in each object, `missing` never.
+/// The events of what is listed, in its order.
 fn ids(listed: &Value) -> Vec<&str> {
     listed.as_array().unwrap().iter().map(|row| row["event_id"].as_str().unwrap()).collect()
 }
@@ -294,7 +294,7 @@ fn root_leaves_nothing_of_its_own_beside_anothers_store() {
     // A receiver too, without root's home; it reads only what its owner may.
     let mut serve = run(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(serve.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let serving = lines.by_ref().find(|line| line.contains("\"serving\"")).is_some();
+    let serving = lines.by_ref().any(|line| line.contains("\"serving\""));
     let process = format!("/proc/{}", serve.id());
     let owner = fs::metadata(&process).map(|found| found.uid()).ok();
     let environment = fs::read(format!("{process}/environ")).unwrap_or_default();
