@@ -126,7 +126,7 @@ Examples:
     /// List jobs, newest first
     #[command(after_help = "\
 States: ready, running, waiting, held, succeeded, dead, dropped. A type is meant exactly, or with * for any
-run of characters. --since counts from when the job was made.
+run of characters. --since counts from when the job was made. # is the number of the last attempt.
 
 Examples:
   hooklatch jobs --state running

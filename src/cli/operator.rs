@@ -14,6 +14,9 @@ fn stopped(text: &str) -> Result<State, String> {
 }
 
 /// `hooklatch replay`
+///
+/// Conflicts are written out beside what is required: clap asks for nothing that conflicts with what is
+/// there.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").args(["event", "job", "since", "state"]).multiple(true).required(true))]
 #[command(group = ArgGroup::new("many").args(["since", "state"]).multiple(true))]
@@ -22,7 +25,7 @@ pub struct Replay {
     #[command(flatten)]
     pub file: ConfigFile,
     /// The event whose held and dead jobs are put back
-    #[arg(value_name = "EVENT", conflicts_with_all = ["job", "many"])]
+    #[arg(value_name = "EVENT", conflicts_with_all = ["job", "many", "yes", "reason", "new_key", "dry_run", "event_type"])]
     pub event: Option<EventId>,
     /// The event's source, where several have an event of this id; with --since or --state only this source
     #[arg(long, value_name = "NAME", conflicts_with = "job")]
@@ -31,7 +34,7 @@ pub struct Replay {
     #[arg(long, value_name = "NAME", conflicts_with = "job")]
     pub handler: Option<Name>,
     /// One job, which may have succeeded
-    #[arg(long, value_name = "JOB", conflicts_with = "many")]
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["many", "yes", "reason", "dry_run", "event_type"])]
     pub job: Option<JobId>,
     /// With --job: under a new idempotency key, so that a handler that remembers the old one does not ignore it
     #[arg(long, requires = "job")]
@@ -108,7 +111,7 @@ pub struct Drop {
     #[command(flatten)]
     pub file: ConfigFile,
     /// The ready, waiting, held or dead job
-    #[arg(value_name = "JOB")]
+    #[arg(value_name = "JOB", conflicts_with_all = ["filters", "dry_run", "yes"])]
     pub job: Option<JobId>,
     /// Every job in this state, held or dead, that the filters leave
     #[arg(long, value_name = "STATE", value_parser = stopped)]
