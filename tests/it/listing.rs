@@ -1,14 +1,16 @@
 //! What is listed, what waits for a person, and what is done to many jobs at once.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::operator::{fails, id, of, text};
-use crate::support::{Site, stripe_event};
+use crate::support::{PATIENCE, Site, stripe_event};
 
 /// One whose commands end without a word, one that rejects, one that fails for good at once.
 const HANDLERS: &str = r#"
@@ -19,6 +21,10 @@ command = ["./silent"]
 [handlers.reject]
 source = ["stripe", "github"]
 events = ["reject.*", "push"]
+command = ["./reject"]
+[handlers.all]
+source = "github"
+events = ["other"]
 command = ["./reject"]
 "#;
 
@@ -312,4 +318,105 @@ fn root_leaves_nothing_of_its_own_beside_anothers_store() {
     let of_root = text(&environment).split('\0').any(|one| one.starts_with("HOME="));
     assert!(!of_root, "it has root's home");
     assert_eq!(left, Vec::<String>::new());
+}
+
+/// A command on a terminal of its own, which `script` (util-linux) makes.
+struct OnTerminal {
+    script: std::process::Child,
+    keys: std::process::ChildStdin,
+    screen: mpsc::Receiver<u8>,
+    seen: String,
+}
+
+impl OnTerminal {
+    fn new(site: &Site, args: &str) -> Self {
+        let line = format!("exec '{}' {args}", env!("CARGO_BIN_EXE_hooklatch"));
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).env("HOOKLATCH_CONFIG", site.config());
+        command.env("SHELL", "/bin/sh").env("TERM", "xterm").env_remove("INVOCATION_ID");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut script = command.spawn().unwrap();
+        let keys = script.stdin.take().unwrap();
+        let (tell, screen) = mpsc::channel();
+        let shown = script.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            shown.bytes().map_while(Result::ok).try_for_each(|byte| tell.send(byte))
+        });
+        OnTerminal { script, keys, screen, seen: String::new() }
+    }
+
+    /// Waits until this is on the screen.
+    fn shows(&mut self, wanted: &str) {
+        while !self.seen.contains(wanted) {
+            match self.screen.recv_timeout(PATIENCE) {
+                Ok(byte) => self.seen.push(char::from(byte)),
+                Err(_) => panic!("'{wanted}' is not shown: {}", self.seen),
+            }
+        }
+    }
+
+    fn types(&mut self, text: &str) {
+        self.keys.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The command's process: the one that `script` has started.
+    fn pid(&self) -> rustix::process::Pid {
+        let script = self.script.id();
+        let children =
+            fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap();
+        let pid = children.split_whitespace().next().unwrap().parse().unwrap();
+        rustix::process::Pid::from_raw(pid).unwrap()
+    }
+
+    fn ended(mut self) -> Option<i32> {
+        self.script.wait().unwrap().code()
+    }
+}
+
+/// Waits until a process catches SIGINT.
+fn until_it_catches(pid: rustix::process::Pid) {
+    let caught = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+        u64::from_str_radix(mask, 16).unwrap() & (1 << (2 - 1)) != 0
+    };
+    let end = Instant::now() + PATIENCE;
+    while !caught() {
+        assert!(Instant::now() < end, "it never catches SIGINT");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_person_is_asked_and_may_interrupt_and_go_on() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let site = site();
+    let receiver = site.start();
+    // Held without running: one body under many ids. One more than a batch takes.
+    for nth in 0..=201 {
+        receiver.github(&format!("d-{nth}"), "other", r#"{"a":1}"#);
+    }
+    let held = || count(&site.json(&["held", "--limit", "1000"]));
+    assert_eq!(held(), 201);
+
+    let mut asked = OnTerminal::new(&site, "drop --state held --handler all");
+    asked.shows("drop 201 held jobs (all 201)? [y/N] ");
+    asked.types("n\n");
+    asked.shows("nothing was changed");
+    assert_eq!((asked.ended(), held()), (Some(1), 201));
+
+    // It is interrupted while the first batch waits for the receiver.
+    let itself = Pid::from_raw(i32::try_from(receiver.pid()).unwrap()).unwrap();
+    let mut asked = OnTerminal::new(&site, "drop --state held --handler all");
+    asked.shows("[y/N] ");
+    kill_process(itself, Signal::STOP).unwrap();
+    asked.types("y\n");
+    until_it_catches(asked.pid());
+    kill_process(asked.pid(), Signal::INT).unwrap();
+    kill_process(itself, Signal::CONT).unwrap();
+    asked.shows("ended by SIGINT");
+    asked.shows("200 of 201 jobs were dropped and stay so; the same command goes on");
+    assert_eq!((asked.ended(), held()), (Some(69), 1));
+    let rest = site.json(&["drop", "--state", "held", "--yes"]);
+    assert_eq!((&rest["done"], held()), (&json!(1), 0));
 }
