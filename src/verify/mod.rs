@@ -190,7 +190,11 @@ fn listed(names: &[impl AsRef<str>], name: &str) -> bool {
 
 fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
     let mut kept = Headers::new();
-    headers.iter().filter(|(name, _)| keep(name)).for_each(|(name, value)| kept.push(name, value));
+    let mut all: Vec<_> = headers.iter().filter(|(name, _)| keep(name)).collect();
+    // By name: HTTP gives the order of different ones no meaning (RFC 9110, section 5.3), and the
+    // server has lost it. Those of one name stay as they came.
+    all.sort_by_key(|(name, _)| name.to_ascii_lowercase());
+    all.into_iter().for_each(|(name, value)| kept.push(name, value));
     kept
 }
 
