@@ -130,7 +130,7 @@ run of characters. --since counts from when the job was made. # is the number of
 
 Examples:
   hooklatch jobs --state running
-  hooklatch jobs --handler fulfil --since 2026-01-31 --reason 'attempts exhausted'")]
+  hooklatch jobs --handler fulfil --since 2026-01-31 --reason attempts-exhausted")]
     Jobs(Jobs),
 
     /// Put jobs back to ready: an event's held and dead ones, or one job; or make missing ones
@@ -183,7 +183,7 @@ which --yes answers for programs.
 
 Examples:
   hooklatch drop 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b
-  hooklatch drop --state held --reason 'suspected replay' --dry-run")]
+  hooklatch drop --state held --reason suspected-replay --dry-run")]
     Drop(Drop),
 
     /// Pause a handler: its jobs wait, restarts included, until it is resumed
@@ -220,7 +220,7 @@ Example:
     #[command(after_help = "\
 Examples:
   hooklatch held
-  hooklatch held --handler fulfil --reason 'unknown outcome'")]
+  hooklatch held --handler fulfil --reason unknown-outcome")]
     Held(Stopped),
 
     /// List the dead letters: why, since when, what the last attempt said, and the command that settles it

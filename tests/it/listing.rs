@@ -340,7 +340,7 @@ impl OnTerminal {
         let (tell, screen) = mpsc::channel();
         let shown = script.stdout.take().unwrap();
         std::thread::spawn(move || {
-            shown.bytes().map_while(Result::ok).try_for_each(|byte| tell.send(byte))
+            BufReader::new(shown).bytes().map_while(Result::ok).try_for_each(|byte| tell.send(byte))
         });
         OnTerminal { script, keys, screen, seen: String::new() }
     }
