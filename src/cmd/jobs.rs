@@ -27,8 +27,7 @@ pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
         vec![
             job.job.into(),
             (&job.handler).into(),
-            coloured(job.state.as_str(), job.state),
-            why(job, now).into(),
+            coloured(&in_short(job, now), job.state),
             job.attempt.into(),
             (&job.event_type).into(),
             job.event_id.as_str().into(),
@@ -37,12 +36,11 @@ pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
     };
     let columns = [
         whole("JOB"),
-        cut("HANDLER", 8),
+        cut("HANDLER", 7),
         whole("STATE"),
-        cut("WHY", 14),
         whole("#"),
-        cut("TYPE", 6),
-        cut("EVENT", 6),
+        cut("TYPE", 5),
+        cut("EVENT", 5),
         whole("AGE"),
     ];
     listing(&columns, rows.iter().map(row).collect(), args.wide, "no jobs")?;
@@ -91,12 +89,12 @@ fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     };
     let columns = [
         whole("JOB"),
-        cut("HANDLER", 8),
-        cut("REASON", 13),
+        cut("HANDLER", 7),
+        whole("REASON"),
         whole("AGE"),
-        cut("TYPE", 6),
-        cut("EVENT", 6),
-        cut("LAST ATTEMPT", 12),
+        cut("TYPE", 5),
+        cut("EVENT", 5),
+        cut("DETAIL", 10),
     ];
     let empty = if state == State::Held { "nothing is held" } else { "no dead letters" };
     listing(&columns, rows.iter().map(row).collect(), args.wide, empty)?;
@@ -190,20 +188,19 @@ fn ways(reason: &str, job: Option<JobId>) -> Vec<String> {
 
 /// A job's state, with the reason where it has one: `held: cancelled`.
 pub(super) fn state(job: &JobRow) -> String {
-    let due = job.due_at.map(|due_at| format!("due {}", local(due_at)));
-    match reason(job).or(due) {
+    with_reason(job, |due_at| format!("due {}", local(due_at)))
+}
+
+/// The same where there is little room: how long it waits, not until when.
+fn in_short(job: &JobRow, now: Timestamp) -> String {
+    with_reason(job, |due_at| format!("due in {}", span(due_at.since(now))))
+}
+
+fn with_reason(job: &JobRow, due: impl FnOnce(Timestamp) -> String) -> String {
+    match reason(job).or_else(|| job.due_at.map(due)) {
         Some(why) => format!("{}: {why}", job.state),
         None => job.state.to_string(),
     }
-}
-
-/// The reason of a job's state, or how long it waits.
-fn why(job: &JobRow, now: Timestamp) -> String {
-    let due = || match job.due_at {
-        Some(due_at) => format!("due in {}", span(due_at.since(now))),
-        None => String::new(),
-    };
-    reason(job).unwrap_or_else(due)
 }
 
 fn reason(job: &JobRow) -> Option<String> {

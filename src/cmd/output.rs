@@ -147,12 +147,12 @@ fn fit(columns: &[Column], rows: &mut [Vec<Field>], most: usize) {
     }
 }
 
-/// How long something is for people, in its largest unit: "38s", "5min", "3h", "12d".
+/// How long something is for people, in its largest unit: "38s", "5m", "3h", "12d".
 pub(super) fn span(duration: std::time::Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0..60 => format!("{seconds}s"),
-        60..3_600 => format!("{}min", seconds / 60),
+        60..3_600 => format!("{}m", seconds / 60),
         3_600..172_800 => format!("{}h", seconds / 3_600),
         _ => format!("{}d", seconds / 86_400),
     }
