@@ -81,14 +81,12 @@ async fn what_may_be_forged_is_replayed_only_where_its_reason_is_named() {
 
 #[tokio::test]
 async fn the_walk_over_many_ends_and_meets_each_once() {
-    let bench = bench();
-    for nth in 0..1_001 {
-        bench.accept("stripe", stripe(&format!("e{nth}"), "a.b", "{}"), &["h"]).await;
-    }
-    let claimed = bench.store.claim(&name("h"), 1_001, None).await.unwrap();
-    for claimed in &claimed {
-        bench.complete(claimed, Outcome::Rejected, DEAD).await;
-    }
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
+    let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001)
+        INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
+        SELECT randomblob(16), 1, 'h' || i, 'dead', 'rejected', 1, 1, 1 FROM n";
+    bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
     let ask = Select { filter: dead(), after: None, verb: Verb::Drop };
     let first = bench.store.select(ask.clone()).await.unwrap();
     let last = bench.store.select(Select { after: first.next, ..ask }).await.unwrap();
