@@ -13,6 +13,7 @@ mod cancel;
 mod cli;
 mod duplicates;
 mod follow;
+mod listing;
 mod memory;
 mod notify;
 mod operator;

@@ -4,6 +4,8 @@
 //! What must stay true: nothing is said that neither of the two shows. The configuration is today's: where
 //! it may have been another when the event came, the sentence is about today.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::config::{Config, Described};
@@ -320,14 +322,18 @@ impl Telling<'_> {
             GiveUp::Attempts(most) => format!(", of {most} that count"),
             GiveUp::After(time) => {
                 let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-                format!(", tried for {} in all", span(millis))
+                format!(", tried for {} in all", span(Duration::from_millis(millis)))
             }
         });
         let number = row.attempt + 1;
         let what = match row.due_at {
             Some(due) if due > self.now => {
                 let wait = u64::try_from(due.0.saturating_sub(self.now.0)).unwrap_or(0);
-                format!("attempt {number}{bound}, in {} ({})", span(wait), (self.time)(due))
+                format!(
+                    "attempt {number}{bound}, in {} ({})",
+                    span(Duration::from_millis(wait)),
+                    (self.time)(due)
+                )
             }
             _ => format!(
                 "attempt {number}{bound}, now that it is due, as soon as its handler has a free slot"
