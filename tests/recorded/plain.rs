@@ -6,6 +6,7 @@ use crate::support::Site;
 pub(crate) fn plain(text: &str, site: &Site) -> String {
     let folder = site.config().parent().unwrap().to_str().unwrap().to_owned();
     let text = text.replace(&folder, "DIR");
+    let text = text.replace(concat!("version ", env!("CARGO_PKG_VERSION")), "version VERSION");
     let mut seen = Vec::new();
     let lines = text.lines().map(|line| match line.split_once("signature") {
         // Made with the time of the run.

@@ -60,7 +60,7 @@ fn lines(screen: &Screen) -> Vec<String> {
     if let Some(serving) = &screen.receiver {
         let (pid, version) = (serving.pid, escape(&serving.version));
         let since = local(serving.started_at);
-        say("receiver", format!("process {pid}, version {version}, since {since}"));
+        say("receiver", format!("pid {pid}, version {version}, since {since}"));
     }
     say("jobs", jobs(screen));
     if let Some(oldest) = &screen.oldest_ready {
