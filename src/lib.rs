@@ -23,6 +23,7 @@ pub mod log;
 pub mod notify;
 pub mod runner;
 pub mod store;
+pub mod traffic;
 
 // Layer 3: flows.
 pub mod control;

@@ -8,6 +8,7 @@
 mod client;
 mod door;
 mod server;
+mod status;
 mod wire;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ use crate::store::{
 pub use client::{CallError, Client, connect};
 pub use door::{Door, DoorError};
 pub use server::{ListenError, Listener, listen};
+pub use status::{Receiver, ReceiverStatus, Refusal, Status};
 
 /// One request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -83,6 +85,11 @@ pub enum Request {
     },
     /// Who answers, and whether accepts are taken.
     Info,
+    /// How everything stands.
+    Status {
+        /// The sources to tell of where no receiver runs, which knows its own.
+        sources: Vec<Name>,
+    },
     /// How many jobs of each handler are to run or running.
     Unfinished,
 }
@@ -132,6 +139,8 @@ pub enum Reply {
     Quarantined(Vec<QuarantinedRow>),
     /// Who answered.
     Info(Info),
+    /// How everything stands.
+    Status(Box<Status>),
     /// By the handlers' names.
     Unfinished(Vec<(Name, u64)>),
 }
@@ -201,13 +210,13 @@ impl From<CannotAsk> for Failure {
     }
 }
 
-/// Carries out one request on an open store. `link`: to the runner, where the store is a running
-/// receiver's.
+/// Carries out one request on an open store. `receiver`: whose store it is, where one runs.
 pub async fn perform(
     store: &Store,
-    link: Option<&Link>,
+    receiver: Option<&Receiver>,
     request: Request,
 ) -> Result<Reply, Failure> {
+    let link = receiver.map(|receiver| &receiver.link);
     Ok(match request {
         Request::Events(filter) => Reply::Events(store.events(filter).await?),
         Request::Show { source, event } => {
@@ -243,6 +252,9 @@ pub async fn perform(
             store: store.id().simple().to_string(),
             refused: store.ready().err().map(|refused| refused.to_string()),
         }),
+        Request::Status { sources } => {
+            Reply::Status(Box::new(status::look(store, receiver, sources).await?))
+        }
     })
 }
 

@@ -29,11 +29,14 @@ use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::notify;
 use crate::store::Store;
+use crate::traffic::Traffic;
 
 /// What every request of every worker needs.
 pub(super) struct Shared {
     pub(super) sources: Sources,
     pub(super) store: Store,
+    /// What is told of every delivery, for `status`.
+    pub(super) traffic: Traffic,
     pub(super) clock: Clock,
     /// Watches for sources whose deliveries fail one after the other.
     pub(super) watched: notify::Sources,
@@ -62,6 +65,7 @@ impl Server {
         listeners: Vec<TcpListener>,
         sources: Sources,
         store: Store,
+        traffic: Traffic,
         clock: Clock,
         limits: Limits,
     ) -> io::Result<Server> {
@@ -69,6 +73,7 @@ impl Server {
         let shared = Arc::new(Shared {
             sources,
             store,
+            traffic,
             clock,
             watched: notify::Sources::default(),
             budget: Budget::new(&limits),
@@ -193,7 +198,10 @@ async fn route(shared: &Arc<Shared>, request: &HttpRequest, payload: &mut web::P
         health::ALIVE => Answer::Alive,
         health::READY => health::ready(shared),
         _ => match shared.sources.at(path) {
-            None => Answer::NotFound,
+            None => {
+                shared.traffic.unknown_path(path, shared.clock.now());
+                Answer::NotFound
+            }
             Some(_) if request.method() != Method::POST => Answer::Method("POST"),
             Some(source) => receive::receive(shared, source, request, payload).await,
         },

@@ -28,6 +28,7 @@ mod resolve;
 mod rows;
 mod schema;
 mod space;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -48,6 +49,7 @@ use notice::Notices;
 use queue::{Item, Lane, Queue};
 use read::Readers;
 use space::Space;
+use standing::LastCommit;
 use writer::Writer;
 
 pub use live::Live;
@@ -56,8 +58,9 @@ pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
 pub use resolve::Resolution;
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, PausedRow,
-    QuarantinedRow, SecretUse,
+    QuarantinedRow, SecretUse, Twin,
 };
+pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
 pub use types::{
     Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Quarantined, Record,
     Recovered, Refused, Replay, Running, Settings, Usage,
@@ -78,6 +81,7 @@ struct Inner {
     space: Arc<Space>,
     readers: Arc<Readers>,
     wake: Arc<Notify>,
+    last_commit: Arc<LastCommit>,
     notices: Notices,
     closed: watch::Receiver<bool>,
 }
@@ -112,6 +116,7 @@ impl Store {
         let checkpoints = Arc::new(Checkpoints::default());
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
+        let last_commit = Arc::new(LastCommit::default());
         let notices = Notices::default();
         let (closed, is_closed) = watch::channel(false);
         let thread = |error: std::io::Error| OpenError::Io {
@@ -128,6 +133,7 @@ impl Store {
             readers: Arc::clone(&readers),
             checkpoints,
             wake: Arc::clone(&wake),
+            last_commit: Arc::clone(&last_commit),
             notices: notices.clone(),
             degraded: None,
             id,
@@ -143,7 +149,18 @@ impl Store {
             .spawn(move || writer.run())
             .map_err(thread)?;
         let closed = is_closed;
-        let inner = Inner { settings, clock, id, queue, space, readers, wake, notices, closed };
+        let inner = Inner {
+            settings,
+            clock,
+            id,
+            queue,
+            space,
+            readers,
+            wake,
+            last_commit,
+            notices,
+            closed,
+        };
         Ok(Store { inner: Arc::new(inner) })
     }
 

@@ -23,6 +23,7 @@ use super::notice::{Notice, Notices, degraded};
 use super::queue::{Item, Lane, Next, Queue};
 use super::read::Readers;
 use super::space::Space;
+use super::standing::LastCommit;
 use super::types::{Refused, Settings};
 
 /// Between two tries on a full disk.
@@ -60,6 +61,7 @@ pub(super) struct Writer {
     pub(super) readers: Arc<Readers>,
     pub(super) checkpoints: Arc<Checkpoints>,
     pub(super) wake: Arc<Notify>,
+    pub(super) last_commit: Arc<LastCommit>,
     pub(super) notices: Notices,
     /// What has kept the store from storing since then, told once it can be stored.
     pub(super) degraded: Option<(&'static str, Timestamp)>,
@@ -142,6 +144,7 @@ impl Writer {
                     item.work.committed();
                 }
                 if changed {
+                    self.last_commit.note(self.clock.now());
                     self.wake.notify_one();
                 }
                 self.recovered();

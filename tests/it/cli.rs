@@ -29,6 +29,8 @@ fn every_command_has_help_with_an_example() {
         &["resume"],
         &["verify"],
         &["config", "check"],
+        &["status"],
+        &["explain"],
     ] {
         let output = site.run(&[command, &["--help"]].concat());
         let help = text(&output.stdout);
