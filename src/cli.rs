@@ -1,6 +1,7 @@
 //! The command line as data: what can be typed, its help and its examples. Nothing here acts.
 
 mod operator;
+mod setup;
 mod since;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::model::{EventId, JobId, Name, State};
 
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
+pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
 
 /// Where the configuration lies unless said otherwise.
@@ -195,6 +197,30 @@ Example:
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
+
+    /// Write a source's configuration and secret, and say what to fill in at the provider
+    #[command(after_help = "\
+Writes conf.d/NAME.toml and secrets/NAME (0600) beside the main configuration, and that where there is none.
+No file that exists is changed: what is there already is named, and nothing is written. Where the provider
+makes the secret, the file is empty until you put it in. A generated secret is shown on a terminal only, or
+with --show-secret.
+
+Examples:
+  hooklatch init --source github
+  hooklatch init --source shop --provider stripe --path /shop --public-url https://hooks.example.org")]
+    Init(Init),
+
+    /// Sign a test delivery as a source's provider would, and post it to the receiver
+    #[command(after_help = "\
+It is a real delivery: the event is stored, and its handlers run. The secret is the source's own; where this
+user cannot read it, the running receiver signs. Exits with 0 where the answer is the expected one (200, or
+401 with --forge and --stale), with 1 where it is not, and with 69 where nobody answers.
+
+Examples:
+  hooklatch send github push
+  hooklatch send stripe invoice.paid --duplicate
+  hooklatch send github push --forge")]
+    Send(Send),
 }
 
 /// `hooklatch serve`

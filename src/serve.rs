@@ -102,7 +102,11 @@ pub async fn start(
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
-    let control = control::listen(&socket, store.clone(), link.clone(), &limits)?;
+    let front = control::Front {
+        addresses: listener.local_addr().into_iter().collect(),
+        signers: config.signers(environment),
+    };
+    let control = control::listen(&socket, store.clone(), link.clone(), front, &limits)?;
     let http =
         http::Server::start(vec![listener], sources, store.clone(), clock.clone(), limits.clone())
             .map_err(|error| Error::Listen { address, error })?;

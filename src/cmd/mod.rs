@@ -8,14 +8,17 @@ mod drill;
 mod drop;
 mod events;
 mod follow;
+mod init;
 mod jobs;
 mod output;
 mod pause;
 mod played;
+mod random;
 mod replay;
 mod resolve;
 mod runner;
 mod scratch;
+mod send;
 mod serve;
 mod show;
 mod store;
@@ -62,6 +65,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Pause(args) => pause::pause(&args),
         Command::Resume(args) => pause::resume(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Init(args) => init::run(&args),
+        Command::Send(args) => send::run(&args),
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();

@@ -16,6 +16,7 @@ mod read;
 mod resolve;
 mod secrets;
 mod settings;
+mod signers;
 mod sources;
 mod variables;
 mod wanted;
@@ -35,8 +36,10 @@ use sources::Source;
 
 pub use environment::Environment;
 pub use resolve::Resolved;
+pub use providers::provider;
 pub use secrets::{Reference, ReferenceError, SecretError};
 pub use settings::Server;
+pub use signers::Endpoint;
 
 /// Everything the configuration says, checked; secrets are still references.
 pub struct Config {

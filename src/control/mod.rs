@@ -7,10 +7,12 @@
 
 mod client;
 mod door;
+mod front;
 mod server;
 mod wire;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +27,7 @@ use crate::store::{
 
 pub use client::{CallError, Client, connect};
 pub use door::{Door, DoorError};
+pub use front::{Front, Signed, Unsigned};
 pub use server::{ListenError, Listener, listen};
 
 /// One request.
@@ -83,6 +86,10 @@ pub enum Request {
     },
     /// Who answers, and whether accepts are taken.
     Info,
+    /// Where the receiver takes deliveries.
+    Listening,
+    /// Sign a delivery as a source's provider would.
+    Sign(Unsigned),
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -130,6 +137,10 @@ pub enum Reply {
     Quarantined(Vec<QuarantinedRow>),
     /// Who answered.
     Info(Info),
+    /// At least one address.
+    Listening(Vec<SocketAddr>),
+    /// The delivery's headers.
+    Sign(Signed),
 }
 
 /// Who answers for a store.
@@ -238,6 +249,10 @@ pub async fn perform(
             store: store.id().simple().to_string(),
             refused: store.ready().err().map(|refused| refused.to_string()),
         }),
+        // A running receiver has answered these itself.
+        Request::Listening | Request::Sign(_) => {
+            return Err(Failure::unavailable("no receiver runs, which would know"));
+        }
     })
 }
 

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::wire::{self, WireError};
-use super::{Failure, Reply, Request, perform};
+use super::{Failure, Front, Reply, Request, perform};
 use crate::handler::Link;
 use crate::limits::Limits;
 use crate::store::Store;
@@ -57,6 +57,7 @@ pub enum ListenError {
 struct Receiver {
     store: Store,
     link: Link,
+    front: Arc<Front>,
 }
 
 /// The listening admin socket. Dropping it ends it too, and leaves the dead socket there.
@@ -67,7 +68,7 @@ pub struct Listener {
     task: JoinHandle<()>,
 }
 
-/// Serves `store`, and what its receiver asks the runner over `link`, on the Unix socket `path`, mode
+/// Serves `store`, what its receiver asks the runner over `link`, and what `front` knows, on the Unix socket `path`, mode
 /// 0600, until [`Listener::stop`]. The caller holds
 /// the store's lock; a socket left there by a dead receiver is replaced. To be called inside a
 /// tokio runtime.
@@ -75,6 +76,7 @@ pub fn listen(
     path: &Path,
     store: Store,
     link: Link,
+    front: Front,
     limits: &Limits,
 ) -> Result<Listener, ListenError> {
     let bytes = path.as_os_str().as_bytes().len();
@@ -87,7 +89,8 @@ pub fn listen(
     let socket =
         bind_privately(path).map_err(|source| ListenError::Io { path: path.to_owned(), source })?;
     let (closing, closed) = watch::channel(false);
-    let task = tokio::spawn(accept(socket, closed, Receiver { store, link }, limits.clone()));
+    let receiver = Receiver { store, link, front: Arc::new(front) };
+    let task = tokio::spawn(accept(socket, closed, receiver, limits.clone()));
     Ok(Listener { path: path.to_owned(), closing, task })
 }
 
@@ -173,7 +176,11 @@ async fn serve(
         let (answer, last) = match request {
             Err(_) | Ok(Ok(None)) => return Ok(()),
             Ok(Ok(Some(request))) => {
-                (perform(&receiver.store, Some(&receiver.link), request).await, false)
+                let answer = match receiver.front.answer(&request) {
+                    Some(answer) => answer,
+                    None => perform(&receiver.store, Some(&receiver.link), request).await,
+                };
+                (answer, false)
             }
             Ok(Err(WireError::Io(error))) => return Err(error.into()),
             Ok(Err(error)) => (Err(not_understood(&error)), true),

@@ -218,6 +218,11 @@ impl Scheme {
         self.vectors.as_deref()
     }
 
+    /// How far a delivery's signed time may be from now; nothing where no time is signed.
+    pub fn tolerance(&self) -> Option<Duration> {
+        self.timestamp.as_ref().map(|stamp| stamp.tolerance)
+    }
+
     /// What a person fills in at the provider.
     pub fn setup(&self) -> &Setup {
         &self.setup
