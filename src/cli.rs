@@ -391,6 +391,26 @@ pub enum ConfigCommand {
 Example:
   hooklatch config check --config /etc/hooklatch/hooklatch.toml")]
     Check(ConfigCheck),
+
+    /// Show what is in force: sources, handlers, and every limit with its default, range and reason
+    #[command(after_help = "\
+Secrets are stars; where each is read from is shown. Of a command's variables, those that refer to a secret or
+are named like one are stars too.
+
+Example:
+  hooklatch config show --config /etc/hooklatch/hooklatch.toml")]
+    Show(ConfigShow),
+}
+
+/// `hooklatch config show`
+#[derive(Debug, Args)]
+pub struct ConfigShow {
+    /// Where the configuration is
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
 }
 
 /// `hooklatch config check`

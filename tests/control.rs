@@ -9,8 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use hooklatch::clock::Clock;
-use hooklatch::control::{Front, 
-    CallError, Door, DoorError, FailureKind, Front, ListenError, Reply, Request, listen, socket_path,
+use hooklatch::control::{
+    CallError, Door, DoorError, FailureKind, Front, ListenError, Reply, Request, listen,
+    socket_path,
 };
 use hooklatch::handler::link::{self, Link};
 use hooklatch::limits::Limits;
@@ -120,7 +121,8 @@ async fn the_socket_is_its_owners_alone_and_replaces_a_dead_one() {
 
     std::fs::write(&socket, "somebody's file").unwrap();
     let own = link(&settings, &store);
-    let refused = listen(&socket, store.clone(), own.clone(), Front::default(), &settings.limits).unwrap_err();
+    let refused = listen(&socket, store.clone(), own.clone(), Front::default(), &settings.limits)
+        .unwrap_err();
     assert!(matches!(refused, ListenError::InTheWay(_)), "{refused}");
     let long = dir.path().join("x".repeat(120));
     let refused = listen(&long, store, own, Front::default(), &settings.limits).unwrap_err();
@@ -184,8 +186,14 @@ async fn what_only_a_runner_can_do_fails_without_one_and_says_why() {
     let command = running(&store, "e1", Some(Incarnation::from_parts(boot, 7))).await;
     let forward = running(&store, "e2", None).await;
     let own = link(&settings, &store);
-    let listener =
-        listen(&socket_path(&settings.path), store.clone(), own, Front::default(), &settings.limits).unwrap();
+    let listener = listen(
+        &socket_path(&settings.path),
+        store.clone(),
+        own,
+        Front::default(),
+        &settings.limits,
+    )
+    .unwrap();
     let mut remote = door(&settings).await.unwrap();
     let failed = async |door: &mut Door, request| match door.call(request).await {
         Err(CallError::Failed(failure)) => (failure.kind, failure.message),

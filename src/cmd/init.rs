@@ -58,7 +58,8 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         made.file(&main, &texts::main(&main), 0o644)?;
     }
     if let Some(text) = &secret {
-        let line = Zeroizing::new(if text.is_empty() { String::new() } else { format!("{}\n", **text) });
+        let line =
+            Zeroizing::new(if text.is_empty() { String::new() } else { format!("{}\n", **text) });
         made.folder(secret_file.parent(), 0o700)?;
         made.file(&secret_file, &line, 0o600)?;
     }
@@ -70,7 +71,8 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     if secret.is_some() {
         files::give(&secret_file, &config.store().path)?;
     }
-    let endpoint = Endpoint { args, main: &main, config: &config, scheme, path, secret, secret_file };
+    let endpoint =
+        Endpoint { args, main: &main, config: &config, scheme, path, secret, secret_file };
     let made = made.keep();
     if args.format.json {
         output::json(&endpoint.json(&made))?;
@@ -216,7 +218,10 @@ impl Endpoint<'_> {
         match &setup.secret_from {
             Some(from) => {
                 let file = self.secret_file.display();
-                output::line(format!("\nThen put the secret into {file}; it is at\n{}", escape(from)))?;
+                output::line(format!(
+                    "\nThen put the secret into {file}; it is at\n{}",
+                    escape(from)
+                ))?;
             }
             None if self.secret.is_some() && self.shown_secret().is_none() => {
                 output::note("the secret is shown on a terminal, or with --show-secret");

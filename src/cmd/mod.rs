@@ -3,6 +3,7 @@
 
 mod cancel;
 pub mod config_check;
+mod config_show;
 mod demo;
 mod drill;
 mod drop;
@@ -67,6 +68,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Verify(args) => verify::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Send(args) => send::run(&args),
+        Command::Config(ConfigCommand::Show(args)) => config_show::run(&args),
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();

@@ -82,6 +82,19 @@ fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Fa
     };
     let body = read(file, config.limits().bodies_in_flight_bytes)?;
     let told = verify::told(scheme, &body);
+    if let Some(wanted) = &told.event_type {
+        let said = match &told.subtype {
+            Some(subtype) => format!("{wanted}.{subtype}"),
+            None => wanted.clone(),
+        };
+        if said != args.event_type {
+            let file = file.display();
+            return Err(wrong(format!(
+                "the body in {file} is of type {said}, not {}",
+                args.event_type
+            )));
+        }
+    }
     if told.id_is_free {
         return Ok(Event { id: given.map_or_else(new_id, Ok)?, body, at });
     }
@@ -157,11 +170,14 @@ async fn sign(
             let headers = signer.sign(&draft, event.at).map_err(wrong)?;
             (headers, signer.reference().map(str::to_owned))
         }
-        Err(unreadable) => by_receiver(args, config, &draft, event.at).await.map_err(|failure| {
-            let message = format!("{unreadable}; nor can the receiver sign: {}", failure.message);
-            let help = "run it as a user that can read the secret, or start the receiver";
-            Failure::new(failure.exit, message).help(help)
-        })?,
+        Err(unreadable) => {
+            by_receiver(args, config, &draft, event.at).await.map_err(|failure| {
+                let message =
+                    format!("{unreadable}; nor can the receiver sign: {}", failure.message);
+                let help = "run it as a user that can read the secret, or start the receiver";
+                Failure::new(failure.exit, message).help(help)
+            })?
+        }
     };
     headers.push("Content-Type", "application/json");
     let by = by.unwrap_or_else(|| "nothing: the provider signs nothing".to_owned());
@@ -198,8 +214,11 @@ async fn by_receiver(
 async fn receiver(config: &Config, request: &Request) -> Result<Reply, Failure> {
     let path = control::socket_path(&config.store().path);
     let mut client = control::connect(&path, config.limits()).await.map_err(|error| {
-        Failure::new(Exit::Unavailable, format!("no receiver answers at {}: {error}", path.display()))
-            .help("start it: hooklatch serve")
+        Failure::new(
+            Exit::Unavailable,
+            format!("no receiver answers at {}: {error}", path.display()),
+        )
+        .help("start it: hooklatch serve")
     })?;
     client.call(request).await.map_err(store::call_failure)
 }

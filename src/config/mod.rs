@@ -16,6 +16,7 @@ mod read;
 mod resolve;
 mod secrets;
 mod settings;
+mod shown;
 mod signers;
 mod sources;
 mod variables;
@@ -35,10 +36,11 @@ use read::{Context, Declared};
 use sources::Source;
 
 pub use environment::Environment;
-pub use resolve::Resolved;
 pub use providers::provider;
+pub use resolve::Resolved;
 pub use secrets::{Reference, ReferenceError, SecretError};
 pub use settings::Server;
+pub use shown::{Shown, ShownHandler, ShownLimit, ShownSecret, ShownSource};
 pub use signers::Endpoint;
 
 /// Everything the configuration says, checked; secrets are still references.

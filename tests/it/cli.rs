@@ -29,6 +29,9 @@ fn every_command_has_help_with_an_example() {
         &["resume"],
         &["verify"],
         &["config", "check"],
+        &["init"],
+        &["send"],
+        &["config", "show"],
     ] {
         let output = site.run(&[command, &["--help"]].concat());
         let help = text(&output.stdout);

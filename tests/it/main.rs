@@ -13,11 +13,13 @@ mod cancel;
 mod cli;
 mod duplicates;
 mod follow;
+mod init;
 mod memory;
 mod operator;
 mod promises;
 mod readme;
 mod refusals;
+mod send;
 mod stop;
 #[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
 mod support;

@@ -94,12 +94,7 @@ pub(super) struct Proxies {
 }
 
 /// What passes `url` on to `path` at `listen`, for the usual proxies; `most` is the largest body.
-pub(super) fn proxies(
-    url: &str,
-    path: &str,
-    listen: SocketAddr,
-    most: u64,
-) -> Proxies {
+pub(super) fn proxies(url: &str, path: &str, listen: SocketAddr, most: u64) -> Proxies {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (host, outside) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
     let mut inside = listen;
