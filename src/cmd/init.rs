@@ -67,7 +67,11 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref());
     made.file(&stanza, &text, 0o644)?;
     // The loader judges it as `serve` will: names, paths and URLs have one place where they are checked.
-    let config = store::load(&main)?;
+    let config = store::load(&main).map_err(|failure| {
+        let message =
+            format!("the source cannot be added, so nothing was written: {}", failure.message);
+        Failure { message, ..failure }
+    })?;
     if secret.is_some() {
         files::give(&secret_file, &config.store().path)?;
     }
