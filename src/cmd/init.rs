@@ -29,6 +29,8 @@ use files::Made;
 /// Writes the files, and prints what is to be done at the provider and at the proxy.
 pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     let main = match &args.dir {
+        // Shorter to read and to type than ./hooklatch.toml.
+        Some(folder) if folder == Path::new(".") => PathBuf::from("hooklatch.toml"),
         Some(folder) => folder.join("hooklatch.toml"),
         None => args.file.config.clone(),
     };

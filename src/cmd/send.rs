@@ -15,7 +15,7 @@ use crate::config::{Config, Endpoint, Environment};
 use crate::control::{self, Reply, Request, Unsigned};
 use crate::document::nearest;
 use crate::exit::{Exit, Failure};
-use crate::model::{Headers, Name, Timestamp};
+use crate::model::{EventType, Headers, Name, Timestamp};
 use crate::provider::Scheme;
 use crate::verify::{self, Draft, Signer};
 
@@ -60,6 +60,9 @@ struct Event {
 
 fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Failure> {
     let now = Clock::system().now();
+    if EventType::from_raw(&args.event_type).raw().is_some() {
+        return Err(wrong(format!("'{}' is no event type", escape(&args.event_type))));
+    }
     if args.forge && scheme.is_unsigned() {
         return Err(wrong(format!("provider {} signs nothing to forge", scheme.name())));
     }
@@ -81,19 +84,13 @@ fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Fa
         return Ok(Event { id, body: body.into(), at });
     };
     let body = read(file, config.limits().bodies_in_flight_bytes)?;
-    let told = verify::told(scheme, &body);
-    if let Some(wanted) = &told.event_type {
-        let said = match &told.subtype {
-            Some(subtype) => format!("{wanted}.{subtype}"),
-            None => wanted.clone(),
-        };
-        if said != args.event_type {
-            let file = file.display();
-            return Err(wrong(format!(
-                "the body in {file} is of type {said}, not {}",
-                args.event_type
-            )));
-        }
+    let told = verify::told(scheme, &body, &args.event_type);
+    if told.event_type != args.event_type {
+        let (file, kind) = (file.display(), escape(&told.event_type));
+        return Err(wrong(format!(
+            "the body in {file} makes it a {kind}, not a {}",
+            args.event_type
+        )));
     }
     if told.id_is_free {
         return Ok(Event { id: given.map_or_else(new_id, Ok)?, body, at });

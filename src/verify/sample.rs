@@ -41,32 +41,34 @@ pub(super) fn levels<'t>(scheme: &Scheme, event_type: &'t str) -> (&'t str, Opti
     }
 }
 
-/// What a body says of its event; nothing where the scheme has it elsewhere, or the body lacks it.
+/// What a body says of its event, as far as it stands in the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// The id.
+    /// The id; nothing where the scheme has it elsewhere, or the body lacks it.
     pub id: Option<String>,
     /// Whether the scheme looks for the id in a header first, so that the sender may choose it.
     pub id_is_free: bool,
-    /// The type, or its first level.
-    pub event_type: Option<String>,
-    /// The second level of the type.
-    pub subtype: Option<String>,
+    /// The type of the event when it is sent as the type that was given: what the body says wins.
+    pub event_type: String,
 }
 
-/// Reads what `body` says of its event.
-pub fn told(scheme: &Scheme, body: &[u8]) -> Told {
+/// Reads what `body` says of its event, which is to be sent as `event_type`.
+pub fn told(scheme: &Scheme, body: &[u8], event_type: &str) -> Told {
     let facts = Facts::read(scheme, body);
     let at = |places: &[Place]| match places.first() {
         Some(Place::Json(pointer)) => facts.text(pointer).map(str::to_owned),
         _ => None,
     };
-    let subtype = scheme.event.subtype.as_ref().and_then(|pointer| facts.text(pointer));
+    let first = at(&scheme.event.types);
+    let first = first.unwrap_or_else(|| levels(scheme, event_type).0.to_owned());
+    let second = scheme.event.subtype.as_ref().and_then(|pointer| facts.text(pointer));
     Told {
         id: at(&scheme.event.ids),
         id_is_free: matches!(scheme.event.ids.first(), Some(Place::Header(_))),
-        event_type: at(&scheme.event.types),
-        subtype: subtype.map(str::to_owned),
+        event_type: match second.filter(|second| !second.is_empty()) {
+            Some(second) => format!("{first}.{second}"),
+            None => first,
+        },
     }
 }
 

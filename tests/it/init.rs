@@ -139,6 +139,22 @@ fn nothing_that_exists_is_changed_and_nothing_stays_of_a_failure() {
 }
 
 #[test]
+fn a_secret_made_by_root_belongs_to_whom_the_store_will() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give a file away");
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    chown(here, Some(NOBODY), Some(NOBODY)).unwrap();
+    init(here, &["--source", "github"]);
+    let owner = |name: &str| fs::metadata(here.join(name)).unwrap().uid();
+    assert_eq!([owner("secrets"), owner("secrets/github"), owner("hooklatch.toml")], [NOBODY, NOBODY, 0]);
+}
+
+#[test]
 fn the_configuration_in_force_is_shown_without_a_secret() {
     let site = Site::with(
         "[limits]\nbatch_count = 7\n",

@@ -125,6 +125,11 @@ fn a_given_body_is_sent_as_it_is() {
     let (code, said) = fails(&site, &["send", "stripe", "invoice.voided", "--body", file]);
     assert_eq!(code, Some(2));
     assert!(said.contains("invoice.paid"), "{said}");
+    fs::write(file, r#"{"action":"opened"}"#).unwrap();
+    let (code, said) = fails(&site, &["send", "github", "pull_request.closed", "--body", file]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("pull_request.opened"), "{said}");
+    assert_eq!(fails(&site, &["send", "github", "a\nb"]).0, Some(2));
     assert_eq!(fails(&site, &["send", "stripe", "a", "--body", "/no/such"]).0, Some(66));
 }
 
