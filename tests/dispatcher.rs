@@ -451,3 +451,58 @@ async fn a_cancel_holds_whether_its_start_was_asked_for_or_not() {
     let of_cancel = |job: &JobRow| job.attempt == 1 && job.reason.as_deref() == Some("cancelled");
     assert!(held.iter().all(of_cancel), "{held:#?}");
 }
+
+#[tokio::test]
+async fn a_runner_that_fails_to_execute_itself_again_is_asked_again() {
+    let bench = Bench::new();
+    let handle = bench.start(vec![bench.script("once", "echo ran >>ran")]);
+    bench.accept("first", &["once"]).await;
+    bench.until_all("once", State::Succeeded).await;
+    // It drains before it finds that it cannot.
+    let database = bench.file("hooklatch.db");
+    fs::create_dir(folder::of(&database).join("new-ledger")).unwrap();
+    let runner = runner::runner(&database).unwrap();
+    rustix::process::kill_process(runner, rustix::process::Signal::USR2).unwrap();
+    let begun = Instant::now();
+    while !fs::read_to_string(bench.file("runner.log")).unwrap().contains("cannot execute itself") {
+        assert!(begun.elapsed() < MINUTE);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    bench.accept("second", &["once"]).await;
+    bench.until("once", |jobs| jobs.iter().all(|job| job.state == State::Succeeded)).await;
+    handle.stop(MINUTE, pending()).await;
+    assert_eq!(bench.lines("ran").len(), 2);
+}
+
+#[tokio::test]
+async fn what_a_full_runner_has_of_an_unknown_handler_is_waited_for() {
+    let bench = Bench::new();
+    let limits = "[limits]\nrunner_attempts_count = 1\n";
+    bench.commands.replace_with(|text| text.replace("[limits]\n", limits));
+    bench.accept("long", &["long"]).await;
+    let wait = "echo begun >>begun; while ! [ -e go ]; do sleep 0.01; done";
+    let handle = bench.start(vec![bench.script("long", wait)]);
+    bench.until_lines("begun", 1).await;
+    handle.stop(MINUTE, pending()).await;
+
+    bench.commands.replace_with(|text| text.split("[handlers").next().unwrap().to_owned());
+    bench.accept("next", &["next"]).await;
+    let handle = bench.start(vec![bench.script("next", "exit 0")]);
+    // Its second receiver is admitted. That nothing happens then cannot be waited for.
+    let ledger = || {
+        let files = fs::read_dir(folder::of(&bench.file("hooklatch.db"))).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        let mut ledgers = paths.filter(|path| path.to_str().unwrap().contains("ledger-"));
+        fs::read_to_string(ledgers.next().unwrap()).unwrap()
+    };
+    let begun = Instant::now();
+    while !ledger().contains("\"epoch\":2") {
+        assert!(begun.elapsed() < MINUTE);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    fs::write(bench.file("go"), "").unwrap();
+    bench.until_all("next", State::Succeeded).await;
+    handle.stop(MINUTE, pending()).await;
+    assert_eq!(bench.outcomes("next").await, [Some(Outcome::Succeeded)]);
+}

@@ -1003,3 +1003,143 @@ async fn a_launched_runner_is_nobodys_child_and_leaves_when_idle() {
     let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut ended, Some(&limit)), Ok(1), "it does not leave");
 }
+
+#[tokio::test]
+async fn a_runner_that_leaves_takes_its_socket_away_before_another_can_come() {
+    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+    let flags = WatchFlags::DELETE | WatchFlags::CLOSE_WRITE;
+    inotify::add_watch(&watch, site.folder(), flags).unwrap();
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.left().await, Some(0));
+    let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
+    let mut events = inotify::Reader::new(&watch, &mut buffer);
+    let mut seen = Vec::new();
+    while let Ok(event) = events.next() {
+        let name = event.file_name().unwrap().to_str().unwrap().to_owned();
+        seen.push((name, event.events().contains(ReadFlags::DELETE)));
+    }
+    // The lock is given back when its file is closed.
+    let position = |name: &str, gone| seen.iter().position(|one| *one == (name.to_owned(), gone));
+    let (socket, lock) = (position("socket", true), position("lock", false));
+    assert!(socket.is_some() && socket < lock, "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_launch_beside_a_runner_leaves_its_log_readable() {
+    let site = Site::new("");
+    let launch = Launch {
+        program: env!("CARGO_BIN_EXE_hooklatch").into(),
+        config: site.path("hooklatch.toml"),
+        store: site.path("store.db"),
+        log: site.path("runner.log"),
+        inside_a_unit: false,
+    };
+    let mut pid = None;
+    for _ in 0..2 {
+        let launch = launch.clone();
+        tokio::task::spawn_blocking(move || launch.run().unwrap()).await.unwrap();
+        let peer = UnixStream::connect(site.folder().join("socket")).unwrap();
+        pid = Some(rustix::net::sockopt::socket_peercred(&peer).unwrap().pid);
+    }
+    let pidfd =
+        rustix::process::pidfd_open(pid.unwrap(), rustix::process::PidfdFlags::empty()).unwrap();
+    kill_process(pid.unwrap(), Signal::TERM).unwrap();
+    let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+    let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut ended, Some(&limit)), Ok(1), "it does not leave");
+    let log = fs::read_to_string(site.path("runner.log")).unwrap();
+    assert!(log.contains("another runner works in") && log.contains("left"), "{log:?}");
+    assert!(log.lines().all(|line| line.starts_with("{") || line.starts_with("error")), "{log:?}");
+}
+
+#[tokio::test]
+async fn a_runner_that_could_not_begin_again_with_its_ledger_stays() {
+    let site = Site::new("");
+    let mut runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("wait", 1, b"").await;
+    receiver.started(1).await;
+    // As a full disk would, it keeps the ledger from being written anew.
+    let obstacle = site.folder().join("new-ledger");
+    fs::create_dir(&obstacle).unwrap();
+    runner.signal(Signal::USR2);
+    runner.says("cannot execute itself again");
+    fs::remove_dir(&obstacle).unwrap();
+    for expected in [true, false] {
+        let told = receiver.hear().await.0;
+        assert!(matches!(told, ToReceiver::Free { draining, .. } if draining == expected));
+    }
+    runner.signal(Signal::USR2);
+    receiver.cut().await;
+    runner.listens();
+    let mut receiver = site.receiver(1).await;
+    site.go().await;
+    assert_eq!(receiver.finished(1).await, exited(Status::Code(7)));
+}
+
+#[tokio::test]
+async fn whoever_is_refused_is_told_what_mends_it() {
+    let site = Site::new("");
+    let runner = site.runner(&[]);
+    let mut first = site.receiver(5).await;
+    first.start("wait", 1, b"").await;
+    first.started(1).await;
+    let hello = |store, epoch| Hello { version: VERSION, store, epoch };
+    let others = [hello(Uuid::from_bytes([2; 16]), 9), hello(STORE, 4)];
+    let mut told = Vec::new();
+    for hello in others {
+        match connect(&site.folder(), hello, &Limits::default()).await {
+            Err(ConnectError::Denied { detail, .. }) => told.push(detail),
+            _ => panic!("it is admitted"),
+        }
+    }
+    // As it is told: stop the runner, and remove the file.
+    runner.signal(Signal::TERM);
+    first.hear().await;
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.left().await, Some(0));
+    let ledger = fs::read_dir(site.folder()).unwrap().map(|entry| entry.unwrap().path());
+    let ledger = ledger.into_iter().find(|path| path.to_str().unwrap().contains("ledger-"));
+    let ledger = ledger.unwrap();
+    for detail in told {
+        assert!(detail.contains(&format!("rm {}", ledger.display())), "{detail}");
+    }
+    fs::remove_file(ledger).unwrap();
+    let _runner = site.runner(&[]);
+    for hello in others {
+        let (list, ..) = connect(&site.folder(), hello, &Limits::default()).await.unwrap();
+        assert_eq!((list.attempts.len(), list.answers_for.len()), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_runner_that_has_lost_its_ledger_does_not_go_on_as_the_same() {
+    use std::os::unix::fs::PermissionsExt;
+    let site = Site::new("");
+    // Takes the ledger away between the old program and the new one.
+    let program = site.path("program");
+    let real = env!("CARGO_BIN_EXE_hooklatch");
+    let script = format!(
+        "#!/bin/sh\n[ \"$HOOKLATCH_RUNNER_STATE\" = rehearsal ] || rm {}/ledger-*\nexec {real} \"$@\"\n",
+        site.folder().display()
+    );
+    fs::copy(real, &program).unwrap();
+    let runner = site.runner_of(&program, &[]);
+    let mut first = site.receiver(1).await;
+    first.start("say", 1, b"").await;
+    first.started(1).await;
+    first.finished(1).await;
+    fs::write(site.path("script"), script).unwrap();
+    fs::set_permissions(site.path("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(site.path("script"), &program).unwrap();
+    runner.signal(Signal::USR2);
+    // It would be believed that what it does not list never started.
+    assert_eq!(runner.left().await, Some(74));
+    let _runner = site.runner(&[]);
+    let list = site.receiver(1).await.list;
+    assert_ne!(list.incarnation, first.list.incarnation);
+    assert!(!list.answers_for.contains(&first.list.incarnation));
+}

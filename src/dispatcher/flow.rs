@@ -230,8 +230,7 @@ impl Flow {
                 self.lanes.get_mut(index).wanted = true;
             }
             Step::Ended(ended) => self.settle(ended.0, ended.1),
-            Step::Settled(Some(index)) => self.lanes.get_mut(index).running -= 1,
-            Step::Settled(None) => {}
+            Step::Settled(lane) => self.lanes.settled(lane),
             Step::Clamped => self.clamping = false,
         }
     }
@@ -267,7 +266,7 @@ impl Flow {
 
     fn settle(&mut self, attempt: Attempt, report: Report) {
         let _inside = attempt.span.clone().entered();
-        let pause = attempt.lane.and_then(|lane| self.pause(lane, report.handler_broken));
+        let pause = attempt.lane.and_then(|lane| self.pause(lane, &report));
         let policy = match attempt.lane {
             Some(lane) => &self.lanes.get_mut(lane).policy,
             None => &GONE,
@@ -295,9 +294,12 @@ impl Flow {
     }
 
     /// A handler that could not run pauses: for how long.
-    fn pause(&mut self, lane: usize, broken: bool) -> Option<Duration> {
-        if !broken {
-            self.lanes.ran(lane);
+    fn pause(&mut self, lane: usize, report: &Report) -> Option<Duration> {
+        if !report.handler_broken {
+            // What never began says nothing of the handler.
+            if report.outcome != Outcome::NotStarted {
+                self.lanes.ran(lane);
+            }
             return None;
         }
         let pause = self.lanes.broke(lane, self.clock.monotonic());

@@ -85,6 +85,8 @@ pub(super) struct Lanes {
     /// Who is asked first: the one after the last that got something, so that all have their turn
     /// where there are fewer slots than handlers.
     first: usize,
+    /// Attempts that a runner has of handlers that are not configured any more: they take its room.
+    strangers: usize,
 }
 
 impl Lanes {
@@ -95,6 +97,7 @@ impl Lanes {
             pause_base: Limits::duration(limits.handler_backoff_base_millis),
             pause_max: Limits::duration(limits.handler_backoff_max_millis),
             first: 0,
+            strangers: 0,
         }
     }
 
@@ -140,15 +143,26 @@ impl Lanes {
             return share;
         }
         let commands = self.all.iter().filter(|lane| lane.is_command());
-        share.min(room.saturating_sub(commands.map(Lane::taken).sum()))
+        share.min(room.saturating_sub(commands.map(Lane::taken).sum::<usize>() + self.strangers))
     }
 
     /// Takes a slot for an attempt that an earlier receiver has begun, whether one is free or not.
     /// Returns whose, where the handler is still configured.
     pub(super) fn take_for(&mut self, handler: &Name) -> Option<usize> {
-        let index = self.all.iter().position(|lane| lane.name == *handler)?;
-        self.all[index].running += 1;
-        Some(index)
+        let index = self.all.iter().position(|lane| lane.name == *handler);
+        match index {
+            Some(index) => self.all[index].running += 1,
+            None => self.strangers += 1,
+        }
+        index
+    }
+
+    /// An attempt's end is recorded: its slot is free.
+    pub(super) fn settled(&mut self, lane: Option<usize>) {
+        match lane {
+            Some(index) => self.all[index].running -= 1,
+            None => self.strangers -= 1,
+        }
     }
 
     /// A claim brought `got` jobs.

@@ -73,7 +73,6 @@ fn report(verdict: Verdict, timeout: Option<Duration>) -> Report {
     match verdict {
         Verdict::Ended(Ended::Exited(exited)) => judge(exited, timeout),
         Verdict::Ended(Ended::Lost(reason)) => Report::new(Outcome::Unknown, reason),
-        Verdict::Ended(Ended::NotStarted(reason)) => Report::broken(reason),
         Verdict::NeverStarted(reason) => Report::new(Outcome::NotStarted, reason),
         Verdict::Refused(refusal, detail) => refused(refusal, detail),
     }

@@ -63,7 +63,7 @@ pub struct Room {
 /// What became of an attempt.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It has ended; `NotStarted` is not among the ends.
+    /// It has ended.
     Ended(Ended),
     /// Its runner would not start it.
     Refused(Refusal, String),
@@ -167,6 +167,10 @@ impl Link {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_tracked(&self, key: Key) -> bool {
+        self.lock().attempts.contains_key(&key)
+    }
+
     /// The first verdict counts.
     fn tell(&self, key: Key, verdict: Verdict) {
         let waiting = self.lock().attempts.get_mut(&key).and_then(|one| one.waiting.take());
@@ -220,7 +224,7 @@ impl Link {
     /// Hears the runner out, to the connection's end.
     async fn converse(&self, list: HelloOk, line: Sender, mut events: Events) {
         let mut fetches = Fetches::new(line.clone());
-        self.admitted(&list, line, &mut fetches);
+        self.admitted(&list, line.clone(), &mut fetches);
         // An error is an end too: whatever came before it has been read.
         while let Ok(Some((message, body))) = events.next().await {
             match message {
@@ -228,7 +232,9 @@ impl Link {
                 ToReceiver::Refused { key, reason, detail } => {
                     self.tell(key, Verdict::Refused(reason, detail));
                 }
-                ToReceiver::Finished { key, end } => fetches.add(key, end),
+                ToReceiver::Finished { key, end } if self.is_tracked(key) => fetches.add(key, end),
+                // As in a list: what is not running in the store is committed.
+                ToReceiver::Finished { key, .. } => ack(line.clone(), key),
                 ToReceiver::Output { key, stream, head_bytes, total, peek } => {
                     let output = (body, head_bytes, total);
                     match peek {
@@ -240,10 +246,7 @@ impl Link {
                     let detail = "its runner died while it ran".to_owned();
                     self.tell(key, Verdict::Ended(Ended::Lost(detail)));
                 }
-                ToReceiver::Free { draining: true, .. } => {
-                    self.shared.room.send_replace(None);
-                }
-                ToReceiver::Free { .. } => {}
+                ToReceiver::Free { draining, .. } => self.offer(&line, room(&list), draining),
                 ToReceiver::HelloOk(_) | ToReceiver::Denied { .. } => {
                     tracing::warn!("the runner answers a Hello that was not said");
                 }
@@ -258,6 +261,24 @@ impl Link {
             state.peeks = Peeks::default();
         }
         self.shared.room.send_replace(None);
+    }
+
+    /// Claims are made from now on for whoever is at the other end of `line`, while that is the line;
+    /// for nobody where it drains, which it may think better of.
+    fn offer(&self, line: &Sender, room: Room, draining: bool) {
+        let state = self.lock();
+        if state.line.as_ref().is_some_and(|now| now.is(line)) {
+            let now = (!draining).then_some(room);
+            self.shared.room.send_if_modified(|before| std::mem::replace(before, now) != now);
+        }
+    }
+
+    /// Nothing more can be said over `line`: no claim is made for it, while it is read to its end.
+    fn is_deaf(&self, line: &Sender) {
+        let mut state = self.lock();
+        if state.line.take_if(|now| now.is(line)).is_some() {
+            self.shared.room.send_replace(None);
+        }
     }
 
     /// Judges every attempt by the list of the runner that has admitted this receiver, and opens the
@@ -294,22 +315,31 @@ impl Link {
         while let Some((key, ended)) = fetches.next() {
             self.tell(key, Verdict::Ended(ended));
         }
-        let room = Room {
-            runner: list.incarnation,
-            attempts: list.attempts.len() + usize::try_from(list.free).unwrap_or(usize::MAX),
-        };
-        self.shared.room.send_replace((!list.draining).then_some(room));
         // Beside the reading, so that two full sockets cannot wait for each other.
+        let (link, room, draining) = (self.clone(), room(list), list.draining);
         tokio::spawn(async move {
             for key in acks {
                 let _lost = line.ack(key).await;
             }
+            // After them: a Start that overtook one would find its place, or its job, still taken.
+            link.offer(&line, room, draining);
             for key in searches {
                 tracing::warn!(%key, "no runner answers for it: looking for what may still run of it");
                 let _lost = line.search(key).await;
             }
         });
     }
+}
+
+/// What the runner with this list can have.
+fn room(list: &HelloOk) -> Room {
+    let free = usize::try_from(list.free).unwrap_or(usize::MAX);
+    Room { runner: list.incarnation, attempts: list.attempts.len() + free }
+}
+
+/// Beside the reading, so that two full sockets cannot wait for each other.
+fn ack(line: Sender, key: Key) {
+    tokio::spawn(async move { drop(line.ack(key).await) });
 }
 
 /// What a list that lacks an attempt proves of it, claimed for `runner` and asked for: nothing where
@@ -344,7 +374,10 @@ impl Tracked {
                 return Verdict::Refused(Refusal::BadBody, error.to_string());
             }
             // What the runner has of it, the next list tells.
-            Err(error) => tracing::debug!(key = %self.key, %error, "failed to ask for its start"),
+            Err(error) => {
+                tracing::debug!(key = %self.key, %error, "failed to ask for its start");
+                self.link.is_deaf(&line);
+            }
         }
         drop(body);
         self.ended().await

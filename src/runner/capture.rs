@@ -9,7 +9,6 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
 /// Head and tail of an output.
@@ -79,9 +78,15 @@ impl Stream {
 
     /// Reads until every writer has closed the pipe. May be cancelled at any time without loss.
     pub(super) async fn drain(&mut self) {
-        let mut buffer = vec![0; READ_BYTES];
-        while let Ok(count @ 1..) = self.pipe.read(&mut buffer).await {
-            self.kept.lock().push(&buffer[..count]);
+        while self.pipe.readable().await.is_ok() {
+            // One that always has something to say does not keep the thread from the others.
+            tokio::task::coop::consume_budget().await;
+            match self.read(READ_BYTES) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if is_for_now(&error) => {}
+                Err(_) => return,
+            }
         }
     }
 
@@ -90,15 +95,10 @@ impl Stream {
         // What was written before the end fits into the pipe. More than that comes from a process
         // which left the group and still writes: it is not waited for.
         let mut left = rustix::pipe::fcntl_getpipe_size(&self.pipe).unwrap_or(READ_BYTES);
-        let mut buffer = vec![0; READ_BYTES];
         while left > 0 {
-            let most = left.min(READ_BYTES);
-            match self.pipe.try_read(&mut buffer[..most]) {
+            match self.read(left.min(READ_BYTES)) {
                 Ok(0) => break,
-                Ok(count) => {
-                    self.kept.lock().push(&buffer[..count]);
-                    left -= count;
-                }
+                Ok(count) => left -= count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
@@ -106,6 +106,19 @@ impl Stream {
         // A copy: whoever looks until the end is in the table must not see less than before.
         self.kept.now()
     }
+
+    /// Reads once, at most so many bytes. The buffer is nobody's for longer: a hundred commands that
+    /// print nothing have none.
+    fn read(&self, most: usize) -> io::Result<usize> {
+        let mut buffer = [0; READ_BYTES];
+        let count = self.pipe.try_read(&mut buffer[..most])?;
+        self.kept.lock().push(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+fn is_for_now(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 #[derive(Debug, Default)]

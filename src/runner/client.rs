@@ -9,6 +9,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::io::BufReader;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Mutex;
@@ -58,7 +59,7 @@ pub struct Sender {
 /// Hears what the runner says. One task's: [`Events::next`] must be polled to its end.
 #[derive(Debug)]
 pub struct Events {
-    from: OwnedReadHalf,
+    from: BufReader<OwnedReadHalf>,
     bounds: Bounds,
 }
 
@@ -79,6 +80,7 @@ pub async fn connect(
         .map_err(|source| ConnectError::Unreachable { folder: folder.to_owned(), source })?;
     let (from, to) = stream.into_split();
     let sender = Sender { to: Arc::new(Mutex::new(Some(to))), bounds: bounds(TO_RUNNER_BYTES) };
+    let from = BufReader::new(from);
     let mut events = Events { from, bounds: bounds(TO_RECEIVER_BYTES) };
     sender.send(&ToRunner::Hello(hello), b"").await?;
     let answer = timeout(wait, events.next()).await.unwrap_or(Err(WireError::Slow(wait)))?;
@@ -140,6 +142,11 @@ impl Sender {
     /// The connection; it is said again at the next one that lists the attempt.
     pub async fn ack(&self, key: Key) -> Result<(), WireError> {
         self.send(&ToRunner::Ack { key }, b"").await
+    }
+
+    /// Whether the two say things on one connection.
+    pub fn is(&self, other: &Sender) -> bool {
+        Arc::ptr_eq(&self.to, &other.to)
     }
 
     async fn send(&self, message: &ToRunner, body: &[u8]) -> Result<(), WireError> {

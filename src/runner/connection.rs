@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
+use tokio::io::BufReader;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, mpsc, watch};
@@ -16,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::Captured;
 use super::attempt;
 use super::leftovers;
+use super::memory;
 use super::message::{Denial, Hello, Key, Refusal, Start, Stream, ToReceiver, ToRunner};
 use super::server::Reload;
 use super::table::Table;
@@ -26,6 +28,10 @@ use crate::model::Digest;
 /// Messages that wait for a receiver to read. More than a few mean that it does not read: it asks
 /// for outputs one by one, and nothing starts without it.
 const QUEUE_COUNT: usize = 1024;
+
+/// Bodies up to this size are hashed on the serving thread: some 50 µs, no more than another thread's
+/// beginning and end would cost.
+const SMALL_BYTES: usize = 64 * 1024;
 
 type Outgoing = (ToReceiver, Vec<u8>);
 
@@ -114,12 +120,13 @@ async fn write(
 }
 
 async fn converse(
-    mut from: OwnedReadHalf,
+    from: OwnedReadHalf,
     peer: &Peer,
     table: &Arc<Table>,
     reload: Arc<Mutex<Reload>>,
     bounds: Bounds,
 ) -> Result<(), WireError> {
+    let mut from = BufReader::new(from);
     let first = timeout(bounds.wait, wire::read::<ToRunner>(&mut from, bounds)).await;
     let hello = match first.unwrap_or(Err(WireError::Slow(bounds.wait)))? {
         Some((ToRunner::Hello(hello), _)) => hello,
@@ -169,7 +176,12 @@ async fn admit(
 ) -> Result<(), (Denial, String)> {
     table.may_admit(hello)?;
     let turn = reload.lock_owned().await;
-    let reloaded = spawn_blocking(move || (turn(), turn)).await;
+    let reload = move || {
+        let reloaded = turn();
+        memory::give_back_code();
+        (reloaded, turn)
+    };
+    let reloaded = spawn_blocking(reload).await;
     let (commands, _turn) = match reloaded {
         Ok((Ok(commands), turn)) => (Some(commands), Some(turn)),
         Ok((Err(error), turn)) => {
@@ -185,10 +197,11 @@ async fn admit(
 }
 
 async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
-    let key = start.key;
-    let hashed = spawn_blocking(move || (Digest(Sha256::digest(&body).into()), body));
-    let leave = match hashed.await {
-        Ok((digest, body)) if digest == start.body => {
+    let (key, size) = (start.key, body.len());
+    let hash = move || (Digest(Sha256::digest(&body).into()), body);
+    let hashed = if size > SMALL_BYTES { spawn_blocking(hash).await.ok() } else { Some(hash()) };
+    let leave = match hashed {
+        Some((digest, body)) if digest == start.body => {
             table.start(peer, &start).map(|leave| (leave, body))
         }
         _ => Err((Refusal::BadBody, "the body has another digest".to_owned())),
@@ -208,8 +221,7 @@ async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
 /// whether it may: an attempt of the table's has an end of its own.
 async fn search(key: Key, peer: Peer, table: Arc<Table>) {
     while table.may_search(&peer, key) {
-        let looked =
-            spawn_blocking(move || leftovers::end_known(&[(key, None)], leftovers::PATIENCE));
+        let looked = spawn_blocking(move || leftovers::end(&[(key, None)], leftovers::PATIENCE));
         // A search that failed has proven nothing.
         if looked.await.is_ok_and(|alive| alive.is_empty()) {
             let _cut = peer.out.send((ToReceiver::Gone { key }, Vec::new())).await;

@@ -53,7 +53,9 @@ impl Launch {
         }
         descriptors::keep_inherited_ones();
         let mut options = OpenOptions::new();
-        let log = options.write(true).create(true).truncate(true).mode(0o600).open(&self.log)?;
+        // A runner that is there after all, and has it open, writes on behind what comes now.
+        let log = options.append(true).create(true).mode(0o600).open(&self.log)?;
+        log.set_len(0)?;
         let mut child = Command::new(&self.program)
             .arg("runner")
             .arg("--config")

@@ -111,6 +111,11 @@ impl Ledger {
         Ok((Ledger { path, file, length, fresh: 0 }, inherited))
     }
 
+    /// Its file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Adds a line. Where it cannot be written whole it is not written at all.
     pub(super) fn note(&mut self, line: &Line) -> io::Result<()> {
         let text = text(line)?;

@@ -1,9 +1,10 @@
-//! Ends what commands of a dead receiver still run, before anybody decides about their attempts.
+//! Ends what commands of a dead runner still run, before anybody decides about their attempts.
 //!
-//! Called once, at the start of a receiver that holds the store's lock, before recovery. "At most
-//! one attempt of a job runs at any time" rests on it: a job must not run again while processes of
-//! its last attempt live. Every command carries its job and attempt in its environment, and job ids
-//! are random, so no other store's command is ever found.
+//! Called by the next runner, which holds the folder's lock: at its start for what the ledger tells,
+//! later for what a receiver asks about and no ledger knows. "At most one attempt of a job runs at any
+//! time" rests on it: a job must not run again while processes of its last attempt live. Every command
+//! carries its job and attempt in its environment, and job ids are random, so no other store's command
+//! is ever found.
 //!
 //! Out of reach, and said in the README: a process group of which no process has kept this environment
 //! (`env -i`, `sudo`), or has one that this user may not read.
@@ -23,7 +24,6 @@ use rustix::process::{
 
 use super::ledger::Process;
 use super::message::Key;
-use crate::model::JobId;
 
 /// How long one search waits for what it killed to be gone, before its caller may say that something
 /// cannot be ended. SIGKILL takes microseconds; what takes seconds hangs in the kernel.
@@ -42,15 +42,9 @@ struct Leftover {
 
 /// Kills every process of these attempts, with their process groups, and waits until they are gone.
 /// Returns the attempts of which something still lives after `patience`, or may: they must stay
-/// `running`. Blocks.
-pub fn end(attempts: &[(JobId, u32)], patience: Duration) -> Vec<(JobId, u32)> {
-    let unknown = attempts.iter().map(|&(job, attempt)| (Key { job, attempt }, None));
-    let alive = end_known(&unknown.collect::<Vec<_>>(), patience);
-    alive.into_iter().map(|key| (key.job, key.attempt)).collect()
-}
-
-/// The same where the ledger tells the process, which may have shed its environment.
-pub(super) fn end_known(attempts: &[(Key, Option<Process>)], patience: Duration) -> Vec<Key> {
+/// `running`. With each the process that the ledger tells, if it does: it may have shed its
+/// environment. Blocks.
+pub(super) fn end(attempts: &[(Key, Option<Process>)], patience: Duration) -> Vec<Key> {
     let deadline = Instant::now() + patience;
     loop {
         // Again and again, since a process may have started another one while it was looked for.
@@ -114,9 +108,9 @@ fn named(pid: Pid) -> Option<Key> {
 /// What tells a living process from every other of this boot. Nothing for one that has ended, reaped
 /// or not.
 pub(super) fn process(pid: Pid) -> Option<Process> {
-    let start = stat(pid, 22)?;
-    let ended = matches!(stat::<char>(pid, 3)?, 'Z' | 'X');
-    (!ended).then_some(Process { pid: pid.as_raw_pid(), start })
+    let stat = read_stat(pid)?;
+    let ended = matches!(field::<char>(&stat, 3)?, 'Z' | 'X');
+    (!ended).then_some(Process { pid: pid.as_raw_pid(), start: field(&stat, 22)? })
 }
 
 /// Whether a process of this group lives. It may where /proc cannot be read.
@@ -130,14 +124,17 @@ pub(super) fn group_lives(number: Pid) -> bool {
 /// A process's group. Nothing for one outside of this PID namespace, as a container's first processes
 /// may have.
 fn group(pid: Pid) -> Option<Pid> {
-    stat(pid, 5).and_then(Pid::from_raw)
+    field(&read_stat(pid)?, 5).and_then(Pid::from_raw)
+}
+
+fn read_stat(pid: Pid) -> Option<String> {
+    fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()
 }
 
 /// A field of proc_pid_stat(5), counted from 1 as there; none before the third.
-fn stat<T: FromStr>(pid: Pid, field: usize) -> Option<T> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+fn field<T: FromStr>(stat: &str, number: usize) -> Option<T> {
     // The second, in parentheses, may hold anything.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(field - 3)?.parse().ok()
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
 fn kill(leftover: &Leftover) {
@@ -151,7 +148,7 @@ fn kill(leftover: &Leftover) {
         let _gone = kill_process_group(group, Signal::KILL);
     }
     match pidfd_send_signal(&leftover.pidfd, Signal::KILL) {
-        Ok(()) => tracing::warn!(%job, attempt, pid, "ended a process that a dead receiver left"),
+        Ok(()) => tracing::warn!(%job, attempt, pid, "ended a process that a dead runner left"),
         Err(error) => tracing::warn!(%job, attempt, pid, %error, "cannot end a left process"),
     }
 }

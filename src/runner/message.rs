@@ -279,13 +279,13 @@ pub enum Summary {
 }
 
 impl Summary {
-    /// Of an end. `NotStarted` is none: it is refused instead.
+    /// Of an end.
     pub(super) fn of(ended: &Ended) -> Self {
         match ended {
             Ended::Exited(Exited { status, asked_by, usage, .. }) => {
                 Summary::Exited { status: *status, asked_by: *asked_by, usage: *usage }
             }
-            Ended::Lost(reason) | Ended::NotStarted(reason) => Summary::Lost(reason.clone()),
+            Ended::Lost(reason) => Summary::Lost(reason.clone()),
         }
     }
 }

@@ -20,7 +20,8 @@ pub mod folder;
 pub mod incarnation;
 pub mod launch;
 mod ledger;
-pub mod leftovers;
+mod leftovers;
+mod memory;
 pub mod message;
 mod orphans;
 mod reap;
@@ -65,11 +66,9 @@ pub struct CommandSettings {
     pub stdin_memory_bytes: usize,
 }
 
-/// How an attempt of a command ended.
+/// How an attempt of a command ended that began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// It never began, for this reason: nothing of the command was executed.
-    NotStarted(String),
     /// It began and has been reaped.
     Exited(Exited),
     /// It began, and how it ended cannot be known, for this reason.

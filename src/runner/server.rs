@@ -24,7 +24,7 @@ use super::ledger::Ledger;
 use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::table::{Configured, Table};
 use super::wire::Bounds;
-use super::{Ended, attempt, connection, launch, leftovers, orphans};
+use super::{Ended, attempt, connection, launch, leftovers, memory, orphans};
 use crate::crash;
 use crate::limits::Limits;
 
@@ -94,6 +94,10 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
         }
     };
     let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
+    // What it does not list would be believed never to have started.
+    if settings.handed_over.is_some() && !inherited.incarnations.contains(&incarnation) {
+        return Err(begin(io::Error::other("the ledger is not as this runner left it")));
+    }
     let capacity = usize::try_from(limits.runner_attempts_count).unwrap_or(usize::MAX);
     let table = Table::new(incarnation, commands, capacity, ledger, inherited).map_err(begin)?;
     let table = Arc::new(table);
@@ -114,16 +118,19 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
     if settings.launched && settings.handed_over.is_none() {
         launch::tell_launcher().map_err(begin)?;
     }
+    memory::give_back_code();
     tracing::info!(folder = %folder.display(), %incarnation, "running commands");
     let reload = Arc::new(Mutex::new(reload));
     let connections = JoinSet::new();
     let become_again = Becoming { again, incarnation, lock };
     let mut serving = Serving { table, reload, listener, connections, accepted: 0, limits };
-    serving.until_idle_or(&mut wishes, become_again, leave_when_idle).await;
+    serving.until_idle_or(&mut wishes, &become_again, leave_when_idle).await;
     let Serving { connections, listener, .. } = serving;
     // First the name, so that nobody new comes, then the socket, then those that are connected.
     let _gone = fs::remove_file(folder::socket(&folder));
     drop((listener, connections));
+    // Last of all the lock: whoever takes it makes a socket of that name.
+    drop(become_again);
     tracing::info!("left");
     Ok(())
 }
@@ -132,7 +139,7 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
 async fn end_leftovers(table: &Table) -> bool {
     let left = table.leftovers();
     let sought = left.clone();
-    let alive = spawn_blocking(move || leftovers::end_known(&sought, leftovers::PATIENCE)).await;
+    let alive = spawn_blocking(move || leftovers::end(&sought, leftovers::PATIENCE)).await;
     // A search that failed has proven nothing.
     let alive = alive.unwrap_or_else(|_| left.iter().map(|(key, _)| *key).collect());
     for (key, _) in left.into_iter().filter(|(key, _)| !alive.contains(key)) {
@@ -160,11 +167,10 @@ struct Serving {
 }
 
 impl Serving {
-    /// Also holds the lock until then.
     async fn until_idle_or(
         &mut self,
         wishes: &mut mpsc::Receiver<Wish>,
-        becoming: Becoming,
+        becoming: &Becoming,
         leave_when_idle: bool,
     ) {
         let (rehearsed, mut rehearsals) = mpsc::channel(1);
@@ -251,7 +257,10 @@ impl Becoming {
     fn refused(&self, serving: &Serving) -> bool {
         let state = again::State::new(self.incarnation, &self.lock, &serving.listener);
         let Some(state) = serving.table.hand_over(state) else { return false };
-        let error = self.again.exec(&state);
+        let error = match serving.table.write_down() {
+            Ok(()) => self.again.exec(&state),
+            Err(error) => error,
+        };
         tracing::error!(program = %self.again.program.display(), %error, "cannot execute itself again");
         serving.table.undrain();
         true

@@ -24,7 +24,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use super::capture::{Shared, Stream};
 use super::course::Course;
-use super::{Captured, CommandSettings, Ended, descriptors, orphans, reap, stdin};
+use super::{Captured, CommandSettings, descriptors, orphans, reap, stdin};
 use crate::model::Facts;
 
 /// What a command's PATH is where the configuration says nothing: systemd's own default with the
@@ -88,15 +88,6 @@ pub(super) enum NoChild {
     NoRoom(String),
     /// One began and had to be killed, because it could not be watched.
     Lost(String),
-}
-
-impl From<NoChild> for Ended {
-    fn from(none: NoChild) -> Self {
-        match none {
-            NoChild::NotStarted(reason) | NoChild::NoRoom(reason) => Ended::NotStarted(reason),
-            NoChild::Lost(reason) => Ended::Lost(reason),
-        }
-    }
 }
 
 /// Everything a start needs, owned, so that it can be made on another thread.

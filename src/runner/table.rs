@@ -209,7 +209,7 @@ impl Table {
         crash::point("runner.exit.noted");
         let exited = match ended {
             Ended::Exited(exited) => Some(Box::new(exited)),
-            Ended::Lost(_) | Ended::NotStarted(_) => None,
+            Ended::Lost(_) => None,
         };
         match inner.attempts.get_mut(&key) {
             Some(attempt) => attempt.state = State::Settled(end.clone(), exited),

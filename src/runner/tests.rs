@@ -14,6 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_getfd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
+use super::message::Key;
+use super::spawn::NoChild;
 use super::*;
 use crate::model::{EventType, Facts, Headers, JobId, Timestamp};
 
@@ -47,15 +49,15 @@ fn settings(folder: &Path, argv: &[&str]) -> CommandSettings {
 }
 
 /// Runs one attempt in this process.
-async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Ended {
+async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Result<Ended, NoChild> {
     let (plan, body) = (spawn::Plan::new(settings, facts), facts.body.clone());
     match tokio::task::spawn_blocking(move || plan.spawn(&body)).await.unwrap() {
-        Ok(child) => attend::attend(child, end).await,
-        Err(none) => none.into(),
+        Ok(child) => Ok(attend::attend(child, end).await),
+        Err(none) => Err(none),
     }
 }
 
-async fn run_it(settings: &CommandSettings, body: impl Into<Bytes>) -> Ended {
+async fn run_it(settings: &CommandSettings, body: impl Into<Bytes>) -> Result<Ended, NoChild> {
     let (facts, end) = (facts(body), End::never());
     // A bound for a broken build only: nothing below waits this long.
     tokio::time::timeout(Duration::from_secs(60), run(settings, &facts, &end))
@@ -66,7 +68,7 @@ async fn run_it(settings: &CommandSettings, body: impl Into<Bytes>) -> Ended {
 /// Runs a shell script to an exit.
 async fn script(folder: &Path, script: &str, body: impl Into<Bytes>) -> Exited {
     match run_it(&settings(folder, &["/bin/sh", "-c", script]), body).await {
-        Ended::Exited(exited) => exited,
+        Ok(Ended::Exited(exited)) => exited,
         other => panic!("{other:?}"),
     }
 }
@@ -114,7 +116,7 @@ async fn the_environment_is_exactly_this() {
     let own = [("SHOP", "a b=c"), ("LANG", "de_DE.UTF-8"), ("HOOKLATCH_JOB", "forged")];
     let env = own.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     let settings = CommandSettings { env, ..settings(folder.path(), &["env"]) };
-    let Ended::Exited(exited) = run_it(&settings, "").await else { panic!("must run") };
+    let Ok(Ended::Exited(exited)) = run_it(&settings, "").await else { panic!("must run") };
     let out = stdout(&exited);
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();
@@ -140,7 +142,7 @@ async fn the_environment_is_exactly_this() {
 async fn arguments_are_never_a_shell_line() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["printf", "%s|", "$HOME", "a b", "; exit 9", "*"];
-    let Ended::Exited(exited) = run_it(&settings(folder.path(), &arguments), "").await else {
+    let Ok(Ended::Exited(exited)) = run_it(&settings(folder.path(), &arguments), "").await else {
         panic!("must run")
     };
     assert_eq!(stdout(&exited), "$HOME|a b|; exit 9|*|");
@@ -173,7 +175,7 @@ async fn a_command_leads_its_own_group_and_starts_at_home() {
     assert_eq!(Path::new(lines[2]), folder.path().canonicalize().unwrap());
     let cwd = Some("/".into());
     let elsewhere = CommandSettings { cwd, ..settings(folder.path(), &["/bin/pwd"]) };
-    let Ended::Exited(exited) = run_it(&elsewhere, "").await else { panic!("must run") };
+    let Ok(Ended::Exited(exited)) = run_it(&elsewhere, "").await else { panic!("must run") };
     assert_eq!(stdout(&exited), "/\n");
 }
 
@@ -272,7 +274,7 @@ async fn timed_out(text: &str, grace: Duration) -> Exited {
     let timeout = Duration::from_secs(1);
     let base = settings(folder.path(), &["/bin/sh", "-c", text]);
     match run_it(&CommandSettings { timeout, grace, ..base }, "").await {
-        Ended::Exited(exited) => exited,
+        Ok(Ended::Exited(exited)) => exited,
         other => panic!("{other:?}"),
     }
 }
@@ -313,7 +315,7 @@ async fn the_wish_to_stop_lets_a_command_end_well() {
     };
     let facts = facts("");
     let (ended, ()) = tokio::join!(run(&settings, &facts, &end), wisher);
-    let Ended::Exited(exited) = ended else { panic!("{ended:?}") };
+    let Ok(Ended::Exited(exited)) = ended else { panic!("{ended:?}") };
     assert_eq!((exited.status, exited.asked_by), (Status::Code(3), Some(AskedBy::Stop)));
     assert_eq!(stdout(&exited), "stopping\n");
 }
@@ -351,17 +353,18 @@ async fn what_cannot_start_names_what_is_at_fault() {
         let cwd = Some(cwd.into());
         let settings = CommandSettings { cwd, ..settings(folder.path(), &argv) };
         let ended = run_it(&settings, "body").await;
-        let Ended::NotStarted(reason) = &ended else { panic!("{argv:?}: {ended:?}") };
+        let Err(NoChild::NotStarted(reason)) = &ended else { panic!("{argv:?}: {ended:?}") };
         assert!(parts.iter().all(|part| reason.contains(part)), "{argv:?}: {reason}");
     }
     let path = vec![("PATH".to_owned(), format!("/nowhere:{home}"))];
     let settings = CommandSettings { env: path, ..settings(folder.path(), &["plain"]) };
-    let Ended::NotStarted(reason) = run_it(&settings, "").await else { panic!("must not start") };
+    let ended = run_it(&settings, "").await;
+    let Err(NoChild::NotStarted(reason)) = ended else { panic!("{ended:?}") };
     assert!(reason.ends_with("plain is not executable"), "{reason}");
 }
 
 #[tokio::test]
-async fn leftovers_of_a_dead_receiver_are_found_and_ended() {
+async fn leftovers_of_a_dead_runner_are_found_and_ended() {
     let job = JobId::new(Timestamp(0));
     let begin = |job: JobId, attempt: u32, text: &str| {
         let mut child = Command::new("/bin/sh")
@@ -388,7 +391,8 @@ async fn leftovers_of_a_dead_receiver_are_found_and_ended() {
     let others = others.map(|(job, attempt)| begin(job, attempt, "exec sleep 1000 >/dev/null").0);
     assert_eq!(pids.lines().count(), 2, "{pids}");
 
-    assert_eq!(leftovers::end(&[(job, 2)], Duration::from_secs(30)), []);
+    let key = Key { job, attempt: 2 };
+    assert_eq!(leftovers::end(&[(key, None)], Duration::from_secs(30)), []);
     pids.lines().for_each(assert_ends);
     leftover.wait().unwrap();
     for mut other in others {
@@ -401,12 +405,12 @@ async fn leftovers_of_a_dead_receiver_are_found_and_ended() {
 #[test]
 fn a_search_that_sees_no_process_proves_nothing() {
     const CHILD: &str = "HOOKLATCH_TEST_WITHOUT_PROC";
-    let job = JobId::from_bytes([7; 16]);
+    let key = Key { job: JobId::from_bytes([7; 16]), attempt: 1 };
     if std::env::var_os(CHILD).is_some() {
-        assert_eq!(leftovers::end(&[(job, 1)], Duration::ZERO), [(job, 1)]);
+        assert_eq!(leftovers::end(&[(key, None)], Duration::ZERO), [key]);
         return;
     }
-    assert_eq!(leftovers::end(&[(job, 1)], Duration::ZERO), []);
+    assert_eq!(leftovers::end(&[(key, None)], Duration::ZERO), []);
     // In a mount namespace of its own, where the user may make one.
     let hide = "mount -t tmpfs tmpfs /proc 2>/dev/null || exit 77; exec \"$0\" --exact \"$1\"";
     let test = "runner::tests::a_search_that_sees_no_process_proves_nothing";

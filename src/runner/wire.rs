@@ -16,6 +16,9 @@ use tokio::time::timeout;
 
 use crate::crash;
 
+/// Bodies up to this size are copied behind their header, which costs less than a second write.
+const TOGETHER_BYTES: usize = 64 * 1024;
+
 /// How large a frame may be, and how long its rest may take once it has begun.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
@@ -86,10 +89,16 @@ pub(super) async fn write(
     let length = fits("body", body.len() as u64, bounds.body_bytes)?;
     frame[..4].copy_from_slice(&header.to_be_bytes());
     frame[4..8].copy_from_slice(&length.to_be_bytes());
+    let (half, rest) = crash::halves(body);
+    let together = half.len() <= TOGETHER_BYTES;
+    if together {
+        frame.extend_from_slice(half);
+    }
     let sent = async {
         to.write_all(&frame).await?;
-        let (half, rest) = crash::halves(body);
-        to.write_all(half).await?;
+        if !together {
+            to.write_all(half).await?;
+        }
         crash::frame("half", message);
         to.write_all(rest).await?;
         Ok(to.flush().await?)

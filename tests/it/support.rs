@@ -179,11 +179,20 @@ impl Site {
         self.jobs_when(|jobs| jobs.len() == count && jobs.iter().all(|job| job["state"] == state))
     }
 
-    /// Waits until nothing is under way: every job has succeeded, or waits for a person.
+    /// Waits until nothing is under way: every job has succeeded, or waits for a person. As long as it
+    /// takes, while some job settles within [`PATIENCE`].
     pub(crate) fn until_settled(&self) {
-        self.jobs_when(|jobs| {
-            jobs.iter().all(|job| job["state"] == "succeeded" || job["state"] == "held")
-        });
+        let (mut left, mut end) = (usize::MAX, Instant::now());
+        while left > 0 {
+            let jobs = self.json(&["jobs", "--limit", "100000"]);
+            let under_way = |job: &&Value| job["state"] != "succeeded" && job["state"] != "held";
+            let count = jobs.as_array().unwrap().iter().filter(under_way).count();
+            if count < left {
+                (left, end) = (count, Instant::now() + PATIENCE);
+            }
+            assert!(Instant::now() < end, "nothing settles any more, and {count} jobs are left");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

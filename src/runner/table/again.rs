@@ -24,6 +24,12 @@ impl Table {
         Some(state)
     }
 
+    /// Writes the ledger anew, with whatever a full disk has kept out of it: the new program knows no
+    /// other end of an attempt, and begins by writing it anew too.
+    pub(in crate::runner) fn write_down(&self) -> std::io::Result<()> {
+        self.lock().rewrite()
+    }
+
     /// Takes Starts again: the runner stays what it is.
     pub(in crate::runner) fn undrain(&self) {
         let mut inner = self.lock();

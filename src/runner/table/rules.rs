@@ -26,22 +26,31 @@ impl Inner {
             }
             let text = format!(
                 "this runner has {} attempts of store {} that are not acknowledged, and the receiver \
-                 serves store {} (stop the runner: a restored store holds its unfinished jobs)",
+                 serves store {} ({})",
                 self.attempts.len(),
                 before.store,
-                bound.store
+                bound.store,
+                self.remedy()
             );
             return Err((Denial::OtherStore, text));
         }
         if bound.epoch < before.epoch {
             let text = format!(
-                "epoch {} of store {}, and this runner has seen {} (is the store a copied-back older \
-                 one? stop the runner)",
-                bound.epoch, bound.store, before.epoch
+                "epoch {} of store {}, and this runner has seen {}: the store is an older copy ({})",
+                bound.epoch,
+                bound.store,
+                before.epoch,
+                self.remedy()
             );
             return Err((Denial::StaleEpoch, text));
         }
         Ok(bound)
+    }
+
+    /// The next runner goes by the same ledger. Without it, it answers for nobody, and what still runs
+    /// of an attempt is looked for and ended before that attempt is called lost.
+    fn remedy(&self) -> String {
+        format!("if that is meant, stop the runner and `rm {}`", self.ledger.path().display())
     }
 
     pub(super) fn may_start(&self, peer: &Peer, start: &Start) -> Result<Arc<Configured>, Refused> {
@@ -67,7 +76,10 @@ impl Inner {
             return refuse(Refusal::NoResources, detail);
         }
         let Some(command) = self.handlers.get(&start.handler) else {
-            let detail = format!("the runner's configuration has no command '{}'", start.handler);
+            let detail = format!(
+                "the runner's configuration has no command '{}' (restart the receiver after a change)",
+                start.handler
+            );
             return refuse(Refusal::UnknownHandler, detail);
         };
         if command.digest != start.configuration {

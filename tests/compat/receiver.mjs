@@ -1,0 +1,174 @@
+// A receiver and its runner, from a folder of their own that nothing else uses, and their end.
+
+import { execFile, spawn } from "node:child_process";
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { promisify } from "node:util";
+
+/** How long a process may take to serve, or to leave after a signal. */
+const PATIENCE_MS = 20_000;
+
+/** The whole of a listing, in one answer. */
+const LIST_COUNT = 100_000;
+
+/** Its last act is one line in the ledger, by one write to a file opened for appending. */
+const HANDLER = `#!/bin/sh
+body=$(sha256sum) || exit 75
+echo "$HOOKLATCH_HANDLER $HOOKLATCH_SOURCE $HOOKLATCH_EVENT_ID $HOOKLATCH_EVENT_TYPE \${body%% *}" >> ledger.txt
+`;
+
+/** The handlers by name: what they ask for in the configuration. */
+const handler = (name, sources, events) => `
+[handlers.${name}]
+source = ${JSON.stringify(sources)}
+events = ${JSON.stringify(events)}
+command = ["./handler"]
+cwd = "."
+concurrency = 64
+`;
+
+const source = ([name, { provider }]) => `
+[sources.${name}]
+provider = "${provider}"
+path = "/${name}"
+secrets = ["file:${name}.secret"]
+`;
+
+/**
+ * Writes the configuration: `sources` by name with provider and secret, `handlers` by name with the
+ * types they want.
+ */
+function prepare(folder, sources, handlers) {
+  const names = Object.keys(sources);
+  const write = (name, text, mode) => {
+    writeFileSync(join(folder, name), text, { mode });
+    chmodSync(join(folder, name), mode); // Whatever the umask is.
+  };
+  const parts = [
+    `[server]\nlisten = "127.0.0.1:0"\n\n[storage]\npath = "store.db"\n\n[limits]\nlist_count = ${LIST_COUNT}\n`,
+    ...Object.entries(sources).map(source),
+    ...Object.entries(handlers).map(([name, events]) => handler(name, names, events)),
+  ];
+  write("hooklatch.toml", parts.join(""), 0o600);
+  write("handler", HANDLER, 0o700);
+  for (const name of names) write(`${name}.secret`, sources[name].secret, 0o600);
+}
+
+/** A program that this process started, and its log. */
+class Process {
+  #child;
+  #ended;
+  #lines = [];
+
+  constructor(binary, args) {
+    this.name = `hooklatch ${args[0]}`;
+    this.#child = spawn(binary, args, { stdio: ["ignore", "inherit", "pipe"] });
+    this.#ended = new Promise((resolve) => {
+      this.#child.once("error", (error) => resolve(String(error)));
+      this.#child.once("exit", (code, signal) => resolve(code ?? signal));
+    });
+  }
+
+  /** The fields of the first log line that says `message`. */
+  async says(message) {
+    const said = new Promise((resolve) => {
+      createInterface({ input: this.#child.stderr }).on("line", (line) => {
+        this.#lines.push(line);
+        if (line.includes(`"message":"${message}"`)) resolve(JSON.parse(line));
+      });
+    });
+    const ended = this.#ended.then((how) => {
+      throw new Error(`${this.name} ended with ${how} before it said "${message}":\n${this.log()}`);
+    });
+    const late = new Error(`${this.name} did not say "${message}"`);
+    return inTime(Promise.race([said, ended]), late);
+  }
+
+  /** What it has logged, as far as it is worth showing. */
+  log() {
+    return this.#lines.slice(-30).join("\n");
+  }
+
+  /** SIGTERM, a second one for who is slow, then SIGKILL. How it ended: 0 where it was well. */
+  async stop() {
+    for (const signal of ["SIGTERM", "SIGTERM", "SIGKILL"]) {
+      this.#child.kill(signal);
+      const how = await inTime(this.#ended, "late").catch(() => undefined);
+      if (how !== undefined) return how;
+    }
+    return "nothing";
+  }
+}
+
+/** What `promise` gives, or `failure` where it takes longer than the patience. */
+async function inTime(promise, failure) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(failure), PATIENCE_MS);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+export class Receiver {
+  #binary;
+  #folder = mkdtempSync(join(tmpdir(), "hooklatch-compat-"));
+  #runner;
+  #receiver;
+  #address;
+
+  /** Starts one. Where that fails, what was started is stopped. */
+  static async start(binary, sources, handlers) {
+    const receiver = new Receiver();
+    receiver.#binary = binary;
+    prepare(receiver.#folder, sources, handlers);
+    try {
+      // Started here and not by `serve`, so that its process is ours to end.
+      receiver.#runner = new Process(binary, ["runner", ...receiver.#config]);
+      await receiver.#runner.says("running commands");
+      receiver.#receiver = new Process(binary, ["serve", ...receiver.#config]);
+      ({ address: receiver.#address } = await receiver.#receiver.says("serving"));
+    } catch (error) {
+      await receiver.stop();
+      throw error;
+    }
+    return receiver;
+  }
+
+  get #config() {
+    return ["--config", join(this.#folder, "hooklatch.toml")];
+  }
+
+  /** Sends one request to a source. The status, and what the answer's `status` says. */
+  async post(source, { headers, body }) {
+    const response = await fetch(`http://${this.#address}/${source}`, { method: "POST", headers, body });
+    return { code: response.status, ...(await response.json()) };
+  }
+
+  /** What a command of the operator's prints with --json. */
+  async ask(...command) {
+    const args = [...command, "--json", "--limit", String(LIST_COUNT), ...this.#config];
+    const { stdout } = await promisify(execFile)(this.#binary, args, { maxBuffer: 1 << 28 });
+    return JSON.parse(stdout);
+  }
+
+  /** The handlers' ledger: one list of words per run. */
+  ledger() {
+    const text = readFileSync(join(this.#folder, "ledger.txt"), "utf8");
+    return text
+      .split("\n")
+      .slice(0, -1)
+      .map((line) => line.split(" "));
+  }
+
+  /** Ends both, the receiver first, and removes the folder. How each ended, by name. */
+  async stop() {
+    const ends = {};
+    for (const process of [this.#receiver, this.#runner]) {
+      if (process) ends[process.name] = await process.stop();
+    }
+    rmSync(this.#folder, { recursive: true, force: true });
+    return ends;
+  }
+}
