@@ -23,7 +23,7 @@ pub struct Draft<'a> {
     pub url: Option<&'a str>,
     /// The event id, for schemes that have it in a header.
     pub id: &'a str,
-    /// The event type, for schemes that have it in a header; of two levels the first goes there.
+    /// The event type (its first level), for schemes that have it in a header.
     pub event_type: &'a str,
     /// Further headers, for schemes that sign some by name.
     pub headers: Headers,
@@ -40,8 +40,8 @@ pub fn sign(
     now: Timestamp,
 ) -> Result<Headers, String> {
     let mut headers = draft.headers.clone();
-    let (first, _) = sample::levels(scheme, draft.event_type);
-    for (places, value) in [(&scheme.event.ids, draft.id), (&scheme.event.types, first)] {
+    for (places, value) in [(&scheme.event.ids, draft.id), (&scheme.event.types, draft.event_type)]
+    {
         if let (Some(Place::Header(name)), false) = (places.first(), value.is_empty()) {
             headers.push(name.as_str(), value);
         }
@@ -104,9 +104,10 @@ impl Signer {
         self.key.as_ref().map(Key::reference)
     }
 
-    /// Signs `draft`; see [`sign`].
+    /// Signs `draft`, whose type has all its levels; see [`sign`].
     pub fn sign(&self, draft: &Draft<'_>, now: Timestamp) -> Result<Headers, String> {
-        sign(&self.scheme, self.key.as_ref(), draft, now)
+        let (event_type, _) = sample::levels(&self.scheme, draft.event_type);
+        sign(&self.scheme, self.key.as_ref(), &Draft { event_type, ..draft.clone() }, now)
     }
 }
 

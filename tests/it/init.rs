@@ -151,7 +151,10 @@ fn a_secret_made_by_root_belongs_to_whom_the_store_will() {
     chown(here, Some(NOBODY), Some(NOBODY)).unwrap();
     init(here, &["--source", "github"]);
     let owner = |name: &str| fs::metadata(here.join(name)).unwrap().uid();
-    assert_eq!([owner("secrets"), owner("secrets/github"), owner("hooklatch.toml")], [NOBODY, NOBODY, 0]);
+    assert_eq!(
+        [owner("secrets"), owner("secrets/github"), owner("hooklatch.toml")],
+        [NOBODY, NOBODY, 0]
+    );
 }
 
 #[test]
