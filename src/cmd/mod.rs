@@ -8,6 +8,7 @@ mod demo;
 mod drill;
 mod drop;
 mod events;
+mod explain;
 mod follow;
 mod init;
 mod jobs;
@@ -22,6 +23,7 @@ mod scratch;
 mod send;
 mod serve;
 mod show;
+mod status;
 mod store;
 mod verify;
 
@@ -69,6 +71,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Init(args) => init::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Config(ConfigCommand::Show(args)) => config_show::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();

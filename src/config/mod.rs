@@ -42,6 +42,7 @@ pub use secrets::{Reference, ReferenceError, SecretError};
 pub use settings::Server;
 pub use shown::{Shown, ShownHandler, ShownLimit, ShownSecret, ShownSource};
 pub use signers::Endpoint;
+pub use wanted::Described;
 
 /// Everything the configuration says, checked; secrets are still references.
 pub struct Config {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Failure, FailureKind, Reply, Request};
+use super::{Failure, FailureKind};
 use crate::model::{Headers, Name, Timestamp};
 use crate::verify::{Draft, Signer};
 
@@ -51,16 +51,8 @@ pub struct Signed {
 }
 
 impl Front {
-    /// The answer to what is asked of the receiver itself; nothing where the store is meant.
-    pub(super) fn answer(&self, request: &Request) -> Option<Result<Reply, Failure>> {
-        match request {
-            Request::Listening => Some(Ok(Reply::Listening(self.addresses.clone()))),
-            Request::Sign(unsigned) => Some(self.sign(unsigned).map(Reply::Sign)),
-            _ => None,
-        }
-    }
-
-    fn sign(&self, unsigned: &Unsigned) -> Result<Signed, Failure> {
+    /// Signs a delivery as its source's provider would.
+    pub(super) fn sign(&self, unsigned: &Unsigned) -> Result<Signed, Failure> {
         let Some((_, signer)) = self.signers.iter().find(|(name, _)| *name == unsigned.source)
         else {
             let source = &unsigned.source;

@@ -9,6 +9,7 @@ mod client;
 mod door;
 mod front;
 mod server;
+mod status;
 mod wire;
 
 use std::ffi::OsString;
@@ -29,6 +30,7 @@ pub use client::{CallError, Client, connect};
 pub use door::{Door, DoorError};
 pub use front::{Front, Signed, Unsigned};
 pub use server::{ListenError, Listener, listen};
+pub use status::{Receiver, ReceiverStatus, Refusal, Status};
 
 /// One request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -90,6 +92,11 @@ pub enum Request {
     Listening,
     /// Sign a delivery as a source's provider would.
     Sign(Unsigned),
+    /// How everything stands.
+    Status {
+        /// The sources to tell of where no receiver runs, which knows its own.
+        sources: Vec<Name>,
+    },
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -141,6 +148,8 @@ pub enum Reply {
     Listening(Vec<SocketAddr>),
     /// The delivery's headers.
     Sign(Signed),
+    /// How everything stands.
+    Status(Box<Status>),
 }
 
 /// Who answers for a store.
@@ -208,13 +217,13 @@ impl From<CannotAsk> for Failure {
     }
 }
 
-/// Carries out one request on an open store. `link`: to the runner, where the store is a running
-/// receiver's.
+/// Carries out one request on an open store. `receiver`: whose store it is, where one runs.
 pub async fn perform(
     store: &Store,
-    link: Option<&Link>,
+    receiver: Option<&Receiver>,
     request: Request,
 ) -> Result<Reply, Failure> {
+    let link = receiver.map(|receiver| &receiver.link);
     Ok(match request {
         Request::Events(filter) => Reply::Events(store.events(filter).await?),
         Request::Show { source, event } => {
@@ -249,15 +258,21 @@ pub async fn perform(
             store: store.id().simple().to_string(),
             refused: store.ready().err().map(|refused| refused.to_string()),
         }),
-        // A running receiver has answered these itself.
-        Request::Listening | Request::Sign(_) => {
-            return Err(Failure::unavailable("no receiver runs, which would know"));
+        Request::Listening => Reply::Listening(front(receiver)?.addresses.clone()),
+        Request::Sign(unsigned) => Reply::Sign(front(receiver)?.sign(&unsigned)?),
+        Request::Status { sources } => {
+            Reply::Status(Box::new(status::look(store, receiver, sources).await?))
         }
     })
 }
 
 /// Why a stopped store's runner is asked nothing.
 const NO_RECEIVER: &str = "no receiver runs, and only a receiver can reach the runner";
+
+fn front(receiver: Option<&Receiver>) -> Result<&Front, Failure> {
+    let front = receiver.map(|receiver| &*receiver.front);
+    front.ok_or_else(|| Failure::unavailable("no receiver runs, and only a receiver can tell"))
+}
 
 async fn cancel(store: &Store, link: Option<&Link>, job: JobId) -> Result<Reply, Failure> {
     let live = store.live(job, "cancelled").await?;

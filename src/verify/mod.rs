@@ -156,11 +156,9 @@ pub fn verify(
     let digest = extract::digest(&request.body, &scheme.event.volatile);
     let (event_id, id_signed) = event_id(scheme, request.headers, &found, digest)?;
     let event_type = event_type(scheme, request.headers, &found);
-    let flagged = scheme.flag_types.iter().any(|pattern| pattern.matches(event_type.as_str()));
-    let guard = match scheme.guard {
-        _ if id_signed => ReplayGuard::Off,
-        ReplayGuard::Hold if flagged => ReplayGuard::Flag,
-        guard => guard,
+    let guard = match id_signed {
+        true => ReplayGuard::Off,
+        false => scheme.guard_for(event_type.as_str()),
     };
     Ok(Verified {
         event_id,
@@ -192,7 +190,11 @@ fn listed(names: &[impl AsRef<str>], name: &str) -> bool {
 
 fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
     let mut kept = Headers::new();
-    headers.iter().filter(|(name, _)| keep(name)).for_each(|(name, value)| kept.push(name, value));
+    let mut all: Vec<_> = headers.iter().filter(|(name, _)| keep(name)).collect();
+    // By name: HTTP gives the order of different ones no meaning (RFC 9110, section 5.3), and the
+    // server has lost it. Those of one name stay as they came.
+    all.sort_by_key(|(name, _)| name.to_ascii_lowercase());
+    all.into_iter().for_each(|(name, value)| kept.push(name, value));
     kept
 }
 

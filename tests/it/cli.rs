@@ -32,6 +32,8 @@ fn every_command_has_help_with_an_example() {
         &["init"],
         &["send"],
         &["config", "show"],
+        &["status"],
+        &["explain"],
     ] {
         let output = site.run(&[command, &["--help"]].concat());
         let help = text(&output.stdout);

@@ -20,6 +20,7 @@ mod promises;
 mod readme;
 mod refusals;
 mod send;
+mod status;
 mod stop;
 #[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
 mod support;

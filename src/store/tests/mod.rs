@@ -11,6 +11,7 @@ mod pause;
 mod replays;
 mod retain;
 mod schema;
+mod standing;
 mod verbs;
 mod writing;
 

@@ -1,0 +1,174 @@
+//! What the command line prints, word for word: help, errors, and how recorded situations are shown.
+//!
+//! `UPDATE_GOLDEN=1 cargo test --test recorded` writes the files of `tests/recorded/` anew; read the
+//! difference before it is committed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "recorded/plain.rs"]
+mod plain;
+#[path = "recorded/situations.rs"]
+mod situations;
+#[path = "it/support.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use clap::CommandFactory;
+use hooklatch::cli::Cli;
+
+use plain::plain;
+use support::Site;
+
+/// Compares with the recorded text, or records it.
+fn recorded(name: &str, found: &str) -> Result<(), String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, found).unwrap();
+    }
+    let wanted = fs::read_to_string(&path).unwrap_or_default();
+    match found == wanted {
+        true => Ok(()),
+        false => Err(format!("== {name}\n-- recorded\n{wanted}-- found\n{found}")),
+    }
+}
+
+fn all_as_recorded(results: impl IntoIterator<Item = Result<(), String>>) {
+    let different: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+    assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+/// What a command printed, with its exit code.
+fn told(args: &[&str], output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let code = output.status.code().unwrap();
+    let mut told = format!("$ hooklatch {}\n{}", args.join(" "), text(&output.stdout));
+    for line in text(&output.stderr).lines() {
+        told.push_str(&format!("! {line}\n"));
+    }
+    if code != 0 {
+        told.push_str(&format!("exit {code}\n"));
+    }
+    told
+}
+
+/// Every command with its words.
+fn commands() -> Vec<Vec<String>> {
+    fn below(command: &clap::Command, words: &[String], found: &mut Vec<Vec<String>>) {
+        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            let words: Vec<String> =
+                words.iter().cloned().chain([sub.get_name().to_owned()]).collect();
+            if sub.has_subcommands() {
+                below(sub, &words, found);
+            } else {
+                found.push(words);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    below(&Cli::command(), &[], &mut found);
+    found
+}
+
+/// Help names the configuration that the environment does.
+fn help(site: &Site, args: &[&str]) -> Output {
+    site.command(args).env_remove("HOOKLATCH_CONFIG").output().unwrap()
+}
+
+#[test]
+fn help_is_as_recorded() {
+    let site = Site::new("");
+    let all = commands().into_iter().map(|words| {
+        let mut args: Vec<&str> = words.iter().map(String::as_str).collect();
+        args.push("--help");
+        recorded(&format!("help/{}.txt", words.join("-")), &told(&args, &help(&site, &args)))
+    });
+    let whole = recorded("help/hooklatch.txt", &told(&["--help"], &help(&site, &["--help"])));
+    all_as_recorded(all.chain([whole]));
+}
+
+/// Every example in every help is a command line of this program.
+#[test]
+fn every_example_in_help_parses() {
+    use clap::Parser;
+    let mut examples = 0;
+    let site = Site::new("");
+    for words in commands() {
+        let args: Vec<&str> = words.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = String::from_utf8(help(&site, &args).stdout).unwrap();
+        // Long ones go on behind a backslash.
+        let help = help.replace("\\\n", " ");
+        for line in help.lines().map(str::trim).filter(|line| line.starts_with("hooklatch ")) {
+            // What comes behind is the shell's.
+            let line = line.split([';', '|', '<', '>', '#']).next().unwrap();
+            let words = line.replace(['\'', '"'], "").replace(": ", ":");
+            if let Err(error) = Cli::try_parse_from(words.split_whitespace()) {
+                panic!("{line}: {error}");
+            }
+            examples += 1;
+        }
+    }
+    assert!(examples >= commands().len(), "{examples} examples");
+}
+
+#[test]
+fn errors_are_as_recorded() {
+    let site = Site::new("");
+    let job = "00000000-0000-7000-8000-000000000000";
+    let missing = site.path("missing.toml");
+    let missing = missing.to_str().unwrap();
+    let nowhere = [
+        vec!["events"],
+        vec!["events", "--limit", "none"],
+        vec!["jobs", "--state", "sleeping"],
+        vec!["show", "evt_1"],
+        vec!["serve", "--config", missing],
+        vec!["config", "check", "--config", missing],
+        vec!["verify", "--provider", "strip", "--secret", "literal:x"],
+        vec!["resolve", job],
+        vec!["nothing"],
+    ];
+    let mut all: Vec<_> = nowhere.iter().map(|args| told(args, &site.run(args))).collect();
+    let receiver = site.start();
+    let there = [
+        vec!["show", "evt_1"],
+        vec!["replay", "evt_1"],
+        vec!["replay", "--job", job],
+        vec!["resolve", job, "--failed"],
+        vec!["cancel", job],
+        vec!["drop", job],
+        vec!["pause", "nobody"],
+        vec!["resume", "nobody"],
+        vec!["replay", "--handler", "nobody", "--since", "2h"],
+        vec!["serve"],
+    ];
+    all.extend(there.iter().map(|args| told(args, &site.run(args))));
+    drop(receiver);
+    all_as_recorded([recorded("errors.txt", &plain(&all.join("\n"), &site))]);
+}
+
+#[test]
+fn situations_are_shown_as_recorded() {
+    let stage = situations::stage();
+    let site = &stage.site;
+    let shown = situations::IDS.iter().map(|id| {
+        let all = situations::COMMANDS.iter().map(|command| {
+            let args = [*command, id];
+            told(&args, &site.run(&args))
+        });
+        let all: Vec<String> = all.collect();
+        recorded(&format!("situations/{id}.txt"), &plain(&all.join("\n"), site))
+    });
+    let shown: Vec<_> = shown.collect();
+    let whole = situations::WHOLE.iter().map(|command| {
+        let args = [*command];
+        let text = plain(&told(&args, &site.run(&args)), site);
+        recorded(&format!("situations/{command}.txt"), &text)
+    });
+    let whole: Vec<_> = whole.collect();
+    drop(stage);
+    all_as_recorded(shown.into_iter().chain(whole));
+}

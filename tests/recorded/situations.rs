@@ -1,0 +1,115 @@
+//! A store in which a dozen events stand each in another way.
+
+use serde_json::Value;
+
+use crate::support::{Receiver, Site, stripe_event};
+
+/// What is shown of each event.
+pub(crate) const COMMANDS: &[&str] = &["show"];
+
+/// What is shown of the whole store.
+pub(crate) const WHOLE: &[&str] = &["events", "jobs"];
+
+/// One event for each situation; the id is its name.
+pub(crate) const IDS: &[&str] = &[
+    "succeeded",
+    "rejected",
+    "exhausted",
+    "killed",
+    "timed-out",
+    "running",
+    "paused",
+    "not-wanted",
+    "duplicate",
+    "conflict",
+    "replayed",
+    "reused",
+    "resolved",
+];
+
+/// Handlers by the type of their events.
+const HANDLERS: &str = r#"
+[handlers.ship]
+source = "stripe"
+events = ["shop.*"]
+command = ["./ship"]
+concurrency = 8
+max_attempts = 2
+timeout = "1s"
+grace = "100ms"
+
+[handlers.later]
+source = "stripe"
+events = ["later.*"]
+command = ["./ship"]
+
+[handlers.build]
+source = "github"
+events = ["push"]
+command = ["./ship"]
+concurrency = 8
+"#;
+
+const SHIP: &str = r#"
+case "$HOOKLATCH_EVENT_ID" in
+    rejected) echo "no such article" >&2; exit 65 ;;
+    exhausted|resolved) echo "out of stock"; exit 1 ;;
+    killed) kill -9 $$ ;;
+    timed-out) sleep 1000 ;;
+    running) echo begun > "$SITE/begun"; exec sleep 1000 ;;
+    *) echo "shipped" ;;
+esac"#;
+
+/// The store, with its receiver running.
+pub(crate) struct Stage {
+    pub(crate) site: Site,
+    _receiver: Receiver,
+}
+
+/// Brings every situation about.
+pub(crate) fn stage() -> Stage {
+    // A second attempt at once.
+    let limits = "[limits]\nbackoff_base_millis = \"100ms\"\n";
+    let site = Site::with(limits, HANDLERS);
+    site.script("ship", SHIP);
+    let receiver = site.start();
+    let state = |id: &str, wanted: &str| {
+        site.jobs_when(|jobs| job(jobs, id).is_some_and(|job| job["state"] == wanted));
+    };
+    let shop = |id: &str| receiver.stripe(&stripe_event(id, "shop.order", ""), 0);
+    for (id, wanted) in [
+        ("succeeded", "succeeded"),
+        ("rejected", "dead"),
+        ("exhausted", "dead"),
+        ("killed", "held"),
+        ("timed-out", "held"),
+    ] {
+        shop(id);
+        state(id, wanted);
+    }
+    site.json(&["pause", "later"]);
+    receiver.stripe(&stripe_event("paused", "later.order", ""), 0);
+    receiver.stripe(&stripe_event("not-wanted", "other.thing", ""), 0);
+    for _ in 0..3 {
+        shop("duplicate");
+    }
+    state("duplicate", "succeeded");
+    shop("conflict");
+    state("conflict", "succeeded");
+    receiver.stripe(&stripe_event("conflict", "shop.order", r#","x":1"#), 0);
+    receiver.github("original", "push", r#"{"n":1}"#);
+    state("original", "succeeded");
+    receiver.github("replayed", "push", r#"{"n":1}"#);
+    receiver.github("reused", "push", r#"{"n":2}"#);
+    state("reused", "succeeded");
+    receiver.github("reused", "push", r#"{"n":3}"#);
+    shop("resolved");
+    state("resolved", "dead");
+    receiver.github("running", "push", r#"{"n":4}"#);
+    site.jobs_when(|_| !site.lines("begun").is_empty());
+    Stage { site, _receiver: receiver }
+}
+
+fn job<'a>(jobs: &'a [Value], id: &str) -> Option<&'a Value> {
+    jobs.iter().find(|job| job["event_id"] == id)
+}
