@@ -12,6 +12,7 @@ mod explain;
 mod follow;
 mod init;
 mod jobs;
+mod orphans;
 mod output;
 mod pause;
 mod played;
@@ -76,7 +77,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();
-            let good = config_check::run(path, &environment, args.format.json, &mut out)?;
+            let good =
+                config_check::run_with_store(path, &environment, args.format.json, &mut out)?;
             Ok(if good { Exit::Ok } else { Exit::Config })
         }
     }

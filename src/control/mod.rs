@@ -97,6 +97,8 @@ pub enum Request {
         /// The sources to tell of where no receiver runs, which knows its own.
         sources: Vec<Name>,
     },
+    /// How many jobs of each handler are to run or running.
+    Unfinished,
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -150,6 +152,8 @@ pub enum Reply {
     Sign(Signed),
     /// How everything stands.
     Status(Box<Status>),
+    /// By the handlers' names.
+    Unfinished(Vec<(Name, u64)>),
 }
 
 /// Who answers for a store.
@@ -252,6 +256,7 @@ pub async fn perform(
         Request::Quarantined { source, limit } => {
             Reply::Quarantined(store.quarantined(source, limit.unwrap_or(usize::MAX)).await?)
         }
+        Request::Unfinished => Reply::Unfinished(store.unfinished().await?),
         Request::Info => Reply::Info(Info {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

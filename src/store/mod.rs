@@ -17,6 +17,7 @@ mod expire;
 mod live;
 mod lock;
 mod missing;
+mod notice;
 mod pause;
 mod quarantine;
 mod queue;
@@ -44,6 +45,7 @@ use crate::clock::Clock;
 use checkpoint::Checkpoints;
 use connection::Opened;
 use lock::Lock;
+use notice::Notices;
 use queue::{Item, Lane, Queue};
 use read::Readers;
 use space::Space;
@@ -52,6 +54,7 @@ use writer::Writer;
 
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
+pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
 pub use resolve::Resolution;
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, PausedRow,
@@ -79,6 +82,7 @@ struct Inner {
     readers: Arc<Readers>,
     wake: Arc<Notify>,
     last_commit: Arc<LastCommit>,
+    notices: Notices,
     closed: watch::Receiver<bool>,
 }
 
@@ -113,6 +117,7 @@ impl Store {
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
         let last_commit = Arc::new(LastCommit::default());
+        let notices = Notices::default();
         let (closed, is_closed) = watch::channel(false);
         let thread = |error: std::io::Error| OpenError::Io {
             path: path.clone(),
@@ -129,6 +134,8 @@ impl Store {
             checkpoints,
             wake: Arc::clone(&wake),
             last_commit: Arc::clone(&last_commit),
+            notices: notices.clone(),
+            degraded: None,
             id,
             conn: Some(writer),
             signal,
@@ -142,7 +149,18 @@ impl Store {
             .spawn(move || writer.run())
             .map_err(thread)?;
         let closed = is_closed;
-        let inner = Inner { settings, clock, id, queue, space, readers, wake, last_commit, closed };
+        let inner = Inner {
+            settings,
+            clock,
+            id,
+            queue,
+            space,
+            readers,
+            wake,
+            last_commit,
+            notices,
+            closed,
+        };
         Ok(Store { inner: Arc::new(inner) })
     }
 

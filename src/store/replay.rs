@@ -171,7 +171,8 @@ fn can_be_replayed(state: State) -> bool {
     matches!(state, State::Held | State::Dead | State::Succeeded)
 }
 
-fn put_back(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
+/// Back to ready, for another attempt.
+pub(super) fn put_back(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
     // From these three states only; attempts are counted anew and their numbers go on.
     let moved = tx
         .prepare_cached(

@@ -15,6 +15,7 @@ mod duplicates;
 mod follow;
 mod init;
 mod memory;
+mod notify;
 mod operator;
 mod promises;
 mod readme;

@@ -180,8 +180,7 @@ impl Telling<'_> {
     fn configured(&self, detail: &EventDetail, handler: &Described<'_>) -> HandlerStory {
         let (event, name) = (&detail.event, handler.name);
         let two_levels = self.config.scheme_of(&event.source).is_some_and(|own| own.two_levels());
-        let matches =
-            |text: &&String| Pattern::new(text.as_str(), two_levels).matches(&event.event_type);
+        let matches = |text: &&&str| Pattern::new(**text, two_levels).matches(&event.event_type);
         let matching = handler.events.iter().find(matches);
         let job = detail.jobs.iter().find(|job| job.job.handler == *name);
         let event_type = type_of(event);
@@ -190,11 +189,11 @@ impl Telling<'_> {
                 format!("its events have \"{pattern}\", which matches {event_type}")
             }
             (None, None) => {
-                format!("none of its events matches {event_type}: {}", listed(handler.events))
+                format!("none of its events matches {event_type}: {}", listed(&handler.events))
             }
             (None, Some(_)) => format!(
                 "none of its events matches {event_type} now ({}), but the job was made",
-                listed(handler.events)
+                listed(&handler.events)
             ),
         };
         let missing = matching.is_some() && job.is_none();
@@ -377,7 +376,7 @@ fn type_of(event: &EventRow) -> &str {
     event.raw_type.as_deref().unwrap_or(&event.event_type)
 }
 
-fn listed(events: &[String]) -> String {
+fn listed(events: &[&str]) -> String {
     events.iter().map(|event| format!("\"{event}\"")).collect::<Vec<_>>().join(", ")
 }
 
