@@ -178,7 +178,7 @@ fn handler(handler: &Handler) -> ShownHandler {
     ShownHandler {
         name: handler.name.clone(),
         sources: handler.sources.iter().map(|read| read.value.clone()).collect(),
-        events: handler.events.clone(),
+        events: handler.events.iter().map(|read| read.value.clone()).collect(),
         command: command.map(|command| command.argv.value.clone()),
         forward,
         cwd: command.and_then(|command| Some(command.cwd.as_ref()?.value.clone())),
