@@ -3,6 +3,7 @@
 mod jobs;
 mod look;
 mod operator;
+mod setup;
 mod since;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use crate::model::{EventId, JobId, Name, State};
 pub use jobs::{Filter, Jobs, Stopped};
 pub use look::{Explain, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
+pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
 
 /// Where the configuration lies unless said otherwise.
@@ -250,6 +252,30 @@ Examples:
   hooklatch dead
   hooklatch dead --handler fulfil --since 2h")]
     Dead(Stopped),
+
+    /// Write a source's configuration and secret, and say what to fill in at the provider
+    #[command(after_help = "\
+Writes conf.d/NAME.toml and secrets/NAME (0600) beside the main configuration, and that where there is none.
+No file that exists is changed: what is there already is named, and nothing is written. Where the provider
+makes the secret, the file is empty until you put it in. A generated secret is shown on a terminal only, or
+with --show-secret.
+
+Examples:
+  hooklatch init --source github
+  hooklatch init --source shop --provider stripe --path /shop --public-url https://hooks.example.org")]
+    Init(Init),
+
+    /// Sign a test delivery as a source's provider would, and post it to the receiver
+    #[command(after_help = "\
+It is a real delivery: the event is stored, and its handlers run. The secret is the source's own; where this
+user cannot read it, the running receiver signs. Exits with 0 where the answer is the expected one (200, or
+401 with --forge and --stale), with 1 where it is not, and with 69 where nobody answers.
+
+Examples:
+  hooklatch send github push
+  hooklatch send stripe invoice.paid --duplicate
+  hooklatch send github push --forge")]
+    Send(Send),
 }
 
 /// `hooklatch serve`
@@ -409,6 +435,26 @@ pub enum ConfigCommand {
 Example:
   hooklatch config check --config /etc/hooklatch/hooklatch.toml")]
     Check(ConfigCheck),
+
+    /// Show what is in force: sources, handlers, and every limit with its default, range and reason
+    #[command(after_help = "\
+Secrets are stars; where each is read from is shown. Of a command's variables, those that refer to a secret or
+are named like one are stars too.
+
+Example:
+  hooklatch config show --config /etc/hooklatch/hooklatch.toml")]
+    Show(ConfigShow),
+}
+
+/// `hooklatch config show`
+#[derive(Debug, Args)]
+pub struct ConfigShow {
+    /// Where the configuration is
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
 }
 
 /// `hooklatch config check`

@@ -105,7 +105,12 @@ pub async fn start(
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
-    let receiver = control::Receiver::new(link.clone(), traffic.clone(), clock.clone());
+    let receiver = control::Receiver::new(link.clone(), traffic.clone(), clock.clone()).with_front(
+        control::Front {
+            addresses: listener.local_addr().into_iter().collect(),
+            signers: config.signers(environment),
+        },
+    );
     let control = control::listen(&socket, store.clone(), receiver, &limits)?;
     let http = http::Server::start(
         vec![listener],

@@ -5,22 +5,26 @@ mod arrivals;
 mod bulk;
 mod cancel;
 pub mod config_check;
+mod config_show;
 mod demo;
 mod drill;
 mod drop;
 mod events;
 mod explain;
 mod follow;
+mod init;
 mod jobs;
 mod orphans;
 mod output;
 mod owner;
 mod pause;
 mod played;
+mod random;
 mod replay;
 mod resolve;
 mod runner;
 mod scratch;
+mod send;
 mod serve;
 mod show;
 mod status;
@@ -68,6 +72,9 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Pause(args) => pause::pause(&args),
         Command::Resume(args) => pause::resume(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Init(args) => init::run(&args),
+        Command::Send(args) => send::run(&args),
+        Command::Config(ConfigCommand::Show(args)) => config_show::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Config(ConfigCommand::Check(args)) => {

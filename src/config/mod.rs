@@ -16,6 +16,8 @@ mod read;
 mod resolve;
 mod secrets;
 mod settings;
+mod shown;
+mod signers;
 mod sources;
 mod variables;
 mod wanted;
@@ -34,9 +36,12 @@ use read::{Context, Declared};
 use sources::Source;
 
 pub use environment::Environment;
+pub use providers::provider;
 pub use resolve::Resolved;
 pub use secrets::{Reference, ReferenceError, SecretError};
 pub use settings::Server;
+pub use shown::{Shown, ShownHandler, ShownLimit, ShownSecret, ShownSource};
+pub use signers::Endpoint;
 pub use wanted::Described;
 
 /// Everything the configuration says, checked; secrets are still references.

@@ -47,6 +47,19 @@ pub(super) fn read(folder: &Path, limits: &Limits, problems: &Problems) -> Catal
     Catalogue { schemes, complete, warnings }
 }
 
+/// The provider that a source of the configuration at `main` would get by this name. An `Err` says
+/// why there is none.
+pub fn provider(main: &Path, name: &str) -> Result<Arc<Scheme>, String> {
+    let problems = Problems::new();
+    let folder = main.parent().unwrap_or(Path::new("")).join("providers");
+    let catalogue = read(&folder, &Limits::default(), &problems);
+    catalogue.get(name).map_err(|help| {
+        let broken: Vec<String> = problems.into_sorted().iter().map(ToString::to_string).collect();
+        let help = help.unwrap_or_else(|| broken.join("\n"));
+        format!("there is no provider '{name}': {help}")
+    })
+}
+
 impl Catalogue {
     /// The provider called `name`; `Err` has the help, or nothing where its file could not be read
     /// and is told of already.

@@ -28,6 +28,11 @@ const STORE: &str = "/var/lib/hooklatch/hooklatch.db";
 const RETENTION: [(&str, &str); 2] =
     [("keep_payloads", "keep_payloads_millis"), ("keep_ids", "keep_ids_millis")];
 
+/// The key under `[storage]` of a limit that is written there.
+pub(super) fn storage_key(limit: &str) -> Option<&'static str> {
+    RETENTION.iter().find(|(_, key)| *key == limit).map(|(key, _)| *key)
+}
+
 /// The main file's own sections, defaults where it says nothing.
 pub(super) struct Settings {
     pub(super) server: Server,

@@ -7,11 +7,13 @@
 
 mod client;
 mod door;
+mod front;
 mod server;
 mod status;
 mod wire;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,7 @@ use crate::store::{
 
 pub use client::{CallError, Client, connect};
 pub use door::{Door, DoorError};
+pub use front::{Front, Signed, Unsigned};
 pub use server::{ListenError, Listener, listen};
 pub use status::{Receiver, ReceiverStatus, Refusal, Status};
 
@@ -85,6 +88,10 @@ pub enum Request {
     },
     /// Who answers, and whether accepts are taken.
     Info,
+    /// Where the receiver takes deliveries.
+    Listening,
+    /// Sign a delivery as a source's provider would.
+    Sign(Unsigned),
     /// How everything stands.
     Status {
         /// The sources to tell of where no receiver runs, which knows its own.
@@ -150,6 +157,10 @@ pub enum Reply {
     Quarantined(Vec<QuarantinedRow>),
     /// Who answered.
     Info(Info),
+    /// At least one address.
+    Listening(Vec<SocketAddr>),
+    /// The delivery's headers.
+    Sign(Signed),
     /// How everything stands.
     Status(Box<Status>),
     /// By the handlers' names.
@@ -269,6 +280,8 @@ pub async fn perform(
             store: store.id().simple().to_string(),
             refused: store.ready().err().map(|refused| refused.to_string()),
         }),
+        Request::Listening => Reply::Listening(front(receiver)?.addresses.clone()),
+        Request::Sign(unsigned) => Reply::Sign(front(receiver)?.sign(&unsigned)?),
         Request::Status { sources } => {
             Reply::Status(Box::new(status::look(store, receiver, sources).await?))
         }
@@ -280,6 +293,11 @@ pub async fn perform(
 
 /// Why a stopped store's runner is asked nothing.
 const NO_RECEIVER: &str = "no receiver runs, and only a receiver can reach the runner";
+
+fn front(receiver: Option<&Receiver>) -> Result<&Front, Failure> {
+    let front = receiver.map(|receiver| &*receiver.front);
+    front.ok_or_else(|| Failure::unavailable("no receiver runs, and only a receiver can tell"))
+}
 
 async fn cancel(store: &Store, link: Option<&Link>, job: JobId) -> Result<Reply, Failure> {
     let live = store.live(job, "cancelled").await?;

@@ -1,5 +1,6 @@
 //! How everything stands: what the store says, and where a receiver runs what it alone knows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use crate::model::{Name, Timestamp};
 use crate::store::{Refused, Standing, Store};
 use crate::traffic::{Seen, Traffic};
 
-use super::Failure;
+use super::{Failure, Front};
 
 /// What a running receiver knows beside its store.
 #[derive(Debug, Clone)]
@@ -20,13 +21,19 @@ pub struct Receiver {
     traffic: Traffic,
     clock: Clock,
     started: (Timestamp, Duration),
+    pub(super) front: Arc<Front>,
 }
 
 impl Receiver {
     /// One that starts now by `clock`.
     pub fn new(link: Link, traffic: Traffic, clock: Clock) -> Self {
         let started = (clock.now(), clock.monotonic());
-        Receiver { link, traffic, clock, started }
+        Receiver { link, traffic, clock, started, front: Arc::default() }
+    }
+
+    /// The same, which knows where it listens and how to sign.
+    pub fn with_front(self, front: Front) -> Self {
+        Receiver { front: Arc::new(front), ..self }
     }
 
     fn status(&self) -> ReceiverStatus {

@@ -269,7 +269,7 @@ fn signed_url(source: &Source, query: Option<&str>) -> Option<String> {
     Some(public_url(configured, &source.path, query))
 }
 
-fn public_url(configured: &str, path: &str, query: Option<&str>) -> String {
+pub(crate) fn public_url(configured: &str, path: &str, query: Option<&str>) -> String {
     let mut url = configured.split(['?', '#']).next().unwrap_or(configured).to_owned();
     let authority = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
     if authority.find('/').is_none_or(|at| at + 1 == authority.len()) {

@@ -7,6 +7,7 @@
 
 mod parse;
 pub(crate) mod place;
+mod setup;
 pub(crate) mod template;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::document::Problems;
 use crate::model::{Name, ReplayGuard};
 use crate::pattern::Pattern;
 use place::{Place, Pointer};
+pub use setup::Setup;
 use template::{Part, Template};
 
 /// The provider files built in, by name.
@@ -41,6 +43,7 @@ pub struct Scheme {
     pub(crate) body_limit_bytes: Option<u64>,
     pub(crate) keep_headers: Vec<String>,
     pub(crate) vectors: Option<String>,
+    pub(crate) setup: Setup,
 }
 
 /// Where the proof is and what kind it is.
@@ -218,6 +221,16 @@ impl Scheme {
     /// The file of the provider's vectors, relative to the provider file.
     pub fn vectors(&self) -> Option<&str> {
         self.vectors.as_deref()
+    }
+
+    /// How far a delivery's signed time may be from now; nothing where no time is signed.
+    pub fn tolerance(&self) -> Option<Duration> {
+        self.timestamp.as_ref().map(|stamp| stamp.tolerance)
+    }
+
+    /// What a person fills in at the provider.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
     }
 
     /// Every header whose value decides something, once each. None of them may come twice, but for

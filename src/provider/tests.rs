@@ -83,7 +83,7 @@ keep_headers = ["bad name"]
         problems(text),
         [
             "p.toml:2:8: name: 'My Provider' is no name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'",
-            "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, event, handshake, name, replay, secret, signature, timestamp, vectors",
+            "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, event, handshake, name, replay, secret, setup, signature, timestamp, vectors",
             "p.toml:5:1: signature: 'encoding' is missing\n    help: add encoding = a string",
             "p.toml:6:13: signature.algorithm: 'hmac-sha-256' is none of: hmac-sha1, hmac-sha256, hmac-sha512, token, none\n    help: did you mean 'hmac-sha256'?",
             "p.toml:7:10: signature.header: 'X Signature' is no header name",

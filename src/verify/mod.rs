@@ -7,6 +7,7 @@
 
 mod extract;
 mod hint;
+mod sample;
 mod sign;
 mod signature;
 mod stamp;
@@ -19,7 +20,8 @@ use crate::provider::Scheme;
 use crate::provider::place::Place;
 use extract::Found;
 pub use hint::hint;
-pub use sign::{Draft, sign};
+pub use sample::{Told, sample, told};
+pub use sign::{Draft, SECRET_BYTES, Signer, secret_text, sign};
 pub use signature::key;
 
 /// A secret as the scheme uses it, and the reference it was read from. Never printed.

@@ -3,12 +3,16 @@
 //! Kept beside the verifier so that both read the same scheme. What it makes is proof of nothing but
 //! the holder's knowledge of the secret.
 
-use bytes::Bytes;
+use std::sync::Arc;
 
-use super::{Key, Request, signature, stamp};
+use bytes::Bytes;
+use data_encoding::{BASE64, HEXLOWER};
+use zeroize::Zeroizing;
+
+use super::{Key, Request, sample, signature, stamp};
 use crate::model::{Headers, Timestamp};
 use crate::provider::place::Place;
-use crate::provider::{Format, Proof, Scheme, StampPlace};
+use crate::provider::{Format, KeyText, Proof, Scheme, StampPlace};
 
 /// A request that is to be signed.
 #[derive(Debug, Clone, Default)]
@@ -73,4 +77,50 @@ pub fn sign(
     let name = signed_by.headers.first().map_or("", String::as_str);
     headers.push(name, line);
     Ok(headers)
+}
+
+/// A source's way to sign: its scheme, and one of its secrets where it has any.
+#[derive(Debug)]
+pub struct Signer {
+    scheme: Arc<Scheme>,
+    key: Option<Key>,
+}
+
+impl Signer {
+    /// Signs by `scheme` with `key`; an unsigned scheme needs none.
+    pub fn new(scheme: Arc<Scheme>, key: Option<Key>) -> Self {
+        Signer { scheme, key }
+    }
+
+    /// Signs by `scheme` with a key that is nobody's: these random bytes.
+    pub fn forger(scheme: Arc<Scheme>, random: [u8; SECRET_BYTES]) -> Self {
+        // A token is sent as text, so it must be fit for a header.
+        let bytes = Zeroizing::new(HEXLOWER.encode(&random).into_bytes());
+        Signer { scheme, key: Some(Key { reference: "another secret".to_owned(), bytes }) }
+    }
+
+    /// Where the secret was read from; nothing where nothing is signed.
+    pub fn reference(&self) -> Option<&str> {
+        self.key.as_ref().map(Key::reference)
+    }
+
+    /// Signs `draft`, whose type has all its levels; see [`sign`].
+    pub fn sign(&self, draft: &Draft<'_>, now: Timestamp) -> Result<Headers, String> {
+        let (event_type, _) = sample::levels(&self.scheme, draft.event_type);
+        sign(&self.scheme, self.key.as_ref(), &Draft { event_type, ..draft.clone() }, now)
+    }
+}
+
+/// How many random bytes a secret of ours is made of: as many as HMAC-SHA256 makes (RFC 2104, section 3).
+pub const SECRET_BYTES: usize = 32;
+
+/// The text of a secret made of these random bytes, as the scheme's secrets are written.
+pub fn secret_text(scheme: &Scheme, random: &[u8; SECRET_BYTES]) -> Zeroizing<String> {
+    let how = scheme.signature.as_ref().map(|signature| &signature.proof);
+    Zeroizing::new(match how {
+        Some(Proof::Hmac { key: KeyText::Base64 { prefix }, .. }) => {
+            format!("{prefix}{}", BASE64.encode(random))
+        }
+        _ => HEXLOWER.encode(random),
+    })
 }

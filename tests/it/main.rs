@@ -13,6 +13,7 @@ mod cancel;
 mod cli;
 mod duplicates;
 mod follow;
+mod init;
 mod listing;
 mod memory;
 mod notify;
@@ -20,6 +21,7 @@ mod operator;
 mod promises;
 mod readme;
 mod refusals;
+mod send;
 mod status;
 mod stop;
 #[allow(dead_code, reason = "shared with other test binaries, which use other parts")]

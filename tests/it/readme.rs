@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::Parser;
 use hooklatch::cli::Cli;
 
-use crate::support::{SECRET, Site};
+use crate::support::Site;
 
 fn readme() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
@@ -42,21 +42,48 @@ fn every_hooklatch_command_parses() {
     }
 }
 
+/// The words of the first command of README that begins so, behind the program's name.
+fn command(begin: &str) -> Vec<String> {
+    let blocks = blocks("sh");
+    let line = blocks.iter().flat_map(|block| block.lines()).find(|line| line.starts_with(begin));
+    line.unwrap().split_whitespace().skip(1).map(str::to_owned).collect()
+}
+
 #[test]
 fn the_first_webhook_runs_as_written() {
-    let site = Site::new("");
-    let config = blocks("toml").remove(0);
+    let site = Site::storing("hooklatch.db".into(), "", "");
+    fs::remove_file(site.config()).unwrap();
+    let run = |begin: &str| {
+        let output =
+            site.command(&[]).args(command(begin)).current_dir(site.path(".")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success(),
+            "{begin}: {said}{}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let made = run("hooklatch init --source github");
+    for file in ["hooklatch.toml", "conf.d/github.toml", "secrets/github"] {
+        assert!(made.contains(file) && site.path(file).exists(), "{file}: {made}");
+    }
+    // Only the port is not as written: the usual one may be taken.
+    let main = fs::read_to_string(site.config()).unwrap();
+    let idle = "\n[limits]\nrunner_idle_millis = \"300ms\"\n";
+    fs::write(site.config(), main.replace("127.0.0.1:8080", "127.0.0.1:0") + idle).unwrap();
     let script = blocks("sh").into_iter().find(|block| block.starts_with("#!/bin/sh")).unwrap();
-    fs::write(site.config(), config.replace("127.0.0.1:8080", "127.0.0.1:0")).unwrap();
+    fs::write(site.path("conf.d/deploy.toml"), blocks("toml").remove(0)).unwrap();
     fs::write(site.path("deploy.sh"), script).unwrap();
     fs::set_permissions(site.path("deploy.sh"), fs::Permissions::from_mode(0o755)).unwrap();
-    let secret = [("GITHUB_WEBHOOK_SECRET", SECRET)];
-    let checked = site.command(&["config", "check"]).envs(secret).output().unwrap();
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
-    let receiver = site.start_with(&secret);
-    receiver.github("d-1", "push", r#"{"ref":"refs/heads/main"}"#);
-    site.all_jobs(1, "succeeded");
-    let shown = site.json(&["show", "d-1"]);
+    run("hooklatch config check");
+    let _receiver = site.start();
+    for send in ["", " --duplicate", " --forge"] {
+        run(&format!("hooklatch send github push --config hooklatch.toml{send}"));
+    }
+    let jobs = site.all_jobs(2, "succeeded");
+    let event = jobs[0]["event_id"].as_str().unwrap();
+    let shown = site.json(&["show", event]);
     let said = &shown[0]["jobs"][0]["attempts"][0]["record"]["stdout"]["head"]["text"];
-    assert_eq!(said, "event d-1 of type push, attempt 1\n");
+    assert_eq!(said.as_str().unwrap(), format!("event {event} of type push, attempt 1\n"));
 }

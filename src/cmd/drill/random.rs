@@ -1,8 +1,7 @@
 //! The drill's choices: all of one seed, so that a run can be repeated.
 
-use rustix::rand::{GetRandomFlags, getrandom};
-
-use crate::exit::{Exit, Failure};
+use crate::cmd::random::bytes;
+use crate::exit::Failure;
 
 /// Random numbers of one seed (SplitMix64, by Vigna): the same seed, the same numbers.
 pub(super) struct Random(u64);
@@ -30,12 +29,4 @@ pub(super) fn seed() -> Result<u64, Failure> {
 /// A secret for the drill's one source.
 pub(super) fn secret() -> Result<String, Failure> {
     Ok(format!("whsec_{}", data_encoding::HEXLOWER.encode(&bytes::<32>()?)))
-}
-
-fn bytes<const N: usize>() -> Result<[u8; N], Failure> {
-    let mut bytes = [0; N];
-    match getrandom(&mut bytes, GetRandomFlags::empty()) {
-        Ok(_) => Ok(bytes),
-        Err(error) => Err(Failure::new(Exit::Io, format!("no random numbers: {error}"))),
-    }
 }

@@ -9,6 +9,7 @@ mod proof;
 use std::time::Duration;
 
 use super::place::{Place, is_header_name};
+use super::setup;
 use super::template::Part;
 use super::{Event, Proof, Scheme, Signature, Stamp, StampPlace};
 use crate::document::{Document, OneOrMany, Problems, Section, Size, Value, nearest};
@@ -41,6 +42,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     let two_levels = event.as_ref().is_some_and(|event| event.subtype.is_some());
     let (guard, flag_types) = replay(root);
     let delivery = delivery(root);
+    let setup = setup::read(root);
     if root.has("handshake") {
         root.problem(
             "[handshake] is reserved: challenges are not answered yet",
@@ -59,6 +61,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         body_limit_bytes: delivery.body_limit_bytes,
         keep_headers: delivery.keep_headers,
         vectors,
+        setup,
     };
     sound(root, &scheme, guard);
     Some(scheme)

@@ -1,0 +1,73 @@
+//! What the operator types to set an endpoint up and to try it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{ConfigFile, Format};
+use crate::model::{EventId, Name};
+
+/// `hooklatch send`
+#[derive(Debug, Args)]
+pub struct Send {
+    /// Where the configuration is
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// The source whose provider is played
+    #[arg(value_name = "SOURCE")]
+    pub source: Name,
+    /// The event's type, both levels where the provider has two: pull_request.opened
+    #[arg(value_name = "TYPE")]
+    pub event_type: String,
+    /// Send this file, byte for byte, instead of a sample
+    #[arg(long, value_name = "FILE")]
+    pub body: Option<PathBuf>,
+    /// The event's id; a new one where not given
+    #[arg(long, value_name = "ID")]
+    pub id: Option<EventId>,
+    /// Send it twice: the second must be answered as a duplicate
+    #[arg(long)]
+    pub duplicate: bool,
+    /// Sign it with another secret: it must be refused
+    #[arg(long, conflicts_with = "duplicate")]
+    pub forge: bool,
+    /// Sign an old time: it must be refused
+    #[arg(long, conflicts_with_all = ["duplicate", "forge"])]
+    pub stale: bool,
+    /// Where the receiver listens, if not at server.listen
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub to: Option<SocketAddr>,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `hooklatch init`
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Where the configuration is, or is to be
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// What the source is called; a provider's name says the provider too
+    #[arg(long, value_name = "NAME")]
+    pub source: Name,
+    /// The provider: a built-in one, or the name of a file in providers/
+    #[arg(long, value_name = "PROVIDER")]
+    pub provider: Option<Name>,
+    /// The path of the URL; /hooks/NAME where not given
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<String>,
+    /// The folder of hooklatch.toml, instead of --config
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// The URL at which the provider reaches the proxy: https://hooks.example.org
+    #[arg(long, value_name = "URL")]
+    pub public_url: Option<String>,
+    /// Print the generated secret, on something that is no terminal too
+    #[arg(long)]
+    pub show_secret: bool,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
+}

@@ -1,0 +1,113 @@
+//! `hooklatch config show`: what is in force, defaults included, and no secret.
+
+use comfy_table::{Cell, Color};
+
+use crate::cli;
+use crate::config::{Shown, ShownHandler, ShownLimit, ShownSecret, ShownSource};
+use crate::exit::{Exit, Failure};
+
+use super::output::{self, outside};
+use super::store;
+
+/// Prints the whole configuration in force.
+pub(super) fn run(args: &cli::ConfigShow) -> Result<Exit, Failure> {
+    let shown = store::load(&args.file.config)?.shown();
+    if args.format.json {
+        output::json(&shown)?;
+    } else {
+        tables(&shown)?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn tables(shown: &Shown) -> Result<(), Failure> {
+    output::line(format!("server.listen           {}", shown.listen))?;
+    output::line(format!("server.trusted_proxies  {}", listed(&shown.trusted_proxies)))?;
+    output::line(format!("storage.path            {}\n", shown.store.display()))?;
+    let sources = shown.sources.iter().map(source).collect();
+    let head = ["SOURCE", "PROVIDER", "PATH", "SECRETS", "MAX BODY", "TOLERANCE", "PUBLIC URL"];
+    output::table(&head, sources, "no source")?;
+    output::line("")?;
+    let handlers = shown.handlers.iter().map(handler).collect();
+    let head = [
+        "HANDLER",
+        "SOURCES",
+        "EVENTS",
+        "RUNS",
+        "TIMEOUT",
+        "GRACE",
+        "AT ONCE",
+        "GIVES UP",
+        "ON UNKNOWN",
+    ];
+    output::table(&head, handlers, "no handler")?;
+    for handler in &shown.handlers {
+        for (name, value) in &handler.env {
+            let (name, value) = (output::escape(name), output::escape(value));
+            output::line(format!("  {}: {name}={value}", handler.name))?;
+        }
+        if !handler.pass_env.is_empty() {
+            output::line(format!("  {}: passes {}", handler.name, handler.pass_env.join(", ")))?;
+        }
+        if let Some(cwd) = &handler.cwd {
+            let cwd = cwd.display().to_string();
+            output::line(format!("  {}: in {}", handler.name, output::escape(&cwd)))?;
+        }
+    }
+    output::line("")?;
+    let limits = shown.limits.iter().map(limit).collect();
+    output::table(&["LIMIT", "VALUE", "DEFAULT", "RANGE", "WHY"], limits, "no limit")
+}
+
+fn source(source: &ShownSource) -> Vec<Cell> {
+    let secret = |secret: &ShownSecret| format!("{} {}", secret.reference, secret.value);
+    let secrets: Vec<String> = source.secrets.iter().map(secret).collect();
+    vec![
+        Cell::new(&source.name),
+        Cell::new(&source.provider),
+        outside(&source.path),
+        outside(&listed(&secrets)),
+        Cell::new(output::size(source.max_body_bytes)),
+        Cell::new(source.tolerance.as_deref().unwrap_or("-")),
+        outside(source.public_url.as_deref().unwrap_or("-")),
+    ]
+}
+
+fn handler(handler: &ShownHandler) -> Vec<Cell> {
+    let runs = match (&handler.command, &handler.forward) {
+        (Some(argv), _) => argv.join(" "),
+        (None, target) => format!("forward to {}", target.as_deref().unwrap_or("-")),
+    };
+    let gives_up = match (handler.max_attempts, &handler.give_up_after) {
+        (Some(attempts), _) => format!("after {}", output::count(attempts.into(), "attempt")),
+        (None, time) => format!("after {}", time.as_deref().unwrap_or("-")),
+    };
+    vec![
+        Cell::new(&handler.name),
+        outside(&listed(&handler.sources)),
+        outside(&listed(&handler.events)),
+        outside(&runs),
+        Cell::new(&handler.timeout),
+        Cell::new(handler.grace.as_deref().unwrap_or("-")),
+        Cell::new(handler.concurrency),
+        Cell::new(gives_up),
+        Cell::new(handler.on_unknown.as_str()),
+    ]
+}
+
+fn limit(limit: &ShownLimit) -> Vec<Cell> {
+    let value = Cell::new(&limit.value);
+    // What the operator has changed is what is looked for.
+    let value = if limit.value == limit.default { value } else { value.fg(Color::Yellow) };
+    vec![
+        Cell::new(&limit.key),
+        value,
+        Cell::new(&limit.default),
+        Cell::new(format!("{} to {}", limit.least, limit.most)),
+        Cell::new(limit.reason),
+    ]
+}
+
+fn listed(texts: &[String]) -> String {
+    if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
+}

@@ -1,0 +1,245 @@
+//! `hooklatch init`: from nothing to an endpoint that a provider can be given.
+//!
+//! What must stay true: no file that exists is written to, and where anything fails nothing that was
+//! made stays behind.
+
+mod files;
+mod texts;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use crate::cli;
+use crate::config::{self, Config};
+use crate::exit::{Exit, Failure};
+use crate::http;
+use crate::model::Name;
+use crate::provider::Scheme;
+use crate::verify;
+
+use super::output::{self, escape};
+use super::send::config_argument;
+use super::{random, store};
+use files::Made;
+
+/// Writes the files, and prints what is to be done at the provider and at the proxy.
+pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
+    let main = match &args.dir {
+        // Shorter to read and to type than ./hooklatch.toml.
+        Some(folder) if folder == Path::new(".") => PathBuf::from("hooklatch.toml"),
+        Some(folder) => folder.join("hooklatch.toml"),
+        None => args.file.config.clone(),
+    };
+    let source = &args.source;
+    let scheme = scheme(&main, source, args.provider.as_ref())?;
+    if scheme.signs_url() && args.public_url.is_none() {
+        let message = format!("provider {} signs the URL: give --public-url", scheme.name());
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let folder = main.parent().unwrap_or(Path::new("")).to_owned();
+    let stanza = folder.join("conf.d").join(format!("{source}.toml"));
+    let secret_file = folder.join("secrets").join(source.as_str());
+    let fresh = !main.exists();
+    if !fresh && store::load(&main)?.endpoint(source).is_some() {
+        return Err(there(format!("source {source} is in the configuration already")));
+    }
+    for file in [&stanza, &secret_file] {
+        if file.symlink_metadata().is_ok() {
+            return Err(there(format!("{} is there already", file.display())));
+        }
+    }
+
+    let path = args.path.clone().unwrap_or_else(|| format!("/hooks/{source}"));
+    let secret = secret(&scheme)?;
+    let mut made = Made::default();
+    if fresh {
+        made.file(&main, &texts::main(&main), 0o644)?;
+    }
+    if let Some(text) = &secret {
+        let line =
+            Zeroizing::new(if text.is_empty() { String::new() } else { format!("{}\n", **text) });
+        made.folder(secret_file.parent(), 0o700)?;
+        made.file(&secret_file, &line, 0o600)?;
+    }
+    made.folder(stanza.parent(), 0o755)?;
+    let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref());
+    made.file(&stanza, &text, 0o644)?;
+    // The loader judges it as `serve` will: names, paths and URLs have one place where they are checked.
+    let config = store::load(&main).map_err(|failure| {
+        let message =
+            format!("the source cannot be added, so nothing was written: {}", failure.message);
+        Failure { message, ..failure }
+    })?;
+    if secret.is_some() {
+        files::give(&secret_file, &config.store().path)?;
+    }
+    let endpoint =
+        Endpoint { args, main: &main, config: &config, scheme, path, secret, secret_file };
+    let made = made.keep();
+    if args.format.json {
+        output::json(&endpoint.json(&made))?;
+    } else {
+        endpoint.print(&made)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The provider named, or that of the source's name.
+fn scheme(main: &Path, source: &Name, provider: Option<&Name>) -> Result<Arc<Scheme>, Failure> {
+    let named = provider.unwrap_or(source).as_str();
+    config::provider(main, named).map_err(|why| {
+        let failure = Failure::new(Exit::Usage, why);
+        match provider {
+            Some(_) => failure,
+            None => failure.help(format!(
+                "name the provider: hooklatch init --source {source} --provider PROVIDER"
+            )),
+        }
+    })
+}
+
+/// The secret's text: one that is made here, nothing yet where the provider makes it, and none at all
+/// where the provider signs nothing.
+fn secret(scheme: &Scheme) -> Result<Option<Zeroizing<String>>, Failure> {
+    if scheme.is_unsigned() {
+        return Ok(None);
+    }
+    if scheme.setup().secret_from.is_some() {
+        return Ok(Some(Zeroizing::default()));
+    }
+    Ok(Some(verify::secret_text(scheme, &random::bytes()?)))
+}
+
+fn there(message: String) -> Failure {
+    Failure::new(Exit::WrongState, format!("{message}; nothing was written"))
+        .help("look at it with `hooklatch config show`, or choose another --source")
+}
+
+/// What is told of a source that was made.
+struct Endpoint<'a> {
+    args: &'a cli::Init,
+    main: &'a Path,
+    config: &'a Config,
+    scheme: Arc<Scheme>,
+    path: String,
+    secret: Option<Zeroizing<String>>,
+    secret_file: PathBuf,
+}
+
+impl Endpoint<'_> {
+    fn url(&self) -> String {
+        let base = match &self.args.public_url {
+            Some(url) => url.clone(),
+            // Nothing that came through a proxy is taken without a signature.
+            None if self.scheme.is_unsigned() => format!("http://{}", self.config.server().listen),
+            None => "https://YOUR-HOST".to_owned(),
+        };
+        http::public_url(&base, &self.path, None)
+    }
+
+    /// The secret's text where it may be printed.
+    fn shown_secret(&self) -> Option<&str> {
+        let terminal = !self.args.format.json && std::io::stdout().is_terminal();
+        let text = self.secret.as_ref().map(|text| text.as_str()).filter(|text| !text.is_empty());
+        text.filter(|_| terminal || self.args.show_secret)
+    }
+
+    /// The provider's fields, filled in: name and value.
+    fn fields(&self) -> Vec<(String, String)> {
+        let secret = match self.shown_secret() {
+            Some(text) => text.to_owned(),
+            None => format!("the line in {}", self.secret_file.display()),
+        };
+        let fields = self.scheme.setup().fields.iter();
+        let mut fields: Vec<(String, String)> = fields
+            .filter_map(|field| field.split_once(": "))
+            .map(|(name, value)| {
+                let value = value.replace("{url}", &self.url()).replace("{secret}", &secret);
+                (name.to_owned(), value)
+            })
+            .collect();
+        if fields.is_empty() {
+            fields.push(("URL".to_owned(), self.url()));
+            if self.secret.is_some() {
+                fields.push(("Secret".to_owned(), secret));
+            }
+        }
+        fields
+    }
+
+    /// None where the source takes nothing from proxies.
+    fn proxies(&self) -> Option<texts::Proxies> {
+        if self.scheme.is_unsigned() {
+            return None;
+        }
+        let most = self.scheme.body_limit_bytes();
+        let most = most.unwrap_or(self.config.limits().body_default_bytes);
+        Some(texts::proxies(&self.url(), &self.path, self.config.server().listen, most))
+    }
+
+    fn next(&self) -> Vec<String> {
+        let (source, config) = (&self.args.source, config_argument(self.main));
+        let kind = self.scheme.setup().sample_type.as_deref().unwrap_or("test");
+        vec![
+            format!("hooklatch config check{config}"),
+            format!("hooklatch serve{config}"),
+            format!("hooklatch send {source} {kind}{config}"),
+        ]
+    }
+
+    fn json(&self, made: &[PathBuf]) -> Value {
+        let setup = self.scheme.setup();
+        let field = |(name, value)| json!({ "name": name, "value": value });
+        json!({
+            "source": self.args.source,
+            "provider": self.scheme.name(),
+            "made": made,
+            "url": self.url(),
+            "secret_file": self.secret.as_ref().map(|_| &self.secret_file),
+            "secret": self.shown_secret(),
+            "secret_from": setup.secret_from,
+            "page": setup.page,
+            "fields": self.fields().into_iter().map(field).collect::<Vec<_>>(),
+            "proxy": self.proxies(),
+            "next": self.next(),
+        })
+    }
+
+    fn print(&self, made: &[PathBuf]) -> Result<(), Failure> {
+        for file in made {
+            output::line(format!("made      {}", file.display()))?;
+        }
+        let setup = self.scheme.setup();
+        let page = setup.page.as_deref().unwrap_or("the provider");
+        output::line(format!("\nFill in at {}:\n", escape(page)))?;
+        let fields = self.fields();
+        let width = fields.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        for (name, value) in fields {
+            output::line(format!("  {:<width$}  {}", escape(&name), escape(&value)))?;
+        }
+        match &setup.secret_from {
+            Some(from) => {
+                let file = self.secret_file.display();
+                output::line(format!(
+                    "\nThen put the secret into {file}; it is at\n{}",
+                    escape(from)
+                ))?;
+            }
+            None if self.secret.is_some() && self.shown_secret().is_none() => {
+                output::note("the secret is shown on a terminal, or with --show-secret");
+            }
+            None => {}
+        }
+        if let Some(texts::Proxies { caddy, nginx }) = self.proxies() {
+            for (proxy, text) in [("Caddy", caddy), ("nginx, in the host's server block", nginx)] {
+                output::line(format!("\nFor {proxy}:\n\n{}", texts::indented(&text)))?;
+            }
+        }
+        output::line("\nNext:\n")?;
+        self.next().iter().try_for_each(|command| output::line(format!("  {command}")))
+    }
+}

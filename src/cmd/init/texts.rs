@@ -1,0 +1,124 @@
+//! The texts that `init` writes: a main configuration, a source's stanza, and what a proxy needs.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use crate::cli::DEFAULT_CONFIG;
+use crate::model::Name;
+use crate::provider::Scheme;
+
+const MIB: u64 = 1024 * 1024;
+
+/// A main configuration. Where it is not the system's, the store lies beside it.
+pub(super) fn main(path: &Path) -> String {
+    let store = match path == Path::new(DEFAULT_CONFIG) {
+        true => "# path = \"/var/lib/hooklatch/hooklatch.db\"",
+        false => "path = \"hooklatch.db\"",
+    };
+    format!(
+        "\
+# The configuration of Hooklatch, a webhook receiver. What holds for all sources stands here; sources and
+# handlers stand in conf.d/*.toml beside this file. Every key is described in docs/configuration.md, and
+# `hooklatch config show` prints what is in force. A key that is commented out has its default.
+
+[server]
+# Where deliveries come in: behind a proxy on this machine that speaks TLS.
+listen = \"127.0.0.1:8080\"
+
+[storage]
+# The database. Its lock and its socket lie beside it.
+{store}
+
+# How long bodies and headers of settled events are kept, and how long event ids are remembered.
+# keep_payloads = \"30d\"
+# keep_ids = \"90d\"
+"
+    )
+}
+
+/// The stanza of one source, with a handler commented out.
+pub(super) fn stanza(
+    source: &Name,
+    scheme: &Scheme,
+    path: &str,
+    public_url: Option<&str>,
+) -> String {
+    let provider = scheme.name();
+    let mut text = format!(
+        "\
+# What {provider} sends. After a change: hooklatch config check, then restart the receiver.
+
+[sources.{source}]
+provider = {}
+path = {}
+",
+        quoted(provider),
+        quoted(path)
+    );
+    if scheme.is_unsigned() {
+        text.push_str("allow_unsigned = true            # nothing proves who sent a request\n");
+    } else {
+        let reference = quoted(&format!("file:secrets/{source}"));
+        let comment = "# several at once while one is being rotated";
+        text.push_str(&format!("secrets = [{reference}]  {comment}\n"));
+    }
+    if let Some(url) = public_url {
+        text.push_str(&format!("public_url = {}\n", quoted(url)));
+    }
+    let kind = scheme.setup().sample_type.as_deref().unwrap_or("*");
+    text.push_str(&format!(
+        "
+# What runs for its events: a command, or a local HTTP endpoint. Here, or in a file of its own.
+#
+# [handlers.on-{source}]
+# source = \"{source}\"
+# events = [{}]                          # \"*\" for all
+# command = [\"/usr/local/bin/on-{source}\"]   # gets the raw body on standard input
+# forward = \"http://127.0.0.1:3000/hooks\"   # instead of a command
+",
+        quoted(kind)
+    ));
+    text
+}
+
+/// A TOML string. JSON's escapes are TOML's too.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// What a proxy needs to pass a source's URL on.
+#[derive(serde::Serialize)]
+pub(super) struct Proxies {
+    pub(super) caddy: String,
+    pub(super) nginx: String,
+}
+
+/// What passes `url` on to `path` at `listen`, for the usual proxies; `most` is the largest body.
+pub(super) fn proxies(url: &str, path: &str, listen: SocketAddr, most: u64) -> Proxies {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (host, outside) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+    let mut inside = listen;
+    if inside.ip().is_unspecified() {
+        inside.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    let (rewrite, target) = match outside == path {
+        true => (String::new(), String::new()),
+        false => (format!("        rewrite * {path}\n"), path.to_owned()),
+    };
+    let size = match most.is_multiple_of(MIB) {
+        true => format!("{}m", most / MIB),
+        false => format!("{}k", most.div_ceil(1024)),
+    };
+    let caddy = format!(
+        "{host} {{\n    handle {outside} {{\n{rewrite}        reverse_proxy {inside}\n    }}\n}}"
+    );
+    let nginx = format!(
+        "location = {outside} {{\n    client_max_body_size {size};\n    proxy_pass http://{inside}{target};\n    proxy_set_header X-Forwarded-For $remote_addr;\n}}"
+    );
+    Proxies { caddy, nginx }
+}
+
+/// Every line two spaces in.
+pub(super) fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}

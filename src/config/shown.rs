@@ -1,0 +1,209 @@
+//! The configuration in force, defaults included, as `config show` prints it. No secret is in it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::limits::{self, Unit};
+use crate::model::{Name, OnUnknown};
+use crate::retry::GiveUp;
+
+use super::Config;
+use super::handlers::{Action, Handler};
+use super::sources::Source;
+use super::variables::Variable;
+
+/// What stands where a secret is.
+const STARS: &str = "***";
+
+/// Words in a variable's name that make its value a secret.
+const SECRET_WORDS: [&str; 5] = ["SECRET", "TOKEN", "PASSWORD", "PASSWD", "KEY"];
+
+/// Everything in force.
+#[derive(Debug, Serialize)]
+pub struct Shown {
+    /// Where deliveries come in.
+    pub listen: SocketAddr,
+    /// Whose word about a client's address is believed.
+    pub trusted_proxies: Vec<String>,
+    /// The database.
+    pub store: PathBuf,
+    /// The sources by name.
+    pub sources: Vec<ShownSource>,
+    /// The handlers by name.
+    pub handlers: Vec<ShownHandler>,
+    /// Every limit, in the order of their table.
+    pub limits: Vec<ShownLimit>,
+}
+
+/// One source.
+#[derive(Debug, Serialize)]
+pub struct ShownSource {
+    /// Its name.
+    pub name: Name,
+    /// Its provider.
+    pub provider: String,
+    /// Its path.
+    pub path: String,
+    /// The URL that the provider was given, where it is configured.
+    pub public_url: Option<String>,
+    /// Where its secrets are, and stars in their place.
+    pub secrets: Vec<ShownSecret>,
+    /// The largest body taken, in bytes.
+    pub max_body_bytes: u64,
+    /// How far a signed time may be from now.
+    pub tolerance: Option<String>,
+    /// How long the provider sends an event again.
+    pub resends_for: Option<String>,
+}
+
+/// A secret that is not shown.
+#[derive(Debug, Serialize)]
+pub struct ShownSecret {
+    /// Where it is, as written.
+    pub reference: String,
+    /// Stars.
+    pub value: &'static str,
+}
+
+/// One handler.
+#[derive(Debug, Serialize)]
+pub struct ShownHandler {
+    /// Its name.
+    pub name: Name,
+    /// Its sources.
+    pub sources: Vec<String>,
+    /// The types it wants.
+    pub events: Vec<String>,
+    /// Program and arguments of a command.
+    pub command: Option<Vec<String>>,
+    /// Where a forward goes.
+    pub forward: Option<String>,
+    /// Where a command works, if not in the home of its user.
+    pub cwd: Option<PathBuf>,
+    /// A command's own variables: name, and value or stars.
+    pub env: Vec<(String, String)>,
+    /// The variables passed on to a command.
+    pub pass_env: Vec<String>,
+    /// How long an attempt may take.
+    pub timeout: String,
+    /// How long a command may take to end after SIGTERM.
+    pub grace: Option<String>,
+    /// Attempts at once.
+    pub concurrency: usize,
+    /// When a failing job is given up: so many attempts of a command.
+    pub max_attempts: Option<u32>,
+    /// The same of a forward: after so long.
+    pub give_up_after: Option<String>,
+    /// What an unknown outcome means.
+    pub on_unknown: OnUnknown,
+}
+
+/// One limit.
+#[derive(Debug, Serialize)]
+pub struct ShownLimit {
+    /// The key in the configuration, with its table.
+    pub key: String,
+    /// What is in force.
+    pub value: String,
+    /// What is in force where nothing is said.
+    pub default: String,
+    /// The least that may be said.
+    pub least: String,
+    /// The most.
+    pub most: String,
+    /// Why there is such a limit.
+    pub reason: &'static str,
+}
+
+impl Config {
+    /// Everything in force; reads no secret.
+    pub fn shown(&self) -> Shown {
+        let proxy = |(address, bits): &(std::net::IpAddr, u8)| format!("{address}/{bits}");
+        Shown {
+            listen: self.server.listen,
+            trusted_proxies: self.server.trusted_proxies.iter().map(proxy).collect(),
+            store: self.store_path.clone(),
+            sources: self.sources.iter().map(source).collect(),
+            handlers: self.handlers.iter().map(handler).collect(),
+            limits: limits::TABLE.iter().map(|limit| self.limit(limit)).collect(),
+        }
+    }
+
+    fn limit(&self, limit: &limits::Limit) -> ShownLimit {
+        let show = |value| limit.unit.show(value);
+        let key = match super::settings::storage_key(limit.key) {
+            Some(key) => format!("storage.{key}"),
+            None => format!("limits.{}", limit.key),
+        };
+        ShownLimit {
+            key,
+            value: show(self.limits.get(limit.key).unwrap_or(limit.default)),
+            default: show(limit.default),
+            least: show(*limit.range.start()),
+            most: show(*limit.range.end()),
+            reason: limit.reason,
+        }
+    }
+}
+
+fn source(source: &Source) -> ShownSource {
+    let secret = |reference| ShownSecret { reference, value: STARS };
+    let scheme = &source.scheme;
+    ShownSource {
+        name: source.name.clone(),
+        provider: scheme.name().to_owned(),
+        path: source.path.value.clone(),
+        public_url: source.public_url.clone(),
+        secrets: source.secrets.iter().map(|read| secret(read.value.to_string())).collect(),
+        max_body_bytes: source.body_limit_bytes,
+        tolerance: scheme.tolerance().map(duration),
+        resends_for: scheme.resends_for().map(duration),
+    }
+}
+
+fn handler(handler: &Handler) -> ShownHandler {
+    let (command, forward) = match &handler.action {
+        Action::Command(command) => (Some(command), None),
+        Action::Forward(target) => (None, Some(target.to_string())),
+    };
+    let (max_attempts, give_up_after) = match handler.give_up {
+        GiveUp::Attempts(count) => (Some(count), None),
+        GiveUp::After(time) => (None, Some(duration(time))),
+    };
+    let env = command.iter().flat_map(|command| &command.env);
+    let pass_env = command.iter().flat_map(|command| &command.pass_env);
+    ShownHandler {
+        name: handler.name.clone(),
+        sources: handler.sources.iter().map(|read| read.value.clone()).collect(),
+        events: handler.events.iter().map(|read| read.value.clone()).collect(),
+        command: command.map(|command| command.argv.value.clone()),
+        forward,
+        cwd: command.and_then(|command| Some(command.cwd.as_ref()?.value.clone())),
+        env: env.map(|(name, variable)| (name.clone(), value(name, &variable.value))).collect(),
+        pass_env: pass_env.map(|read| read.value.clone()).collect(),
+        timeout: duration(handler.timeout),
+        grace: command.map(|command| duration(command.grace)),
+        concurrency: handler.concurrency,
+        max_attempts,
+        give_up_after,
+        on_unknown: handler.on_unknown,
+    }
+}
+
+/// A variable's value, unless it is a secret or is named like one.
+fn value(name: &str, variable: &Variable) -> String {
+    match variable {
+        Variable::Reference(reference) => format!("{reference} {STARS}"),
+        Variable::Text(_) if SECRET_WORDS.iter().any(|word| name.to_uppercase().contains(word)) => {
+            STARS.to_owned()
+        }
+        Variable::Text(text) => text.clone(),
+    }
+}
+
+fn duration(time: Duration) -> String {
+    Unit::Millis.show(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,65 @@
+//! What `send` and the receiver need to sign as a source's provider.
+
+use std::sync::Arc;
+
+use crate::http;
+use crate::model::Name;
+use crate::provider::Scheme;
+use crate::verify::{self, Signer};
+
+use super::Config;
+use super::environment::Environment;
+use super::sources::Source;
+
+/// A source as a test delivery sees it.
+pub struct Endpoint<'a> {
+    /// Its provider's scheme.
+    pub scheme: &'a Arc<Scheme>,
+    /// Its path.
+    pub path: &'a str,
+    /// The URL that its provider signs, where it signs one.
+    pub signed_url: Option<String>,
+    source: &'a Source,
+}
+
+impl Config {
+    /// The names of all sources.
+    pub fn source_names(&self) -> impl Iterator<Item = &Name> {
+        self.sources.iter().map(|source| &source.name)
+    }
+
+    /// The source called `name`.
+    pub fn endpoint(&self, name: &Name) -> Option<Endpoint<'_>> {
+        let source = self.sources.iter().find(|source| source.name == *name)?;
+        let configured = source.public_url.as_deref().filter(|_| source.scheme.signs_url());
+        let path = source.path.value.as_str();
+        let signed_url = configured.map(|url| http::public_url(url, path, None));
+        Some(Endpoint { scheme: &source.scheme, path, signed_url, source })
+    }
+
+    /// What signs as each source whose first secret can be had now.
+    pub fn signers(&self, environment: &Environment) -> Vec<(Name, Signer)> {
+        let signer = |name: &Name| self.signer(&self.endpoint(name)?, environment).ok();
+        self.source_names().filter_map(|name| Some((name.clone(), signer(name)?))).collect()
+    }
+
+    /// What signs as this source: with its first secret, of which any is taken. An `Err` says why that
+    /// cannot be had here, and never quotes it.
+    pub fn signer(
+        &self,
+        endpoint: &Endpoint<'_>,
+        environment: &Environment,
+    ) -> Result<Signer, String> {
+        let source = endpoint.source;
+        let key = match source.secrets.first() {
+            None => None,
+            Some(secret) => {
+                let reference = &secret.value;
+                let text = reference.read(environment, self.limits.secret_bytes);
+                let text = text.map_err(|error| error.to_string())?;
+                Some(verify::key(&source.scheme, &reference.to_string(), &text)?)
+            }
+        };
+        Ok(Signer::new(Arc::clone(&source.scheme), key))
+    }
+}

@@ -1,0 +1,187 @@
+//! From nothing to a source: what `init` writes, says, and never touches; and `config show`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::operator::text;
+use crate::support::Site;
+
+fn hooklatch(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
+    command.current_dir(folder).env_remove("HOOKLATCH_CONFIG").args(args);
+    command.output().unwrap()
+}
+
+fn init(folder: &Path, args: &[&str]) -> Value {
+    let output = hooklatch(folder, &[&["init", "--dir", ".", "--json"], args].concat());
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Every file under `folder` with its bytes.
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push((path.clone(), fs::read(&path).unwrap())),
+        }
+    }
+    found.sort();
+    found
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_source_whose_secret_we_choose_is_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let told = init(here, &["--source", "github"]);
+    let secret = fs::read_to_string(here.join("secrets/github")).unwrap();
+    assert_eq!(secret.trim().len(), 64);
+    assert_eq!(mode(&here.join("secrets/github")), 0o600);
+    assert_eq!(mode(&here.join("secrets")), 0o700);
+    assert!(told["secret"].is_null(), "a secret is shown where it was not asked for: {told}");
+    assert_eq!(told["url"], "https://YOUR-HOST/hooks/github");
+    assert_eq!(told["fields"][0]["name"], "Payload URL");
+    let nginx = told["proxy"]["nginx"].as_str().unwrap();
+    assert!(nginx.contains("client_max_body_size 25m;"), "{nginx}");
+    let checked = hooklatch(here, &["config", "check", "--config", "hooklatch.toml"]);
+    assert!(checked.status.success(), "{}", text(&checked.stdout));
+
+    let shown = hooklatch(
+        here,
+        &["init", "--dir", ".", "--source", "ci", "--provider", "github", "--show-secret"],
+    );
+    let second = fs::read_to_string(here.join("secrets/ci")).unwrap();
+    assert!(text(&shown.stdout).contains(second.trim()), "{}", text(&shown.stdout));
+    assert_ne!(secret, second);
+}
+
+#[test]
+fn a_source_whose_secret_the_provider_makes_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let url = ["--public-url", "https://hooks.example.org", "--path", "/pay"];
+    let told =
+        init(here, &[&["--source", "shop", "--provider", "stripe"], url.as_slice()].concat());
+    assert_eq!(told["url"], "https://hooks.example.org/pay");
+    assert!(told["secret_from"].as_str().unwrap().contains("whsec_"), "{told}");
+    assert_eq!(fs::read(here.join("secrets/shop")).unwrap(), b"");
+    assert_eq!(mode(&here.join("secrets/shop")), 0o600);
+    let check = || hooklatch(here, &["config", "check", "--config", "hooklatch.toml"]);
+    let empty = check();
+    assert_eq!(empty.status.code(), Some(78));
+    assert!(text(&empty.stdout).contains("the secret is empty"), "{}", text(&empty.stdout));
+    fs::write(here.join("secrets/shop"), "whsec_test\n").unwrap();
+    assert!(check().status.success());
+}
+
+#[test]
+fn every_provider_and_an_own_one_can_be_set_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    fs::create_dir(here.join("providers")).unwrap();
+    let own = "name = \"ferry\"\n[signature]\nalgorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nencoding = \"hex\"\n\
+               signed = \"{body}\"\n[secret]\nencoding = \"base64\"\nprefix = \"fs_\"\n[event]\nid = \"json:/id\"\n";
+    fs::write(here.join("providers/ferry.toml"), own).unwrap();
+    for provider in ["github", "stripe", "standard-webhooks", "svix", "none", "ferry"] {
+        init(here, &["--source", provider]);
+        let secret = here.join("secrets").join(provider);
+        if secret.exists() && fs::read(&secret).unwrap().is_empty() {
+            fs::write(&secret, "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX").unwrap();
+        }
+    }
+    assert!(fs::read_to_string(here.join("secrets/ferry")).unwrap().starts_with("fs_"));
+    let checked = hooklatch(here, &["config", "check", "--config", "hooklatch.toml"]);
+    assert!(checked.status.success(), "{}", text(&checked.stdout));
+}
+
+#[test]
+fn nothing_that_exists_is_changed_and_nothing_stays_of_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    init(here, &["--source", "github"]);
+    fs::write(here.join("secrets/shop"), "mine").unwrap();
+    let before = files(here);
+    let refused = |args: &[&str], code: i32, wanted: &str| {
+        let output = hooklatch(here, &[&["init", "--dir", "."], args].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(wanted), "{args:?}: {said}");
+        assert!(output.stdout.is_empty());
+        assert!(files(here) == before, "{args:?} changed files");
+    };
+    refused(&["--source", "github"], 65, "source github");
+    refused(&["--source", "shop", "--provider", "stripe"], 65, "secrets/shop is there already");
+    refused(&["--source", "ci"], 2, "--provider");
+    refused(&["--source", "ci", "--provider", "githup"], 2, "github");
+    // The loader's own judgement: a path that is taken, and one that is no path.
+    refused(
+        &["--source", "ci", "--provider", "github", "--path", "/hooks/github"],
+        78,
+        "/hooks/github",
+    );
+    refused(&["--source", "ci", "--provider", "github", "--path", "\"\n[x]"], 78, "does not start");
+    refused(&["--source", "ci", "--provider", "github", "--public-url", "ftp://x"], 78, "ftp://x");
+    fs::write(here.join("conf.d/broken.toml"), "= 1").unwrap();
+    let broken = hooklatch(here, &["init", "--dir", ".", "--source", "stripe"]);
+    assert_eq!(broken.status.code(), Some(78));
+    assert!(!here.join("secrets/stripe").exists());
+}
+
+#[test]
+fn a_secret_made_by_root_belongs_to_whom_the_store_will() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give a file away");
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    chown(here, Some(NOBODY), Some(NOBODY)).unwrap();
+    init(here, &["--source", "github"]);
+    let owner = |name: &str| fs::metadata(here.join(name)).unwrap().uid();
+    assert_eq!(
+        [owner("secrets"), owner("secrets/github"), owner("hooklatch.toml")],
+        [NOBODY, NOBODY, 0]
+    );
+}
+
+#[test]
+fn the_configuration_in_force_is_shown_without_a_secret() {
+    let site = Site::with(
+        "[limits]\nbatch_count = 7\n",
+        "[handlers.quiet]\nsource = \"github\"\nevents = [\"push\"]\ncommand = [\"/bin/true\"]\n\
+         env = { API_TOKEN = \"hidden-token\", PLAIN = \"seen\", DB = \"file:secret\" }\n",
+    );
+    let shown = site.json(&["config", "show"]);
+    let limit = |key: &str| {
+        let limits = shown["limits"].as_array().unwrap();
+        limits.iter().find(|limit| limit["key"] == key).unwrap().clone()
+    };
+    let batch = limit("limits.batch_count");
+    assert_eq!((batch["value"].as_str(), batch["default"].as_str()), (Some("7"), Some("512")));
+    assert_eq!((batch["least"].as_str(), batch["most"].as_str()), (Some("1"), Some("10000")));
+    assert_eq!(limit("storage.keep_ids")["value"], "90d");
+    assert_eq!(shown["sources"][0]["secrets"][0]["reference"], "file:secret");
+    assert_eq!(shown["handlers"][0]["max_attempts"], 5);
+    let table = text(&site.run(&["config", "show"]).stdout);
+    for wanted in
+        ["server.listen", "limits.batch_count", "/github", "file:secret ***", "PLAIN=seen"]
+    {
+        assert!(table.contains(wanted), "no {wanted}: {table}");
+    }
+    for all in [table, shown.to_string()] {
+        assert!(!all.contains(crate::support::SECRET) && !all.contains("hidden-token"), "{all}");
+    }
+}
