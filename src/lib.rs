@@ -20,6 +20,7 @@ pub mod verify;
 pub mod confine;
 pub mod handler;
 pub mod log;
+pub mod notify;
 pub mod runner;
 pub mod store;
 pub mod traffic;

@@ -3,6 +3,7 @@
 //! Nothing here does I/O or knows how it is stored or sent. A value of one of these types is valid
 //! by construction; the text forms are the ones used in SQL, JSON, logs and help.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -160,6 +161,16 @@ words! {
 }
 
 words! {
+    /// What a duplicate delivery does to its event's dead letters.
+    OnRedelivery {
+        /// Nothing: it is counted.
+        Ignore = "ignore",
+        /// Puts them back: whoever pressed the provider's Redeliver button wants another attempt.
+        ReplayDead = "replay-dead",
+    }
+}
+
+words! {
     /// What the same signed body under a new event id means, for schemes that leave the id unsigned.
     ReplayGuard {
         /// Accept and store, jobs held.
@@ -170,6 +181,25 @@ words! {
         Off = "off",
     }
 }
+
+words! {
+    /// What the receiver tells of itself: the types of the internal source's events.
+    NoticeType {
+        /// A job became a dead letter.
+        JobDead = "job.dead",
+        /// A job waits for a person.
+        JobHeld = "job.held",
+        /// Events could not be stored for a while.
+        StoreDegraded = "store.degraded",
+        /// A source's deliveries fail verification, one after the other.
+        SourceFailing = "source.failing",
+        /// A handler cannot run at all.
+        HandlerBroken = "handler.broken",
+    }
+}
+
+/// The source of the receiver's own events; no configured one can have its name.
+pub const INTERNAL_SOURCE: &str = "hooklatch";
 
 /// The name of a source or a handler: `[a-z0-9][a-z0-9_-]{0,63}`, fit for file names, labels and URLs.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -229,6 +259,16 @@ impl EventId {
     /// The id's text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The id as one word of a shell, for commands that are there to be copied: a provider chose it.
+    pub fn shell_word(&self) -> Cow<'_, str> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:/@%+=,".contains(&b);
+        if self.0.bytes().all(plain) {
+            Cow::Borrowed(&self.0)
+        } else {
+            Cow::Owned(format!("'{}'", self.0.replace('\'', r"'\''")))
+        }
     }
 }
 
@@ -648,6 +688,14 @@ mod tests {
         assert_eq!("a b".parse::<EventId>(), Err(BadEventId::BadByte(1)));
         assert_eq!("a".repeat(201).parse::<EventId>(), Err(BadEventId::TooLong(201)));
         assert!("a".repeat(200).parse::<EventId>().is_ok());
+    }
+
+    #[test]
+    fn an_id_in_a_command_is_one_word_for_a_shell() {
+        let word = |id: &str| id.parse::<EventId>().map(|id| id.shell_word().into_owned());
+        assert_eq!(word("72d3162e-cc78-11e3"), Ok("72d3162e-cc78-11e3".to_owned()));
+        assert_eq!(word("$(reboot)"), Ok("'$(reboot)'".to_owned()));
+        assert_eq!(word("a'b;c"), Ok(r"'a'\''b;c'".to_owned()));
     }
 
     #[test]

@@ -95,6 +95,7 @@ pub async fn start(
     let address = config.server().listen;
     let listener = listen(address).map_err(|error| Error::Listen { address, error })?;
     let store = open(settings.clone(), clock.clone()).await?;
+    store.set_interest(config.interest());
     warn_of_paused(&store).await;
     let wait = Limits::duration(limits.stop_wait_millis);
     let link = Link::new(link::Settings {

@@ -15,7 +15,7 @@ use hooklatch::control::{
 };
 use hooklatch::handler::link::{self, Link};
 use hooklatch::limits::Limits;
-use hooklatch::model::{Headers, Incarnation, JobId, Name};
+use hooklatch::model::{Headers, Incarnation, JobId, Name, OnRedelivery};
 use hooklatch::provider::Scheme;
 use hooklatch::runner::folder;
 use hooklatch::runner::message::{Key, Stream};
@@ -174,7 +174,16 @@ async fn running(store: &Store, id: &str, runner: Option<Incarnation>) -> JobId 
     let delivery = verify(&scheme, &[], request, now).unwrap();
     let (source, handler): (Name, Name) = ("shop".parse().unwrap(), "ship".parse().unwrap());
     let handlers = vec![handler.clone()];
-    store.accept(Accept { source, received_at: now, delivery, handlers }).await.unwrap();
+    store
+        .accept(Accept {
+            source,
+            received_at: now,
+            delivery,
+            handlers,
+            on_redelivery: OnRedelivery::Ignore,
+        })
+        .await
+        .unwrap();
     store.claim(&handler, 1, runner).await.unwrap()[0].facts.job
 }
 

@@ -18,7 +18,7 @@ use hooklatch::dispatcher::{Dispatcher, DispatcherHandle, Worker};
 use hooklatch::handler::link::{self, Link};
 use hooklatch::handler::{ForwardSettings, Handler, Target};
 use hooklatch::limits::Limits;
-use hooklatch::model::{Headers, Name, OnUnknown, Outcome, State};
+use hooklatch::model::{Headers, Name, OnRedelivery, OnUnknown, Outcome, State};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::{GiveUp, Policy};
 use hooklatch::runner::folder;
@@ -130,7 +130,13 @@ impl Bench {
         let handlers: Vec<Name> = handlers.iter().map(|name| name.parse().unwrap()).collect();
         let jobs = handlers.len();
         let source = "shop".parse().unwrap();
-        let new = Accept { source, received_at: now, delivery, handlers };
+        let new = Accept {
+            source,
+            received_at: now,
+            delivery,
+            handlers,
+            on_redelivery: OnRedelivery::Ignore,
+        };
         let accepted = self.store.accept(new).await.unwrap();
         assert_eq!(accepted, Accepted::Created { jobs, held: None, flagged: false });
     }

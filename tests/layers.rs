@@ -23,6 +23,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("confine", 2, &[]),
     ("log", 2, &[]),
     ("traffic", 2, &[]),
+    ("notify", 2, &["store"]),
     ("http", 3, &[]),
     ("dispatcher", 3, &[]),
     ("control", 3, &[]),

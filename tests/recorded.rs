@@ -2,7 +2,7 @@
 //!
 //! `UPDATE_GOLDEN=1 cargo test --test recorded` writes the files of `tests/recorded/` anew; read the
 //! difference before it is committed.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 #[path = "recorded/plain.rs"]
 mod plain;

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Name, Outcome, Timestamp};
+use hooklatch::model::{Name, OnRedelivery, Outcome, Timestamp};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::Next;
 use hooklatch::store::{
@@ -69,7 +69,15 @@ impl Bench {
         let (store, delivery) = (self.store.clone(), delivery(id, "{}"));
         async move {
             let (source, handlers) = (name("stripe"), vec![name("h")]);
-            store.accept(Accept { source, received_at: START, delivery, handlers }).await
+            store
+                .accept(Accept {
+                    source,
+                    received_at: START,
+                    delivery,
+                    handlers,
+                    on_redelivery: OnRedelivery::Ignore,
+                })
+                .await
         }
     }
 

@@ -11,12 +11,35 @@ use serde_json::{Value, json};
 use crate::config::{self, Config, Environment};
 use crate::document::Problem;
 
+use super::orphans;
+
 /// Checks the configuration at `path` and writes what was found, as lines for people or as one JSON
-/// object. True where nothing is wrong; warnings are not wrong.
+/// object. True where nothing is wrong; warnings are not wrong. Looks at no store.
 pub fn run(
     path: &Path,
     environment: &Environment,
     json: bool,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
+    check(path, environment, json, |_| Vec::new(), out)
+}
+
+/// The same, and asks the store for jobs that this configuration would orphan.
+pub(super) fn run_with_store(
+    path: &Path,
+    environment: &Environment,
+    json: bool,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
+    check(path, environment, json, |config| orphans::find(path, config), out)
+}
+
+/// `in_store`: the warnings that only the store can tell.
+fn check(
+    path: &Path,
+    environment: &Environment,
+    json: bool,
+    in_store: impl FnOnce(&Config) -> Vec<Problem>,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let (config, problems) = match config::load(path) {
@@ -27,7 +50,8 @@ pub fn run(
         }
         Err(problems) => (None, problems),
     };
-    let warnings = config.as_ref().map(Config::warnings).unwrap_or_default();
+    let mut warnings = config.as_ref().map(Config::warnings).unwrap_or_default();
+    warnings.extend(config.as_ref().map(in_store).unwrap_or_default());
     if json {
         write_json(path, config.as_ref(), &problems, &warnings, out)?;
     } else {

@@ -1,6 +1,8 @@
 //! The edge: one file per subcommand. Each turns what was typed into a call of the layers below and
 //! prints the answer; data goes to standard output, everything else to standard error.
 
+mod arrivals;
+mod bulk;
 mod cancel;
 pub mod config_check;
 mod demo;
@@ -10,7 +12,9 @@ mod events;
 mod explain;
 mod follow;
 mod jobs;
+mod orphans;
 mod output;
+mod owner;
 mod pause;
 mod played;
 mod replay;
@@ -69,9 +73,12 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();
-            let good = config_check::run(path, &environment, args.format.json, &mut out)?;
+            let good =
+                config_check::run_with_store(path, &environment, args.format.json, &mut out)?;
             Ok(if good { Exit::Ok } else { Exit::Config })
         }
+        Command::Held(args) => jobs::held(&args),
+        Command::Dead(args) => jobs::dead(&args),
     }
 }
 

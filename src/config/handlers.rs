@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::document::{Section, Value, nearest};
 use crate::handler::Target;
 use crate::limits::Limits;
-use crate::model::{EVENT_TYPE_MAX_BYTES, Name, OnUnknown};
+use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown};
 use crate::retry::GiveUp;
 
 use super::read::{Context, Declared, bad_text, missing, normal, parsed, path, ranged};
@@ -16,7 +16,7 @@ use super::variables::{self, Variable};
 pub(super) struct Handler {
     pub(super) name: Name,
     pub(super) sources: Vec<Value<String>>,
-    pub(super) events: Vec<String>,
+    pub(super) events: Vec<Value<String>>,
     pub(super) action: Action,
     pub(super) timeout: Duration,
     pub(super) concurrency: usize,
@@ -133,6 +133,7 @@ fn read_sources(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Valu
             let message = format!("source '{}' is there twice", source.value);
             section.problems().push(source.at.problem(message, None));
         } else if let Some(known) = context.sources
+            && source.value != INTERNAL_SOURCE
             && !known.keys().any(|name| name.as_str() == source.value)
         {
             let message = format!("there is no source '{}'", source.value);
@@ -152,7 +153,7 @@ fn which_sources(meant: &str, known: &Declared) -> String {
     }
 }
 
-fn read_events(section: &Section<'_>) -> Option<Vec<String>> {
+fn read_events(section: &Section<'_>) -> Option<Vec<Value<String>>> {
     if missing(section, "events", "add events = [\"TYPE\"], or events = [\"*\"] for all of them") {
         return None;
     }
@@ -172,7 +173,7 @@ fn read_events(section: &Section<'_>) -> Option<Vec<String>> {
             section.problems().push(event.at.problem(message, Some(help)));
         }
     }
-    Some(events.into_iter().map(|event| event.value).collect())
+    Some(events)
 }
 
 fn read_command(section: &Section<'_>, context: &Context<'_>) -> Option<Kind> {

@@ -127,6 +127,7 @@ impl Resolver<'_> {
             body_limit_bytes: source.body_limit_bytes,
             accept_wait: accept_wait(&self.config.limits, source.scheme.deadline()),
             refuse_proxied: source.scheme.is_unsigned(),
+            on_redelivery: source.on_redelivery,
             routes: self.routes(source),
         }
     }
@@ -165,7 +166,7 @@ impl Resolver<'_> {
             patterns: handler
                 .events
                 .iter()
-                .map(|text| Pattern::new(text.as_str(), two_levels))
+                .map(|text| Pattern::new(text.value.as_str(), two_levels))
                 .collect(),
         };
         self.config.handlers.iter().filter(wants).map(route).collect()

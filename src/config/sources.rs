@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::document::{At, Section, Value};
 use crate::http::RESERVED_PATHS;
-use crate::model::Name;
+use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery};
 use crate::provider::Scheme;
 
-use super::read::{Context, missing, ranged};
+use super::read::{Context, missing, parsed, ranged};
 use super::secrets::Reference;
 
 /// One source, its secrets still references.
@@ -21,16 +21,24 @@ pub(super) struct Source {
     pub(super) public_url: Option<String>,
     /// The source's own word, the provider's, or the default.
     pub(super) body_limit_bytes: u64,
+    pub(super) on_redelivery: OnRedelivery,
 }
 
 /// Reads one; problems go to the section's. Nothing where no source can be made of it.
 pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Source> {
+    if name.as_str() == INTERNAL_SOURCE {
+        let message = format!("'{name}' is the source of the receiver's own events");
+        let help =
+            "give this one another name; a handler takes the receiver's own by its source alone";
+        section.problem(message, Some(help.to_owned()));
+    }
     let scheme = read_provider(&section, context);
     let path = read_path(&section, name);
     let secrets = read_secrets(&section, context);
     let allow_unsigned = section.get::<bool>("allow_unsigned");
     let public_url = read_public_url(&section);
     let max_body = ranged(&section, "max_body", "body_default_bytes");
+    let on_redelivery = parsed::<OnRedelivery>(&section, "on_redelivery");
     if let Some(scheme) = &scheme {
         check_signing(&section, scheme, allow_unsigned, secrets.is_some());
         if scheme.value.signs_url() && section.place_of("public_url").is_none() {
@@ -54,6 +62,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         secrets: secrets.unwrap_or_default(),
         public_url,
         body_limit_bytes,
+        on_redelivery: on_redelivery.map_or(OnRedelivery::Ignore, |read| read.value),
     })
 }
 

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use crate::model::{Name, OnUnknown};
+use crate::document::Value;
+use crate::model::{INTERNAL_SOURCE, Name, OnUnknown};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
 use crate::retry::GiveUp;
-use crate::store::Wanted;
+use crate::store::{Interest, Wanted};
 
 use super::Config;
-use super::handlers::Action;
+use super::handlers::{Action, Handler};
 use super::sources::Source;
 
 /// A handler as the configuration has it, for whoever explains what it does with an event.
@@ -20,13 +21,24 @@ pub struct Described<'a> {
     /// The sources that it takes events of.
     pub sources: Vec<&'a str>,
     /// Its `events`, as written.
-    pub events: &'a [String],
+    pub events: Vec<&'a str>,
     /// Whether it is a command; a forward where not.
     pub is_command: bool,
     /// When a failing job is given up.
     pub give_up: GiveUp,
     /// What an attempt with unknown effects means.
     pub on_unknown: OnUnknown,
+}
+
+/// `job` alone means `job.dead` and `job.held`, as `pull_request` does of GitHub's types.
+pub(super) const INTERNAL_TWO_LEVELS: bool = true;
+
+impl Handler {
+    /// The internal source's name, where it is one of this handler's.
+    pub(super) fn takes_internal(&self) -> Option<Name> {
+        let own = self.sources.iter().find(|source| source.value == INTERNAL_SOURCE)?;
+        own.value.parse().ok()
+    }
 }
 
 impl Config {
@@ -45,7 +57,7 @@ impl Config {
         self.handlers.iter().map(|handler| Described {
             name: &handler.name,
             sources: handler.sources.iter().map(|source| source.value.as_str()).collect(),
-            events: &handler.events,
+            events: handler.events.iter().map(|event| event.value.as_str()).collect(),
             is_command: matches!(handler.action, Action::Command(_)),
             give_up: handler.give_up,
             on_unknown: handler.on_unknown,
@@ -55,6 +67,16 @@ impl Config {
     /// The names of all handlers.
     pub fn handlers(&self) -> impl Iterator<Item = &Name> {
         self.handlers.iter().map(|handler| &handler.name)
+    }
+
+    /// Which handlers take the receiver's own events.
+    pub fn interest(&self) -> Interest {
+        let takes = |handler: &&Handler| handler.takes_internal().is_some();
+        let wants = |handler: &Handler| {
+            let pattern = |text: &Value<String>| Pattern::new(&*text.value, INTERNAL_TWO_LEVELS);
+            (handler.name.clone(), handler.events.iter().map(pattern).collect())
+        };
+        Interest::new(self.handlers.iter().filter(takes).map(wants).collect())
     }
 
     /// How long a command of `handler` may take to end once it is asked to; none where there is no such
@@ -86,9 +108,13 @@ impl Config {
                     && handler.sources.iter().any(|name| name.value == own.name.as_str())
             };
             let pattern = |text: &str| Pattern::new(text, two_levels);
+            let own = handler.takes_internal().filter(|own| {
+                two_levels == INTERNAL_TWO_LEVELS && source.is_none_or(|named| named == own)
+            });
+            let sources = self.sources.iter().filter(its).map(|own| own.name.clone());
             Wanted {
-                sources: self.sources.iter().filter(its).map(|own| own.name.clone()).collect(),
-                types: handler.events.iter().map(|text| pattern(text)).collect(),
+                sources: sources.chain(own).collect(),
+                types: handler.events.iter().map(|text| pattern(&text.value)).collect(),
                 only: only.map(pattern),
             }
         };

@@ -4,13 +4,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::document::Problem;
+use crate::document::{Problem, nearest};
+use crate::model::{EventType, INTERNAL_SOURCE, NoticeType};
+use crate::pattern::Pattern;
 
 use super::Config;
-use super::handlers::Action;
+use super::handlers::{Action, Handler};
 use super::settings::Settings;
 use super::sources::Source;
 use super::variables::Variable;
+use super::wanted::INTERNAL_TWO_LEVELS;
 
 impl Config {
     /// Everything that works and should not stay so, sorted by file and position. Looks at the
@@ -32,6 +35,7 @@ impl Config {
             }
         }
         for handler in &self.handlers {
+            found.extend(self.unreachable(handler));
             let Action::Command(command) = &handler.action else { continue };
             for (_, variable) in &command.env {
                 let Variable::Reference(reference) = &variable.value else { continue };
@@ -40,6 +44,45 @@ impl Config {
             }
         }
         found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+        found
+    }
+}
+
+impl Config {
+    /// The entries of a handler's `events` that match nothing its sources can ever have. A provider's
+    /// types are not all known, so an entry that merely looks wrong is none of them.
+    fn unreachable(&self, handler: &Handler) -> Vec<Problem> {
+        let reads = |source: &&Source| {
+            handler.sources.iter().any(|name| name.value == source.name.as_str())
+        };
+        let sources: Vec<&Source> = self.sources.iter().filter(reads).collect();
+        let internal = handler.takes_internal().is_some();
+        let typed = sources.iter().any(|source| source.scheme.has_types());
+        let mut found = Vec::new();
+        for entry in handler.events.iter().filter(|_| !typed) {
+            let untyped = Pattern::new(&*entry.value, false);
+            let own = Pattern::new(&*entry.value, INTERNAL_TWO_LEVELS);
+            let reached = (!sources.is_empty() && untyped.matches(EventType::ODD))
+                || (internal && NoticeType::ALL.iter().any(|kind| own.matches(kind.as_str())));
+            if reached {
+                continue;
+            }
+            let (message, help) = if internal {
+                let known = NoticeType::ALL.iter().map(|kind| kind.as_str());
+                let help = match nearest(&entry.value, known.clone()) {
+                    Some(near) => format!("did you mean '{near}'?"),
+                    None => format!("its types are: {}", known.collect::<Vec<_>>().join(", ")),
+                };
+                (format!("source '{INTERNAL_SOURCE}' has no event of type '{}'", entry.value), help)
+            } else {
+                let message = format!(
+                    "no event of its sources has type '{}': their provider names none",
+                    entry.value
+                );
+                (message, "write events = [\"*\"]".to_owned())
+            };
+            found.push(entry.at.problem(message, Some(help)));
+        }
         found
     }
 }

@@ -90,6 +90,19 @@ pub enum Request {
         /// The sources to tell of where no receiver runs, which knows its own.
         sources: Vec<Name>,
     },
+    /// How many jobs of each handler are to run or running.
+    Unfinished,
+    /// Events after a place, oldest first.
+    Arrived {
+        /// Which of them.
+        filter: EventFilter,
+        /// Where the last answer ended.
+        after: Option<store::Mark>,
+    },
+    /// The next jobs that a bulk verb means.
+    Select(store::Select),
+    /// Put back or drop a batch of them.
+    MoveBatch(store::Batch),
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -139,6 +152,14 @@ pub enum Reply {
     Info(Info),
     /// How everything stands.
     Status(Box<Status>),
+    /// By the handlers' names.
+    Unfinished(Vec<(Name, u64)>),
+    /// What came, and where to go on.
+    Arrived(store::Arrived),
+    /// What is meant, and where to go on.
+    Select(store::Selected),
+    /// What became of the batch.
+    MoveBatch(store::Moved),
 }
 
 /// Who answers for a store.
@@ -241,6 +262,7 @@ pub async fn perform(
         Request::Quarantined { source, limit } => {
             Reply::Quarantined(store.quarantined(source, limit.unwrap_or(usize::MAX)).await?)
         }
+        Request::Unfinished => Reply::Unfinished(store.unfinished().await?),
         Request::Info => Reply::Info(Info {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -250,6 +272,9 @@ pub async fn perform(
         Request::Status { sources } => {
             Reply::Status(Box::new(status::look(store, receiver, sources).await?))
         }
+        Request::Arrived { filter, after } => Reply::Arrived(store.arrived(filter, after).await?),
+        Request::Select(ask) => Reply::Select(store.select(ask).await?),
+        Request::MoveBatch(batch) => Reply::MoveBatch(store.move_batch(batch).await?),
     })
 }
 

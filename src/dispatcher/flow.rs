@@ -15,7 +15,8 @@ use tracing::{Instrument, Span};
 use crate::clock::Clock;
 use crate::handler::{self, End, Ender, Handler, Link, Report, Room};
 use crate::limits::Limits;
-use crate::model::{EventId, Incarnation, Name, OnUnknown, Outcome, Timestamp};
+use crate::model::{EventId, INTERNAL_SOURCE, Incarnation, Name, OnUnknown, Outcome, Timestamp};
+use crate::notify;
 use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
@@ -76,6 +77,8 @@ struct Attempt {
     /// Counted attempts before this one.
     counted: u32,
     since: Timestamp,
+    /// Of an event of the receiver's own: whatever becomes of it is not told by another one.
+    internal: bool,
     /// Names the attempt in every log line.
     span: Span,
 }
@@ -152,7 +155,9 @@ impl Flow {
                 Handler::Forward(_) => None,
             });
             let tracked = self.link.adopt(key, runner);
-            let attempt = Attempt { lane, key, tracked: true, counted, since, span: span.clone() };
+            let (internal, inside) = (is_internal(&source), span.clone());
+            let attempt =
+                Attempt { lane, key, tracked: true, counted, since, internal, span: inside };
             let wait = async move {
                 tracing::info!("claimed by an earlier receiver: waiting for its end");
                 let report = handler::adopted(tracked, timeout).await;
@@ -190,7 +195,9 @@ impl Flow {
         }
         let lanes = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.backoff_max));
         let (lanes, store): (Vec<_>, _) = (lanes.collect(), self.store.clone());
+        let now = self.clock.now();
         self.work.spawn(async move {
+            notify::tick(&store, now).await;
             let known = lanes.iter().map(|(handler, _)| handler.clone()).collect();
             match store.hold_orphans(known).await {
                 Ok(0) => {}
@@ -240,7 +247,8 @@ impl Flow {
         let key = Key { job: facts.job, attempt: facts.attempt };
         let span = span(&facts.source, &facts.event_id, key, &facts.handler);
         let (tracked, inside) = (runner.is_some() && !self.stopping, span.clone());
-        let attempt = Attempt { lane: Some(lane), key, tracked, counted, since, span };
+        let internal = is_internal(&facts.source);
+        let attempt = Attempt { lane: Some(lane), key, tracked, counted, since, internal, span };
         if self.stopping {
             let detail = "not begun: the receiver stopped first".to_owned();
             let record = Record { detail, ..Record::default() };
@@ -266,7 +274,7 @@ impl Flow {
 
     fn settle(&mut self, attempt: Attempt, report: Report) {
         let _inside = attempt.span.clone().entered();
-        let pause = attempt.lane.and_then(|lane| self.pause(lane, &report));
+        let pause = attempt.lane.and_then(|lane| self.pause(lane, &attempt, &report));
         let policy = match attempt.lane {
             Some(lane) => &self.lanes.get_mut(lane).policy,
             None => &GONE,
@@ -294,7 +302,7 @@ impl Flow {
     }
 
     /// A handler that could not run pauses: for how long.
-    fn pause(&mut self, lane: usize, report: &Report) -> Option<Duration> {
+    fn pause(&mut self, lane: usize, attempt: &Attempt, report: &Report) -> Option<Duration> {
         if !report.handler_broken {
             // What never began says nothing of the handler.
             if report.outcome != Outcome::NotStarted {
@@ -305,6 +313,9 @@ impl Flow {
         let pause = self.lanes.broke(lane, self.clock.monotonic());
         let seconds = pause.as_secs_f32();
         tracing::warn!(seconds, "the handler cannot run and backs off");
+        if !attempt.internal && self.lanes.tell_broken(lane, notify::BROKEN_AFTER) {
+            notify::broken(&self.store, &self.lanes.get_mut(lane).name, self.clock.now());
+        }
         Some(pause)
     }
 
@@ -340,6 +351,11 @@ impl Flow {
             }
         }
     }
+}
+
+/// Whether events of this source are the receiver's own.
+fn is_internal(source: &Name) -> bool {
+    source.as_str() == INTERNAL_SOURCE
 }
 
 /// Names an attempt in every log line.
@@ -405,7 +421,7 @@ mod tests {
     fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
         let (lane, key) = (Some(0), Key { job: JobId::new(NOW), attempt: 9 });
         let (tracked, span) = (false, Span::none());
-        let attempt = Attempt { lane, key, tracked, counted: 1, since: NOW, span };
+        let attempt = Attempt { lane, key, tracked, counted: 1, since: NOW, internal: false, span };
         let (handler_broken, record) = (pause.is_some(), Record::default());
         let report = Report { outcome, handler_broken, retry_after: None, record };
         completion(&attempt, report, &POLICY, pause, NOW)

@@ -34,6 +34,10 @@ pub(super) struct Lane {
 struct Pause {
     until: Duration,
     length: Duration,
+    /// Probes that have failed since it could not run first.
+    failed: u32,
+    /// Whether it was told that it cannot run.
+    told: bool,
 }
 
 impl Lane {
@@ -204,8 +208,18 @@ impl Lanes {
         }
         let longer = lane.pause.map(|pause| pause.length.saturating_mul(2));
         let length = longer.unwrap_or(self.pause_base).min(self.pause_max);
-        lane.pause = Some(Pause { until: now + length, length });
+        let failed = lane.pause.map_or(0, |pause| pause.failed.saturating_add(1));
+        let told = lane.pause.is_some_and(|pause| pause.told);
+        lane.pause = Some(Pause { until: now + length, length, failed, told });
         length
+    }
+
+    /// Whether as many probes of a handler have failed, and nobody was told: true once, until it runs.
+    pub(super) fn tell_broken(&mut self, index: usize, after: u32) -> bool {
+        match &mut self.all[index].pause {
+            Some(pause) if pause.failed >= after => !std::mem::replace(&mut pause.told, true),
+            _ => false,
+        }
     }
 
     /// The handler ran.
@@ -300,6 +314,8 @@ mod tests {
         for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
             let length = lanes.broke(0, now);
             assert_eq!(length.as_secs(), expected);
+            // The fifth probe is the one after the fifth pause, of 16 s.
+            assert_eq!(lanes.tell_broken(0, 5), expected == 32, "{expected}");
             assert_eq!(lanes.broke(0, now + SECOND / 2), length - SECOND / 2, "not longer");
             lanes.get_mut(0).running = 0;
             lanes.want_all();

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::{EventFilter, Store};
+use crate::store::Store;
 
 /// Before the first pass and between two: the shortest retention is an hour. A machine that starts
 /// with a wrong clock has set it right by then, which counts as a jump.
@@ -45,12 +45,10 @@ pub(super) async fn run(store: Store, limits: Limits, clock: Clock) {
 /// The watch as of now. A clock that jumped before the start shows only in the store: where its newest
 /// event is over a day old, or it does not say, nothing is deleted for a day.
 async fn first_look(store: &Store, clock: &Clock) -> ClockWatch {
-    let newest = EventFilter { limit: Some(1), ..EventFilter::default() };
-    let newest = store.events(newest).await;
+    let newest = store.newest_delivery().await;
     let (wall, monotonic) = (clock.now(), clock.monotonic());
-    let believed = newest.is_ok_and(|events| {
-        events.first().is_none_or(|newest| wall.since(newest.received_at) <= QUIET)
-    });
+    let believed =
+        newest.is_ok_and(|newest| newest.is_none_or(|newest| wall.since(newest) <= QUIET));
     let mut watch = ClockWatch::new(wall, monotonic);
     if !believed {
         watch.quiet_until = monotonic.saturating_add(QUIET);
@@ -87,25 +85,36 @@ impl ClockWatch {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::Headers;
+    use crate::model::{Headers, OnRedelivery};
     use crate::provider::Scheme;
-    use crate::store::{Accept, Settings};
+    use crate::store::{Accept, EventFilter, Interest, Settings};
     use crate::verify::{Request, verify};
 
     const START: Timestamp = Timestamp(1_700_000_000_000);
 
-    /// A real store with one event that arrived at `START`.
+    /// A real store with one event that arrived at `START`; its own clock is 400 days ahead.
     async fn store_of_one(folder: &std::path::Path) -> Store {
         let (path, limits) = (folder.join("t.db"), Limits::default());
         let limits = Limits { disk_floor_bytes: 0, ballast_bytes: 0, ..limits };
-        let store = Store::open(&Settings { path, limits }, Clock::manual(START)).unwrap();
+        let store =
+            Store::open(&Settings { path, limits }, Clock::manual(START.after(400 * QUIET)))
+                .unwrap();
         let mut headers = Headers::new();
         headers.push("Idempotency-Key", "e1");
         headers.push("X-Event-Type", "thing.made");
         let request = Request { method: "POST", url: None, headers: &headers, body: "x".into() };
         let delivery = verify(&Scheme::embedded("none").unwrap(), &[], request, START).unwrap();
         let (source, handlers) = ("shop".parse().unwrap(), Vec::new());
-        store.accept(Accept { source, received_at: START, delivery, handlers }).await.unwrap();
+        store
+            .accept(Accept {
+                source,
+                received_at: START,
+                delivery,
+                handlers,
+                on_redelivery: OnRedelivery::Ignore,
+            })
+            .await
+            .unwrap();
         store
     }
 
@@ -113,6 +122,12 @@ mod tests {
     async fn a_clock_that_jumped_while_nobody_looked_is_not_believed_for_a_day() {
         let folder = tempfile::tempdir().unwrap();
         let store = store_of_one(folder.path()).await;
+        // What the receiver tells of itself has the time of the clock that is in question.
+        let all = vec![crate::pattern::Pattern::new("*", true)];
+        store.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
+        crate::notify::broken(&store, &"h".parse().unwrap(), START.after(400 * QUIET));
+        let held = store.hold_orphans(vec!["alert".parse().unwrap()]).await;
+        assert_eq!((held, store.events(EventFilter::default()).await.unwrap().len()), (Ok(0), 2));
         for (start, hours) in [(START.after(400 * QUIET), 24), (START.after(PERIOD), 0)] {
             let clock = Clock::manual(start);
             let mut watch = first_look(&store, &clock).await;

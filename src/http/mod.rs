@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::Name;
+use crate::model::{Name, OnRedelivery};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
 use crate::verify;
@@ -48,6 +48,8 @@ pub struct Source {
     pub accept_wait: Duration,
     /// Whether requests that came through a proxy are refused: sources without signatures.
     pub refuse_proxied: bool,
+    /// What a duplicate delivery does to its event's dead letters.
+    pub on_redelivery: OnRedelivery,
     /// The handlers and the types they want.
     pub routes: Vec<Route>,
 }

@@ -145,6 +145,7 @@ impl Delivery {
             Err(rejection) => reject(&shared, &source, rejection, &headers, evidence),
             Ok(verified) => {
                 drop(evidence);
+                shared.watched.verified(&source.name);
                 store(&shared, &source, verified, received_at).await
             }
         };
@@ -163,7 +164,13 @@ async fn store(
     let event = delivery.event_id().clone();
     let event_type = delivery.event_type().clone();
     let handlers = source.handlers(event_type.as_str());
-    let new = Accept { source: source.name.clone(), received_at, delivery, handlers };
+    let new = Accept {
+        source: source.name.clone(),
+        received_at,
+        delivery,
+        handlers,
+        on_redelivery: source.on_redelivery,
+    };
     let outcome = shared.store.accept(new).await;
     let (source, event_type) = (&source.name, event_type.as_str());
     match &outcome {
@@ -177,11 +184,11 @@ async fn store(
             info!(%source, answer = "accepted", %event, r#type = event_type, jobs, held, flagged, "delivery");
             Answer::Accepted(event)
         }
-        Ok(Accepted::Duplicate { state, first_received_at, conflict }) => {
+        Ok(Accepted::Duplicate { state, replayed, first_received_at, conflict }) => {
             let state_word = state.map(|state| state.as_str());
             info!(%source, answer = "duplicate", %event, r#type = event_type, state = state_word,
-                first = %first_received_at, conflict, "delivery");
-            Answer::Duplicate(event, state)
+                first = %first_received_at, conflict, replayed, "delivery");
+            Answer::Duplicate { event, state, replayed }
         }
         Err(refused) => {
             warn!(%source, answer = "unavailable", %event, r#type = event_type, reason = %refused, "delivery");
@@ -203,6 +210,9 @@ fn reject(
     // The detail may quote what came from outside, so it is escaped.
     warn!(source = %source.name, answer = answer.name(), reason, ?detail, "delivery");
     shared.traffic.refused(&source.name, reason, shared.clock.now());
+    if !malformed {
+        shared.watched.failed(&shared.store, &shared.clock, &source.name, reason);
+    }
     shared.store.quarantine(Quarantined {
         source: source.name.clone(),
         received_at: shared.clock.now(),

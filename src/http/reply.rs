@@ -3,7 +3,6 @@
 //! Rules: never 410 (it unsubscribes the endpoint at several providers), never 409 or 422 for an
 //! event that is stored (it only earns days of retries), and no detail of a failed verification.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -32,8 +31,15 @@ const IDEMPOTENCY_RESULT: HeaderName = HeaderName::from_static("idempotency-resu
 pub(super) enum Answer {
     /// A new event, durable.
     Accepted(EventId),
-    /// The event was stored before; the state of its jobs, where it has any.
-    Duplicate(EventId, Option<State>),
+    /// The event was stored before.
+    Duplicate {
+        /// Which.
+        event: EventId,
+        /// The state of its jobs that matters most, where it has any.
+        state: Option<State>,
+        /// Its dead jobs that this delivery has put back.
+        replayed: usize,
+    },
     /// Not proven genuine.
     Rejected,
     /// Genuine or not, it cannot be an event; a fixed word says what is wrong.
@@ -74,7 +80,7 @@ impl Answer {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Answer::Accepted(_) => "accepted",
-            Answer::Duplicate(..) => "duplicate",
+            Answer::Duplicate { .. } => "duplicate",
             Answer::Rejected => "rejected",
             Answer::Malformed(_) => "malformed",
             Answer::Proxied => "refused",
@@ -91,7 +97,7 @@ impl Answer {
 
     fn status(&self) -> StatusCode {
         match self {
-            Answer::Accepted(_) | Answer::Duplicate(..) | Answer::Alive | Answer::Ready => {
+            Answer::Accepted(_) | Answer::Duplicate { .. } | Answer::Alive | Answer::Ready => {
                 StatusCode::OK
             }
             Answer::Malformed(_) => StatusCode::BAD_REQUEST,
@@ -108,7 +114,7 @@ impl Answer {
     fn header(&self) -> Option<(HeaderName, &'static str)> {
         match self {
             Answer::Accepted(_) => Some((IDEMPOTENCY_RESULT, "created")),
-            Answer::Duplicate(..) => Some((IDEMPOTENCY_RESULT, "reused")),
+            Answer::Duplicate { .. } => Some((IDEMPOTENCY_RESULT, "reused")),
             Answer::Method(allowed) => Some((ALLOW, allowed)),
             Answer::Unavailable(_) | Answer::Unready(_) => Some((RETRY_AFTER, RETRY_AFTER_SECONDS)),
             _ => None,
@@ -119,9 +125,13 @@ impl Answer {
         let status = self.name();
         match self {
             Answer::Accepted(event) => json!({"status": status, "event": event}),
-            Answer::Duplicate(event, state) => {
+            Answer::Duplicate { event, state, replayed: 0 } => {
                 let hint = hint(event, *state);
                 json!({"status": status, "event": event, "state": state, "hint": hint})
+            }
+            Answer::Duplicate { event, state, replayed } => {
+                let hint = replayed_hint(event, *replayed);
+                json!({"status": status, "event": event, "state": state, "replayed": replayed, "hint": hint})
             }
             Answer::Malformed(reason) | Answer::Unavailable(reason) | Answer::Unready(reason) => {
                 json!({"status": status, "reason": reason})
@@ -158,7 +168,7 @@ impl Answer {
 
 /// What the operator, who reads this at the provider, can do next.
 fn hint(event: &EventId, state: Option<State>) -> String {
-    let event = shell_word(event.as_str());
+    let event = event.shell_word();
     match state {
         None => format!(
             "stored before, and no handler wanted it; `hooklatch replay {event} --handler NAME` runs one"
@@ -176,14 +186,11 @@ fn hint(event: &EventId, state: Option<State>) -> String {
     }
 }
 
-/// `text` as one word of a shell: the hint is there to be copied, and a provider chose the id.
-fn shell_word(text: &str) -> Cow<'_, str> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:/@%+=,".contains(&b);
-    if text.bytes().all(plain) {
-        Cow::Borrowed(text)
-    } else {
-        Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
-    }
+/// What a redelivery has done to the event's dead letters.
+fn replayed_hint(event: &EventId, replayed: usize) -> String {
+    let jobs = if replayed == 1 { "1 dead job is" } else { &format!("{replayed} dead jobs are") };
+    let event = event.shell_word();
+    format!("stored before; {jobs} put back and will run again; see `hooklatch show {event}`")
 }
 
 /// What is kept of a request until its answer is out. Dropped, it lets the next one come.
@@ -238,7 +245,7 @@ mod tests {
         let event: EventId = "evt_1".parse().unwrap();
         let mut all = vec![
             Answer::Accepted(event.clone()),
-            Answer::Duplicate(event.clone(), None),
+            Answer::Duplicate { event: event.clone(), state: None, replayed: 0 },
             Answer::Rejected,
             Answer::Malformed("no_event_id"),
             Answer::Proxied,
@@ -251,7 +258,16 @@ mod tests {
             Answer::Ready,
             Answer::Unready("stopping"),
         ];
-        all.extend(State::ALL.iter().map(|state| Answer::Duplicate(event.clone(), Some(*state))));
+        all.extend(State::ALL.iter().map(|state| {
+            let (event, state) = (event.clone(), Some(*state));
+            Answer::Duplicate { event, state, replayed: 0 }
+        }));
+        let state = Some(State::Ready);
+        all.extend([1, 2].map(|replayed| Answer::Duplicate {
+            event: event.clone(),
+            state,
+            replayed,
+        }));
         all
     }
 
@@ -290,12 +306,12 @@ mod tests {
         ];
         assert_eq!(lines[..wanted.len()], wanted);
         assert!(lines.iter().any(|line| line.contains(r#""state":"dead""#)));
-    }
-
-    #[test]
-    fn an_id_in_a_hint_is_one_word_for_a_shell() {
-        assert_eq!(shell_word("72d3162e-cc78-11e3"), "72d3162e-cc78-11e3");
-        assert_eq!(shell_word("$(reboot)"), "'$(reboot)'");
-        assert_eq!(shell_word("a'b;c"), r"'a'\''b;c'");
+        let duplicates: Vec<_> = lines.iter().filter(|line| line.contains("duplicate")).collect();
+        assert_eq!(duplicates.len(), State::ALL.len() + 3);
+        for line in &duplicates {
+            assert!(line.contains(r#""state":"#) && line.contains("`hooklatch "), "{line}");
+        }
+        let replayed = r#"200 {"event":"evt_1","hint":"stored before; 1 dead job is put back and will run again; see `hooklatch show evt_1`","replayed":1,"state":"ready","status":"duplicate"}"#;
+        assert_eq!(lines[lines.len() - 2], replayed);
     }
 }

@@ -27,6 +27,7 @@ use super::reply::{Answer, Unread};
 use super::{Sources, files, health, receive};
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::notify;
 use crate::store::Store;
 use crate::traffic::Traffic;
 
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     /// What is told of every delivery, for `status`.
     pub(super) traffic: Traffic,
     pub(super) clock: Clock,
+    /// Watches for sources whose deliveries fail one after the other.
+    pub(super) watched: notify::Sources,
     pub(super) budget: Arc<Budget>,
     pub(super) pace: Pace,
     /// Most bytes of headers that one delivery may have kept.
@@ -72,6 +75,7 @@ impl Server {
             store,
             traffic,
             clock,
+            watched: notify::Sources::default(),
             budget: Budget::new(&limits),
             pace: Pace::new(&limits),
             headers_kept: limits.headers_kept_bytes,

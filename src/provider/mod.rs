@@ -190,6 +190,11 @@ impl Scheme {
         self.resends_for
     }
 
+    /// Whether it says where an event's type stands; where not, every type is `?`.
+    pub fn has_types(&self) -> bool {
+        !self.event.types.is_empty()
+    }
+
     /// Whether types have two levels, as in `pull_request.opened`.
     pub fn two_levels(&self) -> bool {
         self.event.subtype.is_some()

@@ -4,10 +4,15 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::crash;
-use crate::model::{EventType, HeldReason, JobId, Name, ReplayGuard, State, Timestamp};
+use crate::model::{
+    DeadReason, EventType, HeldReason, JobId, Name, NoticeType, OnRedelivery, ReplayGuard, State,
+    Timestamp,
+};
 use crate::verify::Verified;
 
+use super::notice::{NoticeJob, Notices, of_jobs};
 use super::queue::Lane;
+use super::replay::put_back;
 use super::types::{Accept, Accepted, Refused};
 use super::{Store, codec, exactly_one};
 
@@ -26,6 +31,8 @@ struct Prepared {
     headers: Vec<u8>,
     body: Vec<u8>,
     evidence_max: u64,
+    on_redelivery: OnRedelivery,
+    notices: Notices,
 }
 
 impl Store {
@@ -33,14 +40,24 @@ impl Store {
     /// too (S3). Once queued it belongs to the writer: dropping the future cancels nothing (H1).
     pub async fn accept(&self, new: Accept) -> Result<Accepted, Refused> {
         self.ready()?;
-        let Accept { source, received_at, delivery, handlers } = new;
+        let Accept { source, received_at, delivery, handlers, on_redelivery } = new;
         let body = codec::compress(delivery.body().clone())
             .await
             .map_err(|error| Refused::Failed(format!("compression: {error}")))?;
         let headers = delivery.headers().to_wire();
         let bytes = body.len() + headers.len() + ITEM_BYTES;
         let evidence_max = self.inner.settings.limits.evidence_count;
-        let new = Prepared { source, received_at, delivery, handlers, headers, body, evidence_max };
+        let new = Prepared {
+            source,
+            received_at,
+            delivery,
+            handlers,
+            headers,
+            body,
+            evidence_max,
+            on_redelivery,
+            notices: self.inner.notices.clone(),
+        };
         let accepted = self.submit(Lane::Accept { bytes }, move |tx| new.store(tx)).await;
         crash::point("accept.commit.after");
         accepted
@@ -149,7 +166,15 @@ impl Prepared {
             .execute(params![event, self.headers, self.body])?;
         let state = if held.is_some() { State::Held } else { State::Ready };
         for handler in &self.handlers {
-            insert_job(tx, event, handler, state, held, self.received_at)?;
+            let job = insert_job(tx, event, handler, state, held, self.received_at)?;
+            if let Some(reason) = held {
+                let (source, event_id) = (self.source.clone(), self.delivery.event_id().clone());
+                let (handler, reason) = (handler.clone(), reason.as_str().to_owned());
+                let job = NoticeJob { job, source, event_id };
+                let now = self.received_at;
+                let notice = of_jobs(NoticeType::JobHeld, handler, reason, 1, now, job);
+                self.notices.note(tx, &notice, now)?;
+            }
         }
         Ok(())
     }
@@ -220,13 +245,33 @@ impl Prepared {
             )?
             .execute(params![event.row, self.received_at.0, conflict])?;
         exactly_one(counted)?;
+        let replay = self.on_redelivery == OnRedelivery::ReplayDead && !conflict;
+        let replayed = if replay { self.replay_dead(tx, event.row)? } else { 0 };
         // The states of its jobs, each once.
         let states = tx
             .prepare_cached("SELECT DISTINCT state FROM job WHERE event = ?1")?
             .query_map([event.row], |row| codec::text(row, 0))?
             .collect::<rusqlite::Result<Vec<State>>>()?;
         let state = states.into_iter().min_by_key(|&state| concern(state));
-        Ok(Accepted::Duplicate { state, first_received_at: event.received_at, conflict })
+        let first_received_at = event.received_at;
+        Ok(Accepted::Duplicate { state, replayed, first_received_at, conflict })
+    }
+
+    /// Puts the dead jobs of an event back, for a delivery that brought this very body again. What a
+    /// person resolved as failed stays so, and a job without its payload has nothing to run with.
+    fn replay_dead(&self, tx: &Connection, event: i64) -> rusqlite::Result<usize> {
+        // By the unique (event, handler).
+        let dead = tx
+            .prepare_cached(
+                "SELECT row FROM job WHERE event = ?1 AND state = 'dead' AND reason <> ?2
+                 AND EXISTS (SELECT 1 FROM payload WHERE payload.event = ?1)",
+            )?
+            .query_map(params![event, DeadReason::Resolved.as_str()], |row| row.get(0))?
+            .collect::<rusqlite::Result<Vec<i64>>>()?;
+        for job in &dead {
+            put_back(tx, *job, self.received_at)?;
+        }
+        Ok(dead.len())
     }
 
     fn keep_evidence(&self, tx: &Connection, event: &Known) -> rusqlite::Result<()> {

@@ -9,6 +9,7 @@ use crate::model::{
 };
 use crate::retry::Next;
 
+use super::notice::Notices;
 use super::pause::is_paused;
 use super::queue::Lane;
 use super::types::{Claimed, Completion, Error, Record};
@@ -66,6 +67,7 @@ impl Store {
             return Ok(Vec::new());
         }
         let (name, clock) = (handler.clone(), self.inner.clock.clone());
+        let notices = self.inner.notices.clone();
         let mut last: Vec<(i64, u32)> = Vec::new();
         let taken = self
             .submit(Lane::Kept, move |tx| {
@@ -73,7 +75,7 @@ impl Store {
                 // are ours already, and nobody else would ever run them.
                 let taken = match last.first() {
                     Some(&(row, attempt)) if is_running(tx, row, attempt)? => again(tx, &last)?,
-                    _ => claim(tx, &name, clock.now(), limit, runner)?,
+                    _ => claim(tx, &name, clock.now(), limit, runner, &notices)?,
                 };
                 last = taken.iter().map(|job| (job.row, job.attempt)).collect();
                 Ok(taken)
@@ -143,6 +145,7 @@ fn claim(
     now: Timestamp,
     limit: usize,
     runner: Option<Incarnation>,
+    notices: &Notices,
 ) -> rusqlite::Result<Vec<Taken>> {
     if is_paused(tx, handler)? {
         return Ok(Vec::new());
@@ -150,14 +153,17 @@ fn claim(
     let runner = runner.map(|runner| runner.to_string());
     let chosen = params![handler.as_str(), now.0, codec::size(limit)];
     // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
-    tx.prepare_cached(concat!(
+    let mut update = tx.prepare_cached(concat!(
         "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
          WHERE row IN (",
         claimable!(),
         ") AND state IN ('ready', 'waiting')
-         AND NOT EXISTS (SELECT 1 FROM payload WHERE payload.event = job.event)"
-    ))?
-    .execute(chosen)?;
+         AND NOT EXISTS (SELECT 1 FROM payload WHERE payload.event = job.event) RETURNING row"
+    ))?;
+    let gone = update.query_map(chosen, |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
+    for row in gone {
+        notices.job(tx, row, now)?;
+    }
     // The one statement that makes a job run: from ready or waiting only, the attempt's number + 1.
     let mut update = tx.prepare_cached(concat!(
         "UPDATE job SET state = 'running', attempt = attempt + 1, due_at = NULL

@@ -7,7 +7,9 @@ use crate::model::{Outcome, State, Timestamp};
 use crate::retry::Next;
 
 use super::accept::find_job;
+use super::notice::Notices;
 use super::queue::Lane;
+use super::replay::was_key;
 use super::types::{Completion, Error, Record, Running};
 use super::{Store, codec, exactly_one};
 
@@ -17,14 +19,17 @@ impl Store {
     /// it is committed: never lost while the process lives and is not stopping.
     pub async fn complete(&self, done: Completion) -> Result<bool, Error> {
         let name = done.job.to_string();
+        let notices = self.inner.notices.clone();
         let found = self
             .submit(Lane::Kept, move |tx| match find_job(tx, done.job)? {
                 Some((row, State::Running, attempt, _)) if attempt == done.attempt => {
-                    settle(tx, row, &done)?;
+                    settle(tx, row, &done, &notices)?;
                     crash::point("complete.commit.before");
                     Ok(Some(true))
                 }
-                found => Ok(found.map(|_| false)),
+                Some(_) => Ok(Some(false)),
+                // What carried a key that was replaced since is settled too.
+                None => Ok(was_key(tx, done.job)?.then_some(false)),
             })
             .await?;
         crash::point("complete.commit.after");
@@ -85,7 +90,12 @@ impl After {
 
 /// Settles the live attempt of the job in `row`, which the caller found running with this number.
 /// Returns the job's state after it.
-pub(super) fn settle(tx: &Connection, row: i64, done: &Completion) -> rusqlite::Result<State> {
+pub(super) fn settle(
+    tx: &Connection,
+    row: i64,
+    done: &Completion,
+    notices: &Notices,
+) -> rusqlite::Result<State> {
     let after = After::of(done.next, done.finished_at);
     // From running with this attempt's number only: a late result of an older attempt changes nothing.
     let moved = tx
@@ -104,6 +114,9 @@ pub(super) fn settle(tx: &Connection, row: i64, done: &Completion) -> rusqlite::
         ])?;
     exactly_one(moved)?;
     exactly_one(end_attempt(tx, row, done.attempt, done.outcome, done.finished_at, &done.record)?)?;
+    if matches!(after.state, State::Dead | State::Held) {
+        notices.job(tx, row, done.finished_at)?;
+    }
     Ok(after.state)
 }
 

@@ -1,8 +1,8 @@
 //! Retention: payloads first, ids much later, and neither while a job may still need it (S12).
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::model::Timestamp;
+use crate::model::{INTERNAL_SOURCE, Timestamp};
 
 use super::queue::Lane;
 use super::types::Error;
@@ -27,6 +27,20 @@ impl Store {
         let payloads = self.walk(payloads, expire_payloads).await?;
         let events = self.walk(ids, expire_events).await?;
         Ok((payloads, events))
+    }
+
+    /// When the newest delivery arrived, or none where there is none. The receiver's own events are no
+    /// word about the clock: it stamps them with the very time that is in question (K2).
+    pub async fn newest_delivery(&self) -> Result<Option<Timestamp>, Error> {
+        self.read(|conn| {
+            // From the newest row back; the internal source's are few.
+            conn.prepare_cached(
+                "SELECT received_at FROM event WHERE source <> ?1 ORDER BY row DESC LIMIT 1",
+            )?
+            .query_row([INTERNAL_SOURCE], |row| codec::time(row, 0))
+            .optional()
+        })
+        .await
     }
 
     async fn walk(

@@ -6,6 +6,7 @@
 //! answered after its flush; listings have a connection of their own and see flushed commits only.
 
 mod accept;
+mod arrived;
 mod checkpoint;
 mod claim;
 mod codec;
@@ -17,6 +18,7 @@ mod expire;
 mod live;
 mod lock;
 mod missing;
+mod notice;
 mod pause;
 mod quarantine;
 mod queue;
@@ -26,6 +28,7 @@ mod replay;
 mod resolve;
 mod rows;
 mod schema;
+mod select;
 mod space;
 mod standing;
 #[cfg(test)]
@@ -44,19 +47,23 @@ use crate::clock::Clock;
 use checkpoint::Checkpoints;
 use connection::Opened;
 use lock::Lock;
+use notice::Notices;
 use queue::{Item, Lane, Queue};
 use read::Readers;
 use space::Space;
 use standing::LastCommit;
 use writer::Writer;
 
+pub use arrived::{Arrived, Mark};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
+pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
 pub use resolve::Resolution;
 pub use rows::{
-    AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, PausedRow,
-    QuarantinedRow, SecretUse, Twin,
+    AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
+    PausedRow, QuarantinedRow, SecretUse, Twin,
 };
+pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
 pub use types::{
     Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Quarantined, Record,
@@ -79,6 +86,7 @@ struct Inner {
     readers: Arc<Readers>,
     wake: Arc<Notify>,
     last_commit: Arc<LastCommit>,
+    notices: Notices,
     closed: watch::Receiver<bool>,
 }
 
@@ -113,6 +121,7 @@ impl Store {
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
         let last_commit = Arc::new(LastCommit::default());
+        let notices = Notices::default();
         let (closed, is_closed) = watch::channel(false);
         let thread = |error: std::io::Error| OpenError::Io {
             path: path.clone(),
@@ -129,6 +138,8 @@ impl Store {
             checkpoints,
             wake: Arc::clone(&wake),
             last_commit: Arc::clone(&last_commit),
+            notices: notices.clone(),
+            degraded: None,
             id,
             conn: Some(writer),
             signal,
@@ -142,7 +153,18 @@ impl Store {
             .spawn(move || writer.run())
             .map_err(thread)?;
         let closed = is_closed;
-        let inner = Inner { settings, clock, id, queue, space, readers, wake, last_commit, closed };
+        let inner = Inner {
+            settings,
+            clock,
+            id,
+            queue,
+            space,
+            readers,
+            wake,
+            last_commit,
+            notices,
+            closed,
+        };
         Ok(Store { inner: Arc::new(inner) })
     }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params, params_from_iter};
 
-use crate::model::{HeldReason, Name, Outcome, Timestamp};
+use crate::model::{HeldReason, INTERNAL_SOURCE, Name, NoticeType, Outcome, Timestamp};
 use crate::retry::{History, Next, Policy};
 
 use super::complete::settle;
+use super::notice::{NoticeJob, Notices, of_jobs};
 use super::queue::Lane;
 use super::types::{Completion, Error, Record, Recovered};
 use super::{Store, codec};
@@ -18,9 +19,9 @@ impl Store {
     /// delay (K1); ready and waiting jobs of handlers not in `policies` are held: handler gone.
     pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<Recovered, Error> {
         let clock = self.inner.clock.clone();
-        let recovered =
-            self.submit(Lane::Verb, move |tx| recover(tx, &policies, clock.now())).await?;
-        Ok(recovered)
+        let notices = self.inner.notices.clone();
+        let recover = move |tx: &Connection| recover(tx, &policies, &notices, clock.now());
+        Ok(self.submit(Lane::Verb, recover).await?)
     }
 
     /// K1: no due time of `handler` later than now + `most`, or a clock that was set back parks a job
@@ -33,7 +34,29 @@ impl Store {
     /// Holds the ready and waiting jobs of every handler but these: nobody would ever claim them. A
     /// replay may have made or put back such a job since the start. Returns how many were held.
     pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
-        Ok(self.submit(Lane::Verb, move |tx| hold_orphans(tx, handlers.iter())).await?)
+        let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
+        let hold = move |tx: &Connection| hold_orphans(tx, handlers.iter(), &notices, clock.now());
+        Ok(self.submit(Lane::Verb, hold).await?)
+    }
+
+    /// How many jobs each handler has that are to run or running, by name: what a configuration without
+    /// that handler would hold.
+    pub async fn unfinished(&self) -> Result<Vec<(Name, u64)>, Error> {
+        self.read(|conn| {
+            // Each part by its own index, so that a store of a million settled jobs costs no more.
+            conn.prepare_cached(
+                "SELECT handler, sum(jobs) FROM (
+                     SELECT handler, count(*) AS jobs FROM job WHERE state = 'ready' GROUP BY handler
+                     UNION ALL
+                     SELECT handler, count(*) FROM job WHERE state = 'waiting' GROUP BY handler
+                     UNION ALL
+                     SELECT handler, count(*) FROM job WHERE state = 'running' GROUP BY handler)
+                 GROUP BY handler ORDER BY handler",
+            )?
+            .query_map([], |row| Ok((codec::text(row, 0)?, codec::count(row, 1)?)))?
+            .collect()
+        })
+        .await
     }
 
     /// When the next waiting job of any of `handlers` is due, the paused ones aside: what is due and
@@ -60,14 +83,16 @@ impl Store {
 fn recover(
     tx: &Connection,
     policies: &[(Name, Policy)],
+    notices: &Notices,
     now: Timestamp,
 ) -> rusqlite::Result<Recovered> {
     let mut recovered = Recovered::default();
     for (row, done) in cut_off(tx, policies, now)? {
-        let state = settle(tx, row, &done)?;
+        let state = settle(tx, row, &done, notices)?;
         recovered.unknown.push((done.job, done.attempt, state));
     }
-    recovered.orphaned = hold_orphans(tx, policies.iter().map(|(name, _)| name))?;
+    let known = policies.iter().map(|(name, _)| name);
+    recovered.orphaned = hold_orphans(tx, known, notices, now)?;
     for (handler, policy) in policies {
         clamp(tx, handler, now.after(policy.backoff_max))?;
     }
@@ -114,9 +139,37 @@ fn cut_off(
 
 fn hold_orphans<'a>(
     tx: &Connection,
-    handlers: impl ExactSizeIterator<Item = &'a Name>,
+    handlers: impl ExactSizeIterator<Item = &'a Name> + Clone,
+    notices: &Notices,
+    now: Timestamp,
 ) -> rusqlite::Result<u64> {
     let marks = vec!["?"; handlers.len()].join(", ");
+    if notices.want(NoticeType::JobHeld) {
+        // Handler by handler, since a million jobs may be held at once: how many, and the last of them.
+        let sql = format!(
+            "SELECT j.handler, count(*), max(j.row), j.id, e.source, e.event_id
+             FROM job j JOIN event e ON e.row = j.event
+             WHERE j.state IN ('ready', 'waiting') AND j.handler NOT IN ({marks})
+                 AND e.source <> '{INTERNAL_SOURCE}' GROUP BY j.handler"
+        );
+        let known = params_from_iter(handlers.clone().map(Name::as_str));
+        let held = tx
+            .prepare(&sql)?
+            .query_map(known, |row| {
+                let job = NoticeJob {
+                    job: codec::job_id(row, 3)?,
+                    source: codec::text(row, 4)?,
+                    event_id: codec::text(row, 5)?,
+                };
+                let reason = HeldReason::HandlerGone.as_str().to_owned();
+                let (handler, count) = (codec::text(row, 0)?, codec::count(row, 1)?);
+                Ok(of_jobs(NoticeType::JobHeld, handler, reason, count, now, job))
+            })?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        for notice in &held {
+            notices.note(tx, notice, now)?;
+        }
+    }
     // Only what could be claimed: a held or settled job of a handler that is gone is already at rest.
     let sql = format!(
         "UPDATE job SET state = 'held', reason = 'handler gone', due_at = NULL

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 use crate::model::{
-    Blob, EventId, Facts, Headers, HeldReason, Incarnation, JobId, Name, Outcome, State, Timestamp,
+    Blob, EventId, Facts, Headers, HeldReason, Incarnation, JobId, Name, OnRedelivery, Outcome,
+    State, Timestamp,
 };
 use crate::retry::Next;
 use crate::verify::Verified;
@@ -31,6 +32,8 @@ pub struct Accept {
     pub delivery: Verified,
     /// The handlers that want it, each once.
     pub handlers: Vec<Name>,
+    /// What it does where it is a duplicate.
+    pub on_redelivery: OnRedelivery,
 }
 
 /// What became of a genuine delivery. All of it is on disk when this is returned.
@@ -49,6 +52,8 @@ pub enum Accepted {
     Duplicate {
         /// The state that matters most among its jobs; none where it has no job.
         state: Option<State>,
+        /// Its dead jobs that this delivery has put back, as its source's `on_redelivery` says.
+        replayed: usize,
         /// When the first delivery arrived.
         first_received_at: Timestamp,
         /// The body differs under a signed id; it is kept as evidence.
@@ -182,6 +187,8 @@ pub struct Recovered {
 pub enum Replay {
     /// One job, from held, dead or succeeded.
     Job(JobId),
+    /// The same under a new key; the old one is recorded.
+    NewKey(JobId),
     /// The held and dead jobs of one event, its variants included.
     Event {
         /// The source, needed where several have an event of this id.

@@ -14,10 +14,12 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB};
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
+use crate::model::{NoticeType, Timestamp};
 
 use super::checkpoint::{Checkpoints, Pass};
 use super::connection::{self, Opened};
 use super::lock::Lock;
+use super::notice::{Notice, Notices, degraded};
 use super::queue::{Item, Lane, Next, Queue};
 use super::read::Readers;
 use super::space::Space;
@@ -60,6 +62,9 @@ pub(super) struct Writer {
     pub(super) checkpoints: Arc<Checkpoints>,
     pub(super) wake: Arc<Notify>,
     pub(super) last_commit: Arc<LastCommit>,
+    pub(super) notices: Notices,
+    /// What has kept the store from storing since then, told once it can be stored.
+    pub(super) degraded: Option<(&'static str, Timestamp)>,
     pub(super) id: uuid::Uuid,
     /// None only while a repair is under way.
     pub(super) conn: Option<Connection>,
@@ -186,7 +191,7 @@ impl Writer {
         self.queue.put_back(kept);
         // The door shuts before anyone hears of it, so that nobody is let in between.
         if matches!(trouble, Trouble::Full | Trouble::Io) {
-            self.queue.shut(&why);
+            self.shut(&why);
         }
         for item in rest {
             item.work.refused(why.clone());
@@ -204,6 +209,30 @@ impl Writer {
             }
             Trouble::Io => self.repair(&reason),
         }
+    }
+
+    /// Shuts the door, and remembers why for whoever is told of it.
+    fn shut(&mut self, why: &Refused) {
+        self.queue.shut(why);
+        if let (None, Some(reason)) = (self.degraded, degraded(why)) {
+            self.degraded = Some((reason, self.clock.now()));
+        }
+    }
+
+    /// Opens the door again, and stores that it was shut.
+    fn open(&mut self) {
+        self.queue.open();
+        let Some((reason, first_at)) = self.degraded.take() else { return };
+        let (kind, last_at, reason) =
+            (NoticeType::StoreDegraded, self.clock.now(), reason.to_owned());
+        if !self.notices.want(kind) {
+            return;
+        }
+        let notice = Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None };
+        let (notices, clock) = (self.notices.clone(), self.clock.clone());
+        let (item, _) = Item::new(Lane::Kept, move |tx| notices.note(tx, &notice, clock.now()));
+        // Refused only at a stop.
+        let _ = self.queue.push(item);
     }
 
     /// A stop does not wait for space, another program, or a disk that a repair has not helped: what
@@ -224,12 +253,12 @@ impl Writer {
             return;
         }
         if let Some(low) = self.space.still_low() {
-            self.queue.shut(&Refused::NoSpace(low));
+            self.shut(&Refused::NoSpace(low));
             return;
         }
         self.full = false;
         self.space.make_ballast();
-        self.queue.open();
+        self.open();
         self.wake.notify_one();
         tracing::info!("there is space again");
     }
@@ -240,7 +269,7 @@ impl Writer {
         tracing::error!(reason, "closing the store for repair after an I/O error");
         let mut why = Refused::Degraded(reason.to_owned());
         while self.conn.is_some() || !self.queue.is_closed() {
-            self.queue.shut(&why);
+            self.shut(&why);
             self.close_connections();
             if self.repairs > 0 {
                 let pause = REPAIR_PAUSE.saturating_mul(1 << (self.repairs - 1).min(16));
@@ -252,7 +281,7 @@ impl Writer {
                     tracing::info!("the store is open again");
                     self.full = false;
                     self.space.make_ballast();
-                    self.queue.open();
+                    self.open();
                     // What was refused may have been recovered with the log.
                     self.wake.notify_one();
                     return;
@@ -304,7 +333,7 @@ impl Writer {
             match self.checkpoints.pass(CheckpointMode::RESTART) {
                 Pass::Done => {}
                 Pass::NoSpace(reason) => {
-                    self.queue.shut(&Refused::NoSpace(reason));
+                    self.shut(&Refused::NoSpace(reason));
                     self.full = true;
                 }
                 Pass::Broken(reason) => self.repair(&reason),

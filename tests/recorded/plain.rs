@@ -67,7 +67,7 @@ fn changing(before: &str, text: &str, seen: &mut Vec<String>) -> Option<(usize, 
     }
     let unit = text[digits..].trim_start();
     let spaces = text[digits..].len() - unit.len();
-    let units = ["ms", "s", "min", "h", "d", "KiB", "MiB", "GiB", "B"];
+    let units = ["ms", "s", "m", "min", "h", "d", "KiB", "MiB", "GiB", "B"];
     let word = unit.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap();
     if spaces <= 1 && units.contains(&word) {
         return Some((digits + spaces + word.len(), "SOME".to_owned()));

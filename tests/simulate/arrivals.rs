@@ -43,6 +43,7 @@ impl World<'_> {
         let accept = Accept {
             source: delivery.source.parse().unwrap(),
             received_at: self.clock.now(),
+            on_redelivery: hooklatch::model::OnRedelivery::Ignore,
             delivery: verified,
             handlers: handlers.iter().map(|name| name.parse().unwrap()).collect(),
         };

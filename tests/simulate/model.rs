@@ -182,6 +182,7 @@ impl Model {
         event.last_duplicate_at = Some(now);
         Accepted::Duplicate {
             state: CONCERN.into_iter().find(|state| states.contains(state)),
+            replayed: 0,
             first_received_at: hooklatch::model::Timestamp(event.received_at),
             conflict,
         }

@@ -119,6 +119,7 @@ fn source(provider: &str, body_limit_bytes: u64, limits: &Limits) -> Source {
         body_limit_bytes,
         accept_wait: Duration::from_millis(limits.accept_wait_millis),
         refuse_proxied: unsigned,
+        on_redelivery: hooklatch::model::OnRedelivery::Ignore,
         routes: vec![Route {
             handler: "all".parse().unwrap(),
             patterns: vec![Pattern::new("*", false)],

@@ -4,6 +4,8 @@
 //! What must stay true: nothing is said that neither of the two shows. The configuration is today's: where
 //! it may have been another when the event came, the sentence is about today.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::config::{Config, Described};
@@ -180,8 +182,7 @@ impl Telling<'_> {
     fn configured(&self, detail: &EventDetail, handler: &Described<'_>) -> HandlerStory {
         let (event, name) = (&detail.event, handler.name);
         let two_levels = self.config.scheme_of(&event.source).is_some_and(|own| own.two_levels());
-        let matches =
-            |text: &&String| Pattern::new(text.as_str(), two_levels).matches(&event.event_type);
+        let matches = |text: &&&str| Pattern::new(**text, two_levels).matches(&event.event_type);
         let matching = handler.events.iter().find(matches);
         let job = detail.jobs.iter().find(|job| job.job.handler == *name);
         let event_type = type_of(event);
@@ -190,11 +191,11 @@ impl Telling<'_> {
                 format!("its events have \"{pattern}\", which matches {event_type}")
             }
             (None, None) => {
-                format!("none of its events matches {event_type}: {}", listed(handler.events))
+                format!("none of its events matches {event_type}: {}", listed(&handler.events))
             }
             (None, Some(_)) => format!(
                 "none of its events matches {event_type} now ({}), but the job was made",
-                listed(handler.events)
+                listed(&handler.events)
             ),
         };
         let missing = matching.is_some() && job.is_none();
@@ -321,14 +322,18 @@ impl Telling<'_> {
             GiveUp::Attempts(most) => format!(", of {most} that count"),
             GiveUp::After(time) => {
                 let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-                format!(", tried for {} in all", span(millis))
+                format!(", tried for {} in all", span(Duration::from_millis(millis)))
             }
         });
         let number = row.attempt + 1;
         let what = match row.due_at {
             Some(due) if due > self.now => {
                 let wait = u64::try_from(due.0.saturating_sub(self.now.0)).unwrap_or(0);
-                format!("attempt {number}{bound}, in {} ({})", span(wait), (self.time)(due))
+                format!(
+                    "attempt {number}{bound}, in {} ({})",
+                    span(Duration::from_millis(wait)),
+                    (self.time)(due)
+                )
             }
             _ => format!(
                 "attempt {number}{bound}, now that it is due, as soon as its handler has a free slot"
@@ -387,7 +392,7 @@ fn type_of(event: &EventRow) -> &str {
     event.raw_type.as_deref().unwrap_or(&event.event_type)
 }
 
-fn listed(events: &[String]) -> String {
+fn listed(events: &[&str]) -> String {
     events.iter().map(|event| format!("\"{event}\"")).collect::<Vec<_>>().join(", ")
 }
 

@@ -2,6 +2,8 @@
 
 mod screen;
 
+use std::time::Duration;
+
 use crate::cli;
 use crate::clock::Clock;
 use crate::control::{Reply, Request};
@@ -150,6 +152,10 @@ fn runner(view: &View) -> String {
 fn when(at: Timestamp, now: Timestamp) -> String {
     match now.0 - at.0 {
         ..0 => local(at),
-        millis => format!("{} ({} ago)", local(at), output::span(millis.unsigned_abs())),
+        millis => format!(
+            "{} ({} ago)",
+            local(at),
+            output::span(Duration::from_millis(millis.unsigned_abs()))
+        ),
     }
 }

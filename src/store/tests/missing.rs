@@ -147,7 +147,13 @@ async fn accept_at_once(bench: &Bench, numbers: std::ops::Range<u64>) {
     for n in numbers {
         let (store, received_at) = (bench.store.clone(), bench.clock.now());
         let delivery = github(&format!("e{n}"), "push", &n.to_string());
-        let new = Accept { source: name("github"), received_at, delivery, handlers: Vec::new() };
+        let new = Accept {
+            source: name("github"),
+            received_at,
+            delivery,
+            handlers: Vec::new(),
+            on_redelivery: OnRedelivery::Ignore,
+        };
         accepts.spawn(async move { store.accept(new).await.unwrap() });
     }
     accepts.join_all().await;

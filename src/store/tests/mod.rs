@@ -6,11 +6,14 @@ mod jobs;
 mod list;
 mod migration;
 mod missing;
+mod notice;
 mod opening;
 mod pause;
+mod redelivery;
 mod replays;
 mod retain;
 mod schema;
+mod select;
 mod standing;
 mod verbs;
 mod writing;
@@ -115,9 +118,20 @@ impl Bench {
         delivery: Verified,
         handlers: &[&str],
     ) -> Result<Accepted, Refused> {
+        self.accept_as(OnRedelivery::Ignore, source, delivery, handlers).await
+    }
+
+    pub(super) async fn accept_as(
+        &self,
+        on_redelivery: OnRedelivery,
+        source: &str,
+        delivery: Verified,
+        handlers: &[&str],
+    ) -> Result<Accepted, Refused> {
         let handlers = handlers.iter().copied().map(name).collect();
-        let received_at = self.clock.now();
-        self.store.accept(Accept { source: name(source), received_at, delivery, handlers }).await
+        let (source, received_at) = (name(source), self.clock.now());
+        let new = Accept { source, received_at, delivery, handlers, on_redelivery };
+        self.store.accept(new).await
     }
 
     /// A stored event with one ready job for `h`, claimed.

@@ -53,7 +53,16 @@ async fn retention_walks_over_more_than_one_step() {
             tokio::spawn(async move {
                 let source = name("stripe");
                 let handlers = Vec::new();
-                store.accept(Accept { source, received_at, delivery, handlers }).await.unwrap()
+                store
+                    .accept(Accept {
+                        source,
+                        received_at,
+                        delivery,
+                        handlers,
+                        on_redelivery: OnRedelivery::Ignore,
+                    })
+                    .await
+                    .unwrap()
             })
         })
         .collect();

@@ -17,6 +17,7 @@ fn words<T: ToString>(all: &[T]) -> Vec<String> {
 fn the_schema_lists_the_words_of_the_model() {
     assert_eq!(words_after("CHECK (state IN ("), words(State::ALL));
     assert_eq!(words_after("CHECK (outcome IN ("), words(Outcome::ALL));
+    assert_eq!(words_after("CHECK (type IN ("), words(NoticeType::ALL));
     let reasons = |state| words_after(&format!("WHEN '{state}' THEN coalesce(reason, '') IN ("));
     assert_eq!(reasons(State::Held), words(HeldReason::ALL));
     assert_eq!(reasons(State::Dead), words(DeadReason::ALL));

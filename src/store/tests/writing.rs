@@ -39,7 +39,15 @@ fn accept(bench: &Bench, event: &str) -> impl Future<Output = Result<Accepted, R
     let delivery = stripe(event, "a", "{}");
     async move {
         let (source, handlers) = (name("stripe"), vec![name("h")]);
-        store.accept(Accept { source, received_at, delivery, handlers }).await
+        store
+            .accept(Accept {
+                source,
+                received_at,
+                delivery,
+                handlers,
+                on_redelivery: OnRedelivery::Ignore,
+            })
+            .await
     }
 }
 

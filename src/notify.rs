@@ -1,0 +1,195 @@
+//! What the receiver tells of itself that no single transaction shows: a source whose deliveries fail
+//! one after the other, a handler that cannot run, a store that has no space.
+//!
+//! For `http` and `dispatcher`, which say what they see; what comes of it is a notice in the store,
+//! which coalesces notices and makes events of them. What must stay true: nothing here waits, and a
+//! flood of forged deliveries costs memory for one source each and no write per delivery.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::model::{Name, NoticeType, Timestamp};
+use crate::store::{NOTICE_WINDOW, Notice, Refused, Store};
+
+/// So many verification failures without a success between them, within [`FAILING_WITHIN`], mean a
+/// failing source: one or two are somebody's scan, five in a row a secret that no longer fits.
+pub const FAILING_AFTER: usize = 5;
+
+/// The time in which they must come.
+pub const FAILING_WITHIN: Duration = Duration::from_secs(10 * 60);
+
+/// So many probes of a handler that cannot run must have failed: with the default pauses that is after
+/// a minute, which a program that is being replaced does not take.
+pub const BROKEN_AFTER: u32 = 5;
+
+/// Watches the sources' deliveries.
+#[derive(Default)]
+pub struct Sources(Mutex<BTreeMap<Name, Failures>>);
+
+/// The failures of one source since its last success.
+#[derive(Default)]
+struct Failures {
+    /// The newest few.
+    newest: VecDeque<Timestamp>,
+    /// Those not told yet.
+    untold: Option<(u64, Timestamp)>,
+    told_at: Option<Timestamp>,
+}
+
+impl Failures {
+    /// Counts one. Returns how many there are to be told now, and when the first of them was.
+    fn failed(&mut self, now: Timestamp) -> Option<(u64, Timestamp)> {
+        self.newest.push_back(now);
+        if self.newest.len() > FAILING_AFTER {
+            self.newest.pop_front();
+        }
+        let (count, first_at) = self.untold.unwrap_or((0, now));
+        self.untold = Some((count + 1, first_at));
+        let young = self.newest.front().is_some_and(|first| now.since(*first) <= FAILING_WITHIN);
+        let quiet = |told: Timestamp| told > now || now.since(told) >= NOTICE_WINDOW;
+        if self.newest.len() < FAILING_AFTER || !young || !self.told_at.is_none_or(quiet) {
+            return None;
+        }
+        self.told_at = Some(now);
+        self.untold.take()
+    }
+
+    /// A genuine delivery: the secret fits.
+    fn verified(&mut self) {
+        self.newest.clear();
+        self.untold = None;
+    }
+}
+
+impl Sources {
+    /// A delivery to `source` failed verification, for a reason that is one of a few words.
+    pub fn failed(&self, store: &Store, clock: &Clock, source: &Name, reason: &str) {
+        let kind = NoticeType::SourceFailing;
+        if !store.wants_notice(kind) {
+            return;
+        }
+        let last_at = clock.now();
+        let told = self.with(|all| all.entry(source.clone()).or_default().failed(last_at));
+        if let Some((count, first_at)) = told {
+            let (subject, reason) = (Some(source.clone()), reason.to_owned());
+            store.notify(Notice { kind, subject, reason, count, first_at, last_at, job: None });
+        }
+    }
+
+    /// A delivery to `source` was genuine.
+    pub fn verified(&self, source: &Name) {
+        self.with(|all| {
+            if let Some(failures) = all.get_mut(source) {
+                failures.verified();
+            }
+        });
+    }
+
+    /// A panic under the lock leaves a count that is off by one, no more.
+    fn with<T>(&self, look: impl FnOnce(&mut BTreeMap<Name, Failures>) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// `handler` cannot run, and [`BROKEN_AFTER`] probes have failed.
+pub fn broken(store: &Store, handler: &Name, now: Timestamp) {
+    store.notify(Notice {
+        kind: NoticeType::HandlerBroken,
+        subject: Some(handler.clone()),
+        reason: "cannot run".to_owned(),
+        count: 1,
+        first_at: now,
+        last_at: now,
+        job: None,
+    });
+}
+
+/// From time to time: tells what was counted and left out, and that there is too little space, which
+/// refuses accepts while what tells of it can still be stored.
+pub async fn tick(store: &Store, now: Timestamp) {
+    if let Err(Refused::NoSpace(_)) = store.ready() {
+        let (kind, reason) = (NoticeType::StoreDegraded, "no space".to_owned());
+        let (first_at, last_at) = (now, now);
+        let notice = Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None };
+        // On a disk that is full to its end there is no room for it: the writer tells it afterwards.
+        if let Err(error) = store.try_notify(notice).await {
+            tracing::debug!(%error, "too little space to tell of it");
+        }
+    }
+    match store.tell_notices().await {
+        Ok(0) => {}
+        Ok(events) => tracing::info!(events, "told what was counted since the last notices"),
+        Err(error) => tracing::warn!(%error, "failed to look for notices"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::limits::Limits;
+    use crate::pattern::Pattern;
+    use crate::store::{EventFilter, Interest, Settings};
+
+    const START: Timestamp = Timestamp(1_700_000_000_000);
+
+    fn minute(minutes: u32) -> Timestamp {
+        START.after(Duration::from_secs(60) * minutes)
+    }
+
+    #[test]
+    fn five_in_a_row_are_a_failing_source_and_the_rest_is_counted() {
+        let mut failures = Failures::default();
+        for _ in 0..4 {
+            assert_eq!(failures.failed(START), None);
+        }
+        assert_eq!(failures.failed(minute(1)), Some((5, START)));
+        for n in 0..1000 {
+            assert_eq!(failures.failed(minute(2)), None, "{n}");
+        }
+        assert_eq!(failures.failed(minute(11)), Some((1001, minute(2))));
+    }
+
+    #[test]
+    fn a_success_between_them_begins_anew() {
+        let mut failures = Failures::default();
+        for _ in 0..4 {
+            assert_eq!(failures.failed(START), None);
+        }
+        failures.verified();
+        for _ in 0..4 {
+            assert_eq!(failures.failed(START), None);
+        }
+        assert_eq!(failures.failed(START), Some((5, START)));
+    }
+
+    #[test]
+    fn one_now_and_then_is_no_failing_source() {
+        let mut failures = Failures::default();
+        for n in 0..50 {
+            assert_eq!(failures.failed(minute(n * 3)), None, "{n}");
+        }
+    }
+
+    #[tokio::test]
+    async fn too_little_space_is_told_while_accepts_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, floor) = (folder.path().join("t.db"), u64::MAX);
+        let limits = Limits { disk_floor_bytes: floor, ballast_bytes: 0, ..Limits::default() };
+        let clock = Clock::manual(START);
+        let store = Store::open(&Settings { path, limits }, clock.clone()).unwrap();
+        let all = vec![Pattern::new("*", true)];
+        store.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            tick(&store, clock.now()).await;
+            clock.advance(Duration::from_secs(15));
+            let events = store.events(EventFilter::default()).await.unwrap();
+            told.push(events.iter().map(|event| event.event_type.to_string()).collect::<Vec<_>>());
+        }
+        assert_eq!(told, [["store.degraded"]; 3], "one, however often it is looked at");
+        store.close().await;
+    }
+}

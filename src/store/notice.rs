@@ -1,0 +1,413 @@
+//! NOTICE: what the receiver tells of itself becomes an event of the internal source, with the jobs of
+//! the handlers that want it.
+//!
+//! A job's notice is written by the very transaction that makes the job dead or held, so it is as
+//! durable as what it tells of. What must stay true: nothing is written where no handler wants it; one
+//! event per type, subject and reason in [`WINDOW`], restarts included, and what was left out of it is
+//! counted in the next; a job of an internal event never causes another one.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::model::{EventId, Headers, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp};
+use crate::pattern::Pattern;
+
+use super::accept::insert_job;
+use super::queue::{Item, Lane};
+use super::types::{Error, Refused};
+use super::{Store, codec};
+
+/// What was last told long enough ago at ?1, ?2 being the window's beginning. A time that is to come
+/// was a wrong clock's.
+macro_rules! due {
+    () => {
+        "(told_at IS NULL OR told_at <= ?2 OR told_at > ?1)"
+    };
+}
+/// Within this time of an event, more of the same is counted and told by one event after it: a broken
+/// handler under load must not bury whoever is told, and a person looks no more often.
+pub const WINDOW: Duration = Duration::from_secs(10 * 60);
+
+/// Which handlers take which of the receiver's own events: one snapshot of the configuration (S6).
+#[derive(Debug, Clone, Default)]
+pub struct Interest(Vec<(Name, Vec<Pattern>)>);
+
+impl Interest {
+    /// Of these handlers, each with the types it wants.
+    pub fn new(handlers: Vec<(Name, Vec<Pattern>)>) -> Self {
+        Interest(handlers)
+    }
+
+    fn takers(&self, kind: NoticeType) -> impl Iterator<Item = &Name> {
+        let wants = move |patterns: &[Pattern]| patterns.iter().any(|p| p.matches(kind.as_str()));
+        self.0.iter().filter(move |(_, patterns)| wants(patterns)).map(|(handler, _)| handler)
+    }
+}
+
+/// Something that happened, perhaps several times, and that a person may want to hear of.
+#[derive(Debug, Clone)]
+pub struct Notice {
+    /// What.
+    pub kind: NoticeType,
+    /// The handler or source it is about; none for the store.
+    pub subject: Option<Name>,
+    /// Why, in one of a few fixed texts: different ones are told apart.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+    /// When first, of those counted.
+    pub first_at: Timestamp,
+    /// When last.
+    pub last_at: Timestamp,
+    /// The last job it happened to, where it happens to jobs.
+    pub job: Option<NoticeJob>,
+}
+
+/// The job a notice is about.
+#[derive(Debug, Clone)]
+pub struct NoticeJob {
+    /// The job.
+    pub job: JobId,
+    /// Its event's source.
+    pub source: Name,
+    /// Its event's id.
+    pub event_id: EventId,
+}
+
+/// The body of an internal event. Its fields are documented and only ever added to.
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: NoticeType,
+    handler: Option<&'a Name>,
+    source: Option<&'a Name>,
+    event_id: Option<&'a EventId>,
+    job: Option<JobId>,
+    reason: &'a str,
+    count: u64,
+    first_at: Timestamp,
+    last_at: Timestamp,
+    command: String,
+}
+
+impl Store {
+    /// Says which handlers take the receiver's own events. Once, before anything is accepted or
+    /// recovered; what comes later is left out.
+    pub fn set_interest(&self, interest: Interest) {
+        if self.inner.notices.0.set(interest).is_err() {
+            tracing::error!("the handlers of the receiver's own events were set before");
+        }
+    }
+
+    /// Whether any handler takes events of this type.
+    pub fn wants_notice(&self, kind: NoticeType) -> bool {
+        self.inner.notices.want(kind)
+    }
+
+    /// Stores a notice, after what is queued already; tried until it is committed. Returns at once.
+    pub fn notify(&self, notice: Notice) {
+        if !self.wants_notice(notice.kind) {
+            return;
+        }
+        let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
+        let (item, _) = Item::new(Lane::Kept, move |tx| notices.note(tx, &notice, clock.now()));
+        // Refused only where the receiver stops.
+        let _ = self.inner.queue.push(item);
+    }
+
+    /// Stores a notice that will be repeated if it is lost: tried once.
+    pub async fn try_notify(&self, notice: Notice) -> Result<(), Error> {
+        if !self.wants_notice(notice.kind) {
+            return Ok(());
+        }
+        let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
+        let note = move |tx: &Connection| notices.note(tx, &notice, clock.now());
+        Ok(self.submit(Lane::Verb, note).await?)
+    }
+
+    /// Tells what was counted and left out, where [`WINDOW`] is over. To be called from time to time.
+    /// Returns how many events were made.
+    pub async fn tell_notices(&self) -> Result<u64, Error> {
+        if self.inner.notices.0.get().is_none_or(|interest| interest.0.is_empty()) {
+            return Ok(0);
+        }
+        let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
+        let now = clock.now();
+        // Asks first, since nothing waits nearly always, and a look costs no flush.
+        let waits = self
+            .read(move |conn| {
+                conn.prepare_cached(concat!("SELECT 1 FROM notice WHERE ", due!(), " LIMIT 1"))?
+                    .exists([now.0, now.before(WINDOW).0])
+            })
+            .await?;
+        if !waits {
+            return Ok(0);
+        }
+        Ok(self.submit(Lane::Verb, move |tx| notices.tell_due(tx, clock.now())).await?)
+    }
+}
+
+/// The notices of one store: shared by everybody who moves a job.
+#[derive(Clone, Default)]
+pub(super) struct Notices(Arc<OnceLock<Interest>>);
+
+impl Notices {
+    /// Whether anybody wants these; nobody does in a store that a command has opened.
+    pub(super) fn want(&self, kind: NoticeType) -> bool {
+        self.takers(kind).next().is_some()
+    }
+
+    fn takers(&self, kind: NoticeType) -> impl Iterator<Item = &Name> {
+        self.0.get().into_iter().flat_map(move |interest| interest.takers(kind))
+    }
+
+    /// Of the job in `row`, which this transaction has made dead or held.
+    pub(super) fn job(&self, tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
+        if !self.want(NoticeType::JobDead) && !self.want(NoticeType::JobHeld) {
+            return Ok(());
+        }
+        // The job as this transaction left it. One of the internal source's own tells nothing.
+        let moved = tx
+            .prepare_cached(
+                "SELECT j.state, j.handler, j.reason, j.id, e.source, e.event_id
+                 FROM job j JOIN event e ON e.row = j.event WHERE j.row = ?1 AND e.source <> ?2",
+            )?
+            .query_row(params![row, INTERNAL_SOURCE], |found| {
+                let job = NoticeJob {
+                    job: codec::job_id(found, 3)?,
+                    source: codec::text(found, 4)?,
+                    event_id: codec::text(found, 5)?,
+                };
+                let reason: Option<String> = found.get(2)?;
+                let state: State = codec::text(found, 0)?;
+                Ok((state, codec::text(found, 1)?, reason.unwrap_or_default(), job))
+            })
+            .optional()?;
+        let Some((state, handler, reason, job)) = moved else { return Ok(()) };
+        let kind = match state {
+            State::Dead => NoticeType::JobDead,
+            State::Held => NoticeType::JobHeld,
+            _ => return Ok(()),
+        };
+        self.note(tx, &of_jobs(kind, handler, reason, 1, now, job), now)
+    }
+
+    /// Counts a notice, and tells it where [`WINDOW`] is over.
+    pub(super) fn note(
+        &self,
+        tx: &Connection,
+        notice: &Notice,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        if !self.want(notice.kind) {
+            return Ok(());
+        }
+        let key = Key::of(notice);
+        let job = notice.job.as_ref();
+        // Adds to what is not told yet; the first of it keeps its time.
+        tx.prepare_cached(
+            "INSERT INTO notice (type, subject, reason, count, first_at, last_at, source, event_id, job)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT (type, subject, reason) DO UPDATE SET
+                 count = count + excluded.count, first_at = coalesce(first_at, excluded.first_at),
+                 last_at = excluded.last_at, source = excluded.source, event_id = excluded.event_id,
+                 job = excluded.job",
+        )?
+        .execute(params![
+            key.kind.as_str(),
+            key.subject,
+            key.reason,
+            i64::try_from(notice.count.max(1)).unwrap_or(i64::MAX),
+            notice.first_at.0,
+            notice.last_at.0,
+            job.map(|job| job.source.as_str()),
+            job.map(|job| job.event_id.as_str()),
+            job.map(|job| job.job.as_bytes()),
+        ])?;
+        // By the primary key: whether it may be told now.
+        let due = tx
+            .prepare_cached(concat!(
+                "SELECT 1 FROM notice WHERE ",
+                due!(),
+                " AND type = ?3 AND subject = ?4 AND reason = ?5"
+            ))?
+            .exists(params![
+                now.0,
+                now.before(WINDOW).0,
+                key.kind.as_str(),
+                key.subject,
+                key.reason
+            ])?;
+        if due { self.tell(tx, &key, now) } else { Ok(()) }
+    }
+
+    fn tell_due(&self, tx: &Connection, now: Timestamp) -> rusqlite::Result<u64> {
+        let window = [now.0, now.before(WINDOW).0];
+        // What has been told and not happened again: it starts afresh. A few rows, by a scan.
+        tx.prepare_cached(concat!("DELETE FROM notice WHERE count = 0 AND ", due!()))?
+            .execute(window)?;
+        // What waits to be told, all of it.
+        let keys = tx
+            .prepare_cached(concat!("SELECT type, subject, reason FROM notice WHERE ", due!()))?
+            .query_map(window, |row| {
+                Ok(Key { kind: codec::text(row, 0)?, subject: row.get(1)?, reason: row.get(2)? })
+            })?
+            .collect::<rusqlite::Result<Vec<Key>>>()?;
+        for key in &keys {
+            self.tell(tx, key, now)?;
+        }
+        Ok(keys.len() as u64)
+    }
+
+    /// Makes the event of all that is counted under `key`.
+    fn tell(&self, tx: &Connection, key: &Key, now: Timestamp) -> rusqlite::Result<()> {
+        let notice = read(tx, key)?;
+        // From now on it is told: the count begins again.
+        tx.prepare_cached(
+            "UPDATE notice SET told_at = ?4, count = 0, first_at = NULL, last_at = NULL
+             WHERE type = ?1 AND subject = ?2 AND reason = ?3",
+        )?
+        .execute(params![key.kind.as_str(), key.subject, key.reason, now.0])?;
+        // A handler that cannot run is not told that it cannot.
+        let itself = |handler: &&Name| {
+            key.kind == NoticeType::HandlerBroken && Some(*handler) == notice.subject.as_ref()
+        };
+        let takers: Vec<&Name> = self.takers(key.kind).filter(|taker| !itself(taker)).collect();
+        if takers.is_empty() {
+            return Ok(());
+        }
+        let event = insert_event(tx, &notice, now)?;
+        for handler in takers {
+            insert_job(tx, event, handler, State::Ready, None, now)?;
+        }
+        Ok(())
+    }
+}
+
+/// A notice about jobs of a handler.
+pub(super) fn of_jobs(
+    kind: NoticeType,
+    handler: Name,
+    reason: String,
+    count: u64,
+    now: Timestamp,
+    job: NoticeJob,
+) -> Notice {
+    let (subject, job) = (Some(handler), Some(job));
+    Notice { kind, subject, reason, count, first_at: now, last_at: now, job }
+}
+
+/// What is told apart.
+struct Key {
+    kind: NoticeType,
+    subject: String,
+    reason: String,
+}
+
+impl Key {
+    fn of(notice: &Notice) -> Self {
+        let subject = notice.subject.as_ref().map_or("", Name::as_str).to_owned();
+        Key { kind: notice.kind, subject, reason: notice.reason.clone() }
+    }
+}
+
+fn read(tx: &Connection, key: &Key) -> rusqlite::Result<Notice> {
+    // By the primary key; something is counted, so the times are there.
+    tx.prepare_cached(
+        "SELECT count, first_at, last_at, source, event_id, job FROM notice
+         WHERE type = ?1 AND subject = ?2 AND reason = ?3 AND count > 0",
+    )?
+    .query_row(params![key.kind.as_str(), key.subject, key.reason], |row| {
+        let job = match (codec::maybe_text(row, 3)?, codec::maybe_text(row, 4)?) {
+            (Some(source), Some(event_id)) => {
+                Some(NoticeJob { job: codec::job_id(row, 5)?, source, event_id })
+            }
+            _ => None,
+        };
+        Ok(Notice {
+            kind: key.kind,
+            subject: key.subject.parse().ok(),
+            reason: key.reason.clone(),
+            count: codec::count(row, 0)?,
+            first_at: codec::time(row, 1)?,
+            last_at: codec::time(row, 2)?,
+            job,
+        })
+    })
+}
+
+fn insert_event(tx: &Connection, notice: &Notice, now: Timestamp) -> rusqlite::Result<i64> {
+    let unstorable = |error: Box<dyn std::error::Error + Send + Sync>| {
+        rusqlite::Error::ToSqlConversionFailure(error)
+    };
+    let body = serde_json::to_vec(&body(notice)).map_err(|error| unstorable(error.into()))?;
+    // Random as a job's id is: nobody outside can make an event of this id.
+    let id = JobId::new(now).to_string();
+    // Nobody sends it again and no signature covers it, so there is nothing to guard.
+    tx.prepare_cached(
+        "INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
+         VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6)",
+    )?
+    .execute(params![
+        INTERNAL_SOURCE,
+        id,
+        notice.kind.as_str(),
+        <[u8; 32]>::from(Sha256::digest(&body)),
+        now.0,
+        codec::size(body.len()),
+    ])?;
+    let event = tx.last_insert_rowid();
+    let mut headers = Headers::new();
+    headers.push("Content-Type", "application/json");
+    let stored = codec::compress_now(&body).map_err(|error| unstorable(error.into()))?;
+    // Kept as long as any payload.
+    tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
+        .execute(params![event, headers.to_wire(), stored])?;
+    Ok(event)
+}
+
+fn body(notice: &Notice) -> Body<'_> {
+    let (subject, job) = (notice.subject.as_ref(), notice.job.as_ref());
+    let about_source = notice.kind == NoticeType::SourceFailing;
+    Body {
+        r#type: notice.kind,
+        handler: subject.filter(|_| !about_source),
+        source: if about_source { subject } else { job.map(|job| &job.source) },
+        event_id: job.map(|job| &job.event_id),
+        job: job.map(|job| job.job),
+        reason: &notice.reason,
+        count: notice.count,
+        first_at: notice.first_at,
+        last_at: notice.last_at,
+        command: command(notice),
+    }
+}
+
+/// What to run next, to see what it is about.
+fn command(notice: &Notice) -> String {
+    let jobs = |state: State| match (&notice.subject, &notice.job) {
+        (Some(handler), _) if notice.count > 1 => {
+            format!("hooklatch jobs --state {state} --handler {handler}")
+        }
+        (_, Some(job)) => format!("hooklatch show {}", job.event_id.shell_word()),
+        _ => format!("hooklatch jobs --state {state}"),
+    };
+    match notice.kind {
+        NoticeType::JobDead => jobs(State::Dead),
+        NoticeType::JobHeld => jobs(State::Held),
+        NoticeType::StoreDegraded | NoticeType::SourceFailing => "hooklatch status".to_owned(),
+        NoticeType::HandlerBroken => "hooklatch config check".to_owned(),
+    }
+}
+
+/// The reason of a degraded store, in one of two texts.
+pub(super) fn degraded(why: &Refused) -> Option<&'static str> {
+    match why {
+        Refused::NoSpace(_) => Some("no space"),
+        Refused::Degraded(_) => Some("I/O error"),
+        Refused::QueueFull | Refused::Stopping | Refused::Failed(_) => None,
+    }
+}

@@ -1,0 +1,217 @@
+//! The receiver's own events: who gets them, what is in them, and how few they are.
+use serde_json::Value;
+
+use super::*;
+use crate::pattern::Pattern;
+
+/// `alert` takes these types.
+fn interest(types: &[&str]) -> Interest {
+    let patterns = types.iter().map(|text| Pattern::new(*text, true)).collect();
+    Interest::new(vec![(name("alert"), patterns)])
+}
+
+fn alerted(types: &[&str]) -> Bench {
+    let bench = bench();
+    bench.store.set_interest(interest(types));
+    bench
+}
+
+/// The bodies of all internal events, oldest first.
+async fn told(bench: &Bench) -> Vec<Value> {
+    let filter = EventFilter { source: Some(name(INTERNAL_SOURCE)), ..EventFilter::default() };
+    let mut events = bench.store.events(filter).await.unwrap();
+    events.reverse();
+    let mut bodies = Vec::new();
+    for event in events {
+        let shown = bench.store.show(None, event.event_id).await.unwrap().remove(0);
+        let body: Value = serde_json::from_slice(shown.body.as_deref().unwrap()).unwrap();
+        assert_eq!(body["type"], event.event_type.as_str());
+        assert_eq!(shown.jobs.len(), 1, "one job, of `alert`");
+        assert_eq!(shown.jobs[0].job.handler.as_str(), "alert");
+        bodies.push(body);
+    }
+    bodies
+}
+
+async fn dies(bench: &Bench, event: &str) -> JobId {
+    let claimed = bench.running(event).await;
+    bench.complete(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted)).await;
+    claimed.facts.job
+}
+
+#[tokio::test]
+async fn a_dead_job_is_told_with_all_that_a_person_needs() {
+    let bench = alerted(&["job.dead"]);
+    let job = dies(&bench, "evt_1").await;
+    let bodies = told(&bench).await;
+    let wanted = serde_json::json!({
+        "type": "job.dead", "handler": "h", "source": "stripe", "event_id": "evt_1",
+        "job": job.to_string(), "reason": "attempts exhausted", "count": 1,
+        "first_at": START.to_string(), "last_at": START.to_string(),
+        "command": "hooklatch show evt_1",
+    });
+    assert_eq!(bodies, [wanted]);
+    // Its handler is given it like any event.
+    let claimed = bench.store.claim(&name("alert"), 1, None).await.unwrap().remove(0);
+    assert_eq!(claimed.facts.source.as_str(), INTERNAL_SOURCE);
+    assert_eq!(claimed.facts.event_type.as_str(), "job.dead");
+    assert_eq!(
+        claimed.facts.headers.all("content-type").next(),
+        Some(b"application/json".as_slice())
+    );
+    assert!(claimed.facts.event_id.as_str().parse::<JobId>().is_ok(), "a random id");
+}
+
+#[tokio::test]
+async fn where_no_handler_wants_it_nothing_is_written() {
+    for bench in [bench(), alerted(&["job.held", "store"])] {
+        dies(&bench, "evt_1").await;
+        assert!(told(&bench).await.is_empty());
+        assert_eq!(bench.store.tell_notices().await, Ok(0));
+        let rows = |conn: &Connection| {
+            conn.query_row("SELECT count(*) FROM notice", [], |row| row.get::<_, i64>(0))
+        };
+        assert_eq!(bench.store.read(rows).await, Ok(0));
+    }
+}
+
+#[tokio::test]
+async fn more_of_the_same_is_counted_and_told_when_the_window_is_over() {
+    let mut bench = alerted(&["*"]);
+    dies(&bench, "e1").await;
+    for event in ["e2", "e3"] {
+        bench.clock.advance(Duration::from_secs(60));
+        dies(&bench, event).await;
+    }
+    // Another reason, another handler: told apart.
+    let claimed = bench.running("e4").await;
+    bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
+    assert_eq!(told(&bench).await.len(), 2);
+    assert_eq!(bench.store.tell_notices().await, Ok(0), "not yet");
+    // A restart forgets nothing of it.
+    bench.restart().await;
+    bench.store.set_interest(interest(&["*"]));
+    dies(&bench, "e5").await;
+    assert_eq!(told(&bench).await.len(), 2);
+    bench.clock.advance(NOTICE_WINDOW);
+    assert_eq!(bench.store.tell_notices().await, Ok(1));
+    let bodies = told(&bench).await;
+    let last = bodies.last().unwrap();
+    let minute = |minutes: u32| START.after(Duration::from_secs(60) * minutes).to_string();
+    assert_eq!((&last["count"], &last["event_id"]), (&3.into(), &"e5".into()));
+    assert_eq!(
+        (&last["first_at"], &last["last_at"]),
+        (&minute(1).as_str().into(), &minute(2).as_str().into())
+    );
+    assert_eq!(last["command"], "hooklatch jobs --state dead --handler h");
+    // Told: nothing waits, and the next one after the window is told at once.
+    assert_eq!(bench.store.tell_notices().await, Ok(0));
+    bench.clock.advance(NOTICE_WINDOW);
+    dies(&bench, "e6").await;
+    assert_eq!(told(&bench).await.last().unwrap()["count"], 1);
+}
+
+#[tokio::test]
+async fn a_clock_that_was_set_back_does_not_silence() {
+    let bench = alerted(&["job"]);
+    bench.clock.advance(DAY);
+    dies(&bench, "e1").await;
+    bench.clock.set_wall(START);
+    dies(&bench, "e2").await;
+    assert_eq!(told(&bench).await.len(), 2);
+}
+
+#[tokio::test]
+async fn every_way_to_be_held_is_told() {
+    let bench = alerted(&["job.held"]);
+    let held = async |reason: &str| {
+        let bodies = told(&bench).await;
+        let of = |body: &&Value| body["reason"] == reason;
+        assert_eq!(bodies.iter().filter(of).count(), 1, "{reason}: {bodies:#?}");
+        bodies.into_iter().find(|body| of(&body)).unwrap()
+    };
+    bench.accept("github", github("d1", "push", "1"), &["h"]).await;
+    bench.accept("github", github("d2", "push", "1"), &["h"]).await;
+    assert_eq!(held("suspected replay").await["event_id"], "d2");
+    bench.accept("github", github("d1", "push", "3"), &["h"]).await;
+    assert_eq!(held("id reused").await["event_id"], "d1");
+    // What a crash cut off.
+    bench.claim_one().await;
+    let policies =
+        vec![(name("h"), policy(OnUnknown::Hold, 3)), (name("alert"), policy(OnUnknown::Hold, 3))];
+    bench.store.recover(policies).await.unwrap();
+    assert_eq!(held("unknown outcome").await["handler"], "h");
+    // A handler that is gone: one event, however many jobs.
+    for event in ["e1", "e2", "e3"] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &["gone"]).await;
+    }
+    assert_eq!(bench.store.hold_orphans(vec![name("h"), name("alert")]).await, Ok(3));
+    let body = held("handler gone").await;
+    assert_eq!((&body["handler"], &body["count"]), (&"gone".into(), &3.into()));
+}
+
+#[tokio::test]
+async fn a_job_whose_payload_is_gone_is_told() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e", "a.b", "{}"), &["h"]).await;
+    bench.with_file(|conn| assert_eq!(conn.execute("DELETE FROM payload", []), Ok(1))).await;
+    bench.store.set_interest(interest(&["job.dead"]));
+    assert!(bench.store.claim(&name("h"), 1, None).await.unwrap().is_empty());
+    assert_eq!(told(&bench).await[0]["reason"], "payload gone");
+}
+
+#[tokio::test]
+async fn a_job_of_an_internal_event_tells_nothing() {
+    let bench = alerted(&["*"]);
+    dies(&bench, "e1").await;
+    for (outcome, next) in [
+        (Outcome::Failed, Next::Dead(DeadReason::Exhausted)),
+        (Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
+    ] {
+        bench.clock.advance(NOTICE_WINDOW);
+        let alert = bench.store.claim(&name("alert"), 1, None).await.unwrap();
+        if let Some(alert) = alert.first() {
+            bench.complete(alert, outcome, next).await;
+            bench.store.replay(Replay::Job(alert.facts.job)).await.unwrap();
+        }
+    }
+    // Nor where its handler is gone, and its jobs are held with all the others.
+    assert_eq!(bench.store.hold_orphans(vec![name("h")]).await, Ok(1));
+    assert_eq!(told(&bench).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_handler_is_not_told_that_it_cannot_run_itself() {
+    let bench = bench();
+    let all = || vec![Pattern::new("*", true)];
+    bench.store.set_interest(Interest::new(vec![(name("alert"), all()), (name("h"), all())]));
+    let now = bench.clock.now();
+    bench.store.notify(Notice {
+        kind: NoticeType::HandlerBroken,
+        subject: Some(name("h")),
+        reason: "cannot run".to_owned(),
+        count: 1,
+        first_at: now,
+        last_at: now,
+        job: None,
+    });
+    // Behind the notice in the writer's queue.
+    bench.store.pause(&name("other")).await.unwrap();
+    let bodies = told(&bench).await;
+    assert_eq!((&bodies[0]["handler"], &bodies[0]["source"]), (&"h".into(), &Value::Null));
+}
+
+#[tokio::test]
+async fn a_store_that_was_degraded_says_so_once_it_can() {
+    let bench = alerted(&["store.degraded"]);
+    bench.store.inner.queue.report_broken("a disk that fails in a test".to_owned());
+    let come = async {
+        // Nothing can be read while it is closed.
+        while !bench.store.events(EventFilter::default()).await.is_ok_and(|all| !all.is_empty()) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), come).await.unwrap();
+    let bodies = told(&bench).await;
+    assert_eq!((&bodies[0]["reason"], &bodies[0]["handler"]), (&"I/O error".into(), &Value::Null));
+}

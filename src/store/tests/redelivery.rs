@@ -1,0 +1,81 @@
+//! `on_redelivery = "replay-dead"`: what a duplicate puts back, and what it must leave alone.
+use super::*;
+
+/// Redelivers to a source that puts dead letters back: the state told, and how many were put back.
+async fn redeliver(bench: &Bench, delivery: Verified) -> (Option<State>, usize, bool) {
+    let source = if delivery.id_signed() { "stripe" } else { "github" };
+    let again = bench.accept_as(OnRedelivery::ReplayDead, source, delivery, &["new"]).await;
+    match again.unwrap() {
+        Accepted::Duplicate { state, replayed, conflict, .. } => (state, replayed, conflict),
+        created => panic!("{created:?}"),
+    }
+}
+
+async fn dead(bench: &Bench, event: &str, reason: DeadReason) -> JobId {
+    let claimed = bench.running(event).await;
+    bench.complete(&claimed, Outcome::Failed, Next::Dead(reason)).await;
+    claimed.facts.job
+}
+
+#[tokio::test]
+async fn a_dead_job_is_put_back_with_its_key_and_its_numbers_go_on() {
+    let mut bench = bench();
+    let job = dead(&bench, "e", DeadReason::Exhausted).await;
+    let again = || stripe("e", "a.b", "{}");
+    // A source that says nothing of it only counts.
+    let ignored = bench.accept("stripe", again(), &["h"]).await;
+    assert!(
+        matches!(ignored, Accepted::Duplicate { state: Some(State::Dead), replayed: 0, .. }),
+        "{ignored:?}"
+    );
+    assert_eq!(redeliver(&bench, again()).await, (Some(State::Ready), 1, false));
+    bench.restart().await;
+    let claimed = bench.claim_one().await;
+    assert_eq!((claimed.facts.job, claimed.facts.attempt), (job, 2));
+    assert_eq!((claimed.facts.replays, claimed.counted), (1, 0));
+    // It runs: a second press of the button changes nothing.
+    assert_eq!(redeliver(&bench, again()).await, (Some(State::Running), 0, false));
+    bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
+    assert_eq!(redeliver(&bench, again()).await, (Some(State::Succeeded), 0, false));
+    assert_eq!(bench.store.jobs(JobFilter::default()).await.unwrap().len(), 1, "none is made");
+}
+
+#[tokio::test]
+async fn held_jobs_and_those_a_person_gave_up_stay() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
+    let again = || stripe("e", "a.b", "{}");
+    assert_eq!(redeliver(&bench, again()).await, (Some(State::Held), 0, false));
+    bench.store.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
+    assert_eq!(redeliver(&bench, again()).await, (Some(State::Dead), 0, false));
+}
+
+#[tokio::test]
+async fn only_the_very_body_puts_its_own_jobs_back() {
+    let bench = bench();
+    let job = dead(&bench, "e", DeadReason::Rejected).await;
+    // Another body under a signed id is evidence, whoever sends it.
+    let other = stripe("e", "a.b", "1");
+    assert_eq!(redeliver(&bench, other).await, (Some(State::Dead), 0, true));
+    assert_eq!(bench.job(job).await.state, State::Dead);
+    // A variant under an unsigned id is held, and does nothing to the first one's.
+    bench.accept("github", github("d", "push", "1"), &["h"]).await;
+    let claimed = bench.claim_one().await;
+    bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
+    bench.accept("github", github("d", "push", "2"), &["h"]).await;
+    let twin = github("d", "push", "2");
+    assert_eq!(redeliver(&bench, twin).await, (Some(State::Held), 0, false));
+    assert_eq!(bench.job(claimed.facts.job).await.state, State::Dead);
+    assert_eq!(redeliver(&bench, github("d", "push", "1")).await, (Some(State::Ready), 1, false));
+}
+
+#[tokio::test]
+async fn without_its_payload_a_job_stays_dead() {
+    let mut bench = bench();
+    let job = dead(&bench, "e", DeadReason::Exhausted).await;
+    bench.with_file(|conn| assert_eq!(conn.execute("DELETE FROM payload", []).unwrap(), 1)).await;
+    let again = stripe("e", "a.b", "{}");
+    assert_eq!(redeliver(&bench, again).await, (Some(State::Dead), 0, false));
+    assert_eq!(bench.job(job).await.state, State::Dead);
+}

@@ -1,0 +1,151 @@
+//! The receiver's own events, what `config check` finds in a store, and the Redeliver button: with the
+//! real binary.
+
+use serde_json::Value;
+
+use crate::support::{Site, post, stripe_event};
+
+const ALERTED: &str = r#"
+[handlers.work]
+source = "stripe"
+events = ["*"]
+command = ["./work"]
+max_attempts = 1
+[handlers.alert]
+source = "hooklatch"
+events = ["job.dead", "source", "handler.broken"]
+command = ["./alert"]
+concurrency = 4
+"#;
+
+fn alerted(tables: &str) -> Site {
+    let site = Site::with(tables, ALERTED);
+    site.script("work", "exit 65");
+    // One line a body: JSON of ours has no line end in it.
+    site.script("alert", "body=$(cat)\necho \"$body\" >> \"$SITE/alerts\"");
+    site
+}
+
+/// Waits until so many alerts were handled.
+fn alerts(site: &Site, count: usize) -> Vec<Value> {
+    let done = |job: &&Value| job["handler"] == "alert" && job["state"] == "succeeded";
+    site.jobs_when(|jobs| jobs.iter().filter(done).count() >= count);
+    site.lines("alerts").iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_handler_is_told_of_a_dead_letter_once() {
+    let site = alerted("");
+    let receiver = site.start();
+    receiver.stripe(&stripe_event("evt_1", "a.b", ""), 0);
+    let first = alerts(&site, 1).remove(0);
+    assert_eq!((&first["type"], &first["handler"]), (&"job.dead".into(), &"work".into()));
+    assert_eq!((&first["event_id"], &first["reason"]), (&"evt_1".into(), &"rejected".into()));
+    // The command that it names shows what it is about.
+    let command = first["command"].as_str().unwrap();
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    assert!(site.run(&words).status.success(), "{command}");
+    // More of the same within ten minutes is counted, also by another receiver.
+    receiver.kill();
+    let receiver = site.start();
+    for event in ["evt_2", "evt_3"] {
+        receiver.stripe(&stripe_event(event, "a.b", ""), 0);
+    }
+    let jobs = site.jobs_when(|jobs| {
+        jobs.iter().filter(|job| job["handler"] == "work" && job["state"] == "dead").count() == 3
+    });
+    assert_eq!(jobs.len(), 4, "{jobs:#?}");
+    let own = site.json(&["events", "--source", "hooklatch"]);
+    assert_eq!(own.as_array().unwrap().len(), 1, "{own:#}");
+}
+
+#[test]
+fn five_forged_deliveries_in_a_row_are_a_failing_source() {
+    let site = alerted("");
+    let receiver = site.start();
+    let forge = || {
+        let headers =
+            "X-GitHub-Delivery: d\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=00\r\n";
+        assert_eq!(post(receiver.address, "/github", headers, b"{}").0, 401);
+    };
+    for _ in 0..4 {
+        forge();
+    }
+    assert_eq!(receiver.github("d1", "push", "{}").0, 200);
+    for _ in 0..4 {
+        forge();
+    }
+    assert!(site.json(&["events", "--source", "hooklatch"]).as_array().unwrap().is_empty());
+    forge();
+    let told = alerts(&site, 1).remove(0);
+    assert_eq!((&told["type"], &told["source"]), (&"source.failing".into(), &"github".into()));
+    assert_eq!((&told["count"], &told["handler"]), (&5.into(), &Value::Null));
+}
+
+#[test]
+fn a_handler_that_cannot_run_is_told_after_its_fifth_probe() {
+    let limits =
+        "[limits]\nhandler_backoff_base_millis = \"100ms\"\nhandler_backoff_max_millis = \"1s\"\n";
+    let site = alerted(limits);
+    std::fs::remove_file(site.path("work")).unwrap();
+    let receiver = site.start();
+    receiver.stripe(&stripe_event("evt_1", "a.b", ""), 0);
+    let told = alerts(&site, 1).remove(0);
+    assert_eq!((&told["type"], &told["handler"]), (&"handler.broken".into(), &"work".into()));
+    let job = site.jobs_when(|_| true).into_iter().find(|job| job["handler"] == "work").unwrap();
+    assert!(job["attempt"].as_u64() >= Some(6), "{job:#}");
+}
+
+#[test]
+fn the_redeliver_button_puts_a_dead_letter_back() {
+    let shop = "[sources.shop]\nprovider = \"stripe\"\npath = \"/shop\"\nsecrets = [\"file:secret\"]\non_redelivery = \"replay-dead\"\n";
+    let site = Site::with(
+        shop,
+        "[handlers.work]\nsource = \"shop\"\nevents = [\"*\"]\ncommand = [\"./work\"]\n",
+    );
+    site.script("work", "test -e \"$SITE/mended\" || exit 65");
+    let receiver = site.start();
+    let body = stripe_event("evt_1", "a.b", "");
+    let deliver = || {
+        post(receiver.address, "/shop", &crate::support::stripe_header(&body, 0), body.as_bytes())
+    };
+    assert_eq!(deliver().1["status"], "accepted");
+    let key = site.all_jobs(1, "dead")[0]["job"].clone();
+    std::fs::write(site.path("mended"), "").unwrap();
+    let (status, again) = deliver();
+    assert_eq!(
+        (status, &again["status"], &again["state"]),
+        (200, &"duplicate".into(), &"ready".into())
+    );
+    assert_eq!(again["replayed"], 1);
+    assert!(again["hint"].as_str().unwrap().contains("`hooklatch show evt_1`"), "{again}");
+    assert_eq!(site.all_jobs(1, "succeeded")[0]["job"], key, "the same job, with the same key");
+    let (_, third) = deliver();
+    assert_eq!((&third["state"], &third["replayed"]), (&"succeeded".into(), &Value::Null));
+}
+
+#[test]
+fn config_check_counts_the_jobs_of_handlers_that_are_gone() {
+    let gate = "[handlers.work]\nsource = \"stripe\"\nevents = [\"*\"]\ncommand = [\"./work\"]\n";
+    let site = Site::new(gate);
+    site.script("work", "exit 75");
+    let receiver = site.start();
+    for event in ["evt_1", "evt_2"] {
+        receiver.stripe(&stripe_event(event, "a.b", ""), 0);
+    }
+    site.all_jobs(2, "waiting");
+    let warned = || {
+        let report = site.json(&["config", "check"]);
+        let warnings = report["warnings"].as_array().unwrap().clone();
+        let messages =
+            warnings.iter().map(|warning| warning["message"].as_str().unwrap().to_owned());
+        messages.filter(|message| message.contains("will be held")).collect::<Vec<_>>()
+    };
+    assert!(warned().is_empty());
+    site.configure("", &gate.replace("handlers.work", "handlers.worker"));
+    let orphaned =
+        ["2 jobs of handler 'work', which is not configured, are not finished and will be held"];
+    assert_eq!(warned(), orphaned, "while its receiver runs");
+    assert_eq!(receiver.stop(), Some(0));
+    assert_eq!(warned(), orphaned, "of a stopped store");
+}
