@@ -228,11 +228,12 @@ fn last_words(conn: &Connection, mut sources: Vec<Name>) -> rusqlite::Result<Vec
 }
 
 fn last_word(conn: &Connection, source: Name) -> rusqlite::Result<LastWord> {
-    // Backwards through the newest events of all until one is its own.
+    // Backwards through the newest events of all until one is its own. The plus keeps the unique index
+    // out of it, by which all of the source's events would be read and sorted.
     let event = conn
         .prepare_cached(
             "SELECT event_id, received_at FROM event
-             WHERE row > (SELECT max(row) FROM event) - ?2 AND source = ?1
+             WHERE row > (SELECT max(row) FROM event) - ?2 AND +source = ?1
              ORDER BY row DESC LIMIT 1",
         )?
         .query_row((source.as_str(), LOOK_BACK_ROWS), |row| {
