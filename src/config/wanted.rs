@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::document::Value;
-use crate::model::{INTERNAL_SOURCE, Name, OnUnknown};
+use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery, OnUnknown};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
 use crate::retry::GiveUp;
@@ -67,6 +67,18 @@ impl Config {
     /// The names of all handlers.
     pub fn handlers(&self) -> impl Iterator<Item = &Name> {
         self.handlers.iter().map(|handler| &handler.name)
+    }
+
+    /// Whether types of this source have two levels.
+    pub fn two_levels(&self, source: &Name) -> bool {
+        let own = source.as_str() == INTERNAL_SOURCE && INTERNAL_TWO_LEVELS;
+        own || self.scheme_of(source).is_some_and(|scheme| scheme.two_levels())
+    }
+
+    /// Whether a redelivery to this source puts dead letters back.
+    pub fn replays_dead(&self, source: &Name) -> bool {
+        let replays = |own: &Source| own.on_redelivery == OnRedelivery::ReplayDead;
+        self.sources.iter().any(|own| own.name == *source && replays(own))
     }
 
     /// Which handlers take the receiver's own events.

@@ -9,7 +9,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::config::{Config, Described};
-use crate::model::{DeadReason, HeldReason, JobId, Name, OnUnknown, ReplayGuard, State, Timestamp};
+use crate::model::{
+    DeadReason, HeldReason, INTERNAL_SOURCE, JobId, Name, OnUnknown, ReplayGuard, State, Timestamp,
+};
 use crate::pattern::Pattern;
 use crate::retry::GiveUp;
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, JobRow};
@@ -107,6 +109,9 @@ impl Telling<'_> {
 
     fn arrival(&self, event: &EventRow) -> Vec<String> {
         let (first, source) = ((self.time)(event.received_at), &event.source);
+        if source.as_str() == INTERNAL_SOURCE {
+            return vec![format!("made by the receiver itself {first}: nobody delivered it")];
+        }
         let proof = match self.config.scheme_of(source) {
             Some(scheme) if scheme.is_unsigned() => "the source takes unsigned deliveries",
             _ => "its signature was good",
@@ -120,9 +125,14 @@ impl Telling<'_> {
         };
         if let (duplicates @ 1.., Some(last)) = (event.duplicates, event.last_duplicate_at) {
             let (times, last) = (count(duplicates, "time"), (self.time)(last));
+            let then = if self.config.replays_dead(source) {
+                "which puts back what is dead"
+            } else {
+                "and nothing was run for it"
+            };
             said.push(format!(
                 "delivered again {times}, the last {last}: answered as a duplicate of the delivery of \
-                 {first}, and nothing was run for it"
+                 {first}, {then}"
             ));
         }
         if event.conflicts > 0 {
@@ -139,6 +149,9 @@ impl Telling<'_> {
 
     fn guard(&self, detail: &EventDetail) -> String {
         let event = &detail.event;
+        if event.source.as_str() == INTERNAL_SOURCE {
+            return "not needed: nobody outside can make such an event".to_owned();
+        }
         let Some(scheme) = self.config.scheme_of(&event.source) else {
             return "not known: the configuration no longer has the source".to_owned();
         };
@@ -181,7 +194,7 @@ impl Telling<'_> {
 
     fn configured(&self, detail: &EventDetail, handler: &Described<'_>) -> HandlerStory {
         let (event, name) = (&detail.event, handler.name);
-        let two_levels = self.config.scheme_of(&event.source).is_some_and(|own| own.two_levels());
+        let two_levels = self.config.two_levels(&event.source);
         let matches = |text: &&&str| Pattern::new(**text, two_levels).matches(&event.event_type);
         let matching = handler.events.iter().find(matches);
         let job = detail.jobs.iter().find(|job| job.job.handler == *name);
