@@ -1,5 +1,6 @@
 //! The command line as data: what can be typed, its help and its examples. Nothing here acts.
 
+mod jobs;
 mod look;
 mod operator;
 mod setup;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::model::{EventId, JobId, Name, State};
 
+pub use jobs::{Filter, Jobs, Stopped};
 pub use look::{Explain, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use setup::{Init, Send};
@@ -102,10 +104,16 @@ Examples:
   hooklatch drill --kills 200 --folder /var/lib/hooklatch/drill")]
     Drill(Drill),
 
-    /// List the events that were accepted, newest first
+    /// List the events that were accepted, newest first; --follow: as they arrive
     #[command(after_help = "\
-Example:
-  hooklatch events --source stripe --limit 20")]
+A type is meant exactly, or with * for any run of characters. --state means events with a job in that
+state. With --follow, prints the newest events and then each one as it is accepted, until a signal ends
+it; over a restart of the receiver it waits. With --json each line is then an object.
+
+Examples:
+  hooklatch events --source stripe --limit 20
+  hooklatch events --type 'pull_request.*' --since 2h --state dead
+  hooklatch events --follow")]
     Events(Events),
 
     /// Show one event: how it came, its jobs, each attempt and its output; --follow: live
@@ -121,16 +129,22 @@ Examples:
 
     /// List jobs, newest first
     #[command(after_help = "\
-States: ready, running, waiting, held, succeeded, dead, dropped.
+States: ready, running, waiting, held, succeeded, dead, dropped. A type is meant exactly, or with * for any
+run of characters. --since counts from when the job was made. # is the number of the last attempt.
 
-Example:
-  hooklatch jobs --state held")]
+Examples:
+  hooklatch jobs --state running
+  hooklatch jobs --handler fulfil --since 2026-01-31 --reason attempts-exhausted")]
     Jobs(Jobs),
 
     /// Put jobs back to ready: an event's held and dead ones, or one job; or make missing ones
     #[command(after_help = "\
 A job keeps its idempotency key (HOOKLATCH_JOB), so a handler that guards its effects by the key may
-ignore the replay.
+ignore the replay. With --new-key the job goes on under a new one, and such a handler does its work again,
+whatever of it was done before; `show` keeps the old key.
+
+With --state, every held or every dead job that the filters leave: with a count and a question first,
+which --yes answers for programs. Suspected replays and reused ids stay held unless --reason names them.
 
 With --since, a handler that was added or changed gets the jobs it lacks: one for each stored event
 that it wants now and that has no job of it, in whatever state. Restart the receiver first, so that it
@@ -139,6 +153,8 @@ knows the handler. What accepting would have held (a suspected replay, a reused 
 Examples:
   hooklatch replay evt_1DemoPaid00000001
   hooklatch replay --job 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b
+  hooklatch replay --job 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b --new-key
+  hooklatch replay --state dead --handler fulfil --dry-run
   hooklatch replay --handler fulfil --since 2h --dry-run")]
     Replay(Replay),
 
@@ -161,13 +177,17 @@ Example:
   hooklatch cancel 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b")]
     Cancel(Cancel),
 
-    /// Drop a job: it never runs again
+    /// Drop jobs: one, or all held or dead ones that filters leave; they never run again
     #[command(after_help = "\
 A running job cannot be dropped: cancel it first. A dropped one cannot be replayed, and no longer keeps its event's
 payload from being deleted when that is old enough.
 
-Example:
-  hooklatch drop 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b")]
+With --state, every held or every dead job that the filters leave: with a count and a question first,
+which --yes answers for programs.
+
+Examples:
+  hooklatch drop 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b
+  hooklatch drop --state held --reason suspected-replay --dry-run")]
     Drop(Drop),
 
     /// Pause a handler: its jobs wait, restarts included, until it is resumed
@@ -242,6 +262,20 @@ Examples:
   hooklatch send stripe invoice.paid --duplicate
   hooklatch send github push --forge")]
     Send(Send),
+
+    /// List what waits for a person: why, since when, and the command that settles it
+    #[command(after_help = "\
+Examples:
+  hooklatch held
+  hooklatch held --handler fulfil --reason unknown-outcome")]
+    Held(Stopped),
+
+    /// List the dead letters: why, since when, what the last attempt said, and the command that settles it
+    #[command(after_help = "\
+Examples:
+  hooklatch dead
+  hooklatch dead --handler fulfil --since 2h")]
+    Dead(Stopped),
 }
 
 /// `hooklatch serve`
@@ -315,18 +349,30 @@ pub struct Events {
     /// Only events of this source
     #[arg(long, value_name = "NAME")]
     pub source: Option<Name>,
-    /// Only events of this type, exactly
+    /// Only events of this type, exactly or with * for any run of characters
     #[arg(long = "type", value_name = "TYPE")]
     pub event_type: Option<String>,
+    /// Only events that arrived since then: 2h, 3d, a date, or RFC 3339
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Since>,
+    /// Only events with a job in this state
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<State>,
+    /// Print each event as it is accepted, until a signal ends it
+    #[arg(long, conflicts_with_all = ["state", "rejected", "secrets"])]
+    pub follow: bool,
     /// List deliveries that failed verification instead
-    #[arg(long, conflicts_with = "event_type")]
+    #[arg(long, conflicts_with_all = ["event_type", "since", "state"])]
     pub rejected: bool,
     /// List when each secret last matched instead: an old one that is silent may be retired
-    #[arg(long, conflicts_with_all = ["event_type", "rejected", "source"])]
+    #[arg(long, conflicts_with_all = ["event_type", "rejected", "source", "since", "state"])]
     pub secrets: bool,
     /// Most rows
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,
+    /// Shorten no column, however long the lines become
+    #[arg(long)]
+    pub wide: bool,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,
@@ -353,29 +399,6 @@ pub struct Show {
     /// With --follow, only this job of it
     #[arg(long, value_name = "JOB", requires = "follow")]
     pub job: Option<JobId>,
-    /// How it is printed
-    #[command(flatten)]
-    pub format: Format,
-}
-
-/// `hooklatch jobs`
-#[derive(Debug, Args)]
-pub struct Jobs {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
-    /// Only jobs in this state
-    #[arg(long, value_name = "STATE")]
-    pub state: Option<State>,
-    /// Only jobs of this handler
-    #[arg(long, value_name = "NAME")]
-    pub handler: Option<Name>,
-    /// Only jobs of this source's events
-    #[arg(long, value_name = "NAME")]
-    pub source: Option<Name>,
-    /// Most rows
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    pub limit: usize,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

@@ -2,37 +2,62 @@
 
 use clap::{ArgGroup, Args};
 
-use super::{ConfigFile, Format, Since};
-use crate::model::{EventId, JobId, Name};
+use super::{ConfigFile, Filter, Format, Since};
+use crate::model::{EventId, JobId, Name, State};
+
+/// Held or dead: what a bulk verb may mean.
+fn stopped(text: &str) -> Result<State, String> {
+    match text.parse() {
+        Ok(state @ (State::Held | State::Dead)) => Ok(state),
+        _ => Err("only held and dead jobs can be meant together".to_owned()),
+    }
+}
 
 /// `hooklatch replay`
+///
+/// Conflicts are written out beside what is required: clap asks for nothing that conflicts with what is
+/// there.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("what").args(["event", "job", "since"]).required(true))]
+#[command(group = ArgGroup::new("what").args(["event", "job", "since", "state"]).multiple(true).required(true))]
+#[command(group = ArgGroup::new("many").args(["since", "state"]).multiple(true))]
 pub struct Replay {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
     /// The event whose held and dead jobs are put back
-    #[arg(value_name = "EVENT")]
+    #[arg(value_name = "EVENT", conflicts_with_all = ["job", "many", "yes", "reason", "new_key", "dry_run", "event_type"])]
     pub event: Option<EventId>,
-    /// The event's source, where several have an event of this id; with --since only this source
+    /// The event's source, where several have an event of this id; with --since or --state only this source
     #[arg(long, value_name = "NAME", conflicts_with = "job")]
     pub source: Option<Name>,
     /// Only this handler's job, which may have succeeded, and is made if there is none
     #[arg(long, value_name = "NAME", conflicts_with = "job")]
     pub handler: Option<Name>,
     /// One job, which may have succeeded
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["many", "yes", "reason", "dry_run", "event_type"])]
     pub job: Option<JobId>,
-    /// Make the handler's missing jobs of all stored events since then that it wants: 2h, 3d, a date, or RFC 3339
-    #[arg(long, value_name = "TIME", requires = "handler")]
+    /// With --job: under a new idempotency key, so that a handler that remembers the old one does not ignore it
+    #[arg(long, requires = "job")]
+    pub new_key: bool,
+    /// Every job in this state, held or dead, that the filters leave
+    #[arg(long, value_name = "STATE", value_parser = stopped)]
+    pub state: Option<State>,
+    /// With --handler, make its missing jobs of all events since then that it wants; with --state, only jobs
+    /// made since then: 2h, 3d, a date, or RFC 3339
+    #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
-    /// With --since, only events of this type, written as in a handler's `events`
-    #[arg(long = "type", value_name = "TYPE", requires = "since")]
+    /// With --since, only events of this type, written as in a handler's `events`; with --state, exactly or with *
+    #[arg(long = "type", value_name = "TYPE", requires = "many")]
     pub event_type: Option<String>,
-    /// With --since, make nothing and say how many it would be
-    #[arg(long, requires = "since")]
+    /// With --state, only what is held or dead for this reason
+    #[arg(long, value_name = "REASON", requires = "state", value_parser = super::jobs::reason)]
+    pub reason: Option<String>,
+    /// With --since or --state, change nothing and say how many it would be
+    #[arg(long, requires = "many")]
     pub dry_run: bool,
+    /// With --state, do not ask
+    #[arg(long, requires = "state")]
+    pub yes: bool,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,
@@ -78,13 +103,28 @@ pub struct Cancel {
 
 /// `hooklatch drop`
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").args(["job", "state"]).required(true))]
+#[command(group = ArgGroup::new("filters").args(["handler", "source", "event_type", "reason", "since"])
+    .multiple(true).requires("state"))]
 pub struct Drop {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
     /// The ready, waiting, held or dead job
-    #[arg(value_name = "JOB")]
-    pub job: JobId,
+    #[arg(value_name = "JOB", conflicts_with_all = ["filters", "dry_run", "yes"])]
+    pub job: Option<JobId>,
+    /// Every job in this state, held or dead, that the filters leave
+    #[arg(long, value_name = "STATE", value_parser = stopped)]
+    pub state: Option<State>,
+    /// Which of them
+    #[command(flatten)]
+    pub filter: Filter,
+    /// With --state, change nothing and say how many it would be
+    #[arg(long, requires = "state")]
+    pub dry_run: bool,
+    /// With --state, do not ask
+    #[arg(long, requires = "state")]
+    pub yes: bool,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

@@ -1,15 +1,18 @@
-//! `hooklatch drop`: the operator takes a job out.
+//! `hooklatch drop`: the operator takes jobs out.
 
 use crate::cli;
+use crate::clock::Clock;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::State;
+use crate::store::Verb;
 
-use super::{output, store};
+use super::bulk::{self, Wish};
+use super::{jobs, output, store};
 
 /// Drops a job and prints what it was.
 pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
-    let job = args.job;
+    let Some(job) = args.job else { return many(args) };
     let was = match store::ask(&args.file.config, Request::Drop(job)) {
         Ok(Reply::Drop(was)) => was,
         Ok(other) => return Err(store::unexpected(&other)),
@@ -25,4 +28,20 @@ pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
         output::line(format_args!("job {job} is {state}; it was {was}"))?;
     }
     Ok(Exit::Ok)
+}
+
+/// Drops all that are meant.
+fn many(args: &cli::Drop) -> Result<Exit, Failure> {
+    // The command line has a job or a state.
+    let state = args.state.unwrap_or(State::Dead);
+    let filter = jobs::filter(&args.filter, Some(state), None, Clock::system().now())?;
+    let wish = Wish {
+        verb: Verb::Drop,
+        state,
+        filter,
+        dry_run: args.dry_run,
+        yes: args.yes,
+        json: args.format.json,
+    };
+    bulk::run(&store::load(&args.file.config)?, &wish)
 }

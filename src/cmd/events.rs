@@ -3,29 +3,31 @@
 use comfy_table::Cell;
 
 use crate::cli;
+use crate::clock::Clock;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
+use crate::model::Timestamp;
 use crate::store::{EventFilter, EventRow, QuarantinedRow, SecretUse};
 
-use super::output::{self, local, outside, size};
-use super::store;
+use super::output::{self, cut, local, outside, size, whole};
+use super::{arrivals, jobs, store};
 
 /// Lists events, or failed deliveries.
 pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
+    let since = jobs::since(args.since, Clock::system().now())?;
+    if args.follow {
+        return arrivals::run(args, since);
+    }
     let request = if args.secrets {
         Request::Secrets
     } else if args.rejected {
         Request::Quarantined { source: args.source.clone(), limit: Some(args.limit) }
     } else {
-        Request::Events(EventFilter {
-            source: args.source.clone(),
-            event_type: args.event_type.clone(),
-            limit: Some(args.limit),
-        })
+        Request::Events(filter(args, since))
     };
     match store::ask(&args.file.config, request)? {
         Reply::Events(rows) if args.format.json => output::json(&rows)?,
-        Reply::Events(rows) => accepted(&rows)?,
+        Reply::Events(rows) => accepted(&rows, args.wide)?,
         Reply::Quarantined(rows) if args.format.json => output::json(&rows)?,
         Reply::Quarantined(rows) => rejected(&rows)?,
         Reply::Secrets(rows) if args.format.json => output::json(&rows)?,
@@ -35,20 +37,37 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn accepted(rows: &[EventRow]) -> Result<(), Failure> {
+/// What was typed, as the store understands it.
+pub(super) fn filter(args: &cli::Events, since: Option<Timestamp>) -> EventFilter {
+    EventFilter {
+        source: args.source.clone(),
+        event_type: args.event_type.clone(),
+        since,
+        state: args.state,
+        limit: Some(args.limit),
+    }
+}
+
+fn accepted(rows: &[EventRow], wide: bool) -> Result<(), Failure> {
     let row = |event: &EventRow| {
         vec![
-            Cell::new(local(event.received_at)),
-            Cell::new(&event.source),
-            outside(event.raw_type.as_deref().unwrap_or(&event.event_type)),
-            outside(event.event_id.as_str()),
-            Cell::new(size(event.body_bytes)),
-            Cell::new(notes(event)),
-            Cell::new(jobs(event)),
+            local(event.received_at).into(),
+            (&event.source).into(),
+            event.raw_type.as_deref().unwrap_or(&event.event_type).into(),
+            event.event_id.as_str().into(),
+            jobs(event).into(),
+            notes(event).into(),
         ]
     };
-    let head = ["RECEIVED", "SOURCE", "TYPE", "EVENT", "BODY", "NOTES", "JOBS"];
-    output::table(&head, rows.iter().map(row).collect(), "no events")
+    let columns = [
+        whole("RECEIVED"),
+        cut("SOURCE", 8),
+        cut("TYPE", 12),
+        cut("EVENT", 12),
+        cut("JOBS", 9),
+        cut("NOTES", 11),
+    ];
+    output::listing(&columns, rows.iter().map(row).collect(), wide, "no events")
 }
 
 /// What is unusual about an event, shortest first.
@@ -72,7 +91,8 @@ pub(super) fn notes(event: &EventRow) -> String {
     notes.join(", ")
 }
 
-fn jobs(event: &EventRow) -> String {
+/// How many of its jobs are in which state.
+pub(super) fn jobs(event: &EventRow) -> String {
     if event.jobs.is_empty() {
         return "no handler wants it".to_owned();
     }

@@ -1,65 +1,210 @@
-//! `hooklatch jobs`: one line per event and handler.
+//! `hooklatch jobs`, `held` and `dead`: one line per event and handler, and what settles it.
 
-use comfy_table::Cell;
+use std::collections::BTreeSet;
+
+use serde::Serialize;
 
 use crate::cli;
+use crate::clock::Clock;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::model::State;
+use crate::model::{DeadReason, HeldReason, JobId, State, Timestamp};
 use crate::store::{JobFilter, JobRow};
 
-use super::output::{self, local, outside, state_cell};
+use super::output::{self, coloured, cut, listing, local, span, whole};
 use super::store;
 
 /// Lists jobs.
 pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
-    let filter = JobFilter {
-        state: args.state,
-        handler: args.handler.clone(),
-        source: args.source.clone(),
-        limit: Some(args.limit),
+    let now = Clock::system().now();
+    let filter = filter(&args.filter, args.state, Some(args.limit), now)?;
+    let rows = ask(&args.file, filter)?;
+    if args.format.json {
+        output::json(&rows)?;
+        return Ok(Exit::Ok);
+    }
+    let row = |job: &JobRow| {
+        vec![
+            job.job.into(),
+            (&job.handler).into(),
+            coloured(&in_short(job, now), job.state),
+            job.attempt.into(),
+            (&job.event_type).into(),
+            job.event_id.as_str().into(),
+            span(now.since(job.created_at)).into(),
+        ]
     };
-    match store::ask(&args.file.config, Request::Jobs(filter))? {
-        Reply::Jobs(rows) if args.format.json => output::json(&rows)?,
-        Reply::Jobs(rows) => listing(&rows)?,
-        other => return Err(store::unexpected(&other)),
+    let columns = [
+        whole("JOB"),
+        cut("HANDLER", 7),
+        whole("STATE"),
+        whole("#"),
+        cut("TYPE", 5),
+        cut("EVENT", 5),
+        whole("AGE"),
+    ];
+    listing(&columns, rows.iter().map(row).collect(), args.wide, "no jobs")?;
+    Ok(Exit::Ok)
+}
+
+/// Lists what waits for a person.
+pub(super) fn held(args: &cli::Stopped) -> Result<Exit, Failure> {
+    stopped(args, State::Held)
+}
+
+/// Lists the dead letters.
+pub(super) fn dead(args: &cli::Stopped) -> Result<Exit, Failure> {
+    stopped(args, State::Dead)
+}
+
+/// A job that waits for a person, for programs.
+#[derive(Serialize)]
+struct Stopped<'a> {
+    #[serde(flatten)]
+    job: &'a JobRow,
+    /// The commands that settle it, the likeliest first.
+    settle: Vec<String>,
+}
+
+fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
+    let now = Clock::system().now();
+    let rows = ask(&args.file, filter(&args.filter, Some(state), Some(args.limit), now)?)?;
+    if args.format.json {
+        let reason = |job: &JobRow| job.reason.clone().unwrap_or_default();
+        let with_ways = |job| Stopped { job, settle: ways(&reason(job), Some(job.job)) };
+        output::json(&rows.iter().map(with_ways).collect::<Vec<_>>())?;
+        return Ok(Exit::Ok);
+    }
+    let row = |job: &JobRow| {
+        let since = job.stopped_at.unwrap_or(job.created_at);
+        vec![
+            job.job.into(),
+            (&job.handler).into(),
+            job.reason.as_deref().unwrap_or_default().into(),
+            span(now.since(since)).into(),
+            (&job.event_type).into(),
+            job.event_id.as_str().into(),
+            job.last_detail.as_deref().unwrap_or_default().into(),
+        ]
+    };
+    let columns = [
+        whole("JOB"),
+        cut("HANDLER", 7),
+        whole("REASON"),
+        whole("AGE"),
+        cut("TYPE", 5),
+        cut("EVENT", 5),
+        cut("DETAIL", 10),
+    ];
+    let empty = if state == State::Held { "nothing is held" } else { "no dead letters" };
+    listing(&columns, rows.iter().map(row).collect(), args.wide, empty)?;
+    let reasons: BTreeSet<&str> = rows.iter().filter_map(|job| job.reason.as_deref()).collect();
+    for reason in reasons {
+        output::line(format_args!("\n{reason}: {}", advice(reason)))?;
+        for way in ways(reason, None) {
+            output::line(format_args!("  {way}"))?;
+        }
     }
     Ok(Exit::Ok)
 }
 
-fn listing(rows: &[JobRow]) -> Result<(), Failure> {
-    let row = |job: &JobRow| {
-        vec![
-            Cell::new(job.job),
-            Cell::new(&job.handler),
-            state_cell(job.state),
-            Cell::new(why(job)),
-            Cell::new(job.attempt),
-            Cell::new(&job.source),
-            outside(&job.event_type),
-            outside(job.event_id.as_str()),
-            Cell::new(local(job.created_at)),
-        ]
-    };
-    let head = ["JOB", "HANDLER", "STATE", "WHY", "ATTEMPTS", "SOURCE", "TYPE", "EVENT", "CREATED"];
-    output::table(&head, rows.iter().map(row).collect(), "no jobs")
+fn ask(file: &cli::ConfigFile, filter: JobFilter) -> Result<Vec<JobRow>, Failure> {
+    match store::ask(&file.config, Request::Jobs(filter))? {
+        Reply::Jobs(rows) => Ok(rows),
+        other => Err(store::unexpected(&other)),
+    }
+}
+
+/// What was typed, as the store understands it.
+pub(super) fn filter(
+    typed: &cli::Filter,
+    state: Option<State>,
+    limit: Option<usize>,
+    now: Timestamp,
+) -> Result<JobFilter, Failure> {
+    Ok(JobFilter {
+        state,
+        handler: typed.handler.clone(),
+        source: typed.source.clone(),
+        event_type: typed.event_type.clone(),
+        reason: typed.reason.clone(),
+        since: since(typed.since, now)?,
+        limit,
+    })
+}
+
+/// A point in the past. One in the future would match nothing and look like good news.
+pub(super) fn since(
+    typed: Option<cli::Since>,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, Failure> {
+    let since = typed.map(|typed| typed.seen_from(now));
+    match since.filter(|since| *since > now) {
+        Some(since) => {
+            Err(Failure::new(Exit::Usage, format!("--since is in the future: {}", local(since))))
+        }
+        None => Ok(since),
+    }
+}
+
+/// What a person has to find out first.
+fn advice(reason: &str) -> &'static str {
+    let held = reason.parse().ok().map(|reason: HeldReason| match reason {
+        HeldReason::UnknownOutcome => "look whether what it should do is done, then one of",
+        HeldReason::SuspectedReplay => "the same signed body came before; if this one is genuine the first, else the second",
+        HeldReason::IdReused => "another body came under this id before; if this one is genuine the first, else the second",
+        HeldReason::Restored => "it may have run after the backup was made; look, then one of",
+        HeldReason::Cancelled => "its command was ended on the way; look, then one of",
+        HeldReason::HandlerGone => "configure its handler again for the first, or give it up with the second",
+    });
+    let dead = reason.parse().ok().map(|reason: DeadReason| match reason {
+        DeadReason::Rejected => {
+            "its handler wants no other attempt; mend the cause for the first, or give it up"
+        }
+        DeadReason::Exhausted => "mend the cause, then the first, or give it up",
+        DeadReason::PayloadGone => "it cannot run again",
+        DeadReason::Resolved => {
+            "somebody has settled it so; run it again all the same, or clear it away"
+        }
+    });
+    held.or(dead).unwrap_or_default()
+}
+
+/// The commands that settle a job of this reason, the likeliest first.
+fn ways(reason: &str, job: Option<JobId>) -> Vec<String> {
+    let job = job.map_or("JOB".to_owned(), |job| job.to_string());
+    let replay = format!("hooklatch replay --job {job}");
+    let drop = format!("hooklatch drop {job}");
+    let resolve = |how| format!("hooklatch resolve {job} --{how}");
+    let looked_at = [HeldReason::UnknownOutcome, HeldReason::Restored, HeldReason::Cancelled];
+    if looked_at.iter().any(|held| held.as_str() == reason) {
+        return vec![resolve("succeeded"), replay, resolve("failed")];
+    }
+    match reason == DeadReason::PayloadGone.as_str() {
+        true => vec![drop],
+        false => vec![replay, drop],
+    }
 }
 
 /// A job's state, with the reason where it has one: `held: cancelled`.
 pub(super) fn state(job: &JobRow) -> String {
-    match why(job) {
-        why if why.is_empty() => job.state.to_string(),
-        why => format!("{}: {why}", job.state),
+    with_reason(job, |due_at| format!("due {}", local(due_at)))
+}
+
+/// The same where there is little room: how long it waits, not until when.
+fn in_short(job: &JobRow, now: Timestamp) -> String {
+    with_reason(job, |due_at| format!("due in {}", span(due_at.since(now))))
+}
+
+fn with_reason(job: &JobRow, due: impl FnOnce(Timestamp) -> String) -> String {
+    match reason(job).or_else(|| job.due_at.map(due)) {
+        Some(why) => format!("{}: {why}", job.state),
+        None => job.state.to_string(),
     }
 }
 
-/// The reason of a job's state, or what it waits for.
-fn why(job: &JobRow) -> String {
+fn reason(job: &JobRow) -> Option<String> {
     let claimable = matches!(job.state, State::Ready | State::Waiting);
-    match (&job.reason, job.due_at) {
-        (Some(reason), _) => reason.clone(),
-        (None, _) if claimable && job.paused => "handler paused".to_owned(),
-        (None, Some(due_at)) => format!("due {}", local(due_at)),
-        (None, None) => String::new(),
-    }
+    let paused = (claimable && job.paused).then(|| "handler paused".to_owned());
+    job.reason.clone().or(paused)
 }

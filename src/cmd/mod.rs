@@ -1,6 +1,8 @@
 //! The edge: one file per subcommand. Each turns what was typed into a call of the layers below and
 //! prints the answer; data goes to standard output, everything else to standard error.
 
+mod arrivals;
+mod bulk;
 mod cancel;
 pub mod config_check;
 mod config_show;
@@ -14,6 +16,7 @@ mod init;
 mod jobs;
 mod orphans;
 mod output;
+mod owner;
 mod pause;
 mod played;
 mod random;
@@ -81,6 +84,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
                 config_check::run_with_store(path, &environment, args.format.json, &mut out)?;
             Ok(if good { Exit::Ok } else { Exit::Config })
         }
+        Command::Held(args) => jobs::held(&args),
+        Command::Dead(args) => jobs::dead(&args),
     }
 }
 

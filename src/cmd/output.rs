@@ -5,6 +5,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
@@ -57,14 +58,104 @@ pub(super) fn table(head: &[&str], rows: Vec<Vec<Cell>>, empty: &str) -> Result<
     Ok(())
 }
 
+/// A column of a listing: its head, and what it may be cut to where the lines become too long.
+pub(super) struct Column {
+    head: &'static str,
+    /// Nothing where its texts are typed again, or make no sense in part.
+    shortest: Option<usize>,
+}
+
+/// A column that is never cut.
+pub(super) const fn whole(head: &'static str) -> Column {
+    Column { head, shortest: None }
+}
+
+/// A column that may be cut to so many characters.
+pub(super) const fn cut(head: &'static str, shortest: usize) -> Column {
+    Column { head, shortest: Some(shortest) }
+}
+
+/// One cell's text, safe for a terminal, and its state where that colours it.
+pub(super) struct Field {
+    text: String,
+    state: Option<State>,
+}
+
+impl<T: std::fmt::Display> From<T> for Field {
+    fn from(text: T) -> Self {
+        Field { text: escape(&text.to_string()), state: None }
+    }
+}
+
+/// A field that names a state, in its colour.
+pub(super) fn coloured(text: &str, state: State) -> Field {
+    Field { text: text.to_owned(), state: Some(state) }
+}
+
+/// Most characters of a listing's line where no wider terminal shows it.
+const LINE_CHARS: usize = 100;
+
+/// Between two columns of [`table`]: what the preset without lines puts there.
+const GAP_CHARS: usize = 2;
+
+/// Prints a listing whose lines fit the terminal, or [`LINE_CHARS`]; `wide` leaves every text whole.
+pub(super) fn listing(
+    columns: &[Column],
+    mut rows: Vec<Vec<Field>>,
+    wide: bool,
+    empty: &str,
+) -> Result<(), Failure> {
+    if !wide {
+        fit(columns, &mut rows, line_chars());
+    }
+    let cell = |field: Field| match field.state {
+        Some(state) => paint(Cell::new(field.text), state),
+        None => Cell::new(field.text),
+    };
+    let head: Vec<&str> = columns.iter().map(|column| column.head).collect();
+    table(&head, rows.into_iter().map(|row| row.into_iter().map(cell).collect()).collect(), empty)
+}
+
+fn line_chars() -> usize {
+    let width = Table::new().is_tty().then(|| Table::new().width()).flatten();
+    width.map_or(LINE_CHARS, |width| LINE_CHARS.max(usize::from(width)))
+}
+
+/// Takes from the longest of the columns that may be cut, a character at a time, until it fits.
+fn fit(columns: &[Column], rows: &mut [Vec<Field>], most: usize) {
+    let width = |nth: usize, rows: &[Vec<Field>]| {
+        let texts = rows.iter().filter_map(|row| row.get(nth));
+        let longest = texts.map(|field| field.text.chars().count()).max().unwrap_or(0);
+        longest.max(columns[nth].head.chars().count())
+    };
+    let mut widths: Vec<usize> = (0..columns.len()).map(|nth| width(nth, rows)).collect();
+    let least = |nth: usize| {
+        let column = &columns[nth];
+        column.shortest.map(|shortest| shortest.max(column.head.chars().count()))
+    };
+    while widths.iter().sum::<usize>() + GAP_CHARS * columns.len() > most {
+        let can =
+            (0..columns.len()).filter(|&nth| least(nth).is_some_and(|least| widths[nth] > least));
+        let Some(longest) = can.max_by_key(|&nth| widths[nth]) else { break };
+        widths[longest] -= 1;
+    }
+    for row in rows {
+        for (field, &width) in row.iter_mut().zip(&widths) {
+            if field.text.chars().count() > width {
+                field.text = field.text.chars().take(width.saturating_sub(1)).collect();
+                field.text.push('…');
+            }
+        }
+    }
+}
+
 /// A cell with text from outside.
 pub(super) fn outside(text: &str) -> Cell {
     Cell::new(escape(text))
 }
 
-/// A cell with a job's state in its colour.
-pub(super) fn state_cell(state: State) -> Cell {
-    let cell = Cell::new(state);
+/// A cell in the colour of a job's state.
+fn paint(cell: Cell, state: State) -> Cell {
     match state {
         State::Succeeded => cell.fg(Color::Green),
         State::Held | State::Waiting => cell.fg(Color::Yellow),
@@ -126,8 +217,8 @@ pub(super) fn count(number: u64, noun: &str) -> String {
 }
 
 /// A length of time for people, in its largest unit: "3 min".
-pub(super) fn span(millis: u64) -> String {
-    let seconds = millis / 1000;
+pub(super) fn span(length: Duration) -> String {
+    let seconds = length.as_secs();
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} min", seconds / 60),
@@ -192,8 +283,23 @@ mod tests {
 
     #[test]
     fn a_span_is_told_in_its_largest_unit() {
-        let shown = [0, 119_999, 120_000, 7_199_999, 7_200_000, 172_800_000].map(span);
+        let shown = [0, 119_999, 120_000, 7_199_999, 7_200_000, 172_800_000]
+            .map(|millis| span(Duration::from_millis(millis)));
         assert_eq!(shown, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
+    }
+
+    #[test]
+    fn lines_fit_and_what_is_typed_again_stays_whole() {
+        let columns = [whole("JOB"), cut("TYPE", 6), cut("WHY", 4)];
+        let row = || vec!["0123456789".into(), "pull_request".into(), "abcdefgh".into()];
+        let shown = |most| {
+            let mut rows = vec![row()];
+            fit(&columns, &mut rows, most);
+            rows.remove(0).into_iter().map(|field: Field| field.text).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(36), ["0123456789", "pull_request", "abcdefgh"]);
+        assert_eq!(shown(32), ["0123456789", "pull_re…", "abcdefgh"]);
+        assert_eq!(shown(5), ["0123456789", "pull_…", "abc…"]);
     }
 
     #[test]

@@ -4,14 +4,19 @@ use crate::cli;
 use crate::clock::Clock;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::model::Name;
-use crate::store::{Made, Missing, Replay};
+use crate::model::{Name, State};
+use crate::store::{Made, Missing, Replay, Verb};
 
-use super::{output, store};
+use super::bulk::{self, Wish};
+use super::{jobs, output, store};
 
 /// Puts jobs back to ready and prints which; with `--since` makes the missing ones and counts them.
 pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
+    if let Some(state) = args.state {
+        return many(args, state);
+    }
     let what = match (args.job, &args.event, args.since, &args.handler) {
+        (Some(job), ..) if args.new_key => Replay::NewKey(job),
         (Some(job), ..) => Replay::Job(job),
         (None, Some(event), ..) => Replay::Event {
             source: args.source.clone(),
@@ -19,15 +24,29 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
             handler: args.handler.clone(),
         },
         (None, None, Some(since), Some(handler)) => return missing(args, since, handler),
-        _ => return Err(Failure::new(Exit::Usage, "name an EVENT, --job JOB, or --since TIME")),
+        _ => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "name an EVENT, --job JOB, --state STATE, or --handler NAME with --since TIME",
+            ));
+        }
     };
     match store::ask(&args.file.config, Request::Replay(what))? {
         Reply::Replay(jobs) if jobs.is_empty() => {
             return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
                 .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them)"));
         }
+        Reply::Replay(jobs) if args.format.json && args.new_key => {
+            output::json(&serde_json::json!({ "replayed": jobs, "replaced": args.job }))?;
+        }
         Reply::Replay(jobs) if args.format.json => {
             output::json(&serde_json::json!({ "replayed": jobs }))?;
+        }
+        Reply::Replay(jobs) if args.new_key => {
+            let was = args.job.map_or(String::new(), |job| job.to_string());
+            for job in jobs {
+                output::line(format_args!("job {job} is ready again; its key was {was}"))?;
+            }
         }
         Reply::Replay(jobs) => {
             for job in jobs {
@@ -39,14 +58,31 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// Puts back all that are meant.
+fn many(args: &cli::Replay, state: State) -> Result<Exit, Failure> {
+    let typed = cli::Filter {
+        handler: args.handler.clone(),
+        source: args.source.clone(),
+        event_type: args.event_type.clone(),
+        reason: args.reason.clone(),
+        since: args.since,
+    };
+    let wish = Wish {
+        verb: Verb::Replay,
+        state,
+        filter: jobs::filter(&typed, Some(state), None, Clock::system().now())?,
+        dry_run: args.dry_run,
+        yes: args.yes,
+        json: args.format.json,
+    };
+    bulk::run(&store::load(&args.file.config)?, &wish)
+}
+
 /// Walks over the stored events batch by batch. What is made stays made where it breaks off, and the
 /// same command goes on.
 fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit, Failure> {
     let now = Clock::system().now();
-    let since = since.seen_from(now);
-    if since > now {
-        return Err(Failure::new(Exit::Usage, format!("--since is in the future: {since}")));
-    }
+    let since = jobs::since(Some(since), now)?.unwrap_or(now);
     let config = store::load(&args.file.config)?;
     let source = args.source.as_ref();
     let wanted = config

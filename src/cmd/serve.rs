@@ -14,7 +14,7 @@ use crate::log;
 use crate::runner::launch::Launch;
 use crate::serve;
 
-use super::{block_on, store};
+use super::{block_on, owner, store};
 
 /// What systemd tells every process of a unit (systemd.exec(5)).
 const UNIT: &str = "INVOCATION_ID";
@@ -25,6 +25,9 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     let environment = Environment::capture();
     let path = &args.file.config;
     let config = config::load(path).map_err(|problems| store::config_failure(&problems))?;
+    if owner::assume(&config.store().path)? {
+        return Err(owner::begin_again());
+    }
     let inside_a_unit = environment.get(UNIT).is_some();
     if inside_a_unit {
         if let Err(error) = confine::deny_execution() {

@@ -85,6 +85,10 @@ fn job(detail: &JobDetail) -> Result<(), Failure> {
     let row = &detail.job;
     output::line("")?;
     output::line(format_args!("job {}  {}  {}", row.job, row.handler, jobs::state(row)))?;
+    for former in &detail.former_keys {
+        let (key, at) = (former.key, local(former.replaced_at));
+        output::line(format_args!("  key was {key} up to attempt {}, until {at}", former.attempt))?;
+    }
     detail.attempts.iter().try_for_each(attempt)
 }
 

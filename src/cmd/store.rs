@@ -11,7 +11,7 @@ use crate::model::{JobId, Name};
 use crate::serve;
 use crate::store::JobRow;
 
-use super::block_on;
+use super::{block_on, owner};
 
 /// Reads the configuration at `path`.
 pub(super) fn load(path: &Path) -> Result<Config, Failure> {
@@ -55,6 +55,7 @@ pub(super) fn with_door<T>(
     work: impl AsyncFnOnce(&mut Door) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let settings = config.store();
+    owner::assume(&settings.path)?;
     block_on(async {
         let mut door = Door::open(&settings, Clock::system()).await.map_err(door_failure)?;
         let done = work(&mut door).await;

@@ -99,6 +99,17 @@ pub enum Request {
     },
     /// How many jobs of each handler are to run or running.
     Unfinished,
+    /// Events after a place, oldest first.
+    Arrived {
+        /// Which of them.
+        filter: EventFilter,
+        /// Where the last answer ended.
+        after: Option<store::Mark>,
+    },
+    /// The next jobs that a bulk verb means.
+    Select(store::Select),
+    /// Put back or drop a batch of them.
+    MoveBatch(store::Batch),
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -154,6 +165,12 @@ pub enum Reply {
     Status(Box<Status>),
     /// By the handlers' names.
     Unfinished(Vec<(Name, u64)>),
+    /// What came, and where to go on.
+    Arrived(store::Arrived),
+    /// What is meant, and where to go on.
+    Select(store::Selected),
+    /// What became of the batch.
+    MoveBatch(store::Moved),
 }
 
 /// Who answers for a store.
@@ -268,6 +285,9 @@ pub async fn perform(
         Request::Status { sources } => {
             Reply::Status(Box::new(status::look(store, receiver, sources).await?))
         }
+        Request::Arrived { filter, after } => Reply::Arrived(store.arrived(filter, after).await?),
+        Request::Select(ask) => Reply::Select(store.select(ask).await?),
+        Request::MoveBatch(batch) => Reply::MoveBatch(store.move_batch(batch).await?),
     })
 }
 

@@ -271,9 +271,6 @@ impl Prepared {
         for job in &dead {
             put_back(tx, *job, self.received_at)?;
         }
-        if !dead.is_empty() {
-            crash::point("accept.commit.before");
-        }
         Ok(dead.len())
     }
 

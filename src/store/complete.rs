@@ -9,6 +9,7 @@ use crate::retry::Next;
 use super::accept::find_job;
 use super::notice::Notices;
 use super::queue::Lane;
+use super::replay::was_key;
 use super::types::{Completion, Error, Record, Running};
 use super::{Store, codec, exactly_one};
 
@@ -26,7 +27,9 @@ impl Store {
                     crash::point("complete.commit.before");
                     Ok(Some(true))
                 }
-                found => Ok(found.map(|_| false)),
+                Some(_) => Ok(Some(false)),
+                // What carried a key that was replaced since is settled too.
+                None => Ok(was_key(tx, done.job)?.then_some(false)),
             })
             .await?;
         crash::point("complete.commit.after");

@@ -31,6 +31,18 @@ fn drop_job(tx: &Connection, job: JobId, now: Timestamp) -> rusqlite::Result<Res
     if !can_be_dropped(state) {
         return Ok(Err(Error::WrongState { job, state, verb: "dropped" }));
     }
+    take_out(tx, row, state, attempt, now)?;
+    Ok(Ok(state))
+}
+
+/// Drops the job in `row`, which the caller found in this state after this attempt.
+pub(super) fn take_out(
+    tx: &Connection,
+    row: i64,
+    state: State,
+    attempt: u32,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
     // From the state just read, after this attempt, and from none that runs or has succeeded.
     let moved = tx
         .prepare_cached(
@@ -39,6 +51,5 @@ fn drop_job(tx: &Connection, job: JobId, now: Timestamp) -> rusqlite::Result<Res
                AND state IN ('ready', 'waiting', 'held', 'dead')",
         )?
         .execute(params![row, state.as_str(), attempt, DropReason::Operator.as_str(), now.0])?;
-    exactly_one(moved)?;
-    Ok(Ok(state))
+    exactly_one(moved)
 }

@@ -6,6 +6,7 @@
 //! answered after its flush; listings have a connection of their own and see flushed commits only.
 
 mod accept;
+mod arrived;
 mod checkpoint;
 mod claim;
 mod codec;
@@ -27,6 +28,7 @@ mod replay;
 mod resolve;
 mod rows;
 mod schema;
+mod select;
 mod space;
 mod standing;
 #[cfg(test)]
@@ -52,14 +54,16 @@ use space::Space;
 use standing::LastCommit;
 use writer::Writer;
 
+pub use arrived::{Arrived, Mark};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
 pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
 pub use resolve::Resolution;
 pub use rows::{
-    AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, PausedRow,
-    QuarantinedRow, SecretUse, Twin,
+    AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
+    PausedRow, QuarantinedRow, SecretUse, Twin,
 };
+pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
 pub use types::{
     Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Quarantined, Record,

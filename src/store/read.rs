@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use std::collections::BTreeMap;
 
-use rusqlite::types::{ToSql, Type};
+use rusqlite::types::{ToSql, Type, Value};
 use rusqlite::{Connection, Row, params};
 
-use crate::model::{Blob, Digest, EventId, Headers, Name, State};
+use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
 use super::connection::close;
 use super::rows::{
-    AttemptRow, EventDetail, EventFilter, EventRow, JobDetail, JobFilter, JobRow, SecretUse, Twin,
+    AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
+    SecretUse, Twin,
 };
 use super::types::{Captured, Error, Record, Usage};
 use super::{Store, codec, lock};
@@ -67,8 +68,7 @@ impl Store {
         let limit = self.list_limit(filter.limit);
         self.read(move |conn| {
             let mut clauses = Clauses::default();
-            clauses.equals("e.source", filter.source.as_ref().map(Name::as_str));
-            clauses.equals("e.type", filter.event_type.as_deref());
+            clauses.event(&filter);
             // Newest first by row, which is the order of arrival.
             let sql = format!("{EVENT} {} ORDER BY e.row DESC LIMIT {limit}", clauses.sql());
             let events = conn
@@ -106,9 +106,7 @@ impl Store {
         let limit = self.list_limit(filter.limit);
         self.read(move |conn| {
             let mut clauses = Clauses::default();
-            clauses.state(filter.state);
-            clauses.equals("j.handler", filter.handler.as_ref().map(Name::as_str));
-            clauses.equals("e.source", filter.source.as_ref().map(Name::as_str));
+            clauses.job(&filter);
             // Newest first by row; held and dead ones by their own indexes.
             let sql = format!("{JOB} {} ORDER BY j.row DESC LIMIT {limit}", clauses.sql());
             conn.prepare_cached(&sql)?.query_map(clauses.values().as_slice(), job_row)?.collect()
@@ -137,23 +135,28 @@ impl Store {
 }
 
 /// The columns of [`event_row`].
-const EVENT: &str = "SELECT e.source, e.event_id, e.variant, e.type, e.raw_type, e.received_at,
+pub(super) const EVENT: &str =
+    "SELECT e.source, e.event_id, e.variant, e.type, e.raw_type, e.received_at,
     e.body_bytes, e.duplicates, e.last_duplicate_at, e.conflicts, e.flagged,
     EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row, e.digest FROM event e";
 
 /// The columns of [`job_row`].
 pub(super) const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handler, j.state, j.reason,
     j.attempt, j.replays, j.created_at, j.due_at, j.settled_at,
-    EXISTS (SELECT 1 FROM paused p WHERE p.handler = j.handler), j.row FROM job j JOIN event e ON e.row = j.event";
+    EXISTS (SELECT 1 FROM paused p WHERE p.handler = j.handler),
+    CASE j.state WHEN 'dead' THEN j.settled_at WHEN 'held' THEN max(j.since, coalesce(a.finished_at, 0)) END,
+    nullif(a.detail, ''), j.row
+    FROM job j JOIN event e ON e.row = j.event
+        LEFT JOIN attempt a ON a.job = j.row AND a.number = j.attempt";
 
 /// An event with its row number and digest, for what is read next.
-struct Listed {
-    row: i64,
+pub(super) struct Listed {
+    pub(super) row: i64,
     digest: Digest,
     event: EventRow,
 }
 
-fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
+pub(super) fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
     let event = EventRow {
         source: codec::text(row, 0)?,
         event_id: codec::text(row, 1)?,
@@ -172,7 +175,7 @@ fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
     Ok(Listed { row: row.get(12)?, digest: Digest(row.get(13)?), event })
 }
 
-fn with_jobs(conn: &Connection, listed: Listed) -> rusqlite::Result<EventRow> {
+pub(super) fn with_jobs(conn: &Connection, listed: Listed) -> rusqlite::Result<EventRow> {
     let Listed { row, mut event, .. } = listed;
     // How many of its jobs are in which state.
     event.jobs = conn
@@ -197,6 +200,8 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
         due_at: codec::maybe_time(row, 10)?,
         settled_at: codec::maybe_time(row, 11)?,
         paused: row.get(12)?,
+        stopped_at: codec::maybe_time(row, 13)?,
+        last_detail: row.get(14)?,
     })
 }
 
@@ -207,11 +212,14 @@ fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
     // Its jobs in the order of their making.
     let jobs = conn
         .prepare_cached(&format!("{JOB} WHERE j.event = ?1 ORDER BY j.row"))?
-        .query_map([row], |found| Ok((job_row(found)?, found.get(13)?)))?
+        .query_map([row], |found| Ok((job_row(found)?, found.get(15)?)))?
         .collect::<rusqlite::Result<Vec<(JobRow, i64)>>>()?;
     let jobs = jobs
         .into_iter()
-        .map(|(job, number)| Ok(JobDetail { job, attempts: attempts(conn, number)? }))
+        .map(|(job, row)| {
+            let (attempts, former_keys) = (attempts(conn, row)?, former_keys(conn, row)?);
+            Ok(JobDetail { job, attempts, former_keys })
+        })
         .collect::<rusqlite::Result<_>>()?;
     let twins = twins(conn, row, event.source.as_str(), bytes)?;
     Ok(EventDetail { event, digest, headers, body: body.map(Blob), jobs, twins })
@@ -260,6 +268,22 @@ fn payload(conn: &Connection, event: i64, bytes: usize) -> rusqlite::Result<Payl
     Ok((headers, Some(body)))
 }
 
+fn former_keys(conn: &Connection, job: i64) -> rusqlite::Result<Vec<FormerKey>> {
+    // All that the job ever had but its present one; two are never replaced after the same attempt
+    // at the same moment, and keys are in the order of their making.
+    conn.prepare_cached(
+        "SELECT id, attempt, replaced_at FROM former_key WHERE job = ?1 ORDER BY attempt, id",
+    )?
+    .query_map([job], |row| {
+        Ok(FormerKey {
+            key: codec::job_id(row, 0)?,
+            attempt: row.get(1)?,
+            replaced_at: codec::time(row, 2)?,
+        })
+    })?
+    .collect()
+}
+
 fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
     // All attempts of one job by number.
     conn.prepare_cached(
@@ -304,32 +328,77 @@ fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
 
 /// The WHERE of a listing: only what is asked for, so that an index can serve it.
 #[derive(Default)]
-struct Clauses<'a> {
+pub(super) struct Clauses {
     clauses: Vec<String>,
-    values: Vec<&'a str>,
+    values: Vec<Value>,
 }
 
-impl<'a> Clauses<'a> {
-    fn equals(&mut self, column: &str, value: Option<&'a str>) {
-        if let Some(value) = value {
-            self.values.push(value);
-            self.clauses.push(format!("{column} = ?{}", self.values.len()));
+impl Clauses {
+    /// What a listing of events asks for.
+    pub(super) fn event(&mut self, filter: &EventFilter) {
+        self.equals("e.source", filter.source.as_ref().map(Name::as_str));
+        self.like("e.type", filter.event_type.as_deref());
+        self.from("e.received_at", filter.since);
+        if let Some(state) = filter.state {
+            let has = "EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.state";
+            self.clauses.push(format!("{has} = '{state}')"));
         }
     }
 
-    /// A state is written out: a partial index serves a literal only. It is one of our own words.
-    fn state(&mut self, state: Option<State>) {
-        self.clauses.extend(state.map(|state| format!("j.state = '{state}'")));
+    /// What a listing of jobs asks for. A state is written out: a partial index serves a literal only.
+    /// It is one of our own words.
+    pub(super) fn job(&mut self, filter: &JobFilter) {
+        self.clauses.extend(filter.state.map(|state| format!("j.state = '{state}'")));
+        self.equals("j.handler", filter.handler.as_ref().map(Name::as_str));
+        self.equals("j.reason", filter.reason.as_deref());
+        self.from("j.created_at", filter.since);
+        self.equals("e.source", filter.source.as_ref().map(Name::as_str));
+        self.like("e.type", filter.event_type.as_deref());
     }
 
-    fn sql(&self) -> String {
+    /// Only after this row.
+    pub(super) fn after(&mut self, column: &str, row: Option<i64>) {
+        self.push(column, ">", row.map(Value::Integer));
+    }
+
+    /// A condition in our own words.
+    pub(super) fn raw(&mut self, clause: &str) {
+        self.clauses.push(clause.to_owned());
+    }
+
+    fn equals(&mut self, column: &str, value: Option<&str>) {
+        self.push(column, "=", value.map(|value| Value::Text(value.to_owned())));
+    }
+
+    fn from(&mut self, column: &str, time: Option<Timestamp>) {
+        self.push(column, ">=", time.map(|time| Value::Integer(time.0)));
+    }
+
+    /// Exactly, or with `*` for any run of characters. GLOB's other signs are made to mean themselves.
+    fn like(&mut self, column: &str, pattern: Option<&str>) {
+        let Some(pattern) = pattern else { return };
+        if !pattern.contains('*') {
+            return self.equals(column, Some(pattern));
+        }
+        let escaped = pattern.replace('[', "[[]").replace('?', "[?]");
+        self.push(column, "GLOB", Some(Value::Text(escaped)));
+    }
+
+    fn push(&mut self, column: &str, how: &str, value: Option<Value>) {
+        if let Some(value) = value {
+            self.values.push(value);
+            self.clauses.push(format!("{column} {how} ?{}", self.values.len()));
+        }
+    }
+
+    pub(super) fn sql(&self) -> String {
         if self.clauses.is_empty() {
             return String::new();
         }
         format!("WHERE {}", self.clauses.join(" AND "))
     }
 
-    fn values(&self) -> Vec<&dyn ToSql> {
+    pub(super) fn values(&self) -> Vec<&dyn ToSql> {
         self.values.iter().map(|value| value as &dyn ToSql).collect()
     }
 }

@@ -1,4 +1,5 @@
-//! REPLAY: the operator puts a job back to `ready`. It keeps its key, and attempt numbers go on (R22).
+//! REPLAY: the operator puts a job back to `ready`. It keeps its key (R22) unless a new one is asked for;
+//! attempt numbers go on either way.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -20,7 +21,8 @@ impl Store {
         self.submit(Lane::Verb, move |tx| {
             let now = clock.now();
             match &what {
-                Replay::Job(job) => replay_job(tx, *job, now),
+                Replay::Job(job) => replay_job(tx, *job, now, false),
+                Replay::NewKey(job) => replay_job(tx, *job, now, true),
                 Replay::Event { source, event, handler } => {
                     replay_event(tx, source.as_ref(), event, handler.as_ref(), now)
                 }
@@ -44,8 +46,8 @@ impl Found {
     }
 }
 
-fn replay_job(tx: &Connection, job: JobId, now: Timestamp) -> Outcome<Vec<JobId>> {
-    let Some((row, state, _, event)) = find_job(tx, job)? else {
+fn replay_job(tx: &Connection, job: JobId, now: Timestamp, new_key: bool) -> Outcome<Vec<JobId>> {
+    let Some((row, state, attempt, event)) = find_job(tx, job)? else {
         return Ok(Err(Error::NotFound { what: "job", name: job.to_string() }));
     };
     if !can_be_replayed(state) {
@@ -61,8 +63,42 @@ fn replay_job(tx: &Connection, job: JobId, now: Timestamp) -> Outcome<Vec<JobId>
     if !found.payload_kept {
         return Ok(Err(found.gone()));
     }
+    let key = if new_key { replace_key(tx, row, job, attempt, now)? } else { job };
     put_back(tx, row, now)?;
-    Ok(Ok(vec![job]))
+    Ok(Ok(vec![key]))
+}
+
+/// Gives the job in `row` a new key and records the old one: every attempt up to this one carried it.
+fn replace_key(
+    tx: &Connection,
+    row: i64,
+    old: JobId,
+    attempt: u32,
+    now: Timestamp,
+) -> rusqlite::Result<JobId> {
+    let new = JobId::new(now);
+    // The primary key refuses a key that was replaced before.
+    let recorded = tx
+        .prepare_cached(
+            "INSERT INTO former_key (id, job, attempt, replaced_at) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![old.as_bytes(), row, attempt, now.0])?;
+    exactly_one(recorded)?;
+    // Only of a job that has this key, rests, and has made no other attempt.
+    let replaced = tx
+        .prepare_cached(
+            "UPDATE job SET id = ?3 WHERE row = ?1 AND id = ?2 AND attempt = ?4
+                 AND state IN ('held', 'dead', 'succeeded')",
+        )?
+        .execute(params![row, old.as_bytes(), new.as_bytes(), attempt])?;
+    exactly_one(replaced)?;
+    Ok(new)
+}
+
+/// Whether a job had this key before it was put back under another.
+pub(super) fn was_key(tx: &Connection, job: JobId) -> rusqlite::Result<bool> {
+    // By the primary key.
+    tx.prepare_cached("SELECT 1 FROM former_key WHERE id = ?1")?.exists([job.as_bytes()])
 }
 
 fn replay_event(

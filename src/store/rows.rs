@@ -13,8 +13,14 @@ use super::types::Record;
 pub struct EventFilter {
     /// Only of this source.
     pub source: Option<Name>,
-    /// Only of exactly this type.
+    /// Only of this type, exactly or with `*` for any run of characters.
     pub event_type: Option<String>,
+    /// Only those that arrived then or later.
+    #[serde(default)]
+    pub since: Option<Timestamp>,
+    /// Only with a job in this state.
+    #[serde(default)]
+    pub state: Option<State>,
     /// At most so many; never more than the limit `list_count`.
     pub limit: Option<usize>,
 }
@@ -88,6 +94,15 @@ pub struct JobFilter {
     pub handler: Option<Name>,
     /// Only of this source's events.
     pub source: Option<Name>,
+    /// Only of events of this type, exactly or with `*` for any run of characters.
+    #[serde(default)]
+    pub event_type: Option<String>,
+    /// Only held, dead or dropped for this reason.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Only made then or later.
+    #[serde(default)]
+    pub since: Option<Timestamp>,
     /// At most so many; never more than the limit `list_count`.
     pub limit: Option<usize>,
 }
@@ -122,6 +137,23 @@ pub struct JobRow {
     /// Its handler is paused: nothing of it is claimed. A receiver that cannot pause does not say so.
     #[serde(default)]
     pub paused: bool,
+    /// Since when it is held or dead: the end of its last attempt, or its making or last replay.
+    #[serde(default)]
+    pub stopped_at: Option<Timestamp>,
+    /// What its last attempt said at its end.
+    #[serde(default)]
+    pub last_detail: Option<String>,
+}
+
+/// A key that a job had before it was put back under a new one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormerKey {
+    /// The key.
+    pub key: JobId,
+    /// The last attempt that carried it.
+    pub attempt: u32,
+    /// When it was replaced.
+    pub replaced_at: Timestamp,
 }
 
 /// A job with its attempts.
@@ -131,6 +163,9 @@ pub struct JobDetail {
     pub job: JobRow,
     /// Its attempts by number.
     pub attempts: Vec<AttemptRow>,
+    /// The keys it had before, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_keys: Vec<FormerKey>,
 }
 
 /// One attempt.

@@ -17,6 +17,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_initial.sql"),
     include_str!("../../migrations/0002_paused.sql"),
     include_str!("../../migrations/0003_runner.sql"),
+    include_str!("../../migrations/0004_former_key.sql"),
     include_str!("../../migrations/0005_notice.sql"),
 ];
 

@@ -187,6 +187,8 @@ pub struct Recovered {
 pub enum Replay {
     /// One job, from held, dead or succeeded.
     Job(JobId),
+    /// The same under a new key; the old one is recorded.
+    NewKey(JobId),
     /// The held and dead jobs of one event, its variants included.
     Event {
         /// The source, needed where several have an event of this id.

@@ -34,6 +34,8 @@ fn every_command_has_help_with_an_example() {
         &["config", "show"],
         &["status"],
         &["explain"],
+        &["held"],
+        &["dead"],
     ] {
         let output = site.run(&[command, &["--help"]].concat());
         let help = text(&output.stdout);

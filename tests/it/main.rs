@@ -14,6 +14,7 @@ mod cli;
 mod duplicates;
 mod follow;
 mod init;
+mod listing;
 mod memory;
 mod notify;
 mod operator;

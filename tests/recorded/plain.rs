@@ -6,6 +6,7 @@ use crate::support::Site;
 pub(crate) fn plain(text: &str, site: &Site) -> String {
     let folder = site.config().parent().unwrap().to_str().unwrap().to_owned();
     let text = text.replace(&folder, "DIR");
+    let text = text.replace(concat!("version ", env!("CARGO_PKG_VERSION")), "version VERSION");
     let mut seen = Vec::new();
     let lines = text.lines().map(|line| match line.split_once("signature") {
         // Made with the time of the run.
@@ -66,7 +67,7 @@ fn changing(before: &str, text: &str, seen: &mut Vec<String>) -> Option<(usize, 
     }
     let unit = text[digits..].trim_start();
     let spaces = text[digits..].len() - unit.len();
-    let units = ["ms", "s", "min", "h", "d", "KiB", "MiB", "GiB", "B"];
+    let units = ["ms", "s", "m", "min", "h", "d", "KiB", "MiB", "GiB", "B"];
     let word = unit.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap();
     if spaces <= 1 && units.contains(&word) {
         return Some((digits + spaces + word.len(), "SOME".to_owned()));

@@ -5,10 +5,10 @@ use serde_json::Value;
 use crate::support::{Receiver, Site, stripe_event};
 
 /// What is shown of each event.
-pub(crate) const COMMANDS: &[&str] = &["show"];
+pub(crate) const COMMANDS: &[&str] = &["show", "explain"];
 
 /// What is shown of the whole store.
-pub(crate) const WHOLE: &[&str] = &["events", "jobs"];
+pub(crate) const WHOLE: &[&str] = &["events", "jobs", "status"];
 
 /// One event for each situation; the id is its name.
 pub(crate) const IDS: &[&str] = &[

@@ -121,6 +121,15 @@ fn check_job(found: &JobRow, job: &Job, event: &Event) {
         due_at: job.due_at.map(Timestamp),
         settled_at: job.settled_at.map(Timestamp),
         paused: false,
+        stopped_at: match job.state {
+            State::Dead => job.settled_at.map(Timestamp),
+            State::Held => {
+                let ended = job.attempts.last().and_then(|last| last.end).map_or(0, |end| end.0);
+                Some(Timestamp(job.since.max(ended)))
+            }
+            _ => None,
+        },
+        last_detail: found.last_detail.clone(),
     };
     assert_eq!(format!("{found:?}"), format!("{expected:?}"), "the job as listed");
 }

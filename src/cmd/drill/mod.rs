@@ -21,7 +21,7 @@ use crate::model::EventId;
 use crate::store::{EventDetail, EventFilter, JobDetail, Settings};
 
 use super::serve::Signals;
-use super::{block_on, output, store};
+use super::{block_on, output, owner, store};
 
 use account::{Evidence, Job, Stored, account};
 use random::Random;
@@ -32,6 +32,9 @@ use stage::Stage;
 /// Runs the drill.
 pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
     let seed = args.seed.map_or_else(random::seed, Ok)?;
+    if let Some(folder) = &args.folder {
+        owner::assume(&folder.join("hooklatch.db"))?;
+    }
     let mut site = Site::new(args.folder.as_deref())?;
     let report = match block_on(drill(args, &site, seed))? {
         Ok(report) => report,

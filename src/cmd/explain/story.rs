@@ -4,6 +4,8 @@
 //! What must stay true: nothing is said that neither of the two shows. The configuration is today's: where
 //! it may have been another when the event came, the sentence is about today.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::config::{Config, Described};
@@ -301,7 +303,7 @@ impl Telling<'_> {
                 "it cannot run again without its payload: drop it".to_owned(),
                 self.command(format!("drop {job}")),
             ),
-            State::Held => self.held(row),
+            State::Held => self.held(event, row),
             State::Dead => {
                 let resolved = row.reason.as_deref() == Some(DeadReason::Resolved.as_str());
                 let what = if resolved {
@@ -320,14 +322,18 @@ impl Telling<'_> {
             GiveUp::Attempts(most) => format!(", of {most} that count"),
             GiveUp::After(time) => {
                 let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-                format!(", tried for {} in all", span(millis))
+                format!(", tried for {} in all", span(Duration::from_millis(millis)))
             }
         });
         let number = row.attempt + 1;
         let what = match row.due_at {
             Some(due) if due > self.now => {
                 let wait = u64::try_from(due.0.saturating_sub(self.now.0)).unwrap_or(0);
-                format!("attempt {number}{bound}, in {} ({})", span(wait), (self.time)(due))
+                format!(
+                    "attempt {number}{bound}, in {} ({})",
+                    span(Duration::from_millis(wait)),
+                    (self.time)(due)
+                )
             }
             _ => format!(
                 "attempt {number}{bound}, now that it is due, as soon as its handler has a free slot"
@@ -336,36 +342,46 @@ impl Telling<'_> {
         Next { what, at: row.due_at, command: None }
     }
 
-    /// A job that waits for a person.
-    fn held(&self, row: &JobRow) -> Next {
+    /// A job that waits for a person. Where something has to be found out first, the command is one that
+    /// only looks: a pasted one must not settle what nobody has looked at.
+    fn held(&self, event: &EventRow, row: &JobRow) -> Next {
         let job = row.job;
         let reason = row.reason.as_deref().and_then(|reason| reason.parse::<HeldReason>().ok());
+        let look =
+            format!("show {} --source {}", shell_word(event.event_id.as_str()), event.source);
         let replay = format!("replay --job {job}");
         let (what, typed) = match reason {
             Some(HeldReason::UnknownOutcome) => (
                 format!(
-                    "nothing until you say how it ended: look at what it should have done, then resolve \
-                     it as --succeeded or --failed, or run it again (`{replay}`)"
+                    "nothing until you say how it ended: look at what it should have done, then \
+                     `resolve {job}` as --succeeded or --failed, or run it again (`{replay}`)"
                 ),
-                format!("resolve {job} --succeeded"),
+                look,
             ),
             Some(HeldReason::SuspectedReplay | HeldReason::IdReused) => (
-                format!("nothing until you decide: if it is genuine run it, else `drop {job}`"),
-                replay,
+                format!(
+                    "nothing until you decide: look at it, then run it if it is genuine (`{replay}`), \
+                     else `drop {job}`"
+                ),
+                look,
             ),
             Some(HeldReason::Cancelled) => {
                 (format!("nothing until you decide: run it again, or `drop {job}`"), replay)
             }
             Some(HeldReason::HandlerGone) => (
                 format!(
-                    "nothing while its handler is missing: configure it again, restart the receiver and \
-                     put the job back (`{replay}`), or drop it"
+                    "nothing while its handler is missing: configure it again, restart the receiver \
+                     and put the job back, or `drop {job}`"
                 ),
-                format!("drop {job}"),
+                replay,
             ),
-            Some(HeldReason::Restored) | None => {
-                ("nothing until you decide: it may have run before the restore".to_owned(), replay)
-            }
+            Some(HeldReason::Restored) | None => (
+                format!(
+                    "nothing until you decide: it may have run after the backup was made; look, then \
+                     run it again (`{replay}`), or `drop {job}`"
+                ),
+                look,
+            ),
         };
         Next { what, at: None, command: self.command(typed) }
     }

@@ -2,6 +2,8 @@
 
 mod screen;
 
+use std::time::Duration;
+
 use crate::cli;
 use crate::clock::Clock;
 use crate::control::{Reply, Request};
@@ -58,7 +60,7 @@ fn lines(screen: &Screen) -> Vec<String> {
     if let Some(serving) = &screen.receiver {
         let (pid, version) = (serving.pid, escape(&serving.version));
         let since = local(serving.started_at);
-        say("receiver", format!("process {pid}, version {version}, since {since}"));
+        say("receiver", format!("pid {pid}, version {version}, since {since}"));
     }
     say("jobs", jobs(screen));
     if let Some(oldest) = &screen.oldest_ready {
@@ -150,6 +152,10 @@ fn runner(view: &View) -> String {
 fn when(at: Timestamp, now: Timestamp) -> String {
     match now.0 - at.0 {
         ..0 => local(at),
-        millis => format!("{} ({} ago)", local(at), output::span(millis.unsigned_abs())),
+        millis => format!(
+            "{} ({} ago)",
+            local(at),
+            output::span(Duration::from_millis(millis.unsigned_abs()))
+        ),
     }
 }

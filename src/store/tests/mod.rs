@@ -13,6 +13,7 @@ mod redelivery;
 mod replays;
 mod retain;
 mod schema;
+mod select;
 mod standing;
 mod verbs;
 mod writing;

@@ -87,7 +87,10 @@ fn job(handler: &str, state: State, reason: Option<&str>) -> JobDetail {
             due_at: None,
             settled_at: None,
             paused: false,
+            last_detail: None,
+            stopped_at: None,
         },
+        former_keys: Vec::new(),
         attempts: vec![AttemptRow {
             number: 1,
             started_at: at(99),
@@ -212,19 +215,19 @@ fn every_state_says_what_happens_next() {
         assert_eq!(typed, command.map(|command| format!("hooklatch {command}")), "{said}");
     };
     let replay = format!("replay --job {JOB}");
-    let (drop, resolve) = (format!("drop {JOB}"), format!("resolve {JOB} --succeeded"));
+    let look = "show d-1 --source github";
     begins(job("ci", State::Ready, None), "runs as soon as", None);
     let follow = "show d-1 --source github --follow";
     begins(job("ci", State::Running, None), "attempt 1 runs", Some(follow));
     begins(job("ci", State::Succeeded, None), "nothing: it is done", None);
     begins(job("ci", State::Dropped, Some("superseded")), "nothing: it was taken out", None);
     let held = |reason| job("ci", State::Held, Some(reason));
-    begins(held("unknown outcome"), "nothing until you say how it ended", Some(&resolve));
-    begins(held("suspected replay"), "nothing until you decide: if it is genuine", Some(&replay));
-    begins(held("id reused"), "nothing until you decide: if it is genuine", Some(&replay));
+    begins(held("unknown outcome"), "nothing until you say how it ended", Some(look));
+    begins(held("suspected replay"), "nothing until you decide: look at it", Some(look));
+    begins(held("id reused"), "nothing until you decide: look at it", Some(look));
     begins(held("cancelled"), "nothing until you decide", Some(&replay));
-    begins(held("restored"), "nothing until you decide", Some(&replay));
-    begins(held("handler gone"), "nothing while its handler is missing", Some(&drop));
+    begins(held("restored"), "nothing until you decide", Some(look));
+    begins(held("handler gone"), "nothing while its handler is missing", Some(&replay));
     begins(job("ci", State::Dead, Some("rejected")), "nothing by itself", Some(&replay));
 
     let mut waiting = job("ci", State::Waiting, None);

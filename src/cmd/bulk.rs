@@ -1,0 +1,217 @@
+//! `replay --state` and `drop --state`: many jobs at once, counted and confirmed first.
+//!
+//! The way to the store is closed while a person thinks: a stopped store would stay locked, and a
+//! receiver does not wait for so long. What was counted is what is asked for, job by job; what has
+//! changed in between is passed over by the store.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::config::Config;
+use crate::control::{Door, Reply, Request};
+use crate::exit::{Exit, Failure};
+use crate::model::{JobId, Name, State};
+use crate::store::{BATCH_COUNT, Batch, JobFilter, Moved, Select, Verb};
+
+use super::serve::Signals;
+use super::{output, store};
+
+/// What was asked for.
+pub(super) struct Wish {
+    pub(super) verb: Verb,
+    /// Held or dead, which is in the filter too.
+    pub(super) state: State,
+    pub(super) filter: JobFilter,
+    pub(super) dry_run: bool,
+    pub(super) yes: bool,
+    pub(super) json: bool,
+}
+
+/// What is meant, as it was counted.
+#[derive(Default)]
+struct Counted {
+    jobs: Vec<(JobId, u32)>,
+    handlers: BTreeMap<Name, u64>,
+    suspected: u64,
+}
+
+/// Counts, asks, and does it batch by batch.
+pub(super) fn run(config: &Config, wish: &Wish) -> Result<Exit, Failure> {
+    let asks = !wish.dry_run && !wish.yes;
+    if asks && !std::io::stdin().is_terminal() {
+        return Err(Failure::new(Exit::Usage, "there is no terminal to ask for confirmation on")
+            .help("--dry-run counts, --yes does it without a question"));
+    }
+    let counted = store::with_door(config, async |door| count(door, wish).await)?;
+    if wish.dry_run || counted.jobs.is_empty() {
+        return told(wish, &counted, &Moved::default());
+    }
+    if asks && !confirmed(wish, &counted)? {
+        return Err(Failure::new(Exit::No, "nothing was changed"));
+    }
+    let mut moved = Moved::default();
+    let signal = store::with_door(config, async |door| go(door, wish, &counted, &mut moved).await);
+    let done: u64 = moved.done.values().sum();
+    let so_far = |failure: Failure| {
+        let jobs = output::count(counted.jobs.len() as u64, "job");
+        let verb = past(wish.verb);
+        failure.help(format!("{done} of {jobs} were {verb} and stay so; the same command goes on"))
+    };
+    match signal {
+        Ok(None) => told(wish, &counted, &moved),
+        Ok(Some(signal)) => {
+            Err(so_far(Failure::new(Exit::Unavailable, format!("ended by {signal}"))))
+        }
+        Err(failure) => Err(so_far(failure)),
+    }
+}
+
+async fn count(door: &mut Door, wish: &Wish) -> Result<Counted, Failure> {
+    let mut counted = Counted::default();
+    let mut after = None;
+    loop {
+        let ask = Select { filter: wish.filter.clone(), after, verb: wish.verb };
+        let selected = match store::call(door, Request::Select(ask)).await? {
+            Reply::Select(selected) => selected,
+            other => return Err(store::unexpected(&other)),
+        };
+        for chosen in selected.jobs {
+            *counted.handlers.entry(chosen.handler).or_default() += 1;
+            counted.jobs.push((chosen.job, chosen.attempt));
+        }
+        counted.suspected += selected.suspected;
+        after = selected.next;
+        if after.is_none() {
+            return Ok(counted);
+        }
+    }
+}
+
+/// Does it until it is done or a signal comes, whose name it returns. A batch under way is awaited:
+/// what was asked for is done, and must be counted.
+async fn go(
+    door: &mut Door,
+    wish: &Wish,
+    counted: &Counted,
+    moved: &mut Moved,
+) -> Result<Option<&'static str>, Failure> {
+    let mut signals = Signals::register()?;
+    let bar = bar(counted.jobs.len() as u64, wish.json);
+    for jobs in counted.jobs.chunks(BATCH_COUNT) {
+        let batch = Batch { verb: wish.verb, state: wish.state, jobs: jobs.to_vec() };
+        let came = match store::call(door, Request::MoveBatch(batch)).await? {
+            Reply::MoveBatch(came) => came,
+            other => return Err(store::unexpected(&other)),
+        };
+        for (handler, count) in came.done {
+            *moved.done.entry(handler).or_default() += count;
+        }
+        moved.changed += came.changed;
+        moved.payload_gone += came.payload_gone;
+        bar.inc(jobs.len() as u64);
+        let signal = tokio::select! {
+            biased;
+            name = signals.next() => Some(name),
+            () = std::future::ready(()) => None,
+        };
+        if signal.is_some() {
+            bar.finish_and_clear();
+            return Ok(signal);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(None)
+}
+
+/// On standard error, and only where that is a terminal.
+fn bar(length: u64, json: bool) -> ProgressBar {
+    if json {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(length);
+    // A template that cannot be read leaves the library's own.
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} jobs") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn confirmed(wish: &Wish, counted: &Counted) -> Result<bool, Failure> {
+    let mut err = anstream::stderr().lock();
+    let jobs = output::count(counted.jobs.len() as u64, &format!("{} job", wish.state));
+    let verb = infinitive(wish.verb);
+    write!(err, "{verb} {jobs} ({})? [y/N] ", by_handler(&counted.handlers))?;
+    err.flush()?;
+    let mut answer = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .map_err(|error| Failure::new(Exit::Io, format!("failed to read the answer: {error}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn told(wish: &Wish, counted: &Counted, moved: &Moved) -> Result<Exit, Failure> {
+    let (matching, suspected) = (counted.jobs.len() as u64, counted.suspected);
+    let handlers = if wish.dry_run { &counted.handlers } else { &moved.done };
+    let done: u64 = moved.done.values().sum();
+    if wish.json {
+        output::json(&serde_json::json!({
+            "verb": wish.verb,
+            "dry_run": wish.dry_run,
+            "matching": matching,
+            "done": done,
+            "handlers": handlers,
+            "changed": moved.changed,
+            "payload_gone": moved.payload_gone,
+            "suspected": suspected,
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    if matching == 0 {
+        output::line(format_args!("no {} job matches", wish.state))?;
+    } else if wish.dry_run {
+        let (verb, jobs) = (past(wish.verb), output::count(matching, "job"));
+        output::line(format_args!("{jobs} would be {verb}: {}", by_handler(handlers)))?;
+    } else {
+        let (verb, jobs) = (past(wish.verb), output::count(done, "job"));
+        let which = by_handler(handlers);
+        let which = if which.is_empty() { which } else { format!(": {which}") };
+        output::line(format_args!("{verb} {jobs}{which}"))?;
+    }
+    if moved.changed > 0 {
+        let jobs = output::count(moved.changed, "job");
+        output::line(format_args!("left alone: {jobs} changed meanwhile"))?;
+    }
+    if moved.payload_gone > 0 {
+        let jobs = output::count(moved.payload_gone, "job");
+        output::line(format_args!("skipped: {jobs} without a payload, which retention deleted"))?;
+    }
+    if suspected > 0 {
+        let jobs = output::count(suspected, "job");
+        output::line(format_args!(
+            "left held: {jobs} that may be forged (suspected replay, id reused); --reason means them"
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn by_handler(handlers: &BTreeMap<Name, u64>) -> String {
+    let one = |(handler, count): (&Name, &u64)| format!("{handler} {count}");
+    handlers.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn infinitive(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Replay => "replay",
+        Verb::Drop => "drop",
+    }
+}
+
+fn past(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Replay => "replayed",
+        Verb::Drop => "dropped",
+    }
+}

@@ -1,0 +1,145 @@
+//! Many jobs at once, and what of them is left alone.
+use super::*;
+
+async fn stopped(bench: &Bench, event: &str, next: Next) -> (JobId, u32) {
+    let claimed = bench.running(event).await;
+    let outcome = if matches!(next, Next::Held(_)) { Outcome::Unknown } else { Outcome::Rejected };
+    bench.complete(&claimed, outcome, next).await;
+    (claimed.facts.job, claimed.facts.attempt)
+}
+
+const DEAD: Next = Next::Dead(DeadReason::Rejected);
+
+async fn selected(bench: &Bench, verb: Verb, filter: JobFilter) -> (Vec<JobId>, u64) {
+    let ask = Select { filter, after: None, verb };
+    let Selected { jobs, suspected, next } = bench.store.select(ask).await.unwrap();
+    assert_eq!(next, None);
+    (jobs.into_iter().map(|chosen| chosen.job).collect(), suspected)
+}
+
+fn dead() -> JobFilter {
+    JobFilter { state: Some(State::Dead), ..JobFilter::default() }
+}
+
+#[tokio::test]
+async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
+    let mut bench = bench();
+    let kept = stopped(&bench, "kept", DEAD).await;
+    let replayed = stopped(&bench, "replayed", DEAD).await;
+    let again = stopped(&bench, "again", DEAD).await;
+    let gone = stopped(&bench, "gone", DEAD).await;
+    let held = stopped(&bench, "held", Next::Held(HeldReason::UnknownOutcome)).await;
+    let jobs = vec![kept, replayed, again, gone, held, (JobId::new(START), 1)];
+    assert_eq!(selected(&bench, Verb::Drop, dead()).await.0, [kept.0, replayed.0, again.0, gone.0]);
+
+    // Meanwhile one is put back, and one is put back, runs and dies again.
+    bench.store.replay(Replay::Job(again.0)).await.unwrap();
+    let claimed = bench.claim_one().await;
+    assert_eq!(claimed.facts.job, again.0);
+    bench.complete(&claimed, Outcome::Rejected, DEAD).await;
+    bench.store.replay(Replay::Job(replayed.0)).await.unwrap();
+    let expire =
+        "DELETE FROM payload WHERE event = (SELECT row FROM event WHERE event_id = 'gone')";
+    bench.with_file(|conn| conn.execute_batch(expire).unwrap()).await;
+
+    let batch = Batch { verb: Verb::Replay, state: State::Dead, jobs: jobs.clone() };
+    let moved = bench.store.move_batch(batch.clone()).await.unwrap();
+    assert_eq!(moved.done, [(name("h"), 1)].into());
+    assert_eq!((moved.changed, moved.payload_gone), (4, 1));
+    assert_eq!((bench.job(kept.0).await.state, bench.job(kept.0).await.replays), (State::Ready, 1));
+    assert_eq!(
+        (bench.job(again.0).await.state, bench.job(again.0).await.replays),
+        (State::Dead, 1)
+    );
+    assert_eq!(bench.job(held.0).await.state, State::Held);
+    // The same batch again finds nothing of what it has done, and never a running job.
+    assert_eq!(bench.store.claim(&name("h"), 9, None).await.unwrap().len(), 2);
+    assert_eq!(bench.store.move_batch(batch).await.unwrap().done, [].into());
+    for state in [State::Running, State::Ready, State::Succeeded] {
+        let wrong = Batch { verb: Verb::Drop, state, jobs: vec![(kept.0, 2), (replayed.0, 2)] };
+        assert_eq!(bench.store.move_batch(wrong).await.unwrap().changed, 2);
+    }
+    let drop = Batch { verb: Verb::Drop, state: State::Dead, jobs };
+    assert_eq!(bench.store.move_batch(drop).await.unwrap().done, [(name("h"), 1)].into());
+    let row = bench.job(gone.0).await;
+    assert_eq!((row.state, row.reason.as_deref()), (State::Dropped, Some("by the operator")));
+}
+
+#[tokio::test]
+async fn what_may_be_forged_is_replayed_only_where_its_reason_is_named() {
+    let bench = bench();
+    bench.accept("github", github("d-1", "push", "x"), &["h"]).await;
+    bench.accept("github", github("d-2", "push", "x"), &["h"]).await;
+    let held = JobFilter { state: Some(State::Held), ..JobFilter::default() };
+    assert_eq!(selected(&bench, Verb::Replay, held.clone()).await, (vec![], 1));
+    assert_eq!(selected(&bench, Verb::Drop, held.clone()).await.0.len(), 1);
+    let named = JobFilter { reason: Some("suspected replay".to_owned()), ..held };
+    assert_eq!(selected(&bench, Verb::Replay, named).await.0.len(), 1);
+    // Ready ones are never meant, whatever the filter says.
+    assert!(selected(&bench, Verb::Drop, JobFilter::default()).await.0.len() == 1);
+}
+
+#[tokio::test]
+async fn the_walk_over_many_ends_and_meets_each_once() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
+    let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001)
+        INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
+        SELECT randomblob(16), 1, 'h' || i, 'dead', 'rejected', 1, 1, 1 FROM n";
+    bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
+    let ask = Select { filter: dead(), after: None, verb: Verb::Drop };
+    let first = bench.store.select(ask.clone()).await.unwrap();
+    let last = bench.store.select(Select { after: first.next, ..ask }).await.unwrap();
+    assert_eq!((first.jobs.len(), last.jobs.len(), last.next), (1_000, 1, None));
+    assert!(!first.jobs.contains(&last.jobs[0]));
+}
+
+#[tokio::test]
+async fn a_new_key_replaces_the_old_one_which_is_never_a_stranger() {
+    let bench = bench();
+    let (old, _) = stopped(&bench, "e", DEAD).await;
+    let new = bench.store.replay(Replay::NewKey(old)).await.unwrap().remove(0);
+    assert_ne!(new, old);
+    let error = bench.store.replay(Replay::NewKey(old)).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+    let error = bench.store.replay(Replay::NewKey(new)).await.unwrap_err();
+    assert!(matches!(error, Error::WrongState { state: State::Ready, .. }), "{error}");
+    let again = bench.claim_one().await;
+    assert_eq!((again.facts.job, again.facts.attempt, again.facts.replays), (new, 2, 1));
+    // A late word under the old key is of a settled attempt: it changes nothing and is acknowledged.
+    let mut late = completion(&again, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
+    late.job = old;
+    assert_eq!(bench.store.complete(late).await, Ok(false));
+    assert_eq!(bench.job(new).await.state, State::Running);
+    let shown = bench.store.show(None, id("e")).await.unwrap().remove(0);
+    let former = &shown.jobs[0].former_keys;
+    assert_eq!((former.len(), former[0].key, former[0].attempt), (1, old, 1));
+}
+
+#[tokio::test]
+async fn events_that_arrive_are_seen_once_and_in_their_order() {
+    let bench = bench_with(Limits { list_count: 2, ..limits() });
+    let accept = async |event: &'static str, source: &str| {
+        bench.accept(source, github(event, "push", event), &[]).await;
+    };
+    let of_a = EventFilter { source: Some(name("a")), ..EventFilter::default() };
+    let arrived = async |after| {
+        let Arrived { events, mark } = bench.store.arrived(of_a.clone(), after).await.unwrap();
+        (events.into_iter().map(|event| event.event_id.to_string()).collect::<Vec<_>>(), mark)
+    };
+    for event in ["e1", "e2", "e3"] {
+        accept(event, "a").await;
+    }
+    accept("other", "b").await;
+    let (seen, mark) = arrived(None).await;
+    assert_eq!(seen, ["e2", "e3"], "the newest, oldest first");
+    assert_eq!(arrived(Some(mark)).await, (vec![], mark));
+    for event in ["e4", "e5", "e6"] {
+        accept(event, "a").await;
+    }
+    let (seen, mark) = arrived(Some(mark)).await;
+    assert_eq!(seen, ["e4", "e5"]);
+    let (seen, mark) = arrived(Some(mark)).await;
+    assert_eq!(seen, ["e6"]);
+    assert_eq!(arrived(Some(mark)).await.0, Vec::<String>::new());
+}

@@ -1,0 +1,422 @@
+//! What is listed, what waits for a person, and what is done to many jobs at once.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::operator::{fails, id, of, text};
+use crate::support::{PATIENCE, Site, stripe_event};
+
+/// One whose commands end without a word, one that rejects, one that fails for good at once.
+const HANDLERS: &str = r#"
+[handlers.silent]
+source = "stripe"
+events = ["silent.*"]
+command = ["./silent"]
+[handlers.reject]
+source = ["stripe", "github"]
+events = ["reject.*", "push"]
+command = ["./reject"]
+[handlers.all]
+source = "github"
+events = ["other"]
+command = ["./reject"]
+"#;
+
+fn site() -> Site {
+    let site = Site::new(HANDLERS);
+    site.script("silent", "kill -KILL $$");
+    site.script("reject", r#"echo "$HOOKLATCH_EVENT_ID $HOOKLATCH_JOB" >> "$SITE/ran"; exit 65"#);
+    site
+}
+
+fn stripe(receiver: &crate::support::Receiver, events: &[(&str, &str)]) {
+    for (event, kind) in events {
+        receiver.stripe(&stripe_event(event, kind, ""), 0);
+    }
+}
+
+fn count(listed: &Value) -> usize {
+    listed.as_array().unwrap().len()
+}
+
+/// The events of what is listed, in its order.
+fn ids(listed: &Value) -> Vec<&str> {
+    listed.as_array().unwrap().iter().map(|row| row["event_id"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn listings_are_filtered_by_what_events_and_jobs_have_in_common() {
+    let site = site();
+    let receiver = site.start();
+    stripe(&receiver, &[("evt_1", "silent.end"), ("evt_2", "reject.it"), ("evt_3", "other.it")]);
+    receiver.github("d-1", "push", r#"{"a":1}"#);
+    site.jobs_when(|jobs| {
+        jobs.len() == 3
+            && jobs.iter().all(|job| job["state"] != "running" && job["state"] != "ready")
+    });
+
+    let events = |args: &[&str]| site.json(&[&["events"], args].concat());
+    assert_eq!(ids(&events(&["--state", "held"])), ["evt_1"]);
+    assert_eq!(ids(&events(&["--state", "dead"])), ["d-1", "evt_2"]);
+    assert_eq!(ids(&events(&["--type", "*.it"])), ["evt_3", "evt_2"]);
+    assert_eq!(ids(&events(&["--type", "reject.?t"])), Vec::<&str>::new(), "only * is special");
+    assert_eq!(count(&events(&["--since", "1h"])), 4);
+    let jobs = |args: &[&str]| site.json(&[&["jobs"], args].concat());
+    assert_eq!(ids(&jobs(&["--reason", "unknown-outcome"])), ["evt_1"]);
+    assert_eq!(ids(&jobs(&["--type", "reject.*", "--source", "stripe"])), ["evt_2"]);
+    assert_eq!(count(&jobs(&["--since", "1h", "--handler", "reject"])), 2);
+    assert_eq!(fails(&site, &["jobs", "--since", "2999-01-01"]).0, Some(2));
+    let (code, said) = fails(&site, &["jobs", "--reason", "unknown"]);
+    assert_eq!((code, said.contains("unknown outcome")), (Some(2), true), "{said}");
+    assert_eq!(fails(&site, &["events", "--follow", "--state", "held"]).0, Some(2));
+
+    // No line is longer than a usual terminal, and what is typed again stays whole.
+    let long = "evt_".to_owned() + &"x".repeat(150);
+    stripe(&receiver, &[(&long, "silent.with.a.rather.long.type.that.goes.on")]);
+    site.jobs_when(|jobs| jobs.iter().filter(|job| job["state"] == "held").count() == 2);
+    for command in ["events", "jobs", "held", "dead"] {
+        let table = text(&site.run(&[command]).stdout);
+        let lines: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= 100), "{table}");
+        let whole = text(&site.run(&[command, "--wide"]).stdout);
+        assert_eq!(whole.contains(&long), command != "dead", "{whole}");
+    }
+}
+
+#[test]
+fn what_waits_for_a_person_is_listed_with_the_command_that_settles_it() {
+    let site = site();
+    let receiver = site.start();
+    assert_eq!(text(&site.run(&["held"]).stdout), "nothing is held\n");
+    assert_eq!(text(&site.run(&["dead"]).stdout), "no dead letters\n");
+    stripe(&receiver, &[("evt_1", "silent.end"), ("evt_2", "reject.it")]);
+    receiver.github("d-1", "push", r#"{"a":1}"#);
+    receiver.github("d-2", "push", r#"{"a":1}"#);
+    let jobs = site.jobs_when(|jobs| {
+        jobs.len() == 4 && jobs.iter().all(|job| job["state"] == "held" || job["state"] == "dead")
+    });
+
+    let held = site.json(&["held"]);
+    assert_eq!(ids(&held), ["d-2", "evt_1"]);
+    let silent = id(of(&jobs, "evt_1"));
+    let first = format!("hooklatch resolve {silent} --succeeded");
+    assert_eq!(held[1]["settle"][0], json!(first));
+    assert_eq!(held[1]["last_detail"], "killed by signal 9");
+    assert!(held[1]["stopped_at"].as_str().unwrap().ends_with('Z'));
+    let table = text(&site.run(&["held"]).stdout);
+    for wanted in
+        [silent, "suspected replay", "hooklatch drop JOB", "hooklatch resolve JOB --failed"]
+    {
+        assert!(table.contains(wanted), "{table}");
+    }
+    let dead = text(&site.run(&["dead", "--source", "stripe"]).stdout);
+    for wanted in [id(of(&jobs, "evt_2")), "rejected", "exit status 65", "hooklatch replay --job"] {
+        assert!(dead.contains(wanted), "{dead}");
+    }
+    // What is said to settle it does.
+    let way: Vec<&str> = first.split(' ').skip(1).collect();
+    assert!(site.run(&way).status.success());
+    assert_eq!(ids(&site.json(&["held"])), ["d-2"]);
+}
+
+#[test]
+fn many_jobs_are_counted_and_then_replayed_or_dropped() {
+    let site = site();
+    let receiver = site.start();
+    stripe(&receiver, &[("evt_1", "silent.end"), ("evt_2", "reject.a"), ("evt_3", "reject.b")]);
+    receiver.github("d-1", "push", r#"{"a":1}"#);
+    receiver.github("d-2", "push", r#"{"a":1}"#);
+    let stopped = |jobs: &[Value], attempts: u64| {
+        jobs.len() == 5
+            && jobs.iter().all(|job| job["state"] == "held" || job["state"] == "dead")
+            && jobs.iter().map(|job| job["attempt"].as_u64().unwrap()).sum::<u64>() == attempts
+    };
+    site.jobs_when(|jobs| stopped(jobs, 4));
+
+    // Nothing is done without a word from somebody.
+    let (code, said) = fails(&site, &["replay", "--state", "dead"]);
+    assert_eq!((code, said.contains("--yes")), (Some(2), true), "{said}");
+    let said = site.run(&["replay", "--state", "dead", "--dry-run"]);
+    assert_eq!(text(&said.stdout), "3 jobs would be replayed: reject 3\n");
+    let dry = site.json(&["replay", "--state", "held", "--dry-run"]);
+    assert_eq!((&dry["matching"], &dry["suspected"]), (&json!(1), &json!(1)), "{dry}");
+    assert!(site.jobs_when(|_| true).iter().all(|job| job["replays"] == 0));
+
+    // Only what the filters leave, and each job once.
+    let said = site.run(&["replay", "--state", "dead", "--type", "reject.*", "--yes"]);
+    assert_eq!(text(&said.stdout), "replayed 2 jobs: reject 2\n");
+    let jobs = site.jobs_when(|jobs| stopped(jobs, 6));
+    let replays = |event| of(&jobs, event)["replays"].as_u64().unwrap();
+    assert_eq!(["evt_1", "evt_2", "evt_3", "d-1", "d-2"].map(replays), [0, 1, 1, 0, 0]);
+    // A suspected replay runs only where it is meant.
+    let said = site.json(&["replay", "--state", "held", "--yes"]);
+    assert_eq!((&said["done"], &said["suspected"]), (&json!(1), &json!(1)), "{said}");
+    site.jobs_when(|jobs| stopped(jobs, 7));
+    let by_reason = ["replay", "--state", "held", "--reason", "suspected replay", "--yes"];
+    assert_eq!(site.json(&by_reason)["done"], 1);
+    site.jobs_when(|jobs| stopped(jobs, 8));
+
+    // The same on the stopped store.
+    assert_eq!(receiver.stop(), Some(0));
+    let said = site.json(&["drop", "--state", "dead", "--handler", "reject", "--yes"]);
+    assert_eq!((&said["done"], &said["handlers"]["reject"]), (&json!(4), &json!(4)), "{said}");
+    assert_eq!(
+        text(&site.run(&["drop", "--state", "dead", "--yes"]).stdout),
+        "no dead job matches\n"
+    );
+    assert_eq!(ids(&site.json(&["jobs", "--state", "held"])), ["evt_1"]);
+
+    for wrong in [
+        ["drop"].as_slice(),
+        &["drop", "--state", "running", "--yes"],
+        &["drop", "--handler", "reject", "--yes"],
+        &["drop", "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b", "--handler", "reject"],
+        &["replay", "--state", "succeeded", "--yes"],
+        &["replay", "evt_1", "--state", "held"],
+        &["replay", "evt_1", "--yes"],
+        &["replay", "evt_1", "--new-key"],
+        &["replay", "evt_1", "--reason", "rejected"],
+        &["replay", "--job", "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b", "--yes"],
+        &["replay", "--job", "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b", "--dry-run"],
+        &["replay", "--since", "2h", "--yes"],
+        &["drop", "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b", "--yes"],
+        &["replay", "--state", "held", "--since", "2999-01-01", "--yes"],
+    ] {
+        assert_eq!(fails(&site, wrong).0, Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_job_is_put_back_under_a_new_key_and_its_old_one_is_kept() {
+    let site = site();
+    let receiver = site.start();
+    stripe(&receiver, &[("evt_1", "reject.a")]);
+    let old = id(&site.all_jobs(1, "dead")[0]).to_owned();
+    let said = site.json(&["replay", "--job", &old, "--new-key"]);
+    let new = said["replayed"][0].as_str().unwrap().to_owned();
+    assert_eq!((new != old, &said["replaced"]), (true, &json!(old)));
+    site.jobs_when(|jobs| id(&jobs[0]) == new && jobs[0]["state"] == "dead");
+    assert_eq!(site.lines("ran"), [format!("evt_1 {old}"), format!("evt_1 {new}")]);
+    let shown = site.json(&["show", "evt_1"]);
+    let job = &shown[0]["jobs"][0];
+    assert_eq!(
+        (&job["former_keys"][0]["key"], &job["former_keys"][0]["attempt"]),
+        (&json!(old), &json!(1))
+    );
+    assert_eq!(job["attempts"][1]["number"], 2);
+    assert!(text(&site.run(&["show", "evt_1"]).stdout).contains(&format!("key was {old}")));
+    assert_eq!(fails(&site, &["replay", "--job", &old, "--new-key"]).0, Some(66));
+}
+
+#[test]
+fn events_are_followed_as_they_come_over_a_restart_too() {
+    let site = site();
+    let said = site.run(&["events", "--follow"]);
+    assert_eq!(said.status.code(), Some(66), "there is no store yet");
+    let receiver = site.start();
+    stripe(&receiver, &[("evt_0", "other.it"), ("evt_1", "other.it")]);
+    let mut child = site
+        .command(&["events", "--follow", "--json", "--limit", "1", "--source", "stripe"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut next = || {
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        line["event_id"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(next(), "evt_1");
+    stripe(&receiver, &[("evt_2", "other.it")]);
+    receiver.github("d-1", "ping", "{}");
+    assert_eq!(next(), "evt_2");
+    assert_eq!(receiver.stop(), Some(0));
+    assert!(said.next().unwrap().unwrap().contains("waiting for it"));
+    let receiver = site.start();
+    stripe(&receiver, &[("evt_3", "other.it"), ("evt_4", "other.it")]);
+    assert_eq!([next(), next()], ["evt_3", "evt_4"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // A stopped store is not kept locked: what there is, and an end.
+    assert_eq!(receiver.stop(), Some(0));
+    let said = site.run(&["events", "--follow"]);
+    assert!(said.status.success() && text(&said.stdout).lines().count() == 6);
+}
+
+/// Whether this is root, which alone can make a store another's.
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    assert!(root || std::env::var_os("HOOKLATCH_CI").is_none(), "CI has root");
+    if !root {
+        eprintln!("skipped: only root can become somebody else");
+    }
+    root
+}
+
+#[test]
+fn root_leaves_nothing_of_its_own_beside_anothers_store() {
+    /// The usual number of `nobody`; nothing depends on its entry.
+    const OTHER: u32 = 65534;
+    if !is_root() {
+        return;
+    }
+    let site = site();
+    let receiver = site.start();
+    stripe(&receiver, &[("evt_1", "silent.end"), ("evt_2", "reject.a")]);
+    site.jobs_when(|jobs| {
+        jobs.len() == 2 && jobs.iter().all(|job| job["state"] == "held" || job["state"] == "dead")
+    });
+    assert_eq!(receiver.stop(), Some(0));
+    let folder = site.config().parent().unwrap().to_owned();
+    // The runner has left before its folder changes hands.
+    crate::support::runner::end_runner(&site.store());
+    let owned =
+        Command::new("chown").args(["-R", &format!("{OTHER}:{OTHER}")]).arg(&folder).status();
+    assert!(owned.unwrap().success());
+    // The program itself lies where another user may not look.
+    let program = folder.join("hooklatch");
+    fs::copy(env!("CARGO_BIN_EXE_hooklatch"), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    chown(&program, Some(OTHER), Some(OTHER)).unwrap();
+    let config = site.config();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(args).env("HOOKLATCH_CONFIG", &config).stdin(Stdio::null());
+        command.env_remove("INVOCATION_ID").env("HOME", "/root");
+        command
+    };
+    let strangers = || -> Vec<_> {
+        let walk =
+            Command::new("find").arg(&folder).args(["!", "-user", &OTHER.to_string()]).output();
+        text(&walk.unwrap().stdout).lines().map(str::to_owned).collect()
+    };
+    for args in [["jobs"].as_slice(), &["drop", "--state", "dead", "--yes"], &["pause", "silent"]] {
+        let output = run(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+        assert_eq!(strangers(), Vec::<String>::new(), "{args:?}");
+    }
+    // A receiver too, without root's home; it reads only what its owner may.
+    let mut serve = run(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(serve.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let serving = lines.by_ref().any(|line| line.contains("\"serving\""));
+    let process = format!("/proc/{}", serve.id());
+    let owner = fs::metadata(&process).map(|found| found.uid()).ok();
+    let environment = fs::read(format!("{process}/environ")).unwrap_or_default();
+    // A command goes to it through its socket.
+    let asked = run(&["resume", "silent"]).output().unwrap();
+    let (left, asked) = (strangers(), asked.status.success());
+    serve.kill().unwrap();
+    serve.wait().unwrap();
+    assert_eq!((serving, owner, asked), (true, Some(OTHER), true));
+    let of_root = text(&environment).split('\0').any(|one| one.starts_with("HOME="));
+    assert!(!of_root, "it has root's home");
+    assert_eq!(left, Vec::<String>::new());
+}
+
+/// A command on a terminal of its own, which `script` (util-linux) makes.
+struct OnTerminal {
+    script: std::process::Child,
+    keys: std::process::ChildStdin,
+    screen: mpsc::Receiver<u8>,
+    seen: String,
+}
+
+impl OnTerminal {
+    fn new(site: &Site, args: &str) -> Self {
+        let line = format!("exec '{}' {args}", env!("CARGO_BIN_EXE_hooklatch"));
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).env("HOOKLATCH_CONFIG", site.config());
+        command.env("SHELL", "/bin/sh").env("TERM", "xterm").env_remove("INVOCATION_ID");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut script = command.spawn().unwrap();
+        let keys = script.stdin.take().unwrap();
+        let (tell, screen) = mpsc::channel();
+        let shown = script.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            BufReader::new(shown).bytes().map_while(Result::ok).try_for_each(|byte| tell.send(byte))
+        });
+        OnTerminal { script, keys, screen, seen: String::new() }
+    }
+
+    /// Waits until this is on the screen.
+    fn shows(&mut self, wanted: &str) {
+        while !self.seen.contains(wanted) {
+            match self.screen.recv_timeout(PATIENCE) {
+                Ok(byte) => self.seen.push(char::from(byte)),
+                Err(_) => panic!("'{wanted}' is not shown: {}", self.seen),
+            }
+        }
+    }
+
+    fn types(&mut self, text: &str) {
+        self.keys.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The command's process: the one that `script` has started.
+    fn pid(&self) -> rustix::process::Pid {
+        let script = self.script.id();
+        let children =
+            fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap();
+        let pid = children.split_whitespace().next().unwrap().parse().unwrap();
+        rustix::process::Pid::from_raw(pid).unwrap()
+    }
+
+    fn ended(mut self) -> Option<i32> {
+        self.script.wait().unwrap().code()
+    }
+}
+
+/// Waits until a process catches SIGINT.
+fn until_it_catches(pid: rustix::process::Pid) {
+    let caught = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+        u64::from_str_radix(mask, 16).unwrap() & (1 << (2 - 1)) != 0
+    };
+    let end = Instant::now() + PATIENCE;
+    while !caught() {
+        assert!(Instant::now() < end, "it never catches SIGINT");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_person_is_asked_and_may_interrupt_and_go_on() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let site = site();
+    let receiver = site.start();
+    // Held without running: one body under many ids. One more than a batch takes.
+    for nth in 0..=201 {
+        receiver.github(&format!("d-{nth}"), "other", r#"{"a":1}"#);
+    }
+    let held = || count(&site.json(&["held", "--limit", "1000"]));
+    assert_eq!(held(), 201);
+
+    let mut asked = OnTerminal::new(&site, "drop --state held --handler all");
+    asked.shows("drop 201 held jobs (all 201)? [y/N] ");
+    asked.types("n\n");
+    asked.shows("nothing was changed");
+    assert_eq!((asked.ended(), held()), (Some(1), 201));
+
+    // It is interrupted while the first batch waits for the receiver.
+    let itself = Pid::from_raw(i32::try_from(receiver.pid()).unwrap()).unwrap();
+    let mut asked = OnTerminal::new(&site, "drop --state held --handler all");
+    asked.shows("[y/N] ");
+    kill_process(itself, Signal::STOP).unwrap();
+    asked.types("y\n");
+    until_it_catches(asked.pid());
+    kill_process(asked.pid(), Signal::INT).unwrap();
+    kill_process(itself, Signal::CONT).unwrap();
+    asked.shows("ended by SIGINT");
+    asked.shows("200 of 201 jobs were dropped and stay so; the same command goes on");
+    assert_eq!((asked.ended(), held()), (Some(69), 1));
+    let rest = site.json(&["drop", "--state", "held", "--yes"]);
+    assert_eq!((&rest["done"], held()), (&json!(1), 0));
+}
