@@ -1,6 +1,7 @@
 //! The command line as data: what can be typed, its help and its examples. Nothing here acts.
 
 mod jobs;
+mod look;
 mod operator;
 mod since;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::model::{EventId, JobId, Name, State};
 
 pub use jobs::{Filter, Jobs, Stopped};
+pub use look::{Explain, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use since::{BadSince, Since};
 
@@ -45,11 +47,11 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0   done; the answer, where there is one, is yes
-  1   the answer is no: a request does not verify, a ledger is not as promised
+  1   the answer is no: a request does not verify, a ledger is not as promised, a job waits for a person
   2   the command line is wrong
   65  the job is in no state in which this can be done
   66  no such event, job, handler or input
-  69  the store or the receiver cannot be used now
+  69  the store or the receiver cannot be used now; `status`: events are not accepted
   74  a file or socket could not be read or written
   78  the configuration is wrong
 
@@ -211,6 +213,25 @@ Example:
     --header \"X-GitHub-Event: push\" --header \"X-GitHub-Delivery: 72d3162e-cc78-11e3-81ab-4c9367dc0958\" \\
     --header \"X-Hub-Signature-256: sha256=…\" < body.json")]
     Verify(Verify),
+
+    /// Show how everything stands on one screen, and the one command to run next
+    #[command(after_help = "\
+Exits with 0 where all is well, with 1 where something waits for a person (held or dead jobs, commands
+that cannot run), and with 69 where events are not accepted: fit for a monitor. Refused deliveries and
+requests to unknown paths are shown and change nothing, since anybody can send them.
+
+Examples:
+  hooklatch status
+  hooklatch status --json")]
+    Status(Status),
+
+    /// Explain one event: why it was accepted, who wants it, each attempt, and what happens next
+    #[command(after_help = "\
+What is said of handlers is by the configuration as it is now.
+
+Example:
+  hooklatch explain evt_1DemoPaid00000001")]
+    Explain(Explain),
 
     /// Look at the configuration
     #[command(subcommand)]

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Done; the answer, where there is one, is yes.
     Ok = 0,
-    /// The command worked and the answer is no: a request does not verify, a ledger is not as promised.
+    /// The command worked and the answer is no: a request does not verify, a ledger is not as promised, or
+    /// `status` finds something that waits for a person.
     No = 1,
     /// The command line is wrong (clap's own code).
     Usage = 2,
@@ -17,7 +18,8 @@ pub enum Exit {
     WrongState = 65,
     /// No such event, job, handler or input file (`EX_NOINPUT`).
     NotFound = 66,
-    /// The store or the receiver cannot be used now: in use, stopping, too new (`EX_UNAVAILABLE`).
+    /// The store or the receiver cannot be used now: in use, stopping, too new; `status`: events are not
+    /// accepted (`EX_UNAVAILABLE`).
     Unavailable = 69,
     /// A file or socket could not be read or written (`EX_IOERR`).
     Io = 74,
@@ -29,11 +31,17 @@ impl Exit {
     /// Every code, for help and documentation.
     pub const ALL: &'static [(Exit, &'static str)] = &[
         (Exit::Ok, "done; the answer, where there is one, is yes"),
-        (Exit::No, "the answer is no: a request does not verify, a ledger is not as promised"),
+        (
+            Exit::No,
+            "the answer is no: a request does not verify, a ledger is not as promised, a job waits for a person",
+        ),
         (Exit::Usage, "the command line is wrong"),
         (Exit::WrongState, "the job is in no state in which this can be done"),
         (Exit::NotFound, "no such event, job, handler or input"),
-        (Exit::Unavailable, "the store or the receiver cannot be used now"),
+        (
+            Exit::Unavailable,
+            "the store or the receiver cannot be used now; `status`: events are not accepted",
+        ),
         (Exit::Io, "a file or socket could not be read or written"),
         (Exit::Config, "the configuration is wrong"),
     ];

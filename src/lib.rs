@@ -22,6 +22,7 @@ pub mod handler;
 pub mod log;
 pub mod runner;
 pub mod store;
+pub mod traffic;
 
 // Layer 3: flows.
 pub mod control;

@@ -25,6 +25,7 @@ use crate::limits::Limits;
 use crate::runner::folder;
 use crate::runner::launch::Launch;
 use crate::store::{self, OpenError, Settings, Store};
+use crate::traffic::Traffic;
 
 /// Why the receiver does not start.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +86,7 @@ pub async fn start(
         tracing::warn!("{unwise}");
     }
     let sources = http::Sources::new(parts.sources)?;
+    let traffic = Traffic::new(sources.paths());
     let (settings, limits) = (config.store(), config.limits().clone());
     if let Err(error) = http::raise_file_limit() {
         tracing::warn!(%error, "the file limit stays as it is");
@@ -102,10 +104,17 @@ pub async fn start(
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
-    let control = control::listen(&socket, store.clone(), link.clone(), &limits)?;
-    let http =
-        http::Server::start(vec![listener], sources, store.clone(), clock.clone(), limits.clone())
-            .map_err(|error| Error::Listen { address, error })?;
+    let receiver = control::Receiver::new(link.clone(), traffic.clone(), clock.clone());
+    let control = control::listen(&socket, store.clone(), receiver, &limits)?;
+    let http = http::Server::start(
+        vec![listener],
+        sources,
+        store.clone(),
+        traffic,
+        clock.clone(),
+        limits.clone(),
+    )
+    .map_err(|error| Error::Listen { address, error })?;
     let dispatcher = Dispatcher::start(store.clone(), parts.workers, link, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use hooklatch::clock::Clock;
 use hooklatch::control::{
-    CallError, Door, DoorError, FailureKind, ListenError, Reply, Request, listen, socket_path,
+    CallError, Door, DoorError, FailureKind, ListenError, Receiver, Reply, Request, listen,
+    socket_path,
 };
 use hooklatch::handler::link::{self, Link};
 use hooklatch::limits::Limits;
@@ -19,6 +20,7 @@ use hooklatch::provider::Scheme;
 use hooklatch::runner::folder;
 use hooklatch::runner::message::{Key, Stream};
 use hooklatch::store::{Accept, EventFilter, Settings, Store};
+use hooklatch::traffic::Traffic;
 use hooklatch::verify::{Request as Delivery, verify};
 
 fn settings(dir: &Path) -> Settings {
@@ -30,11 +32,12 @@ fn open(settings: &Settings) -> Store {
     Store::open(settings, Clock::system()).unwrap()
 }
 
-/// A link that is not connected.
-fn link(settings: &Settings, store: &Store) -> Link {
+/// A receiver whose link is not connected.
+fn receiver(settings: &Settings, store: &Store) -> Receiver {
     let folder = folder::of(&settings.path);
     let limits = settings.limits.clone();
-    Link::new(link::Settings { folder, store: store.id(), launch: None, limits })
+    let link = Link::new(link::Settings { folder, store: store.id(), launch: None, limits });
+    Receiver::new(link, Traffic::default(), Clock::system())
 }
 
 async fn door(settings: &Settings) -> Result<Door, DoorError> {
@@ -54,7 +57,7 @@ async fn a_running_store_is_reached_through_its_socket_and_a_stopped_one_under_i
     assert!(matches!(busy, DoorError::Busy { .. }));
     assert!(busy.to_string().contains(&format!("pid {}", std::process::id())), "{busy}");
 
-    let own = link(&settings, &store);
+    let own = receiver(&settings, &store);
     let listener = listen(&socket, store.clone(), own, &settings.limits).unwrap();
     let mut remote = door(&settings).await.unwrap();
     assert!(matches!(remote, Door::Remote(_)));
@@ -84,7 +87,7 @@ async fn every_request_has_its_reply_or_a_failure_with_its_kind() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let store = open(&settings);
-    let (own, socket) = (link(&settings, &store), socket_path(&settings.path));
+    let (own, socket) = (receiver(&settings, &store), socket_path(&settings.path));
     let _listener = listen(&socket, store, own, &settings.limits).unwrap();
     let mut door = door(&settings).await.unwrap();
     let events = door.call(Request::Events(EventFilter::default())).await.unwrap();
@@ -105,7 +108,7 @@ async fn the_socket_is_its_owners_alone_and_replaces_a_dead_one() {
     let socket = socket_path(&settings.path);
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let store = open(&settings);
-    let own = link(&settings, &store);
+    let own = receiver(&settings, &store);
     let listener = listen(&socket, store.clone(), own, &settings.limits).unwrap();
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -119,7 +122,7 @@ async fn the_socket_is_its_owners_alone_and_replaces_a_dead_one() {
     listener.stop().await;
 
     std::fs::write(&socket, "somebody's file").unwrap();
-    let own = link(&settings, &store);
+    let own = receiver(&settings, &store);
     let refused = listen(&socket, store.clone(), own.clone(), &settings.limits).unwrap_err();
     assert!(matches!(refused, ListenError::InTheWay(_)), "{refused}");
     let long = dir.path().join("x".repeat(120));
@@ -134,7 +137,7 @@ async fn bad_clients_are_bounded_in_size_time_and_number() {
     settings.limits.control_connections_count = 2;
     let store = open(&settings);
     let socket = socket_path(&settings.path);
-    let own = link(&settings, &store);
+    let own = receiver(&settings, &store);
     let _listener = listen(&socket, store, own, &settings.limits).unwrap();
     let ask = |bytes: Vec<u8>| {
         let socket = socket.clone();
@@ -183,7 +186,7 @@ async fn what_only_a_runner_can_do_fails_without_one_and_says_why() {
     let boot = "0b0e2c52-7a0c-4a55-9c1c-3a3f0c6d9d11".parse().unwrap();
     let command = running(&store, "e1", Some(Incarnation::from_parts(boot, 7))).await;
     let forward = running(&store, "e2", None).await;
-    let own = link(&settings, &store);
+    let own = receiver(&settings, &store);
     let listener =
         listen(&socket_path(&settings.path), store.clone(), own, &settings.limits).unwrap();
     let mut remote = door(&settings).await.unwrap();

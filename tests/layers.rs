@@ -22,6 +22,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("handler", 2, &["runner", "store"]),
     ("confine", 2, &[]),
     ("log", 2, &[]),
+    ("traffic", 2, &[]),
     ("http", 3, &[]),
     ("dispatcher", 3, &[]),
     ("control", 3, &[]),

@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::{DeadReason, HeldReason, JobId, State, Timestamp};
 use crate::store::{JobFilter, JobRow};
 
-use super::output::{self, coloured, cut, listing, local, span, whole};
+use super::output::{self, coloured, cut, listing, local, short_span, whole};
 use super::store;
 
 /// Lists jobs.
@@ -31,7 +31,7 @@ pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
             job.attempt.into(),
             (&job.event_type).into(),
             job.event_id.as_str().into(),
-            span(now.since(job.created_at)).into(),
+            short_span(now.since(job.created_at)).into(),
         ]
     };
     let columns = [
@@ -81,7 +81,7 @@ fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
             job.job.into(),
             (&job.handler).into(),
             job.reason.as_deref().unwrap_or_default().into(),
-            span(now.since(since)).into(),
+            short_span(now.since(since)).into(),
             (&job.event_type).into(),
             job.event_id.as_str().into(),
             job.last_detail.as_deref().unwrap_or_default().into(),
@@ -193,7 +193,7 @@ pub(super) fn state(job: &JobRow) -> String {
 
 /// The same where there is little room: how long it waits, not until when.
 fn in_short(job: &JobRow, now: Timestamp) -> String {
-    with_reason(job, |due_at| format!("due in {}", span(due_at.since(now))))
+    with_reason(job, |due_at| format!("due in {}", short_span(due_at.since(now))))
 }
 
 fn with_reason(job: &JobRow, due: impl FnOnce(Timestamp) -> String) -> String {

@@ -9,6 +9,7 @@ mod demo;
 mod drill;
 mod drop;
 mod events;
+mod explain;
 mod follow;
 mod jobs;
 mod output;
@@ -21,6 +22,7 @@ mod runner;
 mod scratch;
 mod serve;
 mod show;
+mod status;
 mod store;
 mod verify;
 
@@ -65,6 +67,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Pause(args) => pause::pause(&args),
         Command::Resume(args) => pause::resume(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();

@@ -4,6 +4,7 @@
 //! offset for people; JSON has them in UTC.
 
 use std::io::Write;
+use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
@@ -147,8 +148,8 @@ fn fit(columns: &[Column], rows: &mut [Vec<Field>], most: usize) {
     }
 }
 
-/// How long something is for people, in its largest unit: "38s", "5m", "3h", "12d".
-pub(super) fn span(duration: std::time::Duration) -> String {
+/// The same as [`span`] where there is little room: "38s", "5m", "3h", "12d".
+pub(super) fn short_span(duration: std::time::Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -225,6 +226,36 @@ pub(super) fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
+/// A length of time for people, in its largest unit: "3 min".
+pub(super) fn span(millis: u64) -> String {
+    let seconds = millis / 1000;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// What a printed command needs so that it finds the configuration that this one was run with: nothing
+/// where that lies in its usual place.
+pub(super) fn config_suffix(config: &Path) -> String {
+    if config == Path::new(crate::cli::DEFAULT_CONFIG) {
+        return String::new();
+    }
+    format!(" --config {}", shell_word(&config.display().to_string()))
+}
+
+/// Text as one word of a shell line, quoted where that is needed: a printed command is pasted, and what
+/// came from outside must not become another command.
+pub(super) fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// A number with its thousands apart: "12,345".
 pub(super) fn thousands(number: u64) -> String {
     let digits = number.to_string();
@@ -265,6 +296,19 @@ mod tests {
         assert_eq!(shown(36), ["0123456789", "pull_request", "abcdefgh"]);
         assert_eq!(shown(32), ["0123456789", "pull_re…", "abcdefgh"]);
         assert_eq!(shown(5), ["0123456789", "pull_…", "abc…"]);
+    }
+
+    #[test]
+    fn a_printed_command_finds_its_configuration() {
+        let shown = ["/etc/hooklatch/hooklatch.toml", "a/b.toml", "it's mine.toml"]
+            .map(|path| config_suffix(Path::new(path)));
+        assert_eq!(shown, ["", " --config a/b.toml", r" --config 'it'\''s mine.toml'"]);
+    }
+
+    #[test]
+    fn a_span_is_told_in_its_largest_unit() {
+        let shown = [0, 119_999, 120_000, 7_199_999, 7_200_000, 172_800_000].map(span);
+        assert_eq!(shown, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub use environment::Environment;
 pub use resolve::Resolved;
 pub use secrets::{Reference, ReferenceError, SecretError};
 pub use settings::Server;
+pub use wanted::Described;
 
 /// Everything the configuration says, checked; secrets are still references.
 pub struct Config {

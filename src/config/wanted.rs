@@ -2,15 +2,56 @@
 
 use std::time::Duration;
 
-use crate::model::Name;
+use crate::model::{Name, OnUnknown};
 use crate::pattern::Pattern;
+use crate::provider::Scheme;
+use crate::retry::GiveUp;
 use crate::store::Wanted;
 
 use super::Config;
 use super::handlers::Action;
 use super::sources::Source;
 
+/// A handler as the configuration has it, for whoever explains what it does with an event.
+#[derive(Debug)]
+pub struct Described<'a> {
+    /// Its name.
+    pub name: &'a Name,
+    /// The sources that it takes events of.
+    pub sources: Vec<&'a str>,
+    /// Its `events`, as written.
+    pub events: &'a [String],
+    /// Whether it is a command; a forward where not.
+    pub is_command: bool,
+    /// When a failing job is given up.
+    pub give_up: GiveUp,
+    /// What an attempt with unknown effects means.
+    pub on_unknown: OnUnknown,
+}
+
 impl Config {
+    /// The names and paths of all sources.
+    pub fn sources(&self) -> impl Iterator<Item = (&Name, &str)> {
+        self.sources.iter().map(|source| (&source.name, source.path.value.as_str()))
+    }
+
+    /// How the provider of `source` signs; none where there is no such source.
+    pub fn scheme_of(&self, source: &Name) -> Option<&Scheme> {
+        self.sources.iter().find(|own| own.name == *source).map(|own| &*own.scheme)
+    }
+
+    /// All handlers by name.
+    pub fn described(&self) -> impl Iterator<Item = Described<'_>> {
+        self.handlers.iter().map(|handler| Described {
+            name: &handler.name,
+            sources: handler.sources.iter().map(|source| source.value.as_str()).collect(),
+            events: &handler.events,
+            is_command: matches!(handler.action, Action::Command(_)),
+            give_up: handler.give_up,
+            on_unknown: handler.on_unknown,
+        })
+    }
+
     /// The names of all handlers.
     pub fn handlers(&self) -> impl Iterator<Item = &Name> {
         self.handlers.iter().map(|handler| &handler.name)

@@ -8,6 +8,7 @@
 mod client;
 mod door;
 mod server;
+mod status;
 mod wire;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ use crate::store::{
 pub use client::{CallError, Client, connect};
 pub use door::{Door, DoorError};
 pub use server::{ListenError, Listener, listen};
+pub use status::{Receiver, ReceiverStatus, Refusal, Status};
 
 /// One request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -94,6 +96,11 @@ pub enum Request {
     Select(store::Select),
     /// Put back or drop a batch of them.
     MoveBatch(store::Batch),
+    /// How everything stands.
+    Status {
+        /// The sources to tell of where no receiver runs, which knows its own.
+        sources: Vec<Name>,
+    },
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -147,6 +154,8 @@ pub enum Reply {
     Select(store::Selected),
     /// What became of the batch.
     MoveBatch(store::Moved),
+    /// How everything stands.
+    Status(Box<Status>),
 }
 
 /// Who answers for a store.
@@ -214,13 +223,13 @@ impl From<CannotAsk> for Failure {
     }
 }
 
-/// Carries out one request on an open store. `link`: to the runner, where the store is a running
-/// receiver's.
+/// Carries out one request on an open store. `receiver`: whose store it is, where one runs.
 pub async fn perform(
     store: &Store,
-    link: Option<&Link>,
+    receiver: Option<&Receiver>,
     request: Request,
 ) -> Result<Reply, Failure> {
+    let link = receiver.map(|receiver| &receiver.link);
     Ok(match request {
         Request::Events(filter) => Reply::Events(store.events(filter).await?),
         Request::Show { source, event } => {
@@ -258,6 +267,9 @@ pub async fn perform(
         Request::Arrived { filter, after } => Reply::Arrived(store.arrived(filter, after).await?),
         Request::Select(ask) => Reply::Select(store.select(ask).await?),
         Request::MoveBatch(batch) => Reply::MoveBatch(store.move_batch(batch).await?),
+        Request::Status { sources } => {
+            Reply::Status(Box::new(status::look(store, receiver, sources).await?))
+        }
     })
 }
 

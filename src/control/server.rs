@@ -18,8 +18,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::wire::{self, WireError};
-use super::{Failure, Reply, Request, perform};
-use crate::handler::Link;
+use super::{Failure, Receiver, Reply, Request, perform};
 use crate::limits::Limits;
 use crate::store::Store;
 
@@ -54,9 +53,9 @@ pub enum ListenError {
 
 /// What requests are carried out on.
 #[derive(Clone)]
-struct Receiver {
+struct Served {
     store: Store,
-    link: Link,
+    receiver: Receiver,
 }
 
 /// The listening admin socket. Dropping it ends it too, and leaves the dead socket there.
@@ -67,14 +66,14 @@ pub struct Listener {
     task: JoinHandle<()>,
 }
 
-/// Serves `store`, and what its receiver asks the runner over `link`, on the Unix socket `path`, mode
+/// Serves `store`, and what its receiver knows beside it, on the Unix socket `path`, mode
 /// 0600, until [`Listener::stop`]. The caller holds
 /// the store's lock; a socket left there by a dead receiver is replaced. To be called inside a
 /// tokio runtime.
 pub fn listen(
     path: &Path,
     store: Store,
-    link: Link,
+    receiver: Receiver,
     limits: &Limits,
 ) -> Result<Listener, ListenError> {
     let bytes = path.as_os_str().as_bytes().len();
@@ -87,7 +86,7 @@ pub fn listen(
     let socket =
         bind_privately(path).map_err(|source| ListenError::Io { path: path.to_owned(), source })?;
     let (closing, closed) = watch::channel(false);
-    let task = tokio::spawn(accept(socket, closed, Receiver { store, link }, limits.clone()));
+    let task = tokio::spawn(accept(socket, closed, Served { store, receiver }, limits.clone()));
     Ok(Listener { path: path.to_owned(), closing, task })
 }
 
@@ -120,13 +119,13 @@ impl Listener {
 async fn accept(
     socket: UnixListener,
     mut closing: watch::Receiver<bool>,
-    receiver: Receiver,
+    served: Served,
     limits: Limits,
 ) {
     let wait = Limits::duration(limits.control_wait_millis);
     let limits = Arc::new(limits);
     let room = Arc::new(Semaphore::new(limits.control_connections_count as usize));
-    let mut served = JoinSet::new();
+    let mut connections = JoinSet::new();
     loop {
         // A place is taken before a connection is, so that further ones wait in the kernel's queue.
         let next = async {
@@ -135,12 +134,12 @@ async fn accept(
         };
         tokio::select! {
             _ = closing.changed() => break,
-            Some(_) = served.join_next(), if !served.is_empty() => {}
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
             (place, accepted) = next => match accepted {
                 Ok((stream, _)) => {
-                    let (receiver, limits, closing) = (receiver.clone(), Arc::clone(&limits), closing.clone());
-                    served.spawn(async move {
-                        if let Err(error) = serve(stream, closing, receiver, &limits).await {
+                    let (served, limits, closing) = (served.clone(), Arc::clone(&limits), closing.clone());
+                    connections.spawn(async move {
+                        if let Err(error) = serve(stream, closing, served, &limits).await {
                             debug!(%error, "an admin connection ended");
                         }
                         drop(place);
@@ -154,14 +153,14 @@ async fn accept(
             }
         }
     }
-    let _ = timeout(wait, async { while served.join_next().await.is_some() {} }).await;
+    let _ = timeout(wait, async { while connections.join_next().await.is_some() {} }).await;
 }
 
 /// Serves one connection: requests one after another, each within its time.
 async fn serve(
     mut stream: UnixStream,
     mut closing: watch::Receiver<bool>,
-    receiver: Receiver,
+    served: Served,
     limits: &Limits,
 ) -> Result<(), WireError> {
     let wait = Limits::duration(limits.control_wait_millis);
@@ -173,7 +172,7 @@ async fn serve(
         let (answer, last) = match request {
             Err(_) | Ok(Ok(None)) => return Ok(()),
             Ok(Ok(Some(request))) => {
-                (perform(&receiver.store, Some(&receiver.link), request).await, false)
+                (perform(&served.store, Some(&served.receiver), request).await, false)
             }
             Ok(Err(WireError::Io(error))) => return Err(error.into()),
             Ok(Err(error)) => (Err(not_understood(&error)), true),

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
@@ -60,6 +61,23 @@ pub struct Room {
     pub attempts: usize,
 }
 
+/// How the link to the runner stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// Whether a command is configured, or runs still: without one no runner is sought.
+    pub needed: bool,
+    /// A runner has admitted this receiver.
+    pub connected: bool,
+    /// The runner that takes attempts; none while it drains.
+    pub runner: Option<String>,
+    /// Attempts that run, or whose outcome is not committed yet.
+    pub running: u64,
+    /// How many attempts the runner can have.
+    pub room: Option<u64>,
+    /// Why there is no connection, as of the last try that failed.
+    pub why: Option<String>,
+}
+
 /// What became of an attempt.
 #[derive(Debug)]
 pub(super) enum Verdict {
@@ -91,6 +109,10 @@ struct State {
     line: Option<Sender>,
     /// Who waits for what an attempt has printed so far.
     peeks: Peeks,
+    /// Whether a runner is needed at all: it was asked to connect.
+    wanted: bool,
+    /// Why the last try to connect failed; nothing once one succeeds.
+    why: Option<String>,
 }
 
 #[derive(Debug)]
@@ -123,6 +145,7 @@ impl Link {
     /// its task. Called once, as the receiver with this number, when every attempt that an earlier one
     /// left is tracked. Needs a tokio runtime's context.
     pub fn connect(&self, epoch: u64) {
+        self.lock().wanted = true;
         let link = self.clone();
         tokio::spawn(async move { link.stay_connected(epoch).await });
     }
@@ -130,6 +153,20 @@ impl Link {
     /// The runner that takes attempts now, if one does; it is watched for changes.
     pub fn room(&self) -> watch::Receiver<Option<Room>> {
         self.shared.room.subscribe()
+    }
+
+    /// How the link stands now, for whoever looks.
+    pub fn view(&self) -> View {
+        let room = *self.shared.room.borrow();
+        let state = self.lock();
+        View {
+            needed: state.wanted,
+            connected: state.line.is_some(),
+            runner: room.map(|room| room.runner.to_string()),
+            running: state.attempts.len() as u64,
+            room: room.map(|room| room.attempts as u64),
+            why: state.why.clone(),
+        }
     }
 
     /// Tracks an attempt that was just claimed for `runner`.
@@ -190,6 +227,7 @@ impl Link {
             match self.reach(hello).await {
                 Ok((list, line, events)) => {
                     (said, pause) = (String::new(), shortest);
+                    self.lock().why = None;
                     tracing::info!(runner = %list.incarnation, "connected to the runner");
                     self.converse(list, line, events).await;
                     tracing::warn!("the connection to the runner is lost");
@@ -197,6 +235,7 @@ impl Link {
                 // Said once, and not at every try.
                 Err(why) if why != said => {
                     tracing::error!("no command can run: {why}");
+                    self.lock().why = Some(why.clone());
                     said = why;
                 }
                 Err(_) => {}

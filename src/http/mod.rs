@@ -90,6 +90,11 @@ impl Sources {
         Ok(Sources(by_path))
     }
 
+    /// The name and path of each.
+    pub fn paths(&self) -> impl Iterator<Item = (Name, String)> {
+        self.0.values().map(|source| (source.name.clone(), source.path.clone()))
+    }
+
     fn at(&self, path: &str) -> Option<&Arc<Source>> {
         self.0.get(path)
     }

@@ -36,11 +36,16 @@ pub(super) async fn receive(
 ) -> Answer {
     let headers = headers(request.headers());
     if source.refuse_proxied && came_through_proxy(&headers) {
-        return refuse(source, Answer::Proxied, "came through a proxy");
+        return refuse(shared, source, Answer::Proxied, "came through a proxy");
     }
     if kept_bytes(source, &headers) > shared.headers_kept {
         let answer = Answer::Malformed("headers_too_large");
-        return refuse(source, answer, "the headers to keep are over limits.headers_kept_bytes");
+        return refuse(
+            shared,
+            source,
+            answer,
+            "the headers to keep are over limits.headers_kept_bytes",
+        );
     }
     if let Err(rejection) = verify::precheck(&source.scheme, &headers) {
         return reject(shared, source, rejection, &headers, Bytes::new());
@@ -57,18 +62,24 @@ pub(super) async fn receive(
             body
         }
         Err(Unread::TooLarge) => {
-            return refuse(source, Answer::TooLarge(limit), "body over the limit");
+            return refuse(shared, source, Answer::TooLarge(limit), "body over the limit");
         }
-        Err(Unread::TooSlow) => return refuse(source, Answer::TooSlow, "body too slow"),
+        Err(Unread::TooSlow) => return refuse(shared, source, Answer::TooSlow, "body too slow"),
         Err(Unread::NoRoom) => {
             return refuse(
+                shared,
                 source,
                 Answer::Unavailable("busy"),
                 "bodies in flight use up the budget",
             );
         }
         Err(Unread::Broken) => {
-            return refuse(source, Answer::Malformed("broken_body"), "the body ended early");
+            return refuse(
+                shared,
+                source,
+                Answer::Malformed("broken_body"),
+                "the body ended early",
+            );
         }
     };
     let delivery = Delivery {
@@ -85,11 +96,14 @@ pub(super) async fn receive(
     match timeout(source.accept_wait, rt::spawn(delivery.take())).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => {
-            refuse(source, Answer::Unavailable("failed"), "the delivery's task broke off")
+            refuse(shared, source, Answer::Unavailable("failed"), "the delivery's task broke off")
         }
-        Err(_) => {
-            refuse(source, Answer::Unavailable("slow"), "not committed in time; it may still be")
-        }
+        Err(_) => refuse(
+            shared,
+            source,
+            Answer::Unavailable("slow"),
+            "not committed in time; it may still be",
+        ),
     }
 }
 
@@ -120,7 +134,12 @@ impl Delivery {
         };
         let checked = if large { web::block(check).await.ok() } else { Some(check()) };
         let Some((verdict, headers)) = checked else {
-            return refuse(&source, Answer::Unavailable("failed"), "no thread to verify on");
+            return refuse(
+                &shared,
+                &source,
+                Answer::Unavailable("failed"),
+                "no thread to verify on",
+            );
         };
         let answer = match verdict {
             Err(rejection) => reject(&shared, &source, rejection, &headers, evidence),
@@ -147,6 +166,11 @@ async fn store(
     let new = Accept { source: source.name.clone(), received_at, delivery, handlers };
     let outcome = shared.store.accept(new).await;
     let (source, event_type) = (&source.name, event_type.as_str());
+    match &outcome {
+        Ok(Accepted::Created { .. }) => shared.traffic.good(source, false, received_at),
+        Ok(Accepted::Duplicate { .. }) => shared.traffic.good(source, true, received_at),
+        Err(refused) => shared.traffic.refused(source, &refused.to_string(), received_at),
+    }
     match outcome {
         Ok(Accepted::Created { jobs, held, flagged }) => {
             let held = held.map(|reason| reason.as_str());
@@ -178,6 +202,7 @@ fn reject(
     let answer = if malformed { Answer::Malformed(reason) } else { Answer::Rejected };
     // The detail may quote what came from outside, so it is escaped.
     warn!(source = %source.name, answer = answer.name(), reason, ?detail, "delivery");
+    shared.traffic.refused(&source.name, reason, shared.clock.now());
     shared.store.quarantine(Quarantined {
         source: source.name.clone(),
         received_at: shared.clock.now(),
@@ -190,7 +215,8 @@ fn reject(
 }
 
 /// A refusal that says nothing about the signature.
-fn refuse(source: &Source, answer: Answer, reason: &'static str) -> Answer {
+fn refuse(shared: &Shared, source: &Source, answer: Answer, reason: &'static str) -> Answer {
+    shared.traffic.refused(&source.name, reason, shared.clock.now());
     warn!(source = %source.name, answer = answer.name(), reason, "delivery");
     answer
 }

@@ -28,11 +28,14 @@ use super::{Sources, files, health, receive};
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::store::Store;
+use crate::traffic::Traffic;
 
 /// What every request of every worker needs.
 pub(super) struct Shared {
     pub(super) sources: Sources,
     pub(super) store: Store,
+    /// What is told of every delivery, for `status`.
+    pub(super) traffic: Traffic,
     pub(super) clock: Clock,
     pub(super) budget: Arc<Budget>,
     pub(super) pace: Pace,
@@ -59,6 +62,7 @@ impl Server {
         listeners: Vec<TcpListener>,
         sources: Sources,
         store: Store,
+        traffic: Traffic,
         clock: Clock,
         limits: Limits,
     ) -> io::Result<Server> {
@@ -66,6 +70,7 @@ impl Server {
         let shared = Arc::new(Shared {
             sources,
             store,
+            traffic,
             clock,
             budget: Budget::new(&limits),
             pace: Pace::new(&limits),
@@ -189,7 +194,10 @@ async fn route(shared: &Arc<Shared>, request: &HttpRequest, payload: &mut web::P
         health::ALIVE => Answer::Alive,
         health::READY => health::ready(shared),
         _ => match shared.sources.at(path) {
-            None => Answer::NotFound,
+            None => {
+                shared.traffic.unknown_path(path, shared.clock.now());
+                Answer::NotFound
+            }
             Some(_) if request.method() != Method::POST => Answer::Method("POST"),
             Some(source) => receive::receive(shared, source, request, payload).await,
         },

@@ -251,6 +251,21 @@ impl Scheme {
         }
     }
 
+    /// Whether the signature covers the event id wherever that is read from.
+    pub fn signs_id(&self) -> bool {
+        self.event.ids.iter().all(|place| self.covers(place))
+    }
+
+    /// What the same signed body under another id means for an event of this type, where the id is not
+    /// signed.
+    pub fn guard_for(&self, event_type: &str) -> ReplayGuard {
+        let flagged = self.flag_types.iter().any(|pattern| pattern.matches(event_type));
+        match self.guard {
+            ReplayGuard::Hold if flagged => ReplayGuard::Flag,
+            guard => guard,
+        }
+    }
+
     /// What is signed; nothing for a token or no signature.
     pub(crate) fn template(&self) -> Option<&Template> {
         match &self.signature.as_ref()?.proof {

@@ -29,6 +29,7 @@ mod rows;
 mod schema;
 mod select;
 mod space;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -48,6 +49,7 @@ use lock::Lock;
 use queue::{Item, Lane, Queue};
 use read::Readers;
 use space::Space;
+use standing::LastCommit;
 use writer::Writer;
 
 pub use arrived::{Arrived, Mark};
@@ -56,9 +58,10 @@ pub use missing::{Made, Missing, Place, Wanted};
 pub use resolve::Resolution;
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    PausedRow, QuarantinedRow, SecretUse,
+    PausedRow, QuarantinedRow, SecretUse, Twin,
 };
 pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
+pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
 pub use types::{
     Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Quarantined, Record,
     Recovered, Refused, Replay, Running, Settings, Usage,
@@ -79,6 +82,7 @@ struct Inner {
     space: Arc<Space>,
     readers: Arc<Readers>,
     wake: Arc<Notify>,
+    last_commit: Arc<LastCommit>,
     closed: watch::Receiver<bool>,
 }
 
@@ -112,6 +116,7 @@ impl Store {
         let checkpoints = Arc::new(Checkpoints::default());
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
+        let last_commit = Arc::new(LastCommit::default());
         let (closed, is_closed) = watch::channel(false);
         let thread = |error: std::io::Error| OpenError::Io {
             path: path.clone(),
@@ -127,6 +132,7 @@ impl Store {
             readers: Arc::clone(&readers),
             checkpoints,
             wake: Arc::clone(&wake),
+            last_commit: Arc::clone(&last_commit),
             id,
             conn: Some(writer),
             signal,
@@ -139,7 +145,8 @@ impl Store {
             .name("writer".to_owned())
             .spawn(move || writer.run())
             .map_err(thread)?;
-        let inner = Inner { settings, clock, id, queue, space, readers, wake, closed: is_closed };
+        let closed = is_closed;
+        let inner = Inner { settings, clock, id, queue, space, readers, wake, last_commit, closed };
         Ok(Store { inner: Arc::new(inner) })
     }
 

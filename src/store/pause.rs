@@ -40,16 +40,18 @@ impl Store {
 
     /// The paused handlers by name, configured or not.
     pub async fn paused(&self) -> Result<Vec<PausedRow>, Error> {
-        self.read(|conn| {
-            // A few rows: one per paused handler.
-            conn.prepare_cached("SELECT handler, since FROM paused ORDER BY handler")?
-                .query_map([], |row| {
-                    Ok(PausedRow { handler: codec::text(row, 0)?, since: codec::time(row, 1)? })
-                })?
-                .collect()
-        })
-        .await
+        self.read(paused).await
     }
+}
+
+/// The paused handlers by name, as of this transaction.
+pub(super) fn paused(conn: &Connection) -> rusqlite::Result<Vec<PausedRow>> {
+    // A few rows: one per paused handler.
+    conn.prepare_cached("SELECT handler, since FROM paused ORDER BY handler")?
+        .query_map([], |row| {
+            Ok(PausedRow { handler: codec::text(row, 0)?, since: codec::time(row, 1)? })
+        })?
+        .collect()
 }
 
 /// Whether `handler` is paused as of this transaction.

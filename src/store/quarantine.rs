@@ -3,7 +3,7 @@
 //! Nobody waits for them, and they must never cost a genuine delivery its place or its time: they are
 //! dropped when the queue is crowded.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use crate::model::Name;
 
@@ -62,19 +62,22 @@ impl Store {
                 "SELECT source, received_at, reason, detail, body_bytes FROM quarantine
                  WHERE ?1 IS NULL OR source = ?1 ORDER BY row DESC LIMIT ?2",
             )?
-            .query_map(params![source.as_ref().map(Name::as_str), limit], |row| {
-                Ok(QuarantinedRow {
-                    source: codec::text(row, 0)?,
-                    received_at: codec::time(row, 1)?,
-                    reason: row.get(2)?,
-                    detail: row.get(3)?,
-                    body_bytes: codec::count(row, 4)?,
-                })
-            })?
+            .query_map(params![source.as_ref().map(Name::as_str), limit], quarantined_row)?
             .collect()
         })
         .await
     }
+}
+
+/// A failed delivery from its five columns.
+pub(super) fn quarantined_row(row: &Row<'_>) -> rusqlite::Result<QuarantinedRow> {
+    Ok(QuarantinedRow {
+        source: codec::text(row, 0)?,
+        received_at: codec::time(row, 1)?,
+        reason: row.get(2)?,
+        detail: row.get(3)?,
+        body_bytes: codec::count(row, 4)?,
+    })
 }
 
 fn forget(tx: &Connection, source: &Name, most: i64) -> rusqlite::Result<()> {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 
 use rusqlite::types::{ToSql, Type, Value};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, params};
 
 use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
 use super::connection::close;
 use super::rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    SecretUse,
+    SecretUse, Twin,
 };
 use super::types::{Captured, Error, Record, Usage};
 use super::{Store, codec, lock};
@@ -206,7 +206,7 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
 }
 
 fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
-    let (row, digest) = (listed.row, listed.digest.to_string());
+    let (row, bytes, digest) = (listed.row, listed.digest.0, listed.digest.to_string());
     let event = with_jobs(conn, listed)?;
     let (headers, body) = payload(conn, row, usize::try_from(event.body_bytes).unwrap_or(0))?;
     // Its jobs in the order of their making.
@@ -221,7 +221,34 @@ fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
             Ok(JobDetail { job, attempts, former_keys })
         })
         .collect::<rusqlite::Result<_>>()?;
-    Ok(EventDetail { event, digest, headers, body: body.map(Blob), jobs })
+    let twins = twins(conn, row, event.source.as_str(), bytes)?;
+    Ok(EventDetail { event, digest, headers, body: body.map(Blob), jobs, twins })
+}
+
+/// Most twins that are told of one event: the first one is the one that matters.
+const TWINS: i64 = 5;
+
+fn twins(
+    conn: &Connection,
+    event: i64,
+    source: &str,
+    digest: [u8; 32],
+) -> rusqlite::Result<Vec<Twin>> {
+    // The guard's own index has them; the event itself is in it too, where it is guarded at all.
+    conn.prepare_cached(
+        "SELECT event_id, type, received_at FROM event
+         WHERE source = ?1 AND digest = ?2 AND guarded = 1 AND row <> ?3
+             AND (SELECT guarded FROM event WHERE row = ?3) = 1
+         ORDER BY row LIMIT ?4",
+    )?
+    .query_map(params![source, digest, event, TWINS], |row| {
+        Ok(Twin {
+            event_id: codec::text(row, 0)?,
+            event_type: row.get(1)?,
+            received_at: codec::time(row, 2)?,
+        })
+    })?
+    .collect()
 }
 
 type Payload = (Vec<(String, String)>, Option<Vec<u8>>);

@@ -69,6 +69,20 @@ pub struct EventDetail {
     pub body: Option<Blob>,
     /// Its jobs in the order of their making.
     pub jobs: Vec<JobDetail>,
+    /// Other events with the same signed body that the replay guard looks at, the oldest few.
+    #[serde(default)]
+    pub twins: Vec<Twin>,
+}
+
+/// Another event with the same signed body, under another id or type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Twin {
+    /// Its id.
+    pub event_id: EventId,
+    /// Its type, or `?`.
+    pub event_type: String,
+    /// When it arrived.
+    pub received_at: Timestamp,
 }
 
 /// Which jobs to list.

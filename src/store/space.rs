@@ -78,7 +78,7 @@ impl Space {
     }
 
     /// Free bytes for this user; none where the file system does not say.
-    fn free_bytes(&self) -> Option<u64> {
+    pub(super) fn free_bytes(&self) -> Option<u64> {
         let stat = rustix::fs::statvfs(&self.directory).ok()?;
         Some(stat.f_bavail.saturating_mul(stat.f_frsize))
     }

@@ -21,6 +21,7 @@ use super::lock::Lock;
 use super::queue::{Item, Lane, Next, Queue};
 use super::read::Readers;
 use super::space::Space;
+use super::standing::LastCommit;
 use super::types::{Refused, Settings};
 
 /// Between two tries on a full disk.
@@ -58,6 +59,7 @@ pub(super) struct Writer {
     pub(super) readers: Arc<Readers>,
     pub(super) checkpoints: Arc<Checkpoints>,
     pub(super) wake: Arc<Notify>,
+    pub(super) last_commit: Arc<LastCommit>,
     pub(super) id: uuid::Uuid,
     /// None only while a repair is under way.
     pub(super) conn: Option<Connection>,
@@ -137,6 +139,7 @@ impl Writer {
                     item.work.committed();
                 }
                 if changed {
+                    self.last_commit.note(self.clock.now());
                     self.wake.notify_one();
                 }
                 self.recovered();

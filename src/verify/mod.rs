@@ -154,11 +154,9 @@ pub fn verify(
     let digest = extract::digest(&request.body, &scheme.event.volatile);
     let (event_id, id_signed) = event_id(scheme, request.headers, &found, digest)?;
     let event_type = event_type(scheme, request.headers, &found);
-    let flagged = scheme.flag_types.iter().any(|pattern| pattern.matches(event_type.as_str()));
-    let guard = match scheme.guard {
-        _ if id_signed => ReplayGuard::Off,
-        ReplayGuard::Hold if flagged => ReplayGuard::Flag,
-        guard => guard,
+    let guard = match id_signed {
+        true => ReplayGuard::Off,
+        false => scheme.guard_for(event_type.as_str()),
     };
     Ok(Verified {
         event_id,

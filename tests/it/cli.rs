@@ -31,6 +31,8 @@ fn every_command_has_help_with_an_example() {
         &["config", "check"],
         &["held"],
         &["dead"],
+        &["status"],
+        &["explain"],
     ] {
         let output = site.run(&[command, &["--help"]].concat());
         let help = text(&output.stdout);

@@ -19,6 +19,7 @@ mod operator;
 mod promises;
 mod readme;
 mod refusals;
+mod status;
 mod stop;
 #[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
 mod support;

@@ -14,6 +14,7 @@ use hooklatch::model::Timestamp;
 use hooklatch::pattern::Pattern;
 use hooklatch::provider::Scheme;
 use hooklatch::store::{EventDetail, EventFilter, EventRow, JobFilter, Settings, Store};
+use hooklatch::traffic::Traffic;
 use hooklatch::verify;
 use sha2::Sha256;
 
@@ -72,6 +73,7 @@ impl Front {
             vec![self.listener.try_clone().unwrap()],
             sources.unwrap(),
             self.store.clone(),
+            Traffic::default(),
             self.clock.clone(),
             self.limits.clone(),
         );

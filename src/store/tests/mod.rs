@@ -12,6 +12,7 @@ mod replays;
 mod retain;
 mod schema;
 mod select;
+mod standing;
 mod verbs;
 mod writing;
 

@@ -1,0 +1,34 @@
+//! What the operator types to look at the whole.
+
+use clap::Args;
+
+use super::{ConfigFile, Format};
+use crate::model::{EventId, Name};
+
+/// `hooklatch status`
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Where the configuration is
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `hooklatch explain`
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// Where the configuration is
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// The provider's event id
+    #[arg(value_name = "EVENT")]
+    pub event: EventId,
+    /// The source, where several have an event of this id
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<Name>,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
+}

@@ -1,0 +1,385 @@
+//! What became of an event and why, in sentences: a pure function of the configuration, what the store
+//! has of the event, and the time.
+//!
+//! What must stay true: nothing is said that neither of the two shows. The configuration is today's: where
+//! it may have been another when the event came, the sentence is about today.
+
+use serde::Serialize;
+
+use crate::config::{Config, Described};
+use crate::model::{DeadReason, HeldReason, JobId, Name, OnUnknown, ReplayGuard, State, Timestamp};
+use crate::pattern::Pattern;
+use crate::retry::GiveUp;
+use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, JobRow};
+
+use crate::cmd::output::{count, shell_word, span};
+
+/// One event explained.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Story {
+    pub(super) source: Name,
+    pub(super) event: String,
+    pub(super) event_type: String,
+    /// Why it was accepted, and what came after it.
+    pub(super) arrival: Vec<String>,
+    /// What the replay guard made of it.
+    pub(super) replay_guard: String,
+    /// Every handler of its source, and every one that has a job of it.
+    pub(super) handlers: Vec<HandlerStory>,
+    /// Where no handler wants it: what can be done.
+    pub(super) next: Option<Next>,
+}
+
+/// What one handler has to do with the event.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct HandlerStory {
+    pub(super) handler: Name,
+    /// Whether it wants the event by today's configuration.
+    pub(super) wants: bool,
+    pub(super) why: String,
+    pub(super) job: Option<JobStory>,
+    /// Where it wants the event and has no job of it.
+    pub(super) next: Option<Next>,
+}
+
+/// One job.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct JobStory {
+    pub(super) job: JobId,
+    pub(super) state: State,
+    pub(super) reason: Option<String>,
+    pub(super) attempts: Vec<String>,
+    pub(super) next: Next,
+}
+
+/// What happens next.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Next {
+    pub(super) what: String,
+    /// When, where that is known.
+    pub(super) at: Option<Timestamp>,
+    /// What to type, where something is to be done.
+    pub(super) command: Option<String>,
+}
+
+/// What the sentences are made with.
+pub(super) struct Telling<'a> {
+    pub(super) config: &'a Config,
+    pub(super) now: Timestamp,
+    /// How times are written.
+    pub(super) time: fn(Timestamp) -> String,
+    /// What a command needs to find this configuration.
+    pub(super) suffix: &'a str,
+}
+
+impl Telling<'_> {
+    /// Explains one event.
+    pub(super) fn story(&self, detail: &EventDetail) -> Story {
+        let event = &detail.event;
+        let mut handlers: Vec<HandlerStory> = self
+            .config
+            .described()
+            .filter(|handler| handler.sources.contains(&event.source.as_str()))
+            .map(|handler| self.configured(detail, &handler))
+            .collect();
+        for job in &detail.jobs {
+            if handlers.iter().all(|told| told.handler != job.job.handler) {
+                handlers.push(self.not_its_own(event, job));
+            }
+        }
+        let idle = detail.jobs.is_empty() && !handlers.iter().any(|handler| handler.wants);
+        Story {
+            source: event.source.clone(),
+            event: event.event_id.to_string(),
+            event_type: type_of(event).to_owned(),
+            arrival: self.arrival(event),
+            replay_guard: self.guard(detail),
+            next: idle.then(|| self.nobody(event)),
+            handlers,
+        }
+    }
+
+    fn command(&self, typed: String) -> Option<String> {
+        Some(format!("hooklatch {typed}{}", self.suffix))
+    }
+
+    fn arrival(&self, event: &EventRow) -> Vec<String> {
+        let (first, source) = ((self.time)(event.received_at), &event.source);
+        let proof = match self.config.scheme_of(source) {
+            Some(scheme) if scheme.is_unsigned() => "the source takes unsigned deliveries",
+            _ => "its signature was good",
+        };
+        let mut said = match event.variant {
+            0 => vec![format!("accepted {first}: {proof}, and its id was new to source {source}")],
+            variant => vec![format!(
+                "accepted {first} as an event of its own (variant {variant}): {proof}, its id had come \
+                 before with another body or type, and the signature does not cover the id"
+            )],
+        };
+        if let (duplicates @ 1.., Some(last)) = (event.duplicates, event.last_duplicate_at) {
+            let (times, last) = (count(duplicates, "time"), (self.time)(last));
+            said.push(format!(
+                "delivered again {times}, the last {last}: answered as a duplicate of the delivery of \
+                 {first}, and nothing was run for it"
+            ));
+        }
+        if event.conflicts > 0 {
+            let conflicts = count(event.conflicts, "duplicate");
+            said.push(format!(
+                "{conflicts} had another body under the same signed id: kept as evidence, not run"
+            ));
+        }
+        if !event.payload_kept {
+            said.push("its payload has been deleted by retention: it cannot run again".to_owned());
+        }
+        said
+    }
+
+    fn guard(&self, detail: &EventDetail) -> String {
+        let event = &detail.event;
+        let Some(scheme) = self.config.scheme_of(&event.source) else {
+            return "not known: the configuration no longer has the source".to_owned();
+        };
+        if scheme.signs_id() {
+            return "not needed: the signature covers the event id".to_owned();
+        }
+        if event.variant > 0 {
+            return "not asked: a reused id holds every job by itself".to_owned();
+        }
+        let earlier = detail.twins.iter().find(|twin| twin.received_at <= event.received_at);
+        let first = earlier.map(|twin| {
+            let at = (self.time)(twin.received_at);
+            format!(
+                "the same signed body came first as event {} of type {}, {at}",
+                twin.event_id, twin.event_type
+            )
+        });
+        let held = HeldReason::SuspectedReplay.as_str();
+        let is_held = detail.jobs.iter().any(|job| job.job.reason.as_deref() == Some(held));
+        let guard = scheme.guard_for(&event.event_type);
+        match (first, is_held, event.flagged) {
+            (first, true, _) => {
+                let first = first.unwrap_or_else(|| "the same signed body came before".to_owned());
+                format!("held: {first}, and the id is not signed, so this may be a replay")
+            }
+            (first, _, true) => {
+                let first = first.unwrap_or_else(|| "the same signed body came before".to_owned());
+                format!("let it run, marked: {first}; bodies of this type honestly repeat")
+            }
+            (None, ..) if guard == ReplayGuard::Off => "off for this provider".to_owned(),
+            (None, ..) => {
+                "passed: no earlier event of the source has the same signed body".to_owned()
+            }
+            (Some(first), ..) if detail.jobs.is_empty() => {
+                format!("{first}; there was no job to hold")
+            }
+            (Some(first), ..) => format!("{first}; no job is held for it now"),
+        }
+    }
+
+    fn configured(&self, detail: &EventDetail, handler: &Described<'_>) -> HandlerStory {
+        let (event, name) = (&detail.event, handler.name);
+        let two_levels = self.config.scheme_of(&event.source).is_some_and(|own| own.two_levels());
+        let matches =
+            |text: &&String| Pattern::new(text.as_str(), two_levels).matches(&event.event_type);
+        let matching = handler.events.iter().find(matches);
+        let job = detail.jobs.iter().find(|job| job.job.handler == *name);
+        let event_type = type_of(event);
+        let why = match (matching, job) {
+            (Some(pattern), _) => {
+                format!("its events have \"{pattern}\", which matches {event_type}")
+            }
+            (None, None) => {
+                format!("none of its events matches {event_type}: {}", listed(handler.events))
+            }
+            (None, Some(_)) => format!(
+                "none of its events matches {event_type} now ({}), but the job was made",
+                listed(handler.events)
+            ),
+        };
+        let missing = matching.is_some() && job.is_none();
+        let next = missing.then(|| {
+            let id = shell_word(event.event_id.as_str());
+            let source = &event.source;
+            Next {
+                what: "no job: the handler came, or was changed, after the event".to_owned(),
+                at: None,
+                command: self.command(format!("replay {id} --source {source} --handler {name}")),
+            }
+        });
+        HandlerStory {
+            handler: name.clone(),
+            wants: matching.is_some(),
+            why,
+            job: job.map(|job| self.job(event, job, Some(handler))),
+            next,
+        }
+    }
+
+    /// A handler with a job of the event, and without its source or not there at all.
+    fn not_its_own(&self, event: &EventRow, job: &JobDetail) -> HandlerStory {
+        let handler = self.config.described().find(|known| *known.name == job.job.handler);
+        let why = match handler {
+            Some(_) => "it takes no events of this source any more, but the job was made",
+            None => "the configuration no longer has it",
+        };
+        HandlerStory {
+            handler: job.job.handler.clone(),
+            wants: false,
+            why: why.to_owned(),
+            job: Some(self.job(event, job, handler.as_ref())),
+            next: None,
+        }
+    }
+
+    fn nobody(&self, event: &EventRow) -> Next {
+        let id = shell_word(event.event_id.as_str());
+        Next {
+            what: "nothing: no handler wants it. Add its type to a handler's events, restart the receiver, \
+                   and make the job"
+                .to_owned(),
+            at: None,
+            command: self.command(format!("replay {id} --source {} --handler HANDLER", event.source)),
+        }
+    }
+
+    fn job(
+        &self,
+        event: &EventRow,
+        detail: &JobDetail,
+        handler: Option<&Described<'_>>,
+    ) -> JobStory {
+        let row = &detail.job;
+        JobStory {
+            job: row.job,
+            state: row.state,
+            reason: row.reason.clone(),
+            attempts: detail.attempts.iter().map(|attempt| self.attempt(attempt)).collect(),
+            next: self.next(event, detail, handler),
+        }
+    }
+
+    fn attempt(&self, row: &AttemptRow) -> String {
+        let (number, start) = (row.number, (self.time)(row.started_at));
+        match (row.outcome, row.finished_at) {
+            (Some(outcome), Some(end)) => {
+                let took = end.since(row.started_at).as_secs_f64();
+                let detail = &row.record.detail;
+                let said = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+                format!("attempt {number}, {start}: {outcome} after {took:.1} s{said}")
+            }
+            _ => format!("attempt {number}, {start}: still runs"),
+        }
+    }
+
+    fn next(&self, event: &EventRow, detail: &JobDetail, handler: Option<&Described<'_>>) -> Next {
+        let (row, job) = (&detail.job, detail.job.job);
+        let next = |what: String, command| Next { what, at: None, command };
+        match row.state {
+            State::Ready | State::Waiting if row.paused => next(
+                "waits until its handler is resumed".to_owned(),
+                self.command(format!("resume {}", row.handler)),
+            ),
+            State::Ready => next("runs as soon as its handler has a free slot".to_owned(), None),
+            State::Waiting => self.again(row, handler),
+            State::Running => {
+                let id = shell_word(event.event_id.as_str());
+                let show = self.command(format!("show {id} --source {} --follow", event.source));
+                let unknown = handler.map_or("", |handler| match handler.on_unknown {
+                    OnUnknown::Hold => "; if it ends without a word, the job is held",
+                    OnUnknown::Rerun => "; if it ends without a word, it runs again",
+                });
+                next(
+                    format!("attempt {} runs, and its end is recorded{unknown}", row.attempt),
+                    show.filter(|_| handler.is_none_or(|handler| handler.is_command)),
+                )
+            }
+            State::Succeeded => next("nothing: it is done".to_owned(), None),
+            State::Dropped => {
+                next("nothing: it was taken out and never runs again".to_owned(), None)
+            }
+            _ if !event.payload_kept => next(
+                "it cannot run again without its payload: drop it".to_owned(),
+                self.command(format!("drop {job}")),
+            ),
+            State::Held => self.held(row),
+            State::Dead => {
+                let resolved = row.reason.as_deref() == Some(DeadReason::Resolved.as_str());
+                let what = if resolved {
+                    "nothing: you have resolved it as failed"
+                } else {
+                    "nothing by itself: mend the cause, then put it back"
+                };
+                next(what.to_owned(), self.command(format!("replay --job {job}")))
+            }
+        }
+    }
+
+    /// A job that waits for its next attempt.
+    fn again(&self, row: &JobRow, handler: Option<&Described<'_>>) -> Next {
+        let bound = handler.map_or(String::new(), |handler| match handler.give_up {
+            GiveUp::Attempts(most) => format!(", of {most} that count"),
+            GiveUp::After(time) => {
+                let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                format!(", tried for {} in all", span(millis))
+            }
+        });
+        let number = row.attempt + 1;
+        let what = match row.due_at {
+            Some(due) if due > self.now => {
+                let wait = u64::try_from(due.0.saturating_sub(self.now.0)).unwrap_or(0);
+                format!("attempt {number}{bound}, in {} ({})", span(wait), (self.time)(due))
+            }
+            _ => format!(
+                "attempt {number}{bound}, now that it is due, as soon as its handler has a free slot"
+            ),
+        };
+        Next { what, at: row.due_at, command: None }
+    }
+
+    /// A job that waits for a person.
+    fn held(&self, row: &JobRow) -> Next {
+        let job = row.job;
+        let reason = row.reason.as_deref().and_then(|reason| reason.parse::<HeldReason>().ok());
+        let replay = format!("replay --job {job}");
+        let (what, typed) = match reason {
+            Some(HeldReason::UnknownOutcome) => (
+                format!(
+                    "nothing until you say how it ended: look at what it should have done, then resolve \
+                     it as --succeeded or --failed, or run it again (`{replay}`)"
+                ),
+                format!("resolve {job} --succeeded"),
+            ),
+            Some(HeldReason::SuspectedReplay | HeldReason::IdReused) => (
+                format!("nothing until you decide: if it is genuine run it, else `drop {job}`"),
+                replay,
+            ),
+            Some(HeldReason::Cancelled) => {
+                (format!("nothing until you decide: run it again, or `drop {job}`"), replay)
+            }
+            Some(HeldReason::HandlerGone) => (
+                format!(
+                    "nothing while its handler is missing: configure it again, restart the receiver and \
+                     put the job back (`{replay}`), or drop it"
+                ),
+                format!("drop {job}"),
+            ),
+            Some(HeldReason::Restored) | None => {
+                ("nothing until you decide: it may have run before the restore".to_owned(), replay)
+            }
+        };
+        Next { what, at: None, command: self.command(typed) }
+    }
+}
+
+/// The type as the provider gave it.
+fn type_of(event: &EventRow) -> &str {
+    event.raw_type.as_deref().unwrap_or(&event.event_type)
+}
+
+fn listed(events: &[String]) -> String {
+    events.iter().map(|event| format!("\"{event}\"")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

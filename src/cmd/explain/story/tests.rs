@@ -1,0 +1,246 @@
+#![allow(clippy::unwrap_used)]
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::config;
+use crate::model::Outcome;
+use crate::store::{Record, Twin};
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+const JOB: &str = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
+
+const CONFIG: &str = r#"
+[sources.github]
+provider = "github"
+secrets = ["env:X"]
+[sources.stripe]
+provider = "stripe"
+secrets = ["env:X"]
+[handlers.ci]
+source = "github"
+events = ["issues", "push"]
+command = ["/bin/true"]
+[handlers.tell]
+source = "github"
+events = ["star.*"]
+forward = "http://127.0.0.1:1/"
+[handlers.pay]
+source = "stripe"
+events = ["*"]
+command = ["/bin/true"]
+"#;
+
+fn config() -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hooklatch.toml");
+    std::fs::write(&path, CONFIG).unwrap();
+    config::load(&path).map_err(|problems| format!("{problems:?}")).unwrap()
+}
+
+fn at(seconds_ago: i64) -> Timestamp {
+    Timestamp(NOW.0 - seconds_ago * 1000)
+}
+
+/// Seconds before now, so that expected sentences can be read.
+fn time(at: Timestamp) -> String {
+    format!("T{:+}", (at.0 - NOW.0) / 1000)
+}
+
+fn event(source: &str, event_type: &str) -> EventDetail {
+    EventDetail {
+        event: EventRow {
+            source: source.parse().unwrap(),
+            event_id: "d-1".parse().unwrap(),
+            variant: 0,
+            event_type: event_type.to_owned(),
+            raw_type: None,
+            received_at: at(100),
+            body_bytes: 2,
+            duplicates: 0,
+            last_duplicate_at: None,
+            conflicts: 0,
+            flagged: false,
+            payload_kept: true,
+            jobs: BTreeMap::new(),
+        },
+        digest: String::new(),
+        headers: Vec::new(),
+        body: None,
+        jobs: Vec::new(),
+        twins: Vec::new(),
+    }
+}
+
+fn job(handler: &str, state: State, reason: Option<&str>) -> JobDetail {
+    JobDetail {
+        job: JobRow {
+            job: JOB.parse().unwrap(),
+            source: "github".parse().unwrap(),
+            event_id: "d-1".parse().unwrap(),
+            event_type: "push".to_owned(),
+            handler: handler.parse().unwrap(),
+            state,
+            reason: reason.map(str::to_owned),
+            attempt: 1,
+            replays: 0,
+            created_at: at(100),
+            due_at: None,
+            settled_at: None,
+            paused: false,
+        },
+        attempts: vec![AttemptRow {
+            number: 1,
+            started_at: at(99),
+            finished_at: Some(at(98)),
+            outcome: Some(Outcome::Failed),
+            record: Record { detail: "exit status 3".to_owned(), ..Record::default() },
+        }],
+    }
+}
+
+fn told(detail: &EventDetail) -> Story {
+    let config = config();
+    Telling { config: &config, now: NOW, time, suffix: "" }.story(detail)
+}
+
+/// What happens next with the one job of an event, and the command.
+fn next_of(job: JobDetail) -> (String, Option<String>) {
+    let mut detail = event("github", "push");
+    detail.jobs.push(job);
+    let next = told(&detail).handlers.remove(0).job.unwrap().next;
+    (next.what, next.command)
+}
+
+#[test]
+fn an_accepted_event_says_why_and_what_repeated_it() {
+    let mut detail = event("stripe", "invoice.paid");
+    assert_eq!(
+        told(&detail).arrival,
+        ["accepted T-100: its signature was good, and its id was new to source stripe"]
+    );
+    detail.event.duplicates = 3;
+    detail.event.last_duplicate_at = Some(at(7));
+    detail.event.conflicts = 1;
+    detail.event.payload_kept = false;
+    assert_eq!(
+        told(&detail).arrival[1..],
+        [
+            "delivered again 3 times, the last T-7: answered as a duplicate of the delivery of T-100, and nothing was run for it",
+            "1 duplicate had another body under the same signed id: kept as evidence, not run",
+            "its payload has been deleted by retention: it cannot run again",
+        ]
+    );
+}
+
+#[test]
+fn the_replay_guard_says_what_it_decided_and_by_what() {
+    assert_eq!(
+        told(&event("stripe", "invoice.paid")).replay_guard,
+        "not needed: the signature covers the event id"
+    );
+    let mut detail = event("github", "push");
+    assert_eq!(
+        told(&detail).replay_guard,
+        "passed: no earlier event of the source has the same signed body"
+    );
+    let twin = |seconds_ago| Twin {
+        event_id: "d-0".parse().unwrap(),
+        event_type: "push".to_owned(),
+        received_at: at(seconds_ago),
+    };
+    detail.twins = vec![twin(50)];
+    assert!(told(&detail).replay_guard.starts_with("passed"), "that one came later");
+    detail.twins = vec![twin(200)];
+    detail.jobs = vec![job("ci", State::Held, Some("suspected replay"))];
+    assert_eq!(
+        told(&detail).replay_guard,
+        "held: the same signed body came first as event d-0 of type push, T-200, and the id is not signed, so this may be a replay"
+    );
+    detail.jobs.clear();
+    assert!(told(&detail).replay_guard.ends_with("there was no job to hold"));
+    detail.event.flagged = true;
+    assert!(told(&detail).replay_guard.starts_with("let it run, marked: the same signed body"));
+    detail.event.flagged = false;
+    detail.event.variant = 1;
+    assert_eq!(told(&detail).replay_guard, "not asked: a reused id holds every job by itself");
+    assert!(told(&event("gone", "push")).replay_guard.starts_with("not known"));
+}
+
+#[test]
+fn each_handler_of_the_source_says_why_it_matched_or_not() {
+    let mut detail = event("github", "issues.opened");
+    detail.jobs.push(job("ci", State::Succeeded, None));
+    let story = told(&detail);
+    let [ci, tell] = &story.handlers[..] else { panic!("{:?}", story.handlers) };
+    assert_eq!(ci.why, "its events have \"issues\", which matches issues.opened");
+    assert!(ci.wants && ci.job.is_some() && ci.next.is_none());
+    assert_eq!(tell.why, "none of its events matches issues.opened: \"star.*\"");
+    assert!(!tell.wants && tell.job.is_none() && tell.next.is_none());
+    assert_eq!(
+        ci.job.as_ref().unwrap().attempts,
+        ["attempt 1, T-99: failed after 1.0 s: exit status 3"]
+    );
+}
+
+#[test]
+fn a_handler_that_came_later_or_went_is_told_apart() {
+    let mut detail = event("github", "push");
+    detail.jobs.push(job("old", State::Held, Some("handler gone")));
+    let story = told(&detail);
+    let ci = story.handlers[0].next.as_ref().unwrap();
+    let wanted = "hooklatch replay d-1 --source github --handler ci";
+    assert_eq!(ci.command.as_deref(), Some(wanted));
+    assert_eq!(story.handlers[2].why, "the configuration no longer has it");
+    assert!(story.next.is_none());
+}
+
+#[test]
+fn an_event_that_nobody_wants_says_how_to_have_it_run() {
+    let mut detail = event("github", "fork");
+    detail.event.event_id = "$(reboot)".parse().unwrap();
+    let next = told(&detail).next.unwrap();
+    assert!(next.what.starts_with("nothing: no handler wants it"));
+    let command = next.command.unwrap();
+    assert_eq!(command, "hooklatch replay '$(reboot)' --source github --handler HANDLER");
+}
+
+#[test]
+fn every_state_says_what_happens_next() {
+    let begins = |job: JobDetail, what: &str, command: Option<&str>| {
+        let (said, typed) = next_of(job);
+        assert!(said.starts_with(what), "{said}");
+        assert_eq!(typed, command.map(|command| format!("hooklatch {command}")), "{said}");
+    };
+    let replay = format!("replay --job {JOB}");
+    let (drop, resolve) = (format!("drop {JOB}"), format!("resolve {JOB} --succeeded"));
+    begins(job("ci", State::Ready, None), "runs as soon as", None);
+    let follow = "show d-1 --source github --follow";
+    begins(job("ci", State::Running, None), "attempt 1 runs", Some(follow));
+    begins(job("ci", State::Succeeded, None), "nothing: it is done", None);
+    begins(job("ci", State::Dropped, Some("superseded")), "nothing: it was taken out", None);
+    let held = |reason| job("ci", State::Held, Some(reason));
+    begins(held("unknown outcome"), "nothing until you say how it ended", Some(&resolve));
+    begins(held("suspected replay"), "nothing until you decide: if it is genuine", Some(&replay));
+    begins(held("id reused"), "nothing until you decide: if it is genuine", Some(&replay));
+    begins(held("cancelled"), "nothing until you decide", Some(&replay));
+    begins(held("restored"), "nothing until you decide", Some(&replay));
+    begins(held("handler gone"), "nothing while its handler is missing", Some(&drop));
+    begins(job("ci", State::Dead, Some("rejected")), "nothing by itself", Some(&replay));
+
+    let mut waiting = job("ci", State::Waiting, None);
+    waiting.job.due_at = Some(Timestamp(NOW.0 + 40_000));
+    begins(waiting.clone(), "attempt 2, of 5 that count, in 40 s (T+40)", None);
+    waiting.job.due_at = Some(at(1));
+    begins(waiting.clone(), "attempt 2, of 5 that count, now that it is due", None);
+    waiting.job.paused = true;
+    begins(waiting, "waits until its handler is resumed", Some("resume ci"));
+}
+
+#[test]
+fn without_its_payload_a_job_can_only_be_dropped() {
+    let mut detail = event("github", "push");
+    detail.event.payload_kept = false;
+    detail.jobs.push(job("ci", State::Dead, Some("payload gone")));
+    let next = told(&detail).handlers.remove(0).job.unwrap().next;
+    assert_eq!(next.command, Some(format!("hooklatch drop {JOB}")));
+}

@@ -1,0 +1,197 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::control::Refusal;
+use crate::store::{QuarantinedRow, Standing};
+use crate::traffic::Traffic;
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn at(seconds_ago: i64) -> Timestamp {
+    Timestamp(NOW.0 - seconds_ago * 1000)
+}
+
+fn traffic() -> Traffic {
+    Traffic::new([(name("github"), "/github".to_owned())])
+}
+
+/// A receiver that serves a source on `/github` with nothing to complain of.
+fn well(traffic: &Traffic) -> Status {
+    let runner = View {
+        needed: true,
+        connected: true,
+        runner: None,
+        running: 0,
+        room: Some(256),
+        why: None,
+    };
+    let receiver = ReceiverStatus {
+        version: "1.2.3".to_owned(),
+        pid: 7,
+        now: NOW,
+        started_at: at(3600),
+        clock_moved_millis: 3,
+        runner,
+        traffic: traffic.seen(),
+    };
+    let disk =
+        Disk { free_bytes: Some(9 << 30), floor_bytes: 1, database_bytes: 4096, log_bytes: 0 };
+    let store = Standing {
+        ready: Vec::new(),
+        waiting: Vec::new(),
+        running: Vec::new(),
+        stuck: Vec::new(),
+        paused: Vec::new(),
+        sources: Vec::new(),
+        newest_event_at: Some(at(5)),
+        last_commit_at: Some(at(5)),
+        disk,
+    };
+    Status { receiver: Some(receiver), refused: None, store: Some(store) }
+}
+
+fn seen(status: Status) -> Screen {
+    let sources = vec![(name("github"), "/github".to_owned())];
+    screen(status, &Site { sources, store: Path::new("/a b/store.db"), suffix: "" }, NOW)
+}
+
+fn stuck(handler: &str, state: State, jobs: u64) -> Stuck {
+    Stuck { handler: name(handler), state, reason: "why".to_owned(), jobs, oldest_at: at(60) }
+}
+
+#[test]
+fn all_is_well_where_nothing_waits_for_a_person() {
+    let traffic = traffic();
+    traffic.good(&name("github"), false, at(9));
+    let screen = seen(well(&traffic));
+    assert_eq!((screen.verdict, screen.next.as_str()), (Verdict::Well, "hooklatch events"));
+    assert!(screen.why.is_empty() && screen.notes.is_empty(), "{:?}", screen.notes);
+    assert_eq!(screen.sources[0].last_good_at, Some(at(9)));
+}
+
+#[test]
+fn a_stopped_store_is_not_serving_whatever_else_is_there() {
+    let mut status = well(&traffic());
+    status.receiver = None;
+    status.store.as_mut().unwrap().stuck = vec![stuck("a", State::Dead, 2)];
+    let screen = seen(status);
+    assert_eq!((screen.verdict, screen.next.as_str()), (Verdict::NotServing, "hooklatch serve"));
+    assert_eq!(screen.why, ["no receiver runs: the store is stopped", "2 jobs dead"]);
+    assert!(screen.notes.is_empty(), "a source is not served by nobody: {:?}", screen.notes);
+}
+
+#[test]
+fn a_receiver_that_refuses_accepts_is_not_serving() {
+    for (space, next) in [(true, "df -h '/a b'"), (false, "hooklatch status")] {
+        let mut status = well(&traffic());
+        status.refused = Some(Refusal { reason: "broken".to_owned(), space });
+        status.store = None;
+        let screen = seen(status);
+        assert_eq!((screen.verdict, screen.next.as_str()), (Verdict::NotServing, next));
+        assert_eq!(screen.why, ["every delivery is answered 503: broken"]);
+    }
+}
+
+#[test]
+fn held_jobs_come_before_dead_ones_and_the_command_shows_just_them() {
+    let with = |stuck: Vec<Stuck>| {
+        let mut status = well(&traffic());
+        status.store.as_mut().unwrap().stuck = stuck;
+        seen(status)
+    };
+    let one = with(vec![stuck("a", State::Held, 1), stuck("b", State::Dead, 3)]);
+    assert_eq!(one.verdict, Verdict::NeedsAPerson);
+    assert_eq!(one.why, ["1 job held", "3 jobs dead"]);
+    assert_eq!(one.next, "hooklatch jobs --state held --handler a");
+    let two = with(vec![stuck("a", State::Held, 1), stuck("b", State::Held, 1)]);
+    assert_eq!(two.next, "hooklatch jobs --state held");
+    let dead = with(vec![stuck("b", State::Dead, 3)]);
+    assert_eq!(dead.next, "hooklatch jobs --state dead --handler b");
+}
+
+#[test]
+fn commands_that_cannot_run_need_a_person_unless_none_is_configured() {
+    let with = |needed, why: Option<&str>| {
+        let mut status = well(&traffic());
+        let runner = &mut status.receiver.as_mut().unwrap().runner;
+        (runner.needed, runner.connected, runner.why) = (needed, false, why.map(str::to_owned));
+        seen(status)
+    };
+    let broken = with(true, Some("no such user"));
+    assert_eq!(broken.verdict, Verdict::NeedsAPerson);
+    assert_eq!(broken.why, ["no command can run: no such user"]);
+    assert_eq!(broken.next, "hooklatch runner");
+    assert_eq!(with(true, None).verdict, Verdict::Well, "it has only just started");
+    assert_eq!(with(false, Some("old")).verdict, Verdict::Well);
+}
+
+#[test]
+fn what_strangers_send_is_shown_and_wakes_nobody() {
+    let traffic = traffic();
+    traffic.good(&name("github"), false, at(9));
+    traffic.refused(&name("github"), "bad_signature", at(5));
+    traffic.unknown_path("/githb", at(4));
+    let screen = seen(well(&traffic));
+    assert_eq!(screen.verdict, Verdict::Well);
+    assert_eq!(screen.notes, ["the last delivery to source github was refused"]);
+    assert_eq!(screen.next, "hooklatch events --rejected --source github");
+    assert_eq!(screen.unknown_paths[0].nearest.as_deref(), Some("/github"));
+}
+
+#[test]
+fn a_source_has_the_last_word_of_store_and_receiver() {
+    let traffic = traffic();
+    traffic.refused(&name("github"), "bad_signature", at(5));
+    let mut status = well(&traffic);
+    let failure = QuarantinedRow {
+        source: name("github"),
+        received_at: at(5),
+        reason: "bad_signature".to_owned(),
+        detail: "no secret matches".to_owned(),
+        body_bytes: 1,
+    };
+    let word = |source: &str, failure| LastWord {
+        source: name(source),
+        event: Some(("e1".parse().unwrap(), at(100))),
+        secret_matched_at: Some(at(2)),
+        failure,
+    };
+    status.store.as_mut().unwrap().sources =
+        vec![word("github", Some(failure)), word("gone", None)];
+    let screen = seen(status);
+    let [github, gone] = &screen.sources[..] else { panic!("{:?}", screen.sources) };
+    assert_eq!(github.last_good_at, Some(at(2)));
+    let reason = &github.last_failure.as_ref().unwrap().reason;
+    assert_eq!(reason, "bad_signature: no secret matches");
+    assert!(screen.notes.is_empty(), "a good one came later: {:?}", screen.notes);
+    assert_eq!((&gone.path, gone.served), (&None, false));
+}
+
+#[test]
+fn a_source_that_the_receiver_does_not_know_yet_is_named() {
+    let screen = seen(well(&Traffic::default()));
+    assert_eq!(screen.notes, ["source github is configured and not served: restart the receiver"]);
+    assert_eq!(screen.verdict, Verdict::Well);
+}
+
+#[test]
+fn a_pause_and_a_moved_clock_are_worth_a_word() {
+    let mut status = well(&traffic());
+    status.receiver.as_mut().unwrap().clock_moved_millis = -3_600_000;
+    let store = status.store.as_mut().unwrap();
+    store.newest_event_at = Some(Timestamp(NOW.0 + 3_600_000));
+    store.paused = vec![PausedRow { handler: name("a"), since: at(9) }];
+    let screen = seen(status);
+    assert_eq!(
+        screen.notes,
+        [
+            "handler a is paused",
+            "the clock has moved by -3600 s since the receiver's start",
+            "the newest event lies in the future: the clock was set back",
+        ]
+    );
+    assert_eq!((screen.verdict, screen.next.as_str()), (Verdict::Well, "hooklatch resume a"));
+}

@@ -1,0 +1,108 @@
+//! How everything stands: what the store says, and where a receiver runs what it alone knows.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Clock;
+use crate::handler::Link;
+use crate::handler::link::View;
+use crate::model::{Name, Timestamp};
+use crate::store::{Refused, Standing, Store};
+use crate::traffic::{Seen, Traffic};
+
+use super::Failure;
+
+/// What a running receiver knows beside its store.
+#[derive(Debug, Clone)]
+pub struct Receiver {
+    pub(super) link: Link,
+    traffic: Traffic,
+    clock: Clock,
+    started: (Timestamp, Duration),
+}
+
+impl Receiver {
+    /// One that starts now by `clock`.
+    pub fn new(link: Link, traffic: Traffic, clock: Clock) -> Self {
+        let started = (clock.now(), clock.monotonic());
+        Receiver { link, traffic, clock, started }
+    }
+
+    fn status(&self) -> ReceiverStatus {
+        let (wall, monotonic) = self.started;
+        let passed = self.clock.monotonic().saturating_sub(monotonic);
+        let now = self.clock.now();
+        ReceiverStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            now,
+            started_at: wall,
+            clock_moved_millis: now.0.saturating_sub(wall.after(passed).0),
+            runner: self.link.view(),
+            traffic: self.traffic.seen(),
+        }
+    }
+}
+
+/// How everything stands.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// Who serves; none where the store is stopped.
+    pub receiver: Option<ReceiverStatus>,
+    /// Why accepts are refused, where a receiver runs and refuses them.
+    pub refused: Option<Refusal>,
+    /// What the store says; nothing while its receiver has closed it for repair.
+    pub store: Option<Standing>,
+}
+
+/// Why no event is accepted now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// One sentence.
+    pub reason: String,
+    /// The disk is full, or nearly.
+    pub space: bool,
+}
+
+/// What a running receiver says of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReceiverStatus {
+    /// The program's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its wall clock now.
+    pub now: Timestamp,
+    /// When it started, by that clock then.
+    pub started_at: Timestamp,
+    /// How far the wall clock has moved otherwise than time passed since then: a clock that was set, or
+    /// a machine that slept.
+    pub clock_moved_millis: i64,
+    /// The link to the runner.
+    pub runner: View,
+    /// What came in since then.
+    pub traffic: Seen,
+}
+
+/// Looks at everything. `sources`: those to tell of beside the receiver's own.
+pub(super) async fn look(
+    store: &Store,
+    receiver: Option<&Receiver>,
+    mut sources: Vec<Name>,
+) -> Result<Status, Failure> {
+    let receiver = receiver.map(Receiver::status);
+    sources.extend(receiver.iter().flat_map(|own| own.traffic.sources.keys().cloned()));
+    let refused = store
+        .ready()
+        .err()
+        .map(|why| Refusal { reason: why.to_string(), space: matches!(why, Refused::NoSpace(_)) });
+    let refused = refused.filter(|_| receiver.is_some());
+    let store = match store.standing(sources).await {
+        Ok(standing) => Some(standing),
+        // A receiver that repairs its store has much to say all the same, the reason first of all.
+        Err(_) if refused.is_some() => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Status { receiver, refused, store })
+}

@@ -1,0 +1,255 @@
+//! STANDING: what `status` asks of the store: what waits and for whom, the last word of each source,
+//! the disk. One snapshot for all of it.
+//!
+//! What must stay true: it is asked every minute by monitors, so no statement of it walks the whole
+//! store; what it costs grows with the jobs that are not settled, or that wait for a person.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use rusqlite::{Connection, OptionalExtension};
+use serde::{Deserialize, Serialize};
+
+use crate::model::{EventId, Name, State, Timestamp};
+
+use super::connection::beside;
+use super::rows::{PausedRow, QuarantinedRow};
+use super::types::Error;
+use super::{Store, codec};
+
+/// So far back among all events, in rows, a source's newest one is looked for: a look that costs
+/// milliseconds. For one that was silent for longer the use of its secret says when.
+const LOOK_BACK_ROWS: i64 = 100_000;
+
+/// How a store stands.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Standing {
+    /// Jobs that may be claimed, by handler.
+    pub ready: Vec<Backlog>,
+    /// Jobs that wait for another attempt, by handler.
+    pub waiting: Vec<Backlog>,
+    /// Jobs with a live attempt, by handler.
+    pub running: Vec<Backlog>,
+    /// Held and dead jobs by handler and reason, held ones first.
+    pub stuck: Vec<Stuck>,
+    /// The paused handlers by name.
+    pub paused: Vec<PausedRow>,
+    /// The last word of each source that was ever heard of, by name.
+    pub sources: Vec<LastWord>,
+    /// The newest event's arrival.
+    pub newest_event_at: Option<Timestamp>,
+    /// The last commit of this process that changed anything; none yet, or a stopped store.
+    pub last_commit_at: Option<Timestamp>,
+    /// Space and sizes.
+    pub disk: Disk,
+}
+
+/// Unsettled jobs of one handler in one state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backlog {
+    /// Whose.
+    pub handler: Name,
+    /// How many.
+    pub jobs: u64,
+    /// Since when the oldest is ready or running; for waiting ones when the next is due.
+    pub since: Timestamp,
+}
+
+/// Jobs of one handler that wait for a person for the same reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// Whose.
+    pub handler: Name,
+    /// `held` or `dead`.
+    pub state: State,
+    /// Why.
+    pub reason: String,
+    /// How many.
+    pub jobs: u64,
+    /// The oldest one's event arrived then.
+    pub oldest_at: Timestamp,
+}
+
+/// What was last heard of one source.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LastWord {
+    /// Which.
+    pub source: Name,
+    /// Its newest stored event, where it is among the newest of all.
+    pub event: Option<(EventId, Timestamp)>,
+    /// When one of its secrets last matched, to the minute: duplicates count too.
+    pub secret_matched_at: Option<Timestamp>,
+    /// Its newest failed delivery that is kept.
+    pub failure: Option<QuarantinedRow>,
+}
+
+/// Where the store lies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Free for this user; none where the file system does not say.
+    pub free_bytes: Option<u64>,
+    /// Below this accepts are refused (`disk_floor_bytes`).
+    pub floor_bytes: u64,
+    /// The database file.
+    pub database_bytes: u64,
+    /// The write-ahead log.
+    pub log_bytes: u64,
+}
+
+/// When the writer last committed a change. Told by the writer, read by anybody.
+#[derive(Debug)]
+pub(super) struct LastCommit(AtomicI64);
+
+impl Default for LastCommit {
+    fn default() -> Self {
+        LastCommit(AtomicI64::new(i64::MIN))
+    }
+}
+
+impl LastCommit {
+    pub(super) fn note(&self, now: Timestamp) {
+        self.0.store(now.0, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<Timestamp> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|at| *at != i64::MIN).map(Timestamp)
+    }
+}
+
+impl Store {
+    /// How the store stands. `sources`: those to look for beside the ones with a failed delivery.
+    pub async fn standing(&self, sources: Vec<Name>) -> Result<Standing, Error> {
+        let path = &self.inner.settings.path;
+        let disk = Disk {
+            free_bytes: self.inner.space.free_bytes(),
+            floor_bytes: self.inner.settings.limits.disk_floor_bytes,
+            database_bytes: size_of(path),
+            log_bytes: size_of(&beside(path, "-wal")),
+        };
+        let last_commit_at = self.inner.last_commit.get();
+        self.read(move |conn| {
+            Ok(Standing {
+                ready: ready(conn)?,
+                waiting: waiting(conn)?,
+                running: running(conn)?,
+                stuck: stuck(conn)?,
+                paused: super::pause::paused(conn)?,
+                sources: last_words(conn, sources)?,
+                newest_event_at: newest_event(conn)?,
+                last_commit_at,
+                disk,
+            })
+        })
+        .await
+    }
+}
+
+/// Asks the file system only: whoever opened and closed the file here would drop SQLite's locks (S11).
+fn size_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |file| file.len())
+}
+
+fn ready(conn: &Connection) -> rusqlite::Result<Vec<Backlog>> {
+    // By the index of what may be claimed, which has them by handler.
+    backlog(
+        conn,
+        "SELECT handler, count(*), min(since) FROM job WHERE state = 'ready' GROUP BY handler",
+    )
+}
+
+fn waiting(conn: &Connection) -> rusqlite::Result<Vec<Backlog>> {
+    // By the index of what is due.
+    backlog(
+        conn,
+        "SELECT handler, count(*), min(due_at) FROM job WHERE state = 'waiting' GROUP BY handler",
+    )
+}
+
+fn running(conn: &Connection) -> rusqlite::Result<Vec<Backlog>> {
+    // By the index of live jobs, of which there are few; each has one attempt without an outcome.
+    backlog(
+        conn,
+        "SELECT j.handler, count(*), min(a.started_at) FROM job j
+         JOIN attempt a ON a.job = j.row AND a.number = j.attempt
+         WHERE j.state = 'running' GROUP BY j.handler",
+    )
+}
+
+fn backlog(conn: &Connection, sql: &str) -> rusqlite::Result<Vec<Backlog>> {
+    conn.prepare_cached(sql)?
+        .query_map([], |row| {
+            Ok(Backlog {
+                handler: codec::text(row, 0)?,
+                jobs: codec::count(row, 1)?,
+                since: codec::time(row, 2)?,
+            })
+        })?
+        .collect()
+}
+
+fn stuck(conn: &Connection) -> rusqlite::Result<Vec<Stuck>> {
+    // By the indexes of held and of dead jobs: a literal state each, which a partial index needs.
+    conn.prepare_cached(
+        "SELECT 'held', handler, reason, count(*), min(created_at) FROM job
+             WHERE state = 'held' GROUP BY handler, reason
+         UNION ALL
+         SELECT 'dead', handler, reason, count(*), min(created_at) FROM job
+             WHERE state = 'dead' GROUP BY handler, reason",
+    )?
+    .query_map([], |row| {
+        Ok(Stuck {
+            state: codec::text(row, 0)?,
+            handler: codec::text(row, 1)?,
+            reason: row.get(2)?,
+            jobs: codec::count(row, 3)?,
+            oldest_at: codec::time(row, 4)?,
+        })
+    })?
+    .collect()
+}
+
+fn newest_event(conn: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    // The last row of the table.
+    conn.prepare_cached("SELECT received_at FROM event ORDER BY row DESC LIMIT 1")?
+        .query_row([], |row| codec::time(row, 0))
+        .optional()
+}
+
+fn last_words(conn: &Connection, mut sources: Vec<Name>) -> rusqlite::Result<Vec<LastWord>> {
+    // Those with a kept failed delivery: a few hundred index entries each at most.
+    let failing = conn
+        .prepare_cached("SELECT DISTINCT source FROM quarantine")?
+        .query_map([], |row| codec::text(row, 0))?
+        .collect::<rusqlite::Result<Vec<Name>>>()?;
+    sources.extend(failing);
+    sources.sort();
+    sources.dedup();
+    sources.into_iter().map(|source| last_word(conn, source)).collect()
+}
+
+fn last_word(conn: &Connection, source: Name) -> rusqlite::Result<LastWord> {
+    // Backwards through the newest events of all until one is its own.
+    let event = conn
+        .prepare_cached(
+            "SELECT event_id, received_at FROM event
+             WHERE row > (SELECT max(row) FROM event) - ?2 AND source = ?1
+             ORDER BY row DESC LIMIT 1",
+        )?
+        .query_row((source.as_str(), LOOK_BACK_ROWS), |row| {
+            Ok((codec::text(row, 0)?, codec::time(row, 1)?))
+        })
+        .optional()?;
+    // A few rows: one per secret of the source.
+    let secret_matched_at = conn
+        .prepare_cached("SELECT max(last_matched_at) FROM secret_use WHERE source = ?1")?
+        .query_row([source.as_str()], |row| codec::maybe_time(row, 0))?;
+    // Its newest by the index of its own.
+    let failure = conn
+        .prepare_cached(
+            "SELECT source, received_at, reason, detail, body_bytes FROM quarantine
+             WHERE source = ?1 ORDER BY row DESC LIMIT 1",
+        )?
+        .query_row([source.as_str()], super::quarantine::quarantined_row)
+        .optional()?;
+    Ok(LastWord { source, event, secret_matched_at, failure })
+}

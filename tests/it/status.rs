@@ -1,0 +1,170 @@
+//! `status` and `explain`: what an operator sees of a receiver that runs, refuses or is stopped.
+
+use serde_json::json;
+
+use crate::operator::text;
+use crate::support::{Site, post, stripe_event};
+
+const HANDLERS: &str = r#"
+[handlers.silent]
+source = "stripe"
+events = ["silent.*"]
+command = ["./silent"]
+[handlers.note]
+source = ["stripe", "github"]
+events = ["note.*", "push", "star"]
+command = ["./note"]
+"#;
+
+fn site() -> Site {
+    let site = Site::new(HANDLERS);
+    site.script("silent", "kill -KILL $$");
+    site.script("note", "exit 0");
+    site
+}
+
+/// The exit code and the answer of `status --json`.
+fn status(site: &Site) -> (i32, serde_json::Value) {
+    let output = site.run(&["status", "--json"]);
+    let said = text(&output.stderr);
+    let answer = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    (output.status.code().unwrap(), answer)
+}
+
+#[test]
+fn status_tells_a_monitor_by_its_exit_code_whether_a_person_is_needed() {
+    let site = site();
+    let none = site.run(&["status"]);
+    assert_eq!(none.status.code(), Some(69), "no store yet: {}", text(&none.stderr));
+    assert!(text(&none.stderr).contains("hooklatch serve"));
+
+    let receiver = site.start();
+    receiver.github("d-1", "push", "{}");
+    receiver.github("d-1", "push", "{}");
+    site.all_jobs(1, "succeeded");
+    let (code, well) = status(&site);
+    assert_eq!((code, &well["verdict"]), (0, &json!("well")), "{well:#}");
+    assert_eq!(well["receiver"]["pid"], receiver.pid());
+    assert_eq!(well["runner"]["connected"], true);
+    assert!(
+        well["last_commit_at"].is_string() && well["disk"]["database_bytes"].as_u64() > Some(0)
+    );
+    let github = &well["sources"][0];
+    assert_eq!((&github["accepted"], &github["duplicates"]), (&json!(1), &json!(1)));
+    assert!(github["last_good_at"].is_string() && github["last_failure"].is_null());
+
+    receiver.stripe(&stripe_event("evt_1", "silent.one", ""), 0);
+    site.jobs_when(|jobs| jobs.iter().any(|job| job["state"] == "held"));
+    let (code, held) = status(&site);
+    assert_eq!((code, &held["verdict"]), (1, &json!("needs_a_person")));
+    assert_eq!(held["stuck"][0]["reason"], "unknown outcome");
+    let next = held["next"].as_str().unwrap();
+    assert!(next.starts_with("hooklatch jobs --state held --handler silent --config "), "{next}");
+    // The one command is one that can be run as it is printed.
+    let args: Vec<&str> = next.split(' ').skip(1).collect();
+    assert!(text(&site.run(&args).stdout).contains("evt_1"));
+
+    assert_eq!(receiver.stop(), Some(0));
+    let (code, stopped) = status(&site);
+    assert_eq!((code, &stopped["verdict"]), (69, &json!("not_serving")));
+    assert_eq!(stopped["receiver"], json!(null));
+    assert_eq!(stopped["stuck"][0]["jobs"], 1, "a stopped store has its say too");
+    assert!(stopped["sources"][0]["last_good_at"].is_string(), "{stopped:#}");
+    let screen = text(&site.run(&["status"]).stdout);
+    assert!(screen.starts_with("status    NOT SERVING: no receiver runs"), "{screen}");
+    assert!(screen.contains("next      hooklatch serve"), "{screen}");
+}
+
+#[test]
+fn strangers_change_no_verdict_and_move_no_terminal() {
+    let site = site();
+    let receiver = site.start();
+    for _ in 0..3 {
+        let (code, _) = post(receiver.address, "/githb", "", b"{}");
+        assert_eq!(code, 404);
+    }
+    post(receiver.address, "/%1b[31m\u{202e}", "", b"{}");
+    let (code, _) = post(receiver.address, "/github", "", b"{}");
+    assert_eq!(code, 401);
+    let (code, seen) = status(&site);
+    assert_eq!(code, 0, "{seen:#}");
+    assert_eq!(seen["sources"][0]["refused"], 1);
+    let reason = seen["sources"][0]["last_failure"]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("missing_signature"), "{reason}");
+    let screen = text(&site.run(&["status"]).stdout);
+    assert!(screen.contains("3 requests to /githb"), "{screen}");
+    assert!(screen.contains("did you mean /github?"), "{screen}");
+    assert!(!screen.contains('\u{1b}') && !screen.contains('\u{202e}'), "{screen:?}");
+}
+
+#[test]
+fn a_receiver_without_space_is_not_serving() {
+    // More than any disk has.
+    let tables = "[limits]\ndisk_floor_bytes = \"64 GiB\"\nballast_bytes = \"0 B\"\n";
+    let site = Site::with(tables, "");
+    let free = rustix::fs::statvfs(site.path(".")).unwrap();
+    if free.f_bavail * free.f_frsize >= 64 << 30 {
+        eprintln!(
+            "skipped: this disk has more space than the highest floor; the screen's own tests show it"
+        );
+        return;
+    }
+    let receiver = site.start();
+    assert!(!receiver.is_ready());
+    let (code, refused) = status(&site);
+    assert_eq!((code, &refused["verdict"]), (69, &json!("not_serving")));
+    assert!(refused["refused"].as_str().unwrap().starts_with("too little space"));
+    assert!(refused["next"].as_str().unwrap().starts_with("df -h "), "{refused:#}");
+}
+
+#[test]
+fn explain_tells_the_whole_story_of_an_event() {
+    let site = site();
+    let receiver = site.start();
+    receiver.github("d-1", "push", r#"{"ref":"a"}"#);
+    receiver.github("d-1", "push", r#"{"ref":"a"}"#);
+    receiver.github("d-2", "push", r#"{"ref":"a"}"#);
+    receiver.stripe(&stripe_event("evt_1", "silent.one", ""), 0);
+    site.jobs_when(|jobs| {
+        jobs.len() == 3
+            && jobs.iter().all(|job| job["state"] == "held" || job["state"] == "succeeded")
+    });
+
+    let first = text(&site.run(&["explain", "d-1"]).stdout);
+    for wanted in [
+        "event d-1 of type push, source github",
+        "its id was new to source github",
+        "delivered again 1 time,",
+        "replay guard: passed",
+        "handler note wants it: its events have \"push\"",
+        "is succeeded",
+        "attempt 1,",
+        "next: nothing: it is done",
+    ] {
+        assert!(first.contains(wanted), "{wanted}:\n{first}");
+    }
+    let again = site.json(&["explain", "d-2"]);
+    let guard = again[0]["replay_guard"].as_str().unwrap();
+    assert!(guard.starts_with("held: the same signed body came first as event d-1"), "{guard}");
+    let job = &again[0]["handlers"][0]["job"];
+    assert_eq!(job["reason"], "suspected replay");
+    let command = job["next"]["command"].as_str().unwrap().to_owned();
+    assert!(command.starts_with("hooklatch replay --job "), "{command}");
+
+    // What it says to type does what it says, with a receiver and without one.
+    let args: Vec<&str> = command.split(' ').skip(1).collect();
+    assert!(site.run(&args).status.success());
+    site.jobs_when(|jobs| jobs.iter().filter(|job| job["state"] == "succeeded").count() == 2);
+    assert_eq!(receiver.stop(), Some(0));
+    let silent = site.json(&["explain", "evt_1", "--source", "stripe"]);
+    let handlers = silent[0]["handlers"].as_array().unwrap();
+    assert_eq!(handlers.len(), 2);
+    assert_eq!(
+        handlers[0]["why"],
+        "none of its events matches silent.one: \"note.*\", \"push\", \"star\""
+    );
+    let command = handlers[1]["job"]["next"]["command"].as_str().unwrap();
+    let args: Vec<&str> = command.split(' ').skip(1).collect();
+    assert!(args[0] == "resolve" && site.run(&args).status.success(), "{command}");
+    assert_eq!(site.run(&["explain", "d-9"]).status.code(), Some(66));
+}
