@@ -68,10 +68,11 @@ struct Stopped<'a> {
 
 fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     let now = Clock::system().now();
+    let suffix = output::config_suffix(&args.file.config);
     let rows = ask(&args.file, filter(&args.filter, Some(state), Some(args.limit), now)?)?;
     if args.format.json {
         let reason = |job: &JobRow| job.reason.clone().unwrap_or_default();
-        let with_ways = |job| Stopped { job, settle: ways(&reason(job), Some(job.job)) };
+        let with_ways = |job| Stopped { job, settle: ways(&reason(job), Some(job.job), &suffix) };
         output::json(&rows.iter().map(with_ways).collect::<Vec<_>>())?;
         return Ok(Exit::Ok);
     }
@@ -101,7 +102,7 @@ fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     let reasons: BTreeSet<&str> = rows.iter().filter_map(|job| job.reason.as_deref()).collect();
     for reason in reasons {
         output::line(format_args!("\n{reason}: {}", advice(reason)))?;
-        for way in ways(reason, None) {
+        for way in ways(reason, None, &suffix) {
             output::line(format_args!("  {way}"))?;
         }
     }
@@ -171,11 +172,11 @@ fn advice(reason: &str) -> &'static str {
 }
 
 /// The commands that settle a job of this reason, the likeliest first.
-fn ways(reason: &str, job: Option<JobId>) -> Vec<String> {
+fn ways(reason: &str, job: Option<JobId>, suffix: &str) -> Vec<String> {
     let job = job.map_or("JOB".to_owned(), |job| job.to_string());
-    let replay = format!("hooklatch replay --job {job}");
-    let drop = format!("hooklatch drop {job}");
-    let resolve = |how| format!("hooklatch resolve {job} --{how}");
+    let replay = format!("hooklatch replay --job {job}{suffix}");
+    let drop = format!("hooklatch drop {job}{suffix}");
+    let resolve = |how| format!("hooklatch resolve {job} --{how}{suffix}");
     let looked_at = [HeldReason::UnknownOutcome, HeldReason::Restored, HeldReason::Cancelled];
     if looked_at.iter().any(|held| held.as_str() == reason) {
         return vec![resolve("succeeded"), replay, resolve("failed")];
