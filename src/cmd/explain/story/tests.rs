@@ -87,7 +87,10 @@ fn job(handler: &str, state: State, reason: Option<&str>) -> JobDetail {
             due_at: None,
             settled_at: None,
             paused: false,
+            stopped_at: None,
+            last_detail: None,
         },
+        former_keys: Vec::new(),
         attempts: vec![AttemptRow {
             number: 1,
             started_at: at(99),
