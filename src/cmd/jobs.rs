@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::{DeadReason, HeldReason, JobId, State, Timestamp};
 use crate::store::{JobFilter, JobRow};
 
-use super::output::{self, coloured, cut, listing, local, span, whole};
+use super::output::{self, coloured, cut, listing, local, short_span, whole};
 use super::store;
 
 /// Lists jobs.
@@ -31,7 +31,7 @@ pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
             job.attempt.into(),
             (&job.event_type).into(),
             job.event_id.as_str().into(),
-            span(now.since(job.created_at)).into(),
+            short_span(now.since(job.created_at)).into(),
         ]
     };
     let columns = [
@@ -68,10 +68,11 @@ struct Stopped<'a> {
 
 fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     let now = Clock::system().now();
+    let suffix = output::config_suffix(&args.file.config);
     let rows = ask(&args.file, filter(&args.filter, Some(state), Some(args.limit), now)?)?;
     if args.format.json {
         let reason = |job: &JobRow| job.reason.clone().unwrap_or_default();
-        let with_ways = |job| Stopped { job, settle: ways(&reason(job), Some(job.job)) };
+        let with_ways = |job| Stopped { job, settle: ways(&reason(job), Some(job.job), &suffix) };
         output::json(&rows.iter().map(with_ways).collect::<Vec<_>>())?;
         return Ok(Exit::Ok);
     }
@@ -81,7 +82,7 @@ fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
             job.job.into(),
             (&job.handler).into(),
             job.reason.as_deref().unwrap_or_default().into(),
-            span(now.since(since)).into(),
+            short_span(now.since(since)).into(),
             (&job.event_type).into(),
             job.event_id.as_str().into(),
             job.last_detail.as_deref().unwrap_or_default().into(),
@@ -101,7 +102,7 @@ fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     let reasons: BTreeSet<&str> = rows.iter().filter_map(|job| job.reason.as_deref()).collect();
     for reason in reasons {
         output::line(format_args!("\n{reason}: {}", advice(reason)))?;
-        for way in ways(reason, None) {
+        for way in ways(reason, None, &suffix) {
             output::line(format_args!("  {way}"))?;
         }
     }
@@ -171,11 +172,11 @@ fn advice(reason: &str) -> &'static str {
 }
 
 /// The commands that settle a job of this reason, the likeliest first.
-fn ways(reason: &str, job: Option<JobId>) -> Vec<String> {
+fn ways(reason: &str, job: Option<JobId>, suffix: &str) -> Vec<String> {
     let job = job.map_or("JOB".to_owned(), |job| job.to_string());
-    let replay = format!("hooklatch replay --job {job}");
-    let drop = format!("hooklatch drop {job}");
-    let resolve = |how| format!("hooklatch resolve {job} --{how}");
+    let replay = format!("hooklatch replay --job {job}{suffix}");
+    let drop = format!("hooklatch drop {job}{suffix}");
+    let resolve = |how| format!("hooklatch resolve {job} --{how}{suffix}");
     let looked_at = [HeldReason::UnknownOutcome, HeldReason::Restored, HeldReason::Cancelled];
     if looked_at.iter().any(|held| held.as_str() == reason) {
         return vec![resolve("succeeded"), replay, resolve("failed")];
@@ -193,7 +194,7 @@ pub(super) fn state(job: &JobRow) -> String {
 
 /// The same where there is little room: how long it waits, not until when.
 fn in_short(job: &JobRow, now: Timestamp) -> String {
-    with_reason(job, |due_at| format!("due in {}", span(due_at.since(now))))
+    with_reason(job, |due_at| format!("due in {}", short_span(due_at.since(now))))
 }
 
 fn with_reason(job: &JobRow, due: impl FnOnce(Timestamp) -> String) -> String {

@@ -149,6 +149,17 @@ fn fit(columns: &[Column], rows: &mut [Vec<Field>], most: usize) {
     }
 }
 
+/// The same as [`span`] where there is little room: "38s", "5m", "3h", "12d".
+pub(super) fn short_span(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
 /// A cell with text from outside.
 pub(super) fn outside(text: &str) -> Cell {
     Cell::new(escape(text))

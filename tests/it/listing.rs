@@ -105,8 +105,8 @@ fn what_waits_for_a_person_is_listed_with_the_command_that_settles_it() {
     let held = site.json(&["held"]);
     assert_eq!(ids(&held), ["d-2", "evt_1"]);
     let silent = id(of(&jobs, "evt_1"));
-    let first = format!("hooklatch resolve {silent} --succeeded");
-    assert_eq!(held[1]["settle"][0], json!(first));
+    let first = held[1]["settle"][0].as_str().unwrap();
+    assert!(first.starts_with(&format!("hooklatch resolve {silent} --succeeded")), "{first}");
     assert_eq!(held[1]["last_detail"], "killed by signal 9");
     assert!(held[1]["stopped_at"].as_str().unwrap().ends_with('Z'));
     let table = text(&site.run(&["held"]).stdout);
