@@ -4,6 +4,8 @@
 //! difference before it is committed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
+#[path = "recorded/examples.rs"]
+mod examples;
 #[path = "recorded/plain.rs"]
 mod plain;
 #[path = "recorded/situations.rs"]
@@ -90,28 +92,10 @@ fn help_is_as_recorded() {
     all_as_recorded(all.chain([whole]));
 }
 
-/// Every example in every help is a command line of this program.
 #[test]
-fn every_example_in_help_parses() {
-    use clap::Parser;
-    let mut examples = 0;
-    let site = Site::new("");
-    for words in commands() {
-        let args: Vec<&str> = words.iter().map(String::as_str).chain(["--help"]).collect();
-        let help = String::from_utf8(help(&site, &args).stdout).unwrap();
-        // Long ones go on behind a backslash.
-        let help = help.replace("\\\n", " ");
-        for line in help.lines().map(str::trim).filter(|line| line.starts_with("hooklatch ")) {
-            // What comes behind is the shell's.
-            let line = line.split([';', '|', '<', '>', '#']).next().unwrap();
-            let words = line.replace(['\'', '"'], "").replace(": ", ":");
-            if let Err(error) = Cli::try_parse_from(words.split_whitespace()) {
-                panic!("{line}: {error}");
-            }
-            examples += 1;
-        }
-    }
-    assert!(examples >= commands().len(), "{examples} examples");
+fn every_example_in_help_runs() {
+    let failures = examples::failures();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
@@ -169,6 +153,12 @@ fn situations_are_shown_as_recorded() {
         recorded(&format!("situations/{command}.txt"), &text)
     });
     let whole: Vec<_> = whole.collect();
+    let refused = stage.refused().into_iter().map(|args| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        told(&args, &site.run(&args))
+    });
+    let refused: Vec<_> = refused.collect();
+    let refused = recorded("refused.txt", &plain(&refused.join("\n"), site));
     drop(stage);
-    all_as_recorded(shown.into_iter().chain(whole));
+    all_as_recorded(shown.into_iter().chain(whole).chain([refused]));
 }

@@ -113,3 +113,37 @@ pub(crate) fn stage() -> Stage {
 fn job<'a>(jobs: &'a [Value], id: &str) -> Option<&'a Value> {
     jobs.iter().find(|job| job["event_id"] == id)
 }
+
+impl Stage {
+    /// What is asked of each event's job in a state in which it cannot be.
+    pub(crate) fn refused(&self) -> Vec<Vec<String>> {
+        let jobs = self.site.json(&["jobs", "--limit", "1000"]);
+        let jobs = jobs.as_array().unwrap();
+        let of = |id: &str| job(jobs, id).unwrap()["job"].as_str().unwrap().to_owned();
+        let asked = |words: &[&str], id: &str| {
+            let words =
+                words.iter().map(|word| if *word == "JOB" { of(id) } else { (*word).to_owned() });
+            words.collect()
+        };
+        vec![
+            asked(&["resolve", "JOB", "--failed"], "succeeded"),
+            asked(&["resolve", "JOB", "--succeeded"], "running"),
+            asked(&["drop", "JOB"], "running"),
+            asked(&["drop", "JOB"], "succeeded"),
+            asked(&["cancel", "JOB"], "paused"),
+            asked(&["cancel", "JOB"], "killed"),
+            asked(&["replay", "--job", "JOB"], "running"),
+            asked(&["replay", "--job", "JOB"], "paused"),
+            asked(&["replay", "succeeded"], "succeeded"),
+            asked(&["replay", "reused"], "reused"),
+            asked(&["replay", "not-wanted"], "succeeded"),
+            asked(&["replay", "--state", "dead"], "succeeded"),
+            asked(&["drop", "--state", "held", "--reason", "nothing"], "succeeded"),
+            asked(&["send", "nobody", "push"], "succeeded"),
+            asked(&["send", "github", "push", "--stale"], "succeeded"),
+            asked(&["init", "--source", "github"], "succeeded"),
+            asked(&["explain", "nothing"], "succeeded"),
+            asked(&["events", "--since", "tomorrow"], "succeeded"),
+        ]
+    }
+}
