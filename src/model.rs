@@ -263,12 +263,18 @@ impl EventId {
 
     /// The id as one word of a shell, for commands that are there to be copied: a provider chose it.
     pub fn shell_word(&self) -> Cow<'_, str> {
-        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:/@%+=,".contains(&b);
-        if self.0.bytes().all(plain) {
-            Cow::Borrowed(&self.0)
-        } else {
-            Cow::Owned(format!("'{}'", self.0.replace('\'', r"'\''")))
-        }
+        shell_word(&self.0)
+    }
+}
+
+/// Text as one word of a shell line, quoted where that is needed: a printed command is pasted, and what
+/// came from outside must not become another command.
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:/@%+=,".contains(&b);
+    if !text.is_empty() && text.bytes().all(plain) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
     }
 }
 

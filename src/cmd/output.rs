@@ -12,7 +12,7 @@ use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::exit::Failure;
-use crate::model::{Outcome, State, Timestamp};
+use crate::model::{Outcome, State, Timestamp, shell_word};
 
 /// Prints one JSON document and a line end.
 pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
@@ -245,16 +245,6 @@ pub(super) fn config_suffix(config: &Path) -> String {
         return String::new();
     }
     format!(" --config {}", shell_word(&config.display().to_string()))
-}
-
-/// Text as one word of a shell line, quoted where that is needed: a printed command is pasted, and what
-/// came from outside must not become another command.
-pub(super) fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
 }
 
 /// A number with its thousands apart: "12,345".

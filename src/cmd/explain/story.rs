@@ -16,7 +16,7 @@ use crate::pattern::Pattern;
 use crate::retry::GiveUp;
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, JobRow};
 
-use crate::cmd::output::{count, shell_word, span};
+use crate::cmd::output::{count, span};
 
 /// One event explained.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -213,7 +213,7 @@ impl Telling<'_> {
         };
         let missing = matching.is_some() && job.is_none();
         let next = missing.then(|| {
-            let id = shell_word(event.event_id.as_str());
+            let id = event.event_id.shell_word();
             let source = &event.source;
             Next {
                 what: "no job: the handler came, or was changed, after the event".to_owned(),
@@ -247,7 +247,7 @@ impl Telling<'_> {
     }
 
     fn nobody(&self, event: &EventRow) -> Next {
-        let id = shell_word(event.event_id.as_str());
+        let id = event.event_id.shell_word();
         Next {
             what: "nothing: no handler wants it. Add its type to a handler's events, restart the receiver, \
                    and make the job"
@@ -297,7 +297,7 @@ impl Telling<'_> {
             State::Ready => next("runs as soon as its handler has a free slot".to_owned(), None),
             State::Waiting => self.again(row, handler),
             State::Running => {
-                let id = shell_word(event.event_id.as_str());
+                let id = event.event_id.shell_word();
                 let show = self.command(format!("show {id} --source {} --follow", event.source));
                 let unknown = handler.map_or("", |handler| match handler.on_unknown {
                     OnUnknown::Hold => "; if it ends without a word, the job is held",
@@ -360,8 +360,7 @@ impl Telling<'_> {
     fn held(&self, event: &EventRow, row: &JobRow) -> Next {
         let job = row.job;
         let reason = row.reason.as_deref().and_then(|reason| reason.parse::<HeldReason>().ok());
-        let look =
-            format!("show {} --source {}", shell_word(event.event_id.as_str()), event.source);
+        let look = format!("show {} --source {}", event.event_id.shell_word(), event.source);
         let replay = format!("replay --job {job}");
         let (what, typed) = match reason {
             Some(HeldReason::UnknownOutcome) => (

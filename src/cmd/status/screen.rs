@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::control::{ReceiverStatus, Status};
 use crate::handler::link::View;
-use crate::model::{Name, State, Timestamp};
+use crate::model::{Name, State, Timestamp, shell_word};
 use crate::store::{Backlog, Disk, LastWord, PausedRow, Stuck};
 use crate::traffic::UnknownPath;
 
-use crate::cmd::output::{count, shell_word};
+use crate::cmd::output::count;
 
 /// How far the clock may have moved before it is worth a word: more than a slewed clock's 1.8 s an hour
 /// makes of a day (adjtimex(2)), less than the shortest tolerance of a signature's age.
