@@ -34,7 +34,7 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
     match store::ask(&args.file.config, Request::Replay(what))? {
         Reply::Replay(jobs) if jobs.is_empty() => {
             return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
-                .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them)"));
+                .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them); --handler NAME makes one that there was not"));
         }
         Reply::Replay(jobs) if args.format.json && args.new_key => {
             output::json(&serde_json::json!({ "replayed": jobs, "replaced": args.job }))?;
