@@ -10,6 +10,7 @@
 //! dispatcher comes last: a start that fails has begun no command, whose outcome would be unknown.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -26,6 +27,7 @@ use crate::runner::folder;
 use crate::runner::launch::Launch;
 use crate::store::{self, OpenError, Settings, Store};
 use crate::traffic::Traffic;
+use crate::verify::Signer;
 
 /// Why the receiver does not start.
 #[derive(Debug, thiserror::Error)]
@@ -69,8 +71,8 @@ async fn hurried(mut hurry: watch::Receiver<bool>) {
     }
 }
 
-/// Starts everything; returns when deliveries are being answered. `program` is this program, which is
-/// launched as a runner where none listens; none where that is a service manager's task.
+/// Starts everything; returns when deliveries are being answered. `launch` is how a runner is launched
+/// where none listens; none where nobody may.
 ///
 /// # Errors
 /// Whatever keeps a part from starting; the parts started before it are stopped by being dropped,
@@ -85,6 +87,12 @@ pub async fn start(
     for unwise in config.warnings() {
         tracing::warn!("{unwise}");
     }
+    // Any secret of a source will do.
+    let signer = |source: &http::Source| {
+        let signer = Signer::new(Arc::clone(&source.scheme), source.keys.first().cloned());
+        (source.name.clone(), signer)
+    };
+    let signers = parts.sources.iter().map(signer).collect();
     let sources = http::Sources::new(parts.sources)?;
     let traffic = Traffic::new(sources.paths());
     let (settings, limits) = (config.store(), config.limits().clone());
@@ -106,10 +114,7 @@ pub async fn start(
     });
     let socket = control::socket_path(&settings.path);
     let receiver = control::Receiver::new(link.clone(), traffic.clone(), clock.clone()).with_front(
-        control::Front {
-            addresses: listener.local_addr().into_iter().collect(),
-            signers: config.signers(environment),
-        },
+        control::Front { addresses: listener.local_addr().into_iter().collect(), signers },
     );
     let control = control::listen(&socket, store.clone(), receiver, &limits)?;
     let http = http::Server::start(

@@ -1,4 +1,4 @@
-//! What `send` and the receiver need to sign as a source's provider.
+//! What `send` needs to sign as a source's provider.
 
 use std::sync::Arc;
 
@@ -35,12 +35,6 @@ impl Config {
         let path = source.path.value.as_str();
         let signed_url = configured.map(|url| http::public_url(url, path, None));
         Some(Endpoint { scheme: &source.scheme, path, signed_url, source })
-    }
-
-    /// What signs as each source whose first secret can be had now.
-    pub fn signers(&self, environment: &Environment) -> Vec<(Name, Signer)> {
-        let signer = |name: &Name| self.signer(&self.endpoint(name)?, environment).ok();
-        self.source_names().filter_map(|name| Some((name.clone(), signer(name)?))).collect()
     }
 
     /// What signs as this source: with its first secret, of which any is taken. An `Err` says why that

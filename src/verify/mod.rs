@@ -25,6 +25,7 @@ pub use sign::{Draft, SECRET_BYTES, Signer, secret_text, sign};
 pub use signature::key;
 
 /// A secret as the scheme uses it, and the reference it was read from. Never printed.
+#[derive(Clone)]
 pub struct Key {
     reference: String,
     bytes: Zeroizing<Vec<u8>>,
