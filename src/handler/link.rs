@@ -15,7 +15,7 @@
 mod ask;
 mod fetch;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -337,9 +337,9 @@ impl Link {
                     }
                 }
             }
-            let unlisted = |key: &Key| list.attempts.iter().all(|listed| listed.key != *key);
+            let listed: HashSet<Key> = list.attempts.iter().map(|listed| listed.key).collect();
             for (key, attempt) in &state.attempts {
-                if attempt.asked && attempt.waiting.is_some() && unlisted(key) {
+                if attempt.asked && attempt.waiting.is_some() && !listed.contains(key) {
                     match proof(list, attempt.runner) {
                         Some(verdict) => verdicts.push((*key, verdict)),
                         None => searches.push(*key),
