@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::model::{EventId, JobId, Name, State};
 
-pub use jobs::{Filter, Jobs, Stopped};
+pub use jobs::{Filter, Jobs, Listing, Stopped};
 pub use look::{Explain, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use setup::{Init, Send};
@@ -367,15 +367,9 @@ pub struct Events {
     /// List when each secret last matched instead: an old one that is silent may be retired
     #[arg(long, conflicts_with_all = ["event_type", "rejected", "source", "since", "state"])]
     pub secrets: bool,
-    /// Most rows
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    pub limit: usize,
-    /// Shorten no column, however long the lines become
-    #[arg(long)]
-    pub wide: bool,
-    /// How it is printed
+    /// How much of it, and how
     #[command(flatten)]
-    pub format: Format,
+    pub listing: Listing,
 }
 
 /// `hooklatch show`

@@ -25,6 +25,20 @@ pub struct Filter {
     pub since: Option<Since>,
 }
 
+/// How much of a listing is printed, and how.
+#[derive(Debug, Args)]
+pub struct Listing {
+    /// Most rows
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+    /// Shorten no column, however long the lines become
+    #[arg(long)]
+    pub wide: bool,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
+}
+
 /// `hooklatch jobs`
 #[derive(Debug, Args)]
 pub struct Jobs {
@@ -37,15 +51,9 @@ pub struct Jobs {
     /// Which of them
     #[command(flatten)]
     pub filter: Filter,
-    /// Most rows
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    pub limit: usize,
-    /// Shorten no column, however long the lines become
-    #[arg(long)]
-    pub wide: bool,
-    /// How it is printed
+    /// How much of it, and how
     #[command(flatten)]
-    pub format: Format,
+    pub listing: Listing,
 }
 
 /// `hooklatch held` and `hooklatch dead`
@@ -57,15 +65,9 @@ pub struct Stopped {
     /// Which of them
     #[command(flatten)]
     pub filter: Filter,
-    /// Most rows
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    pub limit: usize,
-    /// Shorten no column, however long the lines become
-    #[arg(long)]
-    pub wide: bool,
-    /// How it is printed
+    /// How much of it, and how
     #[command(flatten)]
-    pub format: Format,
+    pub listing: Listing,
 }
 
 /// One of the fixed reasons; a misspelt one would match nothing and look like good news.

@@ -79,7 +79,7 @@ async fn again(config: &Config) -> Client {
 
 fn show(args: &cli::Events, came: Arrived) -> Result<Mark, Failure> {
     for event in &came.events {
-        match args.format.json {
+        match args.listing.format.json {
             true => json_line(event)?,
             false => line(one_line(event))?,
         }

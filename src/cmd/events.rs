@@ -21,16 +21,16 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
     let request = if args.secrets {
         Request::Secrets
     } else if args.rejected {
-        Request::Quarantined { source: args.source.clone(), limit: Some(args.limit) }
+        Request::Quarantined { source: args.source.clone(), limit: Some(args.listing.limit) }
     } else {
         Request::Events(filter(args, since))
     };
     match store::ask(&args.file.config, request)? {
-        Reply::Events(rows) if args.format.json => output::json(&rows)?,
-        Reply::Events(rows) => accepted(&rows, args.wide)?,
-        Reply::Quarantined(rows) if args.format.json => output::json(&rows)?,
+        Reply::Events(rows) if args.listing.format.json => output::json(&rows)?,
+        Reply::Events(rows) => accepted(&rows, args.listing.wide)?,
+        Reply::Quarantined(rows) if args.listing.format.json => output::json(&rows)?,
         Reply::Quarantined(rows) => rejected(&rows)?,
-        Reply::Secrets(rows) if args.format.json => output::json(&rows)?,
+        Reply::Secrets(rows) if args.listing.format.json => output::json(&rows)?,
         Reply::Secrets(rows) => secrets(&rows)?,
         other => return Err(store::unexpected(&other)),
     }
@@ -44,7 +44,7 @@ pub(super) fn filter(args: &cli::Events, since: Option<Timestamp>) -> EventFilte
         event_type: args.event_type.clone(),
         since,
         state: args.state,
-        limit: Some(args.limit),
+        limit: Some(args.listing.limit),
     }
 }
 

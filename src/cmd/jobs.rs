@@ -17,9 +17,9 @@ use super::store;
 /// Lists jobs.
 pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
     let now = Clock::system().now();
-    let filter = filter(&args.filter, args.state, Some(args.limit), now)?;
+    let filter = filter(&args.filter, args.state, Some(args.listing.limit), now)?;
     let rows = ask(&args.file, filter)?;
-    if args.format.json {
+    if args.listing.format.json {
         output::json(&rows)?;
         return Ok(Exit::Ok);
     }
@@ -43,7 +43,7 @@ pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
         cut("EVENT", 5),
         whole("AGE"),
     ];
-    listing(&columns, rows.iter().map(row).collect(), args.wide, "no jobs")?;
+    listing(&columns, rows.iter().map(row).collect(), args.listing.wide, "no jobs")?;
     Ok(Exit::Ok)
 }
 
@@ -69,8 +69,8 @@ struct Stopped<'a> {
 fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     let now = Clock::system().now();
     let suffix = output::config_suffix(&args.file.config);
-    let rows = ask(&args.file, filter(&args.filter, Some(state), Some(args.limit), now)?)?;
-    if args.format.json {
+    let rows = ask(&args.file, filter(&args.filter, Some(state), Some(args.listing.limit), now)?)?;
+    if args.listing.format.json {
         let reason = |job: &JobRow| job.reason.clone().unwrap_or_default();
         let with_ways = |job| Stopped { job, settle: ways(&reason(job), Some(job.job), &suffix) };
         output::json(&rows.iter().map(with_ways).collect::<Vec<_>>())?;
@@ -98,7 +98,7 @@ fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
         cut("DETAIL", 10),
     ];
     let empty = if state == State::Held { "nothing is held" } else { "no dead letters" };
-    listing(&columns, rows.iter().map(row).collect(), args.wide, empty)?;
+    listing(&columns, rows.iter().map(row).collect(), args.listing.wide, empty)?;
     let reasons: BTreeSet<&str> = rows.iter().filter_map(|job| job.reason.as_deref()).collect();
     for reason in reasons {
         output::line(format_args!("\n{reason}: {}", advice(reason)))?;

@@ -28,7 +28,7 @@ impl Environment {
     }
 
     /// Sets one, in this copy only.
-    pub fn set(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) {
+    fn set(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) {
         self.0.insert(name.into(), value.into());
     }
 

@@ -59,7 +59,7 @@ pub fn of(database: &Path) -> PathBuf {
 }
 
 /// The runner's socket in its folder.
-pub(super) fn socket(folder: &Path) -> PathBuf {
+pub fn socket(folder: &Path) -> PathBuf {
     folder.join("socket")
 }
 

@@ -13,11 +13,12 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::clock::Clock;
 use crate::model::{EventId, Headers, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp};
 use crate::pattern::Pattern;
 
 use super::accept::insert_job;
-use super::queue::{Item, Lane};
+use super::queue::{Item, Lane, Queue};
 use super::types::{Error, Refused};
 use super::{Store, codec};
 
@@ -109,13 +110,7 @@ impl Store {
 
     /// Stores a notice, after what is queued already; tried until it is committed. Returns at once.
     pub fn notify(&self, notice: Notice) {
-        if !self.wants_notice(notice.kind) {
-            return;
-        }
-        let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
-        let (item, _) = Item::new(Lane::Kept, move |tx| notices.note(tx, &notice, clock.now()));
-        // Refused only where the receiver stops.
-        let _ = self.inner.queue.push(item);
+        self.inner.notices.queue(&self.inner.queue, &self.inner.clock, notice);
     }
 
     /// Stores a notice that will be repeated if it is lost: tried once.
@@ -162,6 +157,17 @@ impl Notices {
 
     fn takers(&self, kind: NoticeType) -> impl Iterator<Item = &Name> {
         self.0.get().into_iter().flat_map(move |interest| interest.takers(kind))
+    }
+
+    /// Has a notice stored after what is queued already.
+    pub(super) fn queue(&self, queue: &Queue, clock: &Clock, notice: Notice) {
+        if !self.want(notice.kind) {
+            return;
+        }
+        let (notices, clock) = (self.clone(), clock.clone());
+        let (item, _) = Item::new(Lane::Kept, move |tx| notices.note(tx, &notice, clock.now()));
+        // Refused only where the receiver stops.
+        let _ = queue.push(item);
     }
 
     /// Of the job in `row`, which this transaction has made dead or held.

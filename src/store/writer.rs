@@ -225,14 +225,8 @@ impl Writer {
         let Some((reason, first_at)) = self.degraded.take() else { return };
         let (kind, last_at, reason) =
             (NoticeType::StoreDegraded, self.clock.now(), reason.to_owned());
-        if !self.notices.want(kind) {
-            return;
-        }
         let notice = Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None };
-        let (notices, clock) = (self.notices.clone(), self.clock.clone());
-        let (item, _) = Item::new(Lane::Kept, move |tx| notices.note(tx, &notice, clock.now()));
-        // Refused only at a stop.
-        let _ = self.queue.push(item);
+        self.notices.queue(&self.queue, &self.clock, notice);
     }
 
     /// A stop does not wait for space, another program, or a disk that a repair has not helped: what

@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use hooklatch::runner::folder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -17,7 +18,7 @@ pub(crate) fn runner(database: &Path) -> Option<Pid> {
 
 /// The socket that it listens on.
 pub(crate) fn socket(database: &Path) -> std::path::PathBuf {
-    hooklatch::runner::folder::of(database).join("socket")
+    folder::socket(&folder::of(database))
 }
 
 /// SIGKILL, and waits until it has ended.

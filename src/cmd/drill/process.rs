@@ -133,7 +133,7 @@ impl Process {
 
     /// The runner of the store at `database`, where one listens.
     pub(super) fn runner(database: &Path) -> Option<Self> {
-        let mut stream = UnixStream::connect(folder::of(database).join("socket")).ok()?;
+        let mut stream = UnixStream::connect(folder::socket(&folder::of(database))).ok()?;
         let process = Process::open(socket_peercred(&stream).ok()?.pid).ok()?;
         // The number was that of the listener, and still is if the connection stands: only then does
         // the descriptor mean it.
