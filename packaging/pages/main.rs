@@ -1,0 +1,28 @@
+//! Writes the man pages and the completions of the shells: `cargo run --example pages FOLDER`.
+//!
+//! For the package alone, which is why it is an example: what it is made with does not get into the
+//! product's binary.
+
+mod commands;
+mod configuration;
+mod pages;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let (Some(folder), None) = (arguments.next(), arguments.next()) else {
+        return said("usage: pages FOLDER");
+    };
+    match pages::write(Path::new(&folder)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => said(&format!("failed to write {}: {error}", Path::new(&folder).display())),
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "a tool of the build says why it fails")]
+fn said(what: &str) -> ExitCode {
+    eprintln!("pages: {what}");
+    ExitCode::FAILURE
+}

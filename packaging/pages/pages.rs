@@ -1,0 +1,32 @@
+//! Every page and completion, and where it lies: `man/` and `completions/` below one folder.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use hooklatch::cli::Cli;
+
+use super::{commands, configuration};
+
+/// The page that describes every key, and which a test compares with the code.
+const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
+
+/// Writes all of it; `folder` is made where it is not there.
+pub(crate) fn write(folder: &Path) -> io::Result<()> {
+    let man = folder.join("man");
+    fs::create_dir_all(&man)?;
+    for (name, text) in commands::pages(Cli::command()) {
+        fs::write(man.join(format!("{name}.1")), text)?;
+    }
+    fs::write(man.join("hooklatch.toml.5"), configuration::page(CONFIGURATION))?;
+
+    let completions = folder.join("completions");
+    fs::create_dir_all(&completions)?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        let mut command = Cli::command();
+        clap_complete::generate_to(shell, &mut command, "hooklatch", &completions)?;
+    }
+    Ok(())
+}
