@@ -18,9 +18,11 @@ RELEASE=${RELEASE:-bookworm}
 # Where finished trees are kept between runs, one per release and list of packages.
 ROOTS=${ROOTS:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hooklatch/roots}
 
-# The container's first process as this machine numbers it, and the nspawn that holds it.
-LEADER=
-NSPAWN=
+# The container's first process as this machine numbers it, the nspawn that holds it, and its control
+# groups.
+LEADER=''
+NSPAWN=''
+CAGES=''
 
 # Seconds until a boot must have come to its end.
 PATIENCE=${PATIENCE:-120}
@@ -57,9 +59,14 @@ mirror() {
 # boot DIR: starts systemd in DIR and returns when every unit of its boot was started or has failed.
 boot() {
     local dir=$1
+    CAGES=$(cages)
     # Not registered and in no unit of its own: this machine need not run systemd itself.
-    systemd-nspawn --quiet --directory="$dir" --register=no --keep-unit --private-network --boot \
-        >"$dir.console" 2>&1 </dev/null &
+    (
+        for cage in $CAGES; do
+            mkdir "$cage" && echo "$BASHPID" >"$cage/cgroup.procs"
+        done
+        exec systemd-nspawn --quiet --directory="$dir" --register=no --keep-unit --private-network --boot
+    ) >"$dir.console" 2>&1 </dev/null &
     NSPAWN=$!
     local tries
     for ((tries = 0; tries < PATIENCE * 10; tries++)); do
@@ -77,6 +84,20 @@ boot() {
     echo "the container did not come up within $PATIENCE s:" >&2
     tail -n 20 "$dir.console" >&2
     return 1
+}
+
+# A control group for each container, in the hierarchies that systemd uses, below this shell's own: in one
+# and the same, two of them would end each other's services.
+cages() {
+    local kind path root
+    while IFS=: read -r _ kind path; do
+        case $kind in
+            name=systemd) root=/sys/fs/cgroup/systemd ;;
+            '') root=/sys/fs/cgroup/unified; [ -d "$root" ] || root=/sys/fs/cgroup ;;
+            *) continue ;;
+        esac
+        if [ -d "$root$path" ]; then echo "${root}${path%/}/hooklatch-test-$$"; fi
+    done </proc/self/cgroup
 }
 
 # The process below $1 that is number 1 to itself.
@@ -110,5 +131,9 @@ shut_down() {
     done
     kill -KILL "$NSPAWN" ${LEADER:+"$LEADER"} 2>/dev/null || true
     wait "$NSPAWN" 2>/dev/null || true
-    NSPAWN= LEADER=
+    local cage
+    for cage in $CAGES; do
+        find "$cage" -depth -type d -exec rmdir {} + 2>/dev/null || true
+    done
+    NSPAWN='' LEADER='' CAGES=''
 }
