@@ -435,6 +435,10 @@ pub struct Verify {
 pub enum ConfigCommand {
     /// Check the configuration and every secret, and tell all problems at once
     #[command(after_help = "\
+What `credential:NAME` refers to is looked for where the units have it from, secrets/NAME and, for the
+commands, runner-secrets/NAME beside the configuration. With --receiver it asks only what would keep `serve`
+from starting, as the user and with the credentials that it is run with.
+
 Example:
   hooklatch config check --config /etc/hooklatch/hooklatch.toml")]
     Check(ConfigCheck),
@@ -466,6 +470,9 @@ pub struct ConfigCheck {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
+    /// Look only at what the receiver needs: neither commands nor their secrets
+    #[arg(long)]
+    pub receiver: bool,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

@@ -1,14 +1,16 @@
 //! `hooklatch config check`: everything that is wrong with a configuration, before it is used.
 //!
 //! For receiver and runner together: it reads every secret and looks for every command. Run it as the
-//! user that they run as, or permissions say nothing.
+//! user that they run as, or permissions say nothing. With `--receiver` it asks exactly what would keep
+//! the receiver from starting, and reads nothing that is the runner's.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::config::{self, Config, Environment};
+use crate::cli;
+use crate::config::{self, CREDENTIALS, Config, Environment};
 use crate::document::Problem;
 
 use super::orphans;
@@ -21,31 +23,43 @@ pub fn run(
     json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    check(path, environment, json, |_| Vec::new(), out)
+    let args = cli::ConfigCheck {
+        file: cli::ConfigFile { config: path.to_owned() },
+        receiver: false,
+        format: cli::Format { json },
+    };
+    check(&args, environment, |_| Vec::new(), out)
 }
 
 /// The same, and asks the store for jobs that this configuration would orphan.
 pub(super) fn run_with_store(
-    path: &Path,
+    args: &cli::ConfigCheck,
     environment: &Environment,
-    json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    check(path, environment, json, |config| orphans::find(path, config), out)
+    check(args, environment, |config| orphans::find(&args.file.config, config), out)
 }
 
 /// `in_store`: the warnings that only the store can tell.
 fn check(
-    path: &Path,
+    args: &cli::ConfigCheck,
     environment: &Environment,
-    json: bool,
     in_store: impl FnOnce(&Config) -> Vec<Problem>,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
+    let (path, json) = (args.file.config.as_path(), args.format.json);
     let (config, problems) = match config::load(path) {
         Ok(config) => {
-            let mut problems = config.unresolved(environment);
-            problems.extend(config.check_commands(environment));
+            let mut problems = match args.receiver {
+                true => config.resolve(environment).err().unwrap_or_default(),
+                false => {
+                    let (receiver, runner) = of_units(path, environment);
+                    config.unresolved(&receiver, &runner)
+                }
+            };
+            if !args.receiver {
+                problems.extend(config.check_commands(environment));
+            }
             (Some(config), problems)
         }
         Err(problems) => (None, problems),
@@ -58,6 +72,19 @@ fn check(
         write_text(path, config.as_ref(), &problems, &warnings, out)?;
     }
     Ok(problems.is_empty())
+}
+
+/// The environments of receiver and runner. A shell has no credentials: what `credential:` names is then
+/// looked for where the units have them from, in folders beside the configuration.
+fn of_units(path: &Path, environment: &Environment) -> (Environment, Environment) {
+    let own = |folder: &str| {
+        let folder = path.with_file_name(folder);
+        match environment.get(CREDENTIALS).is_none() && folder.is_dir() {
+            true => environment.clone().with(CREDENTIALS, folder),
+            false => environment.clone(),
+        }
+    };
+    (own("secrets"), own("runner-secrets"))
 }
 
 fn write_text(

@@ -66,7 +66,8 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         made.file(&secret_file, &line, 0o600)?;
     }
     made.folder(stanza.parent(), 0o755)?;
-    let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref());
+    let keeper = Keeper::of(&main);
+    let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), keeper.scheme());
     made.file(&stanza, &text, 0o644)?;
     // The loader judges it as `serve` will: names, paths and URLs have one place where they are checked.
     let config = store::load(&main).map_err(|failure| {
@@ -74,11 +75,11 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
             format!("the source cannot be added, so nothing was written: {}", failure.message);
         Failure { message, ..failure }
     })?;
-    if secret.is_some() {
+    if secret.is_some() && keeper == Keeper::Receiver {
         files::give(&secret_file, &config.store().path)?;
     }
     let endpoint =
-        Endpoint { args, main: &main, config: &config, scheme, path, secret, secret_file };
+        Endpoint { args, main: &main, config: &config, scheme, path, secret, secret_file, keeper };
     let made = made.keep();
     if args.format.json {
         output::json(&endpoint.json(&made))?;
@@ -119,6 +120,40 @@ fn there(message: String) -> Failure {
         .help("look at it with `hooklatch config show`, or choose another --source")
 }
 
+/// Where the package puts the receiver's unit, and where an administrator would.
+const UNITS: [&str; 3] = ["/usr/lib/systemd/system", "/lib/systemd/system", "/etc/systemd/system"];
+
+/// The receiver's unit. It hands what lies in `secrets/` to the receiver as credentials.
+const UNIT: &str = "hooklatch.service";
+
+/// Who keeps the secrets' files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeper {
+    /// Root, from whom systemd passes them on.
+    Systemd,
+    /// The receiver's user, who reads them.
+    Receiver,
+}
+
+impl Keeper {
+    /// The system's configuration is read by the unit, where there is one.
+    fn of(main: &Path) -> Self {
+        let unit = || UNITS.iter().any(|folder| Path::new(folder).join(UNIT).exists());
+        match main == Path::new(cli::DEFAULT_CONFIG) && unit() {
+            true => Keeper::Systemd,
+            false => Keeper::Receiver,
+        }
+    }
+
+    /// What a reference to the file `secrets/NAME` has before the name.
+    fn scheme(self) -> &'static str {
+        match self {
+            Keeper::Systemd => "credential:",
+            Keeper::Receiver => "file:secrets/",
+        }
+    }
+}
+
 /// What is told of a source that was made.
 struct Endpoint<'a> {
     args: &'a cli::Init,
@@ -128,6 +163,7 @@ struct Endpoint<'a> {
     path: String,
     secret: Option<Zeroizing<String>>,
     secret_file: PathBuf,
+    keeper: Keeper,
 }
 
 impl Endpoint<'_> {
@@ -184,9 +220,18 @@ impl Endpoint<'_> {
     fn next(&self) -> Vec<String> {
         let (source, config) = (&self.args.source, config_argument(self.main));
         let kind = self.scheme.setup().sample_type.as_deref().unwrap_or("test");
+        // Credentials are read as a unit starts; where there is a store, it has run before.
+        let serve = match (self.keeper, self.config.store().path.exists()) {
+            (Keeper::Systemd, false) => {
+                "systemctl enable --now hooklatch.socket hooklatch.service hooklatch-runner.socket"
+                    .to_owned()
+            }
+            (Keeper::Systemd, true) => format!("systemctl restart {UNIT}"),
+            (Keeper::Receiver, _) => format!("hooklatch serve{config}"),
+        };
         vec![
             format!("hooklatch config check{config}"),
-            format!("hooklatch serve{config}"),
+            serve,
             format!("hooklatch send {source} {kind}{config}"),
         ]
     }

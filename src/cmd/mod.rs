@@ -78,10 +78,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Config(ConfigCommand::Check(args)) => {
-            let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();
-            let good =
-                config_check::run_with_store(path, &environment, args.format.json, &mut out)?;
+            let good = config_check::run_with_store(&args, &Environment::capture(), &mut out)?;
             Ok(if good { Exit::Ok } else { Exit::Config })
         }
         Command::Held(args) => jobs::held(&args),

@@ -38,7 +38,7 @@ use sources::Source;
 pub use environment::Environment;
 pub use providers::provider;
 pub use resolve::Resolved;
-pub use secrets::{Reference, ReferenceError, SecretError};
+pub use secrets::{CREDENTIALS, Reference, ReferenceError, SecretError};
 pub use settings::Server;
 pub use shown::{Shown, ShownHandler, ShownLimit, ShownSecret, ShownSource};
 pub use signers::Endpoint;

@@ -66,15 +66,15 @@ impl Config {
     }
 
     /// Everything that cannot be had of what the configuration refers to, the sources' and the commands'
-    /// together, sorted as in [`Config::resolve`].
-    pub fn unresolved(&self, environment: &Environment) -> Vec<Problem> {
+    /// together, sorted as in [`Config::resolve`]. The two processes may have credentials of their own.
+    pub fn unresolved(&self, receiver: &Environment, runner: &Environment) -> Vec<Problem> {
         let problems = Problems::new();
-        let resolver = Resolver { config: self, environment, problems: &problems };
+        let of = |environment| Resolver { config: self, environment, problems: &problems };
         for source in &self.sources {
-            resolver.source(source);
+            of(receiver).source(source);
         }
         for (handler, command) in self.commands() {
-            resolver.command(handler, command);
+            of(runner).command(handler, command);
         }
         problems.into_sorted()
     }

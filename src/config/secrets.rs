@@ -16,7 +16,7 @@ use super::files::{ReadError, read_regular, reason};
 use super::read::{is_variable, normal};
 
 /// systemd's folder of a unit's credentials (`LoadCredential=`), as its environment names it.
-const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// Where a secret is to be found.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -36,12 +36,14 @@ listen = \"127.0.0.1:8080\"
     )
 }
 
-/// The stanza of one source, with a handler commented out.
+/// The stanza of one source, with a handler commented out. `reference` and the source's name are its
+/// secret.
 pub(super) fn stanza(
     source: &Name,
     scheme: &Scheme,
     path: &str,
     public_url: Option<&str>,
+    reference: &str,
 ) -> String {
     let provider = scheme.name();
     let mut text = format!(
@@ -58,7 +60,7 @@ path = {}
     if scheme.is_unsigned() {
         text.push_str("allow_unsigned = true            # nothing proves who sent a request\n");
     } else {
-        let reference = quoted(&format!("file:secrets/{source}"));
+        let reference = quoted(&format!("{reference}{source}"));
         let comment = "# several at once while one is being rotated";
         text.push_str(&format!("secrets = [{reference}]  {comment}\n"));
     }
