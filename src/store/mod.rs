@@ -36,6 +36,9 @@ mod tests;
 mod types;
 mod writer;
 
+#[cfg(test)]
+pub(crate) use tests::hold_writer;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
