@@ -1,11 +1,13 @@
-//! The man pages and completions that the package gets: each command has one, each key is described,
-//! and `man` finds nothing to complain of.
+//! What the package gets that is made from the sources: each command has a page, each key is described,
+//! `man` finds nothing to complain of, and every library's licence is there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 #[path = "../packaging/pages/commands.rs"]
 mod commands;
 #[path = "../packaging/pages/configuration.rs"]
 mod configuration;
+#[path = "../packaging/pages/copyright.rs"]
+mod copyright;
 #[path = "../packaging/pages/pages.rs"]
 mod pages;
 
@@ -96,4 +98,18 @@ fn each_shell_completes_the_commands() {
     let output = Command::new("bash").args(["-c", asked, "bash"]).arg(bash).output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "replay", "{complaint}");
+}
+
+#[test]
+fn every_library_in_the_binary_is_named_with_its_licence() {
+    let text = copyright::text("ours").unwrap();
+    for library in ["actix-web", "libsqlite3-sys", "rusqlite", "tokio"] {
+        let line = text.lines().find(|line| line.starts_with(&format!("  {library} ")));
+        assert!(line.is_some_and(|line| !line.ends_with(": ")), "{library}: {line:?}");
+    }
+    // What only tests and the build need is not in it.
+    for other in ["proptest", "clap_mangen", "cc", "serde_derive"] {
+        assert!(!text.contains(&format!("  {other} ")), "{other}");
+    }
+    assert!(text.matches("Permission is hereby granted").count() > 20);
 }

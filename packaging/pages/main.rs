@@ -1,10 +1,11 @@
-//! Writes the man pages and the completions of the shells: `cargo run --example pages FOLDER`.
+//! Writes man pages, completions of the shells and the libraries' licences: `cargo run --example pages FOLDER`.
 //!
 //! For the package alone, which is why it is an example: what it is made with does not get into the
 //! product's binary.
 
 mod commands;
 mod configuration;
+mod copyright;
 mod pages;
 
 use std::path::Path;

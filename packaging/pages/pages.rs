@@ -1,4 +1,5 @@
-//! Every page and completion, and where it lies: `man/` and `completions/` below one folder.
+//! What the package gets that is made from the sources: `man/`, `completions/` and `copyright` below one
+//! folder.
 
 use std::fs;
 use std::io;
@@ -8,7 +9,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 use hooklatch::cli::Cli;
 
-use super::{commands, configuration};
+use super::{commands, configuration, copyright};
 
 /// The page that describes every key, and which a test compares with the code.
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
@@ -28,5 +29,5 @@ pub(crate) fn write(folder: &Path) -> io::Result<()> {
         let mut command = Cli::command();
         clap_complete::generate_to(shell, &mut command, "hooklatch", &completions)?;
     }
-    Ok(())
+    fs::write(folder.join("copyright"), copyright::text(include_str!("../../LICENSE"))?)
 }
