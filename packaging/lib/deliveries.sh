@@ -1,0 +1,112 @@
+# The sources and handlers of the install test, what is delivered to them, and how it is accounted for.
+# To be sourced after container.sh and checks.sh; `inside` runs in the machine.
+
+# configure: a source as `init` makes it, with its proxies in front; one whose secret is a file; handlers
+# that write down what they do.
+configure() {
+    inside hooklatch init --source github --public-url https://hooks.example.org --json >"$machine/root/init.json"
+    jq -r .proxy.caddy /root/init.json | sed 's/^hooks.example.org/:8081/' >"$machine/etc/caddy/Caddyfile"
+    rm -f "$machine/etc/nginx/sites-enabled/default"
+    { echo 'server { listen 127.0.0.1:8082;'; jq -r .proxy.nginx /root/init.json; echo '}'; } \
+        >"$machine/etc/nginx/sites-enabled/default"
+    printf '\n[limits]\nlist_count = 100000\n' >>"$machine/etc/hooklatch/hooklatch.toml"
+    cat >"$machine/etc/hooklatch/conf.d/test.toml" <<'END'
+[sources.filed]
+provider = "github"
+secrets = ["file:/etc/hooklatch/filed.secret"]
+
+[handlers.ledger]
+source = ["github", "filed"]
+events = ["push"]
+command = ["/usr/local/bin/ledger"]
+concurrency = 8
+
+[handlers.slow]
+source = "github"
+events = ["deployment"]
+command = ["/usr/local/bin/slow"]
+END
+    printf '#!/bin/sh\necho "$HOOKLATCH_EVENT_ID" >>ledger\n' >"$machine/usr/local/bin/ledger"
+    # 65 is an end for good, and no code that anything else here has.
+    printf '#!/bin/sh\necho begun >>slow\nsleep 20\necho ended >>slow\nexit 65\n' >"$machine/usr/local/bin/slow"
+    chmod 755 "$machine"/usr/local/bin/{ledger,slow}
+    head -c 24 /dev/urandom | base64 >"$machine/etc/hooklatch/filed.secret"
+    inside chown hooklatch: /etc/hooklatch/filed.secret
+    inside chmod 600 /etc/hooklatch/filed.secret
+    inside systemctl restart nginx.service caddy.service
+}
+
+# start_load MODE ADDRESS OPTIONS...: a load in the background, until end_loads.
+LOADS=()
+start_load() {
+    local mode=$1 address=$2; shift 2
+    inside sh -c "/root/load $address/hooks/github --secret /etc/hooklatch/secrets/github --prefix $mode \
+        --until /root/stop --acknowledged /root/$mode.ids $* >/root/$mode.json" &
+    LOADS+=($!)
+}
+
+end_loads() {
+    inside touch /root/stop
+    wait "${LOADS[@]}"
+    inside rm /root/stop
+}
+
+# What reads JSON is the machine's own.
+jq() { inside jq "$@"; }
+
+requests() { jq .requests "/root/$1.json"; }
+failed() { jq -c 'if .failed == 0 then 0 else [.failed, .reasons] end' "/root/$1.json"; }
+total() { jq -s "map(.$1) | add" /root/{fresh,kept,nginx,caddy}.json; }
+
+# deliver PREFIX [--path PATH] [--secret FILE] OPTIONS...: one delivery, or --count of them. Fails where
+# one is not answered 2xx.
+deliver() {
+    local prefix=$1 path=/hooks/github secret=/etc/hooklatch/secrets/github count=1 options=(); shift
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --path) path=$2 ;;
+            --secret) secret=$2 ;;
+            --count) count=$2 ;;
+            *) options+=("$1" "$2") ;;
+        esac
+        shift 2
+    done
+    inside /root/load "127.0.0.1:8080$path" --secret "$secret" --prefix "$prefix" --until /root/stop \
+        --count "$count" --clients 1 --pause-millis 1 --acknowledged "/root/$prefix.ids" "${options[@]}" >"$machine/root/$prefix.json"
+    [ "$(jq .failed "/root/$prefix.json")" = 0 ] || { cat "$machine/root/$prefix.json"; return 1; }
+}
+
+# rotate FILE: a new secret in the place of the old one, which is kept in /root/old.
+rotate() {
+    inside cp "$1" /root/old
+    # In place: owner and mode stay.
+    head -c 24 /dev/urandom | base64 >"$machine$1"
+}
+
+# How often the handler ran for events whose ids begin so.
+ledger() { grep -c "^$1-" "$machine/var/lib/hooklatch-runner/ledger" || true; }
+
+# ran_once PREFIX COUNT
+ran_once() {
+    equal "$(ledger "$1")" "$2" && equal "$(grep "^$1-" "$machine/var/lib/hooklatch-runner/ledger" | sort | uniq -d)" ""
+}
+
+# Attempts of an event's job and their exit codes.
+attempts() {
+    inside hooklatch show "$1" --json | jq -r '[.. | objects | select(has("exit_code")) | .exit_code] | "\(length) \(map(tostring) | join(" "))"'
+}
+
+# account: of the loads, what was acknowledged, what is stored and what was run must be the same.
+RUNS=0 DOUBLED=0
+account() {
+    local ids='^(fresh|kept|nginx|caddy)-'
+    cat "$machine"/root/{fresh,kept,nginx,caddy}.ids | sort >"$work/acknowledged"
+    all_ran() { equal "$(grep -cE "$ids" "$machine/var/lib/hooklatch-runner/ledger")" "$(wc -l <"$work/acknowledged")"; }
+    within 90 all_ran || true
+    grep -E "$ids" "$machine/var/lib/hooklatch-runner/ledger" | sort >"$work/ran"
+    inside hooklatch events --json --limit 100000 | jq -r '.. | objects | .event_id? // empty' | grep -E "$ids" | sort >"$work/stored"
+    RUNS=$(wc -l <"$work/ran")
+    DOUBLED=$(uniq -d "$work/ran" | wc -l)
+    check "stored is what was acknowledged: $(wc -l <"$work/stored") events" cmp "$work/acknowledged" "$work/stored"
+    check "each was run, and once" cmp "$work/acknowledged" "$work/ran"
+}
