@@ -30,16 +30,22 @@ PATIENCE=${PATIENCE:-120}
 # make_root DIR PACKAGES...: a fresh tree in DIR, which must not exist.
 make_root() {
     local dir=$1; shift
-    local packages="systemd systemd-sysv dbus $*"
-    local kept; kept="$ROOTS/$RELEASE-$(printf '%s' "$packages" | cksum | cut -d' ' -f1)"
+    local base=systemd,systemd-sysv,dbus
+    local kept; kept="$ROOTS/$RELEASE-$(printf '%s' "$base $*" | cksum | cut -d' ' -f1)"
     if [ ! -d "$kept" ]; then
         command -v debootstrap >/dev/null || { echo "debootstrap is not installed" >&2; return 1; }
         mkdir -p "$ROOTS"
         local new; new=$(mktemp -d "$ROOTS/new.XXXXXX")
         chmod 755 "$new"
-        debootstrap --variant=minbase --include="$(printf '%s' "$packages" | tr -s ' ' ',')" \
-            "$RELEASE" "$new" "$(mirror)" >"$new.log" 2>&1 || {
-            tail -n 20 "$new.log" >&2; rm -rf "$new"; return 1; }
+        # debootstrap itself resolves no alternatives and orders nothing: further packages are apt's.
+        if ! {
+            debootstrap --variant=minbase --include=$base "$RELEASE" "$new" "$(mirror)" &&
+                { [ $# = 0 ] || install_packages "$new" "$@"; }
+        } >"$new.log" 2>&1; then
+            tail -n 20 "$new.log" >&2
+            rm -rf "$new" "$new.log"
+            return 1
+        fi
         rm -rf "$new"/var/cache/apt/archives/*.deb "$new.log"
         # Whoever was first has made it; another one's tree is as good.
         mv -T "$new" "$kept" 2>/dev/null || rm -rf "$new"
@@ -48,6 +54,17 @@ make_root() {
     cp -a --reflink=auto "$kept" "$dir"
     : >"$dir/etc/machine-id"
     echo hooklatch-test >"$dir/etc/hostname"
+}
+
+# install_packages DIR PACKAGES...: by apt, with this machine's way to the mirror. Nothing is started.
+install_packages() {
+    local dir=$1; shift
+    cp -L /etc/resolv.conf "$dir/etc/resolv.conf" 2>/dev/null || true
+    local way; for way in $(grep -ril 'proxy' /etc/apt/apt.conf /etc/apt/apt.conf.d 2>/dev/null); do
+        cp "$way" "$dir/etc/apt/apt.conf.d/"
+    done
+    chroot "$dir" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 \
+        apt-get install -y -qq --no-install-recommends "$@"
 }
 
 # The mirror that this machine installs from: the first address in its own list.
