@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::model::{EventId, JobId, Name, State};
+use crate::model::{EventId, JobId, Name, RunnerName, State};
 
 pub use jobs::{Filter, Jobs, Listing, Stopped};
 pub use look::{Doctor, Explain, Part, Status};
@@ -298,6 +298,9 @@ pub struct Serve {
     /// What to log: error, warn, info, debug, trace, or a filter such as hooklatch::http=debug
     #[arg(long, value_name = "FILTER", env = "HOOKLATCH_LOG", default_value = "info")]
     pub log: String,
+    /// Reach each runner by its socket DIR/NAME.socket, and launch none: for runners that are services
+    #[arg(long, value_name = "DIR")]
+    pub runners: Option<PathBuf>,
 }
 
 /// `hooklatch runner`
@@ -318,6 +321,12 @@ pub struct Runner {
     /// What to log: error, warn, info, debug, trace, or a filter such as hooklatch::runner=debug
     #[arg(long, value_name = "FILTER", env = "HOOKLATCH_LOG", default_value = "info")]
     pub log: String,
+    /// Run the commands of the handlers that name this runner
+    #[arg(long, value_name = "NAME", default_value_t, requires = "folder")]
+    pub name: RunnerName,
+    /// Work in this folder, and listen at NAME.socket in it: for `serve --runners`
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    pub folder: Option<PathBuf>,
 }
 
 /// `hooklatch demo`
