@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::model::{EventId, JobId, Name, RunnerName, State};
 
 pub use jobs::{Filter, Jobs, Listing, Stopped};
-pub use look::{Explain, Status};
+pub use look::{Doctor, Explain, Part, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
@@ -276,6 +276,17 @@ Examples:
   hooklatch send stripe invoice.paid --duplicate
   hooklatch send github push --forge")]
     Send(Send),
+
+    /// Look for what on this machine would break a promise, each with the line that mends it
+    #[command(after_help = "\
+Looks at the clock, the store's disk (what a flush costs, space, network file systems), what the users of
+receiver and runner may read and run, their units and control groups, and the proxy in front. It changes
+nothing and asks nothing of other machines; as root it sees most. Exits with 1 where something is bad.
+
+Examples:
+  hooklatch doctor
+  hooklatch doctor --json")]
+    Doctor(Doctor),
 }
 
 /// `hooklatch serve`
@@ -436,8 +447,7 @@ pub enum ConfigCommand {
     /// Check the configuration and every secret, and tell all problems at once
     #[command(after_help = "\
 What `credential:NAME` refers to is looked for where the units have it from, secrets/NAME and, for the
-commands, runner-secrets/NAME beside the configuration. With --receiver it asks only what would keep `serve`
-from starting, as the user and with the credentials that it is run with.
+commands, runner-secrets/NAME beside the configuration.
 
 Example:
   hooklatch config check --config /etc/hooklatch/hooklatch.toml")]
@@ -470,9 +480,9 @@ pub struct ConfigCheck {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
-    /// Look only at what the receiver needs: neither commands nor their secrets
-    #[arg(long)]
-    pub receiver: bool,
+    /// Only what this process needs, where the two run as different users
+    #[arg(long = "for", value_name = "PROCESS", value_enum)]
+    pub part: Option<Part>,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

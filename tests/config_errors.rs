@@ -144,3 +144,28 @@ fn a_relative_configuration_path_needs_no_folder() {
     // The current folder of a test is the package's.
     assert!(config::load(Path::new("examples/quickstart/hooklatch.toml")).is_ok());
 }
+
+#[test]
+fn a_shell_finds_credentials_where_the_units_have_them_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hooklatch.toml");
+    let text = "[sources.shop]\nprovider = \"github\"\nsecrets = [\"credential:shop\"]\n\
+                [handlers.ship]\nsource = \"shop\"\nevents = [\"*\"]\ncommand = [\"/bin/sh\"]\n\
+                env = { TOKEN = \"credential:api\" }\n";
+    fs::write(&file, text).unwrap();
+    let lacks = |secret: &str| {
+        let (good, told) = check(&file, &Environment::empty(), false);
+        assert_eq!(good, !told.contains("error"), "{told}");
+        told.contains(secret)
+    };
+    assert!(lacks("credential:shop") && lacks("credential:api"));
+    // Each process has a folder of its own: what is in the other's is not found.
+    for (place, name) in [("secrets", "shop"), ("secrets", "api"), ("runner-secrets", "shop")] {
+        fs::create_dir_all(folder.path().join(place)).unwrap();
+        fs::write(folder.path().join(place).join(name), "a secret of this test\n").unwrap();
+        assert!(lacks("credential:api"), "{place}/{name}");
+    }
+    assert!(!lacks("credential:shop"));
+    fs::write(folder.path().join("runner-secrets/api"), "another\n").unwrap();
+    assert!(!lacks("credential:api") && !lacks("error"));
+}

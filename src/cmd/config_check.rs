@@ -1,15 +1,14 @@
 //! `hooklatch config check`: everything that is wrong with a configuration, before it is used.
 //!
 //! For receiver and runner together: it reads every secret and looks for every command. Run it as the
-//! user that they run as, or permissions say nothing. With `--receiver` it asks exactly what would keep
-//! the receiver from starting, and reads nothing that is the runner's.
+//! user that they run as, or permissions say nothing.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::cli;
+use crate::cli::Part;
 use crate::config::{self, CREDENTIALS, Config, Environment};
 use crate::document::Problem;
 
@@ -23,43 +22,63 @@ pub fn run(
     json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    let args = cli::ConfigCheck {
-        file: cli::ConfigFile { config: path.to_owned() },
-        receiver: false,
-        format: cli::Format { json },
-    };
-    check(&args, environment, |_| Vec::new(), out)
+    check(path, environment, None, json, |_| Vec::new(), out)
 }
 
-/// The same, and asks the store for jobs that this configuration would orphan.
+/// The same for one process or both, and asks the store for jobs that this configuration would orphan.
 pub(super) fn run_with_store(
-    args: &cli::ConfigCheck,
+    path: &Path,
     environment: &Environment,
+    part: Option<Part>,
+    json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    check(args, environment, |config| orphans::find(&args.file.config, config), out)
+    check(path, environment, part, json, |config| orphans::find(path, config), out)
+}
+
+/// What keeps the receiver or the runner from having all that the configuration refers to.
+pub(super) fn problems_of(config: &Config, part: Part, environment: &Environment) -> Vec<Problem> {
+    match part {
+        Part::Receiver => config.unresolved_sources(environment),
+        Part::Runner => {
+            let mut problems = config.unresolved_commands(environment);
+            problems.extend(config.check_commands(environment));
+            problems
+        }
+    }
+}
+
+/// The environment of a unit whose credentials lie in `folder` beside the configuration: a shell has
+/// none of its own.
+fn of_unit(environment: &Environment, path: &Path, folder: &str) -> Environment {
+    let folder = path.with_file_name(folder);
+    match environment.get(CREDENTIALS).is_none() && folder.is_dir() {
+        true => environment.clone().with(CREDENTIALS, folder),
+        false => environment.clone(),
+    }
 }
 
 /// `in_store`: the warnings that only the store can tell.
 fn check(
-    args: &cli::ConfigCheck,
+    path: &Path,
     environment: &Environment,
+    part: Option<Part>,
+    json: bool,
     in_store: impl FnOnce(&Config) -> Vec<Problem>,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    let (path, json) = (args.file.config.as_path(), args.format.json);
     let (config, problems) = match config::load(path) {
         Ok(config) => {
-            let mut problems = match args.receiver {
-                true => config.resolve(environment).err().unwrap_or_default(),
-                false => {
-                    let (receiver, runner) = of_units(path, environment);
-                    config.unresolved(&receiver, &runner)
+            let unit = |folder| of_unit(environment, path, folder);
+            let of = |part, environment: &_| problems_of(&config, part, environment);
+            let problems = match part {
+                Some(part) => of(part, environment),
+                None => {
+                    let mut both = of(Part::Receiver, &unit("secrets"));
+                    both.extend(of(Part::Runner, &unit("runner-secrets")));
+                    both
                 }
             };
-            if !args.receiver {
-                problems.extend(config.check_commands(environment));
-            }
             (Some(config), problems)
         }
         Err(problems) => (None, problems),
@@ -72,19 +91,6 @@ fn check(
         write_text(path, config.as_ref(), &problems, &warnings, out)?;
     }
     Ok(problems.is_empty())
-}
-
-/// The environments of receiver and runner. A shell has no credentials: what `credential:` names is then
-/// looked for where the units have them from, in folders beside the configuration.
-fn of_units(path: &Path, environment: &Environment) -> (Environment, Environment) {
-    let own = |folder: &str| {
-        let folder = path.with_file_name(folder);
-        match environment.get(CREDENTIALS).is_none() && folder.is_dir() {
-            true => environment.clone().with(CREDENTIALS, folder),
-            false => environment.clone(),
-        }
-    };
-    (own("secrets"), own("runner-secrets"))
 }
 
 fn write_text(

@@ -39,7 +39,7 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
         }
     } else if args.runners.is_none() {
         // The runner that it launches finds the same, and is heard by nobody.
-        let problems = config.unresolved(&environment, &environment);
+        let problems = config.unresolved(&environment);
         if !problems.is_empty() {
             return Err(store::config_failure(&problems));
         }
