@@ -717,6 +717,15 @@ impl FromStr for Incarnation {
     }
 }
 
+/// The runner that an attempt is claimed for: which one, and in which of its lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runner {
+    /// Its name.
+    pub name: RunnerName,
+    /// Its process.
+    pub incarnation: Incarnation,
+}
+
 impl Serialize for Incarnation {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(self)

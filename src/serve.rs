@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! configuration ─▶ secrets ─▶ store (lock, recovery of the log) ─▶ admin socket ─▶ HTTP
-//!               ─▶ dispatcher (recover, link to the runner, then claims)
+//!               ─▶ dispatcher (recover, links to the runners, then claims)
 //! ```
 //!
 //! HTTP and dispatcher never call each other; they meet in the store. The store comes before the
@@ -12,7 +12,6 @@
 mod service;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,23 +23,22 @@ use crate::config::{Config, Environment};
 use crate::control;
 use crate::dispatcher::{Dispatcher, DispatcherHandle};
 use crate::document::Problem;
-use crate::handler::link::{self, Link};
+use crate::handler::links::{self, Links};
 use crate::http;
 use crate::limits::Limits;
-use crate::model::{Name, RunnerName};
-use crate::runner::folder;
-use crate::runner::launch::Launch;
+use crate::model::Name;
 use crate::store::{self, OpenError, Settings, Store};
 use crate::systemd::Manager;
 use crate::traffic::Traffic;
 use crate::verify::Signer;
 
+pub use crate::handler::Runners;
 pub use service::Service;
 
 /// Why the receiver does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Secrets that cannot be read, all of them.
+    /// Secrets that cannot be read, all of them, or runners that cannot be reached.
     #[error("the configuration is wrong")]
     Config(Vec<Problem>),
     /// Two sources on one path, which loading the configuration refuses first.
@@ -71,25 +69,6 @@ pub enum Error {
     /// The admin socket beside the store.
     #[error(transparent)]
     Control(#[from] control::ListenError),
-}
-
-/// How runners are reached.
-#[derive(Debug, Clone)]
-pub enum Runners {
-    /// One, beside the store, and how it is launched where none listens; none where nobody may.
-    BesideStore(Option<Launch>),
-    /// Each by its socket in this folder, whoever starts them: none is ever launched.
-    In(PathBuf),
-}
-
-impl Runners {
-    /// Where the runner of this name listens, and how it is launched where it does not.
-    fn reach(self, name: &RunnerName, store: &Path) -> (PathBuf, Option<Launch>) {
-        match self {
-            Runners::BesideStore(launch) => (folder::socket(&folder::of(store)), launch),
-            Runners::In(folder) => (folder::named_socket(&folder, name), None),
-        }
-    }
 }
 
 /// A receiver that serves.
@@ -124,6 +103,12 @@ pub async fn start(
     runners: Runners,
     service: Service,
 ) -> Result<Serving, Error> {
+    if let Runners::BesideStore(_) = runners {
+        let unreached = config.other_runners();
+        if !unreached.is_empty() {
+            return Err(Error::Config(unreached));
+        }
+    }
     let parts = config.resolve(environment).map_err(Error::Config)?;
     for unwise in config.warnings() {
         tracing::warn!("{unwise}");
@@ -149,17 +134,14 @@ pub async fn start(
     store.set_interest(config.interest());
     warn_of_paused(&store).await;
     let wait = Limits::duration(limits.stop_wait_millis);
-    let name = RunnerName::default();
-    let (socket, launch) = runners.reach(&name, &settings.path);
-    let link = Link::new(link::Settings {
-        name,
-        socket,
+    let links = Links::new(links::Settings {
+        runners,
+        database: settings.path.clone(),
         store: store.id(),
-        launch,
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
-    let receiver = control::Receiver::new(link.clone(), traffic.clone(), clock.clone())
+    let receiver = control::Receiver::new(links.clone(), traffic.clone(), clock.clone())
         .with_front(control::Front { addresses, signers });
     let control = control::listen(&socket, store.clone(), receiver, &limits)?;
     let http = http::Server::start(
@@ -171,7 +153,7 @@ pub async fn start(
         limits.clone(),
     )
     .map_err(|error| Error::Listen { address, error })?;
-    let dispatcher = Dispatcher::start(store.clone(), parts.workers, link, limits, clock);
+    let dispatcher = Dispatcher::start(store.clone(), parts.workers, links, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }

@@ -132,7 +132,7 @@ first_process() {
 # inside CMD...: runs it in the container as root, with an environment of its own.
 inside() {
     nsenter --target "$LEADER" --mount --uts --ipc --net --pid --cgroup --root \
-        env --ignore-environment --chdir=/ PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
+        env -i --chdir=/ PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
         "$@"
 }
 

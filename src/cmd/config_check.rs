@@ -84,6 +84,7 @@ fn check(
         Err(problems) => (None, problems),
     };
     let mut warnings = config.as_ref().map(Config::warnings).unwrap_or_default();
+    warnings.extend(config.as_ref().map(Config::other_runners).unwrap_or_default());
     warnings.extend(config.as_ref().map(in_store).unwrap_or_default());
     if json {
         write_json(path, config.as_ref(), &problems, &warnings, out)?;

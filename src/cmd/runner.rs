@@ -1,7 +1,7 @@
 //! `hooklatch runner`: runs commands for the receiver until a signal, or until nobody needs it.
 //!
-//! It reads the same configuration as the receiver, and of its secrets only those that a command's
-//! environment refers to. SIGUSR2 makes it execute itself again, as after an upgrade: commands run on.
+//! It reads the same configuration as the receiver, and of its secrets only those that its own
+//! handlers' environment refers to. SIGUSR2 makes it execute itself again, as after an upgrade: commands run on.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crate::cli;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::log;
+use crate::model::RunnerName;
 use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
 use crate::runner::server::{self, Error, Reload, Settings, Wish};
@@ -40,7 +41,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
     let environment = Environment::capture();
     let commands = config
-        .resolve_commands(&environment)
+        .resolve_commands(&environment, &args.name)
         .map_err(|problems| store::config_failure(&problems))?;
     if told.as_deref() == Some(again::REHEARSAL) {
         return Ok(Exit::Ok);
@@ -66,14 +67,16 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     };
     let launched = args.detached;
     let file = args.file.config.clone();
+    let name = args.name.clone();
     let environment = Arc::new(environment);
     let known = Arc::clone(&environment);
-    let reload: Reload = Box::new(move || commands_now(&file, &known));
+    let reload: Reload = Box::new(move || commands_now(&file, &known, &name));
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Io, format!("failed to find this program: {error}")))?;
     let again = Again { program, arguments: std::env::args_os().skip(1).collect() };
     let handed_over = told.and_then(|told| told.parse().ok());
     let settings = Settings {
+        name: args.name.clone(),
         folder,
         socket,
         given,
@@ -95,8 +98,12 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
 }
 
 /// The commands as they are configured now. Limits and paths stay those of the start.
-fn commands_now(file: &Path, environment: &Environment) -> Result<Vec<Configured>, String> {
-    let loaded = config::load(file).and_then(|config| config.resolve_commands(environment));
+fn commands_now(
+    file: &Path,
+    environment: &Environment,
+    name: &RunnerName,
+) -> Result<Vec<Configured>, String> {
+    let loaded = config::load(file).and_then(|config| config.resolve_commands(environment, name));
     loaded.map_err(|problems| store::config_failure(&problems).message)
 }
 

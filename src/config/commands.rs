@@ -19,11 +19,12 @@ use super::resolve::search_path;
 
 impl Config {
     /// What stands in the way of running each command: its program or folder is missing, or is not
-    /// one. Sorted by file and position.
+    /// one. Sorted by file and position. Those of another runner are left out: it may be another user,
+    /// who sees what this one does not.
     pub fn check_commands(&self, environment: &Environment) -> Vec<Problem> {
         let commands = self.handlers.iter().filter_map(|handler| match &handler.action {
-            Action::Command(command) => Some(command),
-            Action::Forward(_) => None,
+            Action::Command(command) if command.runner.value.is_default() => Some(&**command),
+            _ => None,
         });
         let mut found: Vec<_> = commands.flat_map(|command| check(command, environment)).collect();
         found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));

@@ -27,6 +27,7 @@ use super::wire::Bounds;
 use super::{Ended, attempt, connection, launch, leftovers, memory, orphans};
 use crate::crash;
 use crate::limits::Limits;
+use crate::model::RunnerName;
 use crate::systemd::Manager;
 
 /// Reads the configuration again. Blocks. An `Err` says why not, for the log.
@@ -34,6 +35,8 @@ pub type Reload = Box<dyn Fn() -> Result<Vec<Configured>, String> + Send + Sync>
 
 /// What a runner is made of.
 pub struct Settings {
+    /// Its name: handlers of others are not its own.
+    pub name: RunnerName,
     /// Where it works: its lock, its ledger, what it captures.
     pub folder: PathBuf,
     /// Where it listens: in that folder.
@@ -91,7 +94,7 @@ pub async fn run(
     manager: Manager,
     mut wishes: mpsc::Receiver<Wish>,
 ) -> Result<(), Error> {
-    let Settings { folder, socket, commands, reload, leave_when_idle, limits, again, .. } =
+    let Settings { name, folder, socket, commands, reload, leave_when_idle, limits, again, .. } =
         settings;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
     let resumed = settings.handed_over.map(again::resume).transpose().map_err(begin)?;
@@ -112,7 +115,8 @@ pub async fn run(
         return Err(begin(io::Error::other("the ledger is not as this runner left it")));
     }
     let capacity = usize::try_from(limits.runner_attempts_count).unwrap_or(usize::MAX);
-    let table = Table::new(incarnation, commands, capacity, ledger, inherited).map_err(begin)?;
+    let table = Table::new(name.clone(), incarnation, commands, capacity, ledger, inherited)
+        .map_err(begin)?;
     let table = Arc::new(table);
     for (key, outputs) in settled {
         table.printed(key, outputs);
@@ -132,7 +136,7 @@ pub async fn run(
         launch::tell_launcher().map_err(begin)?;
     }
     memory::give_back_code();
-    tracing::info!(folder = %folder.display(), %incarnation, "running commands");
+    tracing::info!(runner = %name, folder = %folder.display(), %incarnation, "running commands");
     let reload = Arc::new(Mutex::new(reload));
     let connections = JoinSet::new();
     let become_again = Becoming { again, incarnation, lock, given };

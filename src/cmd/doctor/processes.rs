@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::control::{self, ReceiverStatus, Reply, Request};
+use crate::handler::link::View;
 use crate::limits::Limits;
 use crate::runner::folder;
 
@@ -110,7 +111,7 @@ impl Running {
             return vec![Finding::unknown("receiver", seen)];
         };
         let mut found = vec![self.version(receiver), open_files(receiver)];
-        found.extend(self.link());
+        found.extend(self.links());
         found.extend(self.runners.iter().filter_map(|runner| together(receiver, runner)));
         if !self.runners.is_empty() && found.iter().all(|one| one.check != GROUPS) {
             found.push(Finding::ok(GROUPS, "a stop of the receiver ends no runner"));
@@ -133,19 +134,22 @@ impl Running {
         }
     }
 
-    fn link(&self) -> Option<Finding> {
-        let view = &self.said.as_ref()?.runner;
-        if !view.needed {
-            return None;
-        }
-        Some(match (view.connected, &view.why) {
-            (true, _) => Finding::ok("runner", format!("connected, {} running", view.running)),
+    /// The links to the runners that are needed.
+    fn links(&self) -> Vec<Finding> {
+        let views = self.said.iter().flat_map(|said| &said.runners);
+        let link = |view: &View| match (view.connected, &view.why) {
+            (true, _) => {
+                Finding::ok("runner", format!("{} connected, {} running", view.name, view.running))
+            }
             (false, why) => {
                 let why = why.as_deref().unwrap_or("not connected yet");
-                let fix = "systemctl start hooklatch-runner.socket hooklatch-runner.service";
-                Finding::bad("runner", format!("no command can run: {why}"), fix)
+                let service = view.name.unit();
+                let fix =
+                    format!("systemctl start {} {service}", service.replace(".service", ".socket"));
+                Finding::bad("runner", format!("{}: no command can run: {why}", view.name), fix)
             }
-        })
+        };
+        views.map(link).collect()
     }
 }
 
