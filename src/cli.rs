@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::model::{EventId, JobId, Name, RunnerName, State};
 
 pub use jobs::{Filter, Jobs, Listing, Stopped};
-pub use look::{Explain, Status};
+pub use look::{Doctor, Explain, Part, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
@@ -276,6 +276,17 @@ Examples:
   hooklatch send stripe invoice.paid --duplicate
   hooklatch send github push --forge")]
     Send(Send),
+
+    /// Look for what on this machine would break a promise, each with the line that mends it
+    #[command(after_help = "\
+Looks at the clock, the store's disk (what a flush costs, space, network file systems), what the users of
+receiver and runner may read and run, their units and control groups, and the proxy in front. It changes
+nothing and asks nothing of other machines; as root it sees most. Exits with 1 where something is bad.
+
+Examples:
+  hooklatch doctor
+  hooklatch doctor --json")]
+    Doctor(Doctor),
 }
 
 /// `hooklatch serve`
@@ -466,6 +477,12 @@ pub struct ConfigCheck {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
+    /// Only what this process needs, where the two run as different users
+    #[arg(long = "for", value_name = "PROCESS", value_enum)]
+    pub part: Option<Part>,
+    /// With --for runner, the one of this name
+    #[arg(long, value_name = "NAME", default_value_t, requires = "part")]
+    pub name: RunnerName,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

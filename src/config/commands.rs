@@ -7,24 +7,25 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+
 use crate::document::Problem;
+use crate::model::RunnerName;
 
 use super::Config;
 use super::environment::Environment;
 use super::files::reason;
-use super::handlers::{Action, Command};
+use super::handlers::Command;
 use super::resolve::search_path;
 
 impl Config {
-    /// What stands in the way of running each command: its program or folder is missing, or is not
-    /// one. Sorted by file and position. Those of another runner are left out: it may be another user,
-    /// who sees what this one does not.
-    pub fn check_commands(&self, environment: &Environment) -> Vec<Problem> {
-        let commands = self.handlers.iter().filter_map(|handler| match &handler.action {
-            Action::Command(command) if command.runner.value.is_default() => Some(&**command),
-            _ => None,
-        });
-        let mut found: Vec<_> = commands.flat_map(|command| check(command, environment)).collect();
+    /// What stands in the way of each command of this runner: its program or folder is missing, or is
+    /// not one. Sorted by file and position. Another runner may be another user, who sees what this one
+    /// does not.
+    pub fn check_commands(&self, environment: &Environment, runner: &RunnerName) -> Vec<Problem> {
+        let commands = self.commands_of(runner);
+        let mut found: Vec<_> =
+            commands.flat_map(|(_, command)| check(command, environment)).collect();
         found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         found
     }
@@ -42,6 +43,11 @@ fn check(command: &Command, environment: &Environment) -> Vec<Problem> {
     {
         let message = format!("there is no folder {}", cwd.value.display());
         found.push(cwd.at.problem(message, Some("create it, or correct the path".to_owned())));
+    } else if let Some(cwd) = &command.cwd
+        && access(&cwd.value, Access::EXEC_OK).is_err()
+    {
+        let message = format!("{} cannot be entered by this user", cwd.value.display());
+        found.push(cwd.at.problem(message, Some("see chmod(1) and chown(1)".to_owned())));
     }
     found
 }
@@ -76,6 +82,10 @@ fn is_program(path: &Path) -> Result<(), (String, &'static str)> {
     if metadata.permissions().mode() & 0o111 == 0 {
         let help = "make it executable with chmod +x";
         return Err((format!("{shown} cannot be run: it is not executable"), help));
+    }
+    if access(path, Access::EXEC_OK).is_err() {
+        let help = "let that user execute it: see chmod(1) and chown(1)";
+        return Err((format!("{shown} cannot be run by this user"), help));
     }
     Ok(())
 }
