@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cli::Part;
 use crate::config::{self, CREDENTIALS, Config, Environment};
 use crate::document::Problem;
+use crate::model::RunnerName;
 
 use super::orphans;
 
@@ -22,28 +23,63 @@ pub fn run(
     json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    check(path, environment, None, json, |_| Vec::new(), out)
+    check(path, environment, &Half::Both, json, |_| Vec::new(), out)
 }
 
 /// The same for one process or both, and asks the store for jobs that this configuration would orphan.
 pub(super) fn run_with_store(
     path: &Path,
     environment: &Environment,
-    part: Option<Part>,
+    half: &Half,
     json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    check(path, environment, part, json, |config| orphans::find(path, config), out)
+    check(path, environment, half, json, |config| orphans::find(path, config), out)
 }
 
-/// What keeps the receiver or the runner from having all that the configuration refers to.
-pub(super) fn problems_of(config: &Config, part: Part, environment: &Environment) -> Vec<Problem> {
-    match part {
-        Part::Receiver => config.unresolved_sources(environment),
-        Part::Runner => {
-            let mut problems = config.unresolved_commands(environment);
-            problems.extend(config.check_commands(environment));
-            problems
+/// Whose part of the configuration is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Half {
+    /// The receiver's and the default runner's: those of other runners may be for other users' eyes.
+    Both,
+    /// The receiver's.
+    Receiver,
+    /// A runner's.
+    Runner(RunnerName),
+}
+
+impl Half {
+    /// As it is typed.
+    pub(super) fn of(part: Option<Part>, runner: RunnerName) -> Self {
+        match part {
+            None => Half::Both,
+            Some(Part::Receiver) => Half::Receiver,
+            Some(Part::Runner) => Half::Runner(runner),
+        }
+    }
+
+    /// What keeps its processes from having all that the configuration at `path` refers to.
+    pub(super) fn problems(
+        &self,
+        config: &Config,
+        path: &Path,
+        environment: &Environment,
+    ) -> Vec<Problem> {
+        match self {
+            Half::Both => {
+                let (secrets, others) = ("secrets", "runner-secrets");
+                let runner = Half::Runner(RunnerName::default());
+                let mut problems =
+                    Half::Receiver.problems(config, path, &of_unit(environment, path, secrets));
+                problems.extend(runner.problems(config, path, &of_unit(environment, path, others)));
+                problems
+            }
+            Half::Receiver => config.unresolved_sources(environment),
+            Half::Runner(name) => {
+                let mut problems = config.unresolved_commands(environment, name);
+                problems.extend(config.check_commands(environment, name));
+                problems
+            }
         }
     }
 }
@@ -62,23 +98,14 @@ fn of_unit(environment: &Environment, path: &Path, folder: &str) -> Environment 
 fn check(
     path: &Path,
     environment: &Environment,
-    part: Option<Part>,
+    half: &Half,
     json: bool,
     in_store: impl FnOnce(&Config) -> Vec<Problem>,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let (config, problems) = match config::load(path) {
         Ok(config) => {
-            let unit = |folder| of_unit(environment, path, folder);
-            let of = |part, environment: &_| problems_of(&config, part, environment);
-            let problems = match part {
-                Some(part) => of(part, environment),
-                None => {
-                    let mut both = of(Part::Receiver, &unit("secrets"));
-                    both.extend(of(Part::Runner, &unit("runner-secrets")));
-                    both
-                }
-            };
+            let problems = half.problems(&config, path, environment);
             (Some(config), problems)
         }
         Err(problems) => (None, problems),

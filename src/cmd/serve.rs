@@ -12,6 +12,7 @@ use crate::config::{self, Environment};
 use crate::confine;
 use crate::exit::{Exit, Failure};
 use crate::log;
+use crate::model::RunnerName;
 use crate::runner::launch::Launch;
 use crate::serve::{self, Runners, Service};
 use crate::systemd::{Manager, sockets};
@@ -43,7 +44,7 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
         if !problems.is_empty() {
             return Err(store::config_failure(&problems));
         }
-        for unwise in config.check_commands(&environment) {
+        for unwise in config.check_commands(&environment, &RunnerName::default()) {
             tracing::warn!("{unwise}");
         }
     }

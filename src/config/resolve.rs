@@ -1,6 +1,6 @@
 //! The second step: secrets and variables are read, and the structs of the other modules made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,8 +61,7 @@ impl Config {
             digest: digest(handler, command, &self.limits),
             settings: resolver.command(handler, command),
         };
-        let own = |one: &(&Handler, &Command)| one.1.runner.value == *runner;
-        let commands = self.commands().filter(own).map(configured).collect();
+        let commands = self.commands_of(runner).map(configured).collect();
         let found = problems.into_sorted();
         if found.is_empty() { Ok(commands) } else { Err(found) }
     }
@@ -72,7 +71,7 @@ impl Config {
     /// who alone can tell.
     pub fn unresolved(&self, environment: &Environment) -> Vec<Problem> {
         let mut found = self.unresolved_sources(environment);
-        found.extend(self.unresolved_commands(environment));
+        found.extend(self.unresolved_commands(environment, &RunnerName::default()));
         found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         found
     }
@@ -87,11 +86,15 @@ impl Config {
         problems.into_sorted()
     }
 
-    /// The commands' part of it, which is the default runner's.
-    pub fn unresolved_commands(&self, environment: &Environment) -> Vec<Problem> {
+    /// The commands' part of it, for the runner that has them.
+    pub fn unresolved_commands(
+        &self,
+        environment: &Environment,
+        runner: &RunnerName,
+    ) -> Vec<Problem> {
         let problems = Problems::new();
         let resolver = Resolver { config: self, environment, problems: &problems };
-        for (handler, command) in self.commands().filter(|one| one.1.runner.value.is_default()) {
+        for (handler, command) in self.commands_of(runner) {
             resolver.command(handler, command);
         }
         problems.into_sorted()
@@ -113,6 +116,18 @@ impl Config {
             (!runner.value.is_default()).then(told)
         };
         self.commands().filter_map(other).collect()
+    }
+
+    /// The runners that run a handler's command.
+    pub fn runners(&self) -> BTreeSet<RunnerName> {
+        self.commands().map(|(_, command)| command.runner.value.clone()).collect()
+    }
+
+    pub(super) fn commands_of(
+        &self,
+        runner: &RunnerName,
+    ) -> impl Iterator<Item = (&Handler, &Command)> {
+        self.commands().filter(move |(_, command)| command.runner.value == *runner)
     }
 
     fn commands(&self) -> impl Iterator<Item = (&Handler, &Command)> {

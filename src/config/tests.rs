@@ -206,8 +206,8 @@ fn a_command_is_looked_for_where_the_runner_will() {
         "[sources.a]\nprovider = \"stripe\"\nsecrets = \"env:SECRET\"\n[handlers.h]\nsource = \"a\"\nevents = \"*\"\ncommand = [\"sh\"]\npass_env = [\"PATH\"]\n",
     );
     let config = load(&path).unwrap();
-    assert!(config.check_commands(&environment()).is_empty());
+    assert!(config.check_commands(&environment(), &RunnerName::default()).is_empty());
     let elsewhere = environment().with("PATH", "/no/such/folder");
-    let found = config.check_commands(&elsewhere);
+    let found = config.check_commands(&elsewhere, &RunnerName::default());
     assert!(found[0].message.contains("in no folder of PATH (/no/such/folder)"), "{found:?}");
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -193,7 +193,9 @@ fn a_runner_keeps_its_managers_socket_through_its_re_execution() {
     let folder = site.path("runner");
     fs::write(site.config(), config.replace("SITE", site.path("").to_str().unwrap())).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, site.path("go"), 0o600.into()).unwrap();
-    let path = site.path("default.socket");
+    // Where it would bind one of its own, and would unlink that.
+    fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+    let path = folder.join("default.socket");
     let socket = UnixListener::bind(&path).unwrap();
     let manager = Manager::new(&site);
     let mut command = site.command(&["runner", "--name", "default", "--folder"]);
@@ -205,7 +207,7 @@ fn a_runner_keeps_its_managers_socket_through_its_re_execution() {
     assert_eq!(manager.hears("READY=1"), ["STATUS=0 commands run", "READY=1"]);
 
     let mut command = site.command(&["serve", "--runners"]);
-    command.arg(site.path("")).env_remove("NOTIFY_SOCKET");
+    command.arg(&folder);
     let receiver = Receiver::of(command).unwrap();
     receiver.github("one", "push", "{}");
     manager.hears("STATUS=1 command runs");
