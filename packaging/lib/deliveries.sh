@@ -30,7 +30,14 @@ command = ["/usr/local/bin/slow"]
 END
     printf '#!/bin/sh\necho "$HOOKLATCH_EVENT_ID" >>ledger\n' >"$machine/usr/local/bin/ledger"
     # 65 is an end for good, and no code that anything else here has.
-    printf '#!/bin/sh\necho begun >>slow\nsleep 20\necho ended >>slow\nexit 65\n' >"$machine/usr/local/bin/slow"
+    cat >"$machine/usr/local/bin/slow" <<'END'
+#!/bin/sh
+case $HOOKLATCH_EVENT_ID in slow-*) time=20 ;; *) time=4 ;; esac
+echo "begun $HOOKLATCH_EVENT_ID" >>slow
+sleep $time
+echo "ended $HOOKLATCH_EVENT_ID" >>slow
+exit 65
+END
     chmod 755 "$machine"/usr/local/bin/{ledger,slow}
     head -c 24 /dev/urandom | base64 >"$machine/etc/hooklatch/filed.secret"
     inside chown hooklatch: /etc/hooklatch/filed.secret
@@ -97,6 +104,10 @@ ran_once() {
 attempts() {
     inside hooklatch show "$1" --json | jq -r '[.. | objects | select(has("exit_code")) | .exit_code] | "\(length) \(map(tostring) | join(" "))"'
 }
+
+# The slow handler has begun an event's command; has ended it, and run no other for it.
+begun() { grep -q "^begun $1\$" "$machine/var/lib/hooklatch-runner/slow"; }
+begun_and_ended() { equal "$(grep " $1\$" "$machine/var/lib/hooklatch-runner/slow")" "begun $1"$'\n'"ended $1"; }
 
 # account: of the loads, what was acknowledged, what is stored and what was run must be the same.
 RUNS=0 DOUBLED=0
