@@ -3,6 +3,7 @@
 mod jobs;
 mod look;
 mod operator;
+mod quarantine;
 mod setup;
 mod since;
 
@@ -15,6 +16,7 @@ use crate::model::{EventId, JobId, Name, State};
 pub use jobs::{Filter, Jobs, Listing, Stopped};
 pub use look::{Explain, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
+pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
 
@@ -276,6 +278,17 @@ Examples:
   hooklatch send stripe invoice.paid --duplicate
   hooklatch send github push --forge")]
     Send(Send),
+
+    /// List deliveries that failed verification; once the secret is right, verify them again and accept them
+    #[command(after_help = "\
+They are kept for some days, within limits (limits.quarantine_*): those without a signature are listed without
+their bodies, which nothing could prove. The event id is what the sender claims.
+
+Examples:
+  hooklatch quarantine
+  hooklatch quarantine --source github --reason bad_signature --since 2h
+  hooklatch quarantine verify")]
+    Quarantine(Quarantine),
 }
 
 /// `hooklatch serve`
@@ -361,8 +374,8 @@ pub struct Events {
     /// Print each event as it is accepted, until a signal ends it
     #[arg(long, conflicts_with_all = ["state", "rejected", "secrets"])]
     pub follow: bool,
-    /// List deliveries that failed verification instead
-    #[arg(long, conflicts_with_all = ["event_type", "since", "state"])]
+    /// List deliveries that failed verification instead, as `hooklatch quarantine` does
+    #[arg(long, conflicts_with_all = ["event_type", "state"])]
     pub rejected: bool,
     /// List when each secret last matched instead: an old one that is silent may be retired
     #[arg(long, conflicts_with_all = ["event_type", "rejected", "source", "since", "state"])]

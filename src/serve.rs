@@ -93,7 +93,8 @@ pub async fn start(
         (source.name.clone(), signer)
     };
     let signers = parts.sources.iter().map(signer).collect();
-    let sources = http::Sources::new(parts.sources)?;
+    let sources =
+        http::Sources::new(parts.sources)?.with_proxies(config.server().trusted_proxies.clone());
     let traffic = Traffic::new(sources.paths());
     let (settings, limits) = (config.store(), config.limits().clone());
     if let Err(error) = http::raise_file_limit() {
@@ -104,6 +105,7 @@ pub async fn start(
     let listener = listen(address).map_err(|error| Error::Listen { address, error })?;
     let store = open(settings.clone(), clock.clone()).await?;
     store.set_interest(config.interest());
+    store.set_judge(sources.judge());
     warn_of_paused(&store).await;
     let wait = Limits::duration(limits.stop_wait_millis);
     let link = Link::new(link::Settings {

@@ -6,6 +6,7 @@ mod bulk;
 mod cancel;
 pub mod config_check;
 mod config_show;
+mod confirm;
 mod demo;
 mod drill;
 mod drop;
@@ -19,6 +20,7 @@ mod output;
 mod owner;
 mod pause;
 mod played;
+mod quarantine;
 mod random;
 mod replay;
 mod resolve;
@@ -86,6 +88,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         }
         Command::Held(args) => jobs::held(&args),
         Command::Dead(args) => jobs::dead(&args),
+        Command::Quarantine(args) => quarantine::run(&args),
     }
 }
 

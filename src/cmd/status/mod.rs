@@ -129,8 +129,12 @@ fn source(line: &SourceLine, screen: &Screen) -> String {
         let [new, again, refused] = [new, again, refused].map(thousands);
         format!("; since the start {new} new, {again} again, {refused} refused")
     });
+    let kept = (line.quarantined > 0).then(|| {
+        let kept = thousands(line.quarantined);
+        format!("; {kept} in quarantine: hooklatch quarantine verify --source {}", line.source)
+    });
     let (failed, counts) = (failed.unwrap_or_default(), counts.unwrap_or_default());
-    format!("{} at {place}: {good}{failed}{counts}", line.source)
+    format!("{} at {place}: {good}{failed}{counts}{}", line.source, kept.unwrap_or_default())
 }
 
 fn runner(view: &View) -> String {
