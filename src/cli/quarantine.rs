@@ -67,14 +67,14 @@ and is then forgotten here. What still fails stays. Whatever was signed with a s
 accepted: with a secret that leaked, that may be a forgery.
 
 Examples:
-  hooklatch quarantine accept --source github
+  hooklatch quarantine accept --source github --yes
   hooklatch quarantine accept --since 3d --dry-run")]
     Accept(AcceptAgain),
 
     /// Forget failed deliveries: all, or those that the filters leave
     #[command(after_help = "\
 Examples:
-  hooklatch quarantine drop --reason stale_timestamp
+  hooklatch quarantine drop --reason stale_timestamp --dry-run
   hooklatch quarantine drop --all --yes")]
     Drop(DropKept),
 }

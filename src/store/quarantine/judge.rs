@@ -52,6 +52,8 @@ impl Store {
                 continue;
             }
             // One after the other: the order of arrival is the order of their rows.
+            let (source, event) = (new.source.clone(), new.delivery.event_id().clone());
+            let received_at = new.received_at;
             match self.accept_late(new, self.inner.clock.now()).await {
                 Ok(Accepted::Created { held, .. }) => {
                     verdicts.accepted += 1;
@@ -64,6 +66,7 @@ impl Store {
                     break;
                 }
             }
+            tracing::info!(%source, %event, %received_at, "accepted from quarantine");
             settled.push(id);
         }
         if !settled.is_empty() {
