@@ -1,7 +1,7 @@
 //! The front door: HTTP/1.1 in, exactly one answer per delivery out.
 //!
 //! For `serve`, which builds [`Sources`], starts a [`Server`] and stops it. What must stay true: a
-//! 2xx is sent only after `store.accept` has returned; nothing unproven is parsed; every byte held
+//! 2xx is sent only after `store.accept` has returned; nothing unproven is parsed here; every byte held
 //! is accounted for in [`budget`]; the outside learns nothing of why a signature failed; and a
 //! delivery that was read to its end is stored whatever its client does next.
 

@@ -51,8 +51,7 @@ pub(super) fn list(
         whole("RECEIVED"),
         cut("SOURCE", 8),
         cut("ADDRESS", 15),
-        cut("REASON", 9),
-        cut("DETAIL", 12),
+        whole("REASON"),
         whole("BODY"),
         cut("UNPROVEN EVENT", 14),
     ];
@@ -72,7 +71,6 @@ fn row(failed: &QuarantinedRow) -> Vec<output::Field> {
         (&failed.source).into(),
         failed.address.as_deref().unwrap_or("unknown").into(),
         (&failed.reason).into(),
-        (&failed.detail).into(),
         body.into(),
         failed.unproven_event_id.as_deref().unwrap_or("").into(),
     ]

@@ -131,7 +131,7 @@ fn source(line: &SourceLine, screen: &Screen) -> String {
     });
     let kept = (line.quarantined > 0).then(|| {
         let kept = thousands(line.quarantined);
-        format!("; {kept} in quarantine: hooklatch quarantine verify --source {}", line.source)
+        format!("; {kept} in quarantine (see `hooklatch quarantine`)")
     });
     let (failed, counts) = (failed.unwrap_or_default(), counts.unwrap_or_default());
     format!("{} at {place}: {good}{failed}{counts}{}", line.source, kept.unwrap_or_default())
