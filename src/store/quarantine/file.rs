@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Row, ffi, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, ffi, params};
 
 use crate::limits::Limits;
 use crate::model::{Headers, Name, Timestamp};
@@ -35,7 +35,7 @@ const ROW_BYTES: usize = 4096;
 
 /// Most rows of one [`File::next`], and most bytes of their bodies but for the first: an answer in far
 /// less than `control_wait_millis`.
-const STEP_COUNT: usize = 256;
+const STEP_COUNT: usize = 128;
 const STEP_BYTES: u64 = 4 << 20;
 
 /// A delivery in its stored form.
@@ -89,7 +89,7 @@ impl File {
         if let Err(error) = made.map(drop)
             && error.kind() != ErrorKind::AlreadyExists
         {
-            return Err(unusable(error.to_string()));
+            return Err(failure(ffi::SQLITE_CANTOPEN, error.to_string()));
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(path, flags)?;
@@ -452,10 +452,39 @@ fn set_up(conn: &Connection) -> rusqlite::Result<()> {
 
 /// The file is to be thrown away.
 fn unusable(detail: String) -> rusqlite::Error {
-    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(detail))
+    failure(ffi::SQLITE_CORRUPT, detail)
 }
 
-/// Whether an error is a lack of space, which leaves the file as good as it was.
-pub(super) fn is_full(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+fn failure(code: i32, detail: String) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(detail))
+}
+
+/// What an error means for the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It is as good as it was: no space, or another program looks at it.
+    Good,
+    /// It cannot be used now, for a reason that may pass: no descriptors, no rights, a failing disk.
+    NotNow,
+    /// What is in it makes no sense.
+    Gone,
+}
+
+impl Use {
+    pub(super) fn after(error: &rusqlite::Error) -> Use {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                Use::Good
+            }
+            Some(
+                ErrorCode::CannotOpen
+                | ErrorCode::PermissionDenied
+                | ErrorCode::ReadOnly
+                | ErrorCode::OutOfMemory
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::FileLockingProtocolFailed,
+            ) => Use::NotNow,
+            _ => Use::Gone,
+        }
+    }
 }

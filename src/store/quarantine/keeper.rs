@@ -18,7 +18,7 @@ use crate::store::lock::Lock;
 use crate::store::space::Space;
 use crate::verify;
 
-use super::file::{self, File, Prepared};
+use super::file::{File, Prepared, Use};
 use super::tally::Counts;
 use super::types::{LeftOut, Quarantined};
 use super::{Waiting, weight};
@@ -177,17 +177,30 @@ impl Keeper {
                         self.file = Some(file);
                         return Some(done);
                     }
-                    Err(error) if file::is_full(&error) => {
-                        self.file = Some(file);
-                        return None;
+                    Err(error) => {
+                        if Use::after(&error) == Use::Good {
+                            self.file = Some(file);
+                        }
+                        error
                     }
-                    // The file is closed here, before it is deleted.
-                    Err(error) => error,
                 },
                 Err(error) => error,
             };
             let path = self.path.display();
-            tracing::warn!(%error, file = %path, "the quarantine is of no use and is made anew; what it kept is gone");
+            match Use::after(&error) {
+                Use::Good => {
+                    // The counts tell; a line for each batch would be a flood of its own.
+                    tracing::debug!(%error, file = %path, "the quarantine keeps nothing now");
+                    return None;
+                }
+                Use::NotNow => {
+                    tracing::warn!(%error, file = %path, "the quarantine cannot be used now");
+                    break;
+                }
+                Use::Gone => {
+                    tracing::warn!(%error, file = %path, "the quarantine is damaged and is made anew; what it kept is gone");
+                }
+            }
             if let Err(error) = File::throw_away(&self.path) {
                 tracing::warn!(%error, file = %path, "failed to delete the quarantine");
                 break;
