@@ -47,7 +47,7 @@ pub(super) fn list(
         output::json(&kept)?;
         return Ok(Exit::Ok);
     }
-    let columns = [
+    let mut columns = vec![
         whole("RECEIVED"),
         cut("SOURCE", 8),
         cut("ADDRESS", 15),
@@ -55,7 +55,12 @@ pub(super) fn list(
         whole("BODY"),
         cut("UNPROVEN EVENT", 14),
     ];
-    let rows = kept.deliveries.iter().map(row).collect();
+    let mut rows: Vec<Vec<output::Field>> = kept.deliveries.iter().map(row).collect();
+    if listing.wide {
+        columns.push(whole("DETAIL"));
+        let details = kept.deliveries.iter().map(|failed| (&failed.detail).into());
+        rows.iter_mut().zip(details).for_each(|(row, detail)| row.push(detail));
+    }
     output::listing(&columns, rows, listing.wide, "no failed deliveries")?;
     told(&kept).iter().try_for_each(output::line)?;
     Ok(Exit::Ok)

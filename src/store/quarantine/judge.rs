@@ -10,7 +10,7 @@ use crate::model::Name;
 use crate::store::Store;
 use crate::store::types::{Accept, Accepted, Error, Refused};
 
-use super::file::Step;
+use super::look::Step;
 use super::types::{Judge, Judged, Judging, Kept};
 
 impl Store {

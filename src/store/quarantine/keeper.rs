@@ -18,7 +18,8 @@ use crate::store::lock::Lock;
 use crate::store::space::Space;
 use crate::verify;
 
-use super::file::{File, Prepared, Use};
+use super::file::{File, Use};
+use super::rows::Prepared;
 use super::tally::Counts;
 use super::types::{LeftOut, Quarantined};
 use super::{Waiting, weight};

@@ -10,7 +10,9 @@
 mod file;
 mod judge;
 mod keeper;
+mod look;
 mod rate;
+mod rows;
 mod tally;
 #[cfg(test)]
 mod tests;

@@ -276,7 +276,7 @@ async fn a_full_file_leaves_out_what_comes_and_stays_as_good() {
     bench.settings.limits.quarantine_bytes = 1 << 20;
     bench.settings.limits.quarantine_body_bytes = 100 << 20;
     bench.restart().await;
-    let huge = noise(1, 7 << 20);
+    let huge = noise(1, 9 << 20);
     bench.store.quarantine(failed("a", "192.0.2.1", &huge));
     let after = kept(&bench).await;
     assert_eq!((after.matching, of(&after, "a", LeftOut::NoSpace)), (1, 1));
