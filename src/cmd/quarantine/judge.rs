@@ -32,15 +32,17 @@ struct Found {
 /// Says how many would be accepted now.
 pub(super) fn verify(args: &cli::VerifyAgain) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
-    judged(&config, super::filter(&args.which)?, args.format.json)
+    let filter = super::filter(&args.which)?;
+    judged(&config, filter, args.format.json, &output::config_suffix(&args.file.config))
 }
 
 /// Accepts them.
 pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     let (filter, json) = (super::filter(&args.which)?, args.format.json);
+    let suffix = output::config_suffix(&args.file.config);
     if args.dry_run {
-        return judged(&config, filter, json);
+        return judged(&config, filter, json, &suffix);
     }
     if !args.yes {
         confirm::somebody_is_there()?;
@@ -53,7 +55,7 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
         }))?;
         let good: u64 = found.sources.values().map(|one| one.good).sum();
         if good == 0 {
-            return told(&found, false, json);
+            return told(&found, false, json, &suffix);
         }
         let which: Vec<String> = found
             .sources
@@ -74,16 +76,21 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
         let settled = deliveries(settled);
         failure.help(format!("{settled} were accepted before; the same command goes on"))
     })?;
-    told(&found, true, json)
+    told(&found, true, json, &suffix)
 }
 
-fn judged(config: &Config, filter: QuarantineFilter, json: bool) -> Result<Exit, Failure> {
+fn judged(
+    config: &Config,
+    filter: QuarantineFilter,
+    json: bool,
+    suffix: &str,
+) -> Result<Exit, Failure> {
     let mut found = Found::default();
     whole(open(config, async |door| {
         let (filter, matching) = meant(door, filter).await?;
         go(door, &filter, false, matching, json, &mut found).await
     }))?;
-    told(&found, false, json)
+    told(&found, false, json, suffix)
 }
 
 /// Opens the way to the store; a stopped one is told how to judge.
@@ -190,7 +197,7 @@ fn add(sum: &mut Verdicts, more: Verdicts) {
     }
 }
 
-fn told(found: &Found, accepted: bool, json: bool) -> Result<Exit, Failure> {
+fn told(found: &Found, accepted: bool, json: bool, suffix: &str) -> Result<Exit, Failure> {
     if json {
         output::json(&serde_json::json!({
             "verb": if accepted { "accept" } else { "verify" },
@@ -230,7 +237,7 @@ fn told(found: &Found, accepted: bool, json: bool) -> Result<Exit, Failure> {
     let good: u64 = found.sources.values().map(|one| one.good).sum();
     if !accepted && good > 0 {
         output::line(format_args!(
-            "{} would be accepted: hooklatch quarantine accept",
+            "{} would be accepted: hooklatch quarantine accept{suffix}",
             deliveries(good)
         ))?;
     }

@@ -62,7 +62,8 @@ pub(super) fn list(
         rows.iter_mut().zip(details).for_each(|(row, detail)| row.push(detail));
     }
     output::listing(&columns, rows, listing.wide, "no failed deliveries")?;
-    told(&kept).iter().try_for_each(output::line)?;
+    let suffix = output::config_suffix(&file.config);
+    told(&kept, &suffix).iter().try_for_each(output::line)?;
     Ok(Exit::Ok)
 }
 
@@ -81,8 +82,8 @@ fn row(failed: &QuarantinedRow) -> Vec<output::Field> {
     ]
 }
 
-/// What the rows do not say.
-fn told(kept: &Quarantine) -> Vec<String> {
+/// What the rows do not say. `suffix`: what a command needs to find the configuration.
+fn told(kept: &Quarantine, suffix: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let shown = kept.deliveries.len() as u64;
     if shown < kept.matching {
@@ -98,7 +99,7 @@ fn told(kept: &Quarantine) -> Vec<String> {
     }
     if kept.deliveries.iter().any(|failed| failed.body_kept) {
         lines.push(format!(
-            "{} kept; once the secret is right: hooklatch quarantine verify",
+            "{} kept; once the secret is right: hooklatch quarantine verify{suffix}",
             deliveries(kept.matching)
         ));
     }
