@@ -9,11 +9,14 @@
 //! port, so that whoever is answered is answered by a receiver that can keep its promise. The
 //! dispatcher comes last: a start that fails has begun no command, whose outcome would be unknown.
 
+mod service;
+
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 use crate::config::{Config, Environment};
@@ -23,11 +26,14 @@ use crate::document::Problem;
 use crate::handler::links::{self, Links};
 use crate::http;
 use crate::limits::Limits;
+use crate::model::Name;
 use crate::store::{self, OpenError, Settings, Store};
+use crate::systemd::Manager;
 use crate::traffic::Traffic;
 use crate::verify::Signer;
 
 pub use crate::handler::Runners;
+pub use service::Service;
 
 /// Why the receiver does not start.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +52,17 @@ pub enum Error {
         /// What the system says.
         error: std::io::Error,
     },
+    /// A socket unit says what the configuration is not allowed to say.
+    #[error(
+        "source '{name}' takes events from anybody, and {address} is not only this machine: let \
+         the socket unit listen on 127.0.0.1, or give the source a provider that verifies"
+    )]
+    Exposed {
+        /// The source.
+        name: Name,
+        /// Where the inherited socket listens.
+        address: SocketAddr,
+    },
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -60,6 +77,9 @@ pub struct Serving {
     dispatcher: DispatcherHandle,
     control: control::Listener,
     http: http::Server,
+    manager: Manager,
+    /// Tells the manager how the receiver is.
+    tending: JoinSet<()>,
     /// How long a stop waits for attempts in flight.
     wait: Duration,
 }
@@ -81,6 +101,7 @@ pub async fn start(
     environment: &Environment,
     clock: Clock,
     runners: Runners,
+    service: Service,
 ) -> Result<Serving, Error> {
     if let Runners::BesideStore(_) = runners {
         let unreached = config.other_runners();
@@ -98,6 +119,8 @@ pub async fn start(
         (source.name.clone(), signer)
     };
     let signers = parts.sources.iter().map(signer).collect();
+    let Service { sockets, manager } = service;
+    let listeners = service::listeners(sockets, config.server(), &parts.sources)?;
     let sources = http::Sources::new(parts.sources)?;
     let traffic = Traffic::new(sources.paths());
     let (settings, limits) = (config.store(), config.limits().clone());
@@ -106,7 +129,7 @@ pub async fn start(
     }
 
     let address = config.server().listen;
-    let listener = listen(address).map_err(|error| Error::Listen { address, error })?;
+    let addresses = listeners.iter().filter_map(|one| one.local_addr().ok()).collect();
     let store = open(settings.clone(), clock.clone()).await?;
     store.set_interest(config.interest());
     warn_of_paused(&store).await;
@@ -118,13 +141,11 @@ pub async fn start(
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
-    let receiver =
-        control::Receiver::new(links.clone(), traffic.clone(), clock.clone()).with_front(
-            control::Front { addresses: listener.local_addr().into_iter().collect(), signers },
-        );
+    let receiver = control::Receiver::new(links.clone(), traffic.clone(), clock.clone())
+        .with_front(control::Front { addresses, signers });
     let control = control::listen(&socket, store.clone(), receiver, &limits)?;
     let http = http::Server::start(
-        vec![listener],
+        listeners,
         sources,
         store.clone(),
         traffic,
@@ -136,7 +157,8 @@ pub async fn start(
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }
-    Ok(Serving { store, dispatcher, control, http, wait })
+    let tending = service::tend(&manager, &store).await;
+    Ok(Serving { store, dispatcher, control, http, manager, tending, wait })
 }
 
 /// Connections that wait in the kernel's queue. The standard library asks for 128, and whoever found
@@ -184,13 +206,15 @@ impl Serving {
 
     /// Stops gracefully: requests in flight are answered, attempts in flight waited for and
     /// recorded, the store closed. Once `hurry` is true every wait is short.
-    pub async fn stop(self, hurry: watch::Receiver<bool>) {
+    pub async fn stop(mut self, hurry: watch::Receiver<bool>) {
+        let _stopping = self.manager.stopping().await;
         if !self.http.stop(hurried(hurry.clone())).await {
             tracing::warn!("stopped before every request was answered");
         }
         self.dispatcher.stop(self.wait, hurried(hurry)).await;
         self.control.stop().await;
         self.store.close().await;
+        self.tending.abort_all();
         tracing::info!("stopped");
     }
 }

@@ -4,6 +4,7 @@
 //! handlers' environment refers to. SIGUSR2 makes it execute itself again, as after an upgrade: commands run on.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -17,8 +18,9 @@ use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
 use crate::runner::server::{self, Error, Reload, Settings, Wish};
 use crate::runner::{Configured, launch};
+use crate::systemd::{Manager, sockets};
 
-use super::serve::Signals;
+use super::serve::{Signals, manager};
 use super::store;
 
 /// Threads that start commands: the kernel returns only when the program's file has been read. More
@@ -44,6 +46,13 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     if told.as_deref() == Some(again::REHEARSAL) {
         return Ok(Exit::Ok);
     }
+    // One that was executed again has the socket already, by what it is told: the variables of its first
+    // program are not for it.
+    let given = match &told {
+        None => sockets::take(&|name| environment.get(name)).and_then(sockets::unix),
+        Some(_) => Ok(None),
+    };
+    let given = given.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
     let limits = config.limits().clone();
     let database = args.store.clone().unwrap_or_else(|| config.store().path);
     let leave_when_idle = args.leave_when_idle;
@@ -59,7 +68,9 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let launched = args.detached;
     let file = args.file.config.clone();
     let name = args.name.clone();
-    let reload: Reload = Box::new(move || commands_now(&file, &environment, &name));
+    let environment = Arc::new(environment);
+    let known = Arc::clone(&environment);
+    let reload: Reload = Box::new(move || commands_now(&file, &known, &name));
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Io, format!("failed to find this program: {error}")))?;
     let again = Again { program, arguments: std::env::args_os().skip(1).collect() };
@@ -68,6 +79,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         name: args.name.clone(),
         folder,
         socket,
+        given,
         commands,
         reload,
         leave_when_idle,
@@ -82,7 +94,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         .max_blocking_threads(SPAWN_THREADS)
         .build()
         .map_err(|error| Failure::new(Exit::Io, format!("failed to start the runtime: {error}")))?;
-    runtime.block_on(until_it_leaves(settings))
+    runtime.block_on(async { until_it_leaves(settings, manager(&environment)).await })
 }
 
 /// The commands as they are configured now. Limits and paths stay those of the start.
@@ -95,7 +107,7 @@ fn commands_now(
     loaded.map_err(|problems| store::config_failure(&problems).message)
 }
 
-async fn until_it_leaves(settings: Settings) -> Result<Exit, Failure> {
+async fn until_it_leaves(settings: Settings, manager: Manager) -> Result<Exit, Failure> {
     let mut signals = Signals::register()?;
     let again = |error| Failure::new(Exit::Io, format!("failed to catch signals: {error}"));
     let mut again = signal(SignalKind::user_defined2()).map_err(again)?;
@@ -114,7 +126,7 @@ async fn until_it_leaves(settings: Settings) -> Result<Exit, Failure> {
             }
         }
     });
-    server::run(settings, wishes).await.map_err(failure)?;
+    server::run(settings, manager, wishes).await.map_err(failure)?;
     Ok(Exit::Ok)
 }
 

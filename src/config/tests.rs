@@ -175,6 +175,15 @@ fn a_credential_is_found_where_systemd_puts_it() {
     let reference = Reference::parse("credential:token", Path::new("/")).unwrap();
     let environment = Environment::empty().with("CREDENTIALS_DIRECTORY", folder.path());
     assert_eq!(reference.read(&environment, 64).unwrap().as_str(), "one");
+    // Of a folder that is loaded as a whole, and not in place of one of its own.
+    fs::write(folder.path().join("secrets_token"), "other").unwrap();
+    fs::write(folder.path().join("secrets_stripe"), "two").unwrap();
+    assert_eq!(reference.read(&environment, 64).unwrap().as_str(), "one");
+    let reference = Reference::parse("credential:stripe", Path::new("/")).unwrap();
+    assert_eq!(reference.read(&environment, 64).unwrap().as_str(), "two");
+    let missing = Reference::parse("credential:github", Path::new("/")).unwrap();
+    let error = missing.read(&environment, 64).unwrap_err();
+    assert!(error.help().is_some_and(|help| help.contains("/etc/hooklatch/secrets")), "{error}");
     for bad in ["credential:", "credential:..", "credential:a/b"] {
         assert!(Reference::parse(bad, Path::new("/")).is_err(), "{bad}");
     }

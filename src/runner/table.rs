@@ -328,6 +328,12 @@ impl Table {
         !self.lock().attempts.values().any(|one| matches!(one.state, State::Running(Some(_))))
     }
 
+    /// How many commands of this runner run.
+    pub(super) fn running_count(&self) -> usize {
+        let running = |one: &&Attempt| matches!(one.state, State::Running(Some(_)));
+        self.lock().attempts.values().filter(running).count()
+    }
+
     /// What dead runners left running: each attempt, and its process where it is known.
     pub(super) fn leftovers(&self) -> Vec<(Key, Option<Process>)> {
         let inner = self.lock();
