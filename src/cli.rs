@@ -77,15 +77,18 @@ Example:
     #[command(after_help = "\
 Only this process executes commands; `serve` asks it over a Unix socket, in the folder STORE.runner beside
 the store. Start it yourself only as a service of its own, perhaps as another user: where none runs,
-`serve` launches one, which leaves when it is idle. There is one runner to a store. Of the configuration it
-reads the command handlers and the secrets in their `env`, again whenever a receiver connects.
+`serve` launches one, which leaves when it is idle. With --folder it is one of several, for `serve --runners`:
+it runs the handlers with its name as their `runner`, and no others. There is one runner of a name to a store.
+Of the configuration it reads its handlers' commands and the secrets in their `env`, again whenever a
+receiver connects.
 
 SIGTERM lets the commands that run end and their results be fetched; a second one ends them. SIGUSR2 makes
 it execute its program again, as after an upgrade, and what runs goes on. Killed, it leaves the outcome of
 what ran unknown.
 
-Example:
-  hooklatch runner --config /etc/hooklatch/hooklatch.toml")]
+Examples:
+  hooklatch runner --config /etc/hooklatch/hooklatch.toml
+  hooklatch runner --name deploy --folder /run/hooklatch-runner/deploy")]
     Runner(Runner),
 
     /// Show the whole thing working on this machine, with real deliveries and real handlers
