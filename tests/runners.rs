@@ -408,6 +408,46 @@ fn by_hand_there_is_only_the_default_runner() {
 const NOBODY: u32 = 65534;
 
 #[test]
+fn a_runner_that_cannot_see_anothers_commands_proves_nothing_of_them() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: two users take root");
+    }
+    let yard = Yard::new(HANDLERS);
+    let site = |name: &str| yard.site.path(name);
+    // One that has ended and is not reaped has none left.
+    let environment = |pid: &str| fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let lives = |pid: &str| !environment(pid).is_empty();
+    for (path, mode) in [("", 0o755), ("hooklatch.toml", 0o644)] {
+        fs::set_permissions(site(path), Permissions::from_mode(mode)).unwrap();
+    }
+    yard.site.script("work", "echo $$ > \"$SITE/pid\"; exec sleep 1000");
+    let runner = yard.runner("default");
+    let receiver = yard.receiver();
+    deliver(&receiver, "evt_1", "note.now");
+    yard.until("it does not begin", || yard.site.lines("pid").len() == 1);
+    let command = yard.site.lines("pid").remove(0);
+    drop((receiver, runner));
+
+    // No ledger tells of it any more, and the runner is another user's.
+    fs::remove_dir_all(site("default")).unwrap();
+    DirBuilder::new().mode(0o700).create(site("default")).unwrap();
+    chown(site("default"), Some(NOBODY), Some(NOBODY)).unwrap();
+    let nobody = Runner(yard.command("default").uid(NOBODY).gid(NOBODY).spawn().unwrap());
+    let receiver = yard.receiver();
+    let said = receiver.log_when(|line| line["level"] == "ERROR" && line.get("key").is_some());
+    let said = said["message"].as_str().unwrap();
+    assert!(said.contains("ran as user 0") && said.contains("as user 65534"), "{said}");
+    assert!(is(&yard.site.jobs_when(|_| true), "evt_1", "running") && lives(&command));
+    drop(nobody);
+    fs::remove_dir_all(site("default")).unwrap();
+    let _runner = yard.runner("default");
+    let held = yard.site.all_jobs(1, "held");
+    assert_eq!(job(&held, "evt_1")["reason"], "unknown outcome");
+    assert!(!lives(&command));
+    assert_eq!(receiver.stop(), Some(0));
+}
+
+#[test]
 fn two_runners_are_two_users() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("SKIPPED: two users take root");

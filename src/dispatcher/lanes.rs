@@ -248,7 +248,7 @@ impl Lanes {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::handler::{ForwardSettings, Target};
+    use crate::handler::{Command, ForwardSettings, Target};
     use crate::model::OnUnknown;
     use crate::retry::GiveUp;
 
@@ -303,6 +303,41 @@ mod tests {
         assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((0, 1)));
         lanes.claimed(0, 1, None);
         assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), None, "all slots are taken");
+    }
+
+    #[test]
+    fn each_runner_has_room_of_its_own_which_moved_and_gone_handlers_take_too() {
+        let name = |name: &str| name.parse::<RunnerName>().unwrap();
+        let command = |index: usize, runner: &str| {
+            let mut lanes = lanes(64, &[9]);
+            let (configuration, timeout) = (crate::model::Digest([0; 32]), SECOND);
+            let lane = lanes.all.remove(0);
+            let handler = Command { runner: name(runner), configuration, timeout };
+            let handler = Arc::new(Handler::Command(handler));
+            Lane { name: format!("h{index}").parse().unwrap(), handler, ..lane }
+        };
+        let (default, deploy) = (name("default"), name("deploy"));
+        let incarnation = crate::model::Incarnation::from_parts(uuid::Uuid::nil(), 1);
+        let room = |attempts| Room { incarnation, attempts };
+        let rooms = BTreeMap::from([(default.clone(), room(3)), (deploy.clone(), room(4))]);
+        let mut lanes = lanes(64, &[]);
+        lanes.all = vec![command(0, "default"), command(1, "deploy"), command(2, "nobody")];
+
+        // One of the first handler began when it was the other runner's; one's handler is gone.
+        assert_eq!(lanes.take_for(&"h0".parse().unwrap(), &deploy), Some(0));
+        assert_eq!(lanes.take_for(&"gone".parse().unwrap(), &deploy), None);
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((0, 3)), "all of its runner's room");
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 2)), "what those leave of the other's");
+        assert_eq!(lanes.next_claim(NOW, &rooms), None, "a third runner takes none");
+        lanes.claimed(0, 3, Some(&default));
+        lanes.claimed(1, 2, Some(&deploy));
+        lanes.settled(None, Some(&deploy));
+        lanes.want_all();
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+        lanes.claimed(1, 1, Some(&deploy));
+        lanes.want_all();
+        lanes.settled(Some(0), Some(&deploy));
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)), "not the first one's own");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! - "Never started" is said of an attempt only by a refusal, by a list that is younger than its Start
 //!   and comes from its runner or one that answers for it, or where its Start was never written (R8).
 //! - Its end is called lost only where its runner and its children are proven gone: the machine has
-//!   started anew, or the runner has looked for them (R6).
+//!   started anew, or a runner that can see them has looked for them (R6).
 //! - A lost connection is read to its end before a list is asked for again (R10).
 
 mod ask;
@@ -375,7 +375,15 @@ impl Link {
                 if attempt.asked && attempt.waiting.is_some() && !listed.contains(key) {
                     match proof(list, attempt.runner) {
                         Some(verdict) => verdicts.push((*key, verdict)),
-                        None => searches.push(*key),
+                        None if sees(list.incarnation, attempt.runner) => searches.push(*key),
+                        None => {
+                            let (then, now) = (attempt.runner.user(), list.incarnation.user());
+                            tracing::error!(
+                                %key,
+                                "stays running: its runner ran as user {then} and this one, as user \
+                                 {now}, cannot see what is left of it (start that one again)"
+                            );
+                        }
                     }
                 }
             }
@@ -423,6 +431,11 @@ fn proof(list: &HelloOk, runner: Incarnation) -> Option<Verdict> {
     let rebooted = list.incarnation.boot() != runner.boot();
     let lost = || Ended::Lost("the machine went down while it ran".to_owned());
     rebooted.then(|| Verdict::Ended(lost()))
+}
+
+/// Whether the runner that lives now finds all that a dead one may have left, by a look at all processes.
+fn sees(now: Incarnation, dead: Incarnation) -> bool {
+    now.user() == dead.user() || now.user() == 0
 }
 
 impl Tracked {
