@@ -11,11 +11,12 @@ use tokio::sync::mpsc;
 use crate::cli;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
+use crate::limits::{Limits, fixed};
 use crate::log;
 use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
-use crate::runner::server::{self, Error, Reload, Settings, Wish};
-use crate::runner::{Configured, launch};
+use crate::runner::launch;
+use crate::runner::server::{self, Error, Loaded, Reload, Settings, Wish};
 
 use super::serve::Signals;
 use super::store;
@@ -51,7 +52,8 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let folder = folder::of(&database);
     let launched = args.detached;
     let file = args.file.config.clone();
-    let reload: Reload = Box::new(move || commands_now(&file, &environment));
+    let started_with = limits.clone();
+    let reload: Reload = Box::new(move || commands_now(&file, &environment, &started_with));
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Io, format!("failed to find this program: {error}")))?;
     let again = Again { program, arguments: std::env::args_os().skip(1).collect() };
@@ -75,9 +77,18 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     runtime.block_on(until_it_leaves(settings))
 }
 
-/// The commands as they are configured now. Limits and paths stay those of the start.
-fn commands_now(file: &Path, environment: &Environment) -> Result<Vec<Configured>, String> {
-    let loaded = config::load(file).and_then(|config| config.resolve_commands(environment));
+/// The commands as they are configured now. Paths, and the limits that a runner keeps, stay those of its
+/// start.
+fn commands_now(
+    file: &Path,
+    environment: &Environment,
+    started_with: &Limits,
+) -> Result<Loaded, String> {
+    let loaded = config::load(file).and_then(|config| {
+        let commands = config.resolve_commands(environment)?;
+        let kept = started_with.changes_of_fixed(config.limits(), fixed::OF_RUNNER);
+        Ok(Loaded { commands, kept })
+    });
     loaded.map_err(|problems| store::config_failure(&problems).message)
 }
 

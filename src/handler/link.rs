@@ -14,6 +14,7 @@
 
 mod ask;
 mod fetch;
+mod load;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ use crate::runner::{Ended, WireError};
 pub use ask::CannotAsk;
 use ask::{Peeks, kill};
 use fetch::Fetches;
+use load::Loads;
+pub use load::{CannotLoad, Loaded};
 
 /// Between two tries to reach a runner: at first so short that one which has just left or is about to
 /// start is hardly missed, then longer, since each try may launch a process.
@@ -109,6 +112,8 @@ struct State {
     line: Option<Sender>,
     /// Who waits for what an attempt has printed so far.
     peeks: Peeks,
+    /// The reloads, and who waits for the runner to go along.
+    loads: Loads,
     /// Whether a runner is needed at all: it was asked to connect.
     wanted: bool,
     /// Why the last try to connect failed; nothing once one succeeds.
@@ -142,10 +147,12 @@ impl Link {
     }
 
     /// Connects, and connects again whenever the connection is lost, launching a runner where that is
-    /// its task. Called once, as the receiver with this number, when every attempt that an earlier one
-    /// left is tracked. Needs a tokio runtime's context.
+    /// its task. Called as the receiver with this number, when every attempt that an earlier one left is
+    /// tracked; a second call changes nothing. Needs a tokio runtime's context.
     pub fn connect(&self, epoch: u64) {
-        self.lock().wanted = true;
+        if std::mem::replace(&mut self.lock().wanted, true) {
+            return;
+        }
         let link = self.clone();
         tokio::spawn(async move { link.stay_connected(epoch).await });
     }
@@ -224,12 +231,16 @@ impl Link {
         let [shortest, longest] = PAUSES;
         let (mut said, mut pause) = (String::new(), shortest);
         loop {
+            let load = self.lock().loads.number();
             match self.reach(hello).await {
                 Ok((list, line, events)) => {
                     (said, pause) = (String::new(), shortest);
                     self.lock().why = None;
                     tracing::info!(runner = %list.incarnation, "connected to the runner");
-                    self.converse(list, line, events).await;
+                    if !self.converse(load, list, line, events).await {
+                        tracing::info!("connecting anew: the configuration was reloaded meanwhile");
+                        continue;
+                    }
                     tracing::warn!("the connection to the runner is lost");
                 }
                 // Said once, and not at every try.
@@ -260,10 +271,13 @@ impl Link {
             .map_err(|error| format!("{error} (the launched one says why in {})", log.display()))
     }
 
-    /// Hears the runner out, to the connection's end.
-    async fn converse(&self, list: HelloOk, line: Sender, mut events: Events) {
+    /// Hears the runner out, to the connection's end. Hears nothing, and returns false, where a reload
+    /// has begun since `load`, when its Hello was said.
+    async fn converse(&self, load: u64, list: HelloOk, line: Sender, mut events: Events) -> bool {
         let mut fetches = Fetches::new(line.clone());
-        self.admitted(&list, line.clone(), &mut fetches);
+        if !self.admitted(load, &list, line.clone(), &mut fetches) {
+            return false;
+        }
         // An error is an end too: whatever came before it has been read.
         while let Ok(Some((message, body))) = events.next().await {
             match message {
@@ -286,6 +300,10 @@ impl Link {
                     self.tell(key, Verdict::Ended(Ended::Lost(detail)));
                 }
                 ToReceiver::Free { draining, .. } => self.offer(&line, room(&list), draining),
+                ToReceiver::Loaded { number, kept } => self.lock().loads.answer(number, Ok(kept)),
+                ToReceiver::NotLoaded { number, detail } => {
+                    self.lock().loads.answer(number, Err(detail));
+                }
                 ToReceiver::HelloOk(_) | ToReceiver::Denied { .. } => {
                     tracing::warn!("the runner answers a Hello that was not said");
                 }
@@ -298,8 +316,10 @@ impl Link {
             let mut state = self.lock();
             state.line = None;
             state.peeks = Peeks::default();
+            state.loads.lost();
         }
         self.shared.room.send_replace(None);
+        true
     }
 
     /// Claims are made from now on for whoever is at the other end of `line`, while that is the line;
@@ -321,11 +341,15 @@ impl Link {
     }
 
     /// Judges every attempt by the list of the runner that has admitted this receiver, and opens the
-    /// line; in one step, so that no Start goes over the line that the list is older than.
-    fn admitted(&self, list: &HelloOk, line: Sender, fetches: &mut Fetches) {
+    /// line; in one step, so that no Start goes over the line that the list is older than. Does nothing
+    /// where a reload has begun since `load`: the runner may have read the configuration before it.
+    fn admitted(&self, load: u64, list: &HelloOk, line: Sender, fetches: &mut Fetches) -> bool {
         let (mut acks, mut searches, mut verdicts) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut state = self.lock();
+            if state.loads.number() != load {
+                return false;
+            }
             for listed in &list.attempts {
                 match (&listed.end, state.attempts.get(&listed.key)) {
                     (Some(end), Some(_)) => fetches.add(listed.key, end.clone()),
@@ -367,6 +391,7 @@ impl Link {
                 let _lost = line.search(key).await;
             }
         });
+        true
     }
 }
 

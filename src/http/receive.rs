@@ -19,6 +19,7 @@ use super::budget::Permit;
 use super::connection::Gate;
 use super::reply::{self, Answer};
 use super::server::Shared;
+use super::snapshot::Snapshot;
 use crate::model::{Headers, Timestamp};
 use crate::store::{Accept, Accepted, Quarantined};
 use crate::verify::{self, Rejection, Verified};
@@ -27,9 +28,11 @@ use crate::verify::{self, Rejection, Verified};
 /// would keep a worker, and all its connections, for over a quarter of a millisecond.
 const VERIFY_INLINE_BYTES: usize = 256 * 1024;
 
-/// Takes the delivery that `request` makes to `source`, and says what to answer.
+/// Takes the delivery that `request` makes to `source`, and says what to answer. The source is of
+/// `snapshot`.
 pub(super) async fn receive(
     shared: &Arc<Shared>,
+    snapshot: &Snapshot,
     source: &Arc<Source>,
     request: &HttpRequest,
     payload: &mut web::Payload,
@@ -38,7 +41,7 @@ pub(super) async fn receive(
     if source.refuse_proxied && came_through_proxy(&headers) {
         return refuse(shared, source, Answer::Proxied, "came through a proxy");
     }
-    if kept_bytes(source, &headers) > shared.headers_kept {
+    if kept_bytes(source, &headers) > snapshot.headers_kept {
         let answer = Answer::Malformed("headers_too_large");
         return refuse(
             shared,
@@ -51,8 +54,8 @@ pub(super) async fn receive(
         return reject(shared, source, rejection, &headers, Bytes::new());
     }
     let limit = source.body_limit_bytes;
-    let mut permit = shared.budget.permit();
-    let read = body::read(payload, declared(request), limit, shared.pace, &mut permit).await;
+    let mut permit = snapshot.budget.permit();
+    let read = body::read(payload, declared(request), limit, snapshot.pace, &mut permit).await;
     let body = match read {
         Ok(body) => {
             // What follows on the connection waits there until this one is answered.

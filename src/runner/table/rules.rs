@@ -77,14 +77,14 @@ impl Inner {
         }
         let Some(command) = self.handlers.get(&start.handler) else {
             let detail = format!(
-                "the runner's configuration has no command '{}' (restart the receiver after a change)",
+                "the runner's configuration has no command '{}' (after a change: hooklatch reload)",
                 start.handler
             );
             return refuse(Refusal::UnknownHandler, detail);
         };
         if command.digest != start.configuration {
             let detail = format!(
-                "handler '{}' is configured otherwise in the runner (restart the receiver after a change: both read it then)",
+                "handler '{}' is configured otherwise in the runner (after a change: hooklatch reload)",
                 start.handler
             );
             return refuse(Refusal::OtherDigest, detail);
