@@ -3,6 +3,7 @@
 mod jobs;
 mod look;
 mod operator;
+mod reload;
 mod setup;
 mod since;
 
@@ -15,6 +16,7 @@ use crate::model::{EventId, JobId, Name, State};
 pub use jobs::{Filter, Jobs, Listing, Stopped};
 pub use look::{Explain, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
+pub use reload::Reload;
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
 
@@ -65,7 +67,8 @@ Start with:
 pub enum Command {
     /// Serve: receive webhooks and run handlers until a signal ends it
     #[command(after_help = "\
-SIGTERM and SIGINT stop it gracefully; a second one shortens the wait.
+SIGTERM and SIGINT stop it gracefully; a second one shortens the wait. SIGHUP reloads the configuration, as
+`hooklatch reload` does, and the log says what came of it.
 
 Example:
   hooklatch serve --config /etc/hooklatch/hooklatch.toml")]
@@ -276,6 +279,19 @@ Examples:
   hooklatch send stripe invoice.paid --duplicate
   hooklatch send github push --forge")]
     Send(Send),
+
+    /// Have the running receiver and its runner take the configuration as it is now, and drop no request
+    #[command(after_help = "\
+The whole configuration is read and checked first, secrets included. If anything is wrong with it, or the
+runner cannot have it, what was in force stays in force, and every problem is told here and in the log. If
+all is well, it returns once sources, handlers, secrets and limits are in force. What is in flight goes on
+as it began. What needs a restart is named, and stays as it was. SIGHUP to `serve` does the same.
+
+Exits with 78 where the configuration is wrong, and with 69 where no receiver runs or it is stopping.
+
+Example:
+  hooklatch reload")]
+    Reload(Reload),
 }
 
 /// `hooklatch serve`

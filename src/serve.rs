@@ -9,11 +9,13 @@
 //! port, so that whoever is answered is answered by a receiver that can keep its promise. The
 //! dispatcher comes last: a start that fails has begun no command, whose outcome would be unknown.
 
+mod reload;
+
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
 use crate::config::{Config, Environment};
@@ -23,11 +25,14 @@ use crate::document::Problem;
 use crate::handler::link::{self, Link};
 use crate::http;
 use crate::limits::Limits;
+use crate::model::Name;
 use crate::runner::folder;
 use crate::runner::launch::Launch;
 use crate::store::{self, OpenError, Settings, Store};
 use crate::traffic::Traffic;
 use crate::verify::Signer;
+
+pub use reload::ReloadError;
 
 /// Why the receiver does not start.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +65,11 @@ pub struct Serving {
     dispatcher: DispatcherHandle,
     control: control::Listener,
     http: http::Server,
+    /// What is in force: what a reload is compared with.
+    config: Config,
+    link: Link,
+    traffic: Traffic,
+    receiver: control::Receiver,
     /// How long a stop waits for attempts in flight.
     wait: Duration,
 }
@@ -87,12 +97,7 @@ pub async fn start(
     for unwise in config.warnings() {
         tracing::warn!("{unwise}");
     }
-    // Any secret of a source will do.
-    let signer = |source: &http::Source| {
-        let signer = Signer::new(Arc::clone(&source.scheme), source.keys.first().cloned());
-        (source.name.clone(), signer)
-    };
-    let signers = parts.sources.iter().map(signer).collect();
+    let signers = signers(&parts.sources);
     let sources = http::Sources::new(parts.sources)?;
     let traffic = Traffic::new(sources.paths());
     let (settings, limits) = (config.store(), config.limits().clone());
@@ -113,24 +118,24 @@ pub async fn start(
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
-    let receiver = control::Receiver::new(link.clone(), traffic.clone(), clock.clone()).with_front(
-        control::Front { addresses: listener.local_addr().into_iter().collect(), signers },
-    );
-    let control = control::listen(&socket, store.clone(), receiver, &limits)?;
+    let receiver = control::Receiver::new(link.clone(), traffic.clone(), clock.clone());
+    let addresses = listener.local_addr().into_iter().collect();
+    receiver.set_front(control::Front { addresses, signers });
+    let control = control::listen(&socket, store.clone(), receiver.clone(), &limits)?;
     let http = http::Server::start(
         vec![listener],
         sources,
         store.clone(),
-        traffic,
+        traffic.clone(),
         clock.clone(),
         limits.clone(),
     )
     .map_err(|error| Error::Listen { address, error })?;
-    let dispatcher = Dispatcher::start(store.clone(), parts.workers, link, limits, clock);
+    let dispatcher = Dispatcher::start(store.clone(), parts.workers, link.clone(), limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }
-    Ok(Serving { store, dispatcher, control, http, wait })
+    Ok(Serving { store, dispatcher, control, http, config, link, traffic, receiver, wait })
 }
 
 /// Connections that wait in the kernel's queue. The standard library asks for 128, and whoever found
@@ -145,6 +150,15 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// What signs as each source: any secret of it will do.
+fn signers(sources: &[http::Source]) -> Vec<(Name, Signer)> {
+    let signer = |source: &http::Source| {
+        let signer = Signer::new(Arc::clone(&source.scheme), source.keys.first().cloned());
+        (source.name.clone(), signer)
+    };
+    sources.iter().map(signer).collect()
 }
 
 /// A pause outlives restarts and is easily forgotten: nothing fails while jobs pile up.
@@ -174,6 +188,12 @@ impl Serving {
     /// The store, for those in the same process.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Where reloads are asked for at the admin socket; called once. Until then, and once it is dropped,
+    /// they are refused.
+    pub fn reloads(&self) -> mpsc::Receiver<control::ReloadAsked> {
+        self.receiver.reloads()
     }
 
     /// Stops gracefully: requests in flight are answered, attempts in flight waited for and

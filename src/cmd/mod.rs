@@ -20,6 +20,7 @@ mod owner;
 mod pause;
 mod played;
 mod random;
+mod reload;
 mod replay;
 mod resolve;
 mod runner;
@@ -86,6 +87,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         }
         Command::Held(args) => jobs::held(&args),
         Command::Dead(args) => jobs::dead(&args),
+        Command::Reload(args) => reload::run(&args),
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::{Instrument, Span};
 
 use crate::clock::Clock;
@@ -57,6 +57,20 @@ pub(super) struct Flow {
     stopping: bool,
     ender: Ender,
     end: End,
+    reloads: mpsc::Receiver<Reload>,
+    /// The reload that waits for the end of a look at the store.
+    reload: Option<Reload>,
+    /// The number of this receiver, once what an earlier one left is known.
+    epoch: Option<u64>,
+}
+
+/// The handlers are these from now on.
+#[derive(Debug)]
+pub(super) struct Reload {
+    pub(super) workers: Vec<Worker>,
+    pub(super) limits: Limits,
+    /// Told once they are.
+    pub(super) done: oneshot::Sender<()>,
 }
 
 /// Something that was under way has ended. The number is the handler's.
@@ -71,6 +85,8 @@ enum Step {
 struct Attempt {
     /// None where its handler is no longer configured.
     lane: Option<usize>,
+    /// What it runs; not known of an earlier receiver's.
+    handler: Option<Arc<Handler>>,
     key: Key,
     /// Whether a runner has it, or may.
     tracked: bool,
@@ -90,6 +106,7 @@ impl Flow {
         link: Link,
         limits: Limits,
         clock: Clock,
+        reloads: mpsc::Receiver<Reload>,
     ) -> Self {
         let (ender, end) = End::pair();
         Flow {
@@ -105,26 +122,31 @@ impl Flow {
             stopping: false,
             ender,
             end,
+            reloads,
+            reload: None,
+            epoch: None,
         }
     }
 
     /// Runs until `stop` says how long to wait for what is in flight, and until that is settled.
     pub(super) async fn run(mut self, mut stop: oneshot::Receiver<Duration>, hurry: Arc<Notify>) {
-        let policies = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.clone()));
-        let policies = policies.collect();
-        let left = select! {
-            left = start::recover(&self.store, policies, self.tick) => left,
-            Ok(_wait) = &mut stop => return,
+        let left = loop {
+            let policies = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.clone()));
+            select! {
+                left = start::recover(&self.store, policies.collect(), self.tick) => break left,
+                Some(reload) = self.reloads.recv() => self.reload(reload),
+                Ok(_wait) = &mut stop => return,
+            }
         };
         self.adopt(left.running);
-        // Also for what is running of a configuration that had commands (R17).
-        if !self.commands.is_empty() || self.lanes.iter().any(Lane::is_command) {
-            self.link.connect(left.epoch);
-        }
+        self.epoch = Some(left.epoch);
+        self.connect();
         let wake = self.store.wake();
-        let mut tick = interval(self.tick);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = ticks(self.tick);
         let wait = loop {
+            if tick.period() != self.tick {
+                tick = ticks(self.tick);
+            }
             self.claim();
             let patience = self.lanes.patience(self.clock.now(), self.clock.monotonic());
             select! {
@@ -134,11 +156,39 @@ impl Flow {
                 Ok(()) = self.room.changed() => self.lanes.want_all(),
                 () = sleep(patience.unwrap_or(self.tick)) => self.lanes.want_due(self.clock.now()),
                 _now = tick.tick() => self.tick(),
+                Some(reload) = self.reloads.recv() => self.reload(reload),
                 // A handle that is gone cannot stop it any more: it runs on until the process ends.
                 Ok(wait) = &mut stop, if !stop.is_terminated() => break wait,
             }
         };
         self.finish(wait, &hurry).await;
+    }
+
+    /// Seeks a runner where one is needed: also for what is running of a configuration that had commands
+    /// (R17).
+    fn connect(&self) {
+        let needed = !self.commands.is_empty() || self.lanes.iter().any(Lane::is_command);
+        if let (true, Some(epoch)) = (needed, self.epoch) {
+            self.link.connect(epoch);
+        }
+    }
+
+    /// The handlers are others from now on. Not in the middle of a look at the store that goes by those
+    /// there were: it would hold the first jobs of a new one. The runner runs the new ones already.
+    fn reload(&mut self, reload: Reload) {
+        if self.clamping {
+            self.reload = Some(reload);
+            return;
+        }
+        self.tick = Limits::duration(reload.limits.tick_millis);
+        self.lanes.reload(reload.workers, &reload.limits);
+        self.connect();
+        // Holds the jobs of handlers that are gone. The first look is recovery's own.
+        if self.epoch.is_some() {
+            self.tick();
+        }
+        // Who asked may be gone: they are in force all the same.
+        let _ = reload.done.send(());
     }
 
     /// Waits for the ends of what an earlier receiver asked a runner to start.
@@ -156,8 +206,16 @@ impl Flow {
             });
             let tracked = self.link.adopt(key, runner);
             let (internal, inside) = (is_internal(&source), span.clone());
-            let attempt =
-                Attempt { lane, key, tracked: true, counted, since, internal, span: inside };
+            let attempt = Attempt {
+                lane,
+                handler: None,
+                key,
+                tracked: true,
+                counted,
+                since,
+                internal,
+                span: inside,
+            };
             let wait = async move {
                 tracing::info!("claimed by an earlier receiver: waiting for its end");
                 let report = handler::adopted(tracked, timeout).await;
@@ -238,7 +296,12 @@ impl Flow {
             }
             Step::Ended(ended) => self.settle(ended.0, ended.1),
             Step::Settled(lane) => self.lanes.settled(lane),
-            Step::Clamped => self.clamping = false,
+            Step::Clamped => {
+                self.clamping = false;
+                if let Some(reload) = self.reload.take() {
+                    self.reload(reload);
+                }
+            }
         }
     }
 
@@ -246,16 +309,23 @@ impl Flow {
         let Claimed { facts, counted, since } = claimed;
         let key = Key { job: facts.job, attempt: facts.attempt };
         let span = span(&facts.source, &facts.event_id, key, &facts.handler);
-        let (tracked, inside) = (runner.is_some() && !self.stopping, span.clone());
+        let handler = self.lanes.get_mut(lane).handler.clone();
+        // A claim may have been under way when the handlers changed.
+        let not_begun = match (self.stopping, self.lanes.runs(lane, &handler)) {
+            (true, _) => Some("the receiver stopped first"),
+            (false, false) => Some("its handler is not configured any more"),
+            (false, true) => None,
+        };
+        let (tracked, inside) = (runner.is_some() && not_begun.is_none(), span.clone());
         let internal = is_internal(&facts.source);
-        let attempt = Attempt { lane: Some(lane), key, tracked, counted, since, internal, span };
-        if self.stopping {
-            let detail = "not begun: the receiver stopped first".to_owned();
+        let (lane, runs) = (Some(lane), Some(handler.clone()));
+        let attempt = Attempt { lane, handler: runs, key, tracked, counted, since, internal, span };
+        if let Some(why) = not_begun {
+            let detail = format!("not begun: {why}");
             let record = Record { detail, ..Record::default() };
             let (outcome, handler_broken, retry_after) = (Outcome::NotStarted, false, None);
             return self.settle(attempt, Report { outcome, handler_broken, retry_after, record });
         }
-        let handler = self.lanes.get_mut(lane).handler.clone();
         let ended = |attempt, report| Step::Ended(Box::new((attempt, report)));
         match (runner, &*handler) {
             (Some(runner), Handler::Command(command)) => {
@@ -275,10 +345,8 @@ impl Flow {
     fn settle(&mut self, attempt: Attempt, report: Report) {
         let _inside = attempt.span.clone().entered();
         let pause = attempt.lane.and_then(|lane| self.pause(lane, &attempt, &report));
-        let policy = match attempt.lane {
-            Some(lane) => &self.lanes.get_mut(lane).policy,
-            None => &GONE,
-        };
+        // By the policy of its handler as it is configured now, whatever it was when it began.
+        let policy = attempt.lane.and_then(|lane| self.lanes.policy(lane)).unwrap_or(&GONE);
         let completion = completion(&attempt, report, policy, pause, self.clock.now());
         let (outcome, next, detail) =
             (completion.outcome, completion.next, &completion.record.detail);
@@ -303,12 +371,18 @@ impl Flow {
 
     /// A handler that could not run pauses: for how long.
     fn pause(&mut self, lane: usize, attempt: &Attempt, report: &Report) -> Option<Duration> {
+        // What was begun before a reload says nothing of what the handler runs since.
+        let another = |handler| !self.lanes.runs(lane, handler);
+        let another = attempt.handler.as_ref().is_some_and(another);
         if !report.handler_broken {
-            // What never began says nothing of the handler.
-            if report.outcome != Outcome::NotStarted {
+            // Nor does what never began.
+            if report.outcome != Outcome::NotStarted && !another {
                 self.lanes.ran(lane);
             }
             return None;
+        }
+        if another {
+            return Some(Duration::ZERO);
         }
         let pause = self.lanes.broke(lane, self.clock.monotonic());
         let seconds = pause.as_secs_f32();
@@ -351,6 +425,13 @@ impl Flow {
             }
         }
     }
+}
+
+/// One tick now, and then one each `period`.
+fn ticks(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// Whether events of this source are the receiver's own.
@@ -421,7 +502,9 @@ mod tests {
     fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
         let (lane, key) = (Some(0), Key { job: JobId::new(NOW), attempt: 9 });
         let (tracked, span) = (false, Span::none());
-        let attempt = Attempt { lane, key, tracked, counted: 1, since: NOW, internal: false, span };
+        let handler = None;
+        let attempt =
+            Attempt { lane, handler, key, tracked, counted: 1, since: NOW, internal: false, span };
         let (handler_broken, record) = (pause.is_some(), Record::default());
         let report = Report { outcome, handler_broken, retry_after: None, record };
         completion(&attempt, report, &POLICY, pause, NOW)

@@ -99,6 +99,11 @@ impl Sources {
         self.0.values().map(|source| (source.name.clone(), source.path.clone()))
     }
 
+    fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
+        let of = self.0.values().filter(|own| own.name == *source);
+        of.flat_map(|own| &own.keys).any(|key| key.is_same(secret))
+    }
+
     fn at(&self, path: &str) -> Option<&Arc<Source>> {
         self.0.get(path)
     }

@@ -27,9 +27,11 @@ use super::snapshot::Snapshot;
 use super::{Sources, files, health, receive};
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::model::Name;
 use crate::notify;
 use crate::store::Store;
 use crate::traffic::Traffic;
+use crate::verify;
 
 /// What every request of every worker needs.
 pub(super) struct Shared {
@@ -130,6 +132,11 @@ impl Server {
     /// The addresses served, in the order of the listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Whether this secret is one of a source's as it is served now.
+    pub fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
+        self.shared.snapshot.load().sources.has_secret(source, secret)
     }
 
     /// Serves these sources within these limits from the next request on; what is in flight goes on as
