@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::cli;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
-use crate::limits::{Limits, fixed};
+use crate::limits::Limits;
 use crate::log;
 use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
@@ -86,8 +86,7 @@ fn commands_now(
 ) -> Result<Loaded, String> {
     let loaded = config::load(file).and_then(|config| {
         let commands = config.resolve_commands(environment)?;
-        let kept = started_with.changes_of_fixed(config.limits(), fixed::OF_RUNNER);
-        Ok(Loaded { commands, kept })
+        Ok(Loaded { commands, kept: config.kept_by_runner(started_with) })
     });
     loaded.map_err(|problems| store::config_failure(&problems).message)
 }

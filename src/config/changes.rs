@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use crate::control::{Names, SecretRead};
 use crate::document::{Problem, Problems, Value};
+use crate::limits::Limits;
 use crate::limits::fixed::{self, Change};
 use crate::model::Name;
 
@@ -76,6 +77,12 @@ impl Config {
         let mut changes = before.limits.changes(&self.limits);
         changes.retain(|change| !fixed::OF_RUNNER.contains(&change.key.as_str()));
         changes.into_iter().map(dotted).collect()
+    }
+
+    /// What a runner that was started with these limits goes on with instead of what is written.
+    pub fn kept_by_runner(&self, start: &Limits) -> Vec<Change> {
+        let kept = start.changes_of_fixed(&self.limits, fixed::OF_RUNNER);
+        kept.into_iter().map(dotted).collect()
     }
 
     /// The secrets of the commands' environments, which their runner reads.

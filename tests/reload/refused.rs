@@ -1,0 +1,145 @@
+//! What is wrong changes nothing, and says where.
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+
+use crate::support::Site;
+use crate::{SECRET, command, forward, github, jobs, reload, reload_fails, stripe};
+
+#[test]
+fn a_bad_configuration_keeps_the_old_one_and_says_where() {
+    let site = Site::new(&forward("all", "stripe"));
+    let receiver = site.start();
+    let good = fs::read_to_string(site.config()).unwrap();
+    let file = site.config().display().to_string();
+    let line = |text: &str, part: &str| text[..text.find(part).unwrap()].matches('\n').count() + 1;
+
+    let unknown = good.replace("[handlers.all]", "[handlers.all]\nevnts = 1\n[handlers.more]");
+    let unread = good.replacen("\"file:secret\"", "\"file:missing\"", 1);
+    let broken = format!("{good}\n[handlers.x]\nsource = \"stripe\n");
+    let cases = [
+        (
+            format!("{file}:{}:1: handlers.all.evnts: unknown key", line(&unknown, "evnts")),
+            &unknown,
+        ),
+        (format!("{file}:{}:12: sources.github.secrets", line(&unread, "file:missing")), &unread),
+        (format!("{file}:{}:17: ", line(&broken, "source = \"stripe\n")), &broken),
+    ];
+    for (wanted, text) in cases {
+        fs::write(site.config(), text).unwrap();
+        let said = reload_fails(&site, 78);
+        assert!(said.contains(&wanted), "{wanted} is not in\n{said}");
+        // As `config check` says it.
+        let checked = String::from_utf8(site.run(&["config", "check"]).stdout).unwrap();
+        assert!(checked.contains(&wanted), "{wanted} is not in\n{checked}");
+        let logged = receiver.log_when(|line| line["level"] == "ERROR");
+        assert!(logged["why"].as_str().unwrap().contains(&wanted), "{logged}");
+        receiver.hang_up();
+        let logged = receiver.log_when(|line| line["level"] == "ERROR");
+        assert!(logged["why"].as_str().unwrap().contains(&wanted), "{logged}");
+        assert_eq!(github(&receiver, "/github", "d-1", SECRET), 200, "{wanted}");
+    }
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    fs::write(site.config(), good).unwrap();
+    assert_eq!(jobs(&site)[0]["handler"], "all");
+    reload(&site);
+}
+
+#[test]
+fn one_that_is_good_is_taken_with_a_signal_too() {
+    let site = Site::new("");
+    let receiver = site.start();
+    site.configure("", &forward("all", "stripe"));
+    receiver.hang_up();
+    let line = receiver.log_when(|line| line["message"] == "reloaded");
+    assert_eq!(line["handlers"], "added all");
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    assert_eq!(jobs(&site).len(), 1);
+    assert_eq!(receiver.stop(), Some(0));
+}
+
+#[test]
+fn without_a_receiver_nobody_is_there_to_reload() {
+    let site = Site::new("");
+    let said = reload_fails(&site, 69);
+    assert!(said.contains("no receiver answers at"), "{said}");
+    assert!(!site.store().exists(), "nothing was made");
+    fs::write(site.config(), "[server\n").unwrap();
+    let said = reload_fails(&site, 78);
+    assert!(said.contains("hooklatch.toml:1:"), "{said}");
+}
+
+#[test]
+fn a_reload_that_a_stop_overtakes_is_refused() {
+    let site = Site::new(&command("worker", ""));
+    site.script("worker", "exit 0");
+    // A runner that admits the receiver and never answers its Load: this test.
+    let folder = hooklatch::runner::folder::of(&site.store());
+    fs::create_dir_all(&folder).unwrap();
+    let listener = UnixListener::bind(hooklatch::runner::folder::socket(&folder)).unwrap();
+    let runner = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        crate::runner::admit(&mut stream);
+        let said = crate::runner::read(&mut stream);
+        assert!(said.contains("\"load\""), "{said}");
+        (stream, listener)
+    });
+    let receiver = site.start();
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+    let asked = site.command(&["reload"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    // A second one waits behind it.
+    let second = site.command(&["reload"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let (stream, listener) = runner.join().unwrap();
+    assert_eq!(receiver.stop(), Some(0));
+    for asked in [asked, second] {
+        let output = asked.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(69), "{said}");
+        assert!(
+            said.contains("the receiver is stopping") || said.contains("no receiver answers"),
+            "{said}"
+        );
+    }
+    drop((stream, listener));
+    let _gone = fs::remove_dir_all(folder);
+}
+
+#[test]
+fn reloads_at_once_come_one_after_the_other() {
+    let site = Site::new("");
+    let receiver = site.start();
+    site.configure("", &forward("all", "stripe"));
+    let asked: Vec<_> = (0..4)
+        .map(|_| {
+            site.command(&["reload", "--json"])
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let mut added = 0;
+    for asked in asked {
+        let output = asked.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        added += said["handlers"]["added"].as_array().unwrap().len();
+    }
+    assert_eq!(added, 1, "the others found it in force");
+    drop(receiver);
+}
+
+#[test]
+fn a_store_that_has_no_space_does_not_keep_a_reload_back() {
+    // More than any disk has.
+    let site = Site::with("[limits]\ndisk_floor_bytes = \"64 GiB\"\nballast_bytes = \"0 B\"\n", "");
+    let receiver = site.start();
+    if receiver.is_ready() {
+        // A disk of over 64 GiB: nothing to see here.
+        return;
+    }
+    site.configure(
+        "[limits]\ndisk_floor_bytes = \"64 GiB\"\nballast_bytes = \"0 B\"\n",
+        &forward("all", "stripe"),
+    );
+    assert_eq!(reload(&site)["handlers"]["added"], serde_json::json!(["all"]));
+}
