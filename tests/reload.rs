@@ -31,7 +31,7 @@ use support::{Receiver, SECRET, Site, hex, hmac, post, stripe_event};
 /// A secret that takes the place of [`SECRET`].
 const OTHER: &str = "another secret for tests only";
 
-/// A handler that runs nothing, since nobody listens at its end: its jobs are `waiting`.
+/// A handler whose jobs never end: nobody listens where they are forwarded to.
 fn forward(name: &str, source: &str) -> String {
     format!(
         "[handlers.{name}]\nsource = \"{source}\"\nevents = [\"*\"]\nforward = \"http://127.0.0.1:9/\"\n"

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::select;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::{Instrument, Span};
 
@@ -53,7 +53,8 @@ pub(super) struct Flow {
     work: JoinSet<Step>,
     /// Waits for the ends of commands, which outlive this process.
     commands: JoinSet<Step>,
-    clamping: bool,
+    /// The look at the store that is under way.
+    look: Option<AbortHandle>,
     stopping: bool,
     ender: Ender,
     end: End,
@@ -118,7 +119,7 @@ impl Flow {
             link,
             work: JoinSet::new(),
             commands: JoinSet::new(),
-            clamping: false,
+            look: None,
             stopping: false,
             ender,
             end,
@@ -173,10 +174,12 @@ impl Flow {
         }
     }
 
-    /// The handlers are others from now on. Not in the middle of a look at the store that goes by those
-    /// there were: it would hold the first jobs of a new one. The runner runs the new ones already.
+    /// The handlers are others from now on; the runner runs them already. Not in the middle of a look at
+    /// the store that goes by those there were, which would hold the first jobs of a new one: it is cut
+    /// short, however long the store takes. What of it the writer has already comes before those jobs.
     fn reload(&mut self, reload: Reload) {
-        if self.clamping {
+        if let Some(look) = &self.look {
+            look.abort();
             self.reload = Some(reload);
             return;
         }
@@ -248,13 +251,13 @@ impl Flow {
     /// What a lost wake-up, a moved clock (rule K1) or a replay for nobody has hidden comes to light.
     fn tick(&mut self) {
         self.lanes.want_all();
-        if std::mem::replace(&mut self.clamping, true) {
+        if self.look.is_some() {
             return;
         }
         let lanes = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.backoff_max));
         let (lanes, store): (Vec<_>, _) = (lanes.collect(), self.store.clone());
         let now = self.clock.now();
-        self.work.spawn(async move {
+        let look = self.work.spawn(async move {
             notify::tick(&store, now).await;
             let known = lanes.iter().map(|(handler, _)| handler.clone()).collect();
             match store.hold_orphans(known).await {
@@ -273,6 +276,7 @@ impl Flow {
             }
             Step::Clamped
         });
+        self.look = Some(look);
     }
 
     fn on(&mut self, step: Result<Step, JoinError>) {
@@ -280,7 +284,8 @@ impl Flow {
             Ok(step) => step,
             // A panic is a programmer's error, here as anywhere.
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_aborted) => return,
+            // Nothing but a look at the store is ever cut short.
+            Err(_aborted) => Step::Clamped,
         };
         match step {
             Step::Claimed(index, runner, Ok((claimed, due))) => {
@@ -297,7 +302,7 @@ impl Flow {
             Step::Ended(ended) => self.settle(ended.0, ended.1),
             Step::Settled(lane) => self.lanes.settled(lane),
             Step::Clamped => {
-                self.clamping = false;
+                self.look = None;
                 if let Some(reload) = self.reload.take() {
                     self.reload(reload);
                 }

@@ -129,17 +129,24 @@ fn reloads_at_once_come_one_after_the_other() {
 }
 
 #[test]
-fn a_store_that_has_no_space_does_not_keep_a_reload_back() {
-    // More than any disk has.
-    let site = Site::with("[limits]\ndisk_floor_bytes = \"64 GiB\"\nballast_bytes = \"0 B\"\n", "");
+fn a_store_that_cannot_be_written_to_does_not_keep_a_reload_back() {
+    let limits = "[limits]\ntick_millis = \"100ms\"\n";
+    let site = Site::with(limits, "");
     let receiver = site.start();
-    if receiver.is_ready() {
-        // A disk of over 64 GiB: nothing to see here.
-        return;
-    }
-    site.configure(
-        "[limits]\ndisk_floor_bytes = \"64 GiB\"\nballast_bytes = \"0 B\"\n",
-        &forward("all", "stripe"),
-    );
-    assert_eq!(reload(&site)["handlers"]["added"], serde_json::json!(["all"]));
+    let other = rusqlite::Connection::open(site.store()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // By then the dispatcher's look at the store is under way, and waits.
+    let delivery = std::thread::scope(|scope| {
+        let delivery = scope.spawn(|| stripe(&receiver, "evt_1"));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        site.configure(limits, &forward("all", "stripe"));
+        assert_eq!(reload(&site)["handlers"]["added"], serde_json::json!(["all"]));
+        other.execute_batch("ROLLBACK").unwrap();
+        delivery.join().unwrap()
+    });
+    assert_eq!(delivery, 200, "by the configuration that it came under");
+    assert_eq!(stripe(&receiver, "evt_2"), 200);
+    let jobs = jobs(&site);
+    assert_eq!((jobs.len(), &jobs[0]["event_id"]), (1, &serde_json::json!("evt_2")));
+    assert_eq!(jobs[0]["reason"], serde_json::Value::Null, "no look held it");
 }
