@@ -150,8 +150,8 @@ With --state, every held or every dead job that the filters leave: with a count 
 which --yes answers for programs. Suspected replays and reused ids stay held unless --reason names them.
 
 With --since, a handler that was added or changed gets the jobs it lacks: one for each stored event
-that it wants now and that has no job of it, in whatever state. Restart the receiver first, so that it
-knows the handler. What accepting would have held (a suspected replay, a reused id) is made held.
+that it wants now and that has no job of it, in whatever state. `hooklatch reload` first, so that the
+receiver knows the handler. What accepting would have held (a suspected replay, a reused id) is made held.
 
 Examples:
   hooklatch replay evt_1DemoPaid00000001
@@ -280,7 +280,7 @@ Examples:
   hooklatch send github push --forge")]
     Send(Send),
 
-    /// Have the running receiver and its runner take the configuration as it is now, and drop no request
+    /// Take the configuration as it is now, receiver and runner, without dropping a request
     #[command(after_help = "\
 The whole configuration is read and checked first, secrets included. If anything is wrong with it, or the
 runner cannot have it, what was in force stays in force, and every problem is told here and in the log. If

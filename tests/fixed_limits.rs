@@ -93,3 +93,17 @@ fn every_limit_is_taken_by_a_reload_or_named_by_it() {
         TABLE.iter().map(|limit| limit.key).filter(|key| !all.contains(key)).collect();
     assert_eq!(rest, Vec::<&str>::new(), "read by a file that is of no sort");
 }
+
+#[test]
+fn the_page_names_what_is_fixed() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let page = fs::read_to_string(page).unwrap();
+    let named = |from: &str, to: &str| -> Vec<String> {
+        let part = page.split(from).nth(1).unwrap().split(to).next().unwrap();
+        part.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let [receiver, runner, end] = ["fixed of receiver", "fixed of runner", "end of fixed"]
+        .map(|mark| format!("<!-- {mark} -->"));
+    assert_eq!(named(&receiver, &runner), OF_RECEIVER);
+    assert_eq!(named(&runner, &end), OF_RUNNER);
+}
