@@ -16,6 +16,12 @@ fn source(name: &str, more: &str) -> String {
     )
 }
 
+/// A pipe at which a command waits until something is written into it.
+fn pipe(site: &Site, name: &str) {
+    let made = std::process::Command::new("mkfifo").arg(site.path(name)).status();
+    assert!(made.unwrap().success());
+}
+
 #[test]
 fn sources_come_change_and_go() {
     let site = Site::new("");
@@ -120,9 +126,7 @@ fn slots_are_raised_and_lowered_while_commands_run() {
     let receiver = site.start();
     let events = ["evt_1", "evt_2", "evt_3", "evt_4", "evt_5"];
     for event in events {
-        assert!(
-            std::process::Command::new("mkfifo").arg(site.path(event)).status().unwrap().success()
-        );
+        pipe(&site, event);
         assert_eq!(stripe(&receiver, event), 200);
     }
     let running = |count: usize| {
@@ -154,11 +158,7 @@ fn a_running_command_ends_as_it_began_and_its_job_goes_by_the_handler_as_it_is_t
     let site = Site::new(&command("worker", "max_attempts = 5"));
     site.script("worker", "echo old >> $SITE/ran\nread line < $SITE/go\nexit 1");
     site.script("new", "echo new >> $SITE/ran");
-    for pipe in ["go"] {
-        assert!(
-            std::process::Command::new("mkfifo").arg(site.path(pipe)).status().unwrap().success()
-        );
-    }
+    pipe(&site, "go");
     let receiver = site.start();
     assert_eq!(stripe(&receiver, "evt_1"), 200);
     site.jobs_when(|jobs| jobs[0]["state"] == "running");
