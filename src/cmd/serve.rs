@@ -15,7 +15,7 @@ use crate::document::Problem;
 use crate::exit::{Exit, Failure};
 use crate::log;
 use crate::runner::launch::Launch;
-use crate::serve::{self, Serving};
+use crate::serve::{self, Runners, Serving};
 
 use super::{block_on, owner, store};
 use reload::Files;
@@ -36,12 +36,15 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     if inside_a_unit && let Err(error) = confine::deny_execution() {
         tracing::warn!(%error, "this process keeps the right to execute programs");
     }
-    let launches = !inside_a_unit;
+    let launches = !inside_a_unit && args.runners.is_none();
     check_for_runner(&config, &environment, launches)
         .map_err(|problems| store::config_failure(&problems))?;
-    let launch = launch(path, &config.store().path, inside_a_unit)?;
+    let runners = match &args.runners {
+        Some(folder) => Runners::In(folder.clone()),
+        None => Runners::BesideStore(Some(launch(path, &config.store().path, inside_a_unit)?)),
+    };
     let files = Files { path, environment: &environment, launches };
-    block_on(until_signal(config, files, launch))?
+    block_on(until_signal(config, files, runners))?
 }
 
 /// What a runner that this process launches finds wrong too, and is heard by nobody.
@@ -77,10 +80,10 @@ pub(super) fn launch(config: &Path, store: &Path, inside_a_unit: bool) -> Result
     })
 }
 
-async fn until_signal(config: Config, files: Files<'_>, launch: Launch) -> Result<Exit, Failure> {
+async fn until_signal(config: Config, files: Files<'_>, runners: Runners) -> Result<Exit, Failure> {
     // Registered first: a signal during start-up stops as gracefully as a later one.
     let mut signals = Signals::register()?;
-    let mut serving = serve::start(config, files.environment, Clock::system(), Some(launch))
+    let mut serving = serve::start(config, files.environment, Clock::system(), runners)
         .await
         .map_err(store::serve_failure)?;
     let name = until_stop(&mut serving, &files, &mut signals).await;
