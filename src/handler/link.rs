@@ -305,7 +305,9 @@ impl Link {
                     self.tell(key, Verdict::Ended(Ended::Lost(detail)));
                 }
                 ToReceiver::Free { draining, .. } => self.offer(&line, room(&list), draining),
-                ToReceiver::Loaded { number, kept } => self.lock().loads.answer(number, Ok(kept)),
+                ToReceiver::Loaded { number, commands, kept } => {
+                    self.lock().loads.answer(number, Ok((commands, kept)));
+                }
                 ToReceiver::NotLoaded { number, detail } => {
                     self.lock().loads.answer(number, Err(detail));
                 }

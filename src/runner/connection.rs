@@ -18,7 +18,7 @@ use super::Captured;
 use super::attempt;
 use super::leftovers;
 use super::memory;
-use super::message::{Denial, Hello, Key, Refusal, Start, Stream, ToReceiver, ToRunner};
+use super::message::{Denial, Hello, Key, Known, Refusal, Start, Stream, ToReceiver, ToRunner};
 use super::server::{Loaded, Reload};
 use super::table::{Configured, Table};
 use super::wire::{self, Bounds, WireError};
@@ -32,6 +32,9 @@ const QUEUE_COUNT: usize = 1024;
 /// Bodies up to this size are hashed on the serving thread: some 50 µs, no more than another thread's
 /// beginning and end would cost.
 const SMALL_BYTES: usize = 64 * 1024;
+
+/// Most that is told of why commands cannot be had: hundreds of problems, far less than a message may have.
+const DETAIL_BYTES: usize = 64 * 1024;
 
 type Outgoing = (ToReceiver, Vec<u8>);
 
@@ -204,10 +207,15 @@ async fn load(number: u64, reload: &Arc<Mutex<Reload>>) -> (ToReceiver, Option<V
     match read {
         Ok(Loaded { commands, kept }) => {
             tracing::info!(commands = commands.len(), "read the configuration again");
-            (ToReceiver::Loaded { number, kept }, Some(commands))
+            let known = commands
+                .iter()
+                .map(|one| Known { handler: one.name.clone(), configuration: one.digest });
+            let answer = ToReceiver::Loaded { number, commands: known.collect(), kept };
+            (answer, Some(commands))
         }
-        Err(detail) => {
+        Err(mut detail) => {
             tracing::error!(error = detail, "the configuration cannot be read: nothing changes");
+            detail.truncate(detail.floor_char_boundary(DETAIL_BYTES));
             (ToReceiver::NotLoaded { number, detail }, None)
         }
     }

@@ -245,6 +245,8 @@ pub enum ToReceiver {
     Loaded {
         /// Which Load's.
         number: u64,
+        /// What each is, to be compared with what the receiver has read.
+        commands: Vec<Known>,
         /// Limits that are configured otherwise than this runner was started with, and that it keeps.
         kept: Vec<Change>,
     },
@@ -255,6 +257,16 @@ pub enum ToReceiver {
         /// Every problem, for people.
         detail: String,
     },
+}
+
+/// A command that a runner knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Its handler.
+    pub handler: Name,
+    /// Of its configuration.
+    #[serde(with = "hex")]
+    pub configuration: Digest,
 }
 
 /// The runner's answer to an admitted receiver.

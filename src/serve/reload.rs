@@ -13,12 +13,14 @@
 
 use crate::config::{Config, Environment, secret_read};
 use crate::control::{Front, Reloaded, Restart, SecretRead};
-use crate::dispatcher;
+use crate::dispatcher::{self, Worker};
 use crate::document::Problem;
+use crate::handler::Handler;
 use crate::handler::link::CannotLoad;
 use crate::http;
 use crate::limits::Limits;
 use crate::limits::fixed::Change;
+use crate::runner::message::Known;
 
 use super::{Serving, signers};
 
@@ -69,7 +71,7 @@ impl Serving {
 
         // As long as a command at the admin socket waits for its answer.
         let wait = Limits::duration(limits.control_wait_millis);
-        let loaded = self.link.load(wait).await?;
+        let loaded = self.link.load(&commands(&parts.workers), wait).await?;
         let (runner, kept_by_runner) = (loaded.is_there(), loaded.kept().to_vec());
         loaded.put_to_use().await;
 
@@ -104,6 +106,17 @@ impl Serving {
         };
         sources.iter().flat_map(of).chain(config.command_secrets()).collect()
     }
+}
+
+/// The commands as they are configured now.
+fn commands(workers: &[Worker]) -> Vec<Known> {
+    let known = |worker: &Worker| match &worker.handler {
+        Handler::Command(command) => {
+            Some(Known { handler: worker.name.clone(), configuration: command.configuration })
+        }
+        Handler::Forward(_) => None,
+    };
+    workers.iter().filter_map(known).collect()
 }
 
 fn restart(process: &str, kept: Vec<Change>) -> Vec<Restart> {

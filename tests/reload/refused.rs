@@ -1,7 +1,6 @@
 //! What is wrong changes nothing, and says where.
 
 use std::fs;
-use std::os::unix::net::UnixListener;
 
 use crate::support::Site;
 use crate::{SECRET, command, forward, github, jobs, reload, reload_fails, stripe};
@@ -74,9 +73,7 @@ fn a_reload_that_a_stop_overtakes_is_refused() {
     let site = Site::new(&command("worker", ""));
     site.script("worker", "exit 0");
     // A runner that admits the receiver and never answers its Load: this test.
-    let folder = hooklatch::runner::folder::of(&site.store());
-    fs::create_dir_all(&folder).unwrap();
-    let listener = UnixListener::bind(hooklatch::runner::folder::socket(&folder)).unwrap();
+    let listener = crate::runner::listen(&site);
     let runner = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         crate::runner::admit(&mut stream);
@@ -101,7 +98,6 @@ fn a_reload_that_a_stop_overtakes_is_refused() {
         );
     }
     drop((stream, listener));
-    let _gone = fs::remove_dir_all(folder);
 }
 
 #[test]

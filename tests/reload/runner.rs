@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
 
 use serde_json::{Value, json};
@@ -26,15 +26,30 @@ pub(crate) fn read(stream: &mut UnixStream) -> String {
 pub(crate) fn admit(stream: &mut UnixStream) {
     let hello = read(stream);
     assert!(hello.contains("\"hello\""), "{hello}");
+    say_list(stream);
+}
+
+fn say_list(stream: &mut UnixStream) {
     let list = json!({
         "say": "hello_ok", "version": 1, "draining": false, "free": 8, "answers_for": [], "attempts": [],
         "incarnation": hooklatch::runner::incarnation::new().unwrap(),
     });
-    let list = list.to_string();
-    let mut frame = (list.len() as u32).to_be_bytes().to_vec();
+    say(stream, &list);
+}
+
+fn say(stream: &mut UnixStream, message: &Value) {
+    let text = message.to_string();
+    let mut frame = (text.len() as u32).to_be_bytes().to_vec();
     frame.extend([0; 4]);
-    frame.extend(list.as_bytes());
+    frame.extend(text.as_bytes());
     stream.write_all(&frame).unwrap();
+}
+
+/// A runner's socket, whose runner is the test.
+pub(crate) fn listen(site: &Site) -> UnixListener {
+    let folder = hooklatch::runner::folder::of(&site.store());
+    fs::create_dir_all(&folder).unwrap();
+    UnixListener::bind(hooklatch::runner::folder::socket(&folder)).unwrap()
 }
 
 /// A runner of one's own, without what the receiver has in its environment.
@@ -171,4 +186,48 @@ fn a_runner_that_comes_after_the_reload_has_read_it() {
     assert_eq!(stripe(&receiver, "evt_1"), 200);
     site.all_jobs(1, "succeeded");
     assert_eq!(site.lines("ran"), ["new"]);
+}
+
+#[test]
+fn a_runner_that_reads_something_else_is_not_believed() {
+    let site = Site::new(&command("worker", ""));
+    let listener = listen(&site);
+    let runner = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        admit(&mut stream);
+        let said: Value = serde_json::from_str(&read(&mut stream)).unwrap();
+        assert_eq!(said["say"], "load");
+        let other = json!({ "handler": "worker", "configuration": "00".repeat(32) });
+        let number = &said["number"];
+        let loaded = json!({ "say": "loaded", "number": number, "commands": [other], "kept": [] });
+        say(&mut stream, &loaded);
+        (stream, listener)
+    });
+    let receiver = site.start();
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+    let said = reload_fails(&site, 69);
+    assert!(said.contains("the runner reads handler worker otherwise"), "{said}");
+    drop((runner.join().unwrap(), receiver));
+}
+
+#[test]
+fn a_connection_whose_hello_is_older_than_the_reload_is_made_anew() {
+    let site = Site::new(&command("worker", ""));
+    let listener = listen(&site);
+    let receiver = site.start();
+    let (mut old, _) = listener.accept().unwrap();
+    assert!(read(&mut old).contains("\"hello\""));
+    // Its runner has read the configuration by now, and not answered yet.
+    site.configure("", &command("worker", "concurrency = 2"));
+    assert_eq!(reload(&site)["runner"], false);
+    say_list(&mut old);
+    let (mut young, _) = listener.accept().unwrap();
+    admit(&mut young);
+    receiver.log_when(|line| {
+        line["message"] == "connecting anew: the configuration was reloaded meanwhile"
+    });
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    assert!(read(&mut young).contains("\"start\""), "over the young one alone");
+    assert_eq!(old.read(&mut [0]).unwrap(), 0, "nothing was said over the old one");
+    drop(receiver);
 }

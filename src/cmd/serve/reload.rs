@@ -53,7 +53,7 @@ fn failure(error: ReloadError) -> control::Failure {
         ReloadError::Config(_)
         | ReloadError::Sources(_)
         | ReloadError::Runner(CannotLoad::Refused(_)) => FailureKind::Config,
-        ReloadError::Runner(CannotLoad::Lost | CannotLoad::Slow(_))
+        ReloadError::Runner(CannotLoad::Otherwise(_) | CannotLoad::Lost | CannotLoad::Slow(_))
         | ReloadError::Dispatcher(_) => FailureKind::Unavailable,
     };
     let message = match &error {

@@ -12,7 +12,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::limits::fixed::Change;
+use crate::model::Name;
 use crate::runner::client::Sender;
+use crate::runner::message::Known;
 
 use super::Link;
 
@@ -22,6 +24,12 @@ pub enum CannotLoad {
     /// It cannot have what is configured, for this reason.
     #[error("the runner cannot load it: {0}")]
     Refused(String),
+    /// It has read something else than the receiver.
+    #[error(
+        "the runner reads handler {0} otherwise: from another file, by another version of this program, or it \
+         was changed this moment (try again)"
+    )]
+    Otherwise(Name),
     /// The connection was lost first.
     #[error("the runner was lost before it answered (try again)")]
     Lost,
@@ -30,7 +38,7 @@ pub enum CannotLoad {
     Slow(Duration),
 }
 
-type Answer = Result<Vec<Change>, String>;
+type Answer = Result<(Vec<Known>, Vec<Change>), String>;
 
 /// The loads of a link.
 #[derive(Debug, Default)]
@@ -70,12 +78,13 @@ pub struct Loaded {
 }
 
 impl Link {
-    /// Asks the runner to read its commands as they are configured now, and to keep them aside. Where
-    /// none is connected nobody is asked: it reads them when it comes. One at a time.
+    /// Asks the runner to read its commands as they are configured now, and to keep them aside: these,
+    /// as the receiver has read them. Where none is connected nobody is asked: it reads them when it
+    /// comes. One at a time.
     ///
     /// # Errors
-    /// The runner cannot, or did not say so within `wait`.
-    pub async fn load(&self, wait: Duration) -> Result<Loaded, CannotLoad> {
+    /// The runner cannot, has read others, or did not answer within `wait`.
+    pub async fn load(&self, commands: &[Known], wait: Duration) -> Result<Loaded, CannotLoad> {
         let (line, number, answer) = {
             let mut state = self.lock();
             state.loads.number += 1;
@@ -88,7 +97,10 @@ impl Link {
         // Beside whoever asks: half a message would spoil the connection.
         tokio::spawn(async move { drop(asking.load(number).await) });
         match timeout(wait, answer).await {
-            Ok(Ok(Ok(kept))) => Ok(Loaded { line: Some(line), number, kept }),
+            Ok(Ok(Ok((known, kept)))) => match commands.iter().find(|one| !known.contains(one)) {
+                Some(other) => Err(CannotLoad::Otherwise(other.handler.clone())),
+                None => Ok(Loaded { line: Some(line), number, kept }),
+            },
             Ok(Ok(Err(detail))) => Err(CannotLoad::Refused(detail)),
             Ok(Err(_lost)) => Err(CannotLoad::Lost),
             Err(_late) => Err(CannotLoad::Slow(wait)),
