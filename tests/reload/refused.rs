@@ -75,7 +75,7 @@ fn a_reload_that_a_stop_overtakes_is_refused() {
     // A runner that admits the receiver and never answers its Load: this test.
     let listener = crate::runner::listen(&site);
     let runner = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+        let mut stream = crate::runner::accept(&listener);
         crate::runner::admit(&mut stream);
         let said = crate::runner::read(&mut stream);
         assert!(said.contains("\"load\""), "{said}");
@@ -124,25 +124,45 @@ fn reloads_at_once_come_one_after_the_other() {
     drop(receiver);
 }
 
-#[test]
-fn a_store_that_cannot_be_written_to_does_not_keep_a_reload_back() {
+/// While another program holds the store's write lock, once the dispatcher is at work or before it could
+/// begin.
+fn a_reload_over_a_store_that_cannot_be_written_to(at_work: bool) {
     let limits = "[limits]\ntick_millis = \"100ms\"\n";
-    let site = Site::with(limits, "");
+    let before = forward("before", "github");
+    let site = Site::with(limits, &before);
     let receiver = site.start();
+    if at_work {
+        assert_eq!(github(&receiver, "/github", "d-1", SECRET), 200);
+        site.jobs_when(|jobs| jobs[0]["attempt"] != 0);
+    }
     let other = rusqlite::Connection::open(site.store()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    // By then the dispatcher's look at the store is under way, and waits.
     let delivery = std::thread::scope(|scope| {
         let delivery = scope.spawn(|| stripe(&receiver, "evt_1"));
+        // By then a look of the dispatcher's at the store is under way, and waits.
         std::thread::sleep(std::time::Duration::from_millis(300));
-        site.configure(limits, &forward("all", "stripe"));
+        site.configure(limits, &[before, forward("all", "stripe")].concat());
+        let asked = std::time::Instant::now();
         assert_eq!(reload(&site)["handlers"]["added"], serde_json::json!(["all"]));
+        // A statement waits five seconds for a lock.
+        assert!(asked.elapsed() < std::time::Duration::from_secs(3), "{:?}", asked.elapsed());
         other.execute_batch("ROLLBACK").unwrap();
         delivery.join().unwrap()
     });
     assert_eq!(delivery, 200, "by the configuration that it came under");
     assert_eq!(stripe(&receiver, "evt_2"), 200);
     let jobs = jobs(&site);
-    assert_eq!((jobs.len(), &jobs[0]["event_id"]), (1, &serde_json::json!("evt_2")));
-    assert_eq!(jobs[0]["reason"], serde_json::Value::Null, "no look held it");
+    let made: Vec<_> = jobs.iter().filter(|job| job["handler"] == "all").collect();
+    assert_eq!((made.len(), &made[0]["event_id"]), (1, &serde_json::json!("evt_2")));
+    assert_eq!(made[0]["reason"], serde_json::Value::Null, "no look held it");
+}
+
+#[test]
+fn a_store_that_cannot_be_written_to_does_not_keep_a_reload_back() {
+    a_reload_over_a_store_that_cannot_be_written_to(true);
+}
+
+#[test]
+fn a_store_that_cannot_be_recovered_yet_does_not_keep_a_reload_back() {
+    a_reload_over_a_store_that_cannot_be_written_to(false);
 }

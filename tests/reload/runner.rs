@@ -5,11 +5,20 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use crate::support::runner::kill_runner;
 use crate::support::{PATIENCE, Site};
 use crate::{command, reload, reload_fails, stripe};
+
+/// The next receiver that comes.
+pub(crate) fn accept(listener: &UnixListener) -> UnixStream {
+    let long = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let came = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&long));
+    assert_eq!(came, Ok(1), "no receiver comes");
+    listener.accept().unwrap().0
+}
 
 /// Reads one frame's header.
 pub(crate) fn read(stream: &mut UnixStream) -> String {
@@ -193,7 +202,7 @@ fn a_runner_that_reads_something_else_is_not_believed() {
     let site = Site::new(&command("worker", ""));
     let listener = listen(&site);
     let runner = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+        let mut stream = accept(&listener);
         admit(&mut stream);
         let said: Value = serde_json::from_str(&read(&mut stream)).unwrap();
         assert_eq!(said["say"], "load");
@@ -215,13 +224,13 @@ fn a_connection_whose_hello_is_older_than_the_reload_is_made_anew() {
     let site = Site::new(&command("worker", ""));
     let listener = listen(&site);
     let receiver = site.start();
-    let (mut old, _) = listener.accept().unwrap();
+    let mut old = accept(&listener);
     assert!(read(&mut old).contains("\"hello\""));
     // Its runner has read the configuration by now, and not answered yet.
     site.configure("", &command("worker", "concurrency = 2"));
     assert_eq!(reload(&site)["runner"], false);
     say_list(&mut old);
-    let (mut young, _) = listener.accept().unwrap();
+    let mut young = accept(&listener);
     admit(&mut young);
     receiver.log_when(|line| {
         line["message"] == "connecting anew: the configuration was reloaded meanwhile"
