@@ -71,10 +71,12 @@ fn show(reloaded: &Reloaded) -> Result<(), Failure> {
             (Some(why), _) => format!("read again; {why}"),
             (None, Some(true)) => "read again: another one".to_owned(),
             (None, Some(false)) => "read again: the same".to_owned(),
-            (None, None) if reloaded.runner => "read again by the runner".to_owned(),
-            (None, None) => "read by the runner when it comes".to_owned(),
+            (None, None) => "read by its runner".to_owned(),
         };
         row("secret", &format!("{} of {}", secret.reference, secret.of), &read);
+    }
+    for runner in reloaded.runners.iter().filter(|runner| !runner.loaded) {
+        row("runner", runner.name.as_str(), "not connected: reads its commands when it comes");
     }
     for needed in &reloaded.restart {
         let change =

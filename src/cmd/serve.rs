@@ -2,6 +2,7 @@
 
 mod reload;
 
+use std::net::TcpListener;
 use std::path::Path;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -14,8 +15,10 @@ use crate::confine;
 use crate::document::Problem;
 use crate::exit::{Exit, Failure};
 use crate::log;
+use crate::model::RunnerName;
 use crate::runner::launch::Launch;
-use crate::serve::{self, Runners, Serving};
+use crate::serve::{self, Runners, Service, Serving};
+use crate::systemd::{Manager, sockets};
 
 use super::{block_on, owner, store};
 use reload::Files;
@@ -32,6 +35,8 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     if owner::assume(&config.store().path)? {
         return Err(owner::begin_again());
     }
+    let given = sockets::take(&|name| environment.get(name)).and_then(sockets::tcp);
+    let given = given.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
     let inside_a_unit = environment.get(UNIT).is_some();
     if inside_a_unit && let Err(error) = confine::deny_execution() {
         tracing::warn!(%error, "this process keeps the right to execute programs");
@@ -44,7 +49,7 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
         None => Runners::BesideStore(Some(launch(path, &config.store().path, inside_a_unit)?)),
     };
     let files = Files { path, environment: &environment, launches };
-    block_on(until_signal(config, files, runners))?
+    block_on(until_signal(config, files, runners, given))?
 }
 
 /// What a runner that this process launches finds wrong too, and is heard by nobody.
@@ -60,7 +65,7 @@ fn check_for_runner(
     if !problems.is_empty() {
         return Err(problems);
     }
-    for unwise in config.check_commands(environment) {
+    for unwise in config.check_commands(environment, &RunnerName::default()) {
         tracing::warn!("{unwise}");
     }
     Ok(())
@@ -80,10 +85,16 @@ pub(super) fn launch(config: &Path, store: &Path, inside_a_unit: bool) -> Result
     })
 }
 
-async fn until_signal(config: Config, files: Files<'_>, runners: Runners) -> Result<Exit, Failure> {
+async fn until_signal(
+    config: Config,
+    files: Files<'_>,
+    runners: Runners,
+    sockets: Vec<TcpListener>,
+) -> Result<Exit, Failure> {
     // Registered first: a signal during start-up stops as gracefully as a later one.
     let mut signals = Signals::register()?;
-    let mut serving = serve::start(config, files.environment, Clock::system(), runners)
+    let service = Service { sockets, manager: manager(files.environment) };
+    let mut serving = serve::start(config, files.environment, Clock::system(), runners, service)
         .await
         .map_err(store::serve_failure)?;
     let name = until_stop(&mut serving, &files, &mut signals).await;
@@ -100,6 +111,14 @@ async fn until_signal(config: Config, files: Files<'_>, runners: Runners) -> Res
             }
         }
     }
+}
+
+/// The service manager, if there is one. Without it the work is done all the same.
+pub(super) fn manager(environment: &Environment) -> Manager {
+    Manager::find(&|name| environment.get(name)).unwrap_or_else(|error| {
+        tracing::warn!("{error}");
+        Manager::none()
+    })
 }
 
 /// Reloads whenever somebody wishes it, one after the other, until a signal ends it. Whoever waits for a

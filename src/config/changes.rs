@@ -166,8 +166,8 @@ fn same_handler(before: &Handler, now: &Handler) -> bool {
 }
 
 fn same_action(before: &Action, now: &Action) -> bool {
-    let (Command { argv, cwd, env, pass_env, grace }, now) = match (before, now) {
-        (Action::Command(before), Action::Command(now)) => (before, now),
+    let (Command { argv, cwd, env, pass_env, grace, runner }, now) = match (before, now) {
+        (Action::Command(before), Action::Command(now)) => (&**before, now),
         (Action::Forward(before), Action::Forward(now)) => return before == now,
         _ => return false,
     };
@@ -176,6 +176,7 @@ fn same_action(before: &Action, now: &Action) -> bool {
         && variables(env).eq(variables(&now.env))
         && values(pass_env).eq(values(&now.pass_env))
         && *grace == now.grace
+        && runner.value == now.runner.value
 }
 
 fn variables(env: &[(String, Value<Variable>)]) -> impl Iterator<Item = (&String, &Variable)> {

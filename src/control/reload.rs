@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Failure;
 use crate::limits::fixed::Change;
-use crate::model::Name;
+use crate::model::{Name, RunnerName};
 
 /// What a reload has changed. Everything here is in force, but for [`Reloaded::restart`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,8 +28,8 @@ pub struct Reloaded {
     pub secrets: Vec<SecretRead>,
     /// What is configured otherwise than it goes on.
     pub restart: Vec<Restart>,
-    /// Whether the runner reads its commands: no, where none is connected.
-    pub runner: bool,
+    /// The runners, and whether each has read its commands: one that is not connected does when it comes.
+    pub runners: Vec<RunnerTold>,
 }
 
 /// What became of the sources, or of the handlers.
@@ -56,10 +56,19 @@ pub struct SecretRead {
     pub stays: Option<String>,
 }
 
+/// A runner in a reload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunnerTold {
+    /// Its name.
+    pub name: RunnerName,
+    /// Whether it runs its commands as they are configured now; if not, it will when it comes.
+    pub loaded: bool,
+}
+
 /// A key that a running process keeps as it was at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restart {
-    /// The process to restart: `receiver` or `runner`.
+    /// The process to restart: `receiver`, or `runner` and its name.
     pub process: String,
     /// The key, what goes on, and what is configured.
     #[serde(flatten)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
-use crate::handler::Link;
+use crate::handler::Links;
 use crate::handler::link::View;
 use crate::model::{Name, Timestamp};
 use crate::store::{Refused, Standing, Store};
@@ -20,7 +20,7 @@ use super::{Failure, Front, ReloadAsked, Reloaded};
 /// What a running receiver knows beside its store.
 #[derive(Debug, Clone)]
 pub struct Receiver {
-    pub(super) link: Link,
+    pub(super) links: Links,
     traffic: Traffic,
     clock: Clock,
     started: (Timestamp, Duration),
@@ -30,10 +30,10 @@ pub struct Receiver {
 
 impl Receiver {
     /// One that starts now by `clock`.
-    pub fn new(link: Link, traffic: Traffic, clock: Clock) -> Self {
+    pub fn new(links: Links, traffic: Traffic, clock: Clock) -> Self {
         let started = (clock.now(), clock.monotonic());
         let (front, reloads) = Default::default();
-        Receiver { link, traffic, clock, started, front, reloads }
+        Receiver { links, traffic, clock, started, front, reloads }
     }
 
     /// Where it listens and how it signs, from now on.
@@ -64,7 +64,7 @@ impl Receiver {
             now,
             started_at: wall,
             clock_moved_millis: now.0.saturating_sub(wall.after(passed).0),
-            runner: self.link.view(),
+            runners: self.links.views(),
             traffic: self.traffic.seen(),
         }
     }
@@ -104,8 +104,8 @@ pub struct ReceiverStatus {
     /// How far the wall clock has moved otherwise than time passed since then: a clock that was set, or
     /// a machine that slept.
     pub clock_moved_millis: i64,
-    /// The link to the runner.
-    pub runner: View,
+    /// The links to the runners that are needed, by name.
+    pub runners: Vec<View>,
     /// What came in since then.
     pub traffic: Seen,
 }

@@ -12,14 +12,15 @@
 //! after its attempt is for its handler as it is configured then.
 
 use crate::config::{Config, Environment, secret_read};
-use crate::control::{Front, Reloaded, Restart, SecretRead};
+use crate::control::{Front, Reloaded, Restart, RunnerTold, SecretRead};
 use crate::dispatcher::{self, Worker};
 use crate::document::Problem;
 use crate::handler::Handler;
-use crate::handler::link::CannotLoad;
+use crate::handler::links::NotLoaded;
 use crate::http;
 use crate::limits::Limits;
 use crate::limits::fixed::Change;
+use crate::model::RunnerName;
 use crate::runner::message::Known;
 
 use super::{Serving, signers};
@@ -33,9 +34,9 @@ pub enum ReloadError {
     /// Two sources on one path, which loading the configuration refuses first.
     #[error(transparent)]
     Sources(#[from] http::PathTaken),
-    /// The runner does not go along.
+    /// A runner does not go along.
     #[error(transparent)]
-    Runner(#[from] CannotLoad),
+    Runner(#[from] NotLoaded),
     /// Nothing claims jobs any more.
     #[error(transparent)]
     Dispatcher(#[from] dispatcher::Ended),
@@ -56,7 +57,10 @@ impl Serving {
         environment: &Environment,
     ) -> Result<Reloaded, ReloadError> {
         let (config, kept) = config.keeping(&self.config);
-        let problems = config.exposed_at(self.http.addresses());
+        let mut problems = config.exposed_at(self.http.addresses());
+        if self.one_runner {
+            problems.extend(config.other_runners());
+        }
         if !problems.is_empty() {
             return Err(ReloadError::Config(problems));
         }
@@ -71,9 +75,12 @@ impl Serving {
 
         // As long as a command at the admin socket waits for its answer.
         let wait = Limits::duration(limits.control_wait_millis);
-        let loaded = self.link.load(&commands(&parts.workers), wait).await?;
-        let (runner, kept_by_runner) = (loaded.is_there(), loaded.kept().to_vec());
-        loaded.put_to_use().await;
+        let (mut runners, mut restart) = (Vec::new(), needs_restart("receiver", kept));
+        for (name, loaded) in self.links.load(&commands(&parts.workers), wait).await? {
+            runners.push(RunnerTold { name: name.clone(), loaded: loaded.is_there() });
+            restart.extend(needs_restart(&format!("runner {name}"), loaded.kept().to_vec()));
+            loaded.put_to_use().await;
+        }
 
         self.dispatcher.reload(parts.workers, limits.clone()).await?;
         self.store.set_interest(config.interest());
@@ -89,8 +96,8 @@ impl Serving {
             handlers: config.changed_handlers(&before),
             limits: config.changed_limits(&before),
             secrets,
-            restart: [restart("receiver", kept), restart("runner", kept_by_runner)].concat(),
-            runner,
+            restart,
+            runners,
         })
     }
 
@@ -109,16 +116,18 @@ impl Serving {
 }
 
 /// The commands as they are configured now.
-fn commands(workers: &[Worker]) -> Vec<Known> {
+fn commands(workers: &[Worker]) -> Vec<(RunnerName, Known)> {
     let known = |worker: &Worker| match &worker.handler {
         Handler::Command(command) => {
-            Some(Known { handler: worker.name.clone(), configuration: command.configuration })
+            let configuration = command.configuration;
+            let known = Known { handler: worker.name.clone(), configuration };
+            Some((command.runner.clone(), known))
         }
         Handler::Forward(_) => None,
     };
     workers.iter().filter_map(known).collect()
 }
 
-fn restart(process: &str, kept: Vec<Change>) -> Vec<Restart> {
+fn needs_restart(process: &str, kept: Vec<Change>) -> Vec<Restart> {
     kept.into_iter().map(|change| Restart { process: process.to_owned(), change }).collect()
 }

@@ -182,8 +182,8 @@ fn the_first_command_brings_a_runner() {
     site.configure("", &command("first", ""));
     let reloaded = reload(&site);
     assert_eq!(
-        (&reloaded["handlers"]["added"], &reloaded["runner"]),
-        (&json!(["first"]), &json!(false))
+        (&reloaded["handlers"]["added"], &reloaded["runners"]),
+        (&json!(["first"]), &json!([]))
     );
     assert_eq!(stripe(&receiver, "evt_2"), 200);
     site.all_jobs(1, "succeeded");

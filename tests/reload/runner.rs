@@ -99,20 +99,21 @@ fn what_the_runner_cannot_have_is_not_taken() {
     // The receiver could read it, and the runner is the one that must.
     site.configure("", &command("worker", "env = { TOKEN = \"credential:token\" }"));
     let said = reload_fails(&site, 78);
-    assert!(said.contains("the runner cannot load it"), "{said}");
+    assert!(said.contains("runner 'default' cannot load it"), "{said}");
     assert!(
         said.contains("hooklatch.toml:") && said.contains("handlers.worker.env.TOKEN"),
         "{said}"
     );
     assert!(said.contains("'credential:token'"), "{said}");
-    receiver.log_when(|line| line["why"].as_str().is_some_and(|why| why.contains("runner cannot")));
+    receiver
+        .log_when(|line| line["why"].as_str().is_some_and(|why| why.contains("cannot load it")));
     assert_eq!(stripe(&receiver, "evt_1"), 200);
     site.all_jobs(1, "succeeded");
 
     fs::write(site.path("token"), "of the file\n").unwrap();
     site.configure("", &command("worker", "env = { TOKEN = \"file:token\" }"));
     let reloaded = reload(&site);
-    assert_eq!(reloaded["runner"], true);
+    assert_eq!(reloaded["runners"], json!([{ "name": "default", "loaded": true }]));
     let secret = json!({
         "reference": "file:token", "of": "handler worker", "changed": null, "stays": null
     });
@@ -139,7 +140,7 @@ fn a_runner_names_the_limits_that_it_keeps() {
     for _ in 0..2 {
         let reloaded = reload(&site);
         let kept = json!({
-            "process": "runner", "key": "limits.runner_attempts_count", "from": "256", "to": "7"
+            "process": "runner default", "key": "limits.runner_attempts_count", "from": "256", "to": "7"
         });
         assert_eq!((&reloaded["restart"], &reloaded["limits"]), (&json!([kept]), &json!([])));
     }
@@ -215,7 +216,7 @@ fn a_runner_that_reads_something_else_is_not_believed() {
     let receiver = site.start();
     receiver.log_when(|line| line["message"] == "connected to the runner");
     let said = reload_fails(&site, 69);
-    assert!(said.contains("the runner reads handler worker otherwise"), "{said}");
+    assert!(said.contains("runner 'default' reads handler worker otherwise"), "{said}");
     drop((runner.join().unwrap(), receiver));
 }
 
@@ -228,7 +229,7 @@ fn a_connection_whose_hello_is_older_than_the_reload_is_made_anew() {
     assert!(read(&mut old).contains("\"hello\""));
     // Its runner has read the configuration by now, and not answered yet.
     site.configure("", &command("worker", "concurrency = 2"));
-    assert_eq!(reload(&site)["runner"], false);
+    assert_eq!(reload(&site)["runners"][0]["loaded"], false);
     say_list(&mut old);
     let mut young = accept(&listener);
     admit(&mut young);

@@ -6,6 +6,7 @@ use crate::cmd::store;
 use crate::config::{self, Environment};
 use crate::control::{self, FailureKind, Reloaded, Restart};
 use crate::handler::link::CannotLoad;
+use crate::handler::links::NotLoaded;
 use crate::limits::fixed::Change;
 use crate::serve::{ReloadError, Serving};
 
@@ -40,8 +41,11 @@ impl Files<'_> {
 fn log_reloaded(reloaded: &Reloaded) {
     let (sources, handlers) = (reloaded.sources.to_string(), reloaded.handlers.to_string());
     let limits: Vec<&str> = reloaded.limits.iter().map(|limit| limit.key.as_str()).collect();
-    let (limits, runner) = (limits.join(", "), reloaded.runner);
-    tracing::info!(file = reloaded.file, sources, handlers, limits, runner, "reloaded");
+    let limits = limits.join(", ");
+    tracing::info!(file = reloaded.file, sources, handlers, limits, "reloaded");
+    for runner in reloaded.runners.iter().filter(|runner| !runner.loaded) {
+        tracing::warn!(runner = %runner.name, "not connected: reads its commands when it comes");
+    }
     for needed in &reloaded.restart {
         let Restart { process, change: Change { key, from, to } } = needed;
         tracing::warn!(key, from, to, "stays as it is until the {process} is restarted");
@@ -52,9 +56,8 @@ fn failure(error: ReloadError) -> control::Failure {
     let kind = match &error {
         ReloadError::Config(_)
         | ReloadError::Sources(_)
-        | ReloadError::Runner(CannotLoad::Refused(_)) => FailureKind::Config,
-        ReloadError::Runner(CannotLoad::Otherwise(_) | CannotLoad::Lost | CannotLoad::Slow(_))
-        | ReloadError::Dispatcher(_) => FailureKind::Unavailable,
+        | ReloadError::Runner(NotLoaded { why: CannotLoad::Refused(_), .. }) => FailureKind::Config,
+        ReloadError::Runner(_) | ReloadError::Dispatcher(_) => FailureKind::Unavailable,
     };
     let message = match &error {
         ReloadError::Config(problems) => store::config_failure(problems).message,

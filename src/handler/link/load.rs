@@ -18,23 +18,23 @@ use crate::runner::message::Known;
 
 use super::Link;
 
-/// Why the runner does not go along with a reload. It goes on with what it has.
+/// Why a runner does not go along with a reload. It goes on with what it has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CannotLoad {
     /// It cannot have what is configured, for this reason.
-    #[error("the runner cannot load it: {0}")]
+    #[error("cannot load it: {0}")]
     Refused(String),
     /// It has read something else than the receiver.
     #[error(
-        "the runner reads handler {0} otherwise: from another file, by another version of this program, or it \
+        "reads handler {0} otherwise: from another file, by another version of this program, or it \
          was changed this moment (try again)"
     )]
     Otherwise(Name),
     /// The connection was lost first.
-    #[error("the runner was lost before it answered (try again)")]
+    #[error("was lost before it answered (try again)")]
     Lost,
     /// No answer in time.
-    #[error("the runner did not answer within {} (its log may say why)", humantime::format_duration(*.0))]
+    #[error("did not answer within {} (its log may say why)", humantime::format_duration(*.0))]
     Slow(Duration),
 }
 
@@ -84,7 +84,11 @@ impl Link {
     ///
     /// # Errors
     /// The runner cannot, has read others, or did not answer within `wait`.
-    pub async fn load(&self, commands: &[Known], wait: Duration) -> Result<Loaded, CannotLoad> {
+    pub(in crate::handler) async fn load(
+        &self,
+        commands: &[Known],
+        wait: Duration,
+    ) -> Result<Loaded, CannotLoad> {
         let (line, number, answer) = {
             let mut state = self.lock();
             state.loads.number += 1;
