@@ -4,6 +4,7 @@ mod jobs;
 mod look;
 mod operator;
 mod quarantine;
+mod reload;
 mod setup;
 mod since;
 
@@ -17,6 +18,7 @@ pub use jobs::{Filter, Jobs, Listing, Stopped};
 pub use look::{Doctor, Explain, Part, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
+pub use reload::Reload;
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
 
@@ -67,7 +69,8 @@ Start with:
 pub enum Command {
     /// Serve: receive webhooks and run handlers until a signal ends it
     #[command(after_help = "\
-SIGTERM and SIGINT stop it gracefully; a second one shortens the wait.
+SIGTERM and SIGINT stop it gracefully; a second one shortens the wait. SIGHUP reloads the configuration, as
+`hooklatch reload` does, and the log says what came of it.
 
 Example:
   hooklatch serve --config /etc/hooklatch/hooklatch.toml")]
@@ -152,8 +155,8 @@ With --state, every held or every dead job that the filters leave: with a count 
 which --yes answers for programs. Suspected replays and reused ids stay held unless --reason names them.
 
 With --since, a handler that was added or changed gets the jobs it lacks: one for each stored event
-that it wants now and that has no job of it, in whatever state. Restart the receiver first, so that it
-knows the handler. What accepting would have held (a suspected replay, a reused id) is made held.
+that it wants now and that has no job of it, in whatever state. `hooklatch reload` first, so that the
+receiver knows the handler. What accepting would have held (a suspected replay, a reused id) is made held.
 
 Examples:
   hooklatch replay evt_1DemoPaid00000001
@@ -303,6 +306,18 @@ Examples:
   hooklatch quarantine --source github --reason bad_signature --since 2h
   hooklatch quarantine verify")]
     Quarantine(Quarantine),
+    /// Take the configuration as it is now, receiver and runner, without dropping a request
+    #[command(after_help = "\
+The whole configuration is read and checked first, secrets included. If anything is wrong with it, or the
+runner cannot have it, what was in force stays in force, and every problem is told here and in the log. If
+all is well, it returns once sources, handlers, secrets and limits are in force. What is in flight goes on
+as it began. What needs a restart is named, and stays as it was. SIGHUP to `serve` does the same.
+
+Exits with 78 where the configuration is wrong, and with 69 where no receiver runs or it is stopping.
+
+Example:
+  hooklatch reload")]
+    Reload(Reload),
 }
 
 /// `hooklatch serve`

@@ -115,6 +115,12 @@ impl<'t> Document<'t> {
         }
     }
 
+    /// What can be understood of `text`, whatever is wrong with the rest.
+    pub fn in_part(file: &'t str, text: &'t str) -> Self {
+        let (root, _errors) = DeTable::parse_recoverable(text);
+        Document { file, text, root }
+    }
+
     /// The top level.
     pub fn root<'d>(&'d self, problems: &'d Problems) -> Section<'d> {
         Section {

@@ -5,6 +5,8 @@
 //! sets for itself (body size, handler time, concurrency, attempts) has its default here and its
 //! key there.
 
+pub mod fixed;
+
 use std::ops::RangeInclusive;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 //! which coalesces notices and makes events of them. What must stay true: nothing here waits, and a
 //! flood of forged deliveries costs memory for one source each and no write per delivery.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -85,6 +85,12 @@ impl Sources {
                 failures.verified();
             }
         });
+    }
+
+    /// Forgets all sources but these.
+    pub fn keep(&self, sources: impl Iterator<Item = Name>) {
+        let known: BTreeSet<Name> = sources.collect();
+        self.with(|all| all.retain(|source, _| known.contains(source)));
     }
 
     /// A panic under the lock leaves a count that is off by one, no more.

@@ -9,13 +9,14 @@
 //! port, so that whoever is answered is answered by a receiver that can keep its promise. The
 //! dispatcher comes last: a start that fails has begun no command, whose outcome would be unknown.
 
+mod reload;
 mod service;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::clock::Clock;
@@ -33,6 +34,7 @@ use crate::traffic::Traffic;
 use crate::verify::Signer;
 
 pub use crate::handler::Runners;
+pub use reload::ReloadError;
 pub use service::Service;
 
 /// Why the receiver does not start.
@@ -80,6 +82,13 @@ pub struct Serving {
     manager: Manager,
     /// Tells the manager how the receiver is.
     tending: JoinSet<()>,
+    /// What is in force: what a reload is compared with.
+    config: Config,
+    /// Whether the default runner is the only one there can be.
+    one_runner: bool,
+    links: Links,
+    traffic: Traffic,
+    receiver: control::Receiver,
     /// How long a stop waits for attempts in flight.
     wait: Duration,
 }
@@ -103,7 +112,8 @@ pub async fn start(
     runners: Runners,
     service: Service,
 ) -> Result<Serving, Error> {
-    if let Runners::BesideStore(_) = runners {
+    let one_runner = matches!(runners, Runners::BesideStore(_));
+    if one_runner {
         let unreached = config.other_runners();
         if !unreached.is_empty() {
             return Err(Error::Config(unreached));
@@ -113,12 +123,7 @@ pub async fn start(
     for unwise in config.warnings() {
         tracing::warn!("{unwise}");
     }
-    // Any secret of a source will do.
-    let signer = |source: &http::Source| {
-        let signer = Signer::new(Arc::clone(&source.scheme), source.keys.first().cloned());
-        (source.name.clone(), signer)
-    };
-    let signers = parts.sources.iter().map(signer).collect();
+    let signers = signers(&parts.sources);
     let Service { sockets, manager } = service;
     let listeners = service::listeners(sockets, config.server(), &parts.sources)?;
     let sources =
@@ -143,24 +148,37 @@ pub async fn start(
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
-    let receiver = control::Receiver::new(links.clone(), traffic.clone(), clock.clone())
-        .with_front(control::Front { addresses, signers });
-    let control = control::listen(&socket, store.clone(), receiver, &limits)?;
+    let receiver = control::Receiver::new(links.clone(), traffic.clone(), clock.clone());
+    receiver.set_front(control::Front { addresses, signers });
+    let control = control::listen(&socket, store.clone(), receiver.clone(), &limits)?;
     let http = http::Server::start(
         listeners,
         sources,
         store.clone(),
-        traffic,
+        traffic.clone(),
         clock.clone(),
         limits.clone(),
     )
     .map_err(|error| Error::Listen { address, error })?;
-    let dispatcher = Dispatcher::start(store.clone(), parts.workers, links, limits, clock);
+    let dispatcher = Dispatcher::start(store.clone(), parts.workers, links.clone(), limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }
     let tending = service::tend(&manager, &store).await;
-    Ok(Serving { store, dispatcher, control, http, manager, tending, wait })
+    Ok(Serving {
+        store,
+        dispatcher,
+        control,
+        http,
+        manager,
+        tending,
+        config,
+        one_runner,
+        links,
+        traffic,
+        receiver,
+        wait,
+    })
 }
 
 /// Connections that wait in the kernel's queue. The standard library asks for 128, and whoever found
@@ -175,6 +193,15 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// What signs as each source: any secret of it will do.
+fn signers(sources: &[http::Source]) -> Vec<(Name, Signer)> {
+    let signer = |source: &http::Source| {
+        let signer = Signer::new(Arc::clone(&source.scheme), source.keys.first().cloned());
+        (source.name.clone(), signer)
+    };
+    sources.iter().map(signer).collect()
 }
 
 /// A pause outlives restarts and is easily forgotten: nothing fails while jobs pile up.
@@ -204,6 +231,12 @@ impl Serving {
     /// The store, for those in the same process.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Where reloads are asked for at the admin socket; called once. Until then, and once it is dropped,
+    /// they are refused.
+    pub fn reloads(&self) -> mpsc::Receiver<control::ReloadAsked> {
+        self.receiver.reloads()
     }
 
     /// Stops gracefully: requests in flight are answered, attempts in flight waited for and

@@ -71,6 +71,23 @@ impl Traffic {
         Traffic(Arc::new(Mutex::new(Seen { sources, unknown_paths: Vec::new() })))
     }
 
+    /// For these sources from now on: what was seen of those that stay is kept, under their paths as they
+    /// are now, and a path that has become a source's is unknown no more.
+    pub fn keep(&self, paths: impl IntoIterator<Item = (Name, String)>) {
+        self.with(|seen| {
+            let kept = paths.into_iter().map(|(name, path)| {
+                let before = seen.sources.remove(&name).unwrap_or_default();
+                (name, SourceSeen { path, ..before })
+            });
+            let kept: BTreeMap<_, _> = kept.collect();
+            seen.unknown_paths.retain(|known| kept.values().all(|own| own.path != known.path));
+            for unknown in &mut seen.unknown_paths {
+                unknown.nearest = meant(&unknown.path, kept.values());
+            }
+            seen.sources = kept;
+        });
+    }
+
     /// All of it as it is now.
     pub fn seen(&self) -> Seen {
         self.with(|seen| seen.clone())
@@ -189,6 +206,26 @@ mod tests {
         assert_eq!((seen[0].path.as_str(), seen[0].requests), ("/999", 2));
         assert_eq!(seen[0].last_at, Timestamp(2_000));
         assert_eq!(seen[1].path.len(), PATH_BYTES);
+    }
+
+    #[test]
+    fn what_was_seen_of_a_source_outlives_a_change_of_its_path() {
+        let (traffic, github) = (traffic(), "github".parse().unwrap());
+        traffic.good(&github, false, NOW);
+        for path in ["/git", "/stripe"] {
+            traffic.unknown_path(path, NOW);
+        }
+        traffic.keep([(github, "/git".to_owned()), ("shop".parse().unwrap(), "/shop".to_owned())]);
+        let seen = traffic.seen();
+        let known: Vec<_> = seen
+            .sources
+            .iter()
+            .map(|(name, one)| (name.as_str(), &*one.path, one.accepted))
+            .collect();
+        assert_eq!(known, [("github", "/git", 1), ("shop", "/shop", 0)]);
+        let unknown: Vec<_> =
+            seen.unknown_paths.iter().map(|one| (&*one.path, one.nearest.as_deref())).collect();
+        assert_eq!(unknown, [("/stripe", None)], "nothing is meant by a source that is gone");
     }
 
     #[test]

@@ -597,3 +597,29 @@ fn a_second_signal_ends_a_stop_that_waits() {
         assert!(stalled.try_answer().await.is_none());
     });
 }
+
+#[test]
+fn a_request_in_flight_goes_on_by_the_configuration_that_it_began_with() {
+    multi(async {
+        let front = Front::start();
+        let whole = github_with("d-1", PING, &[("Expect", b"100-continue")]);
+        let (begun, rest) = whole.split_at(whole.len() - PING.len());
+        let mut first = Raw::connect(front.address).await;
+        first.send(begun).await;
+        // It has found its source and waits for the body.
+        assert_eq!(first.answer().await.status, 100);
+        front.reload("other");
+        first.send(rest).await;
+        assert_eq!(first.answer().await.status, 200);
+        // The same connection goes on by the new one.
+        first.send(&github("d-2", b"{}")).await;
+        let answer = first.answer().await;
+        assert!(answer.status == 200 && !answer.closes());
+        for (event, handler) in [("d-1", "all"), ("d-2", "other")] {
+            let jobs = front.event(event).await.jobs;
+            let handlers: Vec<_> = jobs.iter().map(|job| job.job.handler.as_str()).collect();
+            assert_eq!(handlers, [handler], "{event}");
+        }
+        assert_eq!(front.ask(&stripe("{}", 0)).await.status, 404);
+    });
+}

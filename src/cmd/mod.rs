@@ -23,6 +23,7 @@ mod pause;
 mod played;
 mod quarantine;
 mod random;
+mod reload;
 mod replay;
 mod resolve;
 mod runner;
@@ -96,6 +97,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Dead(args) => jobs::dead(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Quarantine(args) => quarantine::run(&args),
+        Command::Reload(args) => reload::run(&args),
     }
 }
 

@@ -12,12 +12,13 @@ use tokio::sync::mpsc;
 use crate::cli;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
+use crate::limits::Limits;
 use crate::log;
 use crate::model::RunnerName;
 use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
-use crate::runner::server::{self, Error, Reload, Settings, Wish};
-use crate::runner::{Configured, launch};
+use crate::runner::launch;
+use crate::runner::server::{self, Error, Loaded, Reload, Settings, Wish};
 use crate::systemd::{Manager, sockets};
 
 use super::serve::{Signals, manager};
@@ -70,7 +71,8 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let name = args.name.clone();
     let environment = Arc::new(environment);
     let known = Arc::clone(&environment);
-    let reload: Reload = Box::new(move || commands_now(&file, &known, &name));
+    let started_with = limits.clone();
+    let reload: Reload = Box::new(move || commands_now(&file, &known, &name, &started_with));
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Io, format!("failed to find this program: {error}")))?;
     let again = Again { program, arguments: std::env::args_os().skip(1).collect() };
@@ -97,13 +99,18 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     runtime.block_on(async { until_it_leaves(settings, manager(&environment)).await })
 }
 
-/// The commands as they are configured now. Limits and paths stay those of the start.
+/// The commands as they are configured now. Paths, and the limits that a runner keeps, stay those of its
+/// start.
 fn commands_now(
     file: &Path,
     environment: &Environment,
     name: &RunnerName,
-) -> Result<Vec<Configured>, String> {
-    let loaded = config::load(file).and_then(|config| config.resolve_commands(environment, name));
+    started_with: &Limits,
+) -> Result<Loaded, String> {
+    let loaded = config::load(file).and_then(|config| {
+        let commands = config.resolve_commands(environment, name)?;
+        Ok(Loaded { commands, kept: config.kept_by_runner(started_with) })
+    });
     loaded.map_err(|problems| store::config_failure(&problems).message)
 }
 

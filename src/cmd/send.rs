@@ -281,9 +281,11 @@ impl Sent<'_> {
             (200, _) => format!("hooklatch show {} --source {source}{config}", escape(stored)),
             (401, true) => format!("hooklatch events --rejected --source {source}{config}"),
             (401, false) => format!(
-                "hooklatch events --rejected --source {source}{config} (restart the receiver if its secret has changed)"
+                "hooklatch events --rejected --source {source}{config} (hooklatch reload, if its secret has changed)"
             ),
-            (404, _) => "restart the receiver: it does not know this path yet".to_owned(),
+            (404, _) => {
+                format!("hooklatch reload{config}: the receiver does not know this path yet")
+            }
             (503, _) => "the receiver's log says why it cannot store".to_owned(),
             _ => format!("hooklatch events --source {source}{config}"),
         }

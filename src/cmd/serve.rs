@@ -1,5 +1,7 @@
 //! `hooklatch serve`: the receiver, until a signal ends it.
 
+mod reload;
+
 use std::net::TcpListener;
 use std::path::Path;
 
@@ -8,16 +10,18 @@ use tokio::sync::watch;
 
 use crate::cli;
 use crate::clock::Clock;
-use crate::config::{self, Environment};
+use crate::config::{self, Config, Environment};
 use crate::confine;
+use crate::document::Problem;
 use crate::exit::{Exit, Failure};
 use crate::log;
 use crate::model::RunnerName;
 use crate::runner::launch::Launch;
-use crate::serve::{self, Runners, Service};
+use crate::serve::{self, Runners, Service, Serving};
 use crate::systemd::{Manager, sockets};
 
 use super::{block_on, owner, store};
+use reload::Files;
 
 /// What systemd tells every process of a unit (systemd.exec(5)).
 const UNIT: &str = "INVOCATION_ID";
@@ -34,25 +38,37 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     let given = sockets::take(&|name| environment.get(name)).and_then(sockets::tcp);
     let given = given.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
     let inside_a_unit = environment.get(UNIT).is_some();
-    if inside_a_unit {
-        if let Err(error) = confine::deny_execution() {
-            tracing::warn!(%error, "this process keeps the right to execute programs");
-        }
-    } else if args.runners.is_none() {
-        // The runner that it launches finds the same, and is heard by nobody.
-        let problems = config.unresolved(&environment);
-        if !problems.is_empty() {
-            return Err(store::config_failure(&problems));
-        }
-        for unwise in config.check_commands(&environment, &RunnerName::default()) {
-            tracing::warn!("{unwise}");
-        }
+    if inside_a_unit && let Err(error) = confine::deny_execution() {
+        tracing::warn!(%error, "this process keeps the right to execute programs");
     }
+    let launches = !inside_a_unit && args.runners.is_none();
+    check_for_runner(&config, &environment, launches)
+        .map_err(|problems| store::config_failure(&problems))?;
     let runners = match &args.runners {
         Some(folder) => Runners::In(folder.clone()),
         None => Runners::BesideStore(Some(launch(path, &config.store().path, inside_a_unit)?)),
     };
-    block_on(until_signal(config, &environment, runners, given))?
+    let files = Files { path, environment: &environment, launches };
+    block_on(until_signal(config, files, runners, given))?
+}
+
+/// What a runner that this process launches finds wrong too, and is heard by nobody.
+fn check_for_runner(
+    config: &Config,
+    environment: &Environment,
+    launches: bool,
+) -> Result<(), Vec<Problem>> {
+    if !launches {
+        return Ok(());
+    }
+    let problems = config.unresolved(environment);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    for unwise in config.check_commands(environment, &RunnerName::default()) {
+        tracing::warn!("{unwise}");
+    }
+    Ok(())
 }
 
 /// How a runner is launched for the store at `store`.
@@ -70,18 +86,18 @@ pub(super) fn launch(config: &Path, store: &Path, inside_a_unit: bool) -> Result
 }
 
 async fn until_signal(
-    config: config::Config,
-    environment: &Environment,
+    config: Config,
+    files: Files<'_>,
     runners: Runners,
     sockets: Vec<TcpListener>,
 ) -> Result<Exit, Failure> {
     // Registered first: a signal during start-up stops as gracefully as a later one.
     let mut signals = Signals::register()?;
-    let service = Service { sockets, manager: manager(environment) };
-    let serving = serve::start(config, environment, Clock::system(), runners, service)
+    let service = Service { sockets, manager: manager(files.environment) };
+    let mut serving = serve::start(config, files.environment, Clock::system(), runners, service)
         .await
         .map_err(store::serve_failure)?;
-    let name = signals.next().await;
+    let name = until_stop(&mut serving, &files, &mut signals).await;
     tracing::info!(signal = name, "stopping; a second signal shortens the wait");
     let (hurry, hurried) = watch::channel(false);
     let stop = serving.stop(hurried);
@@ -89,7 +105,7 @@ async fn until_signal(
     loop {
         tokio::select! {
             () = &mut stop => return Ok(Exit::Ok),
-            name = signals.next() => {
+            name = signals.stop.next() => {
                 tracing::warn!(signal = name, "stopping now");
                 hurry.send_replace(true);
             }
@@ -105,10 +121,40 @@ pub(super) fn manager(environment: &Environment) -> Manager {
     })
 }
 
+/// Reloads whenever somebody wishes it, one after the other, until a signal ends it. Whoever waits for a
+/// reload then is refused: the next start reads the configuration anyhow.
+async fn until_stop(
+    serving: &mut Serving,
+    files: &Files<'_>,
+    signals: &mut Signals,
+) -> &'static str {
+    let mut reloads = serving.reloads();
+    loop {
+        let asked = tokio::select! {
+            name = signals.stop.next() => return name,
+            _ = signals.hangup.recv() => None,
+            Some(asked) = reloads.recv() => Some(asked),
+        };
+        let reloaded = tokio::select! {
+            name = signals.stop.next() => return name,
+            reloaded = files.reload(serving) => reloaded,
+        };
+        if let Some(asked) = asked {
+            asked.answer(reloaded);
+        }
+    }
+}
+
+/// The signals that a process of ours is told something by.
 pub(super) struct Signals {
+    stop: StopSignals,
+    hangup: Signal,
+}
+
+/// Those that end a receiver.
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
-    hangup: Signal,
 }
 
 impl Signals {
@@ -118,18 +164,25 @@ impl Signals {
                 Failure::new(Exit::Io, format!("failed to catch signals: {error}"))
             })
         };
-        Ok(Signals {
-            terminate: one(SignalKind::terminate())?,
-            interrupt: one(SignalKind::interrupt())?,
-            hangup: one(SignalKind::hangup())?,
-        })
+        let terminate = one(SignalKind::terminate())?;
+        let stop = StopSignals { terminate, interrupt: one(SignalKind::interrupt())? };
+        Ok(Signals { stop, hangup: one(SignalKind::hangup())? })
     }
 
+    /// The next one of any kind.
     pub(super) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            name = self.stop.next() => name,
+            _ = self.hangup.recv() => "SIGHUP",
+        }
+    }
+}
+
+impl StopSignals {
+    async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
-            _ = self.hangup.recv() => "SIGHUP",
         }
     }
 }

@@ -122,6 +122,7 @@ pub(super) fn call_failure(error: CallError) -> Failure {
             FailureKind::NotFound => Exit::NotFound,
             FailureKind::WrongState | FailureKind::Ambiguous => Exit::WrongState,
             FailureKind::Unavailable => Exit::Unavailable,
+            FailureKind::Config => Exit::Config,
         },
         _ => Exit::Unavailable,
     };

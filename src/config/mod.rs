@@ -6,6 +6,7 @@
 //! nobody below imports it. In a [`Config`] every value is in its range, every name it mentions is
 //! there, and no secret stands in it.
 
+mod changes;
 mod check;
 mod commands;
 mod environment;
@@ -35,6 +36,7 @@ use handlers::Handler;
 use read::{Context, Declared};
 use sources::Source;
 
+pub use changes::read as secret_read;
 pub use environment::Environment;
 pub use providers::provider;
 pub use resolve::Resolved;
@@ -46,6 +48,7 @@ pub use wanted::Described;
 
 /// Everything the configuration says, checked; secrets are still references.
 pub struct Config {
+    file: String,
     server: Server,
     store_path: PathBuf,
     limits: Limits,
@@ -55,6 +58,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// The main file, as messages name it.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
     /// What `[server]` says.
     pub fn server(&self) -> &Server {
         &self.server
@@ -101,6 +109,21 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
     }
 }
 
+/// Where the store lies by the configuration at `path`, which may be wrong in everything else: to find
+/// its receiver. Nothing where that cannot be told.
+pub fn store_path(path: &Path) -> Option<PathBuf> {
+    let problems = Problems::new();
+    let folder = files::folder_of(path, &problems)?;
+    let main = files::read(path, Limits::default().config_bytes, &problems)?;
+    let whole = Document::parse(&main.name, &main.text, &problems).is_some();
+    let document = Document::in_part(&main.name, &main.text);
+    let root = document.root(&problems);
+    // What is missing in the part that was understood may be written in the rest.
+    let said = || root.section("storage").is_some_and(|section| section.has("path"));
+    let known = whole || said();
+    known.then(|| settings::read(Some(&root), &folder.absolute).store_path)
+}
+
 /// The sections that only the main file may have.
 const MAIN_ONLY: [&str; 3] = ["server", "storage", "limits"];
 
@@ -144,6 +167,7 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
     handlers.sort_by(|a, b| a.name.cmp(&b.name));
     let warnings = warnings::general(&main.name, &settings, &sources, catalogue.warnings);
     Some(Config {
+        file: main.name.clone(),
         server: settings.server,
         store_path: settings.store_path,
         limits: settings.limits,

@@ -21,6 +21,7 @@ const FACTS: [&str; 8] = [
 ];
 
 /// The value of a configured variable.
+#[derive(PartialEq, Eq)]
 pub(super) enum Variable {
     /// As it is.
     Text(String),

@@ -57,7 +57,7 @@ impl Front {
         else {
             let source = &unsigned.source;
             let message = format!(
-                "the running receiver has no source {source} (restart it after a change of the configuration)"
+                "the running receiver has no source {source} (after a change of the configuration: hooklatch reload)"
             );
             return Err(Failure { kind: FailureKind::NotFound, message });
         };

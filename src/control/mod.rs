@@ -8,6 +8,7 @@
 mod client;
 mod door;
 mod front;
+mod reload;
 mod server;
 mod status;
 mod wire;
@@ -15,6 +16,7 @@ mod wire;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +31,7 @@ use crate::store::{
 pub use client::{CallError, Client, connect};
 pub use door::{Door, DoorError};
 pub use front::{Front, Signed, Unsigned};
+pub use reload::{Names, ReloadAsked, Reloaded, Restart, RunnerTold, SecretRead};
 pub use server::{ListenError, Listener, listen};
 pub use status::{Receiver, ReceiverStatus, Refusal, Status};
 
@@ -109,6 +112,8 @@ pub enum Request {
     JudgeQuarantined(store::Judging),
     /// Forget failed deliveries.
     DropQuarantined(store::QuarantineFilter),
+    /// Read the configuration again.
+    Reload,
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -174,6 +179,8 @@ pub enum Reply {
     JudgeQuarantined(store::Judged),
     /// How many were forgotten.
     DropQuarantined(u64),
+    /// What is in force now.
+    Reload(Box<Reloaded>),
 }
 
 /// Who answers for a store.
@@ -211,6 +218,8 @@ pub enum FailureKind {
     Ambiguous,
     /// The store or the receiver cannot do it now.
     Unavailable,
+    /// The configuration is wrong, of the receiver or of its runner.
+    Config,
 }
 
 impl Failure {
@@ -295,14 +304,20 @@ pub async fn perform(
         Request::DropQuarantined(filter) => {
             Reply::DropQuarantined(store.drop_quarantined(filter).await?)
         }
+        Request::Reload => {
+            let receiver = receiver.ok_or_else(|| {
+                Failure::unavailable("no receiver runs: it reads the configuration when it starts")
+            })?;
+            Reply::Reload(Box::new(receiver.reload().await?))
+        }
     })
 }
 
 /// Why a stopped store's runners are asked nothing.
 const NO_RECEIVER: &str = "no receiver runs, and only a receiver can reach its runner";
 
-fn front(receiver: Option<&Receiver>) -> Result<&Front, Failure> {
-    let front = receiver.map(|receiver| &*receiver.front);
+fn front(receiver: Option<&Receiver>) -> Result<Arc<Front>, Failure> {
+    let front = receiver.map(Receiver::front);
     front.ok_or_else(|| Failure::unavailable("no receiver runs, and only a receiver can tell"))
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::handler::Links;
@@ -12,7 +14,8 @@ use crate::model::{Name, Timestamp};
 use crate::store::{Refused, Standing, Store};
 use crate::traffic::{Seen, Traffic};
 
-use super::{Failure, Front};
+use super::reload::Reloads;
+use super::{Failure, Front, ReloadAsked, Reloaded};
 
 /// What a running receiver knows beside its store.
 #[derive(Debug, Clone)]
@@ -21,19 +24,34 @@ pub struct Receiver {
     traffic: Traffic,
     clock: Clock,
     started: (Timestamp, Duration),
-    pub(super) front: Arc<Front>,
+    front: Arc<ArcSwap<Front>>,
+    reloads: Arc<Reloads>,
 }
 
 impl Receiver {
     /// One that starts now by `clock`.
     pub fn new(links: Links, traffic: Traffic, clock: Clock) -> Self {
         let started = (clock.now(), clock.monotonic());
-        Receiver { links, traffic, clock, started, front: Arc::default() }
+        let (front, reloads) = Default::default();
+        Receiver { links, traffic, clock, started, front, reloads }
     }
 
-    /// The same, which knows where it listens and how to sign.
-    pub fn with_front(self, front: Front) -> Self {
-        Receiver { front: Arc::new(front), ..self }
+    /// Where it listens and how it signs, from now on.
+    pub fn set_front(&self, front: Front) {
+        self.front.store(Arc::new(front));
+    }
+
+    pub(super) fn front(&self) -> Arc<Front> {
+        self.front.load_full()
+    }
+
+    /// Reloads are asked for here from now on, and refused once it is dropped. Called once.
+    pub fn reloads(&self) -> mpsc::Receiver<ReloadAsked> {
+        self.reloads.taken()
+    }
+
+    pub(super) async fn reload(&self) -> Result<Reloaded, Failure> {
+        self.reloads.ask().await
     }
 
     fn status(&self) -> ReceiverStatus {

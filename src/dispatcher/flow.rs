@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
-use tokio::sync::{Notify, oneshot, watch};
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::{Instrument, Span};
 
 use crate::clock::Clock;
@@ -55,10 +55,25 @@ pub(super) struct Flow {
     work: JoinSet<Step>,
     /// Waits for the ends of commands, which outlive this process.
     commands: JoinSet<Step>,
-    clamping: bool,
+    /// The look at the store that is under way.
+    look: Option<AbortHandle>,
     stopping: bool,
     ender: Ender,
     end: End,
+    reloads: mpsc::Receiver<Reload>,
+    /// The reload that waits for the end of a look at the store.
+    reload: Option<Reload>,
+    /// What an earlier receiver left is known.
+    recovered: bool,
+}
+
+/// The handlers are these from now on.
+#[derive(Debug)]
+pub(super) struct Reload {
+    pub(super) workers: Vec<Worker>,
+    pub(super) limits: Limits,
+    /// Told once they are.
+    pub(super) done: oneshot::Sender<()>,
 }
 
 /// Something that was under way has ended. The number is the handler's.
@@ -73,6 +88,8 @@ enum Step {
 struct Attempt {
     /// None where its handler is no longer configured.
     lane: Option<usize>,
+    /// What it runs; not known of an earlier receiver's.
+    handler: Option<Arc<Handler>>,
     key: Key,
     /// Whose room it takes.
     runner: Option<RunnerName>,
@@ -94,6 +111,7 @@ impl Flow {
         links: Links,
         limits: Limits,
         clock: Clock,
+        reloads: mpsc::Receiver<Reload>,
     ) -> Self {
         let (ender, end) = End::pair();
         Flow {
@@ -105,31 +123,37 @@ impl Flow {
             links,
             work: JoinSet::new(),
             commands: JoinSet::new(),
-            clamping: false,
+            look: None,
             stopping: false,
             ender,
             end,
+            reloads,
+            reload: None,
+            recovered: false,
         }
     }
 
     /// Runs until `stop` says how long to wait for what is in flight, and until that is settled.
     pub(super) async fn run(mut self, mut stop: oneshot::Receiver<Duration>, hurry: Arc<Notify>) {
-        let policies = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.clone()));
-        let policies = policies.collect();
-        let left = select! {
-            left = start::recover(&self.store, policies, self.tick) => left,
-            Ok(_wait) = &mut stop => return,
+        let left = loop {
+            let policies = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.clone()));
+            select! {
+                left = start::recover(&self.store, policies.collect(), self.tick) => break left,
+                Some(reload) = self.reloads.recv() => self.reload(reload),
+                Ok(_wait) = &mut stop => return,
+            }
         };
-        for runner in self.lanes.iter().filter_map(Lane::runner) {
-            self.links.to(runner);
-        }
+        self.seek_runners();
         // Also to those that only what is running was claimed for (R17).
         self.adopt(left.running);
         self.links.connect(left.epoch);
+        self.recovered = true;
         let wake = self.store.wake();
-        let mut tick = interval(self.tick);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = ticks(self.tick);
         let wait = loop {
+            if tick.period() != self.tick {
+                tick = ticks(self.tick);
+            }
             self.claim();
             let patience = self.lanes.patience(self.clock.now(), self.clock.monotonic());
             select! {
@@ -139,11 +163,39 @@ impl Flow {
                 Ok(()) = self.rooms.changed() => self.lanes.want_all(),
                 () = sleep(patience.unwrap_or(self.tick)) => self.lanes.want_due(self.clock.now()),
                 _now = tick.tick() => self.tick(),
+                Some(reload) = self.reloads.recv() => self.reload(reload),
                 // A handle that is gone cannot stop it any more: it runs on until the process ends.
                 Ok(wait) = &mut stop, if !stop.is_terminated() => break wait,
             }
         };
         self.finish(wait, &hurry).await;
+    }
+
+    /// Makes the links to the runners that handlers name.
+    fn seek_runners(&self) {
+        for runner in self.lanes.iter().filter_map(Lane::runner) {
+            self.links.to(runner);
+        }
+    }
+
+    /// The handlers are others from now on; the runner runs them already. Not in the middle of a look at
+    /// the store that goes by those there were, which would hold the first jobs of a new one: it is cut
+    /// short, however long the store takes. What of it the writer has already comes before those jobs.
+    fn reload(&mut self, reload: Reload) {
+        if let Some(look) = &self.look {
+            look.abort();
+            self.reload = Some(reload);
+            return;
+        }
+        self.tick = Limits::duration(reload.limits.tick_millis);
+        self.lanes.reload(reload.workers, &reload.limits);
+        self.seek_runners();
+        // Holds the jobs of handlers that are gone. The first look is recovery's own.
+        if self.recovered {
+            self.tick();
+        }
+        // Who asked may be gone: they are in force all the same.
+        let _ = reload.done.send(());
     }
 
     /// Waits for the ends of what an earlier receiver asked a runner to start.
@@ -164,6 +216,7 @@ impl Flow {
                 (is_internal(&source), span.clone(), Some(runner.name));
             let attempt = Attempt {
                 lane,
+                handler: None,
                 key,
                 runner,
                 tracked: true,
@@ -205,13 +258,13 @@ impl Flow {
     /// What a lost wake-up, a moved clock (rule K1) or a replay for nobody has hidden comes to light.
     fn tick(&mut self) {
         self.lanes.want_all();
-        if std::mem::replace(&mut self.clamping, true) {
+        if self.look.is_some() {
             return;
         }
         let lanes = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.backoff_max));
         let (lanes, store): (Vec<_>, _) = (lanes.collect(), self.store.clone());
         let now = self.clock.now();
-        self.work.spawn(async move {
+        let look = self.work.spawn(async move {
             notify::tick(&store, now).await;
             let known = lanes.iter().map(|(handler, _)| handler.clone()).collect();
             match store.hold_orphans(known).await {
@@ -230,6 +283,7 @@ impl Flow {
             }
             Step::Clamped
         });
+        self.look = Some(look);
     }
 
     fn on(&mut self, step: Result<Step, JoinError>) {
@@ -237,7 +291,8 @@ impl Flow {
             Ok(step) => step,
             // A panic is a programmer's error, here as anywhere.
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_aborted) => return,
+            // Nothing but a look at the store is ever cut short.
+            Err(_aborted) => Step::Clamped,
         };
         match step {
             Step::Claimed(index, runner, Ok((claimed, due))) => {
@@ -253,7 +308,12 @@ impl Flow {
             }
             Step::Ended(ended) => self.settle(ended.0, ended.1),
             Step::Settled(lane, runner) => self.lanes.settled(lane, runner.as_ref()),
-            Step::Clamped => self.clamping = false,
+            Step::Clamped => {
+                self.look = None;
+                if let Some(reload) = self.reload.take() {
+                    self.reload(reload);
+                }
+            }
         }
     }
 
@@ -261,11 +321,19 @@ impl Flow {
         let Claimed { facts, counted, since } = claimed;
         let key = Key { job: facts.job, attempt: facts.attempt };
         let span = span(&facts.source, &facts.event_id, key, &facts.handler);
-        let (tracked, inside) = (runner.is_some() && !self.stopping, span.clone());
+        let handler = self.lanes.get_mut(lane).handler.clone();
+        // A claim may have been under way when the handlers changed.
+        let not_begun = match (self.stopping, self.lanes.runs(lane, &handler)) {
+            (true, _) => Some("the receiver stopped first"),
+            (false, false) => Some("its handler is not configured any more"),
+            (false, true) => None,
+        };
+        let (tracked, inside) = (runner.is_some() && not_begun.is_none(), span.clone());
         let internal = is_internal(&facts.source);
         let name = runner.as_ref().map(|runner| runner.name.clone());
         let attempt = Attempt {
             lane: Some(lane),
+            handler: Some(handler.clone()),
             key,
             runner: name,
             tracked,
@@ -274,13 +342,12 @@ impl Flow {
             internal,
             span,
         };
-        if self.stopping {
-            let detail = "not begun: the receiver stopped first".to_owned();
+        if let Some(why) = not_begun {
+            let detail = format!("not begun: {why}");
             let record = Record { detail, ..Record::default() };
             let (outcome, handler_broken, retry_after) = (Outcome::NotStarted, false, None);
             return self.settle(attempt, Report { outcome, handler_broken, retry_after, record });
         }
-        let handler = self.lanes.get_mut(lane).handler.clone();
         let ended = |attempt, report| Step::Ended(Box::new((attempt, report)));
         match (runner, &*handler) {
             (Some(runner), Handler::Command(command)) => {
@@ -303,10 +370,8 @@ impl Flow {
     fn settle(&mut self, attempt: Attempt, report: Report) {
         let _inside = attempt.span.clone().entered();
         let pause = attempt.lane.and_then(|lane| self.pause(lane, &attempt, &report));
-        let policy = match attempt.lane {
-            Some(lane) => &self.lanes.get_mut(lane).policy,
-            None => &GONE,
-        };
+        // By the policy of its handler as it is configured now, whatever it was when it began.
+        let policy = attempt.lane.and_then(|lane| self.lanes.policy(lane)).unwrap_or(&GONE);
         let completion = completion(&attempt, report, policy, pause, self.clock.now());
         let (outcome, next, detail) =
             (completion.outcome, completion.next, &completion.record.detail);
@@ -332,12 +397,18 @@ impl Flow {
 
     /// A handler that could not run pauses: for how long.
     fn pause(&mut self, lane: usize, attempt: &Attempt, report: &Report) -> Option<Duration> {
+        // What was begun before a reload says nothing of what the handler runs since.
+        let another = |handler| !self.lanes.runs(lane, handler);
+        let another = attempt.handler.as_ref().is_some_and(another);
         if !report.handler_broken {
-            // What never began says nothing of the handler.
-            if report.outcome != Outcome::NotStarted {
+            // Nor does what never began.
+            if report.outcome != Outcome::NotStarted && !another {
                 self.lanes.ran(lane);
             }
             return None;
+        }
+        if another {
+            return Some(Duration::ZERO);
         }
         let pause = self.lanes.broke(lane, self.clock.monotonic());
         let seconds = pause.as_secs_f32();
@@ -380,6 +451,13 @@ impl Flow {
             }
         }
     }
+}
+
+/// One tick now, and then one each `period`.
+fn ticks(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// Whether events of this source are the receiver's own.
@@ -451,7 +529,9 @@ mod tests {
         let (lane, key) = (Some(0), Key { job: JobId::new(NOW), attempt: 9 });
         let (tracked, span) = (false, Span::none());
         let (runner, counted, since, internal) = (None, 1, NOW, false);
-        let attempt = Attempt { lane, key, runner, tracked, counted, since, internal, span };
+        let handler = None;
+        let attempt =
+            Attempt { lane, handler, key, runner, tracked, counted, since, internal, span };
         let (handler_broken, record) = (pause.is_some(), Record::default());
         let report = Report { outcome, handler_broken, retry_after: None, record };
         completion(&attempt, report, &POLICY, pause, NOW)

@@ -28,6 +28,9 @@ pub(super) struct Lane {
     /// When the next waiting job is due, as of the last claim.
     pub(super) due: Option<Timestamp>,
     pause: Option<Pause>,
+    /// Its handler is not configured any more, or is run by somebody else now: it claims nothing, and what
+    /// is under way comes to its end.
+    gone: bool,
 }
 
 /// A handler that cannot run is left alone until a time, for longer each time.
@@ -53,7 +56,25 @@ impl Lane {
             wanted: true,
             due: None,
             pause: None,
+            gone: false,
         }
+    }
+
+    /// Is the same handler from now on, as it is configured now.
+    fn reload(&mut self, worker: Worker) {
+        if *self.handler == worker.handler {
+            // Whoever reloads may have mended it.
+            if let Some(pause) = &mut self.pause {
+                pause.until = Duration::ZERO;
+            }
+        } else {
+            self.handler = Arc::new(worker.handler);
+            self.pause = None;
+        }
+        self.policy = worker.policy;
+        self.concurrency = worker.concurrency.max(1);
+        self.wanted = true;
+        self.gone = false;
     }
 
     fn taken(&self) -> usize {
@@ -62,10 +83,7 @@ impl Lane {
 
     /// Who runs it; none where the receiver itself does.
     pub(super) fn runner(&self) -> Option<&RunnerName> {
-        match &*self.handler {
-            Handler::Command(command) => Some(&command.runner),
-            Handler::Forward(_) => None,
-        }
+        runner_of(&self.handler)
     }
 
     /// Slots of its own that are free now. After a pause one probe goes first.
@@ -111,8 +129,52 @@ impl Lanes {
         }
     }
 
+    /// The handlers that are configured.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
-        self.all.iter()
+        self.all.iter().filter(|lane| !lane.gone)
+    }
+
+    /// These are the handlers from now on. Numbers of those that stay, or have something under way, stay.
+    /// Handlers with fewer slots than they have taken claim nothing until enough are free.
+    pub(super) fn reload(&mut self, workers: Vec<Worker>, limits: &Limits) {
+        self.limit = usize::try_from(limits.jobs_in_flight_count).unwrap_or(usize::MAX);
+        self.pause_base = Limits::duration(limits.handler_backoff_base_millis);
+        self.pause_max = Limits::duration(limits.handler_backoff_max_millis);
+        self.all.iter_mut().for_each(|lane| lane.gone = true);
+        let mut new = Vec::new();
+        for worker in workers {
+            let runner = runner_of(&worker.handler);
+            let same = |lane: &&mut Lane| lane.name == worker.name && lane.runner() == runner;
+            match self.all.iter_mut().find(same) {
+                Some(lane) => lane.reload(worker),
+                None => new.push(Lane::new(worker)),
+            }
+        }
+        // In the places of those that are gone with nothing under way.
+        let mut free = self.all.iter_mut().filter(|lane| lane.gone && lane.taken() == 0);
+        let left: Vec<Lane> = new
+            .into_iter()
+            .filter_map(|lane| match free.next() {
+                Some(place) => {
+                    *place = lane;
+                    None
+                }
+                None => Some(lane),
+            })
+            .collect();
+        self.all.extend(left);
+    }
+
+    /// What becomes of a job after an attempt of this lane: by its handler as it is configured now,
+    /// nothing where it is not.
+    pub(super) fn policy(&self, index: usize) -> Option<&Policy> {
+        let name = &self.all[index].name;
+        self.iter().find(|lane| lane.name == *name).map(|lane| &lane.policy)
+    }
+
+    /// Whether this is what the lane's handler runs now.
+    pub(super) fn runs(&self, index: usize, handler: &Arc<Handler>) -> bool {
+        !self.all[index].gone && Arc::ptr_eq(&self.all[index].handler, handler)
     }
 
     pub(super) fn get_mut(&mut self, index: usize) -> &mut Lane {
@@ -141,12 +203,12 @@ impl Lanes {
 
     fn share(&self, index: usize, now: Duration, rooms: &BTreeMap<RunnerName, Room>) -> usize {
         let lane = &self.all[index];
-        if !lane.wanted || lane.claiming > 0 {
+        if lane.gone || !lane.wanted || lane.claiming > 0 {
             return 0;
         }
         let left = self.limit.saturating_sub(self.all.iter().map(Lane::taken).sum());
         let idle = |other: &&Lane| other.name != lane.name && other.taken() == 0;
-        let kept = self.all.iter().filter(idle).count();
+        let kept = self.iter().filter(idle).count();
         let share = match lane.taken() {
             // It is one of those for whom a slot is kept.
             0 => left.saturating_sub(kept).max(left.min(1)),
@@ -164,7 +226,7 @@ impl Lanes {
     /// Takes a slot for an attempt that an earlier receiver has begun at `runner`, whether one is free or
     /// not. Returns whose, where the handler is still configured.
     pub(super) fn take_for(&mut self, handler: &Name, runner: &RunnerName) -> Option<usize> {
-        let index = self.all.iter().position(|lane| lane.name == *handler);
+        let index = self.all.iter().position(|lane| lane.name == *handler && !lane.gone);
         if let Some(index) = index {
             self.all[index].running += 1;
         }
@@ -208,7 +270,7 @@ impl Lanes {
 
     /// How long nothing will change by time alone: until a job is due or a pause ends.
     pub(super) fn patience(&self, wall: Timestamp, now: Duration) -> Option<Duration> {
-        let waits = self.all.iter().filter_map(|lane| match lane.wanted {
+        let waits = self.iter().filter_map(|lane| match lane.wanted {
             true => lane.paused_until(now).map(|until| until - now),
             false => lane.due.map(|due| due.since(wall)),
         });
@@ -244,6 +306,14 @@ impl Lanes {
     }
 }
 
+/// Whose a handler's attempts are: nobody's but the receiver's where it is a forward.
+fn runner_of(handler: &Handler) -> Option<&RunnerName> {
+    match handler {
+        Handler::Command(command) => Some(&command.runner),
+        Handler::Forward(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -258,7 +328,12 @@ mod tests {
     /// Handlers with these concurrencies.
     fn lanes(limit: u64, concurrencies: &[usize]) -> Lanes {
         let limits = Limits { jobs_in_flight_count: limit, ..Limits::default() };
-        let worker = |(index, concurrency): (usize, &usize)| Worker {
+        let one = |(index, concurrency): (usize, &usize)| worker(index, *concurrency);
+        Lanes::new(concurrencies.iter().enumerate().map(one).collect(), &limits)
+    }
+
+    fn worker(index: usize, concurrency: usize) -> Worker {
+        Worker {
             name: format!("h{index}").parse().unwrap(),
             handler: Handler::Forward(ForwardSettings {
                 target: Target::parse("http://127.0.0.1:1/").unwrap(),
@@ -272,9 +347,8 @@ mod tests {
                 backoff_base: SECOND,
                 backoff_max: SECOND,
             },
-            concurrency: *concurrency,
-        };
-        Lanes::new(concurrencies.iter().enumerate().map(worker).collect(), &limits)
+            concurrency,
+        }
     }
 
     /// Everybody claims as much as they may and gets all of it.
@@ -384,6 +458,62 @@ mod tests {
         lanes.get_mut(0).running = 0;
         assert_eq!(fill(&mut lanes, now), [(0, 8)]);
         assert_eq!(lanes.broke(0, now), SECOND, "from the beginning");
+    }
+
+    /// Handlers of these names with one slot each, as they are configured after a reload.
+    fn reload(lanes: &mut Lanes, names: &[&str]) {
+        let one = |name: &&str| Worker { name: name.parse().unwrap(), ..worker(0, 1) };
+        lanes.reload(names.iter().map(one).collect(), &Limits::default());
+    }
+
+    fn names(lanes: &Lanes) -> Vec<&str> {
+        lanes.iter().map(|lane| lane.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_reload_moves_nobody_who_has_something_under_way() {
+        let mut lanes = lanes(64, &[1, 3, 1]);
+        assert_eq!(fill(&mut lanes, NOW), [(0, 1), (1, 3), (2, 1)]);
+        lanes.settled(Some(2), None);
+        reload(&mut lanes, &["new", "h0", "newer"]);
+        // The third had nothing under way: its place is another's. The second's is kept for its ends.
+        assert_eq!(names(&lanes), ["h0", "new", "newer"]);
+        assert!(lanes.policy(1).is_none() && lanes.policy(0).is_some());
+        lanes.want_all();
+        assert_eq!(fill(&mut lanes, NOW), [(2, 1), (3, 1)], "h0 is full, and h1 is gone");
+        for _ in 0..3 {
+            lanes.settled(Some(1), None);
+        }
+        reload(&mut lanes, &["h0", "h1"]);
+        lanes.want_all();
+        assert_eq!(names(&lanes), ["h0", "h1"]);
+        assert_eq!(fill(&mut lanes, NOW), [(1, 1)], "it is back, with one slot now");
+        reload(&mut lanes, &[]);
+        lanes.want_all();
+        assert_eq!(
+            (lanes.next_claim(NOW, &BTreeMap::new()), lanes.patience(Timestamp(0), NOW)),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn a_reload_lets_a_handler_that_cannot_run_try_at_once() {
+        let mut lanes = lanes(64, &[1, 1]);
+        fill(&mut lanes, NOW);
+        let before = Arc::clone(&lanes.get_mut(0).handler);
+        for index in [0, 1] {
+            assert_eq!(lanes.broke(index, NOW), SECOND);
+            lanes.settled(Some(index), None);
+        }
+        let mut other = worker(1, 1);
+        if let Handler::Forward(forward) = &mut other.handler {
+            forward.timeout = 2 * SECOND;
+        }
+        lanes.reload(vec![worker(0, 1), other], &Limits::default());
+        assert!(lanes.runs(0, &before) && !lanes.runs(1, &before));
+        assert_eq!(fill(&mut lanes, NOW), [(0, 1), (1, 1)]);
+        assert_eq!(lanes.broke(0, NOW), 2 * SECOND, "nothing of it has changed");
+        assert_eq!(lanes.broke(1, NOW), SECOND, "it is another one now");
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod start;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
@@ -31,6 +31,8 @@ use crate::limits::Limits;
 use crate::model::Name;
 use crate::retry::Policy;
 use crate::store::Store;
+
+use flow::Reload;
 
 /// A handler with what the dispatcher must know of it.
 #[derive(Debug, Clone)]
@@ -56,7 +58,14 @@ pub struct DispatcherHandle {
     hurry: Arc<Notify>,
     flow: JoinHandle<()>,
     retention: JoinHandle<()>,
+    reloads: mpsc::Sender<Reload>,
+    limits: watch::Sender<Limits>,
 }
+
+/// The dispatcher has ended before it was stopped, which its log says why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no job runs any more: the dispatcher has ended (restart the receiver; its log says why)")]
+pub struct Ended;
 
 impl Dispatcher {
     /// Starts it; returns at once. Needs a tokio runtime's context. It is the store's one listener,
@@ -71,19 +80,38 @@ impl Dispatcher {
     ) -> DispatcherHandle {
         let (stop, stopped) = oneshot::channel();
         let hurry = Arc::new(Notify::new());
-        let retention = retention::run(store.clone(), limits.clone(), clock.clone());
-        let flow =
-            flow::Flow::new(store, workers, links, limits, clock).run(stopped, hurry.clone());
+        let (reloads, reloaded) = mpsc::channel(1);
+        let (watched, retained) = watch::channel(limits.clone());
+        let retention = retention::run(store.clone(), retained, clock.clone());
+        let flow = flow::Flow::new(store, workers, links, limits, clock, reloaded);
+        let flow = flow.run(stopped, hurry.clone());
         DispatcherHandle {
             stop,
             hurry,
             flow: tokio::spawn(flow),
             retention: tokio::spawn(retention),
+            reloads,
+            limits: watched,
         }
     }
 }
 
 impl DispatcherHandle {
+    /// These are the handlers from now on, within these limits. Returns once nothing more is claimed for
+    /// those that are gone, and before a job of a new one could be taken for one of theirs. Attempts
+    /// under way go on, and what becomes of their jobs is for the handler as it is configured then: the
+    /// jobs of one that is gone are held.
+    ///
+    /// # Errors
+    /// Nobody is there to claim anything.
+    pub async fn reload(&self, workers: Vec<Worker>, limits: Limits) -> Result<(), Ended> {
+        self.limits.send_replace(limits.clone());
+        let (done, is_done) = oneshot::channel();
+        let sent = self.reloads.send(Reload { workers, limits, done }).await;
+        sent.map_err(|_| Ended)?;
+        is_done.await.map_err(|_| Ended)
+    }
+
     /// Claims nothing more, waits for forwards up to `wait` or until `hurry` resolves (the operator's
     /// second signal), ends what is left of them then, and returns when every end that came is recorded.
     /// The store must be closed after it, not before.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::clock::Clock;
@@ -20,8 +21,9 @@ const TOLERANCE: Duration = Duration::from_secs(60);
 /// How long nothing is deleted after a jump: time for somebody to see it.
 const QUIET: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Runs until it is aborted, which may be at any point: the store finishes what it has begun.
-pub(super) async fn run(store: Store, limits: Limits, clock: Clock) {
+/// Runs until it is aborted, which may be at any point: the store finishes what it has begun. Each pass
+/// goes by the limits that hold then.
+pub(super) async fn run(store: Store, limits: watch::Receiver<Limits>, clock: Clock) {
     let mut watch = first_look(&store, &clock).await;
     loop {
         sleep(PERIOD).await;
@@ -32,8 +34,11 @@ pub(super) async fn run(store: Store, limits: Limits, clock: Clock) {
             );
             continue;
         }
-        let payloads = now.before(Limits::duration(limits.keep_payloads_millis));
-        let ids = now.before(Limits::duration(limits.keep_ids_millis));
+        let [payloads, ids] = {
+            let limits = limits.borrow();
+            let kept = [limits.keep_payloads_millis, limits.keep_ids_millis];
+            kept.map(|millis| now.before(Limits::duration(millis)))
+        };
         match store.expire(payloads, ids).await {
             Ok((0, 0)) => {}
             Ok((payloads, events)) => tracing::info!(payloads, events, "deleted what was old"),

@@ -14,6 +14,7 @@
 
 mod ask;
 mod fetch;
+mod load;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ use crate::runner::{Ended, WireError};
 pub use ask::CannotAsk;
 use ask::{Peeks, kill};
 use fetch::Fetches;
+use load::Loads;
+pub use load::{CannotLoad, Loaded};
 
 /// Between two tries to reach a runner: at first so short that one which has just left or is about to
 /// start is hardly missed, then longer, since each try may launch a process.
@@ -125,6 +128,8 @@ struct State {
     room: Option<Room>,
     /// Who waits for what an attempt has printed so far.
     peeks: Peeks,
+    /// The reloads, and who waits for the runner to go along.
+    loads: Loads,
     /// Why the last try to connect failed; nothing once one succeeds.
     why: Option<String>,
 }
@@ -243,13 +248,20 @@ impl Link {
         let [shortest, longest] = PAUSES;
         let (mut said, mut pause) = (String::new(), shortest);
         loop {
+            let load = self.lock().loads.number();
             match self.reach(&hello).await {
                 Ok((list, line, events)) => {
                     (said, pause) = (String::new(), shortest);
                     self.lock().why = None;
                     let incarnation = list.incarnation;
                     tracing::info!(runner = %name, %incarnation, "connected to the runner");
-                    self.converse(list, line, events).await;
+                    if !self.converse(load, list, line, events).await {
+                        tracing::info!(
+                            runner = %name,
+                            "connecting anew: the configuration was reloaded meanwhile"
+                        );
+                        continue;
+                    }
                     tracing::warn!(runner = %name, "the connection to the runner is lost");
                 }
                 // Said once, and not at every try.
@@ -293,10 +305,13 @@ impl Link {
             .map_err(|error| format!("{error} (the launched one says why in {})", log.display()))
     }
 
-    /// Hears the runner out, to the connection's end.
-    async fn converse(&self, list: HelloOk, line: Sender, mut events: Events) {
+    /// Hears the runner out, to the connection's end. Hears nothing, and returns false, where a reload
+    /// has begun since `load`, when its Hello was said.
+    async fn converse(&self, load: u64, list: HelloOk, line: Sender, mut events: Events) -> bool {
         let mut fetches = Fetches::new(line.clone());
-        self.admitted(&list, line.clone(), &mut fetches);
+        if !self.admitted(load, &list, line.clone(), &mut fetches) {
+            return false;
+        }
         // An error is an end too: whatever came before it has been read.
         while let Ok(Some((message, body))) = events.next().await {
             match message {
@@ -319,6 +334,12 @@ impl Link {
                     self.tell(key, Verdict::Ended(Ended::Lost(detail)));
                 }
                 ToReceiver::Free { draining, .. } => self.offer(&line, room(&list), draining),
+                ToReceiver::Loaded { number, commands, kept } => {
+                    self.lock().loads.answer(number, Ok((commands, kept)));
+                }
+                ToReceiver::NotLoaded { number, detail } => {
+                    self.lock().loads.answer(number, Err(detail));
+                }
                 ToReceiver::HelloOk(_) | ToReceiver::Denied { .. } => {
                     tracing::warn!("the runner answers a Hello that was not said");
                 }
@@ -330,7 +351,9 @@ impl Link {
         let mut state = self.lock();
         state.line = None;
         state.peeks = Peeks::default();
+        state.loads.lost();
         self.claims_for(&mut state, None);
+        true
     }
 
     fn claims_for(&self, state: &mut State, room: Option<Room>) {
@@ -357,11 +380,15 @@ impl Link {
     }
 
     /// Judges every attempt by the list of the runner that has admitted this receiver, and opens the
-    /// line; in one step, so that no Start goes over the line that the list is older than.
-    fn admitted(&self, list: &HelloOk, line: Sender, fetches: &mut Fetches) {
+    /// line; in one step, so that no Start goes over the line that the list is older than. Does nothing
+    /// where a reload has begun since `load`: the runner may have read the configuration before it.
+    fn admitted(&self, load: u64, list: &HelloOk, line: Sender, fetches: &mut Fetches) -> bool {
         let (mut acks, mut searches, mut verdicts) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut state = self.lock();
+            if state.loads.number() != load {
+                return false;
+            }
             for listed in &list.attempts {
                 match (&listed.end, state.attempts.get(&listed.key)) {
                     (Some(end), Some(_)) => fetches.add(listed.key, end.clone()),
@@ -411,6 +438,7 @@ impl Link {
                 let _lost = line.search(key).await;
             }
         });
+        true
     }
 }
 

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -19,10 +20,10 @@ use crate::limits::Limits;
 use crate::model::RunnerName;
 use crate::runner::folder;
 use crate::runner::launch::Launch;
-use crate::runner::message::{Key, Stream};
+use crate::runner::message::{Key, Known, Stream};
 use crate::store::Captured;
 
-use super::link::{self, CannotAsk, Link, Place, Room, View};
+use super::link::{self, CannotAsk, CannotLoad, Link, Loaded, Place, Room, View};
 
 /// How runners are reached.
 #[derive(Debug, Clone)]
@@ -45,6 +46,16 @@ pub struct Settings {
     pub store: uuid::Uuid,
     /// The limits in force, for each runner.
     pub limits: Limits,
+}
+
+/// Why nothing is reloaded: a runner does not go along.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("runner '{runner}' {why}")]
+pub struct NotLoaded {
+    /// Which one.
+    pub runner: RunnerName,
+    /// Why.
+    pub why: CannotLoad,
 }
 
 /// The links to all runners. Clones are the same ones.
@@ -108,6 +119,35 @@ impl Links {
     /// Hears of every change of [`Links::rooms`].
     pub fn changes(&self) -> watch::Receiver<()> {
         self.shared.rooms.subscribe()
+    }
+
+    /// Has every runner read its commands as they are configured now, and keep them aside: these, as the
+    /// receiver has read them, each with the runner that it is for. A runner that is not connected reads
+    /// them when it comes. One at a time.
+    ///
+    /// # Errors
+    /// One of them cannot, has read others, or did not answer within `wait`: no runner changes anything.
+    pub async fn load(
+        &self,
+        commands: &[(RunnerName, Known)],
+        wait: Duration,
+    ) -> Result<Vec<(RunnerName, Loaded)>, NotLoaded> {
+        let all: Vec<_> = self.lock().all.clone().into_iter().collect();
+        let load = |(name, link): (RunnerName, Link)| {
+            let its = commands.iter().filter(|(runner, _)| *runner == name);
+            let its: Vec<Known> = its.map(|(_, known)| known.clone()).collect();
+            (name, tokio::spawn(async move { link.load(&its, wait).await }))
+        };
+        let mut loaded = Vec::new();
+        // All are asked before the first is waited for.
+        for (runner, loading) in all.into_iter().map(load).collect::<Vec<_>>() {
+            // A task that broke off has told nobody anything.
+            match loading.await.unwrap_or(Err(CannotLoad::Lost)) {
+                Ok(one) => loaded.push((runner, one)),
+                Err(why) => return Err(NotLoaded { runner, why }),
+            }
+        }
+        Ok(loaded)
     }
 
     /// How each link stands now, by name. Empty where no runner is needed.

@@ -23,6 +23,8 @@ pub fn largest_body_bytes(limits: &Limits) -> u64 {
 /// Free bytes of both lanes.
 #[derive(Debug)]
 pub(super) struct Budget {
+    /// Of what limits it was made: the largest small body, and both lanes.
+    made_of: [u64; 3],
     small_body: u64,
     small: Lane,
     large: Lane,
@@ -46,11 +48,19 @@ impl Lane {
 impl Budget {
     /// The whole budget of `limits`, the small lane being part of it.
     pub(super) fn new(limits: &Limits) -> Arc<Self> {
+        let (small_body, small) = (limits.small_body_bytes, limits.small_bodies_in_flight_bytes);
+        let large = largest_body_bytes(limits);
         Arc::new(Budget {
-            small_body: limits.small_body_bytes,
-            small: Lane(limits.small_bodies_in_flight_bytes.into()),
-            large: Lane(largest_body_bytes(limits).into()),
+            made_of: [small_body, small, large],
+            small_body,
+            small: Lane(small.into()),
+            large: Lane(large.into()),
         })
+    }
+
+    /// Whether the two were made of the same limits, whatever is taken of them.
+    pub(super) fn is_like(&self, other: &Budget) -> bool {
+        self.made_of == other.made_of
     }
 
     /// A permit for nothing yet.

@@ -15,6 +15,7 @@ mod health;
 mod receive;
 mod reply;
 mod server;
+mod snapshot;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -112,6 +113,11 @@ impl Sources {
 
     fn proxies(&self) -> &Proxies {
         &self.proxies
+    }
+
+    fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
+        let of = self.by_path.values().filter(|own| own.name == *source);
+        of.flat_map(|own| &own.keys).any(|key| key.is_same(secret))
     }
 
     fn at(&self, path: &str) -> Option<&Arc<Source>> {

@@ -21,6 +21,7 @@ use super::client;
 use super::connection::Gate;
 use super::reply::{self, Answer};
 use super::server::Shared;
+use super::snapshot::Snapshot;
 use crate::model::{Headers, Timestamp};
 use crate::store::{Accept, Accepted, Quarantined};
 use crate::verify::{self, Rejection, Verified};
@@ -29,9 +30,11 @@ use crate::verify::{self, Rejection, Verified};
 /// would keep a worker, and all its connections, for over a quarter of a millisecond.
 const VERIFY_INLINE_BYTES: usize = 256 * 1024;
 
-/// Takes the delivery that `request` makes to `source`, and says what to answer.
+/// Takes the delivery that `request` makes to `source`, and says what to answer. The source is of
+/// `snapshot`.
 pub(super) async fn receive(
     shared: &Arc<Shared>,
+    snapshot: &Snapshot,
     source: &Arc<Source>,
     request: &HttpRequest,
     payload: &mut web::Payload,
@@ -40,7 +43,7 @@ pub(super) async fn receive(
     if source.refuse_proxied && came_through_proxy(&headers) {
         return refuse(shared, source, Answer::Proxied, "came through a proxy");
     }
-    if kept_bytes(source, &headers) > shared.headers_kept {
+    if kept_bytes(source, &headers) > snapshot.headers_kept {
         let answer = Answer::Malformed("headers_too_large");
         return refuse(
             shared,
@@ -49,13 +52,13 @@ pub(super) async fn receive(
             "the headers to keep are over limits.headers_kept_bytes",
         );
     }
-    let origin = Origin::of(shared, source, request, &headers);
+    let origin = Origin::of(snapshot, source, request, &headers);
     if let Err(rejection) = verify::precheck(&source.scheme, &headers) {
         return reject(shared, source, rejection, origin, &headers, None);
     }
     let limit = source.body_limit_bytes;
-    let mut permit = shared.budget.permit();
-    let read = body::read(payload, declared(request), limit, shared.pace, &mut permit).await;
+    let mut permit = snapshot.budget.permit();
+    let read = body::read(payload, declared(request), limit, snapshot.pace, &mut permit).await;
     let body = match read {
         Ok(body) => {
             // What follows on the connection waits there until this one is answered.
@@ -252,9 +255,9 @@ struct Origin {
 }
 
 impl Origin {
-    fn of(shared: &Shared, source: &Source, request: &HttpRequest, headers: &Headers) -> Self {
+    fn of(snapshot: &Snapshot, source: &Source, request: &HttpRequest, headers: &Headers) -> Self {
         let peer = request.peer_addr().map(|peer| peer.ip());
-        let address = peer.map(|peer| client::address(peer, headers, shared.sources.proxies()));
+        let address = peer.map(|peer| client::address(peer, headers, snapshot.sources.proxies()));
         let mut path = source.path.clone();
         if let Some(query) = request.uri().query().filter(|_| source.scheme.signs_url()) {
             path.push('?');

@@ -16,34 +16,33 @@ use actix_service::{IntoServiceFactory, ServiceFactoryExt, fn_service, map_confi
 use actix_web::dev::{AppConfig, Server as Workers, ServerHandle};
 use actix_web::http::Method;
 use actix_web::{App, HttpRequest, HttpResponse, web};
+use arc_swap::ArcSwap;
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use super::body::Pace;
-use super::budget::Budget;
 use super::connection::{Connection, Gate};
 use super::reply::{Answer, Unread};
+use super::snapshot::Snapshot;
 use super::{Sources, files, health, receive};
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::model::Name;
 use crate::notify;
 use crate::store::Store;
 use crate::traffic::Traffic;
+use crate::verify;
 
 /// What every request of every worker needs.
 pub(super) struct Shared {
-    pub(super) sources: Sources,
+    /// Looked at once for each request.
+    pub(super) snapshot: ArcSwap<Snapshot>,
     pub(super) store: Store,
     /// What is told of every delivery, for `status`.
     pub(super) traffic: Traffic,
     pub(super) clock: Clock,
     /// Watches for sources whose deliveries fail one after the other.
     pub(super) watched: notify::Sources,
-    pub(super) budget: Arc<Budget>,
-    pub(super) pace: Pace,
-    /// Most bytes of headers that one delivery may have kept.
-    pub(super) headers_kept: u64,
     /// Set once at the beginning of a stop: every answer then asks for a new connection.
     pub(super) closing: AtomicBool,
 }
@@ -71,14 +70,11 @@ impl Server {
     ) -> io::Result<Server> {
         let workers = std::thread::available_parallelism().map_or(1, Into::into);
         let shared = Arc::new(Shared {
-            sources,
+            snapshot: ArcSwap::from_pointee(Snapshot::new(sources, &limits)),
             store,
             traffic,
             clock,
             watched: notify::Sources::default(),
-            budget: Budget::new(&limits),
-            pace: Pace::new(&limits),
-            headers_kept: limits.headers_kept_bytes,
             closing: AtomicBool::new(false),
         });
         let wait = Limits::duration(limits.stop_wait_millis);
@@ -136,6 +132,19 @@ impl Server {
     /// The addresses served, in the order of the listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Whether this secret is one of a source's as it is served now.
+    pub fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
+        self.shared.snapshot.load().sources.has_secret(source, secret)
+    }
+
+    /// Serves these sources within these limits from the next request on; what is in flight goes on as
+    /// it began. Limits of connections are those of the start. Returns at once.
+    pub fn reload(&self, sources: Sources, limits: &Limits) {
+        self.shared.watched.keep(sources.paths().map(|(name, _)| name));
+        let next = self.shared.snapshot.load().next(sources, limits);
+        self.shared.snapshot.store(Arc::new(next));
     }
 
     /// Stops: accepts no more, asks every client for a new connection, waits for `stop_linger_millis`,
@@ -197,13 +206,16 @@ async fn route(shared: &Arc<Shared>, request: &HttpRequest, payload: &mut web::P
         health::ALIVE | health::READY if !reads => Answer::Method("GET, HEAD"),
         health::ALIVE => Answer::Alive,
         health::READY => health::ready(shared),
-        _ => match shared.sources.at(path) {
-            None => {
-                shared.traffic.unknown_path(path, shared.clock.now());
-                Answer::NotFound
+        _ => {
+            let snapshot = shared.snapshot.load_full();
+            match snapshot.sources.at(path) {
+                None => {
+                    shared.traffic.unknown_path(path, shared.clock.now());
+                    Answer::NotFound
+                }
+                Some(_) if request.method() != Method::POST => Answer::Method("POST"),
+                Some(source) => receive::receive(shared, &snapshot, source, request, payload).await,
             }
-            Some(_) if request.method() != Method::POST => Answer::Method("POST"),
-            Some(source) => receive::receive(shared, source, request, payload).await,
-        },
+        }
     }
 }

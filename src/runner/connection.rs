@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::BufReader;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
@@ -18,9 +18,9 @@ use super::Captured;
 use super::attempt;
 use super::leftovers;
 use super::memory;
-use super::message::{Denial, Hello, Key, Refusal, Start, Stream, ToReceiver, ToRunner};
-use super::server::Reload;
-use super::table::Table;
+use super::message::{Denial, Hello, Key, Known, Refusal, Start, Stream, ToReceiver, ToRunner};
+use super::server::{Loaded, Reload};
+use super::table::{Configured, Table};
 use super::wire::{self, Bounds, WireError};
 use crate::crash;
 use crate::model::Digest;
@@ -32,6 +32,9 @@ const QUEUE_COUNT: usize = 1024;
 /// Bodies up to this size are hashed on the serving thread: some 50 µs, no more than another thread's
 /// beginning and end would cost.
 const SMALL_BYTES: usize = 64 * 1024;
+
+/// Most that is told of why commands cannot be had: hundreds of problems, far less than a message may have.
+const DETAIL_BYTES: usize = 64 * 1024;
 
 type Outgoing = (ToReceiver, Vec<u8>);
 
@@ -134,11 +137,13 @@ async fn converse(
         None => return Ok(()),
     };
     crash::point("runner.hello.read");
-    if let Err((reason, detail)) = admit(&hello, peer, table, reload).await {
+    if let Err((reason, detail)) = admit(&hello, peer, table, &reload).await {
         tracing::warn!(?reason, detail, "a receiver is not admitted");
         peer.tell(ToReceiver::Denied { reason, detail });
         return Ok(());
     }
+    // What a Load has read, until its Use: what of it a lost connection takes away, the next Hello reads.
+    let mut loaded: Option<(u64, Vec<Configured>)> = None;
     // They end with the connection: who is not there cannot be told, and asks again.
     let mut searches = JoinSet::new();
     while let Some((message, body)) = wire::read(&mut from, bounds).await? {
@@ -161,6 +166,15 @@ async fn converse(
                 searches.spawn(search(key, peer.clone(), Arc::clone(table)));
             }
             ToRunner::Ack { key } => table.ack(peer, key),
+            ToRunner::Load { number } => {
+                let (answer, commands) = load(number, &reload).await;
+                loaded = commands.map(|commands| (number, commands));
+                let _cut = peer.out.send((answer, Vec::new())).await;
+            }
+            ToRunner::Use { number } => match loaded.take() {
+                Some((of, commands)) if of == number => table.reload(peer, commands),
+                _ => tracing::warn!(number, "told to use what was not loaded"),
+            },
         }
     }
     Ok(())
@@ -172,28 +186,55 @@ async fn admit(
     hello: &Hello,
     peer: &Peer,
     table: &Table,
-    reload: Arc<Mutex<Reload>>,
+    reload: &Arc<Mutex<Reload>>,
 ) -> Result<(), (Denial, String)> {
     table.may_admit(hello)?;
-    let turn = reload.lock_owned().await;
-    let reload = move || {
-        let reloaded = turn();
-        memory::give_back_code();
-        (reloaded, turn)
-    };
-    let reloaded = spawn_blocking(reload).await;
-    let (commands, _turn) = match reloaded {
-        Ok((Ok(commands), turn)) => (Some(commands), Some(turn)),
-        Ok((Err(error), turn)) => {
+    let (read, _turn) = read_again(reload).await;
+    let commands = match read {
+        Ok(loaded) => Some(loaded.commands),
+        Err(error) => {
             tracing::error!(error, "the configuration cannot be read again: the last one stays");
-            (None, Some(turn))
-        }
-        Err(panicked) => {
-            tracing::error!(%panicked, "the configuration cannot be read again: the last one stays");
-            (None, None)
+            None
         }
     };
     table.admit(hello, peer, commands)
+}
+
+/// Reads what is configured now, for a receiver that reloads its own. Whoever waits for the rest of the
+/// conversation waits so long: the files are small.
+async fn load(number: u64, reload: &Arc<Mutex<Reload>>) -> (ToReceiver, Option<Vec<Configured>>) {
+    let (read, _turn) = read_again(reload).await;
+    match read {
+        Ok(Loaded { commands, kept }) => {
+            tracing::info!(commands = commands.len(), "read the configuration again");
+            let known = commands
+                .iter()
+                .map(|one| Known { handler: one.name.clone(), configuration: one.digest });
+            let answer = ToReceiver::Loaded { number, commands: known.collect(), kept };
+            (answer, Some(commands))
+        }
+        Err(mut detail) => {
+            tracing::error!(error = detail, "the configuration cannot be read: nothing changes");
+            detail.truncate(detail.floor_char_boundary(DETAIL_BYTES));
+            (ToReceiver::NotLoaded { number, detail }, None)
+        }
+    }
+}
+
+/// Reads the configuration on another thread. Nobody else does while the turn is held.
+async fn read_again(
+    reload: &Arc<Mutex<Reload>>,
+) -> (Result<Loaded, String>, Option<OwnedMutexGuard<Reload>>) {
+    let turn = Arc::clone(reload).lock_owned().await;
+    let read = move || {
+        let read = turn();
+        memory::give_back_code();
+        (read, turn)
+    };
+    match spawn_blocking(read).await {
+        Ok((read, turn)) => (read, Some(turn)),
+        Err(panicked) => (Err(panicked.to_string()), None),
+    }
 }
 
 async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::incarnation::Incarnation;
 use super::{AskedBy, Ended, Exited, Status, Usage};
+use crate::limits::fixed::Change;
 use crate::model::{
     Digest, EventId, EventType, Facts, Headers, JobId, Name, RunnerName, Timestamp,
 };
@@ -173,6 +174,16 @@ pub enum ToRunner {
         /// Which attempt.
         key: Key,
     },
+    /// Read the commands as they are configured now, and keep them aside.
+    Load {
+        /// Names what is loaded; never given twice over one connection.
+        number: u64,
+    },
+    /// Run what was loaded from now on, and nothing else.
+    Use {
+        /// Which Load's.
+        number: u64,
+    },
 }
 
 /// What the runner says.
@@ -235,6 +246,32 @@ pub enum ToReceiver {
         /// Whether none is taken any more, however much room there is.
         draining: bool,
     },
+    /// The commands are read and wait for their Use.
+    Loaded {
+        /// Which Load's.
+        number: u64,
+        /// What each is, to be compared with what the receiver has read.
+        commands: Vec<Known>,
+        /// Limits that are configured otherwise than this runner was started with, and that it keeps.
+        kept: Vec<Change>,
+    },
+    /// They cannot be had: the runner goes on with those it has.
+    NotLoaded {
+        /// Which Load's.
+        number: u64,
+        /// Every problem, for people.
+        detail: String,
+    },
+}
+
+/// A command that a runner knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Its handler.
+    pub handler: Name,
+    /// Of its configuration.
+    #[serde(with = "hex")]
+    pub configuration: Digest,
 }
 
 /// The runner's answer to an admitted receiver.

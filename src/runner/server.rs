@@ -27,11 +27,21 @@ use super::wire::Bounds;
 use super::{Ended, attempt, connection, launch, leftovers, memory, orphans};
 use crate::crash;
 use crate::limits::Limits;
+use crate::limits::fixed::Change;
 use crate::model::RunnerName;
 use crate::systemd::Manager;
 
-/// Reads the configuration again. Blocks. An `Err` says why not, for the log.
-pub type Reload = Box<dyn Fn() -> Result<Vec<Configured>, String> + Send + Sync>;
+/// Reads the configuration again. Blocks. An `Err` says why not, for the log and the receiver.
+pub type Reload = Box<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
+
+/// What the configuration says now.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What may be run.
+    pub commands: Vec<Configured>,
+    /// The limits that this runner keeps from its start on, where they are configured otherwise now.
+    pub kept: Vec<Change>,
+}
 
 /// What a runner is made of.
 pub struct Settings {

@@ -164,6 +164,15 @@ impl Table {
         Ok(())
     }
 
+    /// Runs these commands from now on, and no others, if the admitted receiver says so. What runs
+    /// already goes on as it began.
+    pub(super) fn reload(&self, peer: &Peer, commands: Vec<Configured>) {
+        let mut inner = self.lock();
+        if inner.is_admitted(peer) {
+            inner.handlers = by_name(commands);
+        }
+    }
+
     /// Takes an attempt in, before it is forked. Its whole body is there.
     pub(super) fn start(&self, peer: &Peer, start: &Start) -> Result<Leave, Refused> {
         let mut inner = self.lock();

@@ -6,9 +6,10 @@
 //! event per type, subject and reason in [`WINDOW`], restarts included, and what was left out of it is
 //! counted in the next; a job of an internal event never causes another one.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -95,12 +96,10 @@ struct Body<'a> {
 }
 
 impl Store {
-    /// Says which handlers take the receiver's own events. Once, before anything is accepted or
-    /// recovered; what comes later is left out.
+    /// Says which handlers take the receiver's own events from the next transaction on. First before
+    /// anything is accepted or recovered.
     pub fn set_interest(&self, interest: Interest) {
-        if self.inner.notices.0.set(interest).is_err() {
-            tracing::error!("the handlers of the receiver's own events were set before");
-        }
+        self.inner.notices.0.store(Arc::new(interest));
     }
 
     /// Whether any handler takes events of this type.
@@ -126,7 +125,7 @@ impl Store {
     /// Tells what was counted and left out, where [`WINDOW`] is over. To be called from time to time.
     /// Returns how many events were made.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
-        if self.inner.notices.0.get().is_none_or(|interest| interest.0.is_empty()) {
+        if self.inner.notices.0.load().0.is_empty() {
             return Ok(0);
         }
         let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
@@ -147,16 +146,12 @@ impl Store {
 
 /// The notices of one store: shared by everybody who moves a job.
 #[derive(Clone, Default)]
-pub(super) struct Notices(Arc<OnceLock<Interest>>);
+pub(super) struct Notices(Arc<ArcSwap<Interest>>);
 
 impl Notices {
     /// Whether anybody wants these; nobody does in a store that a command has opened.
     pub(super) fn want(&self, kind: NoticeType) -> bool {
-        self.takers(kind).next().is_some()
-    }
-
-    fn takers(&self, kind: NoticeType) -> impl Iterator<Item = &Name> {
-        self.0.get().into_iter().flat_map(move |interest| interest.takers(kind))
+        self.0.load().takers(kind).next().is_some()
     }
 
     /// Has a notice stored after what is queued already.
@@ -281,7 +276,8 @@ impl Notices {
         let itself = |handler: &&Name| {
             key.kind == NoticeType::HandlerBroken && Some(*handler) == notice.subject.as_ref()
         };
-        let takers: Vec<&Name> = self.takers(key.kind).filter(|taker| !itself(taker)).collect();
+        let interest = self.0.load_full();
+        let takers: Vec<&Name> = interest.takers(key.kind).filter(|taker| !itself(taker)).collect();
         if takers.is_empty() {
             return Ok(());
         }

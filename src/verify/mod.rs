@@ -13,6 +13,7 @@ mod signature;
 mod stamp;
 
 use bytes::Bytes;
+use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
@@ -35,6 +36,11 @@ impl Key {
     /// Where the secret was read from, such as `env:STRIPE`; fit for logs.
     pub fn reference(&self) -> &str {
         &self.reference
+    }
+
+    /// Whether the two are the same secret, wherever they were read from; in constant time.
+    pub fn is_same(&self, other: &Key) -> bool {
+        self.bytes.as_slice().ct_eq(other.bytes.as_slice()).into()
     }
 }
 

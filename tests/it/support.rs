@@ -242,6 +242,12 @@ impl Receiver {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     }
 
+    /// SIGHUP.
+    pub(crate) fn hang_up(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    }
+
     /// Waits for a log line that satisfies `wanted`.
     pub(crate) fn log_when(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;

@@ -65,9 +65,9 @@ impl Front {
     /// Starts a server on the same socket and store, as the next receiver does after a stop.
     pub(crate) fn serve(&mut self) {
         let sources = Sources::new([
-            source("github", GITHUB_BYTES, &self.limits),
-            source("stripe", 64 * 1024, &self.limits),
-            source("none", 64 * 1024, &self.limits),
+            source("github", "all", GITHUB_BYTES, &self.limits),
+            source("stripe", "all", 64 * 1024, &self.limits),
+            source("none", "all", 64 * 1024, &self.limits),
         ]);
         let server = Server::start(
             vec![self.listener.try_clone().unwrap()],
@@ -78,6 +78,12 @@ impl Front {
             self.limits.clone(),
         );
         self.server = Some(server.unwrap());
+    }
+
+    /// Serves `/github` alone from now on, for this handler.
+    pub(crate) fn reload(&self, handler: &str) {
+        let sources = Sources::new([source("github", handler, GITHUB_BYTES, &self.limits)]);
+        self.server.as_ref().unwrap().reload(sources.unwrap(), &self.limits);
     }
 
     /// Sends one whole request on a connection of its own.
@@ -103,7 +109,7 @@ impl Front {
     }
 }
 
-fn source(provider: &str, body_limit_bytes: u64, limits: &Limits) -> Source {
+fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits) -> Source {
     let scheme = Scheme::embedded(provider).unwrap();
     let unsigned = scheme.is_unsigned();
     let keys = match unsigned {
@@ -121,7 +127,7 @@ fn source(provider: &str, body_limit_bytes: u64, limits: &Limits) -> Source {
         refuse_proxied: unsigned,
         on_redelivery: hooklatch::model::OnRedelivery::Ignore,
         routes: vec![Route {
-            handler: "all".parse().unwrap(),
+            handler: handler.parse().unwrap(),
             patterns: vec![Pattern::new("*", false)],
         }],
     }

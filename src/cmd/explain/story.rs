@@ -249,8 +249,8 @@ impl Telling<'_> {
     fn nobody(&self, event: &EventRow) -> Next {
         let id = event.event_id.shell_word();
         Next {
-            what: "nothing: no handler wants it. Add its type to a handler's events, restart the receiver, \
-                   and make the job"
+            what: "nothing: no handler wants it. Add its type to a handler's events, reload, and make the \
+                   job"
                 .to_owned(),
             at: None,
             command: self.command(format!("replay {id} --source {} --handler HANDLER", event.source)),
@@ -382,8 +382,8 @@ impl Telling<'_> {
             }
             Some(HeldReason::HandlerGone) => (
                 format!(
-                    "nothing while its handler is missing: configure it again, restart the receiver \
-                     and put the job back, or `drop {job}`"
+                    "nothing while its handler is missing: configure it again, reload, and put \
+                     the job back, or `drop {job}`"
                 ),
                 replay,
             ),

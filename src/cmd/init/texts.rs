@@ -46,7 +46,7 @@ pub(super) fn stanza(
     let provider = scheme.name();
     let mut text = format!(
         "\
-# What {provider} sends. After a change: hooklatch config check, then restart the receiver.
+# What {provider} sends. After a change: hooklatch reload.
 
 [sources.{source}]
 provider = {}

@@ -155,11 +155,8 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
     let sources = sources(receiver.as_ref(), store.as_ref().map(|s| &s.sources[..]), site);
     for line in &sources {
         if receiver.is_some() && !line.served && line.path.is_some() {
-            notes.push(format!(
-                "source {} is configured and not served: restart the receiver",
-                line.source
-            ));
-            commands.push(site.command("config check"));
+            notes.push(format!("source {} is configured and not served: reload", line.source));
+            commands.push(site.command("reload"));
         }
         if line.fails() {
             notes.push(format!("the last delivery to source {} was refused", line.source));

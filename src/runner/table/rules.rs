@@ -84,15 +84,15 @@ impl Inner {
         }
         let Some(command) = self.handlers.get(&start.handler) else {
             let detail = format!(
-                "runner '{}' has no command '{}' in its configuration (restart the receiver after a \
-                 change)",
+                "runner '{}' has no command '{}' in its configuration (after a change: hooklatch \
+                 reload)",
                 self.name, start.handler
             );
             return refuse(Refusal::UnknownHandler, detail);
         };
         if command.digest != start.configuration {
             let detail = format!(
-                "handler '{}' is configured otherwise in the runner (restart the receiver after a change: both read it then)",
+                "handler '{}' is configured otherwise in the runner (after a change: hooklatch reload)",
                 start.handler
             );
             return refuse(Refusal::OtherDigest, detail);

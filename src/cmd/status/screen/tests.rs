@@ -191,7 +191,7 @@ fn a_source_has_the_last_word_of_store_and_receiver() {
 #[test]
 fn a_source_that_the_receiver_does_not_know_yet_is_named() {
     let screen = seen(well(&Traffic::default()));
-    assert_eq!(screen.notes, ["source github is configured and not served: restart the receiver"]);
+    assert_eq!(screen.notes, ["source github is configured and not served: reload"]);
     assert_eq!(screen.verdict, Verdict::Well);
 }
 

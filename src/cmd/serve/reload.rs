@@ -1,0 +1,67 @@
+//! A reload as `serve` carries it out: read the files again, hand the configuration over, log the result.
+
+use std::path::Path;
+
+use crate::cmd::store;
+use crate::config::{self, Environment};
+use crate::control::{self, FailureKind, Reloaded, Restart};
+use crate::handler::link::CannotLoad;
+use crate::handler::links::NotLoaded;
+use crate::limits::fixed::Change;
+use crate::serve::{ReloadError, Serving};
+
+use super::check_for_runner;
+
+/// What the configuration is read from, at the start and at each reload.
+pub(super) struct Files<'a> {
+    pub(super) path: &'a Path,
+    pub(super) environment: &'a Environment,
+    /// Whether this process launches the runner.
+    pub(super) launches: bool,
+}
+
+impl Files<'_> {
+    /// Has the receiver take the configuration as it is now, and logs what came of it.
+    pub(super) async fn reload(&self, serving: &mut Serving) -> Result<Reloaded, control::Failure> {
+        let reloaded = self.try_reload(serving).await.map_err(failure);
+        match &reloaded {
+            Ok(reloaded) => log_reloaded(reloaded),
+            Err(why) => tracing::error!(%why, "not reloaded: what was in force stays in force"),
+        }
+        reloaded
+    }
+
+    async fn try_reload(&self, serving: &mut Serving) -> Result<Reloaded, ReloadError> {
+        let config = config::load(self.path).map_err(ReloadError::Config)?;
+        check_for_runner(&config, self.environment, self.launches).map_err(ReloadError::Config)?;
+        serving.reload(config, self.environment).await
+    }
+}
+
+fn log_reloaded(reloaded: &Reloaded) {
+    let (sources, handlers) = (reloaded.sources.to_string(), reloaded.handlers.to_string());
+    let limits: Vec<&str> = reloaded.limits.iter().map(|limit| limit.key.as_str()).collect();
+    let limits = limits.join(", ");
+    tracing::info!(file = reloaded.file, sources, handlers, limits, "reloaded");
+    for runner in reloaded.runners.iter().filter(|runner| !runner.loaded) {
+        tracing::warn!(runner = %runner.name, "not connected: reads its commands when it comes");
+    }
+    for needed in &reloaded.restart {
+        let Restart { process, change: Change { key, from, to } } = needed;
+        tracing::warn!(key, from, to, "stays as it is until the {process} is restarted");
+    }
+}
+
+fn failure(error: ReloadError) -> control::Failure {
+    let kind = match &error {
+        ReloadError::Config(_)
+        | ReloadError::Sources(_)
+        | ReloadError::Runner(NotLoaded { why: CannotLoad::Refused(_), .. }) => FailureKind::Config,
+        ReloadError::Runner(_) | ReloadError::Dispatcher(_) => FailureKind::Unavailable,
+    };
+    let message = match &error {
+        ReloadError::Config(problems) => store::config_failure(problems).message,
+        error => error.to_string(),
+    };
+    control::Failure { kind, message }
+}

@@ -1,0 +1,276 @@
+//! What a reload means: which parts differ from the configuration in force, and which of them a running
+//! process keeps.
+
+use std::net::SocketAddr;
+
+use crate::control::{Names, SecretRead};
+use crate::document::{Problem, Problems, Value};
+use crate::limits::Limits;
+use crate::limits::fixed::{self, Change};
+use crate::model::Name;
+
+use super::Config;
+use super::handlers::{Action, Command, Handler};
+use super::sources::Source;
+use super::variables::Variable;
+
+/// Why reading these again finds nothing new, by how a reference begins.
+const STAY: [(&str, &str); 2] = [
+    ("credential:", "systemd renews credentials when the unit is restarted"),
+    ("env:", "a process keeps the environment of its start"),
+];
+
+impl Config {
+    /// This configuration as far as a receiver that was started with `running` can have it, and what it
+    /// goes on with instead of what is written: both hold until a restart.
+    pub fn keeping(mut self, running: &Config) -> (Config, Vec<Change>) {
+        let mut kept = Vec::new();
+        let mut keep = |key: &str, from: String, to: String| {
+            if from != to {
+                kept.push(Change { key: key.to_owned(), from, to });
+            }
+        };
+        let listen = [running, &self].map(|config| config.server.listen.to_string());
+        let path = [running, &self].map(|config| config.store_path.display().to_string());
+        for (key, [from, to]) in [("server.listen", listen), ("storage.path", path)] {
+            keep(key, from, to);
+        }
+        let limits = running.limits.changes_of_fixed(&self.limits, fixed::OF_RECEIVER);
+        kept.extend(limits.into_iter().map(dotted));
+        self.limits = self.limits.keeping(&running.limits, fixed::OF_RECEIVER);
+        self.server.listen = running.server.listen;
+        self.store_path.clone_from(&running.store_path);
+        (self, kept)
+    }
+
+    /// What is wrong with this configuration where deliveries come in at these addresses, whatever is
+    /// written: sources that prove nothing, and an address that is not only this machine's.
+    pub fn exposed_at(&self, addresses: &[SocketAddr]) -> Vec<Problem> {
+        let problems = Problems::new();
+        let Some(listen) = addresses.iter().find(|address| !address.ip().is_loopback()) else {
+            return Vec::new();
+        };
+        for source in self.sources.iter().filter(|source| source.scheme.is_unsigned()) {
+            let message = format!(
+                "source '{}' takes events from anybody, and the receiver listens on {listen}, which is not only this machine",
+                source.name
+            );
+            let help = "set server.listen to a loopback address and restart the receiver first";
+            problems.push(source.at.problem(message, Some(help.to_owned())));
+        }
+        problems.into_sorted()
+    }
+
+    /// The sources that are others than in `before`.
+    pub fn changed_sources(&self, before: &Config) -> Names {
+        names(&before.sources, &self.sources, |source| &source.name, same_source)
+    }
+
+    /// The handlers that are others than in `before`.
+    pub fn changed_handlers(&self, before: &Config) -> Names {
+        names(&before.handlers, &self.handlers, |handler| &handler.name, same_handler)
+    }
+
+    /// The limits in force that have another value than in `before`. What runners go by is theirs to
+    /// tell.
+    pub fn changed_limits(&self, before: &Config) -> Vec<Change> {
+        let mut changes = before.limits.changes(&self.limits);
+        changes.retain(|change| !fixed::OF_RUNNER.contains(&change.key.as_str()));
+        changes.into_iter().map(dotted).collect()
+    }
+
+    /// What a runner that was started with these limits goes on with instead of what is written.
+    pub fn kept_by_runner(&self, start: &Limits) -> Vec<Change> {
+        let kept = start.changes_of_fixed(&self.limits, fixed::OF_RUNNER);
+        kept.into_iter().map(dotted).collect()
+    }
+
+    /// The secrets of the commands' environments, which their runner reads.
+    pub fn command_secrets(&self) -> Vec<SecretRead> {
+        let of = |handler: &Handler, command: &Command| -> Vec<SecretRead> {
+            let references = command.env.iter().filter_map(|(_, variable)| match &variable.value {
+                Variable::Reference(reference) => Some(reference.to_string()),
+                Variable::Text(_) => None,
+            });
+            let of = format!("handler {}", handler.name);
+            references.map(|reference| read(reference, of.clone(), None)).collect()
+        };
+        let commands = self.handlers.iter().filter_map(|handler| match &handler.action {
+            Action::Command(command) => Some(of(handler, command)),
+            Action::Forward(_) => None,
+        });
+        commands.flatten().collect()
+    }
+}
+
+/// A secret that was read anew.
+pub fn read(reference: String, of: String, changed: Option<bool>) -> SecretRead {
+    let stays = STAY.iter().find(|(begins, _)| reference.starts_with(begins));
+    let stays = stays.map(|(_, why)| (*why).to_owned());
+    SecretRead { reference, of, changed, stays }
+}
+
+/// The configuration's key of a limit.
+fn dotted(change: Change) -> Change {
+    let key = match super::settings::storage_key(&change.key) {
+        Some(key) => format!("storage.{key}"),
+        None => format!("limits.{}", change.key),
+    };
+    Change { key, ..change }
+}
+
+fn names<T>(
+    before: &[T],
+    now: &[T],
+    name: impl Fn(&T) -> &Name,
+    same: impl Fn(&T, &T) -> bool,
+) -> Names {
+    let find = |all: &'_ [T], wanted: &T| all.iter().position(|one| name(one) == name(wanted));
+    let mut found = Names::default();
+    for one in now {
+        match find(before, one) {
+            None => found.added.push(name(one).clone()),
+            Some(at) if !same(&before[at], one) => found.changed.push(name(one).clone()),
+            Some(_) => {}
+        }
+    }
+    let gone = before.iter().filter(|one| find(now, one).is_none());
+    found.gone = gone.map(|one| name(one).clone()).collect();
+    found
+}
+
+/// Taken apart, so that a new key is not forgotten. Where they stand in a file does not matter.
+fn same_source(before: &Source, now: &Source) -> bool {
+    let Source { name, at: _, path, scheme, secrets, public_url, body_limit_bytes, on_redelivery } =
+        before;
+    *name == now.name
+        && path.value == now.path.value
+        && *scheme == now.scheme
+        && values(secrets).eq(values(&now.secrets))
+        && *public_url == now.public_url
+        && *body_limit_bytes == now.body_limit_bytes
+        && *on_redelivery == now.on_redelivery
+}
+
+fn same_handler(before: &Handler, now: &Handler) -> bool {
+    let Handler { name, sources, events, action, timeout, concurrency, give_up, on_unknown } =
+        before;
+    *name == now.name
+        && values(sources).eq(values(&now.sources))
+        && values(events).eq(values(&now.events))
+        && same_action(action, &now.action)
+        && *timeout == now.timeout
+        && *concurrency == now.concurrency
+        && *give_up == now.give_up
+        && *on_unknown == now.on_unknown
+}
+
+fn same_action(before: &Action, now: &Action) -> bool {
+    let (Command { argv, cwd, env, pass_env, grace, runner }, now) = match (before, now) {
+        (Action::Command(before), Action::Command(now)) => (&**before, now),
+        (Action::Forward(before), Action::Forward(now)) => return before == now,
+        _ => return false,
+    };
+    argv.value == now.argv.value
+        && cwd.as_ref().map(|cwd| &cwd.value) == now.cwd.as_ref().map(|cwd| &cwd.value)
+        && variables(env).eq(variables(&now.env))
+        && values(pass_env).eq(values(&now.pass_env))
+        && *grace == now.grace
+        && runner.value == now.runner.value
+}
+
+fn variables(env: &[(String, Value<Variable>)]) -> impl Iterator<Item = (&String, &Variable)> {
+    env.iter().map(|(name, variable)| (name, &variable.value))
+}
+
+fn values<T>(read: &[Value<T>]) -> impl Iterator<Item = &T> {
+    read.iter().map(|read| &read.value)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    const BEFORE: &str = r#"
+[server]
+listen = "127.0.0.1:1"
+[limits]
+tick_millis = "1s"
+batch_count = 7
+[sources.stays]
+provider = "none"
+allow_unsigned = true
+[sources.goes]
+provider = "none"
+allow_unsigned = true
+[sources.moves]
+provider = "none"
+allow_unsigned = true
+[handlers.same]
+source = "stays"
+events = ["a"]
+command = ["/bin/true"]
+[handlers.other]
+source = "stays"
+events = ["a"]
+command = ["/bin/true"]
+env = { A = "1" }
+"#;
+
+    fn load(folder: &Path, text: &str) -> Config {
+        let file = folder.join("hooklatch.toml");
+        fs::write(&file, text).unwrap();
+        super::super::load(&file).unwrap_or_else(|problems| panic!("{problems:?}"))
+    }
+
+    fn all(names: &Names) -> Vec<(&str, &str)> {
+        names.all().map(|(name, what)| (name.as_str(), what)).collect()
+    }
+
+    #[test]
+    fn what_differs_is_named_and_where_it_stands_is_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = load(folder.path(), BEFORE);
+        let moved = load(folder.path(), &format!("\n\n# elsewhere\n{BEFORE}"));
+        assert!(moved.changed_sources(&before).is_empty());
+        assert!(moved.changed_handlers(&before).is_empty());
+        assert!(moved.changed_limits(&before).is_empty());
+        let after = BEFORE
+            .replace("[sources.goes]", "[sources.comes]")
+            .replace("[sources.moves]", "[sources.moves]\npath = \"/elsewhere\"")
+            .replace("A = \"1\"", "A = \"2\"")
+            .replace("tick_millis = \"1s\"", "tick_millis = \"2s\"\nrunner_idle_millis = \"1s\"")
+            .replace("batch_count = 7", "batch_count = 8")
+            .replace("127.0.0.1:1", "127.0.0.1:2");
+        let after = load(folder.path(), &after);
+        let (after, kept) = after.keeping(&before);
+        let sources = after.changed_sources(&before);
+        assert_eq!(all(&sources), [("comes", "added"), ("moves", "changed"), ("goes", "gone")]);
+        assert_eq!(all(&after.changed_handlers(&before)), [("other", "changed")]);
+        let change = |key: &str, from: &str, to: &str| Change {
+            key: key.to_owned(),
+            from: from.to_owned(),
+            to: to.to_owned(),
+        };
+        assert_eq!(after.changed_limits(&before), [change("limits.tick_millis", "1s", "2s")]);
+        let listen = change("server.listen", "127.0.0.1:1", "127.0.0.1:2");
+        assert_eq!(kept, [listen, change("limits.batch_count", "7", "8")]);
+        assert_eq!(after.limits.batch_count, 7);
+    }
+
+    #[test]
+    fn a_source_that_proves_nothing_is_refused_where_the_world_can_reach_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = load(folder.path(), BEFORE);
+        let loopback: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let open: SocketAddr = "0.0.0.0:1".parse().unwrap();
+        assert_eq!(config.exposed_at(&[loopback]), []);
+        let found = config.exposed_at(&[loopback, open]);
+        let lines: Vec<_> = found.iter().map(|problem| problem.line).collect();
+        assert_eq!((lines.as_slice(), found[0].key.as_str()), (&[7, 10, 13][..], "sources.stays"));
+    }
+}

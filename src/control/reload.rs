@@ -1,0 +1,137 @@
+//! A reload as the admin socket knows it: who asks, who answers, and what the answer says.
+//!
+//! The receiver's own process reads the configuration, so that the socket only passes the wish on: to
+//! whoever has said by [`Reloads::taken`] that it takes them, one after the other.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+
+use super::Failure;
+use crate::limits::fixed::Change;
+use crate::model::{Name, RunnerName};
+
+/// What a reload has changed. Everything here is in force, but for [`Reloaded::restart`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// The main file that was read.
+    pub file: String,
+    /// The sources that are others now.
+    pub sources: Names,
+    /// The handlers that are others now.
+    pub handlers: Names,
+    /// The limits that have another value now.
+    pub limits: Vec<Change>,
+    /// The secrets that were read anew.
+    pub secrets: Vec<SecretRead>,
+    /// What is configured otherwise than it goes on.
+    pub restart: Vec<Restart>,
+    /// The runners, and whether each has read its commands: one that is not connected does when it comes.
+    pub runners: Vec<RunnerTold>,
+}
+
+/// What became of the sources, or of the handlers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// Not there before.
+    pub added: Vec<Name>,
+    /// Configured otherwise than before.
+    pub changed: Vec<Name>,
+    /// Not there any more.
+    pub gone: Vec<Name>,
+}
+
+/// A secret that was read anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretRead {
+    /// Where it is, as written.
+    pub reference: String,
+    /// Whose it is: `source NAME` or `handler NAME`.
+    pub of: String,
+    /// Whether it is another than before; nothing where the runner has read it, which does not tell.
+    pub changed: Option<bool>,
+    /// Why reading it anew finds nothing new before a restart, where that is so.
+    pub stays: Option<String>,
+}
+
+/// A runner in a reload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunnerTold {
+    /// Its name.
+    pub name: RunnerName,
+    /// Whether it runs its commands as they are configured now; if not, it will when it comes.
+    pub loaded: bool,
+}
+
+/// A key that a running process keeps as it was at its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restart {
+    /// The process to restart: `receiver`, or `runner` and its name.
+    pub process: String,
+    /// The key, what goes on, and what is configured.
+    #[serde(flatten)]
+    pub change: Change,
+}
+
+/// Somebody wants the configuration to be read again, and waits for the answer.
+#[derive(Debug)]
+pub struct ReloadAsked(oneshot::Sender<Result<Reloaded, Failure>>);
+
+impl ReloadAsked {
+    /// Answers; who asked may be gone.
+    pub fn answer(self, answer: Result<Reloaded, Failure>) {
+        let _ = self.0.send(answer);
+    }
+}
+
+/// Where reloads are asked for.
+#[derive(Debug, Default)]
+pub(super) struct Reloads(OnceLock<mpsc::Sender<ReloadAsked>>);
+
+impl Reloads {
+    /// From now on they are taken; called once. When what it returns is dropped, they are refused.
+    pub(super) fn taken(&self) -> mpsc::Receiver<ReloadAsked> {
+        let (sender, asked) = mpsc::channel(1);
+        // A second taker gets nothing: the first one's are its own.
+        let _ = self.0.set(sender);
+        asked
+    }
+
+    /// Asks and waits: in line behind those that asked before.
+    pub(super) async fn ask(&self) -> Result<Reloaded, Failure> {
+        let Some(taker) = self.0.get() else {
+            return Err(Failure::unavailable(
+                "the receiver takes no reload: it is just starting, or is a demonstration",
+            ));
+        };
+        let (ask, answer) = oneshot::channel();
+        let stopping = || Failure::unavailable("the receiver is stopping: nothing was reloaded");
+        taker.send(ReloadAsked(ask)).await.map_err(|_| stopping())?;
+        answer.await.map_err(|_| stopping())?
+    }
+}
+
+impl fmt::Display for Names {
+    /// `added a, changed b`, or nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, (name, what)) in self.all().enumerate() {
+            write!(f, "{}{what} {name}", if nth > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl Names {
+    /// Whether nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// Each with what became of it.
+    pub fn all(&self) -> impl Iterator<Item = (&Name, &'static str)> {
+        let all = [(&self.added, "added"), (&self.changed, "changed"), (&self.gone, "gone")];
+        all.into_iter().flat_map(|(names, what)| names.iter().map(move |name| (name, what)))
+    }
+}
