@@ -10,7 +10,7 @@ mod door;
 mod front;
 mod server;
 mod status;
-mod wire;
+pub(crate) mod wire;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

@@ -268,7 +268,7 @@ impl AsyncWrite for Connection {
 /// Finds blank lines, each of which may be a head's end or the end of chunks. One too many costs a
 /// round of the dispatcher; only one too few would hand over two requests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Lines {
+pub(crate) enum Lines {
     /// Before the first line; line ends here are skipped (RFC 9112, section 2.2).
     #[default]
     Before,
@@ -280,7 +280,7 @@ enum Lines {
 
 impl Lines {
     /// How many of `bytes` there are up to a blank line's end, or all; and whether there is one.
-    fn up_to_blank_line(&mut self, bytes: &[u8]) -> (usize, bool) {
+    pub(crate) fn up_to_blank_line(&mut self, bytes: &[u8]) -> (usize, bool) {
         for (at, byte) in bytes.iter().enumerate() {
             *self = match (byte, *self) {
                 (b'\n', Lines::Behind) => {

@@ -7,7 +7,7 @@
 
 mod body;
 mod budget;
-mod connection;
+pub(crate) mod connection;
 mod files;
 mod health;
 mod receive;
