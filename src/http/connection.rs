@@ -5,13 +5,15 @@
 //! (300 clients that sent 20,000 small requests held 6.8 GB), bounds the time of a connection's
 //! first head only, and waits for ever for a client that does not take its answers. Must stay true:
 //! while a request is at work nothing but its own body is read; at most one head is handed over at
-//! a time; every head has its time.
+//! a time; every head has its time; no place is kept by an idle connection where places are few.
 
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -94,9 +96,46 @@ impl Gate {
     }
 }
 
+/// How many connections there are, and may be.
+#[derive(Debug)]
+pub(super) struct Open {
+    now: AtomicUsize,
+    most: usize,
+}
+
+impl Open {
+    /// None yet, of so many.
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Open { now: AtomicUsize::new(0), most })
+    }
+
+    /// Whether more than half of the places are taken. Then nobody keeps one to be idle in: an idle
+    /// connection costs its owner one request in minutes, and enough of them would shut everyone out.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.now.load(Ordering::Relaxed) > self.most / 2
+    }
+}
+
+/// One of the open connections.
+struct Counted(Arc<Open>);
+
+impl Counted {
+    fn new(open: &Arc<Open>) -> Self {
+        open.now.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(open))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A client's stream of bytes.
 pub(super) struct Connection {
     stream: TcpStream,
+    _counted: Counted,
     gate: Rc<Gate>,
     /// Read from the stream and, from `handed` on, not yet handed over.
     ahead: Vec<u8>,
@@ -112,8 +151,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// `stream`, with `head_time` for each head and `write_time` for the client to take an answer.
-    pub(super) fn new(stream: TcpStream, head_time: Duration, write_time: Duration) -> Self {
+    /// `stream`, one of those `open`, with `head_time` for each head and `write_time` for the client to
+    /// take an answer.
+    pub(super) fn new(
+        stream: TcpStream,
+        open: &Arc<Open>,
+        head_time: Duration,
+        write_time: Duration,
+    ) -> Self {
         let write_millis = u32::try_from(write_time.as_millis()).unwrap_or(u32::MAX);
         let bounded = sockopt::set_tcp_user_timeout(&stream, write_millis)
             .and_then(|()| sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES));
@@ -128,6 +173,7 @@ impl Connection {
         };
         Connection {
             stream,
+            _counted: Counted::new(open),
             gate: Rc::new(gate),
             ahead: Vec::new(),
             handed: 0,

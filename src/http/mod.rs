@@ -13,6 +13,7 @@ mod health;
 mod receive;
 mod reply;
 mod server;
+mod way;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use super::body::Pace;
 use super::budget::Budget;
-use super::connection::{Connection, Gate};
+use super::connection::{Connection, Gate, Open};
 use super::reply::{Answer, Unread};
 use super::{Sources, files, health, receive};
 use crate::clock::Clock;
@@ -44,6 +44,7 @@ pub(super) struct Shared {
     pub(super) pace: Pace,
     /// Most bytes of headers that one delivery may have kept.
     pub(super) headers_kept: u64,
+    pub(super) open: Arc<Open>,
     /// Set once at the beginning of a stop: every answer then asks for a new connection.
     pub(super) closing: AtomicBool,
 }
@@ -70,6 +71,7 @@ impl Server {
         limits: Limits,
     ) -> io::Result<Server> {
         let workers = std::thread::available_parallelism().map_or(1, Into::into);
+        let per_worker = files::connections_per_worker(limits.connections_count, workers);
         let shared = Arc::new(Shared {
             sources,
             store,
@@ -79,16 +81,14 @@ impl Server {
             budget: Budget::new(&limits),
             pace: Pace::new(&limits),
             headers_kept: limits.headers_kept_bytes,
+            open: Open::new(per_worker.saturating_mul(workers)),
             closing: AtomicBool::new(false),
         });
         let wait = Limits::duration(limits.stop_wait_millis);
         let mut server = Workers::build()
             .workers(workers)
             .disable_signals()
-            .max_concurrent_connections(files::connections_per_worker(
-                limits.connections_count,
-                workers,
-            ))
+            .max_concurrent_connections(per_worker)
             // `stop` watches the time itself; actix's own bound only must not be shorter.
             .shutdown_timeout(wait.as_secs() + 60);
         let keep_alive = coarse(limits.keep_alive_millis);
@@ -103,6 +103,7 @@ impl Server {
             let (shared, stopping) = (Arc::clone(&shared), server.graceful_shutdown_signal());
             server = server.listen(address.to_string(), listener, move || {
                 let (shared, stopping) = (Arc::clone(&shared), stopping.clone());
+                let open = Arc::clone(&shared.open);
                 let app = App::new().default_service(web::to(move |request, payload| {
                     answer(Arc::clone(&shared), request, payload)
                 }));
@@ -121,7 +122,7 @@ impl Server {
                     .h1(map_config(app, |()| AppConfig::default()));
                 fn_service(move |stream: TcpStream| {
                     let peer = stream.peer_addr().ok();
-                    let connection = Connection::new(stream, head_time, keep_alive);
+                    let connection = Connection::new(stream, &open, head_time, keep_alive);
                     std::future::ready(Ok::<_, DispatchError>((connection, peer)))
                 })
                 .and_then(http)
@@ -184,8 +185,9 @@ async fn answer(
     if gate.as_ref().is_some_and(|gate| gate.rest_is_here()) {
         while payload.next().await.is_some() {}
     }
-    let close =
-        shared.closing.load(Ordering::Relaxed) || gate.as_ref().is_some_and(|gate| gate.has_rest());
+    let close = shared.closing.load(Ordering::Relaxed)
+        || shared.open.is_crowded()
+        || gate.as_ref().is_some_and(|gate| gate.has_rest());
     answer.respond(Unread::new(payload, gate), close)
 }
 
