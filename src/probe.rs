@@ -20,6 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::cmd;
 use crate::control::{self, Failure, Reply, Request};
 use crate::handler::forward::answer;
+use crate::http::chunks::Chunks;
 use crate::http::connection::Lines;
 use crate::model::{Digest, Headers, Timestamp};
 use crate::provider::place::{Place, Pointer};
@@ -140,12 +141,23 @@ pub fn fill(template: &str, value: impl Fn(&str) -> Vec<u8>) -> Result<Option<Ve
 
 /// Cuts what a connection has read into what it hands over at a time.
 #[derive(Debug, Default)]
-pub struct Guard(Lines);
+pub struct Guard {
+    lines: Lines,
+    chunks: Chunks,
+}
 
 impl Guard {
-    /// How many of `bytes` are handed over, and whether nothing more is until they are decoded.
-    pub fn hand_over(&mut self, bytes: &[u8]) -> (usize, bool) {
-        self.0.up_to_blank_line(bytes)
+    /// How many of `bytes` are handed over where a head is due, and whether nothing more is until they
+    /// are decoded.
+    pub fn head(&mut self, bytes: &[u8]) -> (usize, bool) {
+        self.chunks = Chunks::default();
+        self.lines.up_to_blank_line(bytes)
+    }
+
+    /// The same where a body in chunks is; whether it is over, and whether it was one at all.
+    pub fn chunks(&mut self, bytes: &[u8]) -> (usize, bool, bool) {
+        let handed = self.chunks.hand_over(bytes);
+        (handed, self.chunks.is_over(), self.chunks != Chunks::Broken)
     }
 }
 

@@ -64,6 +64,7 @@ pub(crate) fn all() -> Vec<Attack> {
             Stays,
         ),
         attack("forged bodies of 1 MiB", 20, 1, b"", forged(MIB), Stays),
+        attack("forged bodies of 20 MiB", 2, 2, b"", forged(20 * MIB), Stays),
         attack("forged bodies of 2 KiB", 50, 10, b"", forged(2048), Stays),
         attack(
             "endless chunks",

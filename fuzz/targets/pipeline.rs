@@ -32,65 +32,90 @@ struct Connection {
     buffer: BytesMut,
 }
 
+/// What comes next, as `http::connection` has it.
+#[derive(Clone, Copy, PartialEq)]
+enum Turn {
+    Head,
+    Declared(usize),
+    Chunks,
+}
+
+/// What was decoded of what was handed over.
+#[derive(Default)]
+struct Decoded {
+    /// A head, and what follows it.
+    head: Option<Turn>,
+    /// The end of a body.
+    end: bool,
+}
+
 impl Connection {
     /// One request after the other, as `http::connection` hands them over.
-    fn serve(&mut self, stream: &[u8], step: usize) {
-        let mut rest = stream;
+    fn serve(&mut self, stream: &[u8], step: usize) -> Option<()> {
+        let (mut rest, mut turn) = (stream, Turn::Head);
         while !rest.is_empty() {
             let block = &rest[..step.min(rest.len())];
-            let (bytes, blank) = self.guard.hand_over(block);
-            assert!(bytes <= block.len() && (bytes == block.len() || blank), "it goes on");
-            self.buffer.extend_from_slice(&rest[..bytes]);
-            rest = &rest[bytes..];
-            if !blank && bytes == 0 {
-                return;
-            }
-            match self.decode() {
-                Err(()) => return,
-                Ok(None) => {}
-                Ok(Some(declared)) => {
-                    assert!(self.buffer.is_empty(), "something came along with a head");
-                    let body = declared.min(rest.len());
-                    self.buffer.extend_from_slice(&rest[..body]);
-                    rest = &rest[body..];
-                    if body < declared || self.decode() != Ok(None) {
-                        return;
-                    }
-                    assert!(self.buffer.is_empty(), "more than its body was decoded");
+            let (bytes, over, sound) = match turn {
+                Turn::Head => {
+                    let (bytes, blank) = self.guard.head(block);
+                    (bytes, blank, true)
                 }
-            }
+                Turn::Declared(left) => (left.min(block.len()), left <= block.len(), true),
+                Turn::Chunks => self.guard.chunks(block),
+            };
+            assert!(bytes <= block.len() && (bytes == block.len() || over), "it goes on");
+            self.buffer.extend_from_slice(&block[..bytes]);
+            rest = &rest[bytes..];
+            let decoded = self.decode();
+            assert!(sound || decoded.is_err(), "no chunks, and decoded");
+            let Decoded { head, end } = decoded.ok()?;
+            turn = match (turn, head) {
+                (Turn::Head, Some(next)) => {
+                    assert!(self.buffer.is_empty() && over, "something came along with a head");
+                    // Without a body there is no end to wait for.
+                    if next == Turn::Declared(0) { Turn::Head } else { next }
+                }
+                (Turn::Head, None) => turn,
+                (_, Some(_)) => panic!("a head where a body was due"),
+                (Turn::Declared(left), None) if !over => Turn::Declared(left - bytes),
+                (Turn::Chunks, None) if !over => turn,
+                (_, None) => {
+                    assert!(self.buffer.is_empty(), "something came along with a body's end");
+                    assert!(end, "a body's end is seen too early");
+                    Turn::Head
+                }
+            };
+            assert!(!end || turn == Turn::Head, "a body's end is seen too late");
         }
+        Some(())
     }
 
-    /// Decodes what there is, which holds one head at most: how long its body is, none where it ends
-    /// itself.
-    fn decode(&mut self) -> Result<Option<usize>, ()> {
-        let mut head = None;
+    /// Decodes what there is, which holds one head at most.
+    fn decode(&mut self) -> Result<Decoded, ()> {
+        let mut decoded = Decoded::default();
         while let Some(message) = self.codec.decode(&mut self.buffer).map_err(drop)? {
             match message {
                 Message::Item(request) => {
-                    assert!(head.is_none(), "two requests at once");
-                    head = Some(declared(&request)?);
+                    assert!(decoded.head.is_none(), "two requests at once");
+                    decoded.head = Some(next(&request)?);
                 }
                 Message::Chunk(Some(_)) => {}
-                Message::Chunk(None) => {
-                    assert!(self.buffer.is_empty(), "something came along with the end of a body");
-                }
+                Message::Chunk(None) => decoded.end = true,
             }
         }
-        Ok(head.flatten())
+        Ok(decoded)
     }
 }
 
-/// The length of a body as `http::receive` has it; an upgrade's, which never ends, is given up.
-fn declared(request: &Request) -> Result<Option<usize>, ()> {
+/// What follows a head as `http::receive` has it; an upgrade's body, which never ends, is given up.
+fn next(request: &Request) -> Result<Turn, ()> {
     if request.chunked().map_err(drop)? {
-        return Ok(None);
+        return Ok(Turn::Chunks);
     }
     if request.upgrade() {
         return Err(());
     }
     let length = request.headers().get("content-length");
     let length = length.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    Ok(Some(length.unwrap_or(0)))
+    Ok(Turn::Declared(length.unwrap_or(0)))
 }

@@ -56,7 +56,10 @@ pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool
     let Ok(signed) = verify::sign(scheme, keys.first(), &draft, NOW) else { return };
     match judge(scheme, &keys, &signed, body) {
         Err(Rejection { reason, .. }) => {
-            assert!(!sound || HONEST.contains(&reason), "signed, and {reason}");
+            // Another line that is no text spoils the one that was made here.
+            let text = headers.iter().all(|(_, value)| value.is_ascii());
+            let honest = HONEST.contains(&reason) || (reason == "unreadable_signature" && !text);
+            assert!(!sound || honest, "signed, and {reason}");
         }
         Ok(verified) if !unsigned => {
             // A token proves who speaks and not what is said.

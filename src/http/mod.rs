@@ -7,6 +7,7 @@
 
 mod body;
 mod budget;
+pub(crate) mod chunks;
 pub(crate) mod connection;
 mod files;
 mod health;

@@ -18,6 +18,7 @@ use actix_web::http::Method;
 use actix_web::{App, HttpRequest, HttpResponse, web};
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::body::Pace;
@@ -45,6 +46,9 @@ pub(super) struct Shared {
     /// Most bytes of headers that one delivery may have kept.
     pub(super) headers_kept: u64,
     pub(super) open: Arc<Open>,
+    /// One turn for each large body that is hashed at the moment: what is not proven yet must not take
+    /// every core. All that the budget lets in is through within a tenth of a second all the same.
+    pub(super) hashing: Semaphore,
     /// Set once at the beginning of a stop: every answer then asks for a new connection.
     pub(super) closing: AtomicBool,
 }
@@ -82,6 +86,7 @@ impl Server {
             pace: Pace::new(&limits),
             headers_kept: limits.headers_kept_bytes,
             open: Open::new(per_worker.saturating_mul(workers)),
+            hashing: Semaphore::new((workers / 2).max(1)),
             closing: AtomicBool::new(false),
         });
         let wait = Limits::duration(limits.stop_wait_millis);
