@@ -1,6 +1,7 @@
 //! The fuzz targets with the inputs committed beside them, on every change: as they are, cut and shaken.
 //!
 //! `fuzz/run` looks for new ones; what it finds is mended and kept as a file in `fuzz/corpus/TARGET/`.
+//! `HOOKLATCH_SHAKES=100000` shakes them for longer, without a fuzzer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// All corpora together stay under this many bytes.
 const MOST_BYTES: u64 = 300 * 1024;
 
-/// How often each input is changed at random places.
+/// How often each input is changed at random places, where `HOOKLATCH_SHAKES` does not say.
 const SHAKES: u64 = 60;
 
 fn corpus() -> PathBuf {
@@ -30,6 +31,7 @@ fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
 
 fn replay(target: &str) {
     let (_, check) = targets::ALL.iter().find(|(name, _)| *name == target).unwrap();
+    let shakes = std::env::var("HOOKLATCH_SHAKES").map_or(SHAKES, |shakes| shakes.parse().unwrap());
     check(b"");
     let inputs = inputs(target);
     assert!(inputs.len() >= 3, "{target} has hardly any corpus");
@@ -41,7 +43,7 @@ fn replay(target: &str) {
             check(&input[..input.len() * cut / 9]);
         }
         let mut random = Random(input.len() as u64);
-        for _ in 0..SHAKES {
+        for _ in 0..shakes {
             check(&shaken(input, &inputs, &mut random));
         }
     }
