@@ -3,7 +3,7 @@
 //! `fuzz/run` looks for new ones; what it finds is mended and kept as a file in `fuzz/corpus/TARGET/`.
 //! `HOOKLATCH_SHAKES=100000` shakes them for longer, without a fuzzer.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 #[path = "../fuzz/targets/mod.rs"]
 mod targets;
