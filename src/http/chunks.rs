@@ -99,7 +99,7 @@ mod tests {
     fn a_body_ends_where_it_ends_however_it_is_cut() {
         let bodies: [&[u8]; 4] = [
             b"5\r\nhello\r\n0\r\n\r\n",
-            b"A;x=y\r\n\r\n\r\n\n\n0\r\n\r\n\r\n0\r\n\r\n",
+            b"A;x=y\r\n\r\n\r\n\n\n0\r\n\n\r\n0\r\n\r\n",
             b"0 \t;z\r\nX: y\n\r\n\r\n",
             b"001\r\n\r\r\n00\r\nTrailer\r\nTrailer\r\n\r\n",
         ];
