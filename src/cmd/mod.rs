@@ -33,7 +33,7 @@ mod serve;
 mod show;
 mod status;
 mod store;
-mod verify;
+pub(crate) mod verify;
 
 use std::io::Write;
 

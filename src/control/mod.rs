@@ -11,7 +11,7 @@ mod front;
 mod reload;
 mod server;
 mod status;
-mod wire;
+pub(crate) mod wire;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
