@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::Store;
+use crate::store::{Cutoffs, Expired, Store};
 
 /// Before the first pass and between two: the shortest retention is an hour. A machine that starts
 /// with a wrong clock has set it right by then, which counts as a jump.
@@ -32,11 +32,17 @@ pub(super) async fn run(store: Store, limits: Limits, clock: Clock) {
             );
             continue;
         }
-        let payloads = now.before(Limits::duration(limits.keep_payloads_millis));
-        let ids = now.before(Limits::duration(limits.keep_ids_millis));
-        match store.expire(payloads, ids).await {
-            Ok((0, 0)) => {}
-            Ok((payloads, events)) => tracing::info!(payloads, events, "deleted what was old"),
+        let before = |millis| now.before(Limits::duration(millis));
+        let cutoffs = Cutoffs {
+            payloads: before(limits.keep_payloads_millis),
+            ids: before(limits.keep_ids_millis),
+            dead: before(limits.keep_dead_millis),
+        };
+        match store.expire(cutoffs).await {
+            Ok(expired) if expired == Expired::default() => {}
+            Ok(Expired { payloads, events, bytes }) => {
+                tracing::info!(payloads, events, bytes, "deleted what was old");
+            }
             Err(error) => tracing::warn!(%error, "failed to delete what is old"),
         }
     }

@@ -55,6 +55,7 @@ use standing::LastCommit;
 use writer::Writer;
 
 pub use arrived::{Arrived, Mark};
+pub use expire::{Cutoffs, Expired};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
 pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
