@@ -7,14 +7,18 @@
 
 mod accept;
 mod arrived;
+mod before;
 mod checkpoint;
 mod claim;
 mod codec;
 mod complete;
 mod connection;
+mod copy;
 mod drop;
+mod durable;
 mod epoch;
 mod expire;
+mod inspect;
 mod live;
 mod lock;
 mod missing;
@@ -26,6 +30,7 @@ mod read;
 mod recover;
 mod replay;
 mod resolve;
+mod restore;
 mod rows;
 mod schema;
 mod select;
@@ -55,14 +60,18 @@ use standing::LastCommit;
 use writer::Writer;
 
 pub use arrived::{Arrived, Mark};
+pub use copy::{Copied, CopyError, Copying, Manifest};
+pub use durable::give_name;
 pub use expire::{Cutoffs, Expired};
+pub use inspect::{InspectError, Inspected, inspect};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
 pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
 pub use resolve::Resolution;
+pub use restore::{RestoreError, Restored, restore};
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    PausedRow, QuarantinedRow, SecretUse, Twin,
+    PausedRow, QuarantinedRow, RestoredRow, SecretUse, Twin,
 };
 pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
@@ -109,6 +118,8 @@ impl Store {
             return Err(OpenError::IsDirectory { path: path.clone() });
         }
         let lock = Lock::take(path, clock.now())?;
+        restore::finish(path).map_err(|error| OpenError::from_io(path, path, &error))?;
+        copy::remove_leftover(path);
         connection::warn_of_network(path);
         let space = Arc::new(Space::new(path, limits));
         let Opened { writer, checkpointer, reader, id } =
