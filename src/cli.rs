@@ -1,6 +1,7 @@
 //! The command line as data: what can be typed, its help and its examples. Nothing here acts.
 
 mod jobs;
+mod keep;
 mod look;
 mod operator;
 mod setup;
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::model::{EventId, JobId, Name, State};
 
 pub use jobs::{Filter, Jobs, Listing, Stopped};
+pub use keep::{Backup, Restore};
 pub use look::{Explain, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use setup::{Init, Send};
@@ -276,6 +278,28 @@ Examples:
   hooklatch send stripe invoice.paid --duplicate
   hooklatch send github push --forge")]
     Send(Send),
+
+    /// Copy the store into a new file, while its receiver runs or not, and check the copy
+    #[command(after_help = "\
+The copy is made beside the store, which takes as much space again, then sent to this command, checked
+page by page, and given its name; nothing is ever overwritten. Payloads are in it: keep it as safe as the
+store. `hooklatch restore` says what a backup cannot know.
+
+Example:
+  hooklatch backup /var/backups/hooklatch-$(date +%F).db")]
+    Backup(Backup),
+
+    /// Make a backup the store, while no receiver runs, and hold every job that was unfinished in it
+    #[command(after_help = "\
+A backup knows nothing of what came after it was made: those events are forgotten, and run again when they
+are sent again. What it had not finished may have run since, so it waits for a person (`hooklatch held
+--reason restored`). The restored store has a new identity, and tells of the gap in `status`. A runner that
+still has attempts of the old store takes none of the new one.
+
+Examples:
+  hooklatch restore /var/backups/hooklatch-2026-01-31.db
+  hooklatch restore /var/lib/hooklatch/hooklatch.db.before-NNNN --replace")]
+    Restore(Restore),
 }
 
 /// `hooklatch serve`

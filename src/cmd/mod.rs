@@ -2,6 +2,7 @@
 //! prints the answer; data goes to standard output, everything else to standard error.
 
 mod arrivals;
+mod backup;
 mod bulk;
 mod cancel;
 pub mod config_check;
@@ -22,6 +23,7 @@ mod played;
 mod random;
 mod replay;
 mod resolve;
+mod restore;
 mod runner;
 mod scratch;
 mod send;
@@ -86,6 +88,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         }
         Command::Held(args) => jobs::held(&args),
         Command::Dead(args) => jobs::dead(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => restore::run(&args),
     }
 }
 

@@ -5,6 +5,7 @@
 //! end in [`perform`], so a command does the same either way. Only the socket's owner and root can
 //! connect; nothing here is reachable from the network.
 
+mod backup;
 mod client;
 mod door;
 mod front;
@@ -26,7 +27,8 @@ use crate::store::{
     QuarantinedRow, SecretUse, Store,
 };
 
-pub use client::{CallError, Client, connect};
+pub use backup::{Backup, Stage};
+pub use client::{BackupError, CallError, Client, connect};
 pub use door::{Door, DoorError};
 pub use front::{Front, Signed, Unsigned};
 pub use server::{ListenError, Listener, listen};
@@ -110,6 +112,8 @@ pub enum Request {
     Select(store::Select),
     /// Put back or drop a batch of them.
     MoveBatch(store::Batch),
+    /// Copy the store and send the copy: an answer of several parts, of a running receiver only.
+    Backup,
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -171,6 +175,8 @@ pub enum Reply {
     Select(store::Selected),
     /// What became of the batch.
     MoveBatch(store::Moved),
+    /// The next part of a backup.
+    Backup(Backup),
 }
 
 /// Who answers for a store.
@@ -288,6 +294,8 @@ pub async fn perform(
         Request::Arrived { filter, after } => Reply::Arrived(store.arrived(filter, after).await?),
         Request::Select(ask) => Reply::Select(store.select(ask).await?),
         Request::MoveBatch(batch) => Reply::MoveBatch(store.move_batch(batch).await?),
+        // The socket's own part takes it before this, and a stopped store has a way of its own.
+        Request::Backup => return Err(Failure::unavailable("a backup has no single answer")),
     })
 }
 

@@ -78,9 +78,8 @@ fn copies(path: &Path) -> Vec<PathBuf> {
     let prefix = prefix.file_name().unwrap_or_default().as_encoded_bytes();
     let entries = fs::read_dir(directory(path)).into_iter().flatten().flatten();
     let is_copy = |name: &[u8]| {
-        name.strip_prefix(prefix).is_some_and(|number| {
-            number.len() == 4 && number.iter().all(u8::is_ascii_digit)
-        })
+        name.strip_prefix(prefix)
+            .is_some_and(|number| number.len() == 4 && number.iter().all(u8::is_ascii_digit))
     };
     entries
         .filter(|entry| is_copy(entry.file_name().as_encoded_bytes()))

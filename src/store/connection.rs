@@ -16,8 +16,8 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 use crate::limits::Limits;
 use crate::model::Timestamp;
 
-use super::{before, schema};
 use super::types::OpenError;
+use super::{before, schema};
 
 /// How long a statement waits for another program's lock before it is told "busy".
 const BUSY_WAIT: Duration = Duration::from_secs(5);

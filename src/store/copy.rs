@@ -72,7 +72,9 @@ pub enum CopyError {
     #[error("too little space for a copy beside the store: {0}")]
     NoSpace(String),
     /// A batch could not be committed, which matters more.
-    #[error("the copy gave way to the store's own trouble: {0}; try again when `hooklatch status` is well")]
+    #[error(
+        "the copy gave way to the store's own trouble: {0}; try again when `hooklatch status` is well"
+    )]
     GaveWay(String),
     /// The store takes nothing now.
     #[error("the store is not available: {0}")]
@@ -218,7 +220,8 @@ impl Writer {
     ) -> Result<(), CopyError> {
         let sql = |error: rusqlite::Error| CopyError::of(&error);
         let backup = Backup::new(conn, copy).map_err(sql)?;
-        let page_bytes: i64 = conn.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sql)?;
+        let page_bytes: i64 =
+            conn.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sql)?;
         let (mut pages, mut grown) = (None, 0);
         loop {
             if task.answer.is_closed() {
@@ -239,7 +242,8 @@ impl Writer {
             crash::point("copy.step");
             // What is left is less than nothing where the store has just shrunk.
             let count = |pages: i32| u64::try_from(pages).unwrap_or(0);
-            let (all, rest) = (count(backup.progress().pagecount), count(backup.progress().remaining));
+            let (all, rest) =
+                (count(backup.progress().pagecount), count(backup.progress().remaining));
             grown = pages.replace(all).map_or(0, |before| all.saturating_sub(before));
             let bytes = |pages| pages * page_bytes.unsigned_abs();
             task.progress.all_bytes.store(bytes(all), Ordering::Relaxed);

@@ -203,10 +203,8 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let now = gap.restored_at.0;
     // R16: no runner takes it for the store whose attempts it has.
-    let renamed = tx.execute(
-        "UPDATE meta SET store_id = randomblob(16), copied_at = NULL WHERE one = 1",
-        [],
-    )?;
+    let renamed = tx
+        .execute("UPDATE meta SET store_id = randomblob(16), copied_at = NULL WHERE one = 1", [])?;
     exactly_one(renamed)?;
     // By the index of live ones. Nobody can say how they ended.
     tx.execute(

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 mod accept;
+mod copy;
 mod jobs;
 mod list;
 mod migration;
@@ -11,6 +12,7 @@ mod opening;
 mod pause;
 mod redelivery;
 mod replays;
+mod restore;
 mod retain;
 mod schema;
 mod select;
