@@ -99,9 +99,8 @@ pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
         return Err(InspectError::Newer { path: path.to_owned(), schema, known });
     }
     // One line says that all is well; the first of others says what is not.
-    let verdict: String = conn
-        .query_row("SELECT integrity_check FROM pragma_integrity_check(1)", [], |row| row.get(0))
-        .map_err(damaged)?;
+    let verdict: String =
+        conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(damaged)?;
     if verdict != "ok" {
         return Err(InspectError::Damaged { path: path.to_owned(), detail: verdict });
     }

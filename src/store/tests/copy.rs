@@ -69,7 +69,7 @@ async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
     // Written in the meantime: small and large ones, more than the log may hold.
     let (stop, writers) = (0..4)
         .map(|n| {
-            accepting(&bench.store, ["a", "b", "c", "d"][n], if n == 0 { 60_000 } else { 100 })
+            accepting(&bench.store, ["a", "b", "c", "d"][n], if n < 3 { 100_000 } else { 100 })
         })
         .unzip::<_, _, Vec<_>, Vec<_>>();
     let mut copying = bench.store.copy().unwrap();
