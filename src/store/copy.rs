@@ -233,13 +233,13 @@ impl Writer {
             if let Some(low) = self.space.low(self.clock.monotonic()) {
                 return Err(CopyError::NoSpace(low));
             }
+            crash::point("copy.step");
             let step = i32::try_from(STEP_PAGES + grown).unwrap_or(i32::MAX);
             match backup.step(step).map_err(sql)? {
                 StepResult::Done => return Ok(()),
                 StepResult::More => {}
                 _ => return Err(CopyError::Failed("the database is locked".to_owned())),
             }
-            crash::point("copy.step");
             // What is left is less than nothing where the store has just shrunk.
             let count = |pages: i32| u64::try_from(pages).unwrap_or(0);
             let (all, rest) =
