@@ -286,7 +286,7 @@ page by page, and given its name; nothing is ever overwritten. Payloads are in i
 store. `hooklatch restore` says what a backup cannot know.
 
 Example:
-  hooklatch backup /var/backups/hooklatch-$(date +%F).db")]
+  hooklatch backup /var/backups/hooklatch-2026-01-31.db")]
     Backup(Backup),
 
     /// Make a backup the store, while no receiver runs, and hold every job that was unfinished in it

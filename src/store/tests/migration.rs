@@ -133,7 +133,7 @@ async fn a_store_of_each_earlier_schema_is_copied_first_and_can_be_had_back() {
         // It is current now: no further copy. And the copy is a backup.
         std::fs::remove_file(connection::beside(&settings.path, ".before-9999.partial")).unwrap();
         Store::open(&settings, Clock::manual(START)).unwrap().close().await;
-        assert_eq!(copies(&settings.path), [copy.clone()]);
+        assert_eq!(copies(&settings.path), std::slice::from_ref(&copy));
         let mut file = std::fs::File::open(&copy).unwrap();
         let restored = restore(&settings, &mut file, &copy, true, &Clock::manual(START)).unwrap();
         assert_eq!((restored.backup.schema, restored.row.held), (schema as i64, 2));
