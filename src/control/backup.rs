@@ -186,3 +186,49 @@ pub(super) async fn fetch(
 }
 
 const CUT: &str = "what arrived is not what the receiver sent; try again";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::model::Timestamp;
+
+    const BYTES: &[u8] = b"a whole copy";
+
+    fn manifest() -> Manifest {
+        let bytes = BYTES.len() as u64;
+        Manifest { store: uuid::Uuid::nil(), copied_at: Timestamp(1), last_event: 2, bytes }
+    }
+
+    async fn answer(parts: &[&[u8]], sha256: &str) -> Vec<u8> {
+        let mut wire = Vec::new();
+        let limits = Limits::default();
+        say(&mut wire, Ok(Backup::Copying { done_bytes: 1, all_bytes: 2 }), &limits).await.unwrap();
+        say(&mut wire, Ok(Backup::Made(manifest())), &limits).await.unwrap();
+        wire.extend(parts.concat());
+        say(&mut wire, Ok(Backup::Sent { sha256: sha256.to_owned() }), &limits).await.unwrap();
+        wire
+    }
+
+    async fn fetched(mut wire: &[u8]) -> Result<Vec<u8>, FetchError> {
+        let mut sink = tempfile::tempfile().unwrap();
+        fetch(&mut wire, &mut sink, Duration::from_secs(9), 1 << 20, |_, _, _| {}).await?;
+        let mut got = Vec::new();
+        io::Seek::rewind(&mut sink).unwrap();
+        sink.read_to_end(&mut got).unwrap();
+        Ok(got)
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_or_changed_on_the_way_is_no_backup() {
+        let sha256 = data_encoding::HEXLOWER.encode(&Sha256::digest(BYTES));
+        let wire = answer(&[BYTES], &sha256).await;
+        assert_eq!(fetched(&wire).await.unwrap(), BYTES);
+        for cut in 0..wire.len() {
+            assert!(fetched(&wire[..cut]).await.is_err(), "{cut}");
+        }
+        let changed = answer(&[&BYTES[1..], b"!"], &sha256).await;
+        let error = fetched(&changed).await.unwrap_err().to_string();
+        assert!(error.contains("is not what the receiver sent"), "{error}");
+    }
+}

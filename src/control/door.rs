@@ -9,7 +9,7 @@ use super::{
     BackupError, CallError, Client, Failure, Reply, Request, connect, perform, socket_path,
 };
 use crate::clock::Clock;
-use crate::store::{Copied, Manifest, OpenError, Settings, Store};
+use crate::store::{self, Copied, Manifest, OpenError, Settings, Store};
 
 /// An open way to a store.
 pub enum Door {
@@ -57,7 +57,7 @@ impl Door {
         if let Some(client) = knock(settings).await? {
             return Ok(Door::Remote(client));
         }
-        if !settings.path.exists() {
+        if !store::is_there(&settings.path) {
             return Err(DoorError::NoStore(settings.path.clone()));
         }
         let opening = settings.clone();

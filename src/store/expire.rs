@@ -60,7 +60,7 @@ impl Store {
         let mut expired = Expired::default();
         expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
         expired.events = self.walk(before, expire_events, &mut expired.bytes).await?;
-        self.submit(Lane::Verb, move |tx| expire_secret_uses(tx, before.ids)).await?;
+        self.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
         // Also what a pass that was cut off, or an earlier version, has left.
         expired.bytes += self.give_back().await?;
         Ok(expired)
@@ -160,14 +160,26 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
     delete(tx, &rows, &["DELETE FROM event WHERE row = ?1"])
 }
 
-fn expire_secret_uses(tx: &Connection, before: Timestamp) -> rusqlite::Result<usize> {
-    // A few rows: one per secret that ever matched. A source that has an event, or has had one lately,
-    // is not gone.
+/// What hangs on no payload and no event: a few rows each.
+fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
+    // Other bodies that came when the first one was deleted already.
+    tx.prepare_cached(
+        "DELETE FROM evidence WHERE received_at < ?1
+             AND NOT EXISTS (SELECT 1 FROM payload p WHERE p.event = evidence.event)",
+    )?
+    .execute([before.payloads.0])?;
+    // One row per secret that ever matched. A source that has an event is not gone.
     tx.prepare_cached(
         "DELETE FROM secret_use WHERE last_matched_at < ?1
              AND NOT EXISTS (SELECT 1 FROM event e WHERE e.source = secret_use.source)",
     )?
-    .execute([before.0])
+    .execute([before.ids.0])?;
+    // What nobody has wanted to be told of since.
+    tx.prepare_cached(
+        "DELETE FROM notice WHERE max(coalesce(last_at, 0), coalesce(told_at, 0)) < ?1",
+    )?
+    .execute([before.ids.0])?;
+    Ok(())
 }
 
 /// (row, old enough, not needed any more)

@@ -68,7 +68,7 @@ pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
 pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
 pub use resolve::Resolution;
-pub use restore::{RestoreError, Restored, restore};
+pub use restore::{RestoreError, Restored, is_there, restore};
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
     PausedRow, QuarantinedRow, RestoredRow, SecretUse, Twin,

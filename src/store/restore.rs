@@ -112,6 +112,11 @@ pub fn restore(
     Ok(Restored { store, row, backup, aside })
 }
 
+/// Whether there is a store at `path`, or one that only waits for its place.
+pub fn is_there(path: &Path) -> bool {
+    path.exists() || beside(path, RESTORED).exists()
+}
+
 /// Finishes a restore that has decided: the old store goes aside, the new one gets its place. Returns where
 /// the old one is, where there was one. The caller holds the lock, and nothing of the store is open.
 pub(super) fn finish(path: &Path) -> io::Result<Option<PathBuf>> {

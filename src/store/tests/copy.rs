@@ -26,16 +26,16 @@ fn fill(conn: &Connection, events: usize) {
     .unwrap();
 }
 
-/// Accepts until told to stop; returns the ids answered before `mark` was first seen true.
+/// Accepts until told to stop; returns how many, and the longest that one waited.
 fn accepting(
     store: &Store,
     name_of: &'static str,
     bytes: usize,
-) -> (tokio::sync::watch::Sender<bool>, tokio::task::JoinHandle<usize>) {
+) -> (tokio::sync::watch::Sender<bool>, tokio::task::JoinHandle<(usize, Duration)>) {
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let store = store.clone();
     let task = tokio::spawn(async move {
-        let mut sent = 0;
+        let (mut sent, mut longest) = (0, Duration::ZERO);
         while !*stopped.borrow() {
             // Random text, which zstd leaves as long as it is.
             let data = format!(r#""{}""#, data_encoding::BASE64.encode(&vec_of_random(bytes)));
@@ -43,10 +43,12 @@ fn accepting(
             let (source, handlers) = (name("stripe"), vec![name("h")]);
             let on_redelivery = OnRedelivery::Ignore;
             let new = Accept { source, received_at: START, delivery, handlers, on_redelivery };
+            let asked = std::time::Instant::now();
             store.accept(new).await.unwrap();
+            longest = longest.max(asked.elapsed());
             sent += 1;
         }
-        sent
+        (sent, longest)
     });
     (stop, task)
 }
@@ -65,7 +67,7 @@ async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
     let (stop, before) = accepting(&bench.store, "before", 30);
     while bench.store.events(EventFilter::default()).await.unwrap().len() < 20 {}
     stop.send_replace(true);
-    let before = before.await.unwrap();
+    let (before, _) = before.await.unwrap();
     // Written in the meantime: small and large ones, more than the log may hold.
     let (stop, writers) = (0..4)
         .map(|n| {
@@ -86,9 +88,10 @@ async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
     for stop in stop {
         stop.send_replace(true);
     }
-    let mut sent = 0;
+    let (mut sent, mut longest) = (0, Duration::ZERO);
     for writer in writers {
-        sent += writer.await.unwrap();
+        let (more, waited) = writer.await.unwrap();
+        (sent, longest) = (sent + more, longest.max(waited));
     }
     let dir = tempfile::tempdir().unwrap();
     let (to, mut file) = (dir.path().join("a copy?#%.db"), copied.file);
@@ -96,7 +99,8 @@ async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
     let whole = inspect(&to).unwrap();
     let now = bench.store.standing(Vec::new()).await.unwrap();
     eprintln!(
-        "{} bytes copied while {sent} events were accepted; the log reached {longest_log} bytes",
+        "{} bytes copied while {sent} events were accepted, the longest wait {longest:.1?}; the log \
+         reached {longest_log} bytes",
         copied.manifest.bytes
     );
     assert_eq!(whole.store, bench.store.id());

@@ -178,6 +178,26 @@ async fn the_use_of_a_secret_is_forgotten_with_its_sources_last_event() {
     assert_eq!(sources().await, ["here"]);
 }
 
+#[tokio::test]
+async fn another_body_that_came_when_the_first_was_deleted_ages_too() {
+    let bench = bench();
+    bench.accept("stripe", stripe("e", "a", "{}"), &[]).await;
+    bench.clock.advance(DAY);
+    let day = bench.clock.now();
+    assert_eq!(expired(&bench, day, START).await, (1, 0));
+    bench.accept("stripe", stripe("e", "a", r#"{"n":2}"#), &[]).await;
+    let bodies = async || {
+        let count = |conn: &Connection| {
+            conn.query_row("SELECT count(*) FROM evidence", [], |row| row.get::<_, i64>(0))
+        };
+        bench.store.read(count).await.unwrap()
+    };
+    expired(&bench, day, START).await;
+    assert_eq!(bodies().await, 1);
+    expired(&bench, day.after(HOUR), START).await;
+    assert_eq!(bodies().await, 0);
+}
+
 /// Events of 3 KiB each in a file of its own, put there by hand; what a year of them leaves behind.
 fn fill(conn: &Connection, events: usize) {
     conn.execute_batch(&format!(
