@@ -10,6 +10,7 @@
 //! dispatcher comes last: a start that fails has begun no command, whose outcome would be unknown.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use crate::document::Problem;
 use crate::handler::link::{self, Link};
 use crate::http;
 use crate::limits::Limits;
+use crate::model::RunnerName;
 use crate::runner::folder;
 use crate::runner::launch::Launch;
 use crate::store::{self, OpenError, Settings, Store};
@@ -54,6 +56,25 @@ pub enum Error {
     Control(#[from] control::ListenError),
 }
 
+/// How runners are reached.
+#[derive(Debug, Clone)]
+pub enum Runners {
+    /// One, beside the store, and how it is launched where none listens; none where nobody may.
+    BesideStore(Option<Launch>),
+    /// Each by its socket in this folder, whoever starts them: none is ever launched.
+    In(PathBuf),
+}
+
+impl Runners {
+    /// Where the runner of this name listens, and how it is launched where it does not.
+    fn reach(self, name: &RunnerName, store: &Path) -> (PathBuf, Option<Launch>) {
+        match self {
+            Runners::BesideStore(launch) => (folder::socket(&folder::of(store)), launch),
+            Runners::In(folder) => (folder::named_socket(&folder, name), None),
+        }
+    }
+}
+
 /// A receiver that serves.
 pub struct Serving {
     store: Store,
@@ -71,8 +92,7 @@ async fn hurried(mut hurry: watch::Receiver<bool>) {
     }
 }
 
-/// Starts everything; returns when deliveries are being answered. `launch` is how a runner is launched
-/// where none listens; none where nobody may.
+/// Starts everything; returns when deliveries are being answered.
 ///
 /// # Errors
 /// Whatever keeps a part from starting; the parts started before it are stopped by being dropped,
@@ -81,7 +101,7 @@ pub async fn start(
     config: Config,
     environment: &Environment,
     clock: Clock,
-    launch: Option<Launch>,
+    runners: Runners,
 ) -> Result<Serving, Error> {
     let parts = config.resolve(environment).map_err(Error::Config)?;
     for unwise in config.warnings() {
@@ -106,8 +126,11 @@ pub async fn start(
     store.set_interest(config.interest());
     warn_of_paused(&store).await;
     let wait = Limits::duration(limits.stop_wait_millis);
+    let name = RunnerName::default();
+    let (socket, launch) = runners.reach(&name, &settings.path);
     let link = Link::new(link::Settings {
-        folder: folder::of(&settings.path),
+        name,
+        socket,
         store: store.id(),
         launch,
         limits: limits.clone(),

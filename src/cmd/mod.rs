@@ -8,6 +8,7 @@ mod cancel;
 pub mod config_check;
 mod config_show;
 mod demo;
+mod doctor;
 mod drill;
 mod drop;
 mod events;
@@ -82,12 +83,18 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();
-            let good =
-                config_check::run_with_store(path, &environment, args.format.json, &mut out)?;
+            let good = config_check::run_with_store(
+                path,
+                &environment,
+                args.part,
+                args.format.json,
+                &mut out,
+            )?;
             Ok(if good { Exit::Ok } else { Exit::Config })
         }
         Command::Held(args) => jobs::held(&args),
         Command::Dead(args) => jobs::dead(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),
     }

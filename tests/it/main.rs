@@ -12,6 +12,7 @@
 mod backup;
 mod cancel;
 mod cli;
+mod doctor;
 mod duplicates;
 mod follow;
 mod init;
