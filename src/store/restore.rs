@@ -135,9 +135,11 @@ pub(super) fn finish(path: &Path) -> io::Result<Option<PathBuf>> {
         is_aside = Some(aside.clone());
     }
     crash::point("restore.aside");
-    // The old log must not meet the new database; the index of a log is made again.
-    if log.exists() {
-        durable::give_name(&log, &beside(&aside, "-wal"))?;
+    // The old log must not meet the new database. After an orderly stop it is empty; its index can be
+    // made again.
+    match fs::metadata(&log) {
+        Ok(log_of) if log_of.len() > 0 => durable::give_name(&log, &beside(&aside, "-wal"))?,
+        _ => durable::remove(&log)?,
     }
     durable::remove(&index)?;
     crash::point("restore.log.aside");

@@ -61,7 +61,7 @@ fn vec_of_random(bytes: usize) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
-    let log_bytes = 4 << 20;
+    let log_bytes = 1 << 20;
     let mut bench = bench_with(Limits { log_bytes, ..limits() });
     bench.with_file(|conn| fill(conn, 15_000)).await;
     let (stop, before) = accepting(&bench.store, "before", 30);
@@ -76,8 +76,11 @@ async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
         .unzip::<_, _, Vec<_>, Vec<_>>();
     let mut copying = bench.store.copy().unwrap();
     assert_eq!(bench.store.copy().unwrap_err(), CopyError::Busy);
-    let mut longest_log = 0;
+    let (mut longest_log, mut done) = (0, 0);
     let copied = loop {
+        let now = copying.progress().0;
+        assert!(now >= done, "it began anew: {now} after {done}");
+        done = now;
         let log = std::fs::metadata(bench.beside("-wal")).unwrap().len();
         longest_log = longest_log.max(log);
         let ended = tokio::time::timeout(Duration::from_millis(5), copying.finished()).await;
