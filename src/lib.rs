@@ -23,6 +23,7 @@ pub mod log;
 pub mod notify;
 pub mod runner;
 pub mod store;
+pub mod systemd;
 pub mod traffic;
 
 // Layer 3: flows.

@@ -2,39 +2,43 @@
 //!
 //! ```text
 //! configuration ─▶ secrets ─▶ store (lock, recovery of the log) ─▶ admin socket ─▶ HTTP
-//!               ─▶ dispatcher (recover, link to the runner, then claims)
+//!               ─▶ dispatcher (recover, links to the runners, then claims)
 //! ```
 //!
 //! HTTP and dispatcher never call each other; they meet in the store. The store comes before the
 //! port, so that whoever is answered is answered by a receiver that can keep its promise. The
 //! dispatcher comes last: a start that fails has begun no command, whose outcome would be unknown.
 
+mod service;
+
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 use crate::config::{Config, Environment};
 use crate::control;
 use crate::dispatcher::{Dispatcher, DispatcherHandle};
 use crate::document::Problem;
-use crate::handler::link::{self, Link};
+use crate::handler::links::{self, Links};
 use crate::http;
 use crate::limits::Limits;
-use crate::model::RunnerName;
-use crate::runner::folder;
-use crate::runner::launch::Launch;
+use crate::model::Name;
 use crate::store::{self, OpenError, Settings, Store};
+use crate::systemd::Manager;
 use crate::traffic::Traffic;
 use crate::verify::Signer;
+
+pub use crate::handler::Runners;
+pub use service::Service;
 
 /// Why the receiver does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Secrets that cannot be read, all of them.
+    /// Secrets that cannot be read, all of them, or runners that cannot be reached.
     #[error("the configuration is wrong")]
     Config(Vec<Problem>),
     /// Two sources on one path, which loading the configuration refuses first.
@@ -48,6 +52,17 @@ pub enum Error {
         /// What the system says.
         error: std::io::Error,
     },
+    /// A socket unit says what the configuration is not allowed to say.
+    #[error(
+        "source '{name}' takes events from anybody, and {address} is not only this machine: let \
+         the socket unit listen on 127.0.0.1, or give the source a provider that verifies"
+    )]
+    Exposed {
+        /// The source.
+        name: Name,
+        /// Where the inherited socket listens.
+        address: SocketAddr,
+    },
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -56,31 +71,15 @@ pub enum Error {
     Control(#[from] control::ListenError),
 }
 
-/// How runners are reached.
-#[derive(Debug, Clone)]
-pub enum Runners {
-    /// One, beside the store, and how it is launched where none listens; none where nobody may.
-    BesideStore(Option<Launch>),
-    /// Each by its socket in this folder, whoever starts them: none is ever launched.
-    In(PathBuf),
-}
-
-impl Runners {
-    /// Where the runner of this name listens, and how it is launched where it does not.
-    fn reach(self, name: &RunnerName, store: &Path) -> (PathBuf, Option<Launch>) {
-        match self {
-            Runners::BesideStore(launch) => (folder::socket(&folder::of(store)), launch),
-            Runners::In(folder) => (folder::named_socket(&folder, name), None),
-        }
-    }
-}
-
 /// A receiver that serves.
 pub struct Serving {
     store: Store,
     dispatcher: DispatcherHandle,
     control: control::Listener,
     http: http::Server,
+    manager: Manager,
+    /// Tells the manager how the receiver is.
+    tending: JoinSet<()>,
     /// How long a stop waits for attempts in flight.
     wait: Duration,
 }
@@ -102,7 +101,14 @@ pub async fn start(
     environment: &Environment,
     clock: Clock,
     runners: Runners,
+    service: Service,
 ) -> Result<Serving, Error> {
+    if let Runners::BesideStore(_) = runners {
+        let unreached = config.other_runners();
+        if !unreached.is_empty() {
+            return Err(Error::Config(unreached));
+        }
+    }
     let parts = config.resolve(environment).map_err(Error::Config)?;
     for unwise in config.warnings() {
         tracing::warn!("{unwise}");
@@ -113,6 +119,8 @@ pub async fn start(
         (source.name.clone(), signer)
     };
     let signers = parts.sources.iter().map(signer).collect();
+    let Service { sockets, manager } = service;
+    let listeners = service::listeners(sockets, config.server(), &parts.sources)?;
     let sources = http::Sources::new(parts.sources)?;
     let traffic = Traffic::new(sources.paths());
     let (settings, limits) = (config.store(), config.limits().clone());
@@ -121,27 +129,23 @@ pub async fn start(
     }
 
     let address = config.server().listen;
-    let listener = listen(address).map_err(|error| Error::Listen { address, error })?;
+    let addresses = listeners.iter().filter_map(|one| one.local_addr().ok()).collect();
     let store = open(settings.clone(), clock.clone()).await?;
     store.set_interest(config.interest());
     warn_of_paused(&store).await;
     let wait = Limits::duration(limits.stop_wait_millis);
-    let name = RunnerName::default();
-    let (socket, launch) = runners.reach(&name, &settings.path);
-    let link = Link::new(link::Settings {
-        name,
-        socket,
+    let links = Links::new(links::Settings {
+        runners,
+        database: settings.path.clone(),
         store: store.id(),
-        launch,
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
-    let receiver = control::Receiver::new(link.clone(), traffic.clone(), clock.clone()).with_front(
-        control::Front { addresses: listener.local_addr().into_iter().collect(), signers },
-    );
+    let receiver = control::Receiver::new(links.clone(), traffic.clone(), clock.clone())
+        .with_front(control::Front { addresses, signers });
     let control = control::listen(&socket, store.clone(), receiver, &limits)?;
     let http = http::Server::start(
-        vec![listener],
+        listeners,
         sources,
         store.clone(),
         traffic,
@@ -149,11 +153,12 @@ pub async fn start(
         limits.clone(),
     )
     .map_err(|error| Error::Listen { address, error })?;
-    let dispatcher = Dispatcher::start(store.clone(), parts.workers, link, limits, clock);
+    let dispatcher = Dispatcher::start(store.clone(), parts.workers, links, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }
-    Ok(Serving { store, dispatcher, control, http, wait })
+    let tending = service::tend(&manager, &store).await;
+    Ok(Serving { store, dispatcher, control, http, manager, tending, wait })
 }
 
 /// Connections that wait in the kernel's queue. The standard library asks for 128, and whoever found
@@ -201,13 +206,15 @@ impl Serving {
 
     /// Stops gracefully: requests in flight are answered, attempts in flight waited for and
     /// recorded, the store closed. Once `hurry` is true every wait is short.
-    pub async fn stop(self, hurry: watch::Receiver<bool>) {
+    pub async fn stop(mut self, hurry: watch::Receiver<bool>) {
+        let _stopping = self.manager.stopping().await;
         if !self.http.stop(hurried(hurry.clone())).await {
             tracing::warn!("stopped before every request was answered");
         }
         self.dispatcher.stop(self.wait, hurried(hurry)).await;
         self.control.stop().await;
         self.store.close().await;
+        self.tending.abort_all();
         tracing::info!("stopped");
     }
 }

@@ -13,6 +13,8 @@ use super::read::{path, ranged};
 pub struct Server {
     /// Where deliveries come in.
     pub listen: SocketAddr,
+    /// Whether that is written, and not only what holds where nothing is.
+    pub listen_is_set: bool,
     /// Whose word about a client's address is believed: address and prefix length in bits. Never
     /// asked by verification.
     pub trusted_proxies: Vec<(IpAddr, u8)>,
@@ -50,7 +52,7 @@ pub(super) struct Settings {
 /// Reads them; without a root (its file is broken) all are defaults.
 pub(super) fn read(root: Option<&Section<'_>>, folder: &Path) -> Settings {
     let mut settings = Settings {
-        server: Server { listen: LISTEN, trusted_proxies: Vec::new() },
+        server: Server { listen: LISTEN, listen_is_set: false, trusted_proxies: Vec::new() },
         listen_at: None,
         store_path: STORE.into(),
         limits: Limits::default(),
@@ -72,7 +74,10 @@ pub(super) fn read(root: Option<&Section<'_>>, folder: &Path) -> Settings {
 fn read_server(section: Section<'_>, settings: &mut Settings) {
     if let Some(listen) = section.get::<String>("listen") {
         match listen.value.parse() {
-            Ok(address) => settings.server.listen = address,
+            Ok(address) => {
+                settings.server.listen = address;
+                settings.server.listen_is_set = true;
+            }
             Err(_) => {
                 let message = format!("'{}' is no address with a port", listen.value);
                 let help = "write a numeric address, such as \"127.0.0.1:8080\" or \"[::1]:8080\"";

@@ -41,6 +41,9 @@ mod tests;
 mod types;
 mod writer;
 
+#[cfg(test)]
+pub(crate) use tests::hold_writer;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
@@ -95,6 +98,7 @@ struct Inner {
     space: Arc<Space>,
     readers: Arc<Readers>,
     wake: Arc<Notify>,
+    stirred: watch::Sender<()>,
     last_commit: Arc<LastCommit>,
     notices: Notices,
     closed: watch::Receiver<bool>,
@@ -132,6 +136,7 @@ impl Store {
         let checkpoints = Arc::new(Checkpoints::default());
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
+        let stirred = watch::Sender::new(());
         let last_commit = Arc::new(LastCommit::default());
         let notices = Notices::default();
         let (closed, is_closed) = watch::channel(false);
@@ -149,6 +154,7 @@ impl Store {
             readers: Arc::clone(&readers),
             checkpoints,
             wake: Arc::clone(&wake),
+            stirred: stirred.clone(),
             last_commit: Arc::clone(&last_commit),
             notices: notices.clone(),
             degraded: None,
@@ -173,6 +179,7 @@ impl Store {
             space,
             readers,
             wake,
+            stirred,
             last_commit,
             notices,
             closed,
@@ -184,6 +191,21 @@ impl Store {
     /// listener.
     pub fn wake(&self) -> Arc<Notify> {
         Arc::clone(&self.inner.wake)
+    }
+
+    /// Stirred by what [`Store::wake`] is rung for, and when the store begins or ceases to refuse
+    /// accepts; carries nothing, and any number may listen.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.inner.stirred.subscribe()
+    }
+
+    /// Waits until the writer's own thread says that it is alive: between two batches, on a full disk
+    /// or in the pauses of a repair. Waits for ever where it hangs; false once the store is closed.
+    pub async fn writer_answers(&self) -> bool {
+        match self.inner.queue.ask() {
+            Some(answer) => answer.await.is_ok(),
+            None => false,
+        }
     }
 
     /// The store's random identity.
