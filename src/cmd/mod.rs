@@ -7,6 +7,7 @@ mod bulk;
 mod cancel;
 pub mod config_check;
 mod config_show;
+mod confirm;
 mod demo;
 mod doctor;
 mod drill;
@@ -21,6 +22,7 @@ mod output;
 mod owner;
 mod pause;
 mod played;
+mod quarantine;
 mod random;
 mod replay;
 mod resolve;
@@ -95,6 +97,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Held(args) => jobs::held(&args),
         Command::Dead(args) => jobs::dead(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Quarantine(args) => quarantine::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),
     }

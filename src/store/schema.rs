@@ -20,7 +20,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0004_former_key.sql"),
     include_str!("../../migrations/0005_notice.sql"),
     include_str!("../../migrations/0006_runner_name.sql"),
-    include_str!("../../migrations/0007_restored.sql"),
+    include_str!("../../migrations/0007_quarantine.sql"),
+    include_str!("../../migrations/0008_restored.sql"),
 ];
 
 /// This program, for the message of an older one that meets its store.
