@@ -222,7 +222,7 @@ fn a_store_in_use_is_not_replaced_and_a_runner_with_attempts_of_the_old_one_take
     deliver(&receiver, "evt_2");
     let denied = |site: &Site| {
         let status = site.json_of_any_exit(&["status"]);
-        status["runner"]["why"].as_str().is_some_and(|why| why.contains("are not acknowledged"))
+        status["runners"][0]["why"].as_str().is_some_and(|why| why.contains("are not acknowledged"))
     };
     until(|| denied(&site));
     assert_eq!(site.lines("ledger.txt"), ["evt_1 1"], "nothing of the new store was started");
@@ -233,9 +233,9 @@ fn a_store_in_use_is_not_replaced_and_a_runner_with_attempts_of_the_old_one_take
     // Once a person has ended that runner, as its refusal says, the new store has one of its own.
     runner::kill_runner(&site.store());
     let status = || site.json_of_any_exit(&["status"]);
-    let why = || status()["runner"]["why"].as_str().unwrap_or_default().to_owned();
-    until(|| status()["runner"]["connected"] == true || why().contains("rm "));
-    if status()["runner"]["connected"] != true {
+    let why = || status()["runners"][0]["why"].as_str().unwrap_or_default().to_owned();
+    until(|| status()["runners"][0]["connected"] == true || why().contains("rm "));
+    if status()["runners"][0]["connected"] != true {
         let remedy = why();
         let ledger = remedy.split("`rm ").nth(1).unwrap().split('`').next().unwrap().to_owned();
         if runner::runner(&site.store()).is_some() {
