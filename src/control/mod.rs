@@ -24,8 +24,8 @@ use crate::handler::{CannotAsk, Links};
 use crate::model::{EventId, JobId, Name, State};
 use crate::runner::message::{Key, Stream};
 use crate::store::{
-    self, Captured, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow,
-    QuarantinedRow, SecretUse, Store,
+    self, Captured, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow, SecretUse,
+    Store,
 };
 
 pub use client::{CallError, Client, connect};
@@ -83,12 +83,7 @@ pub enum Request {
     /// When each secret last matched.
     Secrets,
     /// Failed deliveries, newest first.
-    Quarantined {
-        /// Only those of this source.
-        source: Option<Name>,
-        /// At most so many; `list_count` where nothing is said.
-        limit: Option<usize>,
-    },
+    Quarantined(store::QuarantineFilter),
     /// Who answers, and whether accepts are taken.
     Info,
     /// Where the receiver takes deliveries.
@@ -113,6 +108,10 @@ pub enum Request {
     Select(store::Select),
     /// Put back or drop a batch of them.
     MoveBatch(store::Batch),
+    /// Verify the next failed deliveries again, and perhaps accept them.
+    JudgeQuarantined(store::Judging),
+    /// Forget failed deliveries.
+    DropQuarantined(store::QuarantineFilter),
     /// Read the configuration again.
     Reload,
 }
@@ -159,7 +158,7 @@ pub enum Reply {
     /// The secrets that ever matched.
     Secrets(Vec<SecretUse>),
     /// The failed deliveries listed.
-    Quarantined(Vec<QuarantinedRow>),
+    Quarantined(store::Quarantine),
     /// Who answered.
     Info(Info),
     /// At least one address.
@@ -176,6 +175,10 @@ pub enum Reply {
     Select(store::Selected),
     /// What became of the batch.
     MoveBatch(store::Moved),
+    /// What became of them, and where to go on.
+    JudgeQuarantined(store::Judged),
+    /// How many were forgotten.
+    DropQuarantined(u64),
     /// What is in force now.
     Reload(Box<Reloaded>),
 }
@@ -279,9 +282,7 @@ pub async fn perform(
         Request::Resume(handler) => Reply::Resume { changed: store.resume(&handler).await? },
         Request::Paused => Reply::Paused(store.paused().await?),
         Request::Secrets => Reply::Secrets(store.secrets().await?),
-        Request::Quarantined { source, limit } => {
-            Reply::Quarantined(store.quarantined(source, limit.unwrap_or(usize::MAX)).await?)
-        }
+        Request::Quarantined(filter) => Reply::Quarantined(store.quarantined(filter).await?),
         Request::Unfinished => Reply::Unfinished(store.unfinished().await?),
         Request::Info => Reply::Info(Info {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -297,6 +298,12 @@ pub async fn perform(
         Request::Arrived { filter, after } => Reply::Arrived(store.arrived(filter, after).await?),
         Request::Select(ask) => Reply::Select(store.select(ask).await?),
         Request::MoveBatch(batch) => Reply::MoveBatch(store.move_batch(batch).await?),
+        Request::JudgeQuarantined(ask) => {
+            Reply::JudgeQuarantined(store.judge_quarantined(ask).await?)
+        }
+        Request::DropQuarantined(filter) => {
+            Reply::DropQuarantined(store.drop_quarantined(filter).await?)
+        }
         Request::Reload => {
             let receiver = receiver.ok_or_else(|| {
                 Failure::unavailable("no receiver runs: it reads the configuration when it starts")

@@ -1,12 +1,14 @@
 //! The front door: HTTP/1.1 in, exactly one answer per delivery out.
 //!
 //! For `serve`, which builds [`Sources`], starts a [`Server`] and stops it. What must stay true: a
-//! 2xx is sent only after `store.accept` has returned; nothing unproven is parsed; every byte held
+//! 2xx is sent only after `store.accept` has returned; nothing unproven is parsed here; every byte held
 //! is accounted for in [`budget`]; the outside learns nothing of why a signature failed; and a
 //! delivery that was read to its end is stored whatever its client does next.
 
+mod again;
 mod body;
 mod budget;
+mod client;
 mod connection;
 mod files;
 mod health;
@@ -25,6 +27,7 @@ use crate::provider::Scheme;
 use crate::verify;
 
 pub use budget::largest_body_bytes;
+pub use client::Proxies;
 pub use files::raise_file_limit;
 pub(crate) use receive::public_url;
 pub use server::Server;
@@ -67,7 +70,11 @@ pub struct Route {
 
 /// Every source by its path: one snapshot of the configuration.
 #[derive(Default)]
-pub struct Sources(HashMap<String, Arc<Source>>);
+pub struct Sources {
+    by_path: HashMap<String, Arc<Source>>,
+    /// Whose word about a client's address is believed.
+    proxies: Proxies,
+}
 
 /// Two endpoints cannot share a path, nor use one of [`RESERVED_PATHS`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,21 +98,30 @@ impl Sources {
                 return Err(PathTaken { name, path });
             }
         }
-        Ok(Sources(by_path))
+        Ok(Sources { by_path, proxies: Proxies::new() })
+    }
+
+    /// The same, which believes these about their clients' addresses.
+    pub fn with_proxies(self, proxies: Proxies) -> Self {
+        Sources { proxies, ..self }
     }
 
     /// The name and path of each.
     pub fn paths(&self) -> impl Iterator<Item = (Name, String)> {
-        self.0.values().map(|source| (source.name.clone(), source.path.clone()))
+        self.by_path.values().map(|source| (source.name.clone(), source.path.clone()))
+    }
+
+    fn proxies(&self) -> &Proxies {
+        &self.proxies
     }
 
     fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
-        let of = self.0.values().filter(|own| own.name == *source);
+        let of = self.by_path.values().filter(|own| own.name == *source);
         of.flat_map(|own| &own.keys).any(|key| key.is_same(secret))
     }
 
     fn at(&self, path: &str) -> Option<&Arc<Source>> {
-        self.0.get(path)
+        self.by_path.get(path)
     }
 }
 

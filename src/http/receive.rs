@@ -5,6 +5,7 @@
 //! hangs up, or a commit slower than the provider's patience, never loses it (it is stored, and the
 //! redelivery is a duplicate).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use actix_web::http::header::{CONTENT_LENGTH, HeaderMap};
@@ -16,6 +17,7 @@ use tracing::{info, warn};
 use super::Source;
 use super::body::{self, Unread};
 use super::budget::Permit;
+use super::client;
 use super::connection::Gate;
 use super::reply::{self, Answer};
 use super::server::Shared;
@@ -50,8 +52,9 @@ pub(super) async fn receive(
             "the headers to keep are over limits.headers_kept_bytes",
         );
     }
+    let origin = Origin::of(snapshot, source, request, &headers);
     if let Err(rejection) = verify::precheck(&source.scheme, &headers) {
-        return reject(shared, source, rejection, &headers, Bytes::new());
+        return reject(shared, source, rejection, origin, &headers, None);
     }
     let limit = source.body_limit_bytes;
     let mut permit = snapshot.budget.permit();
@@ -92,6 +95,7 @@ pub(super) async fn receive(
         received_at: shared.clock.now(),
         method: request.method().to_string(),
         url: signed_url(source, request.uri().query()),
+        origin,
         headers,
         body,
         permit,
@@ -117,6 +121,7 @@ struct Delivery {
     received_at: Timestamp,
     method: String,
     url: Option<String>,
+    origin: Origin,
     headers: Headers,
     body: Bytes,
     permit: Permit,
@@ -125,7 +130,8 @@ struct Delivery {
 impl Delivery {
     /// Verifies and stores it. The permit is held to the end: as long, the body is in memory.
     async fn take(self) -> Answer {
-        let Delivery { shared, source, received_at, method, url, headers, body, permit } = self;
+        let Delivery { shared, source, received_at, method, url, origin, headers, body, permit } =
+            self;
         let evidence = body.clone();
         let large = body.len() > VERIFY_INLINE_BYTES;
         let door = Arc::clone(&source);
@@ -145,7 +151,10 @@ impl Delivery {
             );
         };
         let answer = match verdict {
-            Err(rejection) => reject(&shared, &source, rejection, &headers, evidence),
+            Err(rejection) => {
+                let at = Some((received_at, evidence));
+                reject(&shared, &source, rejection, origin, &headers, at)
+            }
             Ok(verified) => {
                 drop(evidence);
                 shared.watched.verified(&source.name);
@@ -205,8 +214,9 @@ fn reject(
     shared: &Shared,
     source: &Source,
     rejection: Rejection,
+    origin: Origin,
     headers: &Headers,
-    body: Bytes,
+    read: Option<(Timestamp, Bytes)>,
 ) -> Answer {
     let Rejection { reason, detail, malformed } = rejection;
     let answer = if malformed { Answer::Malformed(reason) } else { Answer::Rejected };
@@ -216,15 +226,45 @@ fn reject(
     if !malformed {
         shared.watched.failed(&shared.store, &shared.clock, &source.name, reason);
     }
-    shared.store.quarantine(Quarantined {
-        source: source.name.clone(),
-        received_at: shared.clock.now(),
-        reason,
-        detail,
-        headers: verify::evidence(&source.scheme, headers),
-        body,
-    });
+    if !source.scheme.is_unsigned() {
+        let received_at = read.as_ref().map_or_else(|| shared.clock.now(), |(at, _)| *at);
+        let body = read.map(|(_, body)| body);
+        let body_bytes = body.as_ref().map_or(0, |body| body.len() as u64);
+        shared.store.quarantine(Quarantined {
+            source: source.name.clone(),
+            scheme: Arc::clone(&source.scheme),
+            received_at,
+            address: origin.address,
+            reason,
+            detail,
+            path: origin.path,
+            headers: verify::evidence(&source.scheme, headers),
+            body_bytes,
+            // What nothing can prove later is not worth its space.
+            body: body.filter(|_| verify::can_be_judged_again(&source.scheme)),
+        });
+    }
     answer
+}
+
+/// Where a request came from and to.
+struct Origin {
+    address: Option<IpAddr>,
+    /// With the query where the provider signs the URL, and only then: it may hold anything.
+    path: String,
+}
+
+impl Origin {
+    fn of(snapshot: &Snapshot, source: &Source, request: &HttpRequest, headers: &Headers) -> Self {
+        let peer = request.peer_addr().map(|peer| peer.ip());
+        let address = peer.map(|peer| client::address(peer, headers, snapshot.sources.proxies()));
+        let mut path = source.path.clone();
+        if let Some(query) = request.uri().query().filter(|_| source.scheme.signs_url()) {
+            path.push('?');
+            path.push_str(query);
+        }
+        Origin { address, path }
+    }
 }
 
 /// A refusal that says nothing about the signature.

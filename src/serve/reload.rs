@@ -67,7 +67,8 @@ impl Serving {
         let parts = config.resolve(environment).map_err(ReloadError::Config)?;
         let secrets = self.secrets(&config, &parts.sources);
         let signers = signers(&parts.sources);
-        let sources = http::Sources::new(parts.sources)?;
+        let sources = http::Sources::new(parts.sources)?
+            .with_proxies(config.server().trusted_proxies.clone());
         for unwise in config.warnings() {
             tracing::warn!("{unwise}");
         }
