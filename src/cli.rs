@@ -308,6 +308,7 @@ Examples:
   hooklatch quarantine --source github --reason bad_signature --since 2h
   hooklatch quarantine verify")]
     Quarantine(Quarantine),
+
     /// Take the configuration as it is now, receiver and runner, without dropping a request
     #[command(after_help = "\
 The whole configuration is read and checked first, secrets included. If anything is wrong with it, or the
