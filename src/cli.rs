@@ -1,6 +1,7 @@
 //! The command line as data: what can be typed, its help and its examples. Nothing here acts.
 
 mod jobs;
+mod keep;
 mod look;
 mod operator;
 mod quarantine;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::model::{EventId, JobId, Name, RunnerName, State};
 
 pub use jobs::{Filter, Jobs, Listing, Stopped};
+pub use keep::{Backup, Restore};
 pub use look::{Doctor, Explain, Part, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
@@ -319,6 +321,28 @@ Exits with 78 where the configuration is wrong, and with 69 where no receiver ru
 Example:
   hooklatch reload")]
     Reload(Reload),
+
+    /// Copy the store into a new file, while its receiver runs or not, and check the copy
+    #[command(after_help = "\
+The copy is made beside the store, which takes as much space again, then sent to this command, checked
+page by page, and given its name; nothing is ever overwritten. Payloads are in it: keep it as safe as the
+store. `hooklatch restore` says what a backup cannot know.
+
+Example:
+  hooklatch backup /var/backups/hooklatch-2026-01-31.db")]
+    Backup(Backup),
+
+    /// Make a backup the store, while no receiver runs, and hold every job that was unfinished in it
+    #[command(after_help = "\
+A backup knows nothing of what came after it was made: those events are forgotten, and run again when they
+are sent again. What it had not finished may have run since, so it waits for a person (`hooklatch held
+--reason restored`). The restored store has a new identity, and tells of the gap in `status`. A runner that
+still has attempts of the old store takes none of the new one.
+
+Examples:
+  hooklatch restore /var/backups/hooklatch-2026-01-31.db
+  hooklatch restore /var/lib/hooklatch/hooklatch.db.before-NNNN --replace")]
+    Restore(Restore),
 }
 
 /// `hooklatch serve`

@@ -39,3 +39,7 @@ pub mod serve;
 // Layer 5: edge.
 pub mod cmd;
 pub mod exit;
+
+// What `fuzz/` and `tests/corpus.rs` reach of parsers that nobody else calls from outside.
+#[doc(hidden)]
+pub mod probe;

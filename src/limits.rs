@@ -208,6 +208,8 @@ limits! {
         "How long a settled event's body and headers are kept.";
     keep_ids_millis: Millis = 90 * DAY, DAY..=3650 * DAY,
         "How long an event's id is remembered: far longer than any provider re-sends.";
+    keep_dead_millis: Millis = 365 * DAY, DAY..=3650 * DAY,
+        "How long a dead letter keeps its payload: long enough for a person to come back to it, and not for ever, or a handler that is broken for good fills the disk.";
     config_bytes: Bytes = MIB, KIB..=64 * MIB,
         "The largest configuration or provider file that is read.";
     config_files_count: Count = 1_000, 1..=100_000,

@@ -18,8 +18,8 @@ fn page() -> PathBuf {
 fn the_limits_are_the_ones_in_force() {
     let mut table = String::from("\n| key | default | range | |\n|---|---|---|---|\n");
     for limit in TABLE {
-        // These two are keys of [storage], and described there.
-        if matches!(limit.key, "keep_payloads_millis" | "keep_ids_millis") {
+        // These are keys of [storage], and described there.
+        if matches!(limit.key, "keep_payloads_millis" | "keep_ids_millis" | "keep_dead_millis") {
             continue;
         }
         let show = |value| limit.unit.show(value);

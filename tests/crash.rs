@@ -13,6 +13,8 @@ mod account;
 mod case;
 #[path = "crash/deaths.rs"]
 mod deaths;
+#[path = "crash/keeping.rs"]
+mod keeping;
 #[path = "it/support.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod support;

@@ -66,7 +66,7 @@ fn read_in(files: &[&str]) -> BTreeSet<&'static str> {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        let product = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
         let reads = |key: &str| product.contains(&format!(".{key}"));
         found.extend(TABLE.iter().map(|limit| limit.key).filter(|key| reads(key)));
     }
@@ -77,7 +77,10 @@ fn read_in(files: &[&str]) -> BTreeSet<&'static str> {
 fn every_limit_is_taken_by_a_reload_or_named_by_it() {
     let receiver: BTreeSet<_> = OF_RECEIVER.iter().copied().collect();
     let runner: BTreeSet<_> = OF_RUNNER.iter().copied().collect();
-    assert_eq!(receiver, read_in(OF_THE_RECEIVERS_START), "limits::fixed::OF_RECEIVER");
+    let mut read = read_in(OF_THE_RECEIVERS_START);
+    // Retention goes by it as it is in force; the store has it as a bound of a fixed one.
+    read.remove("keep_ids_millis");
+    assert_eq!(receiver, read, "limits::fixed::OF_RECEIVER");
     assert_eq!(runner, read_in(OF_THE_RUNNERS_START), "limits::fixed::OF_RUNNER");
     let in_force = read_in(AS_IN_FORCE);
     let in_both: Vec<_> = in_force.intersection(&receiver).copied().collect();

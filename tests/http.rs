@@ -519,6 +519,56 @@ fn stalled_large_uploads_use_up_the_budget_and_small_deliveries_still_pass() {
 }
 
 #[test]
+fn large_uploads_that_hardly_come_give_way_to_one_that_comes() {
+    multi(async {
+        const LARGE: usize = 16 << 20;
+        let front = Front::with(|limits| {
+            limits.bodies_in_flight_bytes = 4 * LARGE as u64;
+            limits.small_bodies_in_flight_bytes = LARGE as u64;
+            limits.body_grace_millis = 60_000;
+        });
+        // Three have room. When the fourth takes it from one of them, all of it is taken.
+        let mut held = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let mut raw = Raw::connect(front.address).await;
+            let whole = github("stalled", &vec![b's'; LARGE]);
+            raw.send(&whole[..1000]).await;
+            held.spawn(async move { raw.answer().await });
+        }
+        let gave_way = |answer: raw::Answer| {
+            assert_eq!((answer.status, answer.json("reason").as_deref()), (503, Some("busy")));
+        };
+        gave_way(held.join_next().await.unwrap().unwrap());
+        for number in 0..2 {
+            let id = format!("genuine-{number}");
+            assert_eq!(front.ask(&github(&id, &vec![b'g' + number; LARGE])).await.status, 200);
+        }
+        gave_way(held.join_next().await.unwrap().unwrap());
+    });
+}
+
+#[test]
+fn no_connection_stays_idle_where_places_are_few() {
+    multi(async {
+        let front = Front::with(|limits| limits.connections_count = 16);
+        let places = 16 * std::thread::available_parallelism().map_or(1, usize::from);
+        let mut open = Vec::new();
+        for number in 1..=places * 3 / 4 {
+            let mut raw = Raw::connect(front.address).await;
+            raw.send(&github(&format!("d-{number}"), format!("{number}").as_bytes())).await;
+            let answer = raw.answer().await;
+            assert_eq!((answer.status, answer.closes()), (200, number > places / 2), "{number}");
+            // A connection that is to be closed is closed, and its place is free again.
+            match answer.closes() {
+                true => raw.ended().await,
+                false => open.push(raw),
+            }
+        }
+        assert_eq!(open.len(), places / 2);
+    });
+}
+
+#[test]
 fn a_slow_commit_is_answered_503_and_still_made() {
     multi(async {
         let front = Front::with(|limits| limits.accept_wait_millis = 0);

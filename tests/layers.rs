@@ -33,6 +33,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("serve", 4, &["config"]),
     ("cmd", 5, &["exit"]),
     ("exit", 5, &[]),
+    ("probe", 5, &["cmd"]),
 ];
 
 fn sources() -> Vec<(PathBuf, String)> {

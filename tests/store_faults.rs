@@ -17,7 +17,7 @@ use hooklatch::model::{Name, OnRedelivery, Outcome, Timestamp};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::Next;
 use hooklatch::store::{
-    Accept, Accepted, Claimed, Completion, EventFilter, Record, Refused, Settings, Store,
+    Accept, Accepted, Claimed, Completion, CopyError, EventFilter, Record, Refused, Settings, Store,
 };
 use hooklatch::verify::{self, Draft, Request, Verified};
 use tempfile::TempDir;
@@ -306,4 +306,61 @@ async fn a_stop_does_not_wait_for_writes_that_go_on_failing() {
     vfs::heal();
     assert!(closed.is_ok(), "the stop waits for ever");
     assert!(completion.await.unwrap().is_err(), "it was told that this is not recorded");
+}
+
+/// Closes the store, makes it some 60 MB larger, and opens it again: copying it takes a while.
+async fn enlarge(bench: &mut Bench) {
+    bench.store.close().await;
+    let conn = rusqlite::Connection::open(&bench.path).unwrap();
+    conn.execute_batch(
+        "BEGIN;
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60)
+         INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
+             SELECT 'stripe', 'large' || i, 'a.b', randomblob(32), 0, 1, 1000000 FROM n;
+         INSERT INTO payload SELECT row, x'', randomblob(1000000) FROM event;
+         COMMIT;
+         PRAGMA wal_checkpoint(TRUNCATE);",
+    )
+    .unwrap();
+    drop(conn);
+    let limits = Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() };
+    let settings = Settings { path: bench.path.clone(), limits };
+    bench.store = Store::open(&settings, Clock::manual(START)).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_gives_way_to_a_flush_that_fails_and_can_be_made_again() {
+    let mut bench = bench().await;
+    enlarge(&mut bench).await;
+    // At its very beginning, then in the midst of it.
+    for begun in [false, true] {
+        let copying = match begun {
+            false => {
+                vfs::fail_log_flushes(1);
+                bench.store.copy()
+            }
+            true => {
+                let copying = bench.store.copy();
+                let name = bench.path.with_extension("db.copying");
+                while !name.exists() {
+                    tokio::task::yield_now().await;
+                }
+                vfs::fail_log_flushes(1);
+                let refused = bench.accept("refused").await;
+                assert!(matches!(refused, Err(Refused::Degraded(_))), "{refused:?}");
+                copying
+            }
+        };
+        let error = copying.unwrap().finished().await.unwrap_err();
+        assert!(matches!(error, CopyError::GaveWay(_)), "{begun}: {error}");
+        // The store's own trouble may begin only now.
+        while bench.accept(&format!("after-{begun}")).await.is_err() {
+            bench.ready().await;
+        }
+        assert!(!vfs::touched_after_a_failed_flush());
+        assert!(!bench.path.with_extension("db.copying").exists());
+    }
+    let copied = bench.store.copy().unwrap().finished().await.unwrap();
+    assert!(copied.manifest.bytes > 60_000_000);
+    bench.sound().await;
 }

@@ -150,7 +150,11 @@ shut_down() {
     wait "$NSPAWN" 2>/dev/null || true
     local cage
     for cage in $CAGES; do
-        find "$cage" -depth -type d -exec rmdir {} + 2>/dev/null || true
+        # What was killed with its machine takes a moment to be gone.
+        for ((tries = 0; tries < 50; tries++)); do
+            [ -d "$cage" ] || break
+            find "$cage" -depth -type d -exec rmdir {} + 2>/dev/null || sleep 0.1
+        done
     done
     NSPAWN='' LEADER='' CAGES=''
 }

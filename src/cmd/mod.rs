@@ -2,6 +2,7 @@
 //! prints the answer; data goes to standard output, everything else to standard error.
 
 mod arrivals;
+mod backup;
 mod bulk;
 mod cancel;
 pub mod config_check;
@@ -26,6 +27,7 @@ mod random;
 mod reload;
 mod replay;
 mod resolve;
+mod restore;
 mod runner;
 mod scratch;
 mod send;
@@ -33,7 +35,7 @@ mod serve;
 mod show;
 mod status;
 mod store;
-mod verify;
+pub(crate) mod verify;
 
 use std::io::Write;
 
@@ -98,6 +100,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Quarantine(args) => quarantine::run(&args),
         Command::Reload(args) => reload::run(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => restore::run(&args),
     }
 }
 

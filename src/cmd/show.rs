@@ -72,6 +72,12 @@ fn event(detail: &EventDetail) -> Result<(), Failure> {
     if !notes.is_empty() {
         output::line(format_args!("notes     {notes}"))?;
     }
+    for restored in &detail.restores {
+        let (at, made) = (local(restored.restored_at), local(restored.made_at));
+        output::line(format_args!(
+            "restored  {at} from a backup of {made}: what its jobs did in between is not known"
+        ))?;
+    }
     for (name, value) in &detail.headers {
         output::line(format_args!("header    {}: {}", escape(name), escape(value)))?;
     }

@@ -118,15 +118,20 @@ pub(super) fn door_failure(error: DoorError) -> Failure {
 /// A request that was not carried out.
 pub(super) fn call_failure(error: CallError) -> Failure {
     let exit = match &error {
-        CallError::Failed(failure) => match failure.kind {
-            FailureKind::NotFound => Exit::NotFound,
-            FailureKind::WrongState | FailureKind::Ambiguous => Exit::WrongState,
-            FailureKind::Unavailable => Exit::Unavailable,
-            FailureKind::Config => Exit::Config,
-        },
+        CallError::Failed(failure) => exit_of(failure.kind),
         _ => Exit::Unavailable,
     };
     Failure::new(exit, error.to_string())
+}
+
+/// What a command exits with whose request failed so.
+pub(super) fn exit_of(kind: FailureKind) -> Exit {
+    match kind {
+        FailureKind::NotFound => Exit::NotFound,
+        FailureKind::WrongState | FailureKind::Ambiguous => Exit::WrongState,
+        FailureKind::Unavailable => Exit::Unavailable,
+        FailureKind::Config => Exit::Config,
+    }
 }
 
 /// An answer to another question than the one that was asked: two versions that do not fit.

@@ -144,7 +144,7 @@ fn read(path: &str, most: u64) -> Result<String> {
     }
 }
 
-fn headers(lines: &[String]) -> Result<Headers> {
+pub(crate) fn headers(lines: &[String]) -> Result<Headers> {
     let mut headers = Headers::new();
     for line in lines {
         let Some((name, value)) = line.split_once(':') else {

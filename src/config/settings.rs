@@ -27,8 +27,11 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080
 const STORE: &str = "/var/lib/hooklatch/hooklatch.db";
 
 /// The limits that are written under `[storage]`: key there, and the limit's.
-const RETENTION: [(&str, &str); 2] =
-    [("keep_payloads", "keep_payloads_millis"), ("keep_ids", "keep_ids_millis")];
+const RETENTION: [(&str, &str); 3] = [
+    ("keep_payloads", "keep_payloads_millis"),
+    ("keep_ids", "keep_ids_millis"),
+    ("keep_dead", "keep_dead_millis"),
+];
 
 /// The key under `[storage]` of a limit that is written there.
 pub(super) fn storage_key(limit: &str) -> Option<&'static str> {
@@ -150,7 +153,7 @@ fn read_storage(section: Section<'_>, folder: &Path, settings: &mut Settings) {
     if let Some(path) = path(&section, "path", folder) {
         settings.store_path = path;
     }
-    let [payloads, ids] = RETENTION.map(|(key, limit)| {
+    let [payloads, ids, _] = RETENTION.map(|(key, limit)| {
         let read = ranged(&section, key, limit);
         if let Some(read) = &read {
             settings.limits.set(limit, read.value);

@@ -1,5 +1,6 @@
 //! The command's end of the admin socket.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,9 +8,11 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::backup::{FetchError, Stage, fetch};
 use super::wire::{self, WireError};
 use super::{Failure, Reply, Request};
 use crate::limits::Limits;
+use crate::store::Manifest;
 
 /// A connection to a running receiver. After an error it is of no more use.
 #[derive(Debug)]
@@ -47,6 +50,17 @@ pub enum CallError {
     },
 }
 
+/// Why there is no backup.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// The receiver, or the stopped store, cannot make one.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// It cannot be written where it should be.
+    #[error("failed to write the backup: {0}")]
+    Sink(io::Error),
+}
+
 /// Connects to the receiver listening at `path`. An error of kind `NotFound` or `ConnectionRefused`
 /// means that none is listening.
 pub async fn connect(path: &Path, limits: &Limits) -> io::Result<Client> {
@@ -78,5 +92,30 @@ impl Client {
             Ok(Err(WireError::Io(error))) => Err(gone(error.to_string())),
             Ok(Err(error)) => Err(Failure::unavailable(format!("got {error}")).into()),
         }
+    }
+
+    /// Has the receiver copy its store, and puts the copy into `sink`, unflushed. `tell` hears where it
+    /// is, and how many bytes of how many are done.
+    pub async fn backup(
+        &mut self,
+        sink: &mut File,
+        tell: impl FnMut(Stage, u64, u64),
+    ) -> Result<Manifest, BackupError> {
+        wire::write(&mut self.stream, &Request::Backup, self.request_bytes)
+            .await
+            .map_err(|error| self.lost(&error))?;
+        let fetched = fetch(&mut self.stream, sink, self.wait, self.answer_bytes, tell).await;
+        fetched.map_err(|error| match error {
+            FetchError::Failed(failure) => BackupError::Failed(failure),
+            FetchError::Sink(error) => BackupError::Sink(error),
+            FetchError::Wire(error) => self.lost(&error),
+        })
+    }
+
+    fn lost(&self, error: &WireError) -> BackupError {
+        let path = self.path.display();
+        BackupError::Failed(Failure::unavailable(format!(
+            "the receiver at {path} went away before the backup was whole: {error}"
+        )))
     }
 }

@@ -1,11 +1,15 @@
 //! The way to a store: its running receiver, or the stopped store itself.
 
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use super::{CallError, Client, Reply, Request, connect, perform, socket_path};
+use super::backup::{Stage, made};
+use super::{
+    BackupError, CallError, Client, Failure, Reply, Request, connect, perform, socket_path,
+};
 use crate::clock::Clock;
-use crate::store::{OpenError, Settings, Store};
+use crate::store::{self, Copied, Manifest, OpenError, Settings, Store};
 
 /// An open way to a store.
 pub enum Door {
@@ -53,7 +57,7 @@ impl Door {
         if let Some(client) = knock(settings).await? {
             return Ok(Door::Remote(client));
         }
-        if !settings.path.exists() {
+        if !store::is_there(&settings.path) {
             return Err(DoorError::NoStore(settings.path.clone()));
         }
         let opening = settings.clone();
@@ -66,6 +70,35 @@ impl Door {
             },
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The way to a running receiver, or nothing where none listens: touches no file of the store.
+    pub async fn of_receiver(settings: &Settings) -> Result<Option<Door>, DoorError> {
+        Ok(knock(settings).await?.map(Door::Remote))
+    }
+
+    /// Copies the store into `sink`, unflushed, while a receiver goes on writing it where one runs. `tell`
+    /// hears where it is, and how many bytes of how many are done.
+    pub async fn backup(
+        &mut self,
+        sink: &mut File,
+        mut tell: impl FnMut(Stage, u64, u64),
+    ) -> Result<Manifest, BackupError> {
+        let store = match self {
+            Door::Remote(client) => return client.backup(sink, tell).await,
+            Door::Local(store) => store,
+        };
+        let mut copying = store.copy().map_err(Failure::from)?;
+        let copied = loop {
+            if let Some(copied) = made(&mut copying).await {
+                break copied;
+            }
+            let (done, all) = copying.progress();
+            tell(Stage::Copying, done, all);
+        };
+        let Copied { mut file, manifest } = copied.map_err(Failure::from)?;
+        io::copy(&mut file, sink).map_err(BackupError::Sink)?;
+        Ok(manifest)
     }
 
     /// Carries out one request.

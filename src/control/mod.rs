@@ -5,13 +5,14 @@
 //! end in [`perform`], so a command does the same either way. Only the socket's owner and root can
 //! connect; nothing here is reachable from the network.
 
+mod backup;
 mod client;
 mod door;
 mod front;
 mod reload;
 mod server;
 mod status;
-mod wire;
+pub(crate) mod wire;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -28,7 +29,8 @@ use crate::store::{
     Store,
 };
 
-pub use client::{CallError, Client, connect};
+pub use backup::{Backup, Stage};
+pub use client::{BackupError, CallError, Client, connect};
 pub use door::{Door, DoorError};
 pub use front::{Front, Signed, Unsigned};
 pub use reload::{Names, ReloadAsked, Reloaded, Restart, RunnerTold, SecretRead};
@@ -114,6 +116,8 @@ pub enum Request {
     DropQuarantined(store::QuarantineFilter),
     /// Read the configuration again.
     Reload,
+    /// Copy the store and send the copy: an answer of several parts, of a running receiver only.
+    Backup,
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -181,6 +185,8 @@ pub enum Reply {
     DropQuarantined(u64),
     /// What is in force now.
     Reload(Box<Reloaded>),
+    /// The next part of a backup.
+    Backup(Backup),
 }
 
 /// Who answers for a store.
@@ -310,6 +316,8 @@ pub async fn perform(
             })?;
             Reply::Reload(Box::new(receiver.reload().await?))
         }
+        // The socket's own part takes it before this, and a stopped store has a way of its own.
+        Request::Backup => return Err(Failure::unavailable("a backup has no single answer")),
     })
 }
 

@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use super::backup;
 use super::wire::{self, WireError};
 use super::{Failure, Receiver, Reply, Request, perform};
 use crate::limits::Limits;
@@ -171,6 +172,14 @@ async fn serve(
         };
         let (answer, last) = match request {
             Err(_) | Ok(Ok(None)) => return Ok(()),
+            Ok(Ok(Some(Request::Backup))) => {
+                tokio::select! {
+                    // A stop does not wait for a backup.
+                    _ = closing.wait_for(|closing| *closing) => return Ok(()),
+                    sent = backup::send(&mut stream, &served.store, limits) => sent?,
+                }
+                continue;
+            }
             Ok(Ok(Some(request))) => {
                 (perform(&served.store, Some(&served.receiver), request).await, false)
             }

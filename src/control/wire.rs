@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Why a frame cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WireError {
+pub(crate) enum WireError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("a message of {bytes} bytes; {limit} is the limit")]
@@ -21,7 +21,7 @@ pub(super) enum WireError {
 }
 
 /// Reads one message of at most `limit` bytes; `None` where the peer is done.
-pub(super) async fn read<T: DeserializeOwned>(
+pub(crate) async fn read<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
     limit: u64,
 ) -> Result<Option<T>, WireError> {
@@ -45,7 +45,7 @@ pub(super) async fn read<T: DeserializeOwned>(
 }
 
 /// Writes one message of at most `limit` bytes; nothing is written where it is larger.
-pub(super) async fn write(
+pub(crate) async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     message: &impl Serialize,
     limit: u64,

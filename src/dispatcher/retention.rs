@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::Store;
+use crate::store::{Cutoffs, Expired, Store};
 
 /// Before the first pass and between two: the shortest retention is an hour. A machine that starts
 /// with a wrong clock has set it right by then, which counts as a jump.
@@ -34,14 +34,20 @@ pub(super) async fn run(store: Store, limits: watch::Receiver<Limits>, clock: Cl
             );
             continue;
         }
-        let [payloads, ids] = {
+        let cutoffs = {
             let limits = limits.borrow();
-            let kept = [limits.keep_payloads_millis, limits.keep_ids_millis];
-            kept.map(|millis| now.before(Limits::duration(millis)))
+            let before = |millis| now.before(Limits::duration(millis));
+            Cutoffs {
+                payloads: before(limits.keep_payloads_millis),
+                ids: before(limits.keep_ids_millis),
+                dead: before(limits.keep_dead_millis),
+            }
         };
-        match store.expire(payloads, ids).await {
-            Ok((0, 0)) => {}
-            Ok((payloads, events)) => tracing::info!(payloads, events, "deleted what was old"),
+        match store.expire(cutoffs).await {
+            Ok(expired) if expired == Expired::default() => {}
+            Ok(Expired { payloads, events, bytes }) => {
+                tracing::info!(payloads, events, bytes, "deleted what was old");
+            }
             Err(error) => tracing::warn!(%error, "failed to delete what is old"),
         }
     }

@@ -20,7 +20,7 @@ pub(super) enum Unread {
     TooLarge,
     /// Paused for too long, or below the lowest rate.
     TooSlow,
-    /// The budget is used up.
+    /// The budget is used up, or others needed its room and it came too slowly.
     NoRoom,
     /// The connection ended early, or the chunks make no sense.
     Broken,
@@ -65,18 +65,29 @@ pub(super) async fn read(
     if declared > limit {
         return Err(Unread::TooLarge);
     }
-    if !permit.declare(declared) {
+    let start = Instant::now();
+    if !permit.declare(declared).await {
         return Err(Unread::NoRoom);
     }
-    let start = Instant::now();
+    if declared > permit.small_body() {
+        permit.coming(start, 0, declared);
+    }
     let mut last = start;
     // Pages that nothing was written to are not resident, so this costs what has arrived.
     let mut body = BytesMut::with_capacity(usize::try_from(declared).unwrap_or(0));
     loop {
         let patience = pace.patience(last - start, body.len() as u64);
-        let chunk = match timeout_at(start + patience, payload.next()).await {
+        let next = tokio::select! {
+            biased;
+            () = permit.asked() => return Err(Unread::NoRoom),
+            next = timeout_at(start + patience, payload.next()) => next,
+        };
+        let chunk = match next {
             Err(_) => return Err(Unread::TooSlow),
-            Ok(None) => return Ok(body.freeze()),
+            Ok(None) => {
+                permit.complete();
+                return Ok(body.freeze());
+            }
             Ok(Some(Err(_))) => return Err(Unread::Broken),
             Ok(Some(Ok(chunk))) => chunk,
         };
@@ -84,15 +95,17 @@ pub(super) async fn read(
         if total > limit {
             return Err(Unread::TooLarge);
         }
-        if total > declared && total > permit.small_body() {
-            // It may become as long as it may be. Grown step by step it would leave holes behind
-            // that cost as much again.
-            if !permit.cover(limit) {
-                return Err(Unread::NoRoom);
-            }
-            body.reserve(usize::try_from(limit).unwrap_or(0).saturating_sub(body.len()));
-        } else if !permit.cover(total) {
+        let grows = total > declared && total > permit.small_body();
+        // It may become as long as it may be.
+        if !permit.make_room(if grows { limit } else { total }).await {
             return Err(Unread::NoRoom);
+        }
+        if grows {
+            // Grown step by step it would leave holes behind that cost as much again.
+            body.reserve(usize::try_from(limit).unwrap_or(0).saturating_sub(body.len()));
+        }
+        if total != declared {
+            permit.coming(start, total, if grows { limit } else { declared.max(total) });
         }
         body.extend_from_slice(&chunk);
         last = Instant::now();

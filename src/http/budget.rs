@@ -3,12 +3,16 @@
 //! Only `receive` and `body` use it. A large body takes its declared length *before* it is read, so
 //! that those let in can finish; without that, 200 stalled 25 MiB uploads held 2 GB. Small bodies
 //! have a lane that large ones cannot fill, and pay for what has arrived instead of what was
-//! declared, so that a flood of stalled small requests cannot fill it for nothing. A permit is held
-//! until the store has answered, and gives its bytes back when it is dropped.
+//! declared, so that a flood of stalled small requests cannot fill it for nothing. Where a lane is full,
+//! a body that comes too slowly gives way ([`way`](super::way)): room is no reason to shut a provider
+//! out. A permit is held until the store has answered, and gives its bytes back when it is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::time::Instant;
+
+use super::way::{Place, Unfinished};
 use crate::limits::Limits;
 
 /// The largest body that `limits` can ever let in: what is left of the budget beside the small lane.
@@ -31,17 +35,24 @@ pub(super) struct Budget {
 }
 
 #[derive(Debug)]
-struct Lane(AtomicU64);
+struct Lane {
+    free: AtomicU64,
+    unfinished: Arc<Unfinished>,
+}
 
 impl Lane {
+    fn new(bytes: u64) -> Self {
+        Lane { free: bytes.into(), unfinished: Arc::default() }
+    }
+
     fn take(&self, bytes: u64) -> bool {
-        self.0
+        self.free
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |free| free.checked_sub(bytes))
             .is_ok()
     }
 
     fn give(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::AcqRel);
+        self.free.fetch_add(bytes, Ordering::AcqRel);
     }
 }
 
@@ -53,8 +64,8 @@ impl Budget {
         Arc::new(Budget {
             made_of: [small_body, small, large],
             small_body,
-            small: Lane(small.into()),
-            large: Lane(large.into()),
+            small: Lane::new(small),
+            large: Lane::new(large),
         })
     }
 
@@ -65,7 +76,7 @@ impl Budget {
 
     /// A permit for nothing yet.
     pub(super) fn permit(self: &Arc<Self>) -> Permit {
-        Permit { budget: Arc::clone(self), small: 0, large: 0 }
+        Permit { budget: Arc::clone(self), small: 0, large: 0, place: None }
     }
 }
 
@@ -75,6 +86,8 @@ pub(super) struct Permit {
     budget: Arc<Budget>,
     small: u64,
     large: u64,
+    /// Where it stands while its body is not there.
+    place: Option<Place>,
 }
 
 impl Permit {
@@ -84,12 +97,49 @@ impl Permit {
     }
 
     /// Takes the declared length of a body where it is large. False where there is no room.
-    pub(super) fn declare(&mut self, bytes: u64) -> bool {
-        bytes <= self.budget.small_body || self.cover(bytes)
+    pub(super) async fn declare(&mut self, bytes: u64) -> bool {
+        bytes <= self.budget.small_body || self.make_room(bytes).await
     }
 
-    /// Sees to it that `bytes` in all are taken. False where there is no room; what was taken stays.
-    pub(super) fn cover(&mut self, bytes: u64) -> bool {
+    /// Sees to it that `bytes` in all are taken, also where others have to give way. False where nobody
+    /// does; what was taken stays.
+    pub(super) async fn make_room(&mut self, bytes: u64) -> bool {
+        if self.cover(bytes) {
+            return true;
+        }
+        // Whoever asks is not asked.
+        self.place = None;
+        let small = bytes <= self.budget.small_body;
+        let lane = if small { &self.budget.small } else { &self.budget.large };
+        let unfinished = Arc::clone(&lane.unfinished);
+        unfinished.make_way(|| self.cover(bytes)).await
+    }
+
+    /// Tells how much is there of a body of `expected` bytes that began to come at `begun`: from now on
+    /// it may have to give way.
+    pub(super) fn coming(&mut self, begun: Instant, received: u64, expected: u64) {
+        let lane = if self.large > 0 { &self.budget.large } else { &self.budget.small };
+        let here = self.place.take().filter(|place| place.is_in(&lane.unfinished));
+        let place = here.unwrap_or_else(|| Place::new(&lane.unfinished, begun, expected));
+        place.received(received);
+        self.place = Some(place);
+    }
+
+    /// Its body is there: now it stays.
+    pub(super) fn complete(&mut self) {
+        self.place = None;
+    }
+
+    /// Resolves when it has to give way.
+    pub(super) async fn asked(&self) {
+        match &self.place {
+            Some(place) => place.asked().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The same where nobody gives way.
+    fn cover(&mut self, bytes: u64) -> bool {
         let Some(more) = bytes.checked_sub(self.small + self.large) else { return true };
         if bytes <= self.budget.small_body && self.budget.small.take(more) {
             self.small += more;
@@ -126,26 +176,28 @@ mod tests {
     }
 
     fn free(budget: &Budget) -> (u64, u64) {
-        (budget.small.0.load(Ordering::Acquire), budget.large.0.load(Ordering::Acquire))
+        (budget.small.free.load(Ordering::Acquire), budget.large.free.load(Ordering::Acquire))
     }
 
-    #[test]
-    fn large_bodies_pay_ahead_and_never_enter_the_small_lane() {
+    #[tokio::test]
+    async fn large_bodies_pay_ahead_and_never_enter_the_small_lane() {
         let budget = budget();
         let (mut first, mut second) = (budget.permit(), budget.permit());
-        assert!(first.declare(800));
-        assert!(!second.declare(101));
+        assert!(first.declare(800).await);
+        assert!(!second.declare(101).await);
         assert_eq!(free(&budget), (200, 0));
-        assert!(second.declare(100) && second.cover(100), "a small one still gets in");
+        assert!(second.declare(100).await && second.cover(100), "a small one still gets in");
         drop(first);
         assert_eq!(free(&budget), (100, 800));
     }
 
-    #[test]
-    fn small_bodies_pay_as_they_arrive() {
+    #[tokio::test]
+    async fn small_bodies_pay_as_they_arrive() {
         let budget = budget();
         let mut stalled: Vec<Permit> = (0..50).map(|_| budget.permit()).collect();
-        assert!(stalled.iter_mut().all(|permit| permit.declare(100)));
+        for permit in &mut stalled {
+            assert!(permit.declare(100).await);
+        }
         assert_eq!(free(&budget), (200, 800));
     }
 
@@ -170,6 +222,26 @@ mod tests {
         assert_eq!((fitted, free(&budget)), (10, (0, 0)));
         permits.clear();
         assert_eq!(free(&budget), (200, 800));
+    }
+
+    #[tokio::test]
+    async fn a_stalled_body_gives_way_to_one_that_comes() {
+        let budget = budget();
+        let begun = Instant::now() - std::time::Duration::from_secs(1);
+        let mut stalled = budget.permit();
+        assert!(stalled.declare(800).await);
+        stalled.coming(begun, 0, 800);
+        let mut next = budget.permit();
+        let leave = async {
+            stalled.asked().await;
+            drop(stalled);
+        };
+        let (made, ()) = tokio::join!(next.declare(700), leave);
+        assert!(made);
+        assert_eq!(free(&budget), (200, 100));
+        next.coming(begun, 0, 700);
+        next.complete();
+        assert!(!budget.permit().declare(800).await, "what is complete stays");
     }
 
     #[test]

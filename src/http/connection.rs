@@ -5,13 +5,15 @@
 //! (300 clients that sent 20,000 small requests held 6.8 GB), bounds the time of a connection's
 //! first head only, and waits for ever for a client that does not take its answers. Must stay true:
 //! while a request is at work nothing but its own body is read; at most one head is handed over at
-//! a time; every head has its time.
+//! a time; every head has its time; no place is kept by an idle connection where places are few.
 
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use super::chunks::Chunks;
 use super::receive;
 use crate::crash;
 
@@ -37,7 +40,7 @@ enum Turn {
     Head,
     /// So many more bytes of the body.
     Declared(u64),
-    /// A body whose end only its decoder sees.
+    /// A body in chunks.
     Undeclared,
     /// Nothing: the request is at work.
     Answer,
@@ -94,14 +97,53 @@ impl Gate {
     }
 }
 
+/// How many connections there are, and may be.
+#[derive(Debug)]
+pub(super) struct Open {
+    now: AtomicUsize,
+    most: usize,
+}
+
+impl Open {
+    /// None yet, of so many.
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Open { now: AtomicUsize::new(0), most })
+    }
+
+    /// Whether more than half of the places are taken. Then nobody keeps one to be idle in: an idle
+    /// connection costs its owner one request in minutes, and enough of them would shut everyone out.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.now.load(Ordering::Relaxed) > self.most / 2
+    }
+}
+
+/// One of the open connections.
+struct Counted(Arc<Open>);
+
+impl Counted {
+    fn new(open: &Arc<Open>) -> Self {
+        open.now.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(open))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A client's stream of bytes.
 pub(super) struct Connection {
     stream: TcpStream,
+    _counted: Counted,
     gate: Rc<Gate>,
     /// Read from the stream and, from `handed` on, not yet handed over.
     ahead: Vec<u8>,
     handed: usize,
     lines: Lines,
+    /// Of which request's chunks so much has been handed over.
+    chunks: (u64, Chunks),
     /// A head may have been handed over: it is to be decoded before anything follows.
     paused: bool,
     /// Behind how many requests a head, or an empty line before it, has begun to come.
@@ -112,8 +154,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// `stream`, with `head_time` for each head and `write_time` for the client to take an answer.
-    pub(super) fn new(stream: TcpStream, head_time: Duration, write_time: Duration) -> Self {
+    /// `stream`, one of those `open`, with `head_time` for each head and `write_time` for the client to
+    /// take an answer.
+    pub(super) fn new(
+        stream: TcpStream,
+        open: &Arc<Open>,
+        head_time: Duration,
+        write_time: Duration,
+    ) -> Self {
         let write_millis = u32::try_from(write_time.as_millis()).unwrap_or(u32::MAX);
         let bounded = sockopt::set_tcp_user_timeout(&stream, write_millis)
             .and_then(|()| sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES));
@@ -128,10 +176,12 @@ impl Connection {
         };
         Connection {
             stream,
+            _counted: Counted::new(open),
             gate: Rc::new(gate),
             ahead: Vec::new(),
             handed: 0,
             lines: Lines::default(),
+            chunks: (0, Chunks::default()),
             paused: false,
             coming: None,
             head_time,
@@ -220,7 +270,25 @@ impl AsyncRead for Connection {
                 this.hand_over(out, bytes);
                 Poll::Ready(Ok(()))
             }
-            Turn::Head | Turn::Undeclared => {
+            Turn::Undeclared => {
+                let begun = this.gate.begun.get();
+                if this.chunks.0 != begun {
+                    this.chunks = (begun, Chunks::default());
+                }
+                if this.chunks.1.is_over() {
+                    this.gate.reader.set(Some(cx.waker().clone()));
+                    return Poll::Pending;
+                }
+                if empty {
+                    ready!(this.fill(cx))?;
+                }
+                let most = out.remaining().min(this.ahead.len() - this.handed);
+                let piece = &this.ahead[this.handed..this.handed + most];
+                let bytes = this.chunks.1.hand_over(piece);
+                this.hand_over(out, bytes);
+                Poll::Ready(Ok(()))
+            }
+            Turn::Head => {
                 if std::mem::take(&mut this.paused) {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
@@ -232,7 +300,7 @@ impl AsyncRead for Connection {
                 let piece = &this.ahead[this.handed..this.handed + most];
                 let (bytes, blank) = this.lines.up_to_blank_line(piece);
                 this.paused = blank;
-                if bytes > 0 && this.is_head() {
+                if bytes > 0 {
                     this.coming = Some(this.gate.begun.get());
                 }
                 this.hand_over(out, bytes);
@@ -265,10 +333,10 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Finds blank lines, each of which may be a head's end or the end of chunks. One too many costs a
-/// round of the dispatcher; only one too few would hand over two requests.
+/// Finds the blank line that is a head's end. One too many costs a round of the dispatcher; only one too
+/// few would hand over two requests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Lines {
+pub(crate) enum Lines {
     /// Before the first line; line ends here are skipped (RFC 9112, section 2.2).
     #[default]
     Before,
@@ -280,7 +348,7 @@ enum Lines {
 
 impl Lines {
     /// How many of `bytes` there are up to a blank line's end, or all; and whether there is one.
-    fn up_to_blank_line(&mut self, bytes: &[u8]) -> (usize, bool) {
+    pub(crate) fn up_to_blank_line(&mut self, bytes: &[u8]) -> (usize, bool) {
         for (at, byte) in bytes.iter().enumerate() {
             *self = match (byte, *self) {
                 (b'\n', Lines::Behind) => {
@@ -302,13 +370,8 @@ mod tests {
 
     #[test]
     fn a_blank_line_ends_a_piece_however_it_is_cut() {
-        let text =
-            b"\r\nGET / HTTP/1.1\r\nA: b\r\n\r\nGET /2 HTTP/1.1\n\n5\r\nhello\r\n0\r\n\r\nrest";
-        let wanted = [
-            "\r\nGET / HTTP/1.1\r\nA: b\r\n\r\n",
-            "GET /2 HTTP/1.1\n\n",
-            "5\r\nhello\r\n0\r\n\r\n",
-        ];
+        let text = b"\r\nGET / HTTP/1.1\r\nA: b\r\n\r\nGET /2 HTTP/1.1\n\nrest";
+        let wanted = ["\r\nGET / HTTP/1.1\r\nA: b\r\n\r\n", "GET /2 HTTP/1.1\n\n"];
         for step in 1..=text.len() {
             let (mut lines, mut pieces, mut piece) = (Lines::default(), Vec::new(), Vec::new());
             for mut block in text.chunks(step) {

@@ -8,14 +8,16 @@
 mod again;
 mod body;
 mod budget;
+pub(crate) mod chunks;
 mod client;
-mod connection;
+pub(crate) mod connection;
 mod files;
 mod health;
 mod receive;
 mod reply;
 mod server;
 mod snapshot;
+mod way;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -141,7 +141,12 @@ impl Delivery {
             let verdict = verify::verify(&door.scheme, &door.keys, request, received_at);
             (verdict, headers)
         };
-        let checked = if large { web::block(check).await.ok() } else { Some(check()) };
+        let checked = if large {
+            let _turn = shared.hashing.acquire().await;
+            web::block(check).await.ok()
+        } else {
+            Some(check())
+        };
         let Some((verdict, headers)) = checked else {
             return refuse(
                 &shared,

@@ -19,9 +19,10 @@ use actix_web::{App, HttpRequest, HttpResponse, web};
 use arc_swap::ArcSwap;
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::connection::{Connection, Gate};
+use super::connection::{Connection, Gate, Open};
 use super::reply::{Answer, Unread};
 use super::snapshot::Snapshot;
 use super::{Sources, files, health, receive};
@@ -43,6 +44,10 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     /// Watches for sources whose deliveries fail one after the other.
     pub(super) watched: notify::Sources,
+    pub(super) open: Arc<Open>,
+    /// One turn for each large body that is hashed at the moment: what is not proven yet must not take
+    /// every core. All that the budget lets in is through within a tenth of a second all the same.
+    pub(super) hashing: Semaphore,
     /// Set once at the beginning of a stop: every answer then asks for a new connection.
     pub(super) closing: AtomicBool,
 }
@@ -69,22 +74,22 @@ impl Server {
         limits: Limits,
     ) -> io::Result<Server> {
         let workers = std::thread::available_parallelism().map_or(1, Into::into);
+        let per_worker = files::connections_per_worker(limits.connections_count, workers);
         let shared = Arc::new(Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::new(sources, &limits)),
             store,
             traffic,
             clock,
             watched: notify::Sources::default(),
+            open: Open::new(per_worker.saturating_mul(workers)),
+            hashing: Semaphore::new((workers / 2).max(1)),
             closing: AtomicBool::new(false),
         });
         let wait = Limits::duration(limits.stop_wait_millis);
         let mut server = Workers::build()
             .workers(workers)
             .disable_signals()
-            .max_concurrent_connections(files::connections_per_worker(
-                limits.connections_count,
-                workers,
-            ))
+            .max_concurrent_connections(per_worker)
             // `stop` watches the time itself; actix's own bound only must not be shorter.
             .shutdown_timeout(wait.as_secs() + 60);
         let keep_alive = coarse(limits.keep_alive_millis);
@@ -99,6 +104,7 @@ impl Server {
             let (shared, stopping) = (Arc::clone(&shared), server.graceful_shutdown_signal());
             server = server.listen(address.to_string(), listener, move || {
                 let (shared, stopping) = (Arc::clone(&shared), stopping.clone());
+                let open = Arc::clone(&shared.open);
                 let app = App::new().default_service(web::to(move |request, payload| {
                     answer(Arc::clone(&shared), request, payload)
                 }));
@@ -117,7 +123,7 @@ impl Server {
                     .h1(map_config(app, |()| AppConfig::default()));
                 fn_service(move |stream: TcpStream| {
                     let peer = stream.peer_addr().ok();
-                    let connection = Connection::new(stream, head_time, keep_alive);
+                    let connection = Connection::new(stream, &open, head_time, keep_alive);
                     std::future::ready(Ok::<_, DispatchError>((connection, peer)))
                 })
                 .and_then(http)
@@ -193,8 +199,9 @@ async fn answer(
     if gate.as_ref().is_some_and(|gate| gate.rest_is_here()) {
         while payload.next().await.is_some() {}
     }
-    let close =
-        shared.closing.load(Ordering::Relaxed) || gate.as_ref().is_some_and(|gate| gate.has_rest());
+    let close = shared.closing.load(Ordering::Relaxed)
+        || shared.open.is_crowded()
+        || gate.as_ref().is_some_and(|gate| gate.has_rest());
     answer.respond(Unread::new(payload, gate), close)
 }
 

@@ -47,12 +47,12 @@ impl Snapshot {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_budget_stays_unless_its_limits_change() {
+    #[tokio::test]
+    async fn the_budget_stays_unless_its_limits_change() {
         let limits = Limits::default();
         let first = Snapshot::new(Sources::default(), &limits);
         let mut held = first.budget.permit();
-        assert!(held.cover(1000));
+        assert!(held.make_room(1000).await);
         let other = Limits { headers_kept_bytes: 2048, ..limits.clone() };
         let second = first.next(Sources::default(), &other);
         assert!(Arc::ptr_eq(&first.budget, &second.budget) && second.headers_kept == 2048);

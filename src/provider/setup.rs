@@ -15,6 +15,9 @@ pub struct Setup {
     pub secret_from: Option<String>,
     /// An event type to try the endpoint with.
     pub sample_type: Option<String>,
+    /// How its events of some past days are sent again by hand, and how far back: what a person needs
+    /// whose store was restored from a backup.
+    pub redeliver: Option<String>,
 }
 
 /// Reads `[setup]`.
@@ -26,6 +29,7 @@ pub(super) fn read(root: &Section<'_>) -> Setup {
         fields: section.get::<Vec<String>>("fields").map(|read| read.value).unwrap_or_default(),
         secret_from: text("secret_from"),
         sample_type: text("sample_type"),
+        redeliver: text("redeliver"),
     };
     for field in &setup.fields {
         if !field.contains(": ") {

@@ -27,14 +27,14 @@ const INCARNATIONS_COUNT: usize = 1000;
 /// A process as `/proc` identifies it: its number and its start in clock ticks since the boot, which
 /// together are never given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Process {
+pub(crate) struct Process {
     pub(super) pid: i32,
     pub(super) start: u64,
 }
 
 /// The store and the receiver's epoch that a runner last admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Bound {
+pub(crate) struct Bound {
     pub(super) store: Uuid,
     pub(super) epoch: u64,
 }
@@ -42,7 +42,7 @@ pub(super) struct Bound {
 /// One line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Line {
+pub(crate) enum Line {
     /// A runner begins.
     Runner(Incarnation),
     /// A receiver was admitted.
@@ -61,7 +61,7 @@ pub(super) enum Line {
 
 /// An attempt as its ledger has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Noted {
+pub(crate) struct Noted {
     pub(super) incarnation: Incarnation,
     pub(super) process: Option<Process>,
     pub(super) end: Option<Summary>,
@@ -69,7 +69,7 @@ pub(super) struct Noted {
 
 /// What the runners before this one left.
 #[derive(Debug, Default)]
-pub(super) struct Inherited {
+pub(crate) struct Inherited {
     /// Whose attempts these are. Empty where a line could not be read: then nobody is answered for.
     pub(super) incarnations: Vec<Incarnation>,
     pub(super) bound: Option<Bound>,
@@ -151,14 +151,14 @@ impl Ledger {
     }
 }
 
-fn text(line: &Line) -> io::Result<Vec<u8>> {
+pub(crate) fn text(line: &Line) -> io::Result<Vec<u8>> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
     Ok(text)
 }
 
 /// A last line without its end was never written: what it announces was not done.
-fn read(bytes: &[u8]) -> Inherited {
+pub(crate) fn read(bytes: &[u8]) -> Inherited {
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     let mut inherited = Inherited::default();
     let mut readable = true;

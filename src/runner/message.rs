@@ -22,14 +22,14 @@ pub const OLDEST: u32 = 1;
 
 /// Largest header of what a receiver says, in bytes: a Start, whose texts are all bounded by the model
 /// and come to less than 2 KiB.
-pub(super) const TO_RUNNER_BYTES: u64 = 64 * 1024;
+pub(crate) const TO_RUNNER_BYTES: u64 = 64 * 1024;
 
 /// Largest header of what a runner says, in bytes: a list of 10,000 attempts (the limit's range) of
 /// some 400 bytes each, and 1,000 incarnations.
-pub(super) const TO_RECEIVER_BYTES: u64 = 8 * 1024 * 1024;
+pub(crate) const TO_RECEIVER_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Largest body of a frame in bytes: the largest that any source may be configured to take.
-pub(super) const BODY_BYTES: u64 = 100 * 1024 * 1024;
+pub(crate) const BODY_BYTES: u64 = 100 * 1024 * 1024;
 
 /// An attempt of a job: what every message is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

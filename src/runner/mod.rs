@@ -19,7 +19,7 @@ mod descriptors;
 pub mod folder;
 pub mod incarnation;
 pub mod launch;
-mod ledger;
+pub(crate) mod ledger;
 mod leftovers;
 mod memory;
 pub mod message;
@@ -32,7 +32,7 @@ mod stdin;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
-mod wire;
+pub(crate) mod wire;
 
 use std::path::PathBuf;
 use std::time::Duration;

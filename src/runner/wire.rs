@@ -21,10 +21,10 @@ const TOGETHER_BYTES: usize = 64 * 1024;
 
 /// How large a frame may be, and how long its rest may take once it has begun.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
-    pub(super) header_bytes: u64,
-    pub(super) body_bytes: u64,
-    pub(super) wait: Duration,
+pub(crate) struct Bounds {
+    pub(crate) header_bytes: u64,
+    pub(crate) body_bytes: u64,
+    pub(crate) wait: Duration,
 }
 
 /// Why a frame cannot be read or written.
@@ -52,7 +52,7 @@ pub enum WireError {
 }
 
 /// Reads one frame; `None` where the peer is done. Waits for its beginning as long as it takes.
-pub(super) async fn read<T: DeserializeOwned>(
+pub(crate) async fn read<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
     bounds: Bounds,
 ) -> Result<Option<(T, Vec<u8>)>, WireError> {
@@ -77,7 +77,7 @@ pub(super) async fn read<T: DeserializeOwned>(
 }
 
 /// Writes one frame; nothing is written where it is over the limits.
-pub(super) async fn write(
+pub(crate) async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     message: &(impl Serialize + Debug),
     body: &[u8],

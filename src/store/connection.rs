@@ -16,8 +16,8 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 use crate::limits::Limits;
 use crate::model::Timestamp;
 
-use super::schema;
 use super::types::OpenError;
+use super::{before, schema};
 
 /// How long a statement waits for another program's lock before it is told "busy".
 const BUSY_WAIT: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub(super) struct Opened {
 }
 
 /// Opens the database at `path`, rewrites a log that a crash or a failed flush left (S2), and
-/// migrates. With `create`, an absent file is made; without, it is an error: a store that vanished
+/// migrates, after a copy of what is there. With `create`, an absent file is made; without, it is an error: a store that vanished
 /// under a running receiver must not come back empty.
 pub(super) fn open(
     path: &Path,
@@ -56,7 +56,22 @@ pub(super) fn open(
         Err(error) => return Err(OpenError::from_io(path, path, &error)),
         Ok(_) => {}
     }
-    let mut writer = connect(path, limits, Role::Writer).map_err(sql)?;
+    let mut writer = begin(path, limits)?;
+    if schema::is_older(&writer).map_err(sql)? {
+        before::keep_copy(writer, path, limits)?;
+        writer = begin(path, limits)?;
+    }
+    schema::migrate(&mut writer, path, now)?;
+    let id = schema::store_id(&writer).map_err(sql)?;
+    let checkpointer = connect(path, limits, Role::Writer).map_err(sql)?;
+    let reader = connect(path, limits, Role::Reader).map_err(sql)?;
+    Ok(Opened { writer, checkpointer, reader, id })
+}
+
+/// A connection to a database that is ours or empty, its log rewritten.
+fn begin(path: &Path, limits: &Limits) -> Result<Connection, OpenError> {
+    let sql = |error| OpenError::from_sql(path, error);
+    let writer = connect(path, limits, Role::Writer).map_err(sql)?;
     if writer.is_readonly(MAIN_DB).map_err(sql)? {
         return Err(OpenError::ReadOnly { path: path.to_owned() });
     }
@@ -71,11 +86,7 @@ pub(super) fn open(
         tracing::info!(bytes, "wrote the log back and flushed it");
     }
     sync_directory(path)?;
-    schema::migrate(&mut writer, path, now)?;
-    let id = schema::store_id(&writer).map_err(sql)?;
-    let checkpointer = connect(path, limits, Role::Writer).map_err(sql)?;
-    let reader = connect(path, limits, Role::Reader).map_err(sql)?;
-    Ok(Opened { writer, checkpointer, reader, id })
+    Ok(writer)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,6 +117,55 @@ fn connect(path: &Path, limits: &Limits, role: Role) -> rusqlite::Result<Connect
     if role == Role::Reader {
         conn.pragma_update(None, "query_only", true)?;
     }
+    Ok(conn)
+}
+
+/// Opens the file that a copy is being written to. What becomes of it in a crash does not matter: it is
+/// flushed, checked and given its name afterwards, or thrown away.
+pub(super) fn connect_copy(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.execute_batch("PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;")?;
+    conn.pragma_update(None, "journal_mode", "OFF")?;
+    Ok(conn)
+}
+
+/// Opens a copy that is to become a store, with a journal beside it and no log: when a commit returns,
+/// all of it is in the file.
+pub(super) fn connect_alone(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    conn.execute_batch(
+        "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA mmap_size = 0;
+         PRAGMA cell_size_check = ON; PRAGMA locking_mode = EXCLUSIVE;",
+    )?;
+    conn.pragma_update(None, "journal_mode", "DELETE")?;
+    Ok(conn)
+}
+
+/// Opens a file that nobody writes, to read it: no lock, and nothing is made beside it.
+pub(super) fn connect_still(path: &Path) -> rusqlite::Result<Connection> {
+    use std::fmt::Write;
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                uri.push(char::from(*byte));
+            }
+            // Writing to a string does not fail.
+            byte => drop(write!(uri, "%{byte:02x}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let conn = Connection::open_with_flags(uri, flags)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    conn.execute_batch("PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON;")?;
     Ok(conn)
 }
 

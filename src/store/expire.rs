@@ -1,4 +1,10 @@
 //! Retention: payloads first, ids much later, and neither while a job may still need it (S12).
+//!
+//! All of it is done by the writer in short steps, each a transaction of its own that other work joins:
+//! nobody waits for more than one step. What must stay true: the caller has checked the clock (K2); a
+//! pass that is cut off anywhere has deleted whole payloads and whole events, and the next one goes on.
+
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -8,25 +14,56 @@ use super::queue::Lane;
 use super::types::Error;
 use super::{Store, codec};
 
-/// Rows looked at in one transaction: small, so that accepts wait no longer than for a usual batch.
+/// Rows looked at in one step.
 const STEP: usize = 200;
 
-/// Pages given back to the file system after a step that deleted something.
-const VACUUM_PAGES: u32 = 256;
+/// How long one step goes on deleting, or giving pages back: what an accept in the same batch waits for
+/// beside its own commit. One row is never divided, so a body of 25 MiB takes what it takes.
+const BUDGET: Duration = Duration::from_millis(10);
 
-/// One step's result: how many were deleted, and the row to go on after.
-type Step = (u64, Option<i64>);
+/// What has arrived, or ended, before these times may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cutoffs {
+    /// Payloads of events that arrived before then.
+    pub payloads: Timestamp,
+    /// Whole events that arrived before then.
+    pub ids: Timestamp,
+    /// Dead jobs that ended before then no longer keep what they belong to.
+    pub dead: Timestamp,
+}
+
+/// What one pass has deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// Payloads.
+    pub payloads: u64,
+    /// Whole events.
+    pub events: u64,
+    /// What the database file can shrink by at its next checkpoint.
+    pub bytes: u64,
+}
+
+/// One step's result.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    deleted: u64,
+    /// The row to go on after; none at the end.
+    after: Option<i64>,
+}
 
 impl Store {
-    /// Deletes payloads of settled events that arrived before `payloads`, and whole events that
-    /// arrived before `ids`, in small batches; the caller has checked the clock (K2). A payload stays
-    /// while a job of its event is not settled, or is dead and not dropped; an id stays as long as
-    /// one payload of its bodies, and while one of them is younger.
-    /// Returns (payloads, events).
-    pub async fn expire(&self, payloads: Timestamp, ids: Timestamp) -> Result<(u64, u64), Error> {
-        let payloads = self.walk(payloads, expire_payloads).await?;
-        let events = self.walk(ids, expire_events).await?;
-        Ok((payloads, events))
+    /// Deletes payloads, and whole events, that are old enough, and gives their space back. A payload
+    /// stays while a job of its event is not settled, or is dead and not old enough as such; with it go
+    /// the outputs of its attempts. An id stays as long as one payload of its bodies, and while one of
+    /// them is younger. The use of a secret is forgotten with the last event of its source.
+    pub async fn expire(&self, before: Cutoffs) -> Result<Expired, Error> {
+        let mut expired = Expired::default();
+        expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
+        expired.events = self.walk(before, expire_events, &mut expired.bytes).await?;
+        self.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
+        // Also what a pass that was cut off, or an earlier version, has left.
+        expired.bytes += self.give_back().await?;
+        Ok(expired)
     }
 
     /// When the newest delivery arrived, or none where there is none. The receiver's own events are no
@@ -45,42 +82,66 @@ impl Store {
 
     async fn walk(
         &self,
-        before: Timestamp,
-        step: fn(&Connection, Timestamp, i64) -> rusqlite::Result<Step>,
+        before: Cutoffs,
+        step: fn(&Connection, Cutoffs, i64) -> rusqlite::Result<Step>,
+        bytes: &mut u64,
     ) -> Result<u64, Error> {
         let (mut deleted, mut after) = (0, Some(0));
         while let Some(row) = after {
-            let (more, next) = self.submit(Lane::Verb, move |tx| step(tx, before, row)).await?;
-            deleted += more;
-            after = next;
+            let done = self.submit(Lane::Verb, move |tx| step(tx, before, row)).await?;
+            if done.deleted > 0 {
+                // At once: to find one page among many free ones costs more than among few.
+                *bytes += self.give_back().await?;
+            }
+            (deleted, after) = (deleted + done.deleted, done.after);
         }
         Ok(deleted)
     }
+
+    /// Gives all free pages back to the file system, in steps. Returns how many bytes they had.
+    async fn give_back(&self) -> Result<u64, Error> {
+        let mut bytes = 0;
+        loop {
+            let (given, left) = self.submit(Lane::Verb, give_back).await?;
+            bytes += given;
+            if given == 0 || left == 0 {
+                return Ok(bytes);
+            }
+        }
+    }
 }
 
-fn expire_payloads(tx: &Connection, before: Timestamp, after: i64) -> rusqlite::Result<Step> {
+fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step> {
     // The next payloads in the order of arrival, and whether each may go.
     let rows = look(
         tx,
         "SELECT e.row, e.received_at < ?2, NOT EXISTS (SELECT 1 FROM job j WHERE j.event = e.row
-             AND j.state NOT IN ('succeeded', 'dropped'))
+             AND j.state NOT IN ('succeeded', 'dropped')
+             AND NOT (j.state = 'dead' AND j.settled_at < ?4))
          FROM payload p JOIN event e ON e.row = p.event
          WHERE p.event > ?1 ORDER BY p.event LIMIT ?3",
-        before,
+        before.payloads,
+        before.dead,
         after,
     )?;
-    // Other bodies under the same id are payload too.
+    // Other bodies under the same id are payload too, and what a handler printed may repeat it; how much
+    // that was stays.
     delete(
         tx,
         &rows,
-        &["DELETE FROM evidence WHERE event = ?1", "DELETE FROM payload WHERE event = ?1"],
+        &[
+            "DELETE FROM evidence WHERE event = ?1",
+            "UPDATE attempt SET stdout_head = x'', stdout_tail = x'', stderr_head = x'', stderr_tail = x''
+             WHERE job IN (SELECT row FROM job WHERE event = ?1) AND stdout_total + stderr_total > 0",
+            "DELETE FROM payload WHERE event = ?1",
+        ],
     )
 }
 
-fn expire_events(tx: &Connection, before: Timestamp, after: i64) -> rusqlite::Result<Step> {
+fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step> {
     // The next events in the order of arrival, and whether each may go: an id is remembered while one
     // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
-    // dropped. With the first body gone another one's redelivery would be a new event.
+    // old enough as such. With the first body gone another one's redelivery would be a new event.
     let rows = look(
         tx,
         "SELECT e.row, e.received_at < ?2,
@@ -88,13 +149,37 @@ fn expire_events(tx: &Connection, before: Timestamp, after: i64) -> rusqlite::Re
                  AND (v.received_at >= ?2
                      OR EXISTS (SELECT 1 FROM payload p WHERE p.event = v.row)
                      OR EXISTS (SELECT 1 FROM job j WHERE j.event = v.row
-                         AND j.state NOT IN ('succeeded', 'dropped'))))
+                         AND j.state NOT IN ('succeeded', 'dropped')
+                         AND NOT (j.state = 'dead' AND j.settled_at < ?4))))
          FROM event e WHERE e.row > ?1 ORDER BY e.row LIMIT ?3",
-        before,
+        before.ids,
+        before.dead,
         after,
     )?;
     // Its jobs, attempts and evidence go with it, by their foreign keys.
     delete(tx, &rows, &["DELETE FROM event WHERE row = ?1"])
+}
+
+/// What hangs on no payload and no event: a few rows each.
+fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
+    // Other bodies that came when the first one was deleted already.
+    tx.prepare_cached(
+        "DELETE FROM evidence WHERE received_at < ?1
+             AND NOT EXISTS (SELECT 1 FROM payload p WHERE p.event = evidence.event)",
+    )?
+    .execute([before.payloads.0])?;
+    // One row per secret that ever matched. A source that has an event is not gone.
+    tx.prepare_cached(
+        "DELETE FROM secret_use WHERE last_matched_at < ?1
+             AND NOT EXISTS (SELECT 1 FROM event e WHERE e.source = secret_use.source)",
+    )?
+    .execute([before.ids.0])?;
+    // What nobody has wanted to be told of since.
+    tx.prepare_cached(
+        "DELETE FROM notice WHERE max(coalesce(last_at, 0), coalesce(told_at, 0)) < ?1",
+    )?
+    .execute([before.ids.0])?;
+    Ok(())
 }
 
 /// (row, old enough, not needed any more)
@@ -104,30 +189,49 @@ fn look(
     tx: &Connection,
     sql: &str,
     before: Timestamp,
+    dead: Timestamp,
     after: i64,
 ) -> rusqlite::Result<Vec<Candidate>> {
     tx.prepare_cached(sql)?
-        .query_map(params![after, before.0, codec::size(STEP)], |row| {
+        .query_map(params![after, before.0, codec::size(STEP), dead.0], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?
         .collect()
 }
 
 fn delete(tx: &Connection, rows: &[Candidate], statements: &[&str]) -> rusqlite::Result<Step> {
-    let mut deleted = 0;
+    let (mut deleted, begun) = (0, Instant::now());
     for &(row, old, unneeded) in rows {
         if old && unneeded {
             for sql in statements {
                 tx.prepare_cached(sql)?.execute([row])?;
             }
             deleted += 1;
+            if begun.elapsed() > BUDGET {
+                return Ok(Step { deleted, after: Some(row) });
+            }
         }
-    }
-    if deleted > 0 {
-        tx.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
     }
     // Rows are in the order of arrival but for corrections of the clock: a whole step without an old
     // one is the end.
     let more = rows.len() == STEP && rows.iter().any(|&(_, old, _)| old);
-    Ok((deleted, rows.last().filter(|_| more).map(|&(row, ..)| row)))
+    Ok(Step { deleted, after: rows.last().filter(|_| more).map(|&(row, ..)| row) })
+}
+
+/// Gives free pages back. Returns the bytes of those given, and how many pages are left to give.
+fn give_back(tx: &Connection) -> rusqlite::Result<(u64, u64)> {
+    let pragma = |name| tx.pragma_query_value(None, name, |row| codec::count(row, 0));
+    let (mut pages, begun) = (0, Instant::now());
+    if pragma("freelist_count")? > 0 {
+        // One page with each row of the answer.
+        let mut vacuum = tx.prepare_cached("PRAGMA incremental_vacuum")?;
+        let mut rows = vacuum.query([])?;
+        while rows.next()?.is_some() {
+            pages += 1;
+            if begun.elapsed() > BUDGET {
+                break;
+            }
+        }
+    }
+    Ok((pages * pragma("page_size")?, pragma("freelist_count")?))
 }

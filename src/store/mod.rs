@@ -7,14 +7,18 @@
 
 mod accept;
 mod arrived;
+mod before;
 mod checkpoint;
 mod claim;
 mod codec;
 mod complete;
 mod connection;
+mod copy;
 mod drop;
+mod durable;
 mod epoch;
 mod expire;
+mod inspect;
 mod live;
 mod lock;
 mod missing;
@@ -26,6 +30,7 @@ mod read;
 mod recover;
 mod replay;
 mod resolve;
+mod restore;
 mod rows;
 mod schema;
 mod select;
@@ -58,6 +63,10 @@ use standing::LastCommit;
 use writer::Writer;
 
 pub use arrived::{Arrived, Mark};
+pub use copy::{Copied, CopyError, Copying, Manifest};
+pub use durable::give_name;
+pub use expire::{Cutoffs, Expired};
+pub use inspect::{InspectError, Inspected, inspect};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
 pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
@@ -66,9 +75,10 @@ pub use quarantine::{
     Quarantined, QuarantinedRow, Verdicts,
 };
 pub use resolve::Resolution;
+pub use restore::{RestoreError, Restored, is_there, restore};
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    PausedRow, SecretUse, Twin,
+    PausedRow, RestoredRow, SecretUse, Twin,
 };
 pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
@@ -117,6 +127,8 @@ impl Store {
             return Err(OpenError::IsDirectory { path: path.clone() });
         }
         let lock = Arc::new(Lock::take(path, clock.now())?);
+        restore::finish(path).map_err(|error| OpenError::from_io(path, path, &error))?;
+        copy::remove_leftover(path);
         connection::warn_of_network(path);
         let space = Arc::new(Space::new(path, limits));
         let Opened { writer, checkpointer, reader, id } =

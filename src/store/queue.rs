@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::limits::Limits;
 
+use super::copy::{CopyError, CopyTask};
 use super::lock;
 use super::types::Refused;
 
@@ -88,6 +89,8 @@ pub(super) enum Next {
     Batch(Vec<Item>),
     /// The checkpointer met an I/O error: repair.
     Broken(String),
+    /// Make a copy. Of [`Queue::take`] only.
+    Copy(CopyTask),
     /// Closed, and nothing is left.
     Closed,
 }
@@ -111,6 +114,9 @@ struct State {
     broken: Option<String>,
     /// Those who ask whether the writer still comes for its work.
     asking: Vec<oneshot::Sender<()>>,
+    copy: Option<CopyTask>,
+    /// A copy waits or is being made.
+    copying: bool,
     closed: bool,
 }
 
@@ -168,6 +174,28 @@ impl Queue {
         Ok(())
     }
 
+    /// Asks for a copy, or says why there can be none now.
+    pub(super) fn push_copy(&self, task: CopyTask) -> Result<(), CopyError> {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return Err(Refused::Stopping.into());
+        }
+        if let Some(why) = &state.door {
+            return Err(why.clone().into());
+        }
+        if std::mem::replace(&mut state.copying, true) {
+            return Err(CopyError::Busy);
+        }
+        state.copy = Some(task);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// Another copy may be asked for.
+    pub(super) fn copy_ended(&self) {
+        lock(&self.state).copying = false;
+    }
+
     /// Why accepts are refused, or nothing.
     pub(super) fn door(&self) -> Result<(), Refused> {
         let state = lock(&self.state);
@@ -223,7 +251,10 @@ impl Queue {
 
     /// Takes no more; the writer ends when it has done what is here.
     pub(super) fn close(&self) {
-        lock(&self.state).closed = true;
+        let mut state = lock(&self.state);
+        state.closed = true;
+        // Whoever waits for it is told by that.
+        state.copy = None;
         self.filled.notify_all();
     }
 
@@ -239,6 +270,9 @@ impl Queue {
             state.answer();
             if let Some(reason) = state.broken.take() {
                 return Next::Broken(reason);
+            }
+            if let Some(task) = state.copy.take() {
+                return Next::Copy(task);
             }
             let batch = self.batch(&mut state);
             if !batch.is_empty() {

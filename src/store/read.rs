@@ -222,7 +222,9 @@ fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
         })
         .collect::<rusqlite::Result<_>>()?;
     let twins = twins(conn, row, event.source.as_str(), bytes)?;
-    Ok(EventDetail { event, digest, headers, body: body.map(Blob), jobs, twins })
+    // Those of a backup in which the event was.
+    let restores = super::restore::restores(conn, event.received_at, None)?;
+    Ok(EventDetail { event, digest, headers, body: body.map(Blob), jobs, twins, restores })
 }
 
 /// Most twins that are told of one event: the first one is the one that matters.

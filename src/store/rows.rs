@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::model::{Blob, EventId, JobId, Name, Outcome, State, Timestamp};
 
@@ -72,6 +73,22 @@ pub struct EventDetail {
     /// Other events with the same signed body that the replay guard looks at, the oldest few.
     #[serde(default)]
     pub twins: Vec<Twin>,
+    /// The restores that carried it over, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restores: Vec<RestoredRow>,
+}
+
+/// A restore of the store from a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredRow {
+    /// The identity of the store that the backup was made of.
+    pub from_store: Uuid,
+    /// Since then nothing was known when it was restored.
+    pub made_at: Timestamp,
+    /// When it was restored.
+    pub restored_at: Timestamp,
+    /// Jobs that were not finished in the backup, and were held.
+    pub held: u64,
 }
 
 /// Another event with the same signed body, under another id or type.

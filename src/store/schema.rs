@@ -21,6 +21,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0005_notice.sql"),
     include_str!("../../migrations/0006_runner_name.sql"),
     include_str!("../../migrations/0007_quarantine.sql"),
+    include_str!("../../migrations/0008_restored.sql"),
 ];
 
 /// This program, for the message of an older one that meets its store.
@@ -72,6 +73,19 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path, now: Timestamp) -> Res
     tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(sql)?;
     tx.pragma_update(None, "user_version", known()).map_err(sql)?;
     tx.commit().map_err(sql)
+}
+
+/// Whether it is a store of an earlier schema: not a new one.
+pub(super) fn is_older(conn: &Connection) -> rusqlite::Result<bool> {
+    let schema = pragma(conn, "user_version")?;
+    Ok(schema > 0 && schema < known())
+}
+
+/// The number of a store's schema; none where the file is no store of ours.
+pub(super) fn of(conn: &Connection) -> rusqlite::Result<Option<i64>> {
+    let schema = pragma(conn, "user_version")?;
+    let ours = pragma(conn, "application_id")? == APPLICATION_ID && schema > 0;
+    Ok(ours.then_some(schema))
 }
 
 /// The store's random identity.

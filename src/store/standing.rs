@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
 
+use crate::limits::Limits;
 use crate::model::{EventId, Name, State, Timestamp};
 
 use super::connection::beside;
 use super::quarantine::QuarantinedRow;
-use super::rows::PausedRow;
+use super::restore::restores;
+use super::rows::{PausedRow, RestoredRow};
 use super::types::Error;
 use super::{Store, codec};
 
@@ -43,6 +45,9 @@ pub struct Standing {
     pub last_commit_at: Option<Timestamp>,
     /// Space and sizes.
     pub disk: Disk,
+    /// The restores whose gap matters still: what came in it would be known by its id today.
+    #[serde(default)]
+    pub restores: Vec<RestoredRow>,
 }
 
 /// Unsettled jobs of one handler in one state.
@@ -132,6 +137,8 @@ impl Store {
         let last_commit_at = self.inner.last_commit.get();
         // A quarantine that says nothing is no reason to say nothing.
         let failed = self.newest_quarantined().await.unwrap_or_default();
+        let keep_ids = Limits::duration(self.inner.settings.limits.keep_ids_millis);
+        let remembered = self.inner.clock.now().before(keep_ids);
         self.read(move |conn| {
             Ok(Standing {
                 ready: ready(conn)?,
@@ -143,6 +150,7 @@ impl Store {
                 newest_event_at: newest_event(conn)?,
                 last_commit_at,
                 disk,
+                restores: restores(conn, Timestamp(i64::MIN), Some(remembered))?,
             })
         })
         .await

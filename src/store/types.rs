@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
@@ -338,6 +339,18 @@ pub enum OpenError {
     NoSpace {
         /// The database file.
         path: PathBuf,
+    },
+    /// The copy before a migration does not fit.
+    #[error(
+        "{path} is of an earlier schema and is copied before it is changed: {} are needed in its folder (the copy, and the floor of limits.disk_floor_bytes), {} are free; free some there, or go back to the earlier version", ByteSize(*needed), ByteSize(*free)
+    )]
+    NoSpaceForCopy {
+        /// The database file.
+        path: PathBuf,
+        /// Bytes of the copy and the floor.
+        needed: u64,
+        /// Bytes that this user may write.
+        free: u64,
     },
     /// Anything else the system said.
     #[error("failed to open {path}: {detail}")]

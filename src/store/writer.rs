@@ -68,7 +68,7 @@ pub(super) struct Writer {
     /// What has kept the store from storing since then, told once it can be stored.
     pub(super) degraded: Option<(&'static str, Timestamp)>,
     pub(super) id: uuid::Uuid,
-    /// None only while a repair is under way.
+    /// None only while a repair is under way, or a copy is made, which has it.
     pub(super) conn: Option<Connection>,
     /// Asks for a passive checkpoint; dropped at the end, which ends that thread.
     pub(super) signal: SyncSender<()>,
@@ -128,6 +128,7 @@ impl Writer {
                 Next::Batch(items) if items.is_empty() && self.queue.is_closed() => break,
                 Next::Batch(items) => self.batch(items),
                 Next::Broken(reason) => self.repair(&reason),
+                Next::Copy(task) => self.copy(task),
                 Next::Closed => break,
             }
             if self.conn.is_none() {
@@ -140,7 +141,16 @@ impl Writer {
 
     /// Commits `items` together, or each alone where one of them spoils it.
     fn batch(&mut self, mut items: Vec<Item>) {
-        match self.commit(&mut items) {
+        let result = match &self.conn {
+            Some(conn) => self.commit(conn, &mut items),
+            None => Err(closed()),
+        };
+        self.settle(items, result);
+    }
+
+    /// Answers items after their commit, or deals with what has kept them from it.
+    pub(super) fn settle(&mut self, items: Vec<Item>, result: rusqlite::Result<bool>) {
+        match result {
             Ok(changed) => {
                 for item in items {
                     item.work.committed();
@@ -164,8 +174,7 @@ impl Writer {
 
     /// One transaction. Whatever fails, nothing of it is left: some errors roll back by themselves
     /// and would let the next statement commit alone (S4). Returns whether any row changed.
-    fn commit(&mut self, items: &mut [Item]) -> rusqlite::Result<bool> {
-        let Some(conn) = &self.conn else { return Err(closed()) };
+    pub(super) fn commit(&self, conn: &Connection, items: &mut [Item]) -> rusqlite::Result<bool> {
         let before = conn.total_changes();
         let result = transact(conn, items, self.full);
         if result.is_err() && !conn.is_autocommit() {
@@ -327,25 +336,39 @@ impl Writer {
     /// it is over its bound: a log that is written all the time is never begun anew otherwise.
     fn bound_log(&mut self) {
         let Some(conn) = &self.conn else { return };
+        let pass = self.checkpoint(conn);
+        self.passed(pass);
+    }
+
+    /// The pass that is due now by what the log holds, where one is.
+    pub(super) fn checkpoint(&self, conn: &Connection) -> Pass {
         let Ok((frames, copied)) = conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::NOOP)
         else {
-            return;
+            return Pass::Done;
         };
         let bytes = |frames: i32| u64::try_from(frames).unwrap_or(0) * FRAME_BYTES;
         let bound = self.settings.limits.log_bytes;
         if bytes(frames) > bound {
-            match self.checkpoints.pass(CheckpointMode::RESTART) {
-                Pass::Done => {}
-                Pass::NoSpace(reason) => {
-                    self.shut(&Refused::NoSpace(reason));
-                    self.full = true;
-                }
-                Pass::Broken(reason) => self.repair(&reason),
-            }
+            let pass = self.checkpoints.pass(CheckpointMode::RESTART);
             self.space.make_ballast();
-        } else if bytes(frames - copied) > bound / PASSIVE_SHARE {
+            return pass;
+        }
+        if bytes(frames - copied) > bound / PASSIVE_SHARE {
             // A signal that waits already says the same.
             let _ = self.signal.try_send(());
+        }
+        Pass::Done
+    }
+
+    /// Deals with what a finishing pass came to.
+    pub(super) fn passed(&mut self, pass: Pass) {
+        match pass {
+            Pass::Done => {}
+            Pass::NoSpace(reason) => {
+                self.shut(&Refused::NoSpace(reason));
+                self.full = true;
+            }
+            Pass::Broken(reason) => self.repair(&reason),
         }
     }
 

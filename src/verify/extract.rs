@@ -17,7 +17,7 @@ use crate::provider::{Scheme, StampPlace};
 
 /// What stands at a pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// Nothing, or `null`.
     Absent,
     /// A string's text, or a whole number as it is written.
@@ -82,7 +82,7 @@ impl Facts {
 /// The JSON text of a body: itself without a byte order mark (RFC 8259 lets a reader ignore it), or
 /// the one field of a form. Chosen by the bytes, which are signed, and not by the content type,
 /// which is not.
-pub(super) fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
+pub(crate) fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let first = body.iter().find(|b| !b.is_ascii_whitespace());
     match form_field {
@@ -99,7 +99,7 @@ pub(super) fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Co
 }
 
 /// The values at `pointers`, in their order; nothing where the text is not one JSON value.
-pub(super) fn follow(json: &[u8], pointers: &[&Pointer]) -> Option<Vec<Found>> {
+pub(crate) fn follow(json: &[u8], pointers: &[&Pointer]) -> Option<Vec<Found>> {
     let mut found = vec![Found::Absent; pointers.len()];
     let wants =
         pointers.iter().enumerate().map(|(slot, p)| Want { slot, steps: p.steps() }).collect();
@@ -233,7 +233,7 @@ fn scalar(raw: &str) -> Found {
 /// SHA-256 of a body. Where the scheme has volatile fields and the body is a JSON object, of each
 /// top-level member's name and raw value but theirs, so that two deliveries of one event agree.
 /// Nothing is re-printed: another spelling of the same value is another body.
-pub(super) fn digest(body: &[u8], volatile: &[String]) -> Digest {
+pub(crate) fn digest(body: &[u8], volatile: &[String]) -> Digest {
     let stable = || {
         let mut hash = Sha256::new();
         let mut reader = serde_json::Deserializer::from_slice(body);

@@ -5,7 +5,7 @@
 //! stay true: only [`verify`] makes a [`Verified`], and `store::accept` takes nothing else; the raw
 //! bytes are proven before anything parses them; no input makes this module panic.
 
-mod extract;
+pub(crate) mod extract;
 mod hint;
 mod sample;
 mod sign;

@@ -36,6 +36,8 @@ fn every_command_has_help_with_an_example() {
         &["explain"],
         &["held"],
         &["dead"],
+        &["backup"],
+        &["restore"],
     ] {
         let output = site.run(&[command, &["--help"]].concat());
         let help = text(&output.stdout);

@@ -9,6 +9,7 @@
     reason = "a test may fail loudly"
 )]
 
+mod backup;
 mod cancel;
 mod cli;
 mod doctor;

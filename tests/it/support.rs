@@ -133,6 +133,12 @@ impl Site {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// The JSON of a command whose exit code is an answer too.
+    pub(crate) fn json_of_any_exit(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["--json"]].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    }
+
     /// Waits until the site's jobs satisfy `wanted`, and returns them.
     pub(crate) fn jobs_when(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let end = Instant::now() + PATIENCE;

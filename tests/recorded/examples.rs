@@ -11,8 +11,8 @@ use crate::support::{Receiver, SECRET, Site, stripe_event};
 const EVENT: &str = "evt_1DemoPaid00000001";
 const JOB: &str = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
 
-/// Those that run on until a signal, or for long: each is run by tests of its own.
-const RUN_ELSEWHERE: &[&str] = &["serve", "runner", "demo", "drill", "events --follow"];
+/// Those that run on until a signal, for long, or without a receiver: each is run by tests of its own.
+const RUN_ELSEWHERE: &[&str] = &["serve", "runner", "demo", "drill", "events --follow", "restore"];
 
 const HANDLERS: &str = r#"
 [handlers.fulfil]
@@ -98,6 +98,8 @@ impl Stage {
                 *word = self.job(state);
             } else if word == "/etc/hooklatch/hooklatch.toml" {
                 *word = self.site.config().display().to_string();
+            } else if let Some(name) = word.strip_prefix("/var/backups/") {
+                *word = self.site.path(name).display().to_string();
             }
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();

@@ -11,7 +11,7 @@ use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
 use hooklatch::model::{Incarnation, JobId, Name, OnUnknown, Runner, RunnerName, State, Timestamp};
 use hooklatch::retry::{GiveUp, Policy};
-use hooklatch::store::{Accepted, QuarantineFilter, Settings, Store};
+use hooklatch::store::{Accepted, Cutoffs, QuarantineFilter, Settings, Store};
 use tempfile::TempDir;
 
 use crate::compare;
@@ -322,7 +322,9 @@ impl<'c> World<'c> {
         }
         self.note(format!("expire payloads before {payloads}, ids before {ids}"));
         let expected = self.memory.model.expire(payloads.0, ids.0);
-        let deleted = self.store.expire(payloads, ids).await.unwrap();
+        let dead = Timestamp(i64::MIN);
+        let expired = self.store.expire(Cutoffs { payloads, ids, dead }).await.unwrap();
+        let deleted = (expired.payloads, expired.events);
         assert_eq!(deleted, expected, "how many payloads and events were deleted");
         self.saw("payload deleted", deleted.0);
         self.saw("id deleted", deleted.1);

@@ -96,7 +96,7 @@ impl Telling<'_> {
             source: event.source.clone(),
             event: event.event_id.to_string(),
             event_type: type_of(event).to_owned(),
-            arrival: self.arrival(event),
+            arrival: self.arrival(detail),
             replay_guard: self.guard(detail),
             next: idle.then(|| self.nobody(event)),
             handlers,
@@ -107,7 +107,20 @@ impl Telling<'_> {
         Some(format!("hooklatch {typed}{}", self.suffix))
     }
 
-    fn arrival(&self, event: &EventRow) -> Vec<String> {
+    fn arrival(&self, detail: &EventDetail) -> Vec<String> {
+        let event = &detail.event;
+        let mut said = self.came(event);
+        said.extend(detail.restores.iter().map(|restored| {
+            let (at, made) = ((self.time)(restored.restored_at), (self.time)(restored.made_at));
+            format!(
+                "the store was restored {at} from a backup of {made}: what its handlers did with it in \
+                 between is not known, and what was not finished is held"
+            )
+        }));
+        said
+    }
+
+    fn came(&self, event: &EventRow) -> Vec<String> {
         let (first, source) = ((self.time)(event.received_at), &event.source);
         if source.as_str() == INTERNAL_SOURCE {
             return vec![format!("made by the receiver itself {first}: nobody delivered it")];

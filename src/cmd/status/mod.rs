@@ -75,6 +75,10 @@ fn lines(screen: &Screen) -> Vec<String> {
     for paused in &screen.paused {
         say("paused", format!("{} since {}", paused.handler, local(paused.since)));
     }
+    for restored in &screen.restores {
+        let (at, made) = (when(restored.restored_at, screen.now), local(restored.made_at));
+        say("restored", format!("{at} from a backup of {made}: what came in between is not known"));
+    }
     for line in &screen.sources {
         say("source", source(line, screen));
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::control::{ReceiverStatus, Status};
 use crate::handler::link::View;
 use crate::model::{Name, State, Timestamp, shell_word};
-use crate::store::{Backlog, Disk, LastWord, PausedRow, Stuck};
+use crate::store::{Backlog, Disk, LastWord, PausedRow, RestoredRow, Stuck};
 use crate::traffic::UnknownPath;
 
 use crate::cmd::output::count;
@@ -50,6 +50,8 @@ pub(super) struct Screen {
     pub(super) waiting: Vec<Backlog>,
     pub(super) stuck: Vec<Stuck>,
     pub(super) paused: Vec<PausedRow>,
+    /// From backups; what came in their gaps is not known here.
+    pub(super) restores: Vec<RestoredRow>,
     pub(super) sources: Vec<SourceLine>,
     pub(super) unknown_paths: Vec<UnknownPath>,
     /// None where the store is stopped.
@@ -203,6 +205,7 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         waiting: store.as_ref().map_or(Vec::new(), |store| store.waiting.clone()),
         stuck,
         paused,
+        restores: store.as_ref().map_or(Vec::new(), |store| store.restores.clone()),
         sources,
         unknown_paths,
         runners,

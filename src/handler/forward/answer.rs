@@ -20,7 +20,7 @@ pub(super) fn outcome(status: StatusCode) -> Outcome {
 /// How long the endpoint asks to be left alone (RFC 9110, section 10.2.3): seconds or a date, which
 /// is compared with the answer's own Date, so that two clocks which differ do no harm, or with `now`
 /// where it has none. Nothing where it cannot be read.
-pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         // More seconds than fit are the longest wish there is; the policy clamps it.

@@ -4,7 +4,7 @@
 //! sent (no connection came about: the attempt never began) and what may have been (anything after:
 //! without an answer the effects are unknown). Redirects are never followed.
 
-mod answer;
+pub(crate) mod answer;
 mod request;
 mod target;
 #[cfg(test)]

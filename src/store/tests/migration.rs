@@ -4,10 +4,17 @@ use crate::store::schema::{APPLICATION_ID, MIGRATIONS, known};
 
 /// A store as the first schema had it: an event for `h`, claimed once and waiting, one held, one ready.
 fn first_schema(path: &std::path::Path) {
+    old_schema(path, 1);
+}
+
+/// The same as an earlier schema had it.
+fn old_schema(path: &std::path::Path, schema: usize) -> Connection {
     let conn = Connection::open(path).unwrap();
-    conn.execute_batch(MIGRATIONS[0]).unwrap();
+    for migration in &MIGRATIONS[..schema] {
+        conn.execute_batch(migration).unwrap();
+    }
     conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
-    conn.pragma_update(None, "user_version", 1).unwrap();
+    conn.pragma_update(None, "user_version", schema as i64).unwrap();
     conn.execute_batch(
         "INSERT INTO meta (one, store_id, created_at, written_by, epoch)
              VALUES (1, x'00112233445566778899aabbccddeeff', 1, 'hooklatch 0.1.0', 7);
@@ -24,6 +31,7 @@ fn first_schema(path: &std::path::Path) {
     // A body of two bytes in its stored form.
     let body = codec::compress_now(b"{}").unwrap();
     conn.execute("INSERT INTO payload VALUES (9, x'', ?1)", [body]).unwrap();
+    conn
 }
 
 #[tokio::test]
@@ -67,4 +75,101 @@ async fn a_store_of_the_first_schema_keeps_everything_and_can_pause() {
     let new = bench();
     new.store.close().await;
     assert_eq!(schema(&conn), schema(&Connection::open(&new.settings.path).unwrap()));
+}
+
+/// The copies beside a database, sorted.
+fn copies(path: &std::path::Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(path.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().contains(".before-"))
+        .collect();
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn a_store_of_each_earlier_schema_is_copied_first_and_can_be_had_back() {
+    for schema in 1..MIGRATIONS.len() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
+        let conn = old_schema(&settings.path, schema);
+        // As a receiver that was killed leaves it: the last commit is in the log alone.
+        let mode: String =
+            conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).unwrap();
+        assert_eq!(mode, "wal");
+        conn.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
+        conn.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+            .unwrap();
+        conn.execute("UPDATE meta SET epoch = 99", []).unwrap();
+        drop(conn);
+        assert!(std::fs::metadata(dir.path().join("old.db-wal")).unwrap().len() > 0);
+        // Of a migration before, and of a start that was cut off.
+        for stale in ["old.db.before-0001", "old.db.before-9999.partial"] {
+            std::fs::write(dir.path().join(stale), "stale").unwrap();
+        }
+
+        Store::open(&settings, Clock::manual(START)).unwrap().close().await;
+        let copy = connection::beside(&settings.path, &format!(".before-{:04}", known()));
+        let kept = copies(&settings.path);
+        assert!(
+            kept.contains(&copy) && !kept.iter().any(|path| path.ends_with("old.db.before-0001"))
+        );
+        let whole = inspect(&copy).unwrap();
+        assert_eq!((whole.schema, whole.events, whole.copied_at), (schema as i64, 1, None));
+        let epoch = |path| -> i64 {
+            let conn = Connection::open(path).unwrap();
+            conn.query_row("SELECT epoch FROM meta", [], |row| row.get(0)).unwrap()
+        };
+        // Looked at elsewhere: opening it would leave files beside it.
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::fs::copy(&copy, elsewhere.path().join("copy.db")).unwrap();
+        assert_eq!(
+            epoch(elsewhere.path().join("copy.db")),
+            99,
+            "what was in the log is in the copy"
+        );
+
+        // It is current now: no further copy. And the copy is a backup.
+        std::fs::remove_file(connection::beside(&settings.path, ".before-9999.partial")).unwrap();
+        Store::open(&settings, Clock::manual(START)).unwrap().close().await;
+        assert_eq!(copies(&settings.path), std::slice::from_ref(&copy));
+        let mut file = std::fs::File::open(&copy).unwrap();
+        let restored = restore(&settings, &mut file, &copy, true, &Clock::manual(START)).unwrap();
+        assert_eq!((restored.backup.schema, restored.row.held), (schema as i64, 2));
+        assert_eq!(copies(&settings.path), [copy]);
+        let store = Store::open(&settings, Clock::manual(START)).unwrap();
+        assert_eq!(store.jobs(JobFilter::default()).await.unwrap().len(), 3);
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_new_store_is_not_copied_and_an_old_one_not_changed_where_the_copy_cannot_be_made() {
+    let new = bench();
+    new.store.close().await;
+    assert!(copies(&new.settings.path).is_empty());
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("old.db");
+    first_schema(&path);
+    // The tests' disk may share blocks, which takes no space: then there is nothing to refuse.
+    let tight = Limits { disk_floor_bytes: u64::MAX / 2, ..limits() };
+    let settings = Settings { path: path.clone(), limits: tight };
+    if let Err(error) = Store::open(&settings, Clock::manual(START)) {
+        assert!(matches!(error, OpenError::NoSpaceForCopy { .. }), "{error}");
+        assert!(error.to_string().contains("are needed"), "{error}");
+        assert!(copies(&path).is_empty());
+        assert_eq!(inspect(&path).unwrap().schema, 1);
+    }
+    // What cannot be read whole is not changed either.
+    let bytes = std::fs::read(&path).unwrap();
+    let mut bad = bytes.clone();
+    let last = bytes.len() - 4096;
+    bad[last..].fill(0x55);
+    std::fs::write(&path, bad).unwrap();
+    let settings = Settings { path: path.clone(), limits: limits() };
+    let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    assert!(copies(&path).is_empty());
 }

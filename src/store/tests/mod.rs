@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 mod accept;
+mod copy;
 mod jobs;
 mod list;
 mod migration;
@@ -11,6 +12,7 @@ mod opening;
 mod pause;
 mod redelivery;
 mod replays;
+mod restore;
 mod retain;
 mod schema;
 mod select;
@@ -195,6 +197,13 @@ impl Bench {
     pub(super) fn beside(&self, suffix: &str) -> PathBuf {
         connection::beside(&self.settings.path, suffix)
     }
+}
+
+/// Payloads and events that retention deletes where dead jobs are kept for ever.
+pub(super) async fn expired(bench: &Bench, payloads: Timestamp, ids: Timestamp) -> (u64, u64) {
+    let before = Cutoffs { payloads, ids, dead: Timestamp(i64::MIN) };
+    let expired = bench.store.expire(before).await.unwrap();
+    (expired.payloads, expired.events)
 }
 
 pub(super) fn completion(

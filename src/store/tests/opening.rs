@@ -83,11 +83,11 @@ async fn a_newer_store_is_refused_by_name_and_version() {
     bench.store.close().await;
     let conn = Connection::open(&bench.settings.path).unwrap();
     conn.execute("UPDATE meta SET written_by = 'hooklatch 9.1.0'", []).unwrap();
-    conn.pragma_update(None, "user_version", 7).unwrap();
+    conn.pragma_update(None, "user_version", 99).unwrap();
     conn.close().unwrap();
     let bytes = std::fs::read(&bench.settings.path).unwrap();
     let expected =
-        format!("a newer hooklatch (hooklatch 9.1.0, schema 7; this one knows {})", known());
+        format!("a newer hooklatch (hooklatch 9.1.0, schema 99; this one knows {})", known());
     let text = refusal(&bench.settings.path).to_string();
     assert!(text.contains(&expected), "{text}");
     assert_eq!(std::fs::read(&bench.settings.path).unwrap(), bytes, "not a byte was changed");

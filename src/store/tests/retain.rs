@@ -19,8 +19,8 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
     let now = bench.clock.now();
     let before = now.before(HOUR);
 
-    assert_eq!(bench.store.expire(START, START).await.unwrap(), (0, 0), "none is older");
-    assert_eq!(bench.store.expire(before, START).await.unwrap(), (2, 0));
+    assert_eq!(expired(&bench, START, START).await, (0, 0), "none is older");
+    assert_eq!(expired(&bench, before, START).await, (2, 0));
     let kept: Vec<_> = bench
         .store
         .events(EventFilter::default())
@@ -36,7 +36,7 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
     let again = bench.accept("stripe", stripe("done", "a.b", "{}"), &["h"]).await;
     assert!(matches!(again, Accepted::Duplicate { state: Some(State::Succeeded), .. }));
 
-    assert_eq!(bench.store.expire(before, before).await.unwrap(), (0, 2));
+    assert_eq!(expired(&bench, before, before).await, (0, 2));
     assert!(bench.store.show(None, id("done")).await.unwrap().is_empty());
     // A number is never used again: the row of the newest event is not the freed one.
     let again = bench.accept("stripe", stripe("done", "a.b", "{}"), &["h"]).await;
@@ -70,7 +70,7 @@ async fn retention_walks_over_more_than_one_step() {
         accept.await.unwrap();
     }
     let later = START.after(HOUR);
-    assert_eq!(bench.store.expire(later, later).await.unwrap(), (450, 450));
+    assert_eq!(expired(&bench, later, later).await, (450, 450));
 }
 
 #[tokio::test]
@@ -84,8 +84,133 @@ async fn an_id_is_remembered_while_one_of_its_bodies_is() {
     assert!(matches!(held, Accepted::Created { held: Some(HeldReason::IdReused), .. }));
 
     let before = bench.clock.now().before(HOUR);
-    assert_eq!(bench.store.expire(before, before).await.unwrap(), (1, 0), "the payload only");
+    assert_eq!(expired(&bench, before, before).await, (1, 0), "the payload only");
     // Else this would be the id's first event, and run because its type repeats.
     let again = bench.accept("github", second(), &["h"]).await;
     assert!(matches!(again, Accepted::Duplicate { state: Some(State::Held), .. }), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_dead_letter_keeps_what_it_has_for_keep_dead_and_then_goes_like_the_rest() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    let mut done = completion(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected), START);
+    done.record.stdout =
+        Captured { head: Blob(b"said".to_vec()), tail: Blob(Vec::new()), total: 4 };
+    assert!(bench.store.complete(done).await.unwrap());
+    bench.clock.advance(DAY);
+    let now = bench.clock.now();
+    let said =
+        async || bench.store.show(None, id("e")).await.unwrap()[0].jobs[0].attempts[0].clone();
+    let before = |payloads, ids, dead| bench.store.expire(Cutoffs { payloads, ids, dead });
+
+    let kept = before(now, now, START).await.unwrap();
+    assert_eq!((kept.payloads, kept.events), (0, 0), "it ended at that very moment, not before");
+    assert_eq!(said().await.record.stdout.head[..], b"said"[..]);
+
+    let gone = before(now, START, now).await.unwrap();
+    assert_eq!((gone.payloads, gone.events), (1, 0));
+    let stdout = said().await.record.stdout;
+    assert_eq!((stdout.head.len(), stdout.total), (0, 4), "what was printed goes, how much stays");
+    let job = claimed.facts.job;
+    assert_eq!(bench.job(job).await.state, State::Dead);
+    let again = bench.store.replay(Replay::Job(job)).await.unwrap_err();
+    assert!(matches!(again, Error::PayloadGone { .. }), "{again}");
+    assert_eq!(before(now, now, now).await.unwrap().events, 1);
+}
+
+#[tokio::test]
+async fn the_use_of_a_secret_is_forgotten_with_its_sources_last_event() {
+    let bench = bench();
+    bench.accept("gone", stripe("e", "a", "{}"), &[]).await;
+    bench.clock.advance(DAY);
+    bench.accept("here", stripe("e", "a", "{}"), &[]).await;
+    let sources = async || {
+        let used = bench.store.secrets().await.unwrap();
+        used.into_iter().map(|used| used.source.to_string()).collect::<Vec<_>>()
+    };
+    let day = bench.clock.now();
+    expired(&bench, day, START).await;
+    assert_eq!(sources().await, ["gone", "here"], "its event is still known");
+    expired(&bench, day, day).await;
+    assert_eq!(sources().await, ["here"]);
+}
+
+#[tokio::test]
+async fn another_body_that_came_when_the_first_was_deleted_ages_too() {
+    let bench = bench();
+    bench.accept("stripe", stripe("e", "a", "{}"), &[]).await;
+    bench.clock.advance(DAY);
+    let day = bench.clock.now();
+    assert_eq!(expired(&bench, day, START).await, (1, 0));
+    bench.accept("stripe", stripe("e", "a", r#"{"n":2}"#), &[]).await;
+    let bodies = async || {
+        let count = |conn: &Connection| {
+            conn.query_row("SELECT count(*) FROM evidence", [], |row| row.get::<_, i64>(0))
+        };
+        bench.store.read(count).await.unwrap()
+    };
+    expired(&bench, day, START).await;
+    assert_eq!(bodies().await, 1);
+    expired(&bench, day.after(HOUR), START).await;
+    assert_eq!(bodies().await, 0);
+}
+
+/// Events of 3 KiB each in a file of its own, put there by hand; what a year of them leaves behind.
+fn fill(conn: &Connection, events: usize) {
+    conn.execute_batch(&format!(
+        "PRAGMA synchronous = OFF;
+         BEGIN;
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {events})
+         INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
+             SELECT 'stripe', 'old' || i, 'a.b', randomblob(32), 0, {at}, 3000 FROM n;
+         INSERT INTO payload SELECT row, x'', randomblob(3000) FROM event;
+         INSERT INTO job (id, event, handler, state, attempt, counted, since, created_at, settled_at)
+             SELECT randomblob(16), row, 'h', 'succeeded', 1, 1, {at}, {at}, {at} FROM event;
+         INSERT INTO attempt (job, number, started_at, finished_at, outcome)
+             SELECT row, 1, {at}, {at}, 'succeeded' FROM job;
+         COMMIT;",
+        at = START.0
+    ))
+    .unwrap();
+}
+
+#[tokio::test]
+async fn space_is_given_back_and_no_accept_waits_long_meanwhile() {
+    let events = std::env::var("HOOKLATCH_EXPIRING").map_or(10_000, |n| n.parse().unwrap());
+    let mut bench = bench();
+    bench.with_file(|conn| fill(conn, events)).await;
+    bench.clock.advance(DAY);
+    let path = bench.settings.path.clone();
+    let size = || std::fs::metadata(&path).unwrap().len();
+    let full = size();
+
+    let day = bench.clock.now();
+    let begun = std::time::Instant::now();
+    let store = bench.store.clone();
+    let before = Cutoffs { payloads: day, ids: day, dead: day };
+    let pass = tokio::spawn(async move { store.expire(before).await.unwrap() });
+    let mut waits = Vec::new();
+    while !pass.is_finished() {
+        let asked = std::time::Instant::now();
+        let id = format!("new{}", waits.len());
+        bench.accept("stripe", stripe(&id, "a.b", "{}"), &["h"]).await;
+        waits.push(asked.elapsed());
+    }
+    let (expired, took) = (pass.await.unwrap(), begun.elapsed());
+    assert_eq!((expired.payloads, expired.events), (events as u64, events as u64));
+    bench.restart().await;
+    let left = size();
+    waits.sort();
+    let (accepts, longest) = (waits.len(), waits[waits.len() - 1]);
+    let p99 = waits[waits.len() * 99 / 100];
+    eprintln!(
+        "{events} events expired in {took:.1?}, {accepts} accepts meanwhile: p99 {p99:.1?}, longest {longest:.1?}; \
+         the file fell from {full} to {left} bytes"
+    );
+    // What is left is what was accepted meanwhile.
+    assert!(left < full / 10 && expired.bytes > full / 10 * 8, "{full} {left} {expired:?}");
+    // A hundred budgets: only a step without one reaches it, on however slow a disk.
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    assert_eq!(bench.store.events(EventFilter::default()).await.unwrap().len(), accepts.min(1000));
 }

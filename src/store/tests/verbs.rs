@@ -126,7 +126,7 @@ async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
     let claimed = bench.running("e").await;
     bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
     bench.clock.advance(DAY);
-    let expire = async || bench.store.expire(bench.clock.now(), START).await.unwrap().0;
+    let expire = async || expired(&bench, bench.clock.now(), START).await.0;
     assert_eq!(expire().await, 0, "held");
     bench.store.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
     assert_eq!(expire().await, 0, "dead");

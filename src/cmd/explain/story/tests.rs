@@ -68,6 +68,7 @@ fn event(source: &str, event_type: &str) -> EventDetail {
         body: None,
         jobs: Vec::new(),
         twins: Vec::new(),
+        restores: Vec::new(),
     }
 }
 

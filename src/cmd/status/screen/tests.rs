@@ -51,6 +51,7 @@ fn well(traffic: &Traffic) -> Status {
         newest_event_at: Some(at(5)),
         last_commit_at: Some(at(5)),
         disk,
+        restores: Vec::new(),
     };
     Status { receiver: Some(receiver), refused: None, store: Some(store) }
 }

@@ -1,0 +1,126 @@
+//! What an attack costs genuine deliveries: their latency while one client attacks at a fixed rate, beside
+//! a control run in which the same attack goes to a sink.
+//!
+//! `cargo bench --bench attack`, or `-- WORD` for the attacks whose names have the word. The real program,
+//! on loopback. The attacker and the sink share one core, so that both runs lose the same to them; runs
+//! take turns, so that whatever else the machine does falls on both. `HOOKLATCH_ATTACK_SECONDS` is a run's
+//! length: below [`WHOLE`] seconds there are too few deliveries for a p99, and only what is far off fails.
+//! Exits non-zero where a genuine delivery failed or the median ratio is over its bound.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
+#[path = "attack/attacker.rs"]
+mod attacker;
+#[path = "attack/attacks.rs"]
+mod attacks;
+#[path = "attack/genuine.rs"]
+mod genuine;
+#[path = "attack/receiver.rs"]
+mod receiver;
+#[path = "attack/sink.rs"]
+mod sink;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use attacker::Attacker;
+use attacks::Attack;
+use genuine::Latencies;
+use receiver::Receiver;
+use sink::Sink;
+
+/// Pairs of a control run and an attack; one is enough to find what is far off.
+const ROUNDS: usize = 3;
+
+/// The length of a run in seconds, and the least that gives a p99.
+const SECONDS: u64 = 5;
+const WHOLE: u64 = 3;
+
+/// Most that an attack may cost: the p99 of the control, so many times; and where the run is too short
+/// for a p99.
+const MOST_RATIO: f64 = 2.0;
+const FAR_OFF: f64 = 20.0;
+
+/// How long an attack goes on before the first genuine delivery.
+const LEAD: Duration = Duration::from_millis(1500);
+
+fn main() -> ExitCode {
+    let seconds = std::env::var("HOOKLATCH_ATTACK_SECONDS");
+    let seconds = seconds.map_or(SECONDS, |seconds| seconds.parse().expect("a number of seconds"));
+    let (rounds, most) = if seconds < WHOLE { (1, FAR_OFF) } else { (ROUNDS, MOST_RATIO) };
+    let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted = |attack: &Attack| {
+        words.is_empty() || words.iter().any(|w| attack.name.contains(w.as_str()))
+    };
+    hooklatch::http::raise_file_limit().unwrap();
+    let sink = Sink::start();
+    println!(
+        "{} deliveries/s for {seconds} s, {rounds} rounds; latencies in ms, from the moment a delivery was due\n",
+        genuine::RATE
+    );
+    println!(
+        "| attack | at | control p50 | p99 | attacked p50 | p99 | ratio | failed | memory | files | CPU |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    let mut well = true;
+    for attack in attacks::all().into_iter().filter(wanted) {
+        let length = Duration::from_secs(seconds);
+        let runs: Vec<(Run, Run)> = (0..rounds)
+            .map(|_| (Run::new(&attack, Some(&sink), length), Run::new(&attack, None, length)))
+            .collect();
+        let (row, ratio, failed) = row(&attack, &runs);
+        println!("{row}");
+        well &= failed == 0 && ratio <= most;
+    }
+    if !well {
+        println!("\nover the bound: a failed delivery, or a p99 over {most} times the control's");
+    }
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// One run: what the genuine deliveries met, and what the receiver took.
+struct Run {
+    latencies: Latencies,
+    cost: receiver::Cost,
+    /// Steps of the attacker per second.
+    attacked: f64,
+}
+
+impl Run {
+    /// The attack goes to the sink, or to the receiver.
+    fn new(attack: &Attack, sink: Option<&Sink>, length: Duration) -> Self {
+        let receiver = Receiver::start();
+        let target = sink.map_or(receiver.address, |sink| sink.address);
+        let attacker = Attacker::start(attack.clone(), target, LEAD + length);
+        std::thread::sleep(LEAD);
+        let watched = receiver.watch();
+        let latencies = genuine::deliver(receiver.address, length);
+        let cost = watched.stop();
+        Run { latencies, cost, attacked: attacker.end() }
+    }
+}
+
+/// A row of the table, the median ratio, and how many genuine deliveries failed.
+fn row(attack: &Attack, rounds: &[(Run, Run)]) -> (String, f64, usize) {
+    let of = |value: &dyn Fn(&(Run, Run)) -> f64| median(rounds.iter().map(value).collect());
+    let ratio = of(&|(control, attacked)| attacked.latencies.p99() / control.latencies.p99());
+    let failed = rounds.iter().map(|(c, a)| c.latencies.failed + a.latencies.failed).sum();
+    let row = format!(
+        "| {} | {:.0}/s | {:.2} | {:.2} | {:.2} | {:.2} | {ratio:.2} | {failed} | {:.0} MiB | {:.0} | {:.0} % |",
+        attack.name,
+        of(&|(_, attacked)| attacked.attacked),
+        of(&|(control, _)| control.latencies.p50()),
+        of(&|(control, _)| control.latencies.p99()),
+        of(&|(_, attacked)| attacked.latencies.p50()),
+        of(&|(_, attacked)| attacked.latencies.p99()),
+        of(&|(_, attacked)| attacked.cost.peak_kib as f64 / 1024.0),
+        of(&|(_, attacked)| attacked.cost.files as f64),
+        of(&|(_, attacked)| attacked.cost.cpu_percent),
+    );
+    (row, ratio, failed)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

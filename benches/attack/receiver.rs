@@ -1,0 +1,131 @@
+//! The receiver that is attacked: the real program in a folder of its own, and what it takes.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The path of its one source.
+pub(crate) const PATH: &str = "/github";
+
+pub(crate) const SECRET: &str = "a secret for tests only";
+
+const CONFIGURATION: &str = r#"
+[server]
+listen = "127.0.0.1:0"
+[storage]
+path = "store.db"
+[sources.github]
+provider = "github"
+path = "/github"
+secrets = ["file:secret"]
+"#;
+
+/// How often its open files are counted.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A clock tick of `/proc`: a hundredth of a second on every Linux (`getconf CLK_TCK`).
+const TICK_MILLIS: f64 = 10.0;
+
+/// A running receiver with an empty store. It ends with its value.
+pub(crate) struct Receiver {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Receiver {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("hooklatch.toml"), CONFIGURATION).unwrap();
+        fs::write(path("secret"), SECRET).unwrap();
+        fs::set_permissions(path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        let log = File::create(path("log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_hooklatch"))
+            .args(["serve", "--config"])
+            .arg(path("hooklatch.toml"))
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let address = loop {
+            let log = fs::read_to_string(path("log")).unwrap();
+            let serving = log.lines().find(|line| line.contains(r#""message":"serving""#));
+            if let Some(line) = serving {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                break line["address"].as_str().unwrap().parse().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        Receiver { child, address, _folder: folder }
+    }
+
+    /// Looks at it from now on.
+    pub(crate) fn watch(&self) -> Watched {
+        let process = self.child.id();
+        let (start, ticks) = (Instant::now(), ticks(process));
+        let end = Arc::new(AtomicBool::new(false));
+        let ending = Arc::clone(&end);
+        let thread = std::thread::spawn(move || {
+            let mut files = 0;
+            while !ending.load(Ordering::Relaxed) {
+                files = files.max(fs::read_dir(format!("/proc/{process}/fd")).unwrap().count());
+                std::thread::park_timeout(LOOK);
+            }
+            let cpu_millis = (self::ticks(process) - ticks) * TICK_MILLIS;
+            let cpu_percent = cpu_millis / start.elapsed().as_millis() as f64 * 100.0;
+            Cost { peak_kib: peak_kib(process), files, cpu_percent }
+        });
+        Watched { end, thread }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A receiver that is looked at.
+pub(crate) struct Watched {
+    end: Arc<AtomicBool>,
+    thread: JoinHandle<Cost>,
+}
+
+impl Watched {
+    pub(crate) fn stop(self) -> Cost {
+        self.end.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        self.thread.join().unwrap()
+    }
+}
+
+/// What a receiver took.
+pub(crate) struct Cost {
+    /// Most memory that was resident since its start.
+    pub(crate) peak_kib: u64,
+    /// Most open files while it was looked at.
+    pub(crate) files: usize,
+    /// Of one core.
+    pub(crate) cpu_percent: f64,
+}
+
+fn peak_kib(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// User and system time of a process so far.
+fn ticks(process: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // The name, in brackets, may hold anything.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    [11, 12].iter().map(|&at: &usize| fields[at].parse::<f64>().unwrap()).sum()
+}

@@ -1,0 +1,19 @@
+//! What a dead runner left for the next one.
+
+use hooklatch::probe;
+
+pub(super) fn check(data: &[u8]) {
+    let (read, written, all) = probe::ledger(data);
+    let whole = data.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+    assert_eq!(probe::ledger(&data[..whole]).0, read, "half a line at the end counts for nothing");
+    let (again, twice, _) = probe::ledger(&written);
+    assert_eq!(twice, written, "written, read and written");
+    if all {
+        assert_eq!(again, read, "the same lines mean the same");
+    } else {
+        assert!(
+            read.contains("incarnations: []"),
+            "an unreadable line, and somebody is answered for"
+        );
+    }
+}

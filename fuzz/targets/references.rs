@@ -1,0 +1,27 @@
+//! References to secrets. What is none may be the secret itself, and is told to nobody.
+
+use std::path::Path;
+
+use hooklatch::config::{Reference, ReferenceError};
+
+/// One of each kind that is none.
+const WRONG: [&str; 4] = ["x", "env:1", "file:", "credential:.."];
+
+pub(super) fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let parse = |text| Reference::parse(text, Path::new("/nowhere"));
+    match parse(text) {
+        Ok(reference) => {
+            assert_eq!(reference.to_string(), text);
+            assert_eq!(parse(&reference.to_string()), Ok(reference));
+        }
+        Err(error) => {
+            let told = |error: &ReferenceError| format!("{error} {error:?} {}", error.help());
+            let fixed = WRONG.iter().filter_map(|wrong| parse(wrong).err());
+            assert!(
+                fixed.map(|wrong| told(&wrong)).any(|fixed| fixed == told(&error)),
+                "a secret is told"
+            );
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What must hold of a scheme and a request, for the targets that come by either.
+
+use bytes::Bytes;
+use hooklatch::model::{Headers, Timestamp};
+use hooklatch::provider::Scheme;
+use hooklatch::verify::{self, Draft, Key, Rejection, Request, Verified};
+use sha2::{Digest, Sha256};
+
+/// 2026-01-01: when every request comes.
+const NOW: Timestamp = Timestamp(1_767_225_600_000);
+
+/// Why a request may be refused that its provider has signed: it says two things at once, or something
+/// is missing in it, or its own time is another.
+const HONEST: [&str; 9] = [
+    "repeated_header",
+    "ambiguous_part",
+    "missing_part",
+    "missing_timestamp",
+    "bad_timestamp",
+    "stale_timestamp",
+    "future_timestamp",
+    "missing_id",
+    "bad_id",
+];
+
+/// A request with these headers and this body, unproven, proven and forged.
+/// `sound`: the scheme is one that a provider could have, whose own signature must count.
+pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool) {
+    // No key can be in the request: it is made of all of it.
+    let content = [headers.to_wire().as_slice(), b"\n", body].concat();
+    let random: [u8; 32] = Sha256::digest(&content).into();
+    let secret = verify::secret_text(scheme, &random);
+    let unsigned = scheme.is_unsigned();
+    let keys: Vec<Key> = match unsigned {
+        true => Vec::new(),
+        false => vec![verify::key(scheme, "env:TEST", &secret).expect("its own form of secret")],
+    };
+
+    let unproven = judge(scheme, &keys, headers, body);
+    assert!(unsigned || unproven.is_err(), "nobody has signed this");
+    assert!(unsigned || judge(scheme, &[], headers, body).is_err(), "no secret proves nothing");
+    if let Err(rejection) = &unproven {
+        let hint = verify::hint(scheme, &keys, &request(headers, body), rejection, NOW);
+        let told = format!("{rejection} {}", hint.unwrap_or_default());
+        assert!(!told.contains(secret.as_str()), "a secret is told");
+    }
+
+    let draft = Draft {
+        method: "POST",
+        url: Some("https://example.com/in?a=1"),
+        id: "evt_1",
+        event_type: "push",
+        headers: headers.clone(),
+        body: Bytes::copy_from_slice(body),
+    };
+    let Ok(signed) = verify::sign(scheme, keys.first(), &draft, NOW) else { return };
+    match judge(scheme, &keys, &signed, body) {
+        Err(Rejection { reason, .. }) => {
+            // Another line that is no text spoils the one that was made here.
+            let text = headers.iter().all(|(_, value)| value.is_ascii());
+            let honest = HONEST.contains(&reason) || (reason == "unreadable_signature" && !text);
+            assert!(!sound || honest, "signed, and {reason}");
+        }
+        Ok(verified) if !unsigned => {
+            // A token proves who speaks and not what is said.
+            let wire = signed.to_wire();
+            let token = wire.windows(secret.len()).any(|window| window == secret.as_bytes());
+            proven(scheme, &keys, &signed, body, &verified, token);
+        }
+        Ok(verified) => assert_eq!(verified.body(), body),
+    }
+}
+
+fn request<'a>(headers: &'a Headers, body: &[u8]) -> Request<'a> {
+    let body = Bytes::copy_from_slice(body);
+    Request { method: "POST", url: Some("https://example.com/in?a=1"), headers, body }
+}
+
+/// The verdict; what can be said before the body is there agrees with it.
+fn judge(
+    scheme: &Scheme,
+    keys: &[Key],
+    headers: &Headers,
+    body: &[u8],
+) -> Result<Verified, Rejection> {
+    let verdict = verify::verify(scheme, keys, request(headers, body), NOW);
+    if let Err(early) = verify::precheck(scheme, headers) {
+        assert_eq!(verdict.as_ref().err(), Some(&early), "refused early and not late");
+    }
+    let again = verify::verify(scheme, keys, request(headers, body), NOW);
+    assert_eq!(verdict.as_ref().err(), again.as_ref().err(), "one request, two verdicts");
+    verdict
+}
+
+/// What a proof is good for: this request and no other.
+fn proven(
+    scheme: &Scheme,
+    keys: &[Key],
+    headers: &Headers,
+    body: &[u8],
+    verified: &Verified,
+    token: bool,
+) {
+    assert_eq!(verified.body(), body);
+    assert!(verified.secret().is_some());
+    for (name, _) in verified.headers().iter() {
+        assert!(headers.all(name).next().is_some(), "a header that nobody sent");
+    }
+    let other = vec![
+        verify::key(scheme, "env:OTHER", &verify::secret_text(scheme, &[7; 32])).expect("a key"),
+    ];
+    assert!(judge(scheme, &other, headers, body).is_err(), "any secret will do");
+    if token {
+        return;
+    }
+    for at in [0, body.len() / 2, body.len()] {
+        let mut changed = body.to_vec();
+        match changed.get_mut(at) {
+            Some(byte) => *byte ^= 1,
+            None => changed.push(b' '),
+        }
+        let verdict = judge(scheme, keys, headers, &changed);
+        assert!(verdict.is_err(), "the body can be changed at {at}");
+    }
+}

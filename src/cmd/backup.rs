@@ -1,0 +1,249 @@
+//! `hooklatch backup`: a checked copy of the store, of a running receiver's too.
+//!
+//! What must stay true: a file has the name that was asked for only once it is whole, checked and
+//! flushed, and no file that exists is ever touched, but for the unfinished one of a backup that was killed.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::cli;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::control::{BackupError, Door, Stage};
+use crate::exit::{Exit, Failure};
+use crate::model::{State, Timestamp};
+use crate::store::{self as kept, Inspected, Manifest};
+
+use super::output::{self, count, local, size, thousands};
+use super::{block_on, owner, store};
+
+/// Makes the backup and says what is in it.
+pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
+    let config = store::load(&args.file.config)?;
+    if fs::symlink_metadata(&args.to).is_ok() {
+        return Err(exists(&args.to));
+    }
+    let begun = Instant::now();
+    let bar = Bar::new();
+    let (partial, manifest) = fetch(&config, &args.to, &bar)?;
+    bar.says("checking the backup");
+    let checked = check(&partial, &manifest)?;
+    bar.done();
+    partial.give_name()?;
+    let report = Report {
+        file: args.to.clone(),
+        store: manifest.store,
+        made_at: manifest.copied_at,
+        bytes: manifest.bytes,
+        events: checked.events,
+        newest_event_at: checked.newest_event_at,
+        jobs: checked.jobs,
+        took_millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+    };
+    match args.format.json {
+        true => output::json(&report)?,
+        false => people(&report)?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    file: PathBuf,
+    store: Uuid,
+    /// All that was answered before is in it.
+    made_at: Timestamp,
+    bytes: u64,
+    events: u64,
+    newest_event_at: Option<Timestamp>,
+    jobs: BTreeMap<State, u64>,
+    took_millis: u64,
+}
+
+fn people(report: &Report) -> Result<(), Failure> {
+    let (file, bytes) = (report.file.display(), size(report.bytes));
+    output::line(format_args!("backup    {file}, {bytes}, checked"))?;
+    output::line(format_args!("store     {}", report.store.simple()))?;
+    output::line(format_args!(
+        "made      {}: everything answered before is in it",
+        local(report.made_at)
+    ))?;
+    let newest = report.newest_event_at.map(|at| format!(", the newest of {}", local(at)));
+    let newest = newest.unwrap_or_default();
+    output::line(format_args!("events    {}{newest}", thousands(report.events)))?;
+    let jobs: Vec<String> =
+        report.jobs.iter().map(|(state, jobs)| format!("{} {state}", thousands(*jobs))).collect();
+    let jobs = if jobs.is_empty() { "none".to_owned() } else { jobs.join(", ") };
+    output::line(format_args!("jobs      {jobs}"))
+}
+
+/// Copies the store into the unfinished file. Root, who may write anywhere, asks a running receiver as
+/// root; a stopped store is opened by its owner only.
+fn fetch(config: &Config, to: &Path, bar: &Bar) -> Result<(Partial, Manifest), Failure> {
+    let settings = config.store();
+    let of_receiver = block_on(async { Door::of_receiver(&settings).await })?;
+    // The connection belongs to that runtime: what was found is asked again on the next one.
+    let runs = of_receiver.map_err(store::door_failure)?.is_some();
+    let became = !runs && owner::assume(&settings.path)?;
+    let mut partial = Partial::make(to).map_err(|failure| match became {
+        true => failure.help(
+            "no receiver runs, so this is done as the store's owner, who must be able to write there",
+        ),
+        false => failure,
+    })?;
+    let manifest = block_on(async {
+        let door = match runs {
+            true => Door::of_receiver(&settings).await.transpose(),
+            false => Some(Door::open(&settings, Clock::system()).await),
+        };
+        let stopped =
+            || Failure::new(Exit::Unavailable, "the receiver has just stopped; try again");
+        let mut door = door.ok_or_else(stopped)?.map_err(store::door_failure)?;
+        let tell = |stage, done, all| bar.at(stage, done, all);
+        let fetched = door.backup(&mut partial.file, tell).await;
+        door.close().await;
+        fetched.map_err(|error| failure(&error))
+    })??;
+    partial.file.sync_all().map_err(|error| unwritten(&partial.path, &error))?;
+    Ok((partial, manifest))
+}
+
+/// The file must be what was sent, and whole by SQLite's own account.
+fn check(partial: &Partial, manifest: &Manifest) -> Result<Inspected, Failure> {
+    let damaged = |why: String| {
+        Failure::new(Exit::Io, format!("the backup is not good and was removed: {why}"))
+            .help("check both disks; `hooklatch status` tells of the store")
+    };
+    let checked = kept::inspect(&partial.path).map_err(|error| damaged(error.to_string()))?;
+    let Inspected { store, copied_at, last_event, .. } = checked;
+    if (store, copied_at, last_event)
+        != (manifest.store, Some(manifest.copied_at), manifest.last_event)
+    {
+        return Err(damaged("it is of another store, or of another moment".to_owned()));
+    }
+    Ok(checked)
+}
+
+/// The file while it is not finished: removed on drop.
+struct Partial {
+    file: File,
+    path: PathBuf,
+    target: PathBuf,
+    named: bool,
+}
+
+impl Partial {
+    /// Makes `FILE.partial`, or takes over that of a backup that was killed.
+    fn make(target: &Path) -> Result<Self, Failure> {
+        let mut name = target.as_os_str().to_owned();
+        name.push(".partial");
+        let path = PathBuf::from(name);
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path);
+        let file = opened.map_err(|error| unwritten(&path, &error))?;
+        let busy = || {
+            let message = format!("another backup is writing {}", path.display());
+            Failure::new(Exit::Unavailable, message)
+        };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(busy()),
+            Err(TryLockError::Error(error)) => return Err(unwritten(&path, &error)),
+        }
+        // Between the two looks another backup may have finished with this very file.
+        let is_it = fs::metadata(&path)
+            .and_then(|there| Ok(there.ino() == file.metadata()?.ino()))
+            .unwrap_or(false);
+        if !is_it {
+            return Err(busy());
+        }
+        file.set_len(0).map_err(|error| unwritten(&path, &error))?;
+        Ok(Partial { file, path, target: target.to_owned(), named: false })
+    }
+
+    /// Gives it the name that was asked for, where nothing has that.
+    fn give_name(mut self) -> Result<(), Failure> {
+        kept::give_name(&self.path, &self.target).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => exists(&self.target),
+            _ => unwritten(&self.target, &error),
+        })?;
+        self.named = true;
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.named {
+            // The failure that led here is the one to tell.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn exists(path: &Path) -> Failure {
+    Failure::new(Exit::Io, format!("{} exists, and a backup replaces nothing", path.display()))
+        .help("name a new file")
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(Exit::Io, format!("failed to write {}: {error}", path.display()))
+}
+
+fn failure(error: &BackupError) -> Failure {
+    let exit = match &error {
+        BackupError::Sink(_) => Exit::Io,
+        BackupError::Failed(failure) => store::exit_of(failure.kind),
+    };
+    Failure::new(exit, error.to_string())
+}
+
+/// How far it is: on standard error, and only where that is a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let bar = ProgressBar::new(0);
+        // A template that cannot be read leaves the library's own.
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}  {msg}") {
+            bar.set_style(style);
+        }
+        Bar(bar)
+    }
+
+    fn at(&self, stage: Stage, done: u64, all: u64) {
+        self.0.set_length(all);
+        self.0.set_position(done);
+        self.0.set_message(match stage {
+            Stage::Copying => "copying the store",
+            Stage::Fetching => "fetching the copy",
+        });
+    }
+
+    fn says(&self, message: &'static str) {
+        self.0.set_message(message);
+    }
+
+    fn done(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// So many jobs, for whoever tells of a backup or a restore.
+pub(super) fn jobs(jobs: &BTreeMap<State, u64>) -> String {
+    count(jobs.values().sum(), "job")
+}

@@ -1,0 +1,128 @@
+//! Where a body in chunks ends, so that nothing behind it is read while its request is at work.
+//!
+//! Only `connection` uses it, beside the HTTP server's own decoder, which it follows byte for byte
+//! (`actix-http`'s `h1::chunked`; the fuzz target `pipeline` compares the two). Must stay true: it sees
+//! an end no later than the decoder does; and data, however it looks, is passed over in one step.
+
+/// How far a body in chunks has come (RFC 9112, section 7.1).
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chunks {
+    /// Before a size.
+    #[default]
+    Begin,
+    /// In a size.
+    Size(u64),
+    /// In the blanks behind it.
+    Blank(u64),
+    /// In an extension, which means nothing.
+    Extension(u64),
+    /// Before the end of a size's line.
+    SizeEnd(u64),
+    /// In a chunk, with so many bytes to come.
+    Data(u64),
+    /// Behind a chunk.
+    DataEnd,
+    /// In the line end behind it.
+    DataEndRest,
+    /// At the beginning of a line behind the last chunk.
+    Line,
+    /// In such a line: a trailer, which means nothing.
+    Trailer,
+    /// In its line end.
+    TrailerEnd,
+    /// In the line end of the empty line.
+    Last,
+    /// It has ended.
+    Ended,
+    /// These are no chunks.
+    Broken,
+}
+
+impl Chunks {
+    /// How many of `bytes` belong to the body, or to what is wrong with it.
+    pub(crate) fn hand_over(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() && !self.is_over() {
+            *self = match *self {
+                Chunks::Data(left) => {
+                    let here = left.min((bytes.len() - at) as u64);
+                    at += here as usize;
+                    if here < left { Chunks::Data(left - here) } else { Chunks::DataEnd }
+                }
+                state => {
+                    at += 1;
+                    state.step(bytes[at - 1])
+                }
+            };
+        }
+        at
+    }
+
+    /// Whether nothing more belongs to it.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Chunks::Ended | Chunks::Broken)
+    }
+
+    fn step(self, byte: u8) -> Self {
+        let digit = char::from(byte).to_digit(16).map(u64::from);
+        match (self, byte) {
+            (Chunks::Begin, _) => digit.map_or(Chunks::Broken, Chunks::Size),
+            (Chunks::Size(size), _) if digit.is_some() => {
+                let longer = size.checked_mul(16).zip(digit).map(|(size, digit)| size + digit);
+                longer.map_or(Chunks::Broken, Chunks::Size)
+            }
+            (Chunks::Size(size) | Chunks::Blank(size), b' ' | b'\t') => Chunks::Blank(size),
+            (Chunks::Size(size) | Chunks::Blank(size), b';') => Chunks::Extension(size),
+            (Chunks::Size(size) | Chunks::Blank(size) | Chunks::Extension(size), b'\r') => {
+                Chunks::SizeEnd(size)
+            }
+            (Chunks::Extension(size), b'\t' | b' '..=b'~' | 0x80..) => Chunks::Extension(size),
+            (Chunks::SizeEnd(0), b'\n') => Chunks::Line,
+            (Chunks::SizeEnd(size), b'\n') => Chunks::Data(size),
+            (Chunks::DataEnd, b'\r') => Chunks::DataEndRest,
+            (Chunks::DataEndRest, b'\n') => Chunks::Begin,
+            (Chunks::Line, b'\r') => Chunks::Last,
+            (Chunks::Trailer, b'\r') => Chunks::TrailerEnd,
+            (Chunks::Line | Chunks::Trailer, _) => Chunks::Trailer,
+            (Chunks::TrailerEnd, b'\n') => Chunks::Line,
+            (Chunks::Last, b'\n') => Chunks::Ended,
+            _ => Chunks::Broken,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_ends_where_it_ends_however_it_is_cut() {
+        let bodies: [&[u8]; 4] = [
+            b"5\r\nhello\r\n0\r\n\r\n",
+            b"A;x=y\r\n\r\n\r\n\n\n0\r\n\n\r\n0\r\n\r\n",
+            b"0 \t;z\r\nX: y\n\r\n\r\n",
+            b"001\r\n\r\r\n00\r\nTrailer\r\nTrailer\r\n\r\n",
+        ];
+        for body in bodies {
+            let whole = [body, b"GET / HTTP/1.1\r\n\r\n"].concat();
+            for step in 1..=whole.len() {
+                let (mut chunks, mut at) = (Chunks::default(), 0);
+                for block in whole.chunks(step) {
+                    at += chunks.hand_over(block);
+                }
+                assert_eq!((at, chunks), (body.len(), Chunks::Ended), "in steps of {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_are_no_chunks_is_over_at_once() {
+        for bad in ["\r\n", "g", "5x", "5;\x07", "1\r\nab", "0\r\n\rx", "10000000000000000", "5\n"]
+        {
+            let mut chunks = Chunks::default();
+            let bytes = chunks.hand_over(format!("{bad} and more").as_bytes());
+            assert_eq!(chunks, Chunks::Broken, "{bad:?}");
+            assert!(bytes <= bad.len(), "{bad:?}");
+        }
+    }
+}

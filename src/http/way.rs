@@ -1,0 +1,193 @@
+//! Which of the bodies that are still coming gives way where there is no room for another.
+//!
+//! Only `budget` uses it. Nothing is proven before a body is there, so whoever holds room for a body
+//! that hardly comes could keep every genuine one out for as long as bodies may take. Must stay true:
+//! whoever comes at a provider's pace is never asked; whoever does not is asked as soon as its room is
+//! needed, and nobody is asked for nothing.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What a body may take beside its length's share, and the pace that gives this share. A provider's body
+/// comes within a second or so; at this pace the largest of GitHub's (25 MiB) comes within its deadline
+/// of 10 s (`providers/github.toml`).
+const ALLOWED: Duration = Duration::from_secs(2);
+const ALLOWED_BYTES_PER_SECOND: u64 = 4 * 1024 * 1024;
+
+/// How long a newcomer waits for those it has asked: they leave as soon as their worker looks at them.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The unfinished bodies of one lane, by age.
+#[derive(Debug, Default)]
+pub(super) struct Unfinished {
+    bodies: Mutex<Bodies>,
+    /// Somebody has left.
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Bodies {
+    next: u64,
+    by_age: BTreeMap<u64, Arc<Coming>>,
+    /// Asked, and not gone yet.
+    leaving: usize,
+}
+
+/// A body that is being read.
+#[derive(Debug)]
+struct Coming {
+    begun: Instant,
+    expected: u64,
+    received: AtomicU64,
+    asked: Notify,
+}
+
+impl Coming {
+    /// Whether it will take longer than it may, if it goes on as it has begun.
+    fn is_slow(&self, now: Instant) -> bool {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let allowed =
+            millis(ALLOWED) + self.expected.saturating_mul(1000) / ALLOWED_BYTES_PER_SECOND;
+        let received = self.received.load(Ordering::Relaxed);
+        u128::from(millis(now - self.begun)) * u128::from(self.expected)
+            > u128::from(allowed) * u128::from(received)
+    }
+}
+
+impl Unfinished {
+    fn bodies(&self) -> MutexGuard<'_, Bodies> {
+        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does `take` until it succeeds, each time after a slow body has left. False where nobody is slow.
+    pub(super) async fn make_way(&self, mut take: impl FnMut() -> bool) -> bool {
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            // From here on nobody leaves unnoticed.
+            freed.as_mut().enable();
+            if take() {
+                return true;
+            }
+            if !self.ask() || tokio::time::timeout(PATIENCE, freed).await.is_err() {
+                return take();
+            }
+        }
+    }
+
+    /// Asks the oldest slow body to leave. False where there is none, and nobody is about to leave.
+    fn ask(&self) -> bool {
+        let now = Instant::now();
+        let mut bodies = self.bodies();
+        let slow = bodies.by_age.iter().find(|(_, body)| body.is_slow(now)).map(|(age, _)| *age);
+        match slow.and_then(|age| bodies.by_age.remove(&age)) {
+            Some(body) => {
+                bodies.leaving += 1;
+                body.asked.notify_one();
+                true
+            }
+            None => bodies.leaving > 0,
+        }
+    }
+}
+
+/// A body's place among the unfinished ones of its lane. It leaves when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    lane: Arc<Unfinished>,
+    age: u64,
+    body: Arc<Coming>,
+}
+
+impl Place {
+    /// For a body of so many bytes that began to come at `begun`.
+    pub(super) fn new(lane: &Arc<Unfinished>, begun: Instant, expected: u64) -> Self {
+        let (received, asked) = (AtomicU64::new(0), Notify::new());
+        let body = Arc::new(Coming { begun, expected, received, asked });
+        let mut bodies = lane.bodies();
+        bodies.next += 1;
+        let age = bodies.next;
+        bodies.by_age.insert(age, Arc::clone(&body));
+        Place { lane: Arc::clone(lane), age, body }
+    }
+
+    /// Whether it is one of this lane's.
+    pub(super) fn is_in(&self, lane: &Arc<Unfinished>) -> bool {
+        Arc::ptr_eq(&self.lane, lane)
+    }
+
+    /// So many of its bytes are there.
+    pub(super) fn received(&self, bytes: u64) {
+        self.body.received.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Resolves when it has to give way.
+    pub(super) async fn asked(&self) {
+        self.body.asked.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut bodies = self.lane.bodies();
+        if bodies.by_age.remove(&self.age).is_none() {
+            bodies.leaving -= 1;
+        }
+        drop(bodies);
+        self.lane.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn after(millis: u64, expected: u64, received: u64) -> bool {
+        let begun = Instant::now();
+        let (received, asked) = (AtomicU64::new(received), Notify::new());
+        let coming = Coming { begun, expected, received, asked };
+        coming.is_slow(begun + Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn only_a_provider_s_pace_is_safe() {
+        assert!(!after(0, 20 * MIB, 0), "at its very beginning");
+        assert!(after(1, 20 * MIB, 0), "nothing came with the head");
+        assert!(!after(100, 20 * MIB, MIB), "10 MiB/s");
+        assert!(after(1000, 20 * MIB, MIB), "20 s at this pace");
+        assert!(!after(6900, 20 * MIB, 20 * MIB - 1), "nearly there, and in its time");
+        assert!(
+            after(7100, 20 * MIB, 20 * MIB - 1),
+            "nearly there, and waiting for something else"
+        );
+        assert!(!after(1900, 64 * 1024, 64 * 1024 - 1) && after(2100, 64 * 1024, 64 * 1024 - 1));
+    }
+
+    #[tokio::test]
+    async fn the_oldest_slow_body_leaves_and_is_waited_for() {
+        let lane = Arc::new(Unfinished::default());
+        let begun = Instant::now() - Duration::from_secs(1);
+        let places = [0, 1, 2].map(|_| Place::new(&lane, begun, MIB));
+        places[0].received(MIB / 2);
+        let [quick, slow, other] = places;
+        let gone = std::cell::Cell::new(false);
+        let leave = async {
+            slow.asked().await;
+            gone.set(true);
+            drop(slow);
+        };
+        let (made, ()) = tokio::join!(lane.make_way(|| gone.get()), leave);
+        assert!(made && lane.bodies().leaving == 0);
+        drop(other);
+        assert!(!lane.make_way(|| false).await, "who comes as it should is not asked");
+        assert_eq!(lane.bodies().by_age.len(), 1);
+        drop(quick);
+    }
+}

@@ -1,0 +1,229 @@
+//! The parsers of outside input that are nobody's interface, for the fuzz targets alone.
+//!
+//! Only `fuzz/` and `tests/corpus.rs` may call it; the product never does. Everything here hands bytes
+//! to the product's own code and what came of them back: no decision is made here.
+
+#![allow(missing_docs, reason = "hidden: each function is named after what it reaches")]
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::header::{self, HeaderMap, HeaderValue};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::cmd;
+use crate::control::{self, Failure, Reply, Request};
+use crate::handler::forward::answer;
+use crate::http::chunks::Chunks;
+use crate::http::connection::Lines;
+use crate::model::{Digest, Headers, Timestamp};
+use crate::provider::place::{Place, Pointer};
+use crate::provider::template::Template;
+use crate::runner::message::{self, ToReceiver, ToRunner};
+use crate::runner::{ledger, wire};
+use crate::verify::extract::{self, Found};
+
+/// A message that was read: written again by the code that writes it, and what came behind its header.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Message {
+    pub written: Vec<u8>,
+    pub body: Vec<u8>,
+}
+
+/// What a reader made of a connection: a message, its end, or an error's text.
+pub type Read = Result<Option<Message>, String>;
+
+/// What a runner reads of a connection that brings at most `step` bytes at a time.
+pub fn runner_reads(bytes: &[u8], step: usize) -> Read {
+    runner_frame::<ToRunner>(bytes, step, message::TO_RUNNER_BYTES)
+}
+
+/// What a receiver reads of a runner's words.
+pub fn receiver_reads(bytes: &[u8], step: usize) -> Read {
+    runner_frame::<ToReceiver>(bytes, step, message::TO_RECEIVER_BYTES)
+}
+
+/// What the receiver reads of its admin socket, with this limit in bytes.
+pub fn control_request(bytes: &[u8], step: usize, limit: u64) -> Read {
+    control_frame::<Request>(bytes, step, limit)
+}
+
+/// What a command reads of the receiver's answer.
+pub fn control_answer(bytes: &[u8], step: usize, limit: u64) -> Read {
+    control_frame::<Result<Reply, Failure>>(bytes, step, limit)
+}
+
+/// What the next runner makes of a ledger, in words; and the lines that it could read, written again,
+/// with whether those were all.
+pub fn ledger(bytes: &[u8]) -> (String, Vec<u8>, bool) {
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+    let lines = bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let read: Vec<Option<ledger::Line>> =
+        lines.map(|line| serde_json::from_slice(line).ok()).collect();
+    let all = read.iter().all(Option::is_some);
+    let written = read.iter().flatten().flat_map(|line| ledger::text(line).unwrap_or_default());
+    (format!("{:?}", ledger::read(bytes)), written.collect(), all)
+}
+
+/// How long a forward's endpoint asks to be left alone, by these two headers.
+pub fn retry_after(wish: &[u8], date: Option<&[u8]>, now: Timestamp) -> Option<Duration> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_bytes(wish).ok()?);
+    if let Some(date) = date {
+        headers.insert(header::DATE, HeaderValue::from_bytes(date).ok()?);
+    }
+    answer::retry_after(&headers, now)
+}
+
+/// What stands at a pointer of a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact {
+    Absent,
+    Text(String),
+    Other,
+    Twice,
+}
+
+/// What stands at each pointer of a body, or of a form's field; nothing where that is not JSON. Texts
+/// that are no pointers are left out.
+pub fn facts(body: &[u8], form_field: Option<&str>, pointers: &[String]) -> Option<Vec<Fact>> {
+    let pointers: Vec<Pointer> = pointers.iter().filter_map(|p| Pointer::parse(p).ok()).collect();
+    let json = extract::json_of(body, form_field)?;
+    let found = extract::follow(&json, &pointers.iter().collect::<Vec<_>>())?;
+    let fact = |found| match found {
+        Found::Absent => Fact::Absent,
+        Found::Text(text) => Fact::Text(text),
+        Found::Other => Fact::Other,
+        Found::Twice => Fact::Twice,
+    };
+    Some(found.into_iter().map(fact).collect())
+}
+
+/// A body's digest without its volatile fields.
+pub fn digest(body: &[u8], volatile: &[String]) -> Digest {
+    extract::digest(body, volatile)
+}
+
+/// A JSON pointer as it prints.
+pub fn pointer(text: &str) -> Result<String, String> {
+    Pointer::parse(text).map(|pointer| pointer.to_string())
+}
+
+/// Whether a text names a place of a request.
+pub fn is_place(text: &str) -> bool {
+    Place::parse(text).is_ok()
+}
+
+/// The signed content of a request whose parts (`{id}`, `{body}`, …) are what `value` says; nothing where
+/// the template refuses the request. An `Err` where the text is no template.
+pub fn fill(template: &str, value: impl Fn(&str) -> Vec<u8>) -> Result<Option<Vec<u8>>, String> {
+    let template = Template::parse(template)?;
+    let parts = ["{timestamp}", "{id}", "{body}", "{method}", "{url}"];
+    let named = template.headers().map(|name| format!("{{header:{name}}}"));
+    let values: Vec<(String, Vec<u8>)> = parts
+        .iter()
+        .map(|part| (*part).to_owned())
+        .chain(named)
+        .map(|part| (part.clone(), value(&part)))
+        .collect();
+    let of = |part: &crate::provider::template::Part| {
+        let name = part.to_string();
+        values.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, value)| value)
+    };
+    Ok(template.fill(of).ok().map(|pieces| pieces.concat()))
+}
+
+/// Cuts what a connection has read into what it hands over at a time.
+#[derive(Debug, Default)]
+pub struct Guard {
+    lines: Lines,
+    chunks: Chunks,
+}
+
+impl Guard {
+    /// How many of `bytes` are handed over where a head is due, and whether nothing more is until they
+    /// are decoded.
+    pub fn head(&mut self, bytes: &[u8]) -> (usize, bool) {
+        self.chunks = Chunks::default();
+        self.lines.up_to_blank_line(bytes)
+    }
+
+    /// The same where a body in chunks is; whether it is over, and whether it was one at all.
+    pub fn chunks(&mut self, bytes: &[u8]) -> (usize, bool, bool) {
+        let handed = self.chunks.hand_over(bytes);
+        (handed, self.chunks.is_over(), self.chunks != Chunks::Broken)
+    }
+}
+
+/// The headers of a captured request, as `hooklatch verify --header` takes them.
+pub fn captured_headers(lines: &[String]) -> Option<Headers> {
+    cmd::verify::headers(lines).ok()
+}
+
+fn runner_frame<T: DeserializeOwned + Serialize + std::fmt::Debug>(
+    bytes: &[u8],
+    step: usize,
+    header_bytes: u64,
+) -> Read {
+    let body_bytes = message::BODY_BYTES;
+    let bounds = wire::Bounds { header_bytes, body_bytes, wait: Duration::from_secs(60) };
+    let mut from = Trickle { bytes, step: step.max(1) };
+    let read = block_on(wire::read::<T>(&mut from, bounds)).map_err(|error| error.to_string())?;
+    let Some((message, body)) = read else { return Ok(None) };
+    let mut written = Vec::new();
+    block_on(wire::write(&mut written, &message, &body, bounds)).map_err(|e| e.to_string())?;
+    Ok(Some(Message { written, body }))
+}
+
+fn control_frame<T: DeserializeOwned + Serialize>(bytes: &[u8], step: usize, limit: u64) -> Read {
+    let mut from = Trickle { bytes, step: step.max(1) };
+    let read = block_on(control::wire::read::<T>(&mut from, limit));
+    let Some(message) = read.map_err(|error| error.to_string())? else { return Ok(None) };
+    let mut written = Vec::new();
+    // What is written again may be a little longer than what was read: defaults are spelt out.
+    let limit = u32::MAX.into();
+    block_on(control::wire::write(&mut written, &message, limit)).map_err(|e| e.to_string())?;
+    Ok(Some(Message { written, body: Vec::new() }))
+}
+
+/// A connection that brings a few bytes at a time, and then ends.
+struct Trickle<'b> {
+    bytes: &'b [u8],
+    step: usize,
+}
+
+impl AsyncRead for Trickle<'_> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let (now, later) =
+            this.bytes.split_at(this.step.min(this.bytes.len()).min(out.remaining()));
+        out.put_slice(now);
+        this.bytes = later;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// One runtime per thread: a fuzzer has no time to make one for each input.
+fn block_on<F: Future>(future: F) -> F::Output {
+    thread_local! {
+        static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
+    }
+    RUNTIME.with_borrow_mut(|runtime| match runtime {
+        Some(runtime) => runtime.block_on(future),
+        empty => {
+            let made = Builder::new_current_thread().enable_time().build();
+            #[allow(clippy::expect_used, reason = "no runtime, no test")]
+            empty.insert(made.expect("a runtime")).block_on(future)
+        }
+    })
+}

@@ -1,0 +1,88 @@
+//! The copy of a store before its schema changes: there is no way back but this file.
+//!
+//! For the one path to an open store. What must stay true: no connection to the database is open while it
+//! is read as a file (S11); all its commits are in that file first; nothing is changed before the copy is
+//! checked and flushed, and has its name.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, MAIN_DB};
+
+use crate::crash;
+use crate::limits::Limits;
+
+use super::connection::{beside, close, directory};
+use super::inspect::inspect;
+use super::space::Space;
+use super::types::OpenError;
+use super::{durable, schema};
+
+/// What the copy's name has after the database's, before the number of the schema that follows.
+const BEFORE: &str = ".before-";
+
+/// Closes the connection and copies its database to `PATH.before-NNNN`. An earlier such copy is removed
+/// then: only the newest one is kept.
+pub(super) fn keep_copy(conn: Connection, path: &Path, limits: &Limits) -> Result<(), OpenError> {
+    let copied = conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::TRUNCATE);
+    close(conn);
+    copied.map_err(|error| OpenError::from_sql(path, error))?;
+
+    let copy = beside(path, &format!("{BEFORE}{:04}", schema::known()));
+    let partial = beside(&copy, ".partial");
+    tracing::info!(copy = %copy.display(), "copying the store before its schema changes");
+    make(path, &partial, limits)?;
+    if let Err(error) = inspect(&partial) {
+        // What cannot be read whole must not be changed either.
+        let _ = durable::remove(&partial);
+        return Err(OpenError::Damaged { path: path.to_owned(), detail: error.to_string() });
+    }
+    crash::point("before.copied");
+    let io = |error| OpenError::from_io(path, &copy, &error);
+    fs::rename(&partial, &copy).and_then(|()| durable::sync_folder(&copy)).map_err(io)?;
+    crash::point("before.named");
+    for older in copies(path).into_iter().filter(|older| *older != copy) {
+        if let Err(error) = durable::remove(&older) {
+            tracing::warn!(%error, file = %older.display(), "failed to remove the copy before that");
+        }
+    }
+    tracing::info!(
+        copy = %copy.display(),
+        "copied the store: to go back, `hooklatch restore --replace` this file with the earlier version"
+    );
+    Ok(())
+}
+
+fn make(path: &Path, partial: &Path, limits: &Limits) -> Result<(), OpenError> {
+    let io = |error| OpenError::from_io(path, partial, &error);
+    // Of a start that was cut off.
+    durable::remove(partial).map_err(io)?;
+    let floor = limits.disk_floor_bytes;
+    let free = Space::new(path, limits).free_bytes().unwrap_or(u64::MAX);
+    let mut from = File::open(path).map_err(io)?;
+    match durable::copy(&mut from, partial, free.saturating_sub(floor)) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::StorageFull => {
+            let needed = from.metadata().map_err(io)?.len().saturating_add(floor);
+            Err(OpenError::NoSpaceForCopy { path: path.to_owned(), needed, free })
+        }
+        Err(error) => Err(io(error)),
+    }
+}
+
+/// The copies beside the database at `path`.
+fn copies(path: &Path) -> Vec<PathBuf> {
+    let prefix = beside(path, BEFORE);
+    let prefix = prefix.file_name().unwrap_or_default().as_encoded_bytes();
+    let entries = fs::read_dir(directory(path)).into_iter().flatten().flatten();
+    let is_copy = |name: &[u8]| {
+        name.strip_prefix(prefix)
+            .is_some_and(|number| number.len() == 4 && number.iter().all(u8::is_ascii_digit))
+    };
+    entries
+        .filter(|entry| is_copy(entry.file_name().as_encoded_bytes()))
+        .map(|entry| entry.path())
+        .collect()
+}

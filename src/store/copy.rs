@@ -1,0 +1,307 @@
+//! COPY: a consistent copy of a store that goes on being written, for a backup.
+//!
+//! The writer makes it, between its batches, through its own connection: SQLite carries what the same
+//! connection changes over into the pages that are copied already. So it never begins anew, holds no
+//! reader's place in the log, which stays within its bound (S9), and ends however busy the store is.
+//! Nobody else opens the database (S11). What must stay true: whatever keeps a batch from being committed
+//! ends the copy, never the other way round; the copy's name is gone before anybody is given the file, so
+//! that it ends with whoever has it, and a receiver that was killed leaves one known name, which the next
+//! start removes.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytesize::ByteSize;
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, ErrorCode};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::crash;
+use crate::model::Timestamp;
+
+use super::checkpoint::Pass;
+use super::connection::{beside, close, connect_copy};
+use super::inspect::last_event;
+use super::queue::{Item, Next};
+use super::types::Refused;
+use super::writer::Writer;
+use super::{Store, durable};
+
+/// Pages of 4 KiB copied between two batches, and as many more as the store has grown by since: a few
+/// milliseconds, and what is left shrinks whatever is written.
+const STEP_PAGES: u64 = 256;
+
+/// The copy's name while it is made.
+const COPYING: &str = ".copying";
+
+/// What a copy is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The store's identity.
+    pub store: Uuid,
+    /// When it was begun: all that was answered before is in it.
+    pub copied_at: Timestamp,
+    /// The number of the last event that was ever stored.
+    pub last_event: i64,
+    /// The file's size.
+    pub bytes: u64,
+}
+
+/// A whole copy in a file without a name: its space is free again when it is closed.
+#[derive(Debug)]
+pub struct Copied {
+    /// The file, at its beginning.
+    pub file: File,
+    /// What it is.
+    pub manifest: Manifest,
+}
+
+/// Why there is no copy.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// One at a time.
+    #[error("another backup is being made; try again when it is done")]
+    Busy,
+    /// It would leave less than the floor.
+    #[error("too little space for a copy beside the store: {0}")]
+    NoSpace(String),
+    /// A batch could not be committed, which matters more.
+    #[error(
+        "the copy gave way to the store's own trouble: {0}; try again when `hooklatch status` is well"
+    )]
+    GaveWay(String),
+    /// The store takes nothing now.
+    #[error("the store is not available: {0}")]
+    Refused(#[from] Refused),
+    /// The system or SQLite could not.
+    #[error("failed to copy the store: {0}")]
+    Failed(String),
+}
+
+impl CopyError {
+    fn of(error: &rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => CopyError::NoSpace(error.to_string()),
+            _ => CopyError::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<io::Error> for CopyError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull => CopyError::NoSpace(error.to_string()),
+            _ => CopyError::Failed(error.to_string()),
+        }
+    }
+}
+
+/// A copy that is being made. Dropped, it is given up.
+#[derive(Debug)]
+pub struct Copying {
+    progress: Arc<Progress>,
+    answer: oneshot::Receiver<Result<Copied, CopyError>>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    done_bytes: AtomicU64,
+    all_bytes: AtomicU64,
+}
+
+impl Copying {
+    /// Bytes copied, and all there are, as of now.
+    pub fn progress(&self) -> (u64, u64) {
+        let Progress { done_bytes, all_bytes } = &*self.progress;
+        (done_bytes.load(Ordering::Relaxed), all_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Waits for its end. May be dropped and called again until then.
+    pub async fn finished(&mut self) -> Result<Copied, CopyError> {
+        (&mut self.answer).await.unwrap_or(Err(CopyError::Refused(Refused::Stopping)))
+    }
+}
+
+impl Store {
+    /// COPY: begins a copy of the store as it is once the copy ends.
+    ///
+    /// # Errors
+    /// Where another one is being made, or the store takes nothing now.
+    pub fn copy(&self) -> Result<Copying, CopyError> {
+        let progress = Arc::new(Progress::default());
+        let (done, answer) = oneshot::channel();
+        let task = CopyTask { progress: Arc::clone(&progress), answer: done };
+        self.inner.queue.push_copy(task)?;
+        Ok(Copying { progress, answer })
+    }
+}
+
+/// What the writer is asked for.
+pub(super) struct CopyTask {
+    progress: Arc<Progress>,
+    answer: oneshot::Sender<Result<Copied, CopyError>>,
+}
+
+/// What a copy leaves to the writer: the very thing it gave way to.
+enum Left {
+    Nothing,
+    Batch(Vec<Item>, rusqlite::Error),
+    Pass(Pass),
+}
+
+/// Removes what a killed receiver has left of a copy. The caller holds the lock.
+pub(super) fn remove_leftover(database: &Path) {
+    if let Err(error) = durable::remove_database(&beside(database, COPYING)) {
+        tracing::warn!(%error, "failed to remove what is left of a backup");
+    }
+}
+
+impl Writer {
+    /// Makes a copy, committing what comes meanwhile; then goes on as before.
+    pub(super) fn copy(&mut self, task: CopyTask) {
+        let path = beside(&self.settings.path, COPYING);
+        let Some(conn) = self.conn.take() else { return };
+        let mut left = Left::Nothing;
+        let made = self.copy_along(&conn, &path, &task, &mut left);
+        self.conn = Some(conn);
+        let copied = made.and_then(|manifest| Ok(nameless(&path, manifest)?));
+        remove_leftover(&self.settings.path);
+        self.queue.copy_ended();
+        if let Err(error) = &copied {
+            tracing::warn!(%error, "a backup was not made");
+        }
+        // Whoever asked may be gone: then the file is closed here, and with it its space is free.
+        let _ = task.answer.send(copied);
+        match left {
+            Left::Nothing => {}
+            Left::Batch(items, error) => self.settle(items, Err(error)),
+            Left::Pass(pass) => self.passed(pass),
+        }
+    }
+
+    fn copy_along(
+        &mut self,
+        conn: &Connection,
+        path: &Path,
+        task: &CopyTask,
+        left: &mut Left,
+    ) -> Result<Manifest, CopyError> {
+        self.room_for_copy(conn)?;
+        let copied_at = self.clock.now();
+        // Written to the store itself, and carried over: a copy made otherwise would not know its time.
+        let told = conn.execute("UPDATE meta SET copied_at = ?1 WHERE one = 1", [copied_at.0]);
+        if let Err(error) = told {
+            let why = CopyError::GaveWay(error.to_string());
+            *left = Left::Batch(Vec::new(), error);
+            return Err(why);
+        }
+        durable::remove_database(path)?;
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let mut copy = connect_copy(path).map_err(|error| CopyError::of(&error))?;
+        let stepped = self.steps(conn, &mut copy, task, left);
+        close(copy);
+        stepped?;
+        let last_event = last_event(conn).map_err(|error| CopyError::of(&error))?;
+        Ok(Manifest { store: self.id, copied_at, last_event, bytes: 0 })
+    }
+
+    fn steps(
+        &mut self,
+        conn: &Connection,
+        copy: &mut Connection,
+        task: &CopyTask,
+        left: &mut Left,
+    ) -> Result<(), CopyError> {
+        let sql = |error: rusqlite::Error| CopyError::of(&error);
+        let backup = Backup::new(conn, copy).map_err(sql)?;
+        let page_bytes: i64 =
+            conn.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sql)?;
+        let (mut pages, mut grown) = (None, 0);
+        loop {
+            if task.answer.is_closed() {
+                return Err(CopyError::Failed("whoever asked for it went away".to_owned()));
+            }
+            if self.queue.is_closed() {
+                return Err(Refused::Stopping.into());
+            }
+            if let Some(low) = self.space.low(self.clock.monotonic()) {
+                return Err(CopyError::NoSpace(low));
+            }
+            crash::point("copy.step");
+            let step = i32::try_from(STEP_PAGES + grown).unwrap_or(i32::MAX);
+            match backup.step(step).map_err(sql)? {
+                StepResult::Done => return Ok(()),
+                StepResult::More => {}
+                _ => return Err(CopyError::Failed("the database is locked".to_owned())),
+            }
+            // What is left is less than nothing where the store has just shrunk.
+            let count = |pages: i32| u64::try_from(pages).unwrap_or(0);
+            let (all, rest) =
+                (count(backup.progress().pagecount), count(backup.progress().remaining));
+            grown = pages.replace(all).map_or(0, |before| all.saturating_sub(before));
+            let bytes = |pages| pages * page_bytes.unsigned_abs();
+            task.progress.all_bytes.store(bytes(all), Ordering::Relaxed);
+            task.progress.done_bytes.store(bytes(all.saturating_sub(rest)), Ordering::Relaxed);
+            self.between(conn, left)?;
+        }
+    }
+
+    /// Commits what waits, and keeps the log within its bound.
+    fn between(&mut self, conn: &Connection, left: &mut Left) -> Result<(), CopyError> {
+        match self.queue.take_now() {
+            Next::Batch(items) if items.is_empty() => return Ok(()),
+            Next::Batch(mut items) => match self.commit(conn, &mut items) {
+                Ok(changed) => self.settle(items, Ok(changed)),
+                Err(error) => {
+                    let why = CopyError::GaveWay(error.to_string());
+                    *left = Left::Batch(items, error);
+                    return Err(why);
+                }
+            },
+            Next::Broken(reason) => {
+                *left = Left::Pass(Pass::Broken(reason.clone()));
+                return Err(CopyError::GaveWay(reason));
+            }
+            Next::Copy(_) | Next::Closed => {}
+        }
+        match self.checkpoint(conn) {
+            Pass::Done => Ok(()),
+            pass @ (Pass::NoSpace(_) | Pass::Broken(_)) => {
+                *left = Left::Pass(pass);
+                Err(CopyError::GaveWay("its log could not be copied".to_owned()))
+            }
+        }
+    }
+
+    /// The copy takes as much as the database, and must leave the floor, or accepts would be refused
+    /// because somebody makes a backup.
+    fn room_for_copy(&self, conn: &Connection) -> Result<(), CopyError> {
+        let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let bytes = pragma("page_count").and_then(|pages| Ok(pages * pragma("page_size")?));
+        let bytes = bytes.map_err(|error| CopyError::of(&error))?.unsigned_abs();
+        let needed = bytes.saturating_add(self.settings.limits.disk_floor_bytes);
+        match self.space.free_bytes() {
+            Some(free) if free < needed => {
+                let (free, needed, bytes) = (ByteSize(free), ByteSize(needed), ByteSize(bytes));
+                Err(CopyError::NoSpace(format!(
+                    "{free} free, {needed} are needed ({bytes} for the copy, the rest is the floor of storage space: limits.disk_floor_bytes)"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Opens the finished copy and takes its name away.
+fn nameless(path: &Path, manifest: Manifest) -> io::Result<Copied> {
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    durable::remove(path)?;
+    Ok(Copied { file, manifest: Manifest { bytes, ..manifest } })
+}

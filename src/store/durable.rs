@@ -1,0 +1,72 @@
+//! Files that are made whole or not at all: copied, flushed, and given their names.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Seek};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags, ioctl_ficlone, renameat_with};
+use rustix::io::Errno;
+
+use super::connection::{beside, directory};
+
+/// Makes `to`, for its owner only, a copy of all of `from`: sharing its blocks where the file system can,
+/// in the kernel otherwise, up to `most` bytes. Flushed when this returns; a failure leaves no `to`.
+///
+/// # Errors
+/// `StorageFull` where it has more bytes than that; whatever the system says.
+pub(super) fn copy(from: &mut File, to: &Path, most: u64) -> io::Result<u64> {
+    let copied = (|| {
+        let mut made =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(to)?;
+        from.rewind()?;
+        let bytes = match ioctl_ficlone(&made, &*from) {
+            Ok(()) => made.metadata()?.len(),
+            Err(_) if from.metadata()?.len() > most => return Err(ErrorKind::StorageFull.into()),
+            Err(_) => io::copy(from, &mut made)?,
+        };
+        made.sync_all()?;
+        Ok(bytes)
+    })();
+    if copied.is_err() {
+        // What made it fail says more than that it cannot be removed either.
+        let _ = remove(to);
+    }
+    copied
+}
+
+/// Renames `from` to `to`, where nothing has that name, and flushes the folder.
+///
+/// # Errors
+/// `AlreadyExists` where something has it; whatever the system says.
+pub fn give_name(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => {}
+        // A file system without it, as NFS: a second name is refused there too where it is taken.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::hard_link(from, to)?;
+            fs::remove_file(from)?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    sync_folder(to)
+}
+
+/// Flushes the folder of `path`, so that the names in it survive a power cut.
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(directory(path))?.sync_all()
+}
+
+/// Removes a file, which may be gone.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Removes a database that nobody uses, with what SQLite keeps beside it.
+pub(super) fn remove_database(path: &Path) -> io::Result<()> {
+    ["-wal", "-shm", "-journal"].iter().try_for_each(|suffix| remove(&beside(path, suffix)))?;
+    remove(path)
+}

@@ -1,0 +1,192 @@
+//! A restore: a new identity, nothing that starts by itself, the gap on record; or nothing at all.
+use std::fs::File;
+
+use super::*;
+
+/// A backup in a file of its own.
+async fn backup(store: &Store, to: &std::path::Path) {
+    let Copied { mut file, .. } = store.copy().unwrap().finished().await.unwrap();
+    std::io::copy(&mut file, &mut File::create(to).unwrap()).unwrap();
+}
+
+fn try_restore(
+    settings: &Settings,
+    from: &std::path::Path,
+    replace: bool,
+    clock: &Clock,
+) -> Result<Restored, RestoreError> {
+    restore(settings, &mut File::open(from).unwrap(), from, replace, clock)
+}
+
+/// What a folder holds but for locks, sorted.
+fn names(folder: &std::path::Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.ends_with(".lock"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
+    let bench = bench();
+    // Each state there is.
+    let running = bench.running("running").await;
+    for (event, outcome, next) in [
+        ("waiting", Outcome::Failed, Next::Wait { due_at: START.after(HOUR) }),
+        ("held", Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
+        ("dead", Outcome::Rejected, Next::Dead(DeadReason::Rejected)),
+        ("done", Outcome::Succeeded, Next::Succeeded),
+    ] {
+        let claimed = bench.running(event).await;
+        bench.complete(&claimed, outcome, next).await;
+    }
+    bench.accept("stripe", stripe("ready", "a.b", "{}"), &["h"]).await;
+    let old = bench.store.id();
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("backup.db");
+    backup(&bench.store, &from).await;
+    bench.clock.advance(HOUR);
+    bench.accept("stripe", stripe("later", "a.b", "{}"), &["h"]).await;
+    bench.clock.advance(HOUR);
+
+    let before = std::fs::read(&from).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let settings = Settings { path: elsewhere.path().join("new.db"), limits: limits() };
+    let restored = try_restore(&settings, &from, false, &bench.clock).unwrap();
+    assert_eq!(names(elsewhere.path()), ["new.db"]);
+    assert_eq!(std::fs::read(&from).unwrap(), before, "the backup itself is never changed");
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(&settings.path).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    let gap = RestoredRow {
+        from_store: old,
+        made_at: START,
+        restored_at: START.after(2 * HOUR),
+        held: 3,
+    };
+    assert_eq!((restored.row, restored.aside), (gap.clone(), None));
+
+    let store = Store::open(&settings, bench.clock.clone()).unwrap();
+    assert_eq!(store.id(), restored.store);
+    assert_ne!(store.id(), old, "no runner may take it for the other");
+    let rows = store.jobs(JobFilter::default()).await.unwrap();
+    let mut states: Vec<(String, State, Option<String>)> =
+        rows.iter().map(|row| (row.event_id.to_string(), row.state, row.reason.clone())).collect();
+    states.sort();
+    let restored = |event: &str| (event.to_owned(), State::Held, Some("restored".to_owned()));
+    let word = |event: &str, state, reason: Option<&str>| {
+        (event.to_owned(), state, reason.map(str::to_owned))
+    };
+    assert_eq!(
+        states,
+        [
+            word("dead", State::Dead, Some("rejected")),
+            word("done", State::Succeeded, None),
+            word("held", State::Held, Some("unknown outcome")),
+            restored("ready"),
+            restored("running"),
+            restored("waiting"),
+        ]
+    );
+    assert!(store.claim(&name("h"), 9, None).await.unwrap().is_empty());
+    let shown = store.show(None, id("running")).await.unwrap().remove(0);
+    let attempt = &shown.jobs[0].attempts[0];
+    assert_eq!((attempt.number, attempt.outcome), (1, Some(Outcome::Unknown)));
+    assert_eq!(shown.restores, std::slice::from_ref(&gap));
+    assert_eq!(store.standing(Vec::new()).await.unwrap().restores, [gap]);
+    // Its completion, from wherever, finds nothing to complete.
+    let late = completion(&running, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
+    assert!(!store.complete(late).await.unwrap());
+    // A person lets it go on, and numbers are not given back.
+    store.replay(Replay::Job(running.facts.job)).await.unwrap();
+    assert_eq!(store.claim(&name("h"), 1, None).await.unwrap()[0].facts.attempt, 2);
+    // What came in the gap is new: the README says so.
+    let delivery = stripe("later", "a.b", "{}");
+    let new = Accept {
+        source: name("stripe"),
+        received_at: bench.clock.now(),
+        delivery,
+        handlers: vec![name("h")],
+        on_redelivery: OnRedelivery::Ignore,
+    };
+    assert!(matches!(store.accept(new).await, Ok(Accepted::Created { .. })));
+    let later = store.show(None, id("later")).await.unwrap().remove(0);
+    assert!(later.restores.is_empty(), "it was never in a backup");
+    store.close().await;
+    // Once its ids would be forgotten anyhow, the gap is no news.
+    bench.clock.advance(91 * DAY);
+    let store = Store::open(&settings, bench.clock.clone()).unwrap();
+    assert!(store.standing(Vec::new()).await.unwrap().restores.is_empty());
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_store_that_is_there_is_refused_or_moved_aside_whole() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("old", "a.b", "{}"), &["h"]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("backup.db");
+    backup(&bench.store, &from).await;
+    bench.accept("stripe", stripe("young", "a.b", "{}"), &["h"]).await;
+    let settings = bench.settings.clone();
+
+    let error = try_restore(&settings, &from, true, &bench.clock).unwrap_err();
+    let holder = format!("pid {}", std::process::id());
+    assert!(error.to_string().contains(&holder), "{error}");
+    bench.store.close().await;
+    let error = try_restore(&settings, &from, false, &bench.clock).unwrap_err();
+    assert!(
+        matches!(error, RestoreError::Exists { .. }) && error.to_string().contains("--replace")
+    );
+
+    // A log that a crash left goes with it.
+    let log = connection::beside(&settings.path, "-wal");
+    std::fs::write(&log, "the last commits").unwrap();
+    let restored = try_restore(&settings, &from, true, &bench.clock).unwrap();
+    let aside = restored.aside.unwrap();
+    assert_eq!(std::fs::read(connection::beside(&aside, "-wal")).unwrap(), b"the last commits");
+    std::fs::remove_file(connection::beside(&aside, "-wal")).unwrap();
+    bench.store = Store::open(&settings, bench.clock.clone()).unwrap();
+    assert!(bench.store.show(None, id("young")).await.unwrap().is_empty());
+    assert_eq!(bench.store.show(None, id("old")).await.unwrap().len(), 1);
+    bench.store.close().await;
+
+    // And back, as what is aside is a store that was stopped in order.
+    let again = try_restore(&settings, &aside, true, &bench.clock).unwrap();
+    assert!(again.aside.is_some_and(|second| second != aside));
+    bench.store = Store::open(&settings, bench.clock.clone()).unwrap();
+    assert_eq!(bench.store.show(None, id("young")).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_backup_that_is_not_good_leaves_the_store_as_it_was() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e", "a.b", "{}"), &["h"]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("backup.db");
+    backup(&bench.store, &from).await;
+    bench.store.close().await;
+    let good = std::fs::read(&from).unwrap();
+    let here = names(bench.settings.path.parent().unwrap());
+    let mut bad = good.clone();
+    let middle = good.len() / 2 / 4096 * 4096;
+    bad[middle..middle + 4096].fill(0x55);
+    for bad in [bad.as_slice(), &good[..4096], b"words"] {
+        std::fs::write(&from, bad).unwrap();
+        let error = try_restore(&bench.settings, &from, true, &bench.clock).unwrap_err();
+        assert!(matches!(error, RestoreError::Backup(_)), "{error}");
+        assert_eq!(names(bench.settings.path.parent().unwrap()), here);
+    }
+    std::fs::write(&from, &good).unwrap();
+    let tight = Limits { disk_floor_bytes: u64::MAX / 2, ..limits() };
+    let settings = Settings { limits: tight, ..bench.settings.clone() };
+    let error = try_restore(&settings, &from, true, &bench.clock).unwrap_err();
+    assert!(matches!(error, RestoreError::NoSpace { .. }), "{error}");
+    assert_eq!(names(bench.settings.path.parent().unwrap()), here);
+    bench.store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
+    assert_eq!(bench.store.show(None, id("e")).await.unwrap().len(), 1);
+}
