@@ -24,3 +24,8 @@ pub fn start(filter: &str) -> Result<(), String> {
     drop(started);
     Ok(())
 }
+
+/// Lines given up so far because nobody took them.
+pub fn lost_lines() -> u64 {
+    0
+}

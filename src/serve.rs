@@ -20,11 +20,13 @@ use crate::config::{Config, Environment};
 use crate::control;
 use crate::dispatcher::{Dispatcher, DispatcherHandle};
 use crate::document::Problem;
-use crate::handler::link::{self, Link};
+use crate::handler::link::{self, Link, View};
 use crate::http;
 use crate::limits::Limits;
+use crate::metrics::Runner;
 use crate::runner::folder;
 use crate::runner::launch::Launch;
+use crate::scrape::{self, Gatherer};
 use crate::store::{self, OpenError, Settings, Store};
 use crate::traffic::Traffic;
 use crate::verify::Signer;
@@ -60,6 +62,7 @@ pub struct Serving {
     dispatcher: DispatcherHandle,
     control: control::Listener,
     http: http::Server,
+    metrics: Option<scrape::Listener>,
     /// How long a stop waits for attempts in flight.
     wait: Duration,
 }
@@ -93,8 +96,8 @@ pub async fn start(
         (source.name.clone(), signer)
     };
     let signers = parts.sources.iter().map(signer).collect();
-    let sources = http::Sources::new(parts.sources)?;
-    let traffic = Traffic::new(sources.paths());
+    let traffic = Traffic::default();
+    let sources = http::Sources::new(parts.sources, &traffic)?;
     let (settings, limits) = (config.store(), config.limits().clone());
     if let Err(error) = http::raise_file_limit() {
         tracing::warn!(%error, "the file limit stays as it is");
@@ -102,6 +105,8 @@ pub async fn start(
 
     let address = config.server().listen;
     let listener = listen(address).map_err(|error| Error::Listen { address, error })?;
+    let scraped = |address| listen(address).map_err(|error| Error::Listen { address, error });
+    let scraped = config.metrics().map(scraped).transpose()?;
     let store = open(settings.clone(), clock.clone()).await?;
     store.set_interest(config.interest());
     warn_of_paused(&store).await;
@@ -121,16 +126,36 @@ pub async fn start(
         vec![listener],
         sources,
         store.clone(),
-        traffic,
+        traffic.clone(),
         clock.clone(),
         limits.clone(),
     )
     .map_err(|error| Error::Listen { address, error })?;
-    let dispatcher = Dispatcher::start(store.clone(), parts.workers, link, limits, clock);
+    let metrics = scraped.map(|listener| {
+        let (store, traffic, clock) = (store.clone(), traffic.clone(), clock.clone());
+        let gatherer = Gatherer::new(store, traffic, clock, http.front(), runners(&link));
+        scrape::serve(listener, gatherer)
+    });
+    let metrics = metrics.transpose().map_err(|error| Error::Listen { address, error })?;
+    let dispatcher = Dispatcher::start(store.clone(), parts.workers, link, &traffic, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }
-    Ok(Serving { store, dispatcher, control, http, wait })
+    if let Some(metrics) = &metrics {
+        tracing::info!(address = %metrics.address(), "serving metrics");
+    }
+    Ok(Serving { store, dispatcher, control, http, metrics, wait })
+}
+
+/// Looks at the runners that are needed, for the metrics.
+fn runners(link: &Link) -> impl Fn() -> Vec<Runner> + Send + Sync + 'static {
+    let link = link.clone();
+    move || {
+        let View { needed, connected, running, room, .. } = link.view();
+        let (name, room) = ("default".to_owned(), room.unwrap_or(0));
+        let runner = needed.then_some(Runner { name, connected, running, room });
+        runner.into_iter().collect()
+    }
 }
 
 /// Connections that wait in the kernel's queue. The standard library asks for 128, and whoever found
@@ -171,6 +196,11 @@ impl Serving {
         self.http.addresses()
     }
 
+    /// Where metrics are read, if anywhere.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(scrape::Listener::address)
+    }
+
     /// The store, for those in the same process.
     pub fn store(&self) -> &Store {
         &self.store
@@ -184,6 +214,9 @@ impl Serving {
         }
         self.dispatcher.stop(self.wait, hurried(hurry)).await;
         self.control.stop().await;
+        if let Some(metrics) = self.metrics {
+            metrics.stop().await;
+        }
         self.store.close().await;
         tracing::info!("stopped");
     }

@@ -27,6 +27,7 @@ use hooklatch::runner::message::Key;
 use hooklatch::store::{
     Accept, Accepted, AttemptRow, EventDetail, JobFilter, JobRow, Replay, Settings, Store,
 };
+use hooklatch::traffic::Traffic;
 use hooklatch::verify::{Request, verify};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -116,7 +117,8 @@ impl Bench {
             limits: limits.clone(),
         });
         let clock = self.clock.clone();
-        (Dispatcher::start(store, workers, link.clone(), limits, clock), link)
+        let traffic = Traffic::default();
+        (Dispatcher::start(store, workers, link.clone(), &traffic, limits, clock), link)
     }
 
     async fn accept(&self, id: &str, handlers: &[&str]) {

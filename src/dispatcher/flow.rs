@@ -4,7 +4,7 @@
 //! own and comes back as a [`Step`], so that nothing waits for anything else.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::select;
 use tokio::sync::{Notify, oneshot, watch};
@@ -21,6 +21,7 @@ use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
 use crate::store::{Claimed, Completion, Error, Record, Running, Store};
+use crate::traffic::Traffic;
 
 use super::lanes::{Lane, Lanes};
 use super::{Worker, start};
@@ -77,6 +78,8 @@ struct Attempt {
     /// Counted attempts before this one.
     counted: u32,
     since: Timestamp,
+    /// When this process began it; none where an earlier one did.
+    begun: Option<Instant>,
     /// Of an event of the receiver's own: whatever becomes of it is not told by another one.
     internal: bool,
     /// Names the attempt in every log line.
@@ -88,6 +91,7 @@ impl Flow {
         store: Store,
         workers: Vec<Worker>,
         link: Link,
+        traffic: &Traffic,
         limits: Limits,
         clock: Clock,
     ) -> Self {
@@ -96,7 +100,7 @@ impl Flow {
             store,
             clock,
             tick: Limits::duration(limits.tick_millis),
-            lanes: Lanes::new(workers, &limits),
+            lanes: Lanes::new(workers, traffic, &limits),
             room: link.room(),
             link,
             work: JoinSet::new(),
@@ -156,8 +160,17 @@ impl Flow {
             });
             let tracked = self.link.adopt(key, runner);
             let (internal, inside) = (is_internal(&source), span.clone());
-            let attempt =
-                Attempt { lane, key, tracked: true, counted, since, internal, span: inside };
+            let (tracks, begun) = (true, None);
+            let attempt = Attempt {
+                lane,
+                key,
+                tracked: tracks,
+                counted,
+                since,
+                begun,
+                internal,
+                span: inside,
+            };
             let wait = async move {
                 tracing::info!("claimed by an earlier receiver: waiting for its end");
                 let report = handler::adopted(tracked, timeout).await;
@@ -242,20 +255,21 @@ impl Flow {
         }
     }
 
-    fn begin(&mut self, lane: usize, runner: Option<Incarnation>, claimed: Claimed) {
+    fn begin(&mut self, index: usize, runner: Option<Incarnation>, claimed: Claimed) {
         let Claimed { facts, counted, since } = claimed;
         let key = Key { job: facts.job, attempt: facts.attempt };
         let span = span(&facts.source, &facts.event_id, key, &facts.handler);
         let (tracked, inside) = (runner.is_some() && !self.stopping, span.clone());
         let internal = is_internal(&facts.source);
-        let attempt = Attempt { lane: Some(lane), key, tracked, counted, since, internal, span };
+        let (lane, begun) = (Some(index), Some(Instant::now()));
+        let attempt = Attempt { lane, key, tracked, counted, since, begun, internal, span };
         if self.stopping {
             let detail = "not begun: the receiver stopped first".to_owned();
             let record = Record { detail, ..Record::default() };
             let (outcome, handler_broken, retry_after) = (Outcome::NotStarted, false, None);
             return self.settle(attempt, Report { outcome, handler_broken, retry_after, record });
         }
-        let handler = self.lanes.get_mut(lane).handler.clone();
+        let handler = self.lanes.get_mut(index).handler.clone();
         let ended = |attempt, report| Step::Ended(Box::new((attempt, report)));
         match (runner, &*handler) {
             (Some(runner), Handler::Command(command)) => {
@@ -284,11 +298,13 @@ impl Flow {
             (completion.outcome, completion.next, &completion.record.detail);
         tracing::info!(%outcome, ?next, detail, "ended");
         let (store, link) = (self.store.clone(), self.link.clone());
-        let Attempt { lane, key, tracked, span, .. } = attempt;
+        let Attempt { lane, key, tracked, begun, span, .. } = attempt;
+        let traffic = lane.map(|lane| self.lanes.get_mut(lane).traffic.clone());
+        let (state, took) = (next.state(), begun.map(|begun| begun.elapsed()));
         let complete = async move {
             let committed = store.complete(completion).await;
             match &committed {
-                Ok(true) => {}
+                Ok(true) => traffic.iter().for_each(|traffic| traffic.ended(outcome, state, took)),
                 Ok(false) => tracing::error!("was settled already: this end changes nothing"),
                 Err(error) => tracing::error!(%error, "failed to record the end"),
             }
@@ -420,8 +436,9 @@ mod tests {
 
     fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
         let (lane, key) = (Some(0), Key { job: JobId::new(NOW), attempt: 9 });
-        let (tracked, span) = (false, Span::none());
-        let attempt = Attempt { lane, key, tracked, counted: 1, since: NOW, internal: false, span };
+        let (tracked, begun, span) = (false, None, Span::none());
+        let attempt =
+            Attempt { lane, key, tracked, counted: 1, since: NOW, begun, internal: false, span };
         let (handler_broken, record) = (pause.is_some(), Record::default());
         let report = Report { outcome, handler_broken, retry_after: None, record };
         completion(&attempt, report, &POLICY, pause, NOW)

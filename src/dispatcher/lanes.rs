@@ -8,6 +8,7 @@ use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::model::{Name, Timestamp};
 use crate::retry::Policy;
+use crate::traffic::{HandlerTraffic, Traffic};
 
 use super::Worker;
 
@@ -17,6 +18,8 @@ pub(super) struct Lane {
     pub(super) name: Name,
     pub(super) handler: Arc<Handler>,
     pub(super) policy: Policy,
+    /// What is told of its attempts.
+    pub(super) traffic: HandlerTraffic,
     concurrency: usize,
     /// Slots taken by attempts whose end is not recorded yet.
     pub(super) running: usize,
@@ -41,11 +44,12 @@ struct Pause {
 }
 
 impl Lane {
-    fn new(worker: Worker) -> Self {
+    fn new((worker, traffic): (Worker, HandlerTraffic)) -> Self {
         Lane {
             name: worker.name,
             handler: Arc::new(worker.handler),
             policy: worker.policy,
+            traffic,
             concurrency: worker.concurrency.max(1),
             running: 0,
             claiming: 0,
@@ -94,9 +98,10 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn new(workers: Vec<Worker>, limits: &Limits) -> Self {
+    pub(super) fn new(workers: Vec<Worker>, traffic: &Traffic, limits: &Limits) -> Self {
+        let counted = traffic.set_handlers(workers.iter().map(|worker| worker.name.clone()));
         Lanes {
-            all: workers.into_iter().map(Lane::new).collect(),
+            all: workers.into_iter().zip(counted).map(Lane::new).collect(),
             limit: usize::try_from(limits.jobs_in_flight_count).unwrap_or(usize::MAX),
             pause_base: Limits::duration(limits.handler_backoff_base_millis),
             pause_max: Limits::duration(limits.handler_backoff_max_millis),
@@ -258,7 +263,8 @@ mod tests {
             },
             concurrency: *concurrency,
         };
-        Lanes::new(concurrencies.iter().enumerate().map(worker).collect(), &limits)
+        let workers = concurrencies.iter().enumerate().map(worker).collect();
+        Lanes::new(workers, &Traffic::default(), &limits)
     }
 
     /// Everybody claims as much as they may and gets all of it.

@@ -31,6 +31,7 @@ use crate::limits::Limits;
 use crate::model::Name;
 use crate::retry::Policy;
 use crate::store::Store;
+use crate::traffic::Traffic;
 
 /// A handler with what the dispatcher must know of it.
 #[derive(Debug, Clone)]
@@ -60,18 +61,20 @@ pub struct DispatcherHandle {
 
 impl Dispatcher {
     /// Starts it; returns at once. Needs a tokio runtime's context. It is the store's one listener,
-    /// and the only one that claims. It connects the link, where a runner is needed.
+    /// and the only one that claims. It tells `traffic` of every end of an attempt. It connects the link, where a runner is needed.
     pub fn start(
         store: Store,
         workers: Vec<Worker>,
         link: Link,
+        traffic: &Traffic,
         limits: Limits,
         clock: Clock,
     ) -> DispatcherHandle {
         let (stop, stopped) = oneshot::channel();
         let hurry = Arc::new(Notify::new());
         let retention = retention::run(store.clone(), limits.clone(), clock.clone());
-        let flow = flow::Flow::new(store, workers, link, limits, clock).run(stopped, hurry.clone());
+        let flow = flow::Flow::new(store, workers, link, traffic, limits, clock);
+        let flow = flow.run(stopped, hurry.clone());
         DispatcherHandle {
             stop,
             hurry,

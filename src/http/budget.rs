@@ -23,6 +23,8 @@ pub fn largest_body_bytes(limits: &Limits) -> u64 {
 /// Free bytes of both lanes.
 #[derive(Debug)]
 pub(super) struct Budget {
+    /// Both lanes, empty.
+    bytes: u64,
     small_body: u64,
     small: Lane,
     large: Lane,
@@ -38,6 +40,10 @@ impl Lane {
             .is_ok()
     }
 
+    fn free(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     fn give(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::AcqRel);
     }
@@ -46,11 +52,24 @@ impl Lane {
 impl Budget {
     /// The whole budget of `limits`, the small lane being part of it.
     pub(super) fn new(limits: &Limits) -> Arc<Self> {
+        let (small, large) = (limits.small_bodies_in_flight_bytes, largest_body_bytes(limits));
         Arc::new(Budget {
+            bytes: small + large,
             small_body: limits.small_body_bytes,
-            small: Lane(limits.small_bodies_in_flight_bytes.into()),
-            large: Lane(largest_body_bytes(limits).into()),
+            small: Lane(small.into()),
+            large: Lane(large.into()),
         })
+    }
+
+    /// The whole of it.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What is taken of it now.
+    pub(super) fn used(&self) -> u64 {
+        let free = self.small.free() + self.large.free();
+        self.bytes.saturating_sub(free)
     }
 
     /// A permit for nothing yet.

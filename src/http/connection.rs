@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use super::receive;
+use super::server::Open;
 use crate::crash;
 
 /// Read at once where it is not known how much belongs to a request: a usual head and body.
@@ -109,11 +110,18 @@ pub(super) struct Connection {
     head_time: Duration,
     /// When the head that is coming must be there, and behind how many requests it comes.
     deadline: Option<(u64, Pin<Box<Sleep>>)>,
+    /// Counts it.
+    _open: Open,
 }
 
 impl Connection {
     /// `stream`, with `head_time` for each head and `write_time` for the client to take an answer.
-    pub(super) fn new(stream: TcpStream, head_time: Duration, write_time: Duration) -> Self {
+    pub(super) fn new(
+        stream: TcpStream,
+        head_time: Duration,
+        write_time: Duration,
+        open: Open,
+    ) -> Self {
         let write_millis = u32::try_from(write_time.as_millis()).unwrap_or(u32::MAX);
         let bounded = sockopt::set_tcp_user_timeout(&stream, write_millis)
             .and_then(|()| sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES));
@@ -136,6 +144,7 @@ impl Connection {
             coming: None,
             head_time,
             deadline: None,
+            _open: open,
         }
     }
 

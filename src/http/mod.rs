@@ -13,6 +13,7 @@ mod health;
 mod receive;
 mod reply;
 mod server;
+mod sums;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use crate::model::{Name, OnRedelivery};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
+use crate::traffic::{Place, SourceTraffic, Traffic};
 use crate::verify;
 
 pub use budget::largest_body_bytes;
@@ -66,7 +68,13 @@ pub struct Route {
 
 /// Every source by its path: one snapshot of the configuration.
 #[derive(Default)]
-pub struct Sources(HashMap<String, Arc<Source>>);
+pub struct Sources(HashMap<String, Arc<Endpoint>>);
+
+/// A source with what is seen of it.
+struct Endpoint {
+    source: Source,
+    traffic: SourceTraffic,
+}
 
 /// Two endpoints cannot share a path, nor use one of [`RESERVED_PATHS`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,31 +87,43 @@ pub struct PathTaken {
 }
 
 impl Sources {
-    /// The sources by path. Fails where two share one, or where one is the receiver's own.
-    pub fn new(sources: impl IntoIterator<Item = Source>) -> Result<Self, PathTaken> {
+    /// The sources by path, which `traffic` counts from now on, and no others. Fails where two share
+    /// one, or where one is the receiver's own; then nothing has changed.
+    pub fn new(
+        sources: impl IntoIterator<Item = Source>,
+        traffic: &Traffic,
+    ) -> Result<Self, PathTaken> {
         let mut by_path = HashMap::new();
         for source in sources {
             let path = source.path.clone();
             let name = source.name.clone();
             let reserved = RESERVED_PATHS.contains(&path.as_str());
-            if reserved || by_path.insert(path.clone(), Arc::new(source)).is_some() {
+            if reserved || by_path.insert(path.clone(), source).is_some() {
                 return Err(PathTaken { name, path });
             }
         }
-        Ok(Sources(by_path))
+        let (paths, sources): (Vec<_>, Vec<_>) = by_path.into_iter().unzip();
+        let counted = traffic.set_sources(sources.iter().map(Source::place).collect());
+        let endpoint = |(source, traffic)| Arc::new(Endpoint { source, traffic });
+        let endpoints = sources.into_iter().zip(counted).map(endpoint);
+        Ok(Sources(paths.into_iter().zip(endpoints).collect()))
     }
 
-    /// The name and path of each.
-    pub fn paths(&self) -> impl Iterator<Item = (Name, String)> {
-        self.0.values().map(|source| (source.name.clone(), source.path.clone()))
-    }
-
-    fn at(&self, path: &str) -> Option<&Arc<Source>> {
+    fn at(&self, path: &str) -> Option<&Arc<Endpoint>> {
         self.0.get(path)
     }
 }
 
 impl Source {
+    fn place(&self) -> Place {
+        Place {
+            name: self.name.clone(),
+            path: self.path.clone(),
+            deadline: self.scheme.deadline(),
+            secrets: self.keys.iter().map(|key| key.reference().to_owned()).collect(),
+        }
+    }
+
     /// The handlers that want an event of this type.
     fn handlers(&self, event_type: &str) -> Vec<Name> {
         self.routes

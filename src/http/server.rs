@@ -7,7 +7,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix_http::HttpService;
@@ -19,15 +19,16 @@ use actix_web::{App, HttpRequest, HttpResponse, web};
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tracing::warn;
 
 use super::body::Pace;
 use super::budget::Budget;
 use super::connection::{Connection, Gate};
 use super::reply::{Answer, Unread};
-use super::{Sources, files, health, receive};
+use super::{Sources, files, health, receive, sums};
 use crate::clock::Clock;
 use crate::limits::Limits;
-use crate::notify;
+use crate::metrics::Front;
 use crate::store::Store;
 use crate::traffic::Traffic;
 
@@ -35,17 +36,33 @@ use crate::traffic::Traffic;
 pub(super) struct Shared {
     pub(super) sources: Sources,
     pub(super) store: Store,
-    /// What is told of every delivery, for `status`.
+    /// What is told of every delivery.
     pub(super) traffic: Traffic,
     pub(super) clock: Clock,
-    /// Watches for sources whose deliveries fail one after the other.
-    pub(super) watched: notify::Sources,
     pub(super) budget: Arc<Budget>,
     pub(super) pace: Pace,
     /// Most bytes of headers that one delivery may have kept.
     pub(super) headers_kept: u64,
     /// Set once at the beginning of a stop: every answer then asks for a new connection.
     pub(super) closing: AtomicBool,
+    /// Open connections of all workers.
+    connections: AtomicU64,
+}
+
+/// One of the open connections, for as long as it is kept.
+pub(super) struct Open(Arc<Shared>);
+
+impl Open {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        Open(Arc::clone(shared))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A running HTTP server. It serves until [`Server::stop`].
@@ -53,6 +70,7 @@ pub struct Server {
     shared: Arc<Shared>,
     handle: ServerHandle,
     task: JoinHandle<io::Result<()>>,
+    sums: JoinHandle<()>,
     addresses: Vec<SocketAddr>,
     linger: Duration,
     wait: Duration,
@@ -75,11 +93,11 @@ impl Server {
             store,
             traffic,
             clock,
-            watched: notify::Sources::default(),
             budget: Budget::new(&limits),
             pace: Pace::new(&limits),
             headers_kept: limits.headers_kept_bytes,
             closing: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
         });
         let wait = Limits::duration(limits.stop_wait_millis);
         let mut server = Workers::build()
@@ -103,6 +121,7 @@ impl Server {
             let (shared, stopping) = (Arc::clone(&shared), server.graceful_shutdown_signal());
             server = server.listen(address.to_string(), listener, move || {
                 let (shared, stopping) = (Arc::clone(&shared), stopping.clone());
+                let counted = Arc::clone(&shared);
                 let app = App::new().default_service(web::to(move |request, payload| {
                     answer(Arc::clone(&shared), request, payload)
                 }));
@@ -119,18 +138,37 @@ impl Server {
                         data.insert(connection.gate());
                     })
                     .h1(map_config(app, |()| AppConfig::default()));
+                let (all, seen) = (Arc::clone(&counted), counted.traffic.clone());
                 fn_service(move |stream: TcpStream| {
                     let peer = stream.peer_addr().ok();
-                    let connection = Connection::new(stream, head_time, keep_alive);
+                    let open = Open::new(&all);
+                    let connection = Connection::new(stream, head_time, keep_alive, open);
                     std::future::ready(Ok::<_, DispatchError>((connection, peer)))
                 })
                 .and_then(http)
+                .map_err(move |error| {
+                    unreadable(&seen, &error);
+                    error
+                })
             })?;
         }
         let running = server.run();
         let handle = running.handle();
         let linger = Limits::duration(limits.stop_linger_millis);
-        Ok(Server { shared, handle, task: tokio::spawn(running), addresses, linger, wait })
+        let sums = tokio::spawn(sums::run(shared.traffic.clone()));
+        let task = tokio::spawn(running);
+        Ok(Server { shared, handle, task, sums, addresses, linger, wait })
+    }
+
+    /// Looks at what the server holds, now and whenever it is called.
+    pub fn front(&self) -> impl Fn() -> Front + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || Front {
+            connections: shared.connections.load(Ordering::Relaxed),
+            body_bytes: shared.budget.used(),
+            body_bound_bytes: shared.budget.bytes(),
+            ready: !shared.closing.load(Ordering::Relaxed) && shared.store.ready().is_ok(),
+        }
     }
 
     /// The addresses served, in the order of the listeners.
@@ -143,7 +181,7 @@ impl Server {
     /// second signal), the waiting is over at once. Returns whether everything in flight was
     /// answered. What was queued in the store is committed either way.
     pub async fn stop(self, hurry: impl Future<Output = ()>) -> bool {
-        let Server { shared, handle, mut task, linger, wait, .. } = self;
+        let Server { shared, handle, mut task, sums, linger, wait, .. } = self;
         let gracefully = async {
             handle.pause().await;
             shared.closing.store(true, Ordering::Relaxed);
@@ -159,6 +197,8 @@ impl Server {
             task.abort();
         }
         let _ = (&mut task).await;
+        sums.abort();
+        sums::tell(&shared.traffic);
         drained
     }
 }
@@ -199,11 +239,26 @@ async fn route(shared: &Arc<Shared>, request: &HttpRequest, payload: &mut web::P
         health::READY => health::ready(shared),
         _ => match shared.sources.at(path) {
             None => {
-                shared.traffic.unknown_path(path, shared.clock.now());
+                if shared.traffic.unknown_path(path, shared.clock.now()) {
+                    // Not which: it may hold a token of somebody's, and `status` has the last ones.
+                    warn!(answer = "not_found", reason = "unknown_path", "a request to no source");
+                    shared.traffic.begin_summing();
+                }
                 Answer::NotFound
             }
-            Some(_) if request.method() != Method::POST => Answer::Method("POST"),
-            Some(source) => receive::receive(shared, source, request, payload).await,
+            Some(endpoint) if request.method() != Method::POST => {
+                receive::refuse(shared, endpoint, Answer::Method("POST"), "method", "only POST")
+            }
+            Some(endpoint) => receive::receive(shared, endpoint, request, payload).await,
         },
+    }
+}
+
+/// Counts what came and was no HTTP request, nor the mere end of a connection. actix's own line about
+/// each is off (`log`).
+fn unreadable(traffic: &Traffic, error: &DispatchError) {
+    if matches!(error, DispatchError::Parse(_)) && traffic.unreadable() {
+        warn!(answer = "bad_request", reason = "unreadable", "a request that is not HTTP/1.1");
+        traffic.begin_summing();
     }
 }

@@ -10,11 +10,13 @@ mod arrived;
 mod checkpoint;
 mod claim;
 mod codec;
+mod commits;
 mod complete;
 mod connection;
 mod drop;
 mod epoch;
 mod expire;
+mod gauges;
 mod live;
 mod lock;
 mod missing;
@@ -45,16 +47,17 @@ use uuid::Uuid;
 use crate::clock::Clock;
 
 use checkpoint::Checkpoints;
+use commits::Commits;
 use connection::Opened;
 use lock::Lock;
 use notice::Notices;
 use queue::{Item, Lane, Queue};
 use read::Readers;
 use space::Space;
-use standing::LastCommit;
 use writer::Writer;
 
 pub use arrived::{Arrived, Mark};
+pub use gauges::{Gauges, WriterGauges};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
 pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
@@ -85,7 +88,8 @@ struct Inner {
     space: Arc<Space>,
     readers: Arc<Readers>,
     wake: Arc<Notify>,
-    last_commit: Arc<LastCommit>,
+    commits: Arc<Commits>,
+    checkpoints: Arc<Checkpoints>,
     notices: Notices,
     closed: watch::Receiver<bool>,
 }
@@ -120,7 +124,7 @@ impl Store {
         let checkpoints = Arc::new(Checkpoints::default());
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
-        let last_commit = Arc::new(LastCommit::default());
+        let commits = Arc::new(Commits::default());
         let notices = Notices::default();
         let (closed, is_closed) = watch::channel(false);
         let thread = |error: std::io::Error| OpenError::Io {
@@ -135,9 +139,9 @@ impl Store {
             queue: Arc::clone(&queue),
             space: Arc::clone(&space),
             readers: Arc::clone(&readers),
-            checkpoints,
+            checkpoints: Arc::clone(&checkpoints),
             wake: Arc::clone(&wake),
-            last_commit: Arc::clone(&last_commit),
+            commits: Arc::clone(&commits),
             notices: notices.clone(),
             degraded: None,
             id,
@@ -161,7 +165,8 @@ impl Store {
             space,
             readers,
             wake,
-            last_commit,
+            commits,
+            checkpoints,
             notices,
             closed,
         };

@@ -167,6 +167,12 @@ impl Queue {
         }
     }
 
+    /// Items that wait, and the bytes of the accepts among them.
+    pub(super) fn waiting(&self) -> (u64, u64) {
+        let state = lock(&self.state);
+        ((state.verbs.len() + state.accepts.len()) as u64, state.accept_bytes as u64)
+    }
+
     /// Whether so much waits that what can be left out should be: a sixteenth of the room, which the
     /// writer does in some 10 ms. At a half, a flood of forged deliveries made genuine ones wait 0.8 s.
     pub(super) fn is_crowded(&self) -> bool {

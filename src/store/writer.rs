@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, MAIN_DB};
@@ -17,13 +17,13 @@ use crate::clock::Clock;
 use crate::model::{NoticeType, Timestamp};
 
 use super::checkpoint::{Checkpoints, Pass};
+use super::commits::Commits;
 use super::connection::{self, Opened};
 use super::lock::Lock;
 use super::notice::{Notice, Notices, degraded};
 use super::queue::{Item, Lane, Next, Queue};
 use super::read::Readers;
 use super::space::Space;
-use super::standing::LastCommit;
 use super::types::{Refused, Settings};
 
 /// Between two tries on a full disk.
@@ -61,7 +61,7 @@ pub(super) struct Writer {
     pub(super) readers: Arc<Readers>,
     pub(super) checkpoints: Arc<Checkpoints>,
     pub(super) wake: Arc<Notify>,
-    pub(super) last_commit: Arc<LastCommit>,
+    pub(super) commits: Arc<Commits>,
     pub(super) notices: Notices,
     /// What has kept the store from storing since then, told once it can be stored.
     pub(super) degraded: Option<(&'static str, Timestamp)>,
@@ -138,13 +138,15 @@ impl Writer {
 
     /// Commits `items` together, or each alone where one of them spoils it.
     fn batch(&mut self, mut items: Vec<Item>) {
+        let begun = Instant::now();
         match self.commit(&mut items) {
             Ok(changed) => {
+                self.commits.batch(items.len(), begun.elapsed());
                 for item in items {
                     item.work.committed();
                 }
                 if changed {
-                    self.last_commit.note(self.clock.now());
+                    self.commits.changed(self.clock.now());
                     self.wake.notify_one();
                 }
                 self.recovered();

@@ -64,16 +64,18 @@ impl Front {
 
     /// Starts a server on the same socket and store, as the next receiver does after a stop.
     pub(crate) fn serve(&mut self) {
-        let sources = Sources::new([
+        let traffic = Traffic::default();
+        let sources = [
             source("github", GITHUB_BYTES, &self.limits),
             source("stripe", 64 * 1024, &self.limits),
             source("none", 64 * 1024, &self.limits),
-        ]);
+        ];
+        let sources = Sources::new(sources, &traffic);
         let server = Server::start(
             vec![self.listener.try_clone().unwrap()],
             sources.unwrap(),
             self.store.clone(),
-            Traffic::default(),
+            traffic,
             self.clock.clone(),
             self.limits.clone(),
         );
