@@ -11,13 +11,12 @@ use tokio::sync::mpsc;
 use crate::cli;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
-use crate::log;
 use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
 use crate::runner::server::{self, Error, Reload, Settings, Wish};
 use crate::runner::{Configured, launch};
 
-use super::serve::Signals;
+use super::serve::{Signals, start_log};
 use super::store;
 
 /// Threads that start commands: the kernel returns only when the program's file has been read. More
@@ -33,7 +32,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
             Failure::new(Exit::Usage, format!("--detached is for `hooklatch serve`: {error}"))
         })?;
     }
-    log::start(&args.log).map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))?;
+    start_log(&args.log)?;
     let config =
         config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
     let environment = Environment::capture();
