@@ -200,6 +200,10 @@ limits! {
         "How long a settled event's body and headers are kept.";
     keep_ids_millis: Millis = 90 * DAY, DAY..=3650 * DAY,
         "How long an event's id is remembered: far longer than any provider re-sends.";
+    metrics_connections_count: Count = 8, 1..=1_000,
+        "Scrapers of the metrics served at once; further ones wait. Prometheus is one, a second one and a person's `curl` fit.";
+    metrics_wait_millis: Millis = 10 * SECOND, SECOND..=10 * MINUTE,
+        "How long one scrape of the metrics may take in all: Prometheus' own default.";
     config_bytes: Bytes = MIB, KIB..=64 * MIB,
         "The largest configuration or provider file that is read.";
     config_files_count: Count = 1_000, 1..=100_000,

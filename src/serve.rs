@@ -134,7 +134,7 @@ pub async fn start(
     let metrics = scraped.map(|listener| {
         let (store, traffic, clock) = (store.clone(), traffic.clone(), clock.clone());
         let gatherer = Gatherer::new(store, traffic, clock, http.front(), runners(&link));
-        scrape::serve(listener, gatherer)
+        scrape::serve(listener, gatherer, &limits)
     });
     let metrics = metrics.transpose().map_err(|error| Error::Listen { address, error })?;
     let dispatcher = Dispatcher::start(store.clone(), parts.workers, link, &traffic, limits, clock);

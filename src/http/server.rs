@@ -155,7 +155,7 @@ impl Server {
         let running = server.run();
         let handle = running.handle();
         let linger = Limits::duration(limits.stop_linger_millis);
-        let sums = tokio::spawn(sums::run(shared.traffic.clone()));
+        let sums = tokio::spawn(sums::run(shared.traffic.clone(), sums::EVERY));
         let task = tokio::spawn(running);
         Ok(Server { shared, handle, task, sums, addresses, linger, wait })
     }

@@ -12,15 +12,15 @@ use crate::traffic::{Told, Traffic};
 
 /// Between two lines of the same kind: often enough for a person who watches, and 8,640 lines a day of
 /// a scanner that never rests.
-const EVERY: Duration = Duration::from_secs(10);
+pub(super) const EVERY: Duration = Duration::from_secs(10);
 
-/// Tells for as long as it is polled.
-pub(super) async fn run(traffic: Traffic) {
+/// Tells what there is each time that `every` has passed, for as long as it is polled.
+pub(super) async fn run(traffic: Traffic, every: Duration) {
     loop {
         traffic.failing().await;
-        sleep(EVERY).await;
+        sleep(every).await;
         while tell(&traffic) {
-            sleep(EVERY).await;
+            sleep(every).await;
         }
     }
 }
@@ -32,4 +32,33 @@ pub(super) fn tell(traffic: &Traffic) -> bool {
         warn!(source = source.map(display), answer, reason, count, "more deliveries were refused");
     }
     again
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::log;
+    use crate::model::Timestamp;
+
+    #[tokio::test]
+    async fn what_follows_the_first_is_told_in_one_line_once_its_time_has_come() {
+        let (subscriber, written) = log::kept();
+        let _here = tracing::subscriber::set_default(subscriber);
+        let traffic = Traffic::default();
+        let telling = tokio::spawn(run(traffic.clone(), Duration::from_millis(1)));
+        for _ in 0..1000 {
+            if traffic.unknown_path("/wp-login.php", Timestamp(0)) {
+                traffic.begin_summing();
+            }
+        }
+        while written.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        telling.abort();
+        let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["reason"], &line["count"]), (&"unknown_path".into(), &999.into()));
+        assert!(line.get("source").is_none(), "{line}");
+    }
 }

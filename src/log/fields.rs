@@ -104,10 +104,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        if let Some(span) = context.span(id) {
-            if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
-                values.record(fields);
-            }
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
         }
     }
 
@@ -133,13 +133,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::log::form::Form;
-    use tracing_subscriber::layer::SubscriberExt;
 
     #[test]
     fn a_line_has_the_fields_of_the_spans_around_it() {
-        let (sink, lines) = Sink::kept(Form::Json);
-        let subscriber = tracing_subscriber::registry().with(Lines::new(sink));
+        let (subscriber, lines) = crate::log::kept();
         tracing::subscriber::with_default(subscriber, || {
             let late = tracing::field::Empty;
             let outer = tracing::info_span!("outer", source = "stripe", attempt = 1, late);

@@ -32,6 +32,13 @@ pub use sink::{Background, in_background, lost_lines};
 /// them.
 const QUIET: &str = "actix_server=warn,actix_http=off";
 
+/// A subscriber of which a test sees the lines, as JSON.
+#[cfg(test)]
+pub(crate) fn kept() -> (impl tracing::Subscriber, std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
+    let (sink, kept) = Sink::kept(Form::Json);
+    (tracing_subscriber::registry().with(Lines::new(sink)), kept)
+}
+
 /// Starts logging to standard error at `filter` (such as `info` or `hooklatch=debug`). `journal` is the
 /// variable JOURNAL_STREAM, by which systemd says that standard error is the journal (systemd.exec(5)).
 /// Called once, by the commands that serve; a second call changes nothing.

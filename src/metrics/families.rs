@@ -92,6 +92,8 @@ families! {
         "Bytes of pages in it that hold nothing.";
     LOG_BYTES: Gauge "hooklatch_store_log_bytes" []
         "Size of the write-ahead log's file, which is kept and written anew.";
+    LOG_USED_BYTES: Gauge "hooklatch_store_log_used_bytes" []
+        "How much of the log was in use after the last batch.";
     LOG_BOUND_BYTES: Gauge "hooklatch_store_log_bound_bytes" []
         "The log's bound (limits.log_bytes).";
     DISK_FREE_BYTES: Gauge "hooklatch_disk_free_bytes" []

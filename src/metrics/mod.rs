@@ -172,6 +172,7 @@ fn writer(page: &mut Page, facts: &Facts) {
         family.count(&[], store.free_page_bytes);
     }
     page.family(&LOG_BYTES).count(&[], writer.disk.log_bytes);
+    page.family(&LOG_USED_BYTES).count(&[], writer.log_used_bytes);
     page.family(&LOG_BOUND_BYTES).count(&[], writer.log_bound_bytes);
     let mut family = page.family(&DISK_FREE_BYTES);
     if let Some(free) = writer.disk.free_bytes {

@@ -21,20 +21,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
+use crate::limits::Limits;
 use crate::log;
 use crate::metrics::{self, Facts, Front, Runner};
 use crate::model::Timestamp;
 use crate::store::{Gauges, Store};
 use crate::traffic::Traffic;
-
-/// Scrapers served at once; further ones wait. Prometheus is one, a second one and a person's `curl` fit.
-const CONNECTIONS: usize = 8;
-
-/// How long one may take in all: Prometheus' own default time-out for a scrape.
-const WAIT: Duration = Duration::from_secs(10);
-
-/// How long its head may take.
-const HEAD_WAIT: Duration = Duration::from_secs(2);
 
 /// The longest head, in bytes: the least that hyper takes. Prometheus sends some 300.
 const HEAD_BYTES: usize = 8 * 1024;
@@ -97,10 +89,10 @@ impl Gatherer {
     /// Who asks meanwhile waits for the same answer.
     async fn gauges(&self) -> Option<Gauges> {
         let mut kept = self.gauges.lock().await;
-        if let Some((at, gauges)) = &*kept {
-            if at.elapsed() < FRESH {
-                return Some(gauges.clone());
-            }
+        if let Some((at, gauges)) = &*kept
+            && at.elapsed() < FRESH
+        {
+            return Some(gauges.clone());
         }
         let gauges = self.store.gauges().await.ok()?;
         *kept = Some((Instant::now(), gauges.clone()));
@@ -115,14 +107,18 @@ pub struct Listener {
     task: JoinHandle<()>,
 }
 
-/// Answers on `listener`, which does not block. To be called inside a tokio runtime.
+/// Answers on `listener`, which does not block, within the `metrics_` limits. To be called inside a tokio
+/// runtime.
 ///
 /// # Errors
 /// The system's, where the socket cannot be used.
-pub fn serve(listener: TcpListener, gatherer: Gatherer) -> io::Result<Listener> {
+pub fn serve(listener: TcpListener, gatherer: Gatherer, limits: &Limits) -> io::Result<Listener> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
-    Ok(Listener { address, task: tokio::spawn(accept(listener, Arc::new(gatherer))) })
+    Ok(Listener {
+        address,
+        task: tokio::spawn(accept(listener, Arc::new(gatherer), limits.clone())),
+    })
 }
 
 impl Listener {
@@ -138,8 +134,11 @@ impl Listener {
     }
 }
 
-async fn accept(listener: tokio::net::TcpListener, gatherer: Arc<Gatherer>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+async fn accept(listener: tokio::net::TcpListener, gatherer: Arc<Gatherer>, limits: Limits) {
+    let most = usize::try_from(limits.metrics_connections_count).unwrap_or(Semaphore::MAX_PERMITS);
+    let places = Arc::new(Semaphore::new(most));
+    let wait = Limits::duration(limits.metrics_wait_millis);
+    let head_wait = Limits::duration(limits.header_read_millis);
     loop {
         // A place first, so that further clients wait in the kernel's queue.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -148,7 +147,7 @@ async fn accept(listener: tokio::net::TcpListener, gatherer: Arc<Gatherer>) {
                 let gatherer = Arc::clone(&gatherer);
                 tokio::spawn(async move {
                     // Too slow is over.
-                    let _ = timeout(WAIT, converse(stream, gatherer)).await;
+                    let _ = timeout(wait, converse(stream, gatherer, head_wait)).await;
                     drop(place);
                 });
             }
@@ -161,7 +160,11 @@ async fn accept(listener: tokio::net::TcpListener, gatherer: Arc<Gatherer>) {
 }
 
 /// One request and its answer; a second one comes on another connection, so that nobody keeps a place.
-async fn converse(stream: TcpStream, gatherer: Arc<Gatherer>) -> hyper::Result<()> {
+async fn converse(
+    stream: TcpStream,
+    gatherer: Arc<Gatherer>,
+    head_wait: Duration,
+) -> hyper::Result<()> {
     let service = service_fn(|request| {
         let gatherer = Arc::clone(&gatherer);
         async move {
@@ -173,7 +176,7 @@ async fn converse(stream: TcpStream, gatherer: Arc<Gatherer>) -> hyper::Result<(
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WAIT)
+        .header_read_timeout(head_wait)
         .max_buf_size(HEAD_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)

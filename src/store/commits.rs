@@ -2,7 +2,7 @@
 //!
 //! Told by the writer, read by anybody.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::measure::{Distribution, Histogram};
@@ -22,6 +22,7 @@ const NEVER: i64 = i64::MIN;
 #[derive(Debug)]
 pub(super) struct Commits {
     last: AtomicI64,
+    log_bytes: AtomicU64,
     items: Histogram,
     seconds: Histogram,
 }
@@ -30,6 +31,7 @@ impl Default for Commits {
     fn default() -> Self {
         Commits {
             last: AtomicI64::new(NEVER),
+            log_bytes: AtomicU64::new(0),
             items: Histogram::new(ITEMS),
             seconds: Histogram::new(SECONDS),
         }
@@ -46,6 +48,16 @@ impl Commits {
     /// The last of them changed something.
     pub(super) fn changed(&self, now: Timestamp) {
         self.last.store(now.0, Ordering::Relaxed);
+    }
+
+    /// So much of the log is in use.
+    pub(super) fn log(&self, bytes: u64) {
+        self.log_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How much of the log was in use after the last batch.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Relaxed)
     }
 
     /// When something was last changed.

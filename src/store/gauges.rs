@@ -46,6 +46,8 @@ pub struct WriterGauges {
     pub checkpoint_seconds: Distribution,
     /// Space and sizes.
     pub disk: Disk,
+    /// How much of the log was in use after the last batch, in bytes.
+    pub log_used_bytes: u64,
     /// The bound of the log (`log_bytes`).
     pub log_bound_bytes: u64,
 }
@@ -81,6 +83,7 @@ impl Store {
             batch_seconds,
             checkpoint_seconds: self.inner.checkpoints.seconds(),
             disk: self.disk(),
+            log_used_bytes: self.inner.commits.log_bytes(),
             log_bound_bytes: self.inner.settings.limits.log_bytes,
         }
     }

@@ -325,6 +325,7 @@ impl Writer {
         };
         let bytes = |frames: i32| u64::try_from(frames).unwrap_or(0) * FRAME_BYTES;
         let bound = self.settings.limits.log_bytes;
+        self.commits.log(bytes(frames));
         if bytes(frames) > bound {
             match self.checkpoints.pass(CheckpointMode::RESTART) {
                 Pass::Done => {}
