@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::model::{EventId, JobId, Name, State};
+use crate::model::{EventId, JobId, Name, RunnerName, State};
 
 pub use jobs::{Filter, Jobs, Listing, Stopped};
-pub use look::{Explain, Status};
+pub use look::{Doctor, Explain, Part, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
@@ -276,6 +276,17 @@ Examples:
   hooklatch send stripe invoice.paid --duplicate
   hooklatch send github push --forge")]
     Send(Send),
+
+    /// Look for what on this machine would break a promise, each with the line that mends it
+    #[command(after_help = "\
+Looks at the clock, the store's disk (what a flush costs, space, network file systems), what the users of
+receiver and runner may read and run, their units and control groups, and the proxy in front. It changes
+nothing and asks nothing of other machines; as root it sees most. Exits with 1 where something is bad.
+
+Examples:
+  hooklatch doctor
+  hooklatch doctor --json")]
+    Doctor(Doctor),
 }
 
 /// `hooklatch serve`
@@ -287,6 +298,9 @@ pub struct Serve {
     /// What to log: error, warn, info, debug, trace, or a filter such as hooklatch::http=debug
     #[arg(long, value_name = "FILTER", env = "HOOKLATCH_LOG", default_value = "info")]
     pub log: String,
+    /// Reach each runner by its socket DIR/NAME.socket, and launch none: for runners that are services
+    #[arg(long, value_name = "DIR")]
+    pub runners: Option<PathBuf>,
 }
 
 /// `hooklatch runner`
@@ -307,6 +321,12 @@ pub struct Runner {
     /// What to log: error, warn, info, debug, trace, or a filter such as hooklatch::runner=debug
     #[arg(long, value_name = "FILTER", env = "HOOKLATCH_LOG", default_value = "info")]
     pub log: String,
+    /// Run the commands of the handlers that name this runner
+    #[arg(long, value_name = "NAME", default_value_t, requires = "folder")]
+    pub name: RunnerName,
+    /// Work in this folder, and listen at NAME.socket in it: for `serve --runners`
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    pub folder: Option<PathBuf>,
 }
 
 /// `hooklatch demo`
@@ -457,6 +477,9 @@ pub struct ConfigCheck {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
+    /// Only what this process needs, where the two run as different users
+    #[arg(long = "for", value_name = "PROCESS", value_enum)]
+    pub part: Option<Part>,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

@@ -229,6 +229,57 @@ impl FromStr for Name {
     }
 }
 
+/// The name of a runner: a [`Name`] of at most 32 characters (useradd(8)), since the unit of another than
+/// the default one is an instance of the user whose name it has.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunnerName(Arc<str>);
+
+/// A text that cannot be a [`RunnerName`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is no runner's name: 1 to 32 of a-z, 0-9, '_' and '-', not starting with '_' or '-'"
+)]
+pub struct BadRunnerName(String);
+
+impl RunnerName {
+    /// Of the runner that runs the commands of every handler that names none.
+    pub const DEFAULT: &str = "default";
+
+    /// The name's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is the one that runs where nothing is said.
+    pub fn is_default(&self) -> bool {
+        &*self.0 == Self::DEFAULT
+    }
+
+    /// The systemd unit in which it runs as a service.
+    pub fn unit(&self) -> String {
+        match self.is_default() {
+            true => "hooklatch-runner.service".to_owned(),
+            false => format!("hooklatch-runner@{self}.service"),
+        }
+    }
+}
+
+impl Default for RunnerName {
+    fn default() -> Self {
+        RunnerName(Self::DEFAULT.into())
+    }
+}
+
+impl FromStr for RunnerName {
+    type Err = BadRunnerName;
+    fn from_str(text: &str) -> Result<Self, BadRunnerName> {
+        match text.parse::<Name>() {
+            Ok(Name(name)) if name.len() <= 32 => Ok(RunnerName(name)),
+            _ => Err(BadRunnerName(text.to_owned())),
+        }
+    }
+}
+
 /// An event id as the provider gave it: 1 to 200 visible ASCII characters, not starting with `-`
 /// (it is typed on command lines).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -318,6 +369,7 @@ macro_rules! text_type {
     };
 }
 text_type!(Name);
+text_type!(RunnerName);
 text_type!(EventId);
 
 /// An event's type. An odd one is never a reason to refuse an event: it becomes `?`, and its raw
@@ -689,6 +741,13 @@ mod tests {
         for bad in ["", "-a", "_a", "A", "a b", "ä", &"a".repeat(65)] {
             assert!(bad.parse::<Name>().is_err(), "{bad}");
         }
+        for bad in ["", "-a", "Deploy", "a@b", "a.b", &"a".repeat(33)] {
+            assert!(bad.parse::<RunnerName>().is_err(), "{bad}");
+        }
+        let unit = |name: &str| name.parse::<RunnerName>().map(|name| name.unit());
+        assert_eq!(unit("default"), Ok("hooklatch-runner.service".to_owned()));
+        let longest = "a".repeat(32);
+        assert_eq!(unit(&longest), Ok(format!("hooklatch-runner@{longest}.service")));
         assert_eq!("".parse::<EventId>(), Err(BadEventId::Empty));
         assert_eq!("-x".parse::<EventId>(), Err(BadEventId::LeadingDash));
         assert_eq!("a b".parse::<EventId>(), Err(BadEventId::BadByte(1)));

@@ -10,6 +10,7 @@
 //! dispatcher comes last: a start that fails has begun no command, whose outcome would be unknown.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use crate::handler::link::{self, Link, View};
 use crate::http;
 use crate::limits::Limits;
 use crate::metrics::Runner;
+use crate::model::RunnerName;
 use crate::runner::folder;
 use crate::runner::launch::Launch;
 use crate::scrape::{self, Gatherer};
@@ -56,6 +58,25 @@ pub enum Error {
     Control(#[from] control::ListenError),
 }
 
+/// How runners are reached.
+#[derive(Debug, Clone)]
+pub enum Runners {
+    /// One, beside the store, and how it is launched where none listens; none where nobody may.
+    BesideStore(Option<Launch>),
+    /// Each by its socket in this folder, whoever starts them: none is ever launched.
+    In(PathBuf),
+}
+
+impl Runners {
+    /// Where the runner of this name listens, and how it is launched where it does not.
+    fn reach(self, name: &RunnerName, store: &Path) -> (PathBuf, Option<Launch>) {
+        match self {
+            Runners::BesideStore(launch) => (folder::socket(&folder::of(store)), launch),
+            Runners::In(folder) => (folder::named_socket(&folder, name), None),
+        }
+    }
+}
+
 /// A receiver that serves.
 pub struct Serving {
     store: Store,
@@ -74,8 +95,7 @@ async fn hurried(mut hurry: watch::Receiver<bool>) {
     }
 }
 
-/// Starts everything; returns when deliveries are being answered. `launch` is how a runner is launched
-/// where none listens; none where nobody may.
+/// Starts everything; returns when deliveries are being answered.
 ///
 /// # Errors
 /// Whatever keeps a part from starting; the parts started before it are stopped by being dropped,
@@ -84,7 +104,7 @@ pub async fn start(
     config: Config,
     environment: &Environment,
     clock: Clock,
-    launch: Option<Launch>,
+    runners: Runners,
 ) -> Result<Serving, Error> {
     let parts = config.resolve(environment).map_err(Error::Config)?;
     for unwise in config.warnings() {
@@ -96,8 +116,8 @@ pub async fn start(
         (source.name.clone(), signer)
     };
     let signers = parts.sources.iter().map(signer).collect();
+    let sources = http::Sources::new(parts.sources)?;
     let traffic = Traffic::default();
-    let sources = http::Sources::new(parts.sources, &traffic)?;
     let (settings, limits) = (config.store(), config.limits().clone());
     if let Err(error) = http::raise_file_limit() {
         tracing::warn!(%error, "the file limit stays as it is");
@@ -111,8 +131,11 @@ pub async fn start(
     store.set_interest(config.interest());
     warn_of_paused(&store).await;
     let wait = Limits::duration(limits.stop_wait_millis);
+    let name = RunnerName::default();
+    let (socket, launch) = runners.reach(&name, &settings.path);
     let link = Link::new(link::Settings {
-        folder: folder::of(&settings.path),
+        name,
+        socket,
         store: store.id(),
         launch,
         limits: limits.clone(),
@@ -133,7 +156,7 @@ pub async fn start(
     .map_err(|error| Error::Listen { address, error })?;
     let metrics = scraped.map(|listener| {
         let (store, traffic, clock) = (store.clone(), traffic.clone(), clock.clone());
-        let gatherer = Gatherer::new(store, traffic, clock, http.front(), runners(&link));
+        let gatherer = Gatherer::new(store, traffic, clock, http.front(), runners_of(&link));
         scrape::serve(listener, gatherer, &limits)
     });
     let metrics = metrics.transpose().map_err(|error| Error::Listen { address, error })?;
@@ -148,11 +171,11 @@ pub async fn start(
 }
 
 /// Looks at the runners that are needed, for the metrics.
-fn runners(link: &Link) -> impl Fn() -> Vec<Runner> + Send + Sync + 'static {
+fn runners_of(link: &Link) -> impl Fn() -> Vec<Runner> + Send + Sync + 'static {
     let link = link.clone();
     move || {
         let View { needed, connected, running, room, .. } = link.view();
-        let (name, room) = ("default".to_owned(), room.unwrap_or(0));
+        let (name, room) = (RunnerName::DEFAULT.to_owned(), room.unwrap_or(0));
         let runner = needed.then_some(Runner { name, connected, running, room });
         runner.into_iter().collect()
     }

@@ -15,7 +15,7 @@ use hooklatch::control::{
 };
 use hooklatch::handler::link::{self, Link};
 use hooklatch::limits::Limits;
-use hooklatch::model::{Headers, Incarnation, JobId, Name, OnRedelivery};
+use hooklatch::model::{Headers, Incarnation, JobId, Name, OnRedelivery, RunnerName};
 use hooklatch::provider::Scheme;
 use hooklatch::runner::folder;
 use hooklatch::runner::message::{Key, Stream};
@@ -34,9 +34,10 @@ fn open(settings: &Settings) -> Store {
 
 /// A receiver whose link is not connected.
 fn receiver(settings: &Settings, store: &Store) -> Receiver {
-    let folder = folder::of(&settings.path);
+    let socket = folder::socket(&folder::of(&settings.path));
     let limits = settings.limits.clone();
-    let link = Link::new(link::Settings { folder, store: store.id(), launch: None, limits });
+    let (name, store_id) = (RunnerName::default(), store.id());
+    let link = Link::new(link::Settings { name, socket, store: store_id, launch: None, limits });
     Receiver::new(link, Traffic::default(), Clock::system())
 }
 

@@ -18,7 +18,7 @@ use hooklatch::dispatcher::{Dispatcher, DispatcherHandle, Worker};
 use hooklatch::handler::link::{self, Link};
 use hooklatch::handler::{ForwardSettings, Handler, Target};
 use hooklatch::limits::Limits;
-use hooklatch::model::{Headers, Name, OnRedelivery, OnUnknown, Outcome, State};
+use hooklatch::model::{Headers, Name, OnRedelivery, OnUnknown, Outcome, RunnerName, State};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::{GiveUp, Policy};
 use hooklatch::runner::folder;
@@ -111,7 +111,8 @@ impl Bench {
             inside_a_unit: false,
         };
         let link = Link::new(link::Settings {
-            folder: folder::of(&database),
+            name: RunnerName::default(),
+            socket: folder::socket(&folder::of(&database)),
             store: store.id(),
             launch: Some(launch),
             limits: limits.clone(),

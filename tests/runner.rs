@@ -171,7 +171,8 @@ impl Site {
 
     async fn connect(&self, epoch: u64) -> Result<(HelloOk, Receiver), ConnectError> {
         let hello = Hello { version: VERSION, store: STORE, epoch };
-        let (list, say, hear) = connect(&self.folder(), hello, &Limits::default()).await?;
+        let (list, say, hear) =
+            connect(&folder::socket(&self.folder()), hello, &Limits::default()).await?;
         let receiver = Receiver { list: list.clone(), say, hear, site: self.path("") };
         Ok((list, receiver))
     }
@@ -469,11 +470,11 @@ async fn an_older_receiver_and_another_stores_are_not_admitted() {
     young.start("wait", 1, b"").await;
     young.started(1).await;
     let hello = Hello { version: VERSION, store: Uuid::from_bytes([2; 16]), epoch: 9 };
-    let (folder, limits) = (site.folder(), Limits::default());
-    let other = || connect(&folder, hello, &limits);
+    let (socket, limits) = (folder::socket(&site.folder()), Limits::default());
+    let other = || connect(&socket, hello, &limits);
     let Err(ConnectError::Denied { reason, .. }) = other().await else { panic!("admitted") };
     assert_eq!(reason, Denial::OtherStore);
-    let ancient = connect(&folder, Hello { version: 0, ..hello }, &limits).await;
+    let ancient = connect(&socket, Hello { version: 0, ..hello }, &limits).await;
     assert!(matches!(ancient, Err(ConnectError::Denied { reason: Denial::Version, .. })));
     // None of them disturbed the receiver that was there.
     site.go().await;
@@ -492,10 +493,10 @@ async fn what_a_dead_receiver_left_unread_is_thrown_away() {
     runner.signal(Signal::STOP);
     first.start("say", 1, &[b'x'; 1000]).await;
     drop(first);
-    let site_folder = site.folder();
+    let socket = folder::socket(&site.folder());
     let second = tokio::spawn(async move {
         let hello = Hello { version: VERSION, store: STORE, epoch: 2 };
-        connect(&site_folder, hello, &Limits::default()).await.unwrap()
+        connect(&socket, hello, &Limits::default()).await.unwrap()
     });
     tokio::task::yield_now().await;
     runner.signal(Signal::CONT);
@@ -1091,7 +1092,7 @@ async fn whoever_is_refused_is_told_what_mends_it() {
     let others = [hello(Uuid::from_bytes([2; 16]), 9), hello(STORE, 4)];
     let mut told = Vec::new();
     for hello in others {
-        match connect(&site.folder(), hello, &Limits::default()).await {
+        match connect(&folder::socket(&site.folder()), hello, &Limits::default()).await {
             Err(ConnectError::Denied { detail, .. }) => told.push(detail),
             _ => panic!("it is admitted"),
         }
@@ -1110,7 +1111,8 @@ async fn whoever_is_refused_is_told_what_mends_it() {
     fs::remove_file(ledger).unwrap();
     let _runner = site.runner(&[]);
     for hello in others {
-        let (list, ..) = connect(&site.folder(), hello, &Limits::default()).await.unwrap();
+        let (list, ..) =
+            connect(&folder::socket(&site.folder()), hello, &Limits::default()).await.unwrap();
         assert_eq!((list.attempts.len(), list.answers_for.len()), (0, 0));
     }
 }

@@ -1,6 +1,8 @@
 //! What the operator types to look at the whole.
 
-use clap::Args;
+use std::fmt;
+
+use clap::{Args, ValueEnum};
 
 use super::{ConfigFile, Format};
 use crate::model::{EventId, Name};
@@ -31,4 +33,40 @@ pub struct Explain {
     /// How it is printed
     #[command(flatten)]
     pub format: Format,
+}
+
+/// `hooklatch doctor`
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Where the configuration is
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// A half of the configuration: the two processes read it as different users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The sources and their secrets.
+    Receiver,
+    /// The commands and what their variables refer to.
+    Runner,
+}
+
+impl Part {
+    /// As it is typed.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Part::Receiver => "receiver",
+            Part::Runner => "runner",
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::cli::Part;
 use crate::config::{self, Config, Environment};
 use crate::document::Problem;
 
@@ -21,31 +22,47 @@ pub fn run(
     json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    check(path, environment, json, |_| Vec::new(), out)
+    check(path, environment, None, json, |_| Vec::new(), out)
 }
 
-/// The same, and asks the store for jobs that this configuration would orphan.
+/// The same for one process or both, and asks the store for jobs that this configuration would orphan.
 pub(super) fn run_with_store(
     path: &Path,
     environment: &Environment,
+    part: Option<Part>,
     json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    check(path, environment, json, |config| orphans::find(path, config), out)
+    check(path, environment, part, json, |config| orphans::find(path, config), out)
+}
+
+/// What keeps the receiver, the runner or either from having all that the configuration refers to.
+pub(super) fn problems_of(
+    config: &Config,
+    part: Option<Part>,
+    environment: &Environment,
+) -> Vec<Problem> {
+    let mut problems = match part {
+        None => config.unresolved(environment),
+        Some(Part::Receiver) => return config.unresolved_sources(environment),
+        Some(Part::Runner) => config.unresolved_commands(environment),
+    };
+    problems.extend(config.check_commands(environment));
+    problems
 }
 
 /// `in_store`: the warnings that only the store can tell.
 fn check(
     path: &Path,
     environment: &Environment,
+    part: Option<Part>,
     json: bool,
     in_store: impl FnOnce(&Config) -> Vec<Problem>,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let (config, problems) = match config::load(path) {
         Ok(config) => {
-            let mut problems = config.unresolved(environment);
-            problems.extend(config.check_commands(environment));
+            let problems = problems_of(&config, part, environment);
             (Some(config), problems)
         }
         Err(problems) => (None, problems),

@@ -7,6 +7,7 @@ mod cancel;
 pub mod config_check;
 mod config_show;
 mod demo;
+mod doctor;
 mod drill;
 mod drop;
 mod events;
@@ -80,12 +81,18 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Config(ConfigCommand::Check(args)) => {
             let (path, environment) = (&args.file.config, Environment::capture());
             let mut out = anstream::stdout().lock();
-            let good =
-                config_check::run_with_store(path, &environment, args.format.json, &mut out)?;
+            let good = config_check::run_with_store(
+                path,
+                &environment,
+                args.part,
+                args.format.json,
+                &mut out,
+            )?;
             Ok(if good { Exit::Ok } else { Exit::Config })
         }
         Command::Held(args) => jobs::held(&args),
         Command::Dead(args) => jobs::dead(&args),
+        Command::Doctor(args) => doctor::run(&args),
     }
 }
 

@@ -47,7 +47,13 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let leave_when_idle = args.leave_when_idle;
     // What is not needed any more: a runner lives long.
     drop(config);
-    let folder = folder::of(&database);
+    let (folder, socket) = match &args.folder {
+        Some(folder) => (folder.clone(), folder::named_socket(folder, &args.name)),
+        None => {
+            let folder = folder::of(&database);
+            (folder.clone(), folder::socket(&folder))
+        }
+    };
     let launched = args.detached;
     let file = args.file.config.clone();
     let reload: Reload = Box::new(move || commands_now(&file, &environment));
@@ -57,6 +63,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let handed_over = told.and_then(|told| told.parse().ok());
     let settings = Settings {
         folder,
+        socket,
         commands,
         reload,
         leave_when_idle,

@@ -12,7 +12,7 @@ use crate::confine;
 use crate::exit::{Exit, Failure};
 use crate::log;
 use crate::runner::launch::Launch;
-use crate::serve;
+use crate::serve::{self, Runners};
 
 use super::{block_on, owner, store};
 
@@ -38,7 +38,7 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
         if let Err(error) = confine::deny_execution() {
             tracing::warn!(%error, "this process keeps the right to execute programs");
         }
-    } else {
+    } else if args.runners.is_none() {
         // The runner that it launches finds the same, and is heard by nobody.
         let problems = config.unresolved(&environment);
         if !problems.is_empty() {
@@ -48,8 +48,11 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
             tracing::warn!("{unwise}");
         }
     }
-    let launch = launch(path, &config.store().path, inside_a_unit)?;
-    block_on(until_signal(config, &environment, launch))?
+    let runners = match &args.runners {
+        Some(folder) => Runners::In(folder.clone()),
+        None => Runners::BesideStore(Some(launch(path, &config.store().path, inside_a_unit)?)),
+    };
+    block_on(until_signal(config, &environment, runners))?
 }
 
 /// Starts the log of a command that serves, at `filter`.
@@ -76,11 +79,11 @@ pub(super) fn launch(config: &Path, store: &Path, inside_a_unit: bool) -> Result
 async fn until_signal(
     config: config::Config,
     environment: &Environment,
-    launch: Launch,
+    runners: Runners,
 ) -> Result<Exit, Failure> {
     // Registered first: a signal during start-up stops as gracefully as a later one.
     let mut signals = Signals::register()?;
-    let serving = serve::start(config, environment, Clock::system(), Some(launch))
+    let serving = serve::start(config, environment, Clock::system(), runners)
         .await
         .map_err(store::serve_failure)?;
     let name = signals.next().await;

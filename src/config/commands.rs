@@ -7,6 +7,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+
 use crate::document::Problem;
 
 use super::Config;
@@ -41,6 +43,11 @@ fn check(command: &Command, environment: &Environment) -> Vec<Problem> {
     {
         let message = format!("there is no folder {}", cwd.value.display());
         found.push(cwd.at.problem(message, Some("create it, or correct the path".to_owned())));
+    } else if let Some(cwd) = &command.cwd
+        && access(&cwd.value, Access::EXEC_OK).is_err()
+    {
+        let message = format!("{} cannot be entered by this user", cwd.value.display());
+        found.push(cwd.at.problem(message, Some("see chmod(1) and chown(1)".to_owned())));
     }
     found
 }
@@ -75,6 +82,10 @@ fn is_program(path: &Path) -> Result<(), (String, &'static str)> {
     if metadata.permissions().mode() & 0o111 == 0 {
         let help = "make it executable with chmod +x";
         return Err((format!("{shown} cannot be run: it is not executable"), help));
+    }
+    if access(path, Access::EXEC_OK).is_err() {
+        let help = "let that user execute it: see chmod(1) and chown(1)";
+        return Err((format!("{shown} cannot be run by this user"), help));
     }
     Ok(())
 }

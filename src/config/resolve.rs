@@ -68,11 +68,26 @@ impl Config {
     /// Everything that cannot be had of what the configuration refers to, the sources' and the commands'
     /// together, sorted as in [`Config::resolve`].
     pub fn unresolved(&self, environment: &Environment) -> Vec<Problem> {
+        let mut found = self.unresolved_sources(environment);
+        found.extend(self.unresolved_commands(environment));
+        found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+        found
+    }
+
+    /// The sources' part of it, which is the receiver's.
+    pub fn unresolved_sources(&self, environment: &Environment) -> Vec<Problem> {
         let problems = Problems::new();
         let resolver = Resolver { config: self, environment, problems: &problems };
         for source in &self.sources {
             resolver.source(source);
         }
+        problems.into_sorted()
+    }
+
+    /// The commands' part of it, which is the runner's.
+    pub fn unresolved_commands(&self, environment: &Environment) -> Vec<Problem> {
+        let problems = Problems::new();
+        let resolver = Resolver { config: self, environment, problems: &problems };
         for (handler, command) in self.commands() {
             resolver.command(handler, command);
         }

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::document::{Problem, nearest};
+use crate::limits::Unit;
 use crate::model::{EventType, INTERNAL_SOURCE, NoticeType};
 use crate::pattern::Pattern;
 
@@ -115,6 +116,20 @@ pub(super) fn general(
             message: "no source is configured: every delivery will be answered 404".to_owned(),
             help: Some("add [sources.NAME] here or in conf.d".to_owned()),
         });
+    }
+    for source in sources {
+        let sent = source.scheme.body_limit_bytes();
+        if let Some(sent) = sent.filter(|sent| source.body_limit_bytes < *sent) {
+            let (ours, theirs) =
+                (Unit::Bytes.show(source.body_limit_bytes), Unit::Bytes.show(sent));
+            let provider = source.scheme.name();
+            let message = format!(
+                "bodies over {ours} are refused; provider '{provider}' sends up to {theirs}"
+            );
+            found.push(
+                source.at.problem(message, Some("raise max_body, or leave it out".to_owned())),
+            );
+        }
     }
     for source in sources.iter().filter(|source| source.scheme.is_unsigned()) {
         let message = "takes events from anybody on this machine, unverified";

@@ -25,7 +25,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
 use crate::limits::Limits;
-use crate::model::Incarnation;
+use crate::model::{Incarnation, RunnerName};
 use crate::runner::client::{self, ConnectError, Events, Sender};
 use crate::runner::launch::Launch;
 use crate::runner::message::{Hello, HelloOk, Key, Refusal, Start, ToReceiver, VERSION};
@@ -42,8 +42,10 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5
 /// Whom to speak to.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where the runner works.
-    pub folder: PathBuf,
+    /// The runner's name.
+    pub name: RunnerName,
+    /// Where it listens.
+    pub socket: PathBuf,
     /// The store whose attempts these are.
     pub store: uuid::Uuid,
     /// How to start one where none is; nothing where a service manager does.
@@ -247,15 +249,18 @@ impl Link {
 
     /// One try, with a runner of its own where none is there.
     async fn reach(&self, hello: Hello) -> Result<(HelloOk, Sender, Events), String> {
-        let Settings { folder, launch, limits, .. } = &self.shared.settings;
-        let launch = match (client::connect(folder, hello, limits).await, launch) {
+        let Settings { name, socket, launch, limits, .. } = &self.shared.settings;
+        let launch = match (client::connect(socket, hello, limits).await, launch) {
             (Err(ConnectError::Unreachable { .. }), Some(launch)) => launch.clone(),
+            (Err(error @ ConnectError::Unreachable { .. }), None) => {
+                return Err(format!("{error} (does {} run?)", name.unit()));
+            }
             (tried, _) => return tried.map_err(|error| error.to_string()),
         };
         let log = launch.log.clone();
         let launched = tokio::task::spawn_blocking(move || launch.run()).await;
         launched.map_err(|panic| panic.to_string())?.map_err(|error| error.to_string())?;
-        let connected = client::connect(folder, hello, limits).await;
+        let connected = client::connect(socket, hello, limits).await;
         connected
             .map_err(|error| format!("{error} (the launched one says why in {})", log.display()))
     }

@@ -68,11 +68,14 @@ pub struct Route {
 
 /// Every source by its path: one snapshot of the configuration.
 #[derive(Default)]
-pub struct Sources(HashMap<String, Arc<Endpoint>>);
+pub struct Sources(HashMap<String, Arc<Source>>);
 
-/// A source with what is seen of it.
+/// The sources of a snapshot that is served, each with what is seen of it.
+struct Endpoints(HashMap<String, Arc<Endpoint>>);
+
+/// A source that is served.
 struct Endpoint {
-    source: Source,
+    source: Arc<Source>,
     traffic: SourceTraffic,
 }
 
@@ -87,28 +90,31 @@ pub struct PathTaken {
 }
 
 impl Sources {
-    /// The sources by path, which `traffic` counts from now on, and no others. Fails where two share
-    /// one, or where one is the receiver's own; then nothing has changed.
-    pub fn new(
-        sources: impl IntoIterator<Item = Source>,
-        traffic: &Traffic,
-    ) -> Result<Self, PathTaken> {
+    /// The sources by path. Fails where two share one, or where one is the receiver's own.
+    pub fn new(sources: impl IntoIterator<Item = Source>) -> Result<Self, PathTaken> {
         let mut by_path = HashMap::new();
         for source in sources {
             let path = source.path.clone();
             let name = source.name.clone();
             let reserved = RESERVED_PATHS.contains(&path.as_str());
-            if reserved || by_path.insert(path.clone(), source).is_some() {
+            if reserved || by_path.insert(path.clone(), Arc::new(source)).is_some() {
                 return Err(PathTaken { name, path });
             }
         }
-        let (paths, sources): (Vec<_>, Vec<_>) = by_path.into_iter().unzip();
-        let counted = traffic.set_sources(sources.iter().map(Source::place).collect());
-        let endpoint = |(source, traffic)| Arc::new(Endpoint { source, traffic });
-        let endpoints = sources.into_iter().zip(counted).map(endpoint);
-        Ok(Sources(paths.into_iter().zip(endpoints).collect()))
+        Ok(Sources(by_path))
     }
 
+    /// The same as they are served: `traffic` counts for these from now on, and for no others.
+    fn counted_by(self, traffic: &Traffic) -> Endpoints {
+        let (paths, sources): (Vec<_>, Vec<_>) = self.0.into_iter().unzip();
+        let counts = traffic.set_sources(sources.iter().map(|source| source.place()).collect());
+        let endpoint = |(source, traffic)| Arc::new(Endpoint { source, traffic });
+        let endpoints = sources.into_iter().zip(counts).map(endpoint);
+        Endpoints(paths.into_iter().zip(endpoints).collect())
+    }
+}
+
+impl Endpoints {
     fn at(&self, path: &str) -> Option<&Arc<Endpoint>> {
         self.0.get(path)
     }

@@ -124,7 +124,7 @@ impl Delivery {
         let check = move || {
             let request =
                 verify::Request { method: &method, url: url.as_deref(), headers: &headers, body };
-            let Source { scheme, keys, .. } = &door.source;
+            let Source { scheme, keys, .. } = &*door.source;
             (verify::verify(scheme, keys, request, received_at), headers)
         };
         let checked = if large { web::block(check).await.ok() } else { Some(check()) };

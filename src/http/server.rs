@@ -25,7 +25,7 @@ use super::body::Pace;
 use super::budget::Budget;
 use super::connection::{Connection, Gate};
 use super::reply::{Answer, Unread};
-use super::{Sources, files, health, receive, sums};
+use super::{Endpoints, Sources, files, health, receive, sums};
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::metrics::Front;
@@ -34,7 +34,7 @@ use crate::traffic::Traffic;
 
 /// What every request of every worker needs.
 pub(super) struct Shared {
-    pub(super) sources: Sources,
+    sources: Endpoints,
     pub(super) store: Store,
     /// What is told of every delivery.
     pub(super) traffic: Traffic,
@@ -89,7 +89,7 @@ impl Server {
     ) -> io::Result<Server> {
         let workers = std::thread::available_parallelism().map_or(1, Into::into);
         let shared = Arc::new(Shared {
-            sources,
+            sources: sources.counted_by(&traffic),
             store,
             traffic,
             clock,

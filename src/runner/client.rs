@@ -15,7 +15,6 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::folder;
 use super::message::{
     BODY_BYTES, Denial, Hello, HelloOk, Key, Start, Stream, TO_RECEIVER_BYTES, TO_RUNNER_BYTES,
     ToReceiver, ToRunner,
@@ -28,10 +27,10 @@ use crate::limits::Limits;
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// Nobody listens, or not for this user.
-    #[error("failed to reach the runner in {folder}: {source}")]
+    #[error("failed to reach the runner at {socket}: {source}")]
     Unreachable {
-        /// The runner's folder.
-        folder: std::path::PathBuf,
+        /// Where it should listen.
+        socket: std::path::PathBuf,
         /// What the system said.
         source: io::Error,
     },
@@ -63,21 +62,21 @@ pub struct Events {
     bounds: Bounds,
 }
 
-/// Connects to the runner that works in `folder` and is admitted. From here on every other
+/// Connects to the runner that listens at `socket` and is admitted. From here on every other
 /// connection to it is cut.
 ///
 /// # Errors
 /// No runner, or one that does not admit this receiver; nothing was changed.
 pub async fn connect(
-    folder: &Path,
+    socket: &Path,
     hello: Hello,
     limits: &Limits,
 ) -> Result<(HelloOk, Sender, Events), ConnectError> {
     let wait = Limits::duration(limits.runner_wait_millis);
     let bounds = |header_bytes| Bounds { header_bytes, body_bytes: BODY_BYTES, wait };
-    let stream = UnixStream::connect(folder::socket(folder))
+    let stream = UnixStream::connect(socket)
         .await
-        .map_err(|source| ConnectError::Unreachable { folder: folder.to_owned(), source })?;
+        .map_err(|source| ConnectError::Unreachable { socket: socket.to_owned(), source })?;
     let (from, to) = stream.into_split();
     let sender = Sender { to: Arc::new(Mutex::new(Some(to))), bounds: bounds(TO_RUNNER_BYTES) };
     let from = BufReader::new(from);

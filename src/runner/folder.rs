@@ -1,6 +1,6 @@
 //! A runner's folder: who may look into it, the lock that makes its holder the only one, the socket.
 //!
-//! It lies beside the store, so that two stores never share a runner. Only its user, and the group
+//! By hand it lies beside the store, so that two stores never share a runner. Only its user, and the group
 //! where an administrator made it so, can enter; the socket inside needs no other guard.
 
 use std::ffi::OsString;
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use tokio::net::UnixListener;
+
+use crate::model::RunnerName;
 
 /// Why the folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -58,9 +60,14 @@ pub fn of(database: &Path) -> PathBuf {
     path.into()
 }
 
-/// The runner's socket in its folder.
+/// The socket of the runner that works in a folder [beside the store](of).
 pub fn socket(folder: &Path) -> PathBuf {
     folder.join("socket")
+}
+
+/// The socket called after its runner, in a folder of its own or in one of sockets.
+pub fn named_socket(folder: &Path, name: &RunnerName) -> PathBuf {
+    folder.join(format!("{name}.socket"))
 }
 
 /// Held for life. Close-on-exec: a child holds it too until its program begins, so whoever takes it
@@ -105,19 +112,18 @@ pub(super) fn take(folder: &Path) -> Result<Lock, FolderError> {
     }
 }
 
-/// Listens in the folder, whose lock the caller holds; a dead runner's socket is replaced.
-pub(super) fn listen(folder: &Path) -> Result<UnixListener, FolderError> {
-    let path = socket(folder);
+/// Listens at `path` in the folder whose lock the caller holds; a dead runner's socket is replaced.
+pub(super) fn listen(path: &Path) -> Result<UnixListener, FolderError> {
     let bound = || {
-        match fs::remove_file(&path) {
+        match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(&path)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o660))?;
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, Permissions::from_mode(0o660))?;
         Ok(listener)
     };
-    bound().map_err(FolderError::io(&path))
+    bound().map_err(FolderError::io(path))
 }
 
 #[cfg(test)]

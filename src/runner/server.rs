@@ -33,8 +33,10 @@ pub type Reload = Box<dyn Fn() -> Result<Vec<Configured>, String> + Send + Sync>
 
 /// What a runner is made of.
 pub struct Settings {
-    /// Where it works: [`folder::of`] the store.
+    /// Where it works: its lock, its ledger, what it captures.
     pub folder: PathBuf,
+    /// Where it listens: in that folder.
+    pub socket: PathBuf,
     /// What it may run, until the first receiver comes.
     pub commands: Vec<Configured>,
     /// What it may run from then on: called for every receiver, before it is told that it is admitted.
@@ -81,10 +83,11 @@ pub enum Error {
 /// # Errors
 /// Whatever keeps it from serving; nothing was started then.
 pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result<(), Error> {
-    let Settings { folder, commands, reload, leave_when_idle, limits, again, .. } = settings;
+    let Settings { folder, socket, commands, reload, leave_when_idle, limits, again, .. } =
+        settings;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
     let resumed = settings.handed_over.map(again::resume).transpose().map_err(begin)?;
-    let (lock, socket, incarnation, running, settled) = match resumed {
+    let (lock, listener, incarnation, running, settled) = match resumed {
         Some(Resumed { lock, listener, incarnation, running, settled }) => {
             (lock, Some(listener), incarnation, running, settled)
         }
@@ -113,7 +116,7 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
         tokio::spawn(end_leftovers_at_last(Arc::clone(&table)));
     }
     crash::point("runner.leftovers.after");
-    let listener = socket.map_or_else(|| folder::listen(&folder), Ok)?;
+    let listener = listener.map_or_else(|| folder::listen(&socket), Ok)?;
     tokio::spawn(orphans::adopt());
     if settings.launched && settings.handed_over.is_none() {
         launch::tell_launcher().map_err(begin)?;
@@ -127,7 +130,7 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
     serving.until_idle_or(&mut wishes, &become_again, leave_when_idle).await;
     let Serving { connections, listener, .. } = serving;
     // First the name, so that nobody new comes, then the socket, then those that are connected.
-    let _gone = fs::remove_file(folder::socket(&folder));
+    let _gone = fs::remove_file(socket);
     drop((listener, connections));
     // Last of all the lock: whoever takes it makes a socket of that name.
     drop(become_again);

@@ -11,6 +11,7 @@
 
 mod cancel;
 mod cli;
+mod doctor;
 mod duplicates;
 mod follow;
 mod init;

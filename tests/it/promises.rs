@@ -206,7 +206,12 @@ fn p4_a_start_that_fails_has_begun_nothing() {
     let config = hooklatch::config::load(&site.config()).unwrap();
     let environment = hooklatch::config::Environment::capture();
     let clock = hooklatch::clock::Clock::system();
-    let started = runtime.block_on(hooklatch::serve::start(config, &environment, clock, None));
+    let started = runtime.block_on(hooklatch::serve::start(
+        config,
+        &environment,
+        clock,
+        hooklatch::serve::Runners::BesideStore(None),
+    ));
     assert!(matches!(started, Err(hooklatch::serve::Error::Control(_))));
     // Nobody uses the store: a dispatcher would, and would start commands that this end cuts off.
     let lock = std::fs::File::open(site.path("store.db.lock")).unwrap();

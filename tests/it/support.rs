@@ -107,33 +107,7 @@ impl Site {
     pub(crate) fn try_start(&self, environment: &[(&str, &str)]) -> Result<Receiver, String> {
         let mut command = self.command(&["serve"]);
         command.envs(environment.iter().copied());
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let (log, lines) = mpsc::channel();
-        let stderr = child.stderr.take().unwrap();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines() {
-                let Ok(line) = line else { return };
-                if std::env::var_os("HOOKLATCH_TEST_LOG").is_some() {
-                    eprintln!("{line}");
-                }
-                let _ = log.send(line);
-            }
-        });
-        let mut seen = String::new();
-        let address = loop {
-            let Ok(line) = lines.recv_timeout(PATIENCE) else {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(seen);
-            };
-            let fields: Value = serde_json::from_str(&line).unwrap_or_default();
-            if fields["message"] == "serving" {
-                break fields["address"].as_str().unwrap().parse().unwrap();
-            }
-            seen.push_str(&line);
-            seen.push('\n');
-        };
-        Ok(Receiver { child, address, lines: Mutex::new(lines) })
+        Receiver::of(command)
     }
 
     /// A command of the binary on this site's configuration.
@@ -210,6 +184,37 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
+    /// Starts a `serve` and waits until it serves; what it logged where it ends before.
+    pub(crate) fn of(mut command: Command) -> Result<Receiver, String> {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let (log, lines) = mpsc::channel();
+        let stderr = child.stderr.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines() {
+                let Ok(line) = line else { return };
+                if std::env::var_os("HOOKLATCH_TEST_LOG").is_some() {
+                    eprintln!("{line}");
+                }
+                let _ = log.send(line);
+            }
+        });
+        let mut seen = String::new();
+        let address = loop {
+            let Ok(line) = lines.recv_timeout(PATIENCE) else {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(seen);
+            };
+            let fields: Value = serde_json::from_str(&line).unwrap_or_default();
+            if fields["message"] == "serving" {
+                break fields["address"].as_str().unwrap().parse().unwrap();
+            }
+            seen.push_str(&line);
+            seen.push('\n');
+        };
+        Ok(Receiver { child, address, lines: Mutex::new(lines) })
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

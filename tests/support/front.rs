@@ -64,18 +64,16 @@ impl Front {
 
     /// Starts a server on the same socket and store, as the next receiver does after a stop.
     pub(crate) fn serve(&mut self) {
-        let traffic = Traffic::default();
-        let sources = [
+        let sources = Sources::new([
             source("github", GITHUB_BYTES, &self.limits),
             source("stripe", 64 * 1024, &self.limits),
             source("none", 64 * 1024, &self.limits),
-        ];
-        let sources = Sources::new(sources, &traffic);
+        ]);
         let server = Server::start(
             vec![self.listener.try_clone().unwrap()],
             sources.unwrap(),
             self.store.clone(),
-            traffic,
+            Traffic::default(),
             self.clock.clone(),
             self.limits.clone(),
         );

@@ -1,0 +1,199 @@
+//! The store's disk: whether a flush holds, what one costs, and how much space is left.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{statfs, statvfs};
+
+use crate::store::Settings;
+
+use super::super::output::size;
+use super::Finding;
+
+const SPACE: &str = "space";
+const FLUSH: &str = "flush";
+const FILES: &str = "file system";
+
+/// File systems that a machine reaches over a network or through another program, by their numbers
+/// (statfs(2)): SQLite's shared log does not work over them (sqlite.org, "Write-Ahead Logging").
+const REMOTE: [(i64, &str); 9] = [
+    (0x6969, "NFS"),
+    (0x517B, "SMB"),
+    (0xFE53_4D42, "SMB2"),
+    (0xFF53_4D42, "CIFS"),
+    (0x0102_1997, "9P"),
+    (0x00C3_6400, "Ceph"),
+    (0x6573_5546, "FUSE"),
+    (0x7375_7245, "Coda"),
+    (0x5346_414F, "AFS"),
+];
+
+/// tmpfs and ramfs (statfs(2)).
+const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58F6];
+
+/// overlayfs, which a container's own layer is (statfs(2)).
+const OVERLAY: i64 = 0x794C_7630;
+
+/// Each accept waits for a flush; slower than this, a burst of deliveries waits visibly.
+const SLOW: Duration = Duration::from_millis(20);
+
+/// Flushes that are timed.
+const FLUSHES: usize = 32;
+
+/// Fewer files than this left on the disk, and the store's few may not find room.
+const FEW_FILES: u64 = 1_000;
+
+pub(super) fn look(store: &Settings) -> Vec<Finding> {
+    let folder = match store.path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if !folder.is_dir() {
+        let seen = format!("there is no folder {}", folder.display());
+        let fix = format!("mkdir -m 700 {0}, owned by the receiver's user", folder.display());
+        return vec![Finding::bad(SPACE, seen, fix)];
+    }
+    vec![file_system(folder), space(folder, store), flush(folder)]
+}
+
+fn file_system(folder: &Path) -> Finding {
+    match statfs(folder) {
+        // The field's width is the machine's.
+        #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+        Ok(found) => judge_kind(found.f_type as i64, folder),
+        Err(error) => Finding::unknown(FILES, format!("{}: {error}", folder.display())),
+    }
+}
+
+fn judge_kind(kind: i64, folder: &Path) -> Finding {
+    let shown = folder.display();
+    let fix = "move the store to a local disk: storage.path";
+    if let Some((_, name)) = REMOTE.iter().find(|(number, _)| *number == kind) {
+        let seen = format!("{shown} is on {name}: SQLite's log is not safe there");
+        return Finding::bad(FILES, seen, fix);
+    }
+    if MEMORY.contains(&kind) {
+        let seen = format!("{shown} is in memory: every event is gone with the power");
+        return Finding::bad(FILES, seen, fix);
+    }
+    if kind == OVERLAY {
+        let seen = format!("{shown} is in a container's own layer, which goes with the container");
+        return Finding::bad(FILES, seen, "mount a volume there");
+    }
+    Finding::ok(FILES, format!("{shown} is on a local disk"))
+}
+
+fn space(folder: &Path, store: &Settings) -> Finding {
+    let Ok(found) = statvfs(folder) else {
+        return Finding::unknown(SPACE, format!("{} does not say", folder.display()));
+    };
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let floor = store.limits.disk_floor_bytes + store.limits.ballast_bytes;
+    let with_log = floor + store.limits.log_bytes;
+    let seen = format!("{} free, {} are needed", size(free), size(with_log));
+    let fix = format!("make room on the disk of {}", folder.display());
+    match free {
+        _ if free < floor => Finding::bad(SPACE, seen + ": deliveries are answered 503", fix),
+        _ if free < with_log * 2 => Finding::unwise(SPACE, seen, fix),
+        // Where files are not counted, the number is 0 of 0.
+        _ if found.f_files > 0 && found.f_favail < FEW_FILES => {
+            Finding::unwise(SPACE, format!("room for {} more files", found.f_favail), fix)
+        }
+        _ => Finding::ok(SPACE, seen),
+    }
+}
+
+fn flush(folder: &Path) -> Finding {
+    match timed(folder) {
+        Ok(times) => judge_flushes(times),
+        Err(error) => {
+            Finding::unknown(FLUSH, format!("failed to write in {}: {error}", folder.display()))
+        }
+    }
+}
+
+/// How long each of a few flushes took, on a file of our own that has no name there.
+fn timed(folder: &Path) -> io::Result<Vec<Duration>> {
+    let file: File = tempfile::tempfile_in(folder)?;
+    let page = [0x5A; 4096];
+    let one = |nth: usize| {
+        let begin = Instant::now();
+        file.write_all_at(&page, (nth * page.len()) as u64)?;
+        file.sync_data()?;
+        Ok(begin.elapsed())
+    };
+    (0..FLUSHES).map(one).collect()
+}
+
+fn judge_flushes(mut times: Vec<Duration>) -> Finding {
+    times.sort_unstable();
+    let (middle, last) = (times[times.len() / 2], times[times.len() - 1]);
+    let seen = format!("one takes {}, the slowest of {FLUSHES} {}", shown(middle), shown(last));
+    if middle > SLOW {
+        let fix = "use a faster disk, or one with a protected write cache: storage.path";
+        return Finding::unwise(FLUSH, seen + "; every answer waits for one", fix);
+    }
+    Finding::ok(FLUSH, seen)
+}
+
+fn shown(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::Verdict;
+    use super::*;
+    use crate::limits::Limits;
+
+    #[test]
+    fn a_disk_that_does_not_keep_is_bad() {
+        let folder = Path::new("data");
+        for kind in [0x6969, 0xFE53_4D42, 0x6573_5546, 0x0102_1994, OVERLAY] {
+            let found = judge_kind(kind, folder);
+            assert_eq!(found.verdict, Verdict::Bad, "{kind:x}");
+            assert!(found.fix.is_some());
+        }
+        for local in [0x5846_5342, 0xEF53, 0x9123_683E] {
+            assert_eq!(judge_kind(local, folder).verdict, Verdict::Ok, "XFS, ext4, Btrfs");
+        }
+    }
+
+    #[test]
+    fn space_is_judged_against_the_reserve() {
+        let folder = tempfile::tempdir().unwrap();
+        let with = |disk_floor_bytes| {
+            let limits = Limits { disk_floor_bytes, ..Limits::default() };
+            space(folder.path(), &Settings { path: folder.path().join("t.db"), limits })
+        };
+        assert_eq!(with(1 << 20).verdict, Verdict::Ok);
+        let found = with(1 << 60);
+        assert_eq!(found.verdict, Verdict::Bad);
+        assert!(found.seen.contains("503"), "{}", found.seen);
+    }
+
+    #[test]
+    fn flushes_are_timed_and_leave_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let times = timed(folder.path()).unwrap();
+        assert_eq!(times.len(), FLUSHES);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(judge_flushes(vec![Duration::from_millis(1); 3]).verdict, Verdict::Ok);
+        let slow = judge_flushes(vec![SLOW * 2; 3]);
+        assert_eq!(slow.verdict, Verdict::Unwise);
+        assert!(flush(Path::new("/proc")).verdict == Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_store_without_a_folder_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("missing/t.db");
+        let found = look(&Settings { path, limits: Limits::default() });
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].verdict, Verdict::Bad);
+    }
+}

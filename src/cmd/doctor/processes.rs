@@ -1,0 +1,210 @@
+//! The receiver and the runners of this store that run now, found by the locks they hold for life.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+use crate::control::{self, ReceiverStatus, Reply, Request};
+use crate::limits::Limits;
+use crate::runner::folder;
+
+use super::super::block_on;
+use super::{Finding, Verdict};
+
+/// Where the packaged units let runners work, a folder for each.
+const UNIT_RUNNERS: &str = "/run/hooklatch-runner";
+
+/// What the packaged unit allows; the soft limit is raised to it by the receiver itself. A connection
+/// takes one, and a slow flood has thousands.
+const OPEN_FILES: u64 = 65_536;
+
+/// A process of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    /// Whom it runs as: user and group.
+    pub(super) owner: (u32, u32),
+    /// Its control group's path; none where the kernel does not tell.
+    pub(super) group: Option<String>,
+}
+
+impl Process {
+    /// The unit that its control group belongs to, where that is a service.
+    pub(super) fn unit(&self) -> Option<&str> {
+        let last = self.group.as_deref()?.rsplit('/').next()?;
+        last.ends_with(".service").then_some(last)
+    }
+}
+
+/// What runs.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    pub(super) receiver: Option<Process>,
+    pub(super) runners: Vec<Process>,
+    said: Option<ReceiverStatus>,
+}
+
+/// Looks for the processes of the configured store.
+pub(super) fn find(config: &Config) -> Running {
+    let store = config.store();
+    let receiver = holder(&store.path.with_added_extension("lock"));
+    let of_units = fs::read_dir(UNIT_RUNNERS).into_iter().flatten().flatten();
+    let folders = of_units.map(|entry| entry.path()).chain([folder::of(&store.path)]);
+    let runners = folders.filter_map(|folder| holder(&folder.join("lock"))).collect();
+    let said = receiver.as_ref().and_then(|_| ask(&store.path, &store.limits));
+    Running { receiver, runners, said }
+}
+
+/// What the receiver says of itself.
+fn ask(store: &Path, limits: &Limits) -> Option<ReceiverStatus> {
+    let socket = control::socket_path(store);
+    let asked = async {
+        let mut client = control::connect(&socket, limits).await.ok()?;
+        client.call(&Request::Status { sources: Vec::new() }).await.ok()
+    };
+    match block_on(asked).ok()?? {
+        Reply::Status(status) => status.receiver,
+        _ => None,
+    }
+}
+
+/// The process that holds the lock on `file`, where it is one of ours: every lock of the machine has a
+/// line in `/proc/locks` (proc(5)) with the file's number and its holder's.
+fn holder(file: &Path) -> Option<Process> {
+    let wanted = fs::metadata(file).ok()?.ino();
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let (kind, pid, place) = (words.next()?, words.nth(2)?, words.next()?);
+        let number: u64 = place.rsplit(':').next()?.parse().ok()?;
+        if kind != "FLOCK" || number != wanted {
+            return None;
+        }
+        process(pid.parse().ok()?)
+    })
+}
+
+fn process(pid: u32) -> Option<Process> {
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    // Another file system may have a file of the same number.
+    let name = fs::read_to_string(proc.join("comm")).ok()?;
+    let status = fs::read_to_string(proc.join("status")).ok()?;
+    let id = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        // Real, effective, saved, of the file system.
+        line.split_whitespace().nth(1)?.parse().ok()
+    };
+    let group = fs::read_to_string(proc.join("cgroup")).ok();
+    let group = group
+        .and_then(|text| Some(text.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned()));
+    let owner = (id("Uid:")?, id("Gid:")?);
+    (name.trim_end() == "hooklatch").then_some(Process { pid, owner, group })
+}
+
+impl Running {
+    /// What the running processes themselves are like.
+    pub(super) fn look(&self) -> Vec<Finding> {
+        let Some(receiver) = &self.receiver else {
+            let seen = "none runs: what only a running one shows was not looked at";
+            return vec![Finding::unknown("receiver", seen)];
+        };
+        let mut found = vec![self.version(receiver), open_files(receiver)];
+        found.extend(self.link());
+        found.extend(self.runners.iter().filter_map(|runner| together(receiver, runner)));
+        if !self.runners.is_empty() && found.iter().all(|one| one.check != GROUPS) {
+            found.push(Finding::ok(GROUPS, "a stop of the receiver ends no runner"));
+        }
+        found
+    }
+
+    fn version(&self, receiver: &Process) -> Finding {
+        let (check, ours, pid) = ("receiver", env!("CARGO_PKG_VERSION"), receiver.pid);
+        match &self.said {
+            None => Finding::unknown(
+                check,
+                format!("pid {pid}, which does not answer this user (run as root)"),
+            ),
+            Some(said) if said.version != ours => {
+                let seen = format!("pid {pid} is version {}, this command {ours}", said.version);
+                Finding::unwise(check, seen, "systemctl restart hooklatch.service")
+            }
+            Some(_) => Finding::ok(check, format!("pid {pid}, version {ours}")),
+        }
+    }
+
+    fn link(&self) -> Option<Finding> {
+        let view = &self.said.as_ref()?.runner;
+        if !view.needed {
+            return None;
+        }
+        Some(match (view.connected, &view.why) {
+            (true, _) => Finding::ok("runner", format!("connected, {} running", view.running)),
+            (false, why) => {
+                let why = why.as_deref().unwrap_or("not connected yet");
+                let fix = "systemctl start hooklatch-runner.socket hooklatch-runner.service";
+                Finding::bad("runner", format!("no command can run: {why}"), fix)
+            }
+        })
+    }
+}
+
+const GROUPS: &str = "control groups";
+
+/// A service's stop ends its whole control group (systemd.kill(5)): the runner with every command.
+fn together(receiver: &Process, runner: &Process) -> Option<Finding> {
+    let unit = receiver.unit().filter(|_| receiver.group == runner.group)?;
+    let seen = format!("{unit} holds receiver and runner: its stop ends every running command");
+    let fix = "run `hooklatch runner` as a unit of its own: hooklatch-runner.service";
+    Some(Finding { check: GROUPS, verdict: Verdict::Bad, seen, fix: Some(fix.to_owned()) })
+}
+
+fn open_files(receiver: &Process) -> Finding {
+    let check = "open files";
+    let limits = fs::read_to_string(format!("/proc/{}/limits", receiver.pid));
+    let soft = limits.ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    match soft {
+        None => Finding::unknown(check, "the receiver's limit cannot be read (run as root)"),
+        Some(soft) if soft < OPEN_FILES => Finding::unwise(
+            check,
+            format!("{soft} at most: a slow flood of connections could shut everyone out"),
+            format!("LimitNOFILE={OPEN_FILES} in the receiver's unit, or ulimit -Hn {OPEN_FILES}"),
+        ),
+        Some(soft) => Finding::ok(check, format!("{soft} at most")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn process(group: &str) -> Process {
+        Process { pid: 1, owner: (0, 0), group: Some(group.to_owned()) }
+    }
+
+    #[test]
+    fn one_service_for_both_is_told() {
+        let one = "/system.slice/web.service";
+        let found = together(&process(one), &process(one)).unwrap();
+        assert_eq!(found.verdict, Verdict::Bad);
+        assert!(found.seen.contains("web.service"), "{}", found.seen);
+        assert_eq!(together(&process(one), &process("/system.slice/run.service")), None);
+        let session = "/user.slice/session-1.scope";
+        assert_eq!(together(&process(session), &process(session)), None);
+    }
+
+    #[test]
+    fn a_lock_that_somebody_else_holds_is_none_of_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let file = fs::File::create(&path).unwrap();
+        file.lock().unwrap();
+        // This test is not called hooklatch.
+        assert_eq!(holder(&path), None);
+        assert_eq!(holder(&folder.path().join("missing")), None);
+    }
+}

@@ -1,0 +1,65 @@
+//! `doctor`: what it finds on a real machine, with a real receiver and without one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::operator::text;
+use crate::support::Site;
+
+const HANDLERS: &str = r#"
+[handlers.note]
+source = "github"
+events = ["push"]
+command = ["./note"]
+"#;
+
+/// The exit code, and each finding as (check, verdict, what was seen and the line that mends it).
+fn doctor(site: &Site) -> (i32, Vec<(String, String, String)>) {
+    let output = site.run(&["doctor", "--json"]);
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+    let found = said["findings"].as_array().unwrap().iter().map(|one| {
+        let word = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
+        (word("check"), word("verdict"), format!("{} | {}", word("seen"), word("fix")))
+    });
+    (output.status.code().unwrap(), found.collect())
+}
+
+#[test]
+fn a_healthy_site_has_nothing_bad_with_and_without_its_receiver() {
+    let site = Site::new(HANDLERS);
+    site.script("note", "exit 0");
+    let (code, stopped) = doctor(&site);
+    assert_eq!(code, 0, "{stopped:#?}");
+    assert!(stopped.iter().any(|(check, verdict, _)| check == "receiver" && verdict == "unknown"));
+
+    let receiver = site.start();
+    receiver.github("d-1", "push", "{}");
+    site.all_jobs(1, "succeeded");
+    let (code, running) = doctor(&site);
+    assert_eq!(code, 0, "{running:#?}");
+    let seen = |check: &str| {
+        let found = running.iter().find(|(name, ..)| name == check);
+        found.unwrap_or_else(|| panic!("{check}: {running:#?}")).clone()
+    };
+    let (_, verdict, receivers) = seen("receiver");
+    assert!(verdict == "ok" && receivers.contains(&receiver.pid().to_string()), "{receivers}");
+    assert!(seen("runner").2.contains("connected"));
+    assert_eq!(seen("control groups").1, "ok");
+    assert!(seen("flush").2.contains("ms"));
+    let shown = text(&site.run(&["doctor"]).stdout);
+    assert!(shown.contains("CHECK") && shown.contains("unwise"), "{shown}");
+}
+
+#[test]
+fn what_cannot_be_read_or_run_is_bad_and_comes_with_what_mends_it() {
+    let site = Site::new(HANDLERS);
+    site.script("note", "exit 0");
+    let script = site.path("note");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o600)).unwrap();
+    let (code, found) = doctor(&site);
+    assert_eq!(code, 1, "{found:#?}");
+    let bad: Vec<_> = found.iter().filter(|(_, verdict, _)| verdict == "bad").collect();
+    assert_eq!(bad.len(), 1, "{found:#?}");
+    assert!(bad[0].2.contains("chmod +x"), "{bad:?}");
+}
