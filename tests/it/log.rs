@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Stdio};
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -173,4 +174,66 @@ fn nobody_who_reads_the_log_makes_no_provider_wait() {
     assert!(logged.child.wait().unwrap().success());
     assert!(begun.elapsed() < PATIENCE / 2, "a stop waits for no reader either");
     drop(stderr);
+}
+
+/// In a namespace of its own the receiver finds this test's socket where the journal's would be.
+#[test]
+fn the_journal_gets_fields_where_standard_error_is_the_journal() {
+    if let Err(why) = may_mount() {
+        assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "{why}");
+        return eprintln!("skipped: {why}");
+    }
+    let site = Site::new(HANDLER);
+    site.script("work", "exit 0");
+    let folder = site.path("journal");
+    std::fs::create_dir(&folder).unwrap();
+    let journal = UnixDatagram::bind(folder.join("socket")).unwrap();
+    journal.set_read_timeout(Some(PATIENCE)).unwrap();
+    let stderr = File::create(site.path("log")).unwrap();
+    let stat = rustix::fs::fstat(&stderr).unwrap();
+    let enter = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && \
+                 mount --bind \"$0\" /run/systemd/journal && exec \"$@\"";
+    let serve = site.command(&["serve"]);
+    let mut child = Command::new("unshare");
+    child.args(["--mount", "sh", "-c", enter]).arg(&folder).arg(serve.get_program());
+    child.args(serve.get_args()).env("HOOKLATCH_CONFIG", site.config()).env_remove("INVOCATION_ID");
+    child.env("JOURNAL_STREAM", format!("{}:{}", stat.st_dev, stat.st_ino)).stderr(stderr);
+    let child = child.spawn().unwrap();
+    let mut logged = Logged { child, site, address: "127.0.0.1:0".parse().unwrap() };
+    let mut block = vec![0; 64 * 1024];
+    let mut entry = |message: &str| loop {
+        let bytes = journal.recv(&mut block).expect("the entry does not come");
+        let text = String::from_utf8(block[..bytes].to_vec()).unwrap();
+        if text.starts_with(&format!("MESSAGE={message} ")) {
+            return text;
+        }
+    };
+    let serving = entry("serving");
+    let address = serving.lines().find_map(|line| line.strip_prefix("HOOKLATCH_ADDRESS="));
+    logged.address = address.unwrap().parse().unwrap();
+    assert_eq!(logged.github("d-1", "/github", "{}", true), 200);
+    let delivery = entry("delivery");
+    for field in
+        ["PRIORITY=6", "HOOKLATCH_SOURCE=github", "HOOKLATCH_EVENT=d-1", "HOOKLATCH_JOBS=1"]
+    {
+        assert!(delivery.lines().any(|line| line == field), "{field} of {delivery}");
+    }
+    let ended = entry("ended");
+    for field in
+        ["HOOKLATCH_EVENT=d-1", "HOOKLATCH_ATTEMPT=1", "HOOKLATCH_HANDLER=work", "HOOKLATCH_JOB="]
+    {
+        assert!(ended.lines().any(|line| line.starts_with(field)), "{field} of {ended}");
+    }
+    assert!(logged.stop().is_empty(), "nothing goes to standard error as well");
+}
+
+/// Whether a namespace can be made in which other things are mounted.
+fn may_mount() -> Result<(), String> {
+    let output =
+        Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Err(format!("unshare: {error}")),
+    }
 }
