@@ -89,35 +89,37 @@ impl Store {
     }
 }
 
+/// Each state by its own partial index, which needs it as a literal: the first two hold the handler too,
+/// of running jobs there are few, and of those that wait for a person a bounded number is read.
+pub(super) const JOBS: &str =
+    "SELECT handler, 'ready', count(*) FROM job WHERE state = 'ready' GROUP BY handler
+     UNION ALL
+     SELECT handler, 'waiting', count(*) FROM job WHERE state = 'waiting' GROUP BY handler
+     UNION ALL
+     SELECT handler, 'running', count(*) FROM job WHERE state = 'running' GROUP BY handler
+     UNION ALL
+     SELECT handler, 'held', count(*)
+         FROM (SELECT handler FROM job WHERE state = 'held' LIMIT ?1) GROUP BY handler
+     UNION ALL
+     SELECT handler, 'dead', count(*)
+         FROM (SELECT handler FROM job WHERE state = 'dead' LIMIT ?1) GROUP BY handler";
+
+/// The first entry of the index by which jobs are claimed.
+pub(super) const NEXT_READY: &str =
+    "SELECT since FROM job WHERE state = 'ready' AND handler = ?1 ORDER BY row LIMIT 1";
+
 fn jobs(conn: &Connection) -> rusqlite::Result<Vec<(Name, State, u64)>> {
-    // Each state by its own partial index, which needs it as a literal: the first two hold the handler
-    // too, of running jobs there are few, and of those that wait for a person a bounded number is read.
-    conn.prepare_cached(
-        "SELECT handler, 'ready', count(*) FROM job WHERE state = 'ready' GROUP BY handler
-         UNION ALL
-         SELECT handler, 'waiting', count(*) FROM job WHERE state = 'waiting' GROUP BY handler
-         UNION ALL
-         SELECT handler, 'running', count(*) FROM job WHERE state = 'running' GROUP BY handler
-         UNION ALL
-         SELECT handler, 'held', count(*)
-             FROM (SELECT handler FROM job WHERE state = 'held' LIMIT ?1) GROUP BY handler
-         UNION ALL
-         SELECT handler, 'dead', count(*)
-             FROM (SELECT handler FROM job WHERE state = 'dead' LIMIT ?1) GROUP BY handler",
-    )?
-    .query_map([COUNTED], |row| {
-        Ok((codec::text(row, 0)?, codec::text(row, 1)?, codec::count(row, 2)?))
-    })?
-    .collect()
+    conn.prepare_cached(JOBS)?
+        .query_map([COUNTED], |row| {
+            Ok((codec::text(row, 0)?, codec::text(row, 1)?, codec::count(row, 2)?))
+        })?
+        .collect()
 }
 
 fn next_ready(conn: &Connection, handler: &Name) -> rusqlite::Result<Option<Timestamp>> {
-    // The first entry of the index by which jobs are claimed.
-    conn.prepare_cached(
-        "SELECT since FROM job WHERE state = 'ready' AND handler = ?1 ORDER BY row LIMIT 1",
-    )?
-    .query_row([handler.as_str()], |row| codec::time(row, 0))
-    .optional()
+    conn.prepare_cached(NEXT_READY)?
+        .query_row([handler.as_str()], |row| codec::time(row, 0))
+        .optional()
 }
 
 fn free_page_bytes(conn: &Connection) -> rusqlite::Result<u64> {
