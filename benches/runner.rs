@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use hooklatch::config;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Timestamp};
+use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, RunnerName, Timestamp};
 use hooklatch::runner::client::{Events, Sender, connect};
 use hooklatch::runner::folder;
 use hooklatch::runner::message::{Hello, HelloOk, Key, Start, ToReceiver, VERSION};
@@ -125,11 +125,19 @@ struct Receiver {
 
 impl Receiver {
     async fn connect(site: &Path) -> Self {
-        let hello = Hello { version: VERSION, store: uuid::Uuid::from_bytes([1; 16]), epoch: 1 };
-        let folder = folder::of(&site.join("store.db"));
-        let (list, say, hear) = connect(&folder, hello, &Limits::default()).await.unwrap();
+        let hello = Hello {
+            version: VERSION,
+            store: uuid::Uuid::from_bytes([1; 16]),
+            epoch: 1,
+            runner: None,
+        };
+        let socket = folder::socket(&folder::of(&site.join("store.db")));
+        let (list, say, hear) = connect(&socket, &hello, &Limits::default()).await.unwrap();
         let config = config::load(&site.join("hooklatch.toml")).ok().unwrap();
-        let commands = config.resolve_commands(&config::Environment::capture()).ok().unwrap();
+        let commands = config
+            .resolve_commands(&config::Environment::capture(), &RunnerName::default())
+            .ok()
+            .unwrap();
         let digests = commands.into_iter().map(|one| (one.name.to_string(), one.digest)).collect();
         Receiver { list, say, hear, digests, jobs: 0 }
     }

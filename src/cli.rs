@@ -480,6 +480,9 @@ pub struct ConfigCheck {
     /// Only what this process needs, where the two run as different users
     #[arg(long = "for", value_name = "PROCESS", value_enum)]
     pub part: Option<Part>,
+    /// With --for runner, the one of this name
+    #[arg(long, value_name = "NAME", default_value_t, requires = "part")]
+    pub name: RunnerName,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

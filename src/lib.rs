@@ -25,6 +25,7 @@ pub mod metrics;
 pub mod notify;
 pub mod runner;
 pub mod store;
+pub mod systemd;
 pub mod traffic;
 
 // Layer 3: flows.

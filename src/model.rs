@@ -675,7 +675,8 @@ pub struct Facts {
 /// One life of a runner: the boot it lives in and bits that no other has, written `BOOT/BITS`.
 ///
 /// Every claim of a command records the one it was made for, so that nobody takes one runner's
-/// silence for another's word. The boot stands in it because its end is a proof of death by itself.
+/// silence for another's word. The boot stands in it because its end is a proof of death by itself,
+/// the user because nobody else sees what the runner may have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Incarnation {
     boot: Uuid,
@@ -688,9 +689,20 @@ impl Incarnation {
         Incarnation { boot, bits }
     }
 
+    /// The same, with the runner's user in place of the last 32 bits.
+    pub const fn of_user(self, user: u32) -> Self {
+        let mask = u32::MAX as u128;
+        Incarnation { bits: self.bits & !mask | user as u128, ..self }
+    }
+
     /// The boot it lived in.
     pub fn boot(&self) -> Uuid {
         self.boot
+    }
+
+    /// Whom it ran as, and its commands.
+    pub fn user(&self) -> u32 {
+        self.bits as u32
     }
 }
 
@@ -715,6 +727,15 @@ impl FromStr for Incarnation {
         };
         read().ok_or_else(|| BadIncarnation(text.to_owned()))
     }
+}
+
+/// The runner that an attempt is claimed for: which one, and in which of its lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runner {
+    /// Its name.
+    pub name: RunnerName,
+    /// Its process.
+    pub incarnation: Incarnation,
 }
 
 impl Serialize for Incarnation {

@@ -2,41 +2,46 @@
 //!
 //! ```text
 //! configuration ─▶ secrets ─▶ store (lock, recovery of the log) ─▶ admin socket ─▶ HTTP
-//!               ─▶ dispatcher (recover, link to the runner, then claims)
+//!               ─▶ dispatcher (recover, links to the runners, then claims)
 //! ```
 //!
 //! HTTP and dispatcher never call each other; they meet in the store. The store comes before the
 //! port, so that whoever is answered is answered by a receiver that can keep its promise. The
 //! dispatcher comes last: a start that fails has begun no command, whose outcome would be unknown.
 
+mod service;
+
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 use crate::config::{Config, Environment};
 use crate::control;
 use crate::dispatcher::{Dispatcher, DispatcherHandle};
 use crate::document::Problem;
-use crate::handler::link::{self, Link, View};
+use crate::handler::link::View;
+use crate::handler::links::{self, Links};
 use crate::http;
 use crate::limits::Limits;
 use crate::metrics::Runner;
-use crate::model::RunnerName;
-use crate::runner::folder;
-use crate::runner::launch::Launch;
+use crate::model::Name;
 use crate::scrape::{self, Gatherer};
 use crate::store::{self, OpenError, Settings, Store};
+use crate::systemd::Manager;
 use crate::traffic::Traffic;
 use crate::verify::Signer;
+
+pub use crate::handler::Runners;
+pub use service::Service;
 
 /// Why the receiver does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Secrets that cannot be read, all of them.
+    /// Secrets that cannot be read, all of them, or runners that cannot be reached.
     #[error("the configuration is wrong")]
     Config(Vec<Problem>),
     /// Two sources on one path, which loading the configuration refuses first.
@@ -50,31 +55,23 @@ pub enum Error {
         /// What the system says.
         error: std::io::Error,
     },
+    /// A socket unit says what the configuration is not allowed to say.
+    #[error(
+        "source '{name}' takes events from anybody, and {address} is not only this machine: let \
+         the socket unit listen on 127.0.0.1, or give the source a provider that verifies"
+    )]
+    Exposed {
+        /// The source.
+        name: Name,
+        /// Where the inherited socket listens.
+        address: SocketAddr,
+    },
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
     /// The admin socket beside the store.
     #[error(transparent)]
     Control(#[from] control::ListenError),
-}
-
-/// How runners are reached.
-#[derive(Debug, Clone)]
-pub enum Runners {
-    /// One, beside the store, and how it is launched where none listens; none where nobody may.
-    BesideStore(Option<Launch>),
-    /// Each by its socket in this folder, whoever starts them: none is ever launched.
-    In(PathBuf),
-}
-
-impl Runners {
-    /// Where the runner of this name listens, and how it is launched where it does not.
-    fn reach(self, name: &RunnerName, store: &Path) -> (PathBuf, Option<Launch>) {
-        match self {
-            Runners::BesideStore(launch) => (folder::socket(&folder::of(store)), launch),
-            Runners::In(folder) => (folder::named_socket(&folder, name), None),
-        }
-    }
 }
 
 /// A receiver that serves.
@@ -84,6 +81,9 @@ pub struct Serving {
     control: control::Listener,
     http: http::Server,
     metrics: Option<scrape::Listener>,
+    manager: Manager,
+    /// Tells the manager how the receiver is.
+    tending: JoinSet<()>,
     /// How long a stop waits for attempts in flight.
     wait: Duration,
 }
@@ -105,7 +105,14 @@ pub async fn start(
     environment: &Environment,
     clock: Clock,
     runners: Runners,
+    service: Service,
 ) -> Result<Serving, Error> {
+    if let Runners::BesideStore(_) = runners {
+        let unreached = config.other_runners();
+        if !unreached.is_empty() {
+            return Err(Error::Config(unreached));
+        }
+    }
     let parts = config.resolve(environment).map_err(Error::Config)?;
     for unwise in config.warnings() {
         tracing::warn!("{unwise}");
@@ -116,6 +123,8 @@ pub async fn start(
         (source.name.clone(), signer)
     };
     let signers = parts.sources.iter().map(signer).collect();
+    let Service { sockets, manager } = service;
+    let listeners = service::listeners(sockets, config.server(), &parts.sources)?;
     let sources = http::Sources::new(parts.sources)?;
     let traffic = Traffic::default();
     let (settings, limits) = (config.store(), config.limits().clone());
@@ -124,29 +133,25 @@ pub async fn start(
     }
 
     let address = config.server().listen;
-    let listener = listen(address).map_err(|error| Error::Listen { address, error })?;
+    let addresses = listeners.iter().filter_map(|one| one.local_addr().ok()).collect();
     let scraped = |address| listen(address).map_err(|error| Error::Listen { address, error });
     let scraped = config.metrics().map(scraped).transpose()?;
     let store = open(settings.clone(), clock.clone()).await?;
     store.set_interest(config.interest());
     warn_of_paused(&store).await;
     let wait = Limits::duration(limits.stop_wait_millis);
-    let name = RunnerName::default();
-    let (socket, launch) = runners.reach(&name, &settings.path);
-    let link = Link::new(link::Settings {
-        name,
-        socket,
+    let links = Links::new(links::Settings {
+        runners,
+        database: settings.path.clone(),
         store: store.id(),
-        launch,
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
-    let receiver = control::Receiver::new(link.clone(), traffic.clone(), clock.clone()).with_front(
-        control::Front { addresses: listener.local_addr().into_iter().collect(), signers },
-    );
+    let receiver = control::Receiver::new(links.clone(), traffic.clone(), clock.clone())
+        .with_front(control::Front { addresses, signers });
     let control = control::listen(&socket, store.clone(), receiver, &limits)?;
     let http = http::Server::start(
-        vec![listener],
+        listeners,
         sources,
         store.clone(),
         traffic.clone(),
@@ -156,28 +161,34 @@ pub async fn start(
     .map_err(|error| Error::Listen { address, error })?;
     let metrics = scraped.map(|listener| {
         let (store, traffic, clock) = (store.clone(), traffic.clone(), clock.clone());
-        let gatherer = Gatherer::new(store, traffic, clock, http.front(), runners_of(&link));
+        let gatherer = Gatherer::new(store, traffic, clock, http.front(), runners_of(&links));
         scrape::serve(listener, gatherer, &limits)
     });
     let metrics = metrics.transpose().map_err(|error| Error::Listen { address, error })?;
-    let dispatcher = Dispatcher::start(store.clone(), parts.workers, link, &traffic, limits, clock);
+    let dispatcher =
+        Dispatcher::start(store.clone(), parts.workers, links, &traffic, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }
     if let Some(metrics) = &metrics {
         tracing::info!(address = %metrics.address(), "serving metrics");
     }
-    Ok(Serving { store, dispatcher, control, http, metrics, wait })
+    let tending = service::tend(&manager, &store).await;
+    Ok(Serving { store, dispatcher, control, http, metrics, manager, tending, wait })
 }
 
 /// Looks at the runners that are needed, for the metrics.
-fn runners_of(link: &Link) -> impl Fn() -> Vec<Runner> + Send + Sync + 'static {
-    let link = link.clone();
+fn runners_of(links: &Links) -> impl Fn() -> Vec<Runner> + Send + Sync + 'static {
+    let links = links.clone();
     move || {
-        let View { needed, connected, running, room, .. } = link.view();
-        let (name, room) = (RunnerName::DEFAULT.to_owned(), room.unwrap_or(0));
-        let runner = needed.then_some(Runner { name, connected, running, room });
-        runner.into_iter().collect()
+        let views = links.views().into_iter();
+        let runner = |View { name, connected, running, room, .. }| Runner {
+            name: name.to_string(),
+            connected,
+            running,
+            room: room.unwrap_or(0),
+        };
+        views.map(runner).collect()
     }
 }
 
@@ -231,7 +242,8 @@ impl Serving {
 
     /// Stops gracefully: requests in flight are answered, attempts in flight waited for and
     /// recorded, the store closed. Once `hurry` is true every wait is short.
-    pub async fn stop(self, hurry: watch::Receiver<bool>) {
+    pub async fn stop(mut self, hurry: watch::Receiver<bool>) {
+        let _stopping = self.manager.stopping().await;
         if !self.http.stop(hurried(hurry.clone())).await {
             tracing::warn!("stopped before every request was answered");
         }
@@ -241,6 +253,7 @@ impl Serving {
             metrics.stop().await;
         }
         self.store.close().await;
+        self.tending.abort_all();
         tracing::info!("stopped");
     }
 }

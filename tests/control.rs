@@ -13,11 +13,10 @@ use hooklatch::control::{
     CallError, Door, DoorError, FailureKind, ListenError, Receiver, Reply, Request, listen,
     socket_path,
 };
-use hooklatch::handler::link::{self, Link};
+use hooklatch::handler::links::{self, Links, Runners};
 use hooklatch::limits::Limits;
-use hooklatch::model::{Headers, Incarnation, JobId, Name, OnRedelivery, RunnerName};
+use hooklatch::model::{Headers, Incarnation, JobId, Name, OnRedelivery, Runner, RunnerName};
 use hooklatch::provider::Scheme;
-use hooklatch::runner::folder;
 use hooklatch::runner::message::{Key, Stream};
 use hooklatch::store::{Accept, EventFilter, Settings, Store};
 use hooklatch::traffic::Traffic;
@@ -34,11 +33,10 @@ fn open(settings: &Settings) -> Store {
 
 /// A receiver whose link is not connected.
 fn receiver(settings: &Settings, store: &Store) -> Receiver {
-    let socket = folder::socket(&folder::of(&settings.path));
     let limits = settings.limits.clone();
-    let (name, store_id) = (RunnerName::default(), store.id());
-    let link = Link::new(link::Settings { name, socket, store: store_id, launch: None, limits });
-    Receiver::new(link, Traffic::default(), Clock::system())
+    let (runners, database) = (Runners::BesideStore(None), settings.path.clone());
+    let links = Links::new(links::Settings { runners, database, store: store.id(), limits });
+    Receiver::new(links, Traffic::default(), Clock::system())
 }
 
 async fn door(settings: &Settings) -> Result<Door, DoorError> {
@@ -165,7 +163,7 @@ async fn bad_clients_are_bounded_in_size_time_and_number() {
 }
 
 /// Stores an event with a job that is claimed for `runner`, or for the receiver itself.
-async fn running(store: &Store, id: &str, runner: Option<Incarnation>) -> JobId {
+async fn running(store: &Store, id: &str, runner: Option<Runner>) -> JobId {
     let mut headers = Headers::new();
     headers.push("Idempotency-Key", id);
     headers.push("X-Event-Type", "thing.made");
@@ -194,7 +192,9 @@ async fn what_only_a_runner_can_do_fails_without_one_and_says_why() {
     let settings = settings(dir.path());
     let store = open(&settings);
     let boot = "0b0e2c52-7a0c-4a55-9c1c-3a3f0c6d9d11".parse().unwrap();
-    let command = running(&store, "e1", Some(Incarnation::from_parts(boot, 7))).await;
+    let incarnation = Incarnation::from_parts(boot, 7);
+    let runner = Runner { name: RunnerName::default(), incarnation };
+    let command = running(&store, "e1", Some(runner)).await;
     let forward = running(&store, "e2", None).await;
     let own = receiver(&settings, &store);
     let listener =

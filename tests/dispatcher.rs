@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use hooklatch::clock::Clock;
 use hooklatch::config::{self, Environment};
 use hooklatch::dispatcher::{Dispatcher, DispatcherHandle, Worker};
-use hooklatch::handler::link::{self, Link};
+use hooklatch::handler::links::{self, Links, Runners};
 use hooklatch::handler::{ForwardSettings, Handler, Target};
 use hooklatch::limits::Limits;
-use hooklatch::model::{Headers, Name, OnRedelivery, OnUnknown, Outcome, RunnerName, State};
+use hooklatch::model::{Headers, Name, OnRedelivery, OnUnknown, Outcome, State};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::{GiveUp, Policy};
 use hooklatch::runner::folder;
@@ -99,8 +99,8 @@ impl Bench {
         self.start_linked(workers).0
     }
 
-    /// The same, with the link to the runner.
-    fn start_linked(&self, workers: Vec<Worker>) -> (DispatcherHandle, Link) {
+    /// The same, with the links to runners.
+    fn start_linked(&self, workers: Vec<Worker>) -> (DispatcherHandle, Links) {
         let (store, limits) = (self.store.clone(), self.limits.clone());
         let database = self.file("hooklatch.db");
         let launch = Launch {
@@ -110,16 +110,15 @@ impl Bench {
             log: self.file("runner.log"),
             inside_a_unit: false,
         };
-        let link = Link::new(link::Settings {
-            name: RunnerName::default(),
-            socket: folder::socket(&folder::of(&database)),
+        let links = Links::new(links::Settings {
+            runners: Runners::BesideStore(Some(launch)),
+            database,
             store: store.id(),
-            launch: Some(launch),
             limits: limits.clone(),
         });
         let clock = self.clock.clone();
         let traffic = Traffic::default();
-        (Dispatcher::start(store, workers, link.clone(), &traffic, limits, clock), link)
+        (Dispatcher::start(store, workers, links.clone(), &traffic, limits, clock), links)
     }
 
     async fn accept(&self, id: &str, handlers: &[&str]) {
@@ -441,12 +440,12 @@ async fn a_cancel_holds_whether_its_start_was_asked_for_or_not() {
     }
     let jobs = bench.until("long", |jobs| jobs.len() == 20).await;
     let long = Worker { concurrency: 20, ..bench.script("long", "exec sleep 1000") };
-    let (handle, link) = bench.start_linked(vec![long]);
+    let (handle, links) = bench.start_linked(vec![long]);
     // As soon as there is an attempt, before the task that asks for its start has its turn: these
     // wait in the same queue.
     let cancels = jobs.iter().map(|job| {
-        let (link, key) = (link.clone(), Key { job: job.job, attempt: 1 });
-        tokio::spawn(poll_fn(move |context| match link.cancel(key) {
+        let (links, key) = (links.clone(), Key { job: job.job, attempt: 1 });
+        tokio::spawn(poll_fn(move |context| match links.cancel(key) {
             Ok(()) => Poll::Ready(()),
             Err(_not_yet) => {
                 context.waker().wake_by_ref();

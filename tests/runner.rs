@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use hooklatch::config::{self, Environment};
 use hooklatch::limits::Limits;
-use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, Timestamp};
+use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, RunnerName, Timestamp};
 use hooklatch::runner::client::{ConnectError, Events, Sender, connect};
 use hooklatch::runner::launch::Launch;
 use hooklatch::runner::message::{
@@ -170,9 +170,9 @@ impl Site {
     }
 
     async fn connect(&self, epoch: u64) -> Result<(HelloOk, Receiver), ConnectError> {
-        let hello = Hello { version: VERSION, store: STORE, epoch };
+        let hello = Hello { version: VERSION, store: STORE, epoch, runner: None };
         let (list, say, hear) =
-            connect(&folder::socket(&self.folder()), hello, &Limits::default()).await?;
+            connect(&folder::socket(&self.folder()), &hello, &Limits::default()).await?;
         let receiver = Receiver { list: list.clone(), say, hear, site: self.path("") };
         Ok((list, receiver))
     }
@@ -242,7 +242,8 @@ impl Receiver {
     fn start_of(&self, handler: &str, job: u8, body: &[u8]) -> Start {
         let config = config::load(&self.site.join("hooklatch.toml")).ok().unwrap();
         let name: Name = handler.parse().unwrap();
-        let commands = config.resolve_commands(&Environment::capture()).ok().unwrap();
+        let commands =
+            config.resolve_commands(&Environment::capture(), &RunnerName::default()).ok().unwrap();
         let configured = commands.into_iter().find(|command| command.name == name);
         let facts = Facts {
             handler: name,
@@ -469,12 +470,13 @@ async fn an_older_receiver_and_another_stores_are_not_admitted() {
     assert_eq!(denied(site.connect(4).await), Denial::StaleEpoch);
     young.start("wait", 1, b"").await;
     young.started(1).await;
-    let hello = Hello { version: VERSION, store: Uuid::from_bytes([2; 16]), epoch: 9 };
+    let hello =
+        Hello { version: VERSION, store: Uuid::from_bytes([2; 16]), epoch: 9, runner: None };
     let (socket, limits) = (folder::socket(&site.folder()), Limits::default());
-    let other = || connect(&socket, hello, &limits);
+    let other = || connect(&socket, &hello, &limits);
     let Err(ConnectError::Denied { reason, .. }) = other().await else { panic!("admitted") };
     assert_eq!(reason, Denial::OtherStore);
-    let ancient = connect(&socket, Hello { version: 0, ..hello }, &limits).await;
+    let ancient = connect(&socket, &Hello { version: 0, ..hello.clone() }, &limits).await;
     assert!(matches!(ancient, Err(ConnectError::Denied { reason: Denial::Version, .. })));
     // None of them disturbed the receiver that was there.
     site.go().await;
@@ -495,8 +497,8 @@ async fn what_a_dead_receiver_left_unread_is_thrown_away() {
     drop(first);
     let socket = folder::socket(&site.folder());
     let second = tokio::spawn(async move {
-        let hello = Hello { version: VERSION, store: STORE, epoch: 2 };
-        connect(&socket, hello, &Limits::default()).await.unwrap()
+        let hello = Hello { version: VERSION, store: STORE, epoch: 2, runner: None };
+        connect(&socket, &hello, &Limits::default()).await.unwrap()
     });
     tokio::task::yield_now().await;
     runner.signal(Signal::CONT);
@@ -620,7 +622,10 @@ async fn half_a_start_is_nothing() {
         let lengths = [header.len(), body.len()].map(|n| (n as u32).to_be_bytes());
         [lengths.as_flattened(), &header, body].concat()
     };
-    let hello = frame(&ToRunner::Hello(Hello { version: VERSION, store: STORE, epoch: 1 }), b"");
+    let hello = frame(
+        &ToRunner::Hello(Hello { version: VERSION, store: STORE, epoch: 1, runner: None }),
+        b"",
+    );
     let start = site.receiver(1).await.start_of("say", 1, b"body");
     let start = frame(&ToRunner::Start(Box::new(start)), b"body");
     for cut in [1, 8, 20, start.len() - 4, start.len() - 1] {
@@ -1088,10 +1093,10 @@ async fn whoever_is_refused_is_told_what_mends_it() {
     let mut first = site.receiver(5).await;
     first.start("wait", 1, b"").await;
     first.started(1).await;
-    let hello = |store, epoch| Hello { version: VERSION, store, epoch };
+    let hello = |store, epoch| Hello { version: VERSION, store, epoch, runner: None };
     let others = [hello(Uuid::from_bytes([2; 16]), 9), hello(STORE, 4)];
     let mut told = Vec::new();
-    for hello in others {
+    for hello in &others {
         match connect(&folder::socket(&site.folder()), hello, &Limits::default()).await {
             Err(ConnectError::Denied { detail, .. }) => told.push(detail),
             _ => panic!("it is admitted"),
@@ -1110,7 +1115,7 @@ async fn whoever_is_refused_is_told_what_mends_it() {
     }
     fs::remove_file(ledger).unwrap();
     let _runner = site.runner(&[]);
-    for hello in others {
+    for hello in &others {
         let (list, ..) =
             connect(&folder::socket(&site.folder()), hello, &Limits::default()).await.unwrap();
         assert_eq!((list.attempts.len(), list.answers_for.len()), (0, 0));

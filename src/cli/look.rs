@@ -1,7 +1,5 @@
 //! What the operator types to look at the whole.
 
-use std::fmt;
-
 use clap::{Args, ValueEnum};
 
 use super::{ConfigFile, Format};
@@ -53,20 +51,4 @@ pub enum Part {
     Receiver,
     /// The commands and what their variables refer to.
     Runner,
-}
-
-impl Part {
-    /// As it is typed.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Part::Receiver => "receiver",
-            Part::Runner => "runner",
-        }
-    }
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }

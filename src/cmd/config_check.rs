@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cli::Part;
 use crate::config::{self, Config, Environment};
 use crate::document::Problem;
+use crate::model::RunnerName;
 
 use super::orphans;
 
@@ -22,52 +23,72 @@ pub fn run(
     json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    check(path, environment, None, json, |_| Vec::new(), out)
+    check(path, environment, &Half::Both, json, |_| Vec::new(), out)
 }
 
 /// The same for one process or both, and asks the store for jobs that this configuration would orphan.
 pub(super) fn run_with_store(
     path: &Path,
     environment: &Environment,
-    part: Option<Part>,
+    half: &Half,
     json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    check(path, environment, part, json, |config| orphans::find(path, config), out)
+    check(path, environment, half, json, |config| orphans::find(path, config), out)
 }
 
-/// What keeps the receiver, the runner or either from having all that the configuration refers to.
-pub(super) fn problems_of(
-    config: &Config,
-    part: Option<Part>,
-    environment: &Environment,
-) -> Vec<Problem> {
-    let mut problems = match part {
-        None => config.unresolved(environment),
-        Some(Part::Receiver) => return config.unresolved_sources(environment),
-        Some(Part::Runner) => config.unresolved_commands(environment),
-    };
-    problems.extend(config.check_commands(environment));
-    problems
+/// Whose part of the configuration is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Half {
+    /// The receiver's and the default runner's: those of other runners may be for other users' eyes.
+    Both,
+    /// The receiver's.
+    Receiver,
+    /// A runner's.
+    Runner(RunnerName),
+}
+
+impl Half {
+    /// As it is typed.
+    pub(super) fn of(part: Option<Part>, runner: RunnerName) -> Self {
+        match part {
+            None => Half::Both,
+            Some(Part::Receiver) => Half::Receiver,
+            Some(Part::Runner) => Half::Runner(runner),
+        }
+    }
+
+    /// What keeps its processes from having all that the configuration refers to.
+    pub(super) fn problems(&self, config: &Config, environment: &Environment) -> Vec<Problem> {
+        let default = RunnerName::default();
+        let (mut problems, runner) = match self {
+            Half::Both => (config.unresolved(environment), &default),
+            Half::Receiver => return config.unresolved_sources(environment),
+            Half::Runner(name) => (config.unresolved_commands(environment, name), name),
+        };
+        problems.extend(config.check_commands(environment, runner));
+        problems
+    }
 }
 
 /// `in_store`: the warnings that only the store can tell.
 fn check(
     path: &Path,
     environment: &Environment,
-    part: Option<Part>,
+    half: &Half,
     json: bool,
     in_store: impl FnOnce(&Config) -> Vec<Problem>,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let (config, problems) = match config::load(path) {
         Ok(config) => {
-            let problems = problems_of(&config, part, environment);
+            let problems = half.problems(&config, environment);
             (Some(config), problems)
         }
         Err(problems) => (None, problems),
     };
     let mut warnings = config.as_ref().map(Config::warnings).unwrap_or_default();
+    warnings.extend(config.as_ref().map(Config::other_runners).unwrap_or_default());
     warnings.extend(config.as_ref().map(in_store).unwrap_or_default());
     if json {
         write_json(path, config.as_ref(), &problems, &warnings, out)?;

@@ -51,6 +51,9 @@ fn tables(shown: &Shown) -> Result<(), Failure> {
         if !handler.pass_env.is_empty() {
             output::line(format!("  {}: passes {}", handler.name, handler.pass_env.join(", ")))?;
         }
+        if let Some(runner) = handler.runner.as_ref().filter(|runner| !runner.is_default()) {
+            output::line(format!("  {}: by runner {runner}", handler.name))?;
+        }
         if let Some(cwd) = &handler.cwd {
             let cwd = cwd.display().to_string();
             output::line(format!("  {}: in {}", handler.name, output::escape(&cwd)))?;

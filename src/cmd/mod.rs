@@ -84,7 +84,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
             let good = config_check::run_with_store(
                 path,
                 &environment,
-                args.part,
+                &config_check::Half::of(args.part, args.name),
                 args.format.json,
                 &mut out,
             )?;

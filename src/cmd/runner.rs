@@ -1,9 +1,10 @@
 //! `hooklatch runner`: runs commands for the receiver until a signal, or until nobody needs it.
 //!
-//! It reads the same configuration as the receiver, and of its secrets only those that a command's
-//! environment refers to. SIGUSR2 makes it execute itself again, as after an upgrade: commands run on.
+//! It reads the same configuration as the receiver, and of its secrets only those that its own
+//! handlers' environment refers to. SIGUSR2 makes it execute itself again, as after an upgrade: commands run on.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -11,12 +12,14 @@ use tokio::sync::mpsc;
 use crate::cli;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
+use crate::model::RunnerName;
 use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
 use crate::runner::server::{self, Error, Reload, Settings, Wish};
 use crate::runner::{Configured, launch};
+use crate::systemd::{Manager, sockets};
 
-use super::serve::{Signals, start_log};
+use super::serve::{Signals, manager, start_log};
 use super::store;
 
 /// Threads that start commands: the kernel returns only when the program's file has been read. More
@@ -37,11 +40,18 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
     let environment = Environment::capture();
     let commands = config
-        .resolve_commands(&environment)
+        .resolve_commands(&environment, &args.name)
         .map_err(|problems| store::config_failure(&problems))?;
     if told.as_deref() == Some(again::REHEARSAL) {
         return Ok(Exit::Ok);
     }
+    // One that was executed again has the socket already, by what it is told: the variables of its first
+    // program are not for it.
+    let given = match &told {
+        None => sockets::take(&|name| environment.get(name)).and_then(sockets::unix),
+        Some(_) => Ok(None),
+    };
+    let given = given.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
     let limits = config.limits().clone();
     let database = args.store.clone().unwrap_or_else(|| config.store().path);
     let leave_when_idle = args.leave_when_idle;
@@ -56,14 +66,19 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     };
     let launched = args.detached;
     let file = args.file.config.clone();
-    let reload: Reload = Box::new(move || commands_now(&file, &environment));
+    let name = args.name.clone();
+    let environment = Arc::new(environment);
+    let known = Arc::clone(&environment);
+    let reload: Reload = Box::new(move || commands_now(&file, &known, &name));
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Io, format!("failed to find this program: {error}")))?;
     let again = Again { program, arguments: std::env::args_os().skip(1).collect() };
     let handed_over = told.and_then(|told| told.parse().ok());
     let settings = Settings {
+        name: args.name.clone(),
         folder,
         socket,
+        given,
         commands,
         reload,
         leave_when_idle,
@@ -78,16 +93,20 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         .max_blocking_threads(SPAWN_THREADS)
         .build()
         .map_err(|error| Failure::new(Exit::Io, format!("failed to start the runtime: {error}")))?;
-    runtime.block_on(until_it_leaves(settings))
+    runtime.block_on(async { until_it_leaves(settings, manager(&environment)).await })
 }
 
 /// The commands as they are configured now. Limits and paths stay those of the start.
-fn commands_now(file: &Path, environment: &Environment) -> Result<Vec<Configured>, String> {
-    let loaded = config::load(file).and_then(|config| config.resolve_commands(environment));
+fn commands_now(
+    file: &Path,
+    environment: &Environment,
+    name: &RunnerName,
+) -> Result<Vec<Configured>, String> {
+    let loaded = config::load(file).and_then(|config| config.resolve_commands(environment, name));
     loaded.map_err(|problems| store::config_failure(&problems).message)
 }
 
-async fn until_it_leaves(settings: Settings) -> Result<Exit, Failure> {
+async fn until_it_leaves(settings: Settings, manager: Manager) -> Result<Exit, Failure> {
     let mut signals = Signals::register()?;
     let again = |error| Failure::new(Exit::Io, format!("failed to catch signals: {error}"));
     let mut again = signal(SignalKind::user_defined2()).map_err(again)?;
@@ -106,7 +125,7 @@ async fn until_it_leaves(settings: Settings) -> Result<Exit, Failure> {
             }
         }
     });
-    server::run(settings, wishes).await.map_err(failure)?;
+    server::run(settings, manager, wishes).await.map_err(failure)?;
     Ok(Exit::Ok)
 }
 

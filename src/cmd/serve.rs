@@ -1,5 +1,6 @@
 //! `hooklatch serve`: the receiver, until a signal ends it.
 
+use std::net::TcpListener;
 use std::path::Path;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -11,8 +12,10 @@ use crate::config::{self, Environment};
 use crate::confine;
 use crate::exit::{Exit, Failure};
 use crate::log;
+use crate::model::RunnerName;
 use crate::runner::launch::Launch;
-use crate::serve::{self, Runners};
+use crate::serve::{self, Runners, Service};
+use crate::systemd::{Manager, sockets};
 
 use super::{block_on, owner, store};
 
@@ -31,6 +34,8 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     if owner::assume(&config.store().path)? {
         return Err(owner::begin_again());
     }
+    let given = sockets::take(&|name| environment.get(name)).and_then(sockets::tcp);
+    let given = given.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
     // Not before: whose process it is must be settled while there is one thread.
     let _log = log::in_background();
     let inside_a_unit = environment.get(UNIT).is_some();
@@ -44,7 +49,7 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
         if !problems.is_empty() {
             return Err(store::config_failure(&problems));
         }
-        for unwise in config.check_commands(&environment) {
+        for unwise in config.check_commands(&environment, &RunnerName::default()) {
             tracing::warn!("{unwise}");
         }
     }
@@ -52,7 +57,7 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
         Some(folder) => Runners::In(folder.clone()),
         None => Runners::BesideStore(Some(launch(path, &config.store().path, inside_a_unit)?)),
     };
-    block_on(until_signal(config, &environment, runners))?
+    block_on(until_signal(config, &environment, runners, given))?
 }
 
 /// Starts the log of a command that serves, at `filter`.
@@ -80,10 +85,12 @@ async fn until_signal(
     config: config::Config,
     environment: &Environment,
     runners: Runners,
+    sockets: Vec<TcpListener>,
 ) -> Result<Exit, Failure> {
     // Registered first: a signal during start-up stops as gracefully as a later one.
     let mut signals = Signals::register()?;
-    let serving = serve::start(config, environment, Clock::system(), runners)
+    let service = Service { sockets, manager: manager(environment) };
+    let serving = serve::start(config, environment, Clock::system(), runners, service)
         .await
         .map_err(store::serve_failure)?;
     let name = signals.next().await;
@@ -100,6 +107,14 @@ async fn until_signal(
             }
         }
     }
+}
+
+/// The service manager, if there is one. Without it the work is done all the same.
+pub(super) fn manager(environment: &Environment) -> Manager {
+    Manager::find(&|name| environment.get(name)).unwrap_or_else(|error| {
+        tracing::warn!("{error}");
+        Manager::none()
+    })
 }
 
 pub(super) struct Signals {

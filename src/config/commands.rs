@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 use crate::document::Problem;
+use crate::model::RunnerName;
 
 use super::Config;
 use super::environment::Environment;
 use super::files::reason;
-use super::handlers::{Action, Command};
+use super::handlers::Command;
 use super::resolve::search_path;
 
 impl Config {
-    /// What stands in the way of running each command: its program or folder is missing, or is not
-    /// one. Sorted by file and position.
-    pub fn check_commands(&self, environment: &Environment) -> Vec<Problem> {
-        let commands = self.handlers.iter().filter_map(|handler| match &handler.action {
-            Action::Command(command) => Some(command),
-            Action::Forward(_) => None,
-        });
-        let mut found: Vec<_> = commands.flat_map(|command| check(command, environment)).collect();
+    /// What stands in the way of each command of this runner: its program or folder is missing, or is
+    /// not one. Sorted by file and position. Another runner may be another user, who sees what this one
+    /// does not.
+    pub fn check_commands(&self, environment: &Environment, runner: &RunnerName) -> Vec<Problem> {
+        let commands = self.commands_of(runner);
+        let mut found: Vec<_> =
+            commands.flat_map(|(_, command)| check(command, environment)).collect();
         found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         found
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::document::{Section, Value, nearest};
 use crate::handler::Target;
 use crate::limits::Limits;
-use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown};
+use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown, RunnerName};
 use crate::retry::GiveUp;
 
 use super::read::{Context, Declared, bad_text, missing, normal, parsed, path, ranged};
@@ -26,7 +26,7 @@ pub(super) struct Handler {
 
 /// What a handler runs.
 pub(super) enum Action {
-    Command(Command),
+    Command(Box<Command>),
     Forward(Target),
 }
 
@@ -38,15 +38,18 @@ pub(super) struct Command {
     pub(super) env: Vec<(String, Value<Variable>)>,
     pub(super) pass_env: Vec<Value<String>>,
     pub(super) grace: Duration,
+    /// Who runs it.
+    pub(super) runner: Value<RunnerName>,
 }
 
 /// The keys of the one kind of handler that the other has not: key, and why.
-const COMMAND_KEYS: [(&str, &str); 5] = [
+const COMMAND_KEYS: [(&str, &str); 6] = [
     ("cwd", "a forward runs no program"),
     ("env", "a forward runs no program"),
     ("pass_env", "a forward runs no program"),
     ("grace", "a forward's request is dropped at its time-out"),
     ("max_attempts", "forwards are retried by time: use give_up_after"),
+    ("runner", "the receiver itself makes a forward's requests"),
 ];
 const FORWARD_KEYS: [(&str, &str); 1] =
     [("give_up_after", "commands are retried by count: use max_attempts")];
@@ -194,8 +197,18 @@ fn read_command(section: &Section<'_>, context: &Context<'_>) -> Option<Kind> {
     );
     let attempts = count(section, "max_attempts", "max_attempts_count", limits.max_attempts_count);
     let cwd = cwd.zip(cwd_at).map(|(value, at)| Value { value, at });
+    let runner = parsed(section, "runner");
+    let default = || Value { value: RunnerName::default(), at: section.here() };
+    let runner = runner.unwrap_or_else(default);
     Some(Kind {
-        action: Action::Command(Command { argv: argv?, cwd, env, pass_env, grace }),
+        action: Action::Command(Box::new(Command {
+            argv: argv?,
+            cwd,
+            env,
+            pass_env,
+            grace,
+            runner,
+        })),
         timeout,
         concurrency,
         give_up: GiveUp::Attempts(u32::try_from(attempts).unwrap_or(u32::MAX)),

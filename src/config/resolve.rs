@@ -1,6 +1,6 @@
 //! The second step: secrets and variables are read, and the structs of the other modules made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::document::{Problem, Problems, Value};
 use crate::handler::{self, ForwardSettings};
 use crate::http;
 use crate::limits::Limits;
-use crate::model::Digest;
+use crate::model::{Digest, RunnerName};
 use crate::pattern::Pattern;
 use crate::retry::Policy;
 use crate::runner;
@@ -47,11 +47,12 @@ impl Config {
 }
 
 impl Config {
-    /// The commands alone, for the runner: no secret of a source is read, and what a command's
-    /// environment refers to is the runner's own. An `Err` as of [`Config::resolve`].
+    /// The commands of one runner alone: no secret of a source or of another runner's command is read, and
+    /// what a command's environment refers to is the runner's own. An `Err` as of [`Config::resolve`].
     pub fn resolve_commands(
         &self,
         environment: &Environment,
+        runner: &RunnerName,
     ) -> Result<Vec<Configured>, Vec<Problem>> {
         let problems = Problems::new();
         let resolver = Resolver { config: self, environment, problems: &problems };
@@ -60,16 +61,17 @@ impl Config {
             digest: digest(handler, command, &self.limits),
             settings: resolver.command(handler, command),
         };
-        let commands = self.commands().map(configured).collect();
+        let commands = self.commands_of(runner).map(configured).collect();
         let found = problems.into_sorted();
         if found.is_empty() { Ok(commands) } else { Err(found) }
     }
 
-    /// Everything that cannot be had of what the configuration refers to, the sources' and the commands'
-    /// together, sorted as in [`Config::resolve`].
+    /// Everything that cannot be had of what the configuration refers to, the sources' and the default
+    /// runner's commands' together, sorted as in [`Config::resolve`]. Another runner may be another user,
+    /// who alone can tell.
     pub fn unresolved(&self, environment: &Environment) -> Vec<Problem> {
         let mut found = self.unresolved_sources(environment);
-        found.extend(self.unresolved_commands(environment));
+        found.extend(self.unresolved_commands(environment, &RunnerName::default()));
         found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         found
     }
@@ -84,19 +86,53 @@ impl Config {
         problems.into_sorted()
     }
 
-    /// The commands' part of it, which is the runner's.
-    pub fn unresolved_commands(&self, environment: &Environment) -> Vec<Problem> {
+    /// The commands' part of it, for the runner that has them.
+    pub fn unresolved_commands(
+        &self,
+        environment: &Environment,
+        runner: &RunnerName,
+    ) -> Vec<Problem> {
         let problems = Problems::new();
         let resolver = Resolver { config: self, environment, problems: &problems };
-        for (handler, command) in self.commands() {
+        for (handler, command) in self.commands_of(runner) {
             resolver.command(handler, command);
         }
         problems.into_sorted()
     }
 
+    /// The handlers whose commands another runner than the default one runs, which nobody launches.
+    pub fn other_runners(&self) -> Vec<Problem> {
+        let other = |(_, command): (&Handler, &Command)| {
+            let runner = &command.runner;
+            let told = || {
+                let (name, unit) = (&runner.value, runner.value.unit());
+                let message = format!("runner '{name}' is a service of its own");
+                let help = format!(
+                    "start {unit}, and the receiver with --runners; by hand there is only the \
+                     default runner, which runs what names none"
+                );
+                runner.at.problem(message, Some(help))
+            };
+            (!runner.value.is_default()).then(told)
+        };
+        self.commands().filter_map(other).collect()
+    }
+
+    /// The runners that run a handler's command.
+    pub fn runners(&self) -> BTreeSet<RunnerName> {
+        self.commands().map(|(_, command)| command.runner.value.clone()).collect()
+    }
+
+    pub(super) fn commands_of(
+        &self,
+        runner: &RunnerName,
+    ) -> impl Iterator<Item = (&Handler, &Command)> {
+        self.commands().filter(move |(_, command)| command.runner.value == *runner)
+    }
+
     fn commands(&self) -> impl Iterator<Item = (&Handler, &Command)> {
         self.handlers.iter().filter_map(|handler| match &handler.action {
-            Action::Command(command) => Some((handler, command)),
+            Action::Command(command) => Some((handler, &**command)),
             Action::Forward(_) => None,
         })
     }
@@ -191,6 +227,7 @@ impl Resolver<'_> {
         let limits = &self.config.limits;
         let built = match &handler.action {
             Action::Command(command) => handler::Handler::Command(handler::Command {
+                runner: command.runner.value.clone(),
                 configuration: digest(handler, command, limits),
                 timeout: handler.timeout,
             }),

@@ -18,6 +18,10 @@ use super::read::{is_variable, normal};
 /// systemd's folder of a unit's credentials (`LoadCredential=`), as its environment names it.
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
+/// What systemd puts before the name of each file of a whole folder that is loaded: the units' line
+/// `LoadCredential=secrets:/etc/hooklatch/secrets` makes `secrets_stripe` of its file `stripe`.
+const OF_FOLDER: &str = "secrets_";
+
 /// Where a secret is to be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
@@ -121,7 +125,7 @@ impl Reference {
             },
             Place::File(path) => self.read_file(path, limit_bytes)?,
             Place::Credential(name) => match environment.get(CREDENTIALS) {
-                Some(folder) => self.read_file(&Path::new(folder).join(name), limit_bytes)?,
+                Some(folder) => self.read_credential(Path::new(folder), name, limit_bytes)?,
                 None => return Err(SecretError::NoCredentials(written())),
             },
         });
@@ -132,6 +136,29 @@ impl Reference {
             length if length > limit_bytes => Err(SecretError::TooLarge(written(), limit_bytes)),
             _ => Ok(Zeroizing::new(text.to_owned())),
         }
+    }
+
+    /// The credential of that name, or the file of that name in the folder that is loaded as a whole.
+    fn read_credential(
+        &self,
+        folder: &Path,
+        name: &str,
+        limit_bytes: u64,
+    ) -> Result<Vec<u8>, SecretError> {
+        let own = folder.join(name);
+        let path = match own.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                folder.join(format!("{OF_FOLDER}{name}"))
+            }
+            _ => own,
+        };
+        self.read_file(&path, limit_bytes).map_err(|error| match error {
+            SecretError::Unreadable { reference, path, reason, .. } if !path.exists() => {
+                let help = "put it into the folder that LoadCredential= of the unit names, /etc/hooklatch/secrets (a command's: /etc/hooklatch/runner-secrets), and restart the unit";
+                SecretError::Unreadable { reference, path, reason, help }
+            }
+            error => error,
+        })
     }
 
     /// The file's bytes: up to two more than the limit, for the newline.

@@ -13,6 +13,8 @@ use super::read::{path, ranged};
 pub struct Server {
     /// Where deliveries come in.
     pub listen: SocketAddr,
+    /// Whether that is written, and not only what holds where nothing is.
+    pub listen_is_set: bool,
     /// Whose word about a client's address is believed: address and prefix length in bits. Never
     /// asked by verification.
     pub trusted_proxies: Vec<(IpAddr, u8)>,
@@ -49,7 +51,7 @@ pub(super) struct Settings {
 /// Reads them; without a root (its file is broken) all are defaults.
 pub(super) fn read(root: Option<&Section<'_>>, folder: &Path) -> Settings {
     let mut settings = Settings {
-        server: Server { listen: LISTEN, trusted_proxies: Vec::new() },
+        server: Server { listen: LISTEN, listen_is_set: false, trusted_proxies: Vec::new() },
         listen_at: None,
         metrics: None,
         store_path: STORE.into(),
@@ -77,6 +79,7 @@ fn read_server(section: Section<'_>, settings: &mut Settings) {
     settings.listen_at = section.place_of("listen");
     if let Some(listen) = address(&section, "listen", "127.0.0.1:8080") {
         settings.server.listen = listen.value;
+        settings.server.listen_is_set = true;
     }
     for proxy in section.texts("trusted_proxies").unwrap_or_default() {
         match network(&proxy.value) {

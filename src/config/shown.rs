@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::limits::{self, Unit};
-use crate::model::{Name, OnUnknown};
+use crate::model::{Name, OnUnknown, RunnerName};
 use crate::retry::GiveUp;
 
 use super::Config;
@@ -93,6 +93,8 @@ pub struct ShownHandler {
     pub timeout: String,
     /// How long a command may take to end after SIGTERM.
     pub grace: Option<String>,
+    /// Who runs a command.
+    pub runner: Option<RunnerName>,
     /// Attempts at once.
     pub concurrency: usize,
     /// When a failing job is given up: so many attempts of a command.
@@ -189,6 +191,7 @@ fn handler(handler: &Handler) -> ShownHandler {
         pass_env: pass_env.map(|read| read.value.clone()).collect(),
         timeout: duration(handler.timeout),
         grace: command.map(|command| duration(command.grace)),
+        runner: command.map(|command| command.runner.value.clone()),
         concurrency: handler.concurrency,
         max_attempts,
         give_up_after,

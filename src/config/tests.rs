@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::handler::Handler;
-use crate::model::OnUnknown;
+use crate::model::{OnUnknown, RunnerName};
 use crate::retry::GiveUp;
 
 const TWO: &str = r#"
@@ -70,12 +70,43 @@ fn sources_carry_what_the_receiver_needs() {
 }
 
 #[test]
+fn a_runner_has_its_own_handlers_and_looks_at_no_secret_of_others() {
+    let handler = |name: &str, more: &str| {
+        format!(
+            "[handlers.{name}]\nsource = \"plain\"\nevents = [\"*\"]\ncommand = [\"/bin/true\"]\n{more}\n"
+        )
+    };
+    let plain = "[sources.plain]\nprovider = \"none\"\nallow_unsigned = true\n";
+    let deploy = "runner = \"deploy\"\nenv = { KEY = \"file:/nowhere/key\" }";
+    let (_folder, path) = written(&[plain, &handler("a", ""), &handler("b", deploy)].concat());
+    let config = load(&path).unwrap();
+    let names = |runner: &str| {
+        let commands = config.resolve_commands(&environment(), &runner.parse().unwrap());
+        commands.map(|all| all.iter().map(|one| one.name.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(names("default").unwrap(), ["a"]);
+    assert_eq!(names("deploy").unwrap_err().len(), 1, "the secret is its own");
+    assert_eq!(names("nobody").unwrap(), Vec::<String>::new());
+    assert!(config.unresolved(&environment()).is_empty());
+    let told = config.other_runners();
+    assert_eq!((told.len(), told[0].line), (1, 13), "{told:?}");
+    assert!(told[0].help.as_ref().unwrap().contains("hooklatch-runner@deploy.service"));
+    let workers = config.resolve(&environment()).unwrap().workers;
+    let runners = workers.iter().map(|worker| match &worker.handler {
+        Handler::Command(command) => command.runner.as_str(),
+        Handler::Forward(_) => panic!("a command"),
+    });
+    assert_eq!(runners.collect::<Vec<_>>(), ["default", "deploy"]);
+}
+
+#[test]
 fn workers_have_absolute_programs_resolved_variables_and_the_defaults_of_their_kind() {
     let (folder, path) = written(TWO);
     let resolved = load(&path).unwrap().resolve(&environment()).unwrap();
     let [run, tell] = &resolved.workers[..] else { panic!("two handlers") };
     let Handler::Command(known) = &run.handler else { panic!("a command") };
-    let commands = load(&path).unwrap().resolve_commands(&environment()).unwrap();
+    let commands = load(&path).unwrap().resolve_commands(&environment(), &RunnerName::default());
+    let commands = commands.unwrap();
     let [crate::runner::Configured { digest, settings: command, .. }] = &commands[..] else {
         panic!("a command")
     };
@@ -144,6 +175,15 @@ fn a_credential_is_found_where_systemd_puts_it() {
     let reference = Reference::parse("credential:token", Path::new("/")).unwrap();
     let environment = Environment::empty().with("CREDENTIALS_DIRECTORY", folder.path());
     assert_eq!(reference.read(&environment, 64).unwrap().as_str(), "one");
+    // Of a folder that is loaded as a whole, and not in place of one of its own.
+    fs::write(folder.path().join("secrets_token"), "other").unwrap();
+    fs::write(folder.path().join("secrets_stripe"), "two").unwrap();
+    assert_eq!(reference.read(&environment, 64).unwrap().as_str(), "one");
+    let reference = Reference::parse("credential:stripe", Path::new("/")).unwrap();
+    assert_eq!(reference.read(&environment, 64).unwrap().as_str(), "two");
+    let missing = Reference::parse("credential:github", Path::new("/")).unwrap();
+    let error = missing.read(&environment, 64).unwrap_err();
+    assert!(error.help().is_some_and(|help| help.contains("/etc/hooklatch/secrets")), "{error}");
     for bad in ["credential:", "credential:..", "credential:a/b"] {
         assert!(Reference::parse(bad, Path::new("/")).is_err(), "{bad}");
     }
@@ -166,8 +206,8 @@ fn a_command_is_looked_for_where_the_runner_will() {
         "[sources.a]\nprovider = \"stripe\"\nsecrets = \"env:SECRET\"\n[handlers.h]\nsource = \"a\"\nevents = \"*\"\ncommand = [\"sh\"]\npass_env = [\"PATH\"]\n",
     );
     let config = load(&path).unwrap();
-    assert!(config.check_commands(&environment()).is_empty());
+    assert!(config.check_commands(&environment(), &RunnerName::default()).is_empty());
     let elsewhere = environment().with("PATH", "/no/such/folder");
-    let found = config.check_commands(&elsewhere);
+    let found = config.check_commands(&elsewhere, &RunnerName::default());
     assert!(found[0].message.contains("in no folder of PATH (/no/such/folder)"), "{found:?}");
 }

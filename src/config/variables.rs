@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::document::{Section, Value};
+use crate::systemd;
 
 use super::read::is_variable;
 use super::secrets::Reference;
@@ -90,6 +91,10 @@ pub(super) fn read_pass_env(
 fn bad_variable(name: &str) -> Option<(String, Option<String>)> {
     if !is_variable(name) {
         return Some((format!("'{name}' is no name of a variable"), None));
+    }
+    if systemd::VARIABLES.contains(&name) {
+        let message = format!("{name} is what systemd says to hooklatch alone");
+        return Some((message, Some("remove it".to_owned())));
     }
     let fact = FACTS.contains(&name);
     fact.then(|| (format!("{name} is set by hooklatch for every attempt"), None))

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::handler::{CannotAsk, Link};
+use crate::handler::{CannotAsk, Links};
 use crate::model::{EventId, JobId, Name, State};
 use crate::runner::message::{Key, Stream};
 use crate::store::{
@@ -244,7 +244,7 @@ pub async fn perform(
     receiver: Option<&Receiver>,
     request: Request,
 ) -> Result<Reply, Failure> {
-    let link = receiver.map(|receiver| &receiver.link);
+    let links = receiver.map(|receiver| &receiver.links);
     Ok(match request {
         Request::Events(filter) => Reply::Events(store.events(filter).await?),
         Request::Show { source, event } => {
@@ -261,10 +261,10 @@ pub async fn perform(
         Request::MakeMissing(ask) => Reply::MakeMissing(store.make_missing(ask).await?),
         Request::Resolve { job, how } => Reply::Resolve(store.resolve(job, how).await?),
         Request::Drop(job) => Reply::Drop(store.drop_job(job).await?),
-        Request::Cancel(job) => cancel(store, link, job).await?,
+        Request::Cancel(job) => cancel(store, links, job).await?,
         Request::Peek { key, stream } => {
-            let link = link.ok_or_else(|| Failure::unavailable(NO_RECEIVER))?;
-            Reply::Peek(link.peek(key, stream).await?)
+            let links = links.ok_or_else(|| Failure::unavailable(NO_RECEIVER))?;
+            Reply::Peek(links.peek(key, stream).await?)
         }
         Request::Pause(handler) => Reply::Pause { changed: store.pause(&handler).await? },
         Request::Resume(handler) => Reply::Resume { changed: store.resume(&handler).await? },
@@ -291,23 +291,23 @@ pub async fn perform(
     })
 }
 
-/// Why a stopped store's runner is asked nothing.
-const NO_RECEIVER: &str = "no receiver runs, and only a receiver can reach the runner";
+/// Why a stopped store's runners are asked nothing.
+const NO_RECEIVER: &str = "no receiver runs, and only a receiver can reach its runner";
 
 fn front(receiver: Option<&Receiver>) -> Result<&Front, Failure> {
     let front = receiver.map(|receiver| &*receiver.front);
     front.ok_or_else(|| Failure::unavailable("no receiver runs, and only a receiver can tell"))
 }
 
-async fn cancel(store: &Store, link: Option<&Link>, job: JobId) -> Result<Reply, Failure> {
+async fn cancel(store: &Store, links: Option<&Links>, job: JobId) -> Result<Reply, Failure> {
     let live = store.live(job, "cancelled").await?;
     if !live.by_runner {
         // Whatever the request has brought about cannot be taken back, and is not known.
         let message = format!("job {job} runs a forward, which cannot be called back");
         return Err(Failure { kind: FailureKind::WrongState, message });
     }
-    let link = link.ok_or_else(|| Failure::unavailable(NO_RECEIVER))?;
-    link.cancel(Key { job, attempt: live.attempt })?;
+    let links = links.ok_or_else(|| Failure::unavailable(NO_RECEIVER))?;
+    links.cancel(Key { job, attempt: live.attempt })?;
     Ok(Reply::Cancel { attempt: live.attempt })
 }
 

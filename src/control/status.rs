@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
-use crate::handler::Link;
+use crate::handler::Links;
 use crate::handler::link::View;
 use crate::model::{Name, Timestamp};
 use crate::store::{Refused, Standing, Store};
@@ -17,7 +17,7 @@ use super::{Failure, Front};
 /// What a running receiver knows beside its store.
 #[derive(Debug, Clone)]
 pub struct Receiver {
-    pub(super) link: Link,
+    pub(super) links: Links,
     traffic: Traffic,
     clock: Clock,
     started: (Timestamp, Duration),
@@ -26,9 +26,9 @@ pub struct Receiver {
 
 impl Receiver {
     /// One that starts now by `clock`.
-    pub fn new(link: Link, traffic: Traffic, clock: Clock) -> Self {
+    pub fn new(links: Links, traffic: Traffic, clock: Clock) -> Self {
         let started = (clock.now(), clock.monotonic());
-        Receiver { link, traffic, clock, started, front: Arc::default() }
+        Receiver { links, traffic, clock, started, front: Arc::default() }
     }
 
     /// The same, which knows where it listens and how to sign.
@@ -46,7 +46,7 @@ impl Receiver {
             now,
             started_at: wall,
             clock_moved_millis: now.0.saturating_sub(wall.after(passed).0),
-            runner: self.link.view(),
+            runners: self.links.views(),
             traffic: self.traffic.seen(),
         }
     }
@@ -86,8 +86,8 @@ pub struct ReceiverStatus {
     /// How far the wall clock has moved otherwise than time passed since then: a clock that was set, or
     /// a machine that slept.
     pub clock_moved_millis: i64,
-    /// The link to the runner.
-    pub runner: View,
+    /// The links to the runners that are needed, by name.
+    pub runners: Vec<View>,
     /// What came in since then.
     pub traffic: Seen,
 }

@@ -13,9 +13,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{Instrument, Span};
 
 use crate::clock::Clock;
-use crate::handler::{self, End, Ender, Handler, Link, Report, Room};
+use crate::handler::{self, End, Ender, Handler, Links, Report};
 use crate::limits::Limits;
-use crate::model::{EventId, INTERNAL_SOURCE, Incarnation, Name, OnUnknown, Outcome, Timestamp};
+use crate::model::{
+    EventId, INTERNAL_SOURCE, Name, OnUnknown, Outcome, Runner, RunnerName, Timestamp,
+};
 use crate::notify;
 use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::AskedBy;
@@ -47,9 +49,9 @@ pub(super) struct Flow {
     clock: Clock,
     tick: Duration,
     lanes: Lanes,
-    link: Link,
-    /// Whether a runner takes attempts now.
-    room: watch::Receiver<Option<Room>>,
+    links: Links,
+    /// Whether runners take attempts now.
+    rooms: watch::Receiver<()>,
     /// What must come to its end before this process may.
     work: JoinSet<Step>,
     /// Waits for the ends of commands, which outlive this process.
@@ -62,9 +64,9 @@ pub(super) struct Flow {
 
 /// Something that was under way has ended. The number is the handler's.
 enum Step {
-    Claimed(usize, Option<Incarnation>, Result<(Vec<Claimed>, Option<Timestamp>), Error>),
+    Claimed(usize, Option<Runner>, Result<(Vec<Claimed>, Option<Timestamp>), Error>),
     Ended(Box<(Attempt, Report)>),
-    Settled(Option<usize>),
+    Settled(Option<usize>, Option<RunnerName>),
     Clamped,
 }
 
@@ -73,7 +75,9 @@ struct Attempt {
     /// None where its handler is no longer configured.
     lane: Option<usize>,
     key: Key,
-    /// Whether a runner has it, or may.
+    /// Whose room it takes.
+    runner: Option<RunnerName>,
+    /// Whether that runner has it, or may.
     tracked: bool,
     /// Counted attempts before this one.
     counted: u32,
@@ -90,7 +94,7 @@ impl Flow {
     pub(super) fn new(
         store: Store,
         workers: Vec<Worker>,
-        link: Link,
+        links: Links,
         traffic: &Traffic,
         limits: Limits,
         clock: Clock,
@@ -101,8 +105,8 @@ impl Flow {
             clock,
             tick: Limits::duration(limits.tick_millis),
             lanes: Lanes::new(workers, traffic, &limits),
-            room: link.room(),
-            link,
+            rooms: links.changes(),
+            links,
             work: JoinSet::new(),
             commands: JoinSet::new(),
             clamping: false,
@@ -120,11 +124,12 @@ impl Flow {
             left = start::recover(&self.store, policies, self.tick) => left,
             Ok(_wait) = &mut stop => return,
         };
-        self.adopt(left.running);
-        // Also for what is running of a configuration that had commands (R17).
-        if !self.commands.is_empty() || self.lanes.iter().any(Lane::is_command) {
-            self.link.connect(left.epoch);
+        for runner in self.lanes.iter().filter_map(Lane::runner) {
+            self.links.to(runner);
         }
+        // Also to those that only what is running was claimed for (R17).
+        self.adopt(left.running);
+        self.links.connect(left.epoch);
         let wake = self.store.wake();
         let mut tick = interval(self.tick);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -135,7 +140,7 @@ impl Flow {
                 () = wake.notified() => self.lanes.want_all(),
                 Some(step) = self.work.join_next() => self.on(step),
                 Some(step) = self.commands.join_next() => self.on(step),
-                Ok(()) = self.room.changed() => self.lanes.want_all(),
+                Ok(()) = self.rooms.changed() => self.lanes.want_all(),
                 () = sleep(patience.unwrap_or(self.tick)) => self.lanes.want_due(self.clock.now()),
                 _now = tick.tick() => self.tick(),
                 // A handle that is gone cannot stop it any more: it runs on until the process ends.
@@ -153,21 +158,22 @@ impl Flow {
             let Some(runner) = runner else { continue };
             let key = Key { job, attempt };
             let span = span(&source, &event_id, key, &handler);
-            let lane = self.lanes.take_for(&handler);
+            let lane = self.lanes.take_for(&handler, &runner.name);
             let timeout = lane.and_then(|lane| match &*self.lanes.get_mut(lane).handler {
                 Handler::Command(command) => Some(command.timeout),
                 Handler::Forward(_) => None,
             });
-            let tracked = self.link.adopt(key, runner);
-            let (internal, inside) = (is_internal(&source), span.clone());
-            let (tracks, begun) = (true, None);
+            let tracked = self.links.to(&runner.name).adopt(key, runner.incarnation);
+            let (internal, inside, runner) =
+                (is_internal(&source), span.clone(), Some(runner.name));
             let attempt = Attempt {
                 lane,
                 key,
-                tracked: tracks,
+                runner,
+                tracked: true,
                 counted,
                 since,
-                begun,
+                begun: None,
                 internal,
                 span: inside,
             };
@@ -182,15 +188,16 @@ impl Flow {
 
     /// Claims whatever may be claimed now.
     fn claim(&mut self) {
-        let room = *self.room.borrow();
-        let (runner, slots) = (room.map(|room| room.runner), room.map(|room| room.attempts));
-        let (now, slots) = (self.clock.monotonic(), slots.unwrap_or_default());
-        while let Some((index, slots)) = self.lanes.next_claim(now, slots) {
+        let (now, rooms) = (self.clock.monotonic(), self.links.rooms());
+        while let Some((index, slots)) = self.lanes.next_claim(now, &rooms) {
             let lane = self.lanes.get_mut(index);
             let (store, name) = (self.store.clone(), lane.name.clone());
-            let runner = runner.filter(|_| lane.is_command());
+            let runner = lane.runner().and_then(|name| {
+                let incarnation = rooms.get(name)?.incarnation;
+                Some(Runner { name: name.clone(), incarnation })
+            });
             self.work.spawn(async move {
-                let claimed = claim(&store, &name, slots, runner).await;
+                let claimed = claim(&store, &name, slots, runner.clone()).await;
                 if let Err(error) = &claimed {
                     tracing::error!(handler = %name, %error, "failed to claim");
                     sleep(CLAIM_PAUSE).await;
@@ -239,42 +246,55 @@ impl Flow {
         };
         match step {
             Step::Claimed(index, runner, Ok((claimed, due))) => {
-                self.lanes.claimed(index, claimed.len());
+                self.lanes.claimed(index, claimed.len(), runner.as_ref().map(|one| &one.name));
                 self.lanes.get_mut(index).due = due;
                 for claimed in claimed {
-                    self.begin(index, runner, claimed);
+                    self.begin(index, runner.clone(), claimed);
                 }
             }
             Step::Claimed(index, _, Err(_)) => {
-                self.lanes.claimed(index, 0);
+                self.lanes.claimed(index, 0, None);
                 self.lanes.get_mut(index).wanted = true;
             }
             Step::Ended(ended) => self.settle(ended.0, ended.1),
-            Step::Settled(lane) => self.lanes.settled(lane),
+            Step::Settled(lane, runner) => self.lanes.settled(lane, runner.as_ref()),
             Step::Clamped => self.clamping = false,
         }
     }
 
-    fn begin(&mut self, index: usize, runner: Option<Incarnation>, claimed: Claimed) {
+    fn begin(&mut self, lane: usize, runner: Option<Runner>, claimed: Claimed) {
         let Claimed { facts, counted, since } = claimed;
         let key = Key { job: facts.job, attempt: facts.attempt };
         let span = span(&facts.source, &facts.event_id, key, &facts.handler);
         let (tracked, inside) = (runner.is_some() && !self.stopping, span.clone());
         let internal = is_internal(&facts.source);
-        let (lane, begun) = (Some(index), Some(Instant::now()));
-        let attempt = Attempt { lane, key, tracked, counted, since, begun, internal, span };
+        let name = runner.as_ref().map(|runner| runner.name.clone());
+        let attempt = Attempt {
+            lane: Some(lane),
+            key,
+            runner: name,
+            tracked,
+            counted,
+            since,
+            begun: Some(Instant::now()),
+            internal,
+            span,
+        };
         if self.stopping {
             let detail = "not begun: the receiver stopped first".to_owned();
             let record = Record { detail, ..Record::default() };
             let (outcome, handler_broken, retry_after) = (Outcome::NotStarted, false, None);
             return self.settle(attempt, Report { outcome, handler_broken, retry_after, record });
         }
-        let handler = self.lanes.get_mut(index).handler.clone();
+        let handler = self.lanes.get_mut(lane).handler.clone();
         let ended = |attempt, report| Step::Ended(Box::new((attempt, report)));
         match (runner, &*handler) {
             (Some(runner), Handler::Command(command)) => {
-                let (command, tracked) = (command.clone(), self.link.track(key, runner));
-                let run = async move { ended(attempt, command.run(facts, runner, tracked).await) };
+                let Runner { name, incarnation } = runner;
+                let (command, link) = (command.clone(), self.links.to(&name));
+                let tracked = link.track(key, incarnation);
+                let run =
+                    async move { ended(attempt, command.run(facts, incarnation, tracked).await) };
                 self.commands.spawn(run.instrument(inside));
             }
             (_, Handler::Forward(forward)) => {
@@ -297,8 +317,9 @@ impl Flow {
         let (outcome, next, detail) =
             (completion.outcome, completion.next, &completion.record.detail);
         tracing::info!(%outcome, ?next, detail, "ended");
-        let (store, link) = (self.store.clone(), self.link.clone());
-        let Attempt { lane, key, tracked, begun, span, .. } = attempt;
+        let Attempt { lane, key, runner, tracked, begun, span, .. } = attempt;
+        let link = runner.as_ref().filter(|_| tracked).map(|name| self.links.to(name));
+        let store = self.store.clone();
         let traffic = lane.map(|lane| self.lanes.get_mut(lane).traffic.clone());
         let (state, took) = (next.state(), begun.map(|begun| begun.elapsed()));
         let complete = async move {
@@ -309,10 +330,10 @@ impl Flow {
                 Err(error) => tracing::error!(%error, "failed to record the end"),
             }
             // After the commit only (R9).
-            if tracked && committed.is_ok() {
+            if let (Some(link), Ok(_)) = (link, committed) {
                 link.settled(key).await;
             }
-            Step::Settled(lane)
+            Step::Settled(lane, runner)
         };
         self.work.spawn(complete.instrument(span));
     }
@@ -385,7 +406,7 @@ async fn claim(
     store: &Store,
     name: &Name,
     slots: usize,
-    runner: Option<Incarnation>,
+    runner: Option<Runner>,
 ) -> Result<(Vec<Claimed>, Option<Timestamp>), Error> {
     let claimed = store.claim(name, slots, runner).await?;
     // What is claimed must run, whatever comes of this second question: a tick asks it again.
@@ -437,8 +458,8 @@ mod tests {
     fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
         let (lane, key) = (Some(0), Key { job: JobId::new(NOW), attempt: 9 });
         let (tracked, begun, span) = (false, None, Span::none());
-        let attempt =
-            Attempt { lane, key, tracked, counted: 1, since: NOW, begun, internal: false, span };
+        let (runner, counted, since, internal) = (None, 1, NOW, false);
+        let attempt = Attempt { lane, key, runner, tracked, counted, since, begun, internal, span };
         let (handler_broken, record) = (pause.is_some(), Record::default());
         let report = Report { outcome, handler_broken, retry_after: None, record };
         completion(&attempt, report, &POLICY, pause, NOW)

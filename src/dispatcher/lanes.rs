@@ -1,12 +1,13 @@
 //! Who may claim how much: slots of each handler, slots of all, and the pause of a handler that
 //! cannot run. Pure: it is told the monotonic time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::handler::Handler;
+use crate::handler::{Handler, Room};
 use crate::limits::Limits;
-use crate::model::{Name, Timestamp};
+use crate::model::{Name, RunnerName, Timestamp};
 use crate::retry::Policy;
 use crate::traffic::{HandlerTraffic, Traffic};
 
@@ -63,8 +64,12 @@ impl Lane {
         self.running + self.claiming
     }
 
-    pub(super) fn is_command(&self) -> bool {
-        matches!(*self.handler, Handler::Command(_))
+    /// Who runs it; none where the receiver itself does.
+    pub(super) fn runner(&self) -> Option<&RunnerName> {
+        match &*self.handler {
+            Handler::Command(command) => Some(&command.runner),
+            Handler::Forward(_) => None,
+        }
     }
 
     /// Slots of its own that are free now. After a pause one probe goes first.
@@ -93,8 +98,9 @@ pub(super) struct Lanes {
     /// Who is asked first: the one after the last that got something, so that all have their turn
     /// where there are fewer slots than handlers.
     first: usize,
-    /// Attempts that a runner has of handlers that are not configured any more: they take its room.
-    strangers: usize,
+    /// Attempts that each runner has, those of handlers too that are another's now or not configured any
+    /// more: they take its room.
+    at: BTreeMap<RunnerName, usize>,
 }
 
 impl Lanes {
@@ -106,7 +112,7 @@ impl Lanes {
             pause_base: Limits::duration(limits.handler_backoff_base_millis),
             pause_max: Limits::duration(limits.handler_backoff_max_millis),
             first: 0,
-            strangers: 0,
+            at: BTreeMap::new(),
         }
     }
 
@@ -119,13 +125,17 @@ impl Lanes {
     }
 
     /// The next handler that may claim now, and how much; its slots are taken. None where nobody may.
-    /// `room` is how many attempts the runner can have, these and others: none where no runner takes
-    /// any (R4).
-    pub(super) fn next_claim(&mut self, now: Duration, room: usize) -> Option<(usize, usize)> {
+    /// `rooms` tells how many attempts each runner can have, these and others: none where it takes none
+    /// (R4).
+    pub(super) fn next_claim(
+        &mut self,
+        now: Duration,
+        rooms: &BTreeMap<RunnerName, Room>,
+    ) -> Option<(usize, usize)> {
         let count = self.all.len();
         let order = (0..count).map(|offset| (self.first + offset) % count);
         let (index, slots) = order
-            .map(|index| (index, self.share(index, now, room)))
+            .map(|index| (index, self.share(index, now, rooms)))
             .find(|(_, slots)| *slots > 0)?;
         let lane = &mut self.all[index];
         lane.wanted = false;
@@ -134,7 +144,7 @@ impl Lanes {
         Some((index, slots))
     }
 
-    fn share(&self, index: usize, now: Duration, room: usize) -> usize {
+    fn share(&self, index: usize, now: Duration, rooms: &BTreeMap<RunnerName, Room>) -> usize {
         let lane = &self.all[index];
         if !lane.wanted || lane.claiming > 0 {
             return 0;
@@ -148,34 +158,40 @@ impl Lanes {
             _ => left.saturating_sub(kept),
         };
         let share = share.min(lane.free(now));
-        if !lane.is_command() {
-            return share;
-        }
-        let commands = self.all.iter().filter(|lane| lane.is_command());
-        share.min(room.saturating_sub(commands.map(Lane::taken).sum::<usize>() + self.strangers))
+        let Some(runner) = lane.runner() else { return share };
+        let room = rooms.get(runner).map_or(0, |room| room.attempts);
+        let same = self.all.iter().filter(|other| other.runner() == Some(runner));
+        let claiming: usize = same.map(|other| other.claiming).sum();
+        let there = self.at.get(runner).copied().unwrap_or_default();
+        share.min(room.saturating_sub(there + claiming))
     }
 
-    /// Takes a slot for an attempt that an earlier receiver has begun, whether one is free or not.
-    /// Returns whose, where the handler is still configured.
-    pub(super) fn take_for(&mut self, handler: &Name) -> Option<usize> {
+    /// Takes a slot for an attempt that an earlier receiver has begun at `runner`, whether one is free or
+    /// not. Returns whose, where the handler is still configured.
+    pub(super) fn take_for(&mut self, handler: &Name, runner: &RunnerName) -> Option<usize> {
         let index = self.all.iter().position(|lane| lane.name == *handler);
-        match index {
-            Some(index) => self.all[index].running += 1,
-            None => self.strangers += 1,
+        if let Some(index) = index {
+            self.all[index].running += 1;
         }
+        *self.at.entry(runner.clone()).or_default() += 1;
         index
     }
 
-    /// An attempt's end is recorded: its slot is free.
-    pub(super) fn settled(&mut self, lane: Option<usize>) {
-        match lane {
-            Some(index) => self.all[index].running -= 1,
-            None => self.strangers -= 1,
+    /// The end of an attempt, at `runner` where it is a command, is recorded: its slot is free.
+    pub(super) fn settled(&mut self, lane: Option<usize>, runner: Option<&RunnerName>) {
+        if let Some(index) = lane {
+            self.all[index].running -= 1;
+        }
+        if let Some(there) = runner.and_then(|runner| self.at.get_mut(runner)) {
+            *there -= 1;
         }
     }
 
-    /// A claim brought `got` jobs.
-    pub(super) fn claimed(&mut self, index: usize, got: usize) {
+    /// A claim brought `got` jobs, for `runner` where they are commands.
+    pub(super) fn claimed(&mut self, index: usize, got: usize, runner: Option<&RunnerName>) {
+        if let Some(runner) = runner {
+            *self.at.entry(runner.clone()).or_default() += got;
+        }
         let lane = &mut self.all[index];
         // As many as asked for: there may be more.
         lane.wanted |= got == lane.claiming;
@@ -237,7 +253,7 @@ impl Lanes {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::handler::{ForwardSettings, Target};
+    use crate::handler::{Command, ForwardSettings, Target};
     use crate::model::OnUnknown;
     use crate::retry::GiveUp;
 
@@ -270,8 +286,8 @@ mod tests {
     /// Everybody claims as much as they may and gets all of it.
     fn fill(lanes: &mut Lanes, now: Duration) -> Vec<(usize, usize)> {
         let mut claims = Vec::new();
-        while let Some((index, slots)) = lanes.next_claim(now, 0) {
-            lanes.claimed(index, slots);
+        while let Some((index, slots)) = lanes.next_claim(now, &BTreeMap::new()) {
+            lanes.claimed(index, slots, None);
             claims.push((index, slots));
         }
         claims
@@ -280,15 +296,54 @@ mod tests {
     #[test]
     fn nobody_claims_more_than_its_own_slots_or_ahead() {
         let mut lanes = lanes(64, &[3, 1]);
-        assert_eq!(lanes.next_claim(NOW, 0), Some((0, 3)));
-        assert_eq!(lanes.next_claim(NOW, 0), Some((1, 1)));
-        assert_eq!(lanes.next_claim(NOW, 0), None, "a claim is under way");
-        lanes.claimed(0, 2);
-        assert_eq!(lanes.next_claim(NOW, 0), None, "fewer than asked for: nothing is left");
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((0, 3)));
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), None, "a claim is under way");
+        lanes.claimed(0, 2, None);
+        assert_eq!(
+            lanes.next_claim(NOW, &BTreeMap::new()),
+            None,
+            "fewer than asked for: nothing is left"
+        );
         lanes.want_all();
-        assert_eq!(lanes.next_claim(NOW, 0), Some((0, 1)));
-        lanes.claimed(0, 1);
-        assert_eq!(lanes.next_claim(NOW, 0), None, "all slots are taken");
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((0, 1)));
+        lanes.claimed(0, 1, None);
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), None, "all slots are taken");
+    }
+
+    #[test]
+    fn each_runner_has_room_of_its_own_which_moved_and_gone_handlers_take_too() {
+        let name = |name: &str| name.parse::<RunnerName>().unwrap();
+        let command = |index: usize, runner: &str| {
+            let mut lanes = lanes(64, &[9]);
+            let (configuration, timeout) = (crate::model::Digest([0; 32]), SECOND);
+            let lane = lanes.all.remove(0);
+            let handler = Command { runner: name(runner), configuration, timeout };
+            let handler = Arc::new(Handler::Command(handler));
+            Lane { name: format!("h{index}").parse().unwrap(), handler, ..lane }
+        };
+        let (default, deploy) = (name("default"), name("deploy"));
+        let incarnation = crate::model::Incarnation::from_parts(uuid::Uuid::nil(), 1);
+        let room = |attempts| Room { incarnation, attempts };
+        let rooms = BTreeMap::from([(default.clone(), room(3)), (deploy.clone(), room(4))]);
+        let mut lanes = lanes(64, &[]);
+        lanes.all = vec![command(0, "default"), command(1, "deploy"), command(2, "nobody")];
+
+        // One of the first handler began when it was the other runner's; one's handler is gone.
+        assert_eq!(lanes.take_for(&"h0".parse().unwrap(), &deploy), Some(0));
+        assert_eq!(lanes.take_for(&"gone".parse().unwrap(), &deploy), None);
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((0, 3)), "all of its runner's room");
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 2)), "what those leave of the other's");
+        assert_eq!(lanes.next_claim(NOW, &rooms), None, "a third runner takes none");
+        lanes.claimed(0, 3, Some(&default));
+        lanes.claimed(1, 2, Some(&deploy));
+        lanes.settled(None, Some(&deploy));
+        lanes.want_all();
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+        lanes.claimed(1, 1, Some(&deploy));
+        lanes.want_all();
+        lanes.settled(Some(0), Some(&deploy));
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)), "not the first one's own");
     }
 
     #[test]
@@ -326,7 +381,7 @@ mod tests {
             lanes.get_mut(0).running = 0;
             lanes.want_all();
             let before = now + length - SECOND / 1000;
-            assert_eq!(lanes.next_claim(before, 0), None);
+            assert_eq!(lanes.next_claim(before, &BTreeMap::new()), None);
             assert_eq!(lanes.patience(Timestamp(0), now), Some(length));
             now += length;
             assert_eq!(fill(&mut lanes, now), [(0, 1)], "one probe");
@@ -347,8 +402,8 @@ mod tests {
         }
         assert_eq!(lanes.patience(Timestamp(1_000), NOW), Some(2 * SECOND));
         lanes.want_due(Timestamp(2_999));
-        assert_eq!(lanes.next_claim(NOW, 0), None);
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), None);
         lanes.want_due(Timestamp(3_000));
-        assert_eq!(lanes.next_claim(NOW, 0), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((1, 1)));
     }
 }

@@ -4,9 +4,9 @@
 //!
 //! - Recovery is committed before the first job is claimed, and what a runner may still have of an
 //!   earlier receiver is awaited.
-//! - A job is claimed only where a slot is free now, and a command only for a runner that has admitted
+//! - A job is claimed only where a slot is free now, and a command only for its runner, where that has admitted
 //!   this receiver and takes attempts: what is claimed and not begun at a power cut is `unknown`.
-//! - One broken or slow handler never delays another: each has its own slots, its own pause, and a
+//! - One broken or slow handler or runner never delays another: each has its own slots, its own pause, and a
 //!   slot of the whole is kept for each that is idle.
 //! - It sleeps until the store is changed, an attempt ends, or a job is due; a tick makes up for a
 //!   lost wake-up and a moved clock.
@@ -26,7 +26,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::handler::{Handler, Link};
+use crate::handler::{Handler, Links};
 use crate::limits::Limits;
 use crate::model::Name;
 use crate::retry::Policy;
@@ -61,11 +61,12 @@ pub struct DispatcherHandle {
 
 impl Dispatcher {
     /// Starts it; returns at once. Needs a tokio runtime's context. It is the store's one listener,
-    /// and the only one that claims. It tells `traffic` of every end of an attempt. It connects the link, where a runner is needed.
+    /// and the only one that claims. It connects the links to the runners that are
+    /// needed, and tells `traffic` of every end of an attempt.
     pub fn start(
         store: Store,
         workers: Vec<Worker>,
-        link: Link,
+        links: Links,
         traffic: &Traffic,
         limits: Limits,
         clock: Clock,
@@ -73,7 +74,7 @@ impl Dispatcher {
         let (stop, stopped) = oneshot::channel();
         let hurry = Arc::new(Notify::new());
         let retention = retention::run(store.clone(), limits.clone(), clock.clone());
-        let flow = flow::Flow::new(store, workers, link, traffic, limits, clock);
+        let flow = flow::Flow::new(store, workers, links, traffic, limits, clock);
         let flow = flow.run(stopped, hurry.clone());
         DispatcherHandle {
             stop,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::model::{Digest, Facts, Incarnation, Outcome};
+use crate::model::{Digest, Facts, Incarnation, Outcome, RunnerName};
 use crate::runner::message::{Refusal, Start};
 use crate::runner::{AskedBy, Ended, Exited, Status};
 use crate::store::{Record, Usage};
@@ -35,6 +35,8 @@ const INLINE_BYTES: usize = 256 * 1024;
 /// What the receiver knows of a configured command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
+    /// The runner that runs it.
+    pub runner: RunnerName,
     /// Of its configuration as it is written: the runner starts no other.
     pub configuration: Digest,
     /// How long it may run; the runner sees to it.

@@ -1,7 +1,7 @@
-//! The receiver's side of its runner: one task that owns the connection, and what is known of each
-//! attempt that a runner was, or will be, asked to start.
+//! The receiver's side of one runner: one task that owns the connection, and what is known of each
+//! attempt that this runner was, or will be, asked to start.
 //!
-//! `serve` makes the [`Link`]; the dispatcher tracks attempts on it, connects it once those of earlier
+//! [`links`](super::links) makes each [`Link`]; the dispatcher tracks attempts on it, connects it once those of earlier
 //! receivers are tracked, and acknowledges after the commit. What must stay true:
 //!
 //! - An attempt stays tracked until its outcome is committed. So what a runner lists as settled and
@@ -9,7 +9,7 @@
 //! - "Never started" is said of an attempt only by a refusal, by a list that is younger than its Start
 //!   and comes from its runner or one that answers for it, or where its Start was never written (R8).
 //! - Its end is called lost only where its runner and its children are proven gone: the machine has
-//!   started anew, or the runner has looked for them (R6).
+//!   started anew, or a runner that can see them has looked for them (R6).
 //! - A lost connection is read to its end before a list is asked for again (R10).
 
 mod ask;
@@ -44,21 +44,30 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5
 pub struct Settings {
     /// The runner's name.
     pub name: RunnerName,
-    /// Where it listens.
-    pub socket: PathBuf,
+    /// Where it is.
+    pub place: Place,
     /// The store whose attempts these are.
     pub store: uuid::Uuid,
-    /// How to start one where none is; nothing where a service manager does.
-    pub launch: Option<Launch>,
     /// The limits in force.
     pub limits: Limits,
+}
+
+/// Where a runner is.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// At this socket, and launched so where nobody listens.
+    Launched(PathBuf, Launch),
+    /// At this socket, whoever starts it.
+    Service(PathBuf),
+    /// This receiver reaches no runner but the one that it launches.
+    Nowhere,
 }
 
 /// A runner that takes attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// Whom claims are made for.
-    pub runner: Incarnation,
+    pub incarnation: Incarnation,
     /// How many attempts it can have, running or not acknowledged.
     pub attempts: usize,
 }
@@ -66,12 +75,14 @@ pub struct Room {
 /// How the link to the runner stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// Whether a command is configured, or runs still: without one no runner is sought.
-    pub needed: bool,
+    /// The runner's name.
+    pub name: RunnerName,
+    /// The systemd unit that it is, where this receiver does not launch it.
+    pub unit: Option<String>,
     /// A runner has admitted this receiver.
     pub connected: bool,
-    /// The runner that takes attempts; none while it drains.
-    pub runner: Option<String>,
+    /// The process that takes attempts, in this one of its lives; none while it drains.
+    pub incarnation: Option<String>,
     /// Attempts that run, or whose outcome is not committed yet.
     pub running: u64,
     /// How many attempts the runner can have.
@@ -101,7 +112,8 @@ pub struct Link {
 struct Shared {
     settings: Settings,
     state: Mutex<State>,
-    room: watch::Sender<Option<Room>>,
+    /// Stirred whenever the room changes.
+    rooms: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -109,10 +121,10 @@ struct State {
     attempts: HashMap<Key, Attempt>,
     /// The admitted connection.
     line: Option<Sender>,
+    /// Where claims are made for the runner at its other end.
+    room: Option<Room>,
     /// Who waits for what an attempt has printed so far.
     peeks: Peeks,
-    /// Whether a runner is needed at all: it was asked to connect.
-    wanted: bool,
     /// Why the last try to connect failed; nothing once one succeeds.
     why: Option<String>,
 }
@@ -137,34 +149,39 @@ pub struct Tracked {
 }
 
 impl Link {
-    /// A link that is not connected.
-    pub fn new(settings: Settings) -> Self {
-        let shared = Shared { settings, state: Mutex::default(), room: watch::Sender::new(None) };
-        Link { shared: Arc::new(shared) }
+    /// A link that is not connected, and stirs `rooms` whenever its room changes.
+    pub(super) fn new(settings: Settings, rooms: watch::Sender<()>) -> Self {
+        Link { shared: Arc::new(Shared { settings, state: Mutex::default(), rooms }) }
     }
 
     /// Connects, and connects again whenever the connection is lost, launching a runner where that is
     /// its task. Called once, as the receiver with this number, when every attempt that an earlier one
     /// left is tracked. Needs a tokio runtime's context.
-    pub fn connect(&self, epoch: u64) {
-        self.lock().wanted = true;
+    pub(super) fn connect(&self, epoch: u64) {
         let link = self.clone();
         tokio::spawn(async move { link.stay_connected(epoch).await });
     }
 
-    /// The runner that takes attempts now, if one does; it is watched for changes.
-    pub fn room(&self) -> watch::Receiver<Option<Room>> {
-        self.shared.room.subscribe()
+    /// The runner that takes attempts now, if one does.
+    pub(super) fn room(&self) -> Option<Room> {
+        self.lock().room
+    }
+
+    /// Whether a runner has admitted this receiver.
+    pub(super) fn is_connected(&self) -> bool {
+        self.lock().line.is_some()
     }
 
     /// How the link stands now, for whoever looks.
     pub fn view(&self) -> View {
-        let room = *self.shared.room.borrow();
+        let Settings { name, place, .. } = &self.shared.settings;
         let state = self.lock();
+        let room = state.room;
         View {
-            needed: state.wanted,
+            name: name.clone(),
+            unit: (!matches!(place, Place::Launched(..))).then(|| name.unit()),
             connected: state.line.is_some(),
-            runner: room.map(|room| room.runner.to_string()),
+            incarnation: room.map(|room| room.incarnation.to_string()),
             running: state.attempts.len() as u64,
             room: room.map(|room| room.attempts as u64),
             why: state.why.clone(),
@@ -206,7 +223,7 @@ impl Link {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_tracked(&self, key: Key) -> bool {
+    pub(super) fn is_tracked(&self, key: Key) -> bool {
         self.lock().attempts.contains_key(&key)
     }
 
@@ -221,22 +238,23 @@ impl Link {
     }
 
     async fn stay_connected(&self, epoch: u64) {
-        let Settings { store, .. } = self.shared.settings;
-        let hello = Hello { version: VERSION, store, epoch };
+        let Settings { name, store, .. } = &self.shared.settings;
+        let hello = Hello { version: VERSION, store: *store, epoch, runner: Some(name.clone()) };
         let [shortest, longest] = PAUSES;
         let (mut said, mut pause) = (String::new(), shortest);
         loop {
-            match self.reach(hello).await {
+            match self.reach(&hello).await {
                 Ok((list, line, events)) => {
                     (said, pause) = (String::new(), shortest);
                     self.lock().why = None;
-                    tracing::info!(runner = %list.incarnation, "connected to the runner");
+                    let incarnation = list.incarnation;
+                    tracing::info!(runner = %name, %incarnation, "connected to the runner");
                     self.converse(list, line, events).await;
-                    tracing::warn!("the connection to the runner is lost");
+                    tracing::warn!(runner = %name, "the connection to the runner is lost");
                 }
                 // Said once, and not at every try.
                 Err(why) if why != said => {
-                    tracing::error!("no command can run: {why}");
+                    tracing::error!(runner = %name, "no command can run: {why}");
                     self.lock().why = Some(why.clone());
                     said = why;
                 }
@@ -248,8 +266,15 @@ impl Link {
     }
 
     /// One try, with a runner of its own where none is there.
-    async fn reach(&self, hello: Hello) -> Result<(HelloOk, Sender, Events), String> {
-        let Settings { name, socket, launch, limits, .. } = &self.shared.settings;
+    async fn reach(&self, hello: &Hello) -> Result<(HelloOk, Sender, Events), String> {
+        let Settings { name, place, limits, .. } = &self.shared.settings;
+        let (socket, launch) = match place {
+            Place::Launched(socket, launch) => (socket, Some(launch)),
+            Place::Service(socket) => (socket, None),
+            Place::Nowhere => {
+                return Err(format!("only `hooklatch serve --runners` reaches runner '{name}'"));
+            }
+        };
         let launch = match (client::connect(socket, hello, limits).await, launch) {
             (Err(ConnectError::Unreachable { .. }), Some(launch)) => launch.clone(),
             (Err(error @ ConnectError::Unreachable { .. }), None) => {
@@ -299,21 +324,24 @@ impl Link {
                 self.tell(key, Verdict::Ended(ended));
             }
         }
-        {
-            let mut state = self.lock();
-            state.line = None;
-            state.peeks = Peeks::default();
+        let mut state = self.lock();
+        state.line = None;
+        state.peeks = Peeks::default();
+        self.claims_for(&mut state, None);
+    }
+
+    fn claims_for(&self, state: &mut State, room: Option<Room>) {
+        if std::mem::replace(&mut state.room, room) != room {
+            self.shared.rooms.send_replace(());
         }
-        self.shared.room.send_replace(None);
     }
 
     /// Claims are made from now on for whoever is at the other end of `line`, while that is the line;
     /// for nobody where it drains, which it may think better of.
     fn offer(&self, line: &Sender, room: Room, draining: bool) {
-        let state = self.lock();
+        let mut state = self.lock();
         if state.line.as_ref().is_some_and(|now| now.is(line)) {
-            let now = (!draining).then_some(room);
-            self.shared.room.send_if_modified(|before| std::mem::replace(before, now) != now);
+            self.claims_for(&mut state, (!draining).then_some(room));
         }
     }
 
@@ -321,7 +349,7 @@ impl Link {
     fn is_deaf(&self, line: &Sender) {
         let mut state = self.lock();
         if state.line.take_if(|now| now.is(line)).is_some() {
-            self.shared.room.send_replace(None);
+            self.claims_for(&mut state, None);
         }
     }
 
@@ -347,7 +375,15 @@ impl Link {
                 if attempt.asked && attempt.waiting.is_some() && !listed.contains(key) {
                     match proof(list, attempt.runner) {
                         Some(verdict) => verdicts.push((*key, verdict)),
-                        None => searches.push(*key),
+                        None if sees(list.incarnation, attempt.runner) => searches.push(*key),
+                        None => {
+                            let (then, now) = (attempt.runner.user(), list.incarnation.user());
+                            tracing::error!(
+                                %key,
+                                "stays running: its runner ran as user {then} and this one, as user \
+                                 {now}, cannot see what is left of it (start that one again)"
+                            );
+                        }
                     }
                 }
             }
@@ -378,7 +414,7 @@ impl Link {
 /// What the runner with this list can have.
 fn room(list: &HelloOk) -> Room {
     let free = usize::try_from(list.free).unwrap_or(usize::MAX);
-    Room { runner: list.incarnation, attempts: list.attempts.len() + free }
+    Room { incarnation: list.incarnation, attempts: list.attempts.len() + free }
 }
 
 /// Beside the reading, so that two full sockets cannot wait for each other.
@@ -395,6 +431,11 @@ fn proof(list: &HelloOk, runner: Incarnation) -> Option<Verdict> {
     let rebooted = list.incarnation.boot() != runner.boot();
     let lost = || Ended::Lost("the machine went down while it ran".to_owned());
     rebooted.then(|| Verdict::Ended(lost()))
+}
+
+/// Whether the runner that lives now finds all that a dead one may have left, by a look at all processes.
+fn sees(now: Incarnation, dead: Incarnation) -> bool {
+    now.user() == dead.user() || now.user() == 0
 }
 
 impl Tracked {

@@ -1,14 +1,15 @@
 //! Handlers: what the operator configured to run for an event.
 //!
 //! The dispatcher runs a claimed attempt by [`Command::run`] or [`ForwardSettings::run`] and is told
-//! what came of it. A forward is this process's own; a command is the runner's, reached by the
-//! [`link`], and goes on when this process ends. What must stay true: whatever happens is a
+//! what came of it. A forward is this process's own; a command is a runner's, reached by one of
+//! the [`links`], and goes on when this process ends. What must stay true: whatever happens is a
 //! [`Report`], never an error; no outcome is guessed, so what said nothing is `unknown`; nothing here
 //! reads or changes the store.
 
 mod command;
 pub mod forward;
 pub mod link;
+pub mod links;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub use crate::runner::{End, Ender};
 pub use command::{Command, adopted};
 pub use forward::{ForwardSettings, Target};
 pub use link::{CannotAsk, Link, Room};
+pub use links::{Links, Runners};
 
 /// A handler that can run attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]

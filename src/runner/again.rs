@@ -30,6 +30,7 @@ use super::incarnation::Incarnation;
 use super::message::Key;
 use super::spawn::Child;
 use super::{AskedBy, Captured, descriptors, orphans, stdin};
+use crate::systemd;
 
 /// What tells the new program that it is one: the number of the memory file's descriptor.
 pub const VARIABLE: &str = "HOOKLATCH_RUNNER_STATE";
@@ -58,6 +59,9 @@ pub(super) struct State {
     pub(super) incarnation: Incarnation,
     pub(super) lock: RawFd,
     pub(super) listener: RawFd,
+    /// Whether a service manager has opened it, whose it stays.
+    #[serde(default)]
+    pub(super) given: bool,
     pub(super) running: Vec<(Key, Running)>,
     /// What the attempts printed that have ended.
     pub(super) settled: Vec<(Key, [Captured; 2])>,
@@ -85,13 +89,19 @@ pub(super) struct Printing {
 }
 
 impl State {
-    pub(super) fn new(incarnation: Incarnation, lock: &Lock, listener: &UnixListener) -> Self {
+    pub(super) fn new(
+        incarnation: Incarnation,
+        lock: &Lock,
+        listener: &UnixListener,
+        given: bool,
+    ) -> Self {
         State {
             version: VERSION,
             process: getpid().as_raw_pid(),
             incarnation,
             lock: lock.number(),
             listener: listener.as_raw_fd(),
+            given,
             running: Vec::new(),
             settled: Vec::new(),
         }
@@ -113,6 +123,9 @@ impl Again {
     pub(super) fn rehearse(&self) -> io::Result<()> {
         let starting = orphans::starting();
         let mut command = self.command(REHEARSAL);
+        for of_ours in systemd::VARIABLES {
+            command.env_remove(of_ours);
+        }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         starting.own(child.id());
         drop(starting);
@@ -127,6 +140,11 @@ impl Again {
     fn command(&self, told: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env(VARIABLE, told);
+        // This process is still the one that they name, and has the sockets: told of them twice, the new
+        // program would take them over twice. The manager it may speak to.
+        for of_sockets in systemd::sockets::VARIABLES {
+            command.env_remove(of_sockets);
+        }
         command
     }
 
@@ -172,6 +190,7 @@ pub(super) struct Resumed {
     pub(super) incarnation: Incarnation,
     pub(super) lock: Lock,
     pub(super) listener: UnixListener,
+    pub(super) given: bool,
     pub(super) running: Vec<(Key, Child, Option<AskedBy>)>,
     pub(super) settled: Vec<(Key, [Captured; 2])>,
 }
@@ -202,6 +221,6 @@ pub(super) fn resume(number: RawFd) -> io::Result<Resumed> {
         let child = Child::resumed(pid, owned(one.pidfd), streams, one.way.into())?;
         running.push((key, child, one.wish));
     }
-    let State { incarnation, settled, .. } = state;
-    Ok(Resumed { incarnation, lock, listener, running, settled })
+    let State { incarnation, given, settled, .. } = state;
+    Ok(Resumed { incarnation, lock, listener, given, running, settled })
 }

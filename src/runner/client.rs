@@ -69,7 +69,7 @@ pub struct Events {
 /// No runner, or one that does not admit this receiver; nothing was changed.
 pub async fn connect(
     socket: &Path,
-    hello: Hello,
+    hello: &Hello,
     limits: &Limits,
 ) -> Result<(HelloOk, Sender, Events), ConnectError> {
     let wait = Limits::duration(limits.runner_wait_millis);
@@ -81,7 +81,7 @@ pub async fn connect(
     let sender = Sender { to: Arc::new(Mutex::new(Some(to))), bounds: bounds(TO_RUNNER_BYTES) };
     let from = BufReader::new(from);
     let mut events = Events { from, bounds: bounds(TO_RECEIVER_BYTES) };
-    sender.send(&ToRunner::Hello(hello), b"").await?;
+    sender.send(&ToRunner::Hello(hello.clone()), b"").await?;
     let answer = timeout(wait, events.next()).await.unwrap_or(Err(WireError::Slow(wait)))?;
     match answer {
         Some((ToReceiver::HelloOk(list), _)) => Ok((*list, sender, events)),

@@ -134,7 +134,7 @@ async fn converse(
         None => return Ok(()),
     };
     crash::point("runner.hello.read");
-    if let Err((reason, detail)) = admit(hello, peer, table, reload).await {
+    if let Err((reason, detail)) = admit(&hello, peer, table, reload).await {
         tracing::warn!(?reason, detail, "a receiver is not admitted");
         peer.tell(ToReceiver::Denied { reason, detail });
         return Ok(());
@@ -169,7 +169,7 @@ async fn converse(
 /// Admits a receiver to what is configured now. One at a time, so that the last one admitted has the
 /// last configuration.
 async fn admit(
-    hello: Hello,
+    hello: &Hello,
     peer: &Peer,
     table: &Table,
     reload: Arc<Mutex<Reload>>,

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 
+use rustix::process::geteuid;
 use uuid::Uuid;
 
 pub use crate::model::Incarnation;
@@ -10,14 +11,15 @@ pub use crate::model::Incarnation;
 /// The kernel's name for the time since it was started (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A new one of this boot.
+/// A new one of this boot and user.
 ///
 /// # Errors
 /// Where the kernel tells neither its boot nor random bits.
 pub fn new() -> io::Result<Incarnation> {
     let mut bits = [0; 16];
     rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())?;
-    Ok(Incarnation::from_parts(this_boot()?, u128::from_ne_bytes(bits)))
+    let new = Incarnation::from_parts(this_boot()?, u128::from_ne_bytes(bits));
+    Ok(new.of_user(geteuid().as_raw()))
 }
 
 /// The boot that is now.
@@ -38,7 +40,9 @@ mod tests {
         let [one, other] = [(); 2].map(|()| new().unwrap());
         assert_eq!(one.to_string().parse(), Ok(one));
         assert_ne!(one, other);
-        assert_eq!(one.boot(), this_boot().unwrap());
+        assert_eq!((one.boot(), one.user()), (this_boot().unwrap(), geteuid().as_raw()));
+        assert_eq!(one.of_user(7).user(), 7);
+        assert_eq!(one.of_user(7).of_user(one.user()), one);
         assert!("x/1".parse::<Incarnation>().is_err());
     }
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::descriptors;
+use crate::systemd;
 
 /// What it takes to launch a runner.
 #[derive(Debug, Clone)]
@@ -56,7 +57,11 @@ impl Launch {
         // A runner that is there after all, and has it open, writes on behind what comes now.
         let log = options.append(true).create(true).mode(0o600).open(&self.log)?;
         log.set_len(0)?;
-        let mut child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        for of_ours in systemd::VARIABLES {
+            command.env_remove(of_ours);
+        }
+        let mut child = command
             .arg("runner")
             .arg("--config")
             .arg(&self.config)

@@ -9,7 +9,9 @@ use uuid::Uuid;
 
 use super::incarnation::Incarnation;
 use super::{AskedBy, Ended, Exited, Status, Usage};
-use crate::model::{Digest, EventId, EventType, Facts, Headers, JobId, Name, Timestamp};
+use crate::model::{
+    Digest, EventId, EventType, Facts, Headers, JobId, Name, RunnerName, Timestamp,
+};
 
 /// The protocol of this program.
 pub const VERSION: u32 = 1;
@@ -44,7 +46,7 @@ impl std::fmt::Display for Key {
 }
 
 /// Who knocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// The newest protocol that the receiver speaks.
     pub version: u32,
@@ -52,6 +54,9 @@ pub struct Hello {
     pub store: Uuid,
     /// Raised by every receiver that starts (R3).
     pub epoch: u64,
+    /// The runner that it means; whichever answers, where an older receiver says nothing.
+    #[serde(default)]
+    pub runner: Option<RunnerName>,
 }
 
 /// One attempt to start. The event's body is the frame's.
@@ -300,6 +305,8 @@ pub enum Denial {
     OtherStore,
     /// A younger receiver, or a younger state of the store, was here (R3).
     StaleEpoch,
+    /// Another runner is meant, who alone can tell of its attempts (R2).
+    OtherRunner,
 }
 
 /// Why an attempt was not started. Each proves that it never was (R8).

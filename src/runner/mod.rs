@@ -23,6 +23,7 @@ mod ledger;
 mod leftovers;
 mod memory;
 pub mod message;
+mod oom;
 mod orphans;
 mod reap;
 pub mod server;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UnixListener;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -27,16 +27,23 @@ use super::wire::Bounds;
 use super::{Ended, attempt, connection, launch, leftovers, memory, orphans};
 use crate::crash;
 use crate::limits::Limits;
+use crate::model::RunnerName;
+use crate::systemd::Manager;
 
 /// Reads the configuration again. Blocks. An `Err` says why not, for the log.
 pub type Reload = Box<dyn Fn() -> Result<Vec<Configured>, String> + Send + Sync>;
 
 /// What a runner is made of.
 pub struct Settings {
+    /// Its name: handlers of others are not its own.
+    pub name: RunnerName,
     /// Where it works: its lock, its ledger, what it captures.
     pub folder: PathBuf,
     /// Where it listens: in that folder.
     pub socket: PathBuf,
+    /// The socket that a service manager has opened there or elsewhere, where one did: nothing is bound
+    /// then, and nothing unlinked.
+    pub given: Option<std::os::unix::net::UnixListener>,
     /// What it may run, until the first receiver comes.
     pub commands: Vec<Configured>,
     /// What it may run from then on: called for every receiver, before it is told that it is admitted.
@@ -82,18 +89,24 @@ pub enum Error {
 ///
 /// # Errors
 /// Whatever keeps it from serving; nothing was started then.
-pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result<(), Error> {
-    let Settings { folder, socket, commands, reload, leave_when_idle, limits, again, .. } =
+pub async fn run(
+    settings: Settings,
+    manager: Manager,
+    mut wishes: mpsc::Receiver<Wish>,
+) -> Result<(), Error> {
+    let Settings { name, folder, socket, commands, reload, leave_when_idle, limits, again, .. } =
         settings;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
     let resumed = settings.handed_over.map(again::resume).transpose().map_err(begin)?;
-    let (lock, listener, incarnation, running, settled) = match resumed {
-        Some(Resumed { lock, listener, incarnation, running, settled }) => {
-            (lock, Some(listener), incarnation, running, settled)
+    let (lock, listener, given, incarnation, running, settled) = match resumed {
+        Some(Resumed { lock, listener, given, incarnation, running, settled }) => {
+            (lock, Some(listener), given, incarnation, running, settled)
         }
         None => {
             let lock = folder::take(&folder)?;
-            (lock, None, incarnation::new().map_err(begin)?, Vec::new(), Vec::new())
+            let listener = settings.given.map(adopt).transpose().map_err(begin)?;
+            let (given, incarnation) = (listener.is_some(), incarnation::new().map_err(begin)?);
+            (lock, listener, given, incarnation, Vec::new(), Vec::new())
         }
     };
     let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
@@ -102,7 +115,8 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
         return Err(begin(io::Error::other("the ledger is not as this runner left it")));
     }
     let capacity = usize::try_from(limits.runner_attempts_count).unwrap_or(usize::MAX);
-    let table = Table::new(incarnation, commands, capacity, ledger, inherited).map_err(begin)?;
+    let table = Table::new(name.clone(), incarnation, commands, capacity, ledger, inherited)
+        .map_err(begin)?;
     let table = Arc::new(table);
     for (key, outputs) in settled {
         table.printed(key, outputs);
@@ -122,20 +136,42 @@ pub async fn run(settings: Settings, mut wishes: mpsc::Receiver<Wish>) -> Result
         launch::tell_launcher().map_err(begin)?;
     }
     memory::give_back_code();
-    tracing::info!(folder = %folder.display(), %incarnation, "running commands");
+    tracing::info!(runner = %name, folder = %folder.display(), %incarnation, "running commands");
     let reload = Arc::new(Mutex::new(reload));
     let connections = JoinSet::new();
-    let become_again = Becoming { again, incarnation, lock };
-    let mut serving = Serving { table, reload, listener, connections, accepted: 0, limits };
+    let become_again = Becoming { again, incarnation, lock, given };
+    let (told, line) = watch::channel(how_many(&table));
+    manager.status(&how_many(&table)).await;
+    manager.ready().await;
+    tokio::spawn(manager.clone().keep_status(line));
+    let mut serving =
+        Serving { table, reload, listener, connections, accepted: 0, limits, manager, told };
     serving.until_idle_or(&mut wishes, &become_again, leave_when_idle).await;
     let Serving { connections, listener, .. } = serving;
-    // First the name, so that nobody new comes, then the socket, then those that are connected.
-    let _gone = fs::remove_file(socket);
+    // First the name, so that nobody new comes, then the socket, then those that are connected. Whoever
+    // comes to a socket of the service manager's waits there for the next runner.
+    if !given {
+        let _gone = fs::remove_file(socket);
+    }
     drop((listener, connections));
     // Last of all the lock: whoever takes it makes a socket of that name.
     drop(become_again);
     tracing::info!("left");
     Ok(())
+}
+
+/// The service manager's socket as one that is served.
+fn adopt(given: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
+    given.set_nonblocking(true)?;
+    UnixListener::from_std(given)
+}
+
+/// How many commands run, for people.
+fn how_many(table: &Table) -> String {
+    match table.running_count() {
+        1 => "1 command runs".to_owned(),
+        count => format!("{count} commands run"),
+    }
 }
 
 /// Ends what dead runners left running and settles it as lost. False where something still lives.
@@ -167,6 +203,9 @@ struct Serving {
     /// Connections so far.
     accepted: u64,
     limits: Limits,
+    manager: Manager,
+    /// The line that the manager shows.
+    told: watch::Sender<String>,
 }
 
 impl Serving {
@@ -182,6 +221,7 @@ impl Serving {
         let idle = Limits::duration(self.limits.runner_idle_millis);
         let most = usize::try_from(self.limits.runner_connections_count).unwrap_or(usize::MAX);
         let mut draining: Option<Drain> = None;
+        let mut _stopping = None;
         loop {
             if draining.as_ref().is_some_and(|drain| drain.is_over(&self.table)) {
                 return;
@@ -204,7 +244,7 @@ impl Serving {
                     self.serve(accepted).await;
                 }
                 Some(_) = self.connections.join_next(), if !self.connections.is_empty() => {}
-                Ok(()) = changes.changed() => {}
+                Ok(()) = changes.changed() => self.tell(draining.is_some()),
                 Some(()) = rehearsals.recv(), if draining.is_none() => {
                     self.table.drain();
                     ready = true;
@@ -217,6 +257,7 @@ impl Serving {
                         self.table.drain();
                         let wait = Limits::duration(self.limits.runner_drain_millis);
                         draining = Some(Drain { limit: Instant::now() + wait, ending: false });
+                        _stopping = Some(self.manager.stopping().await);
                     }
                     Some(_) if wish == Wish::Again => {
                         tracing::warn!("stopping: it does not execute itself again");
@@ -227,6 +268,13 @@ impl Serving {
                 () = idled => return,
             }
         }
+    }
+
+    /// What the manager shows, where that has changed.
+    fn tell(&self, draining: bool) {
+        let how_many = how_many(&self.table);
+        let now = if draining { format!("stopping: {how_many}") } else { how_many };
+        self.told.send_if_modified(|told| std::mem::replace(told, now.clone()) != now);
     }
 
     async fn serve(&mut self, accepted: io::Result<(tokio::net::UnixStream, impl Sized)>) {
@@ -252,13 +300,15 @@ struct Becoming {
     again: Again,
     incarnation: Incarnation,
     lock: Lock,
+    /// Whether the socket is the service manager's.
+    given: bool,
 }
 
 impl Becoming {
     /// Executes itself again, unless an attempt is being started or reaped just now: false then.
     /// Returns true where it was refused, and serves on.
     fn refused(&self, serving: &Serving) -> bool {
-        let state = again::State::new(self.incarnation, &self.lock, &serving.listener);
+        let state = again::State::new(self.incarnation, &self.lock, &serving.listener, self.given);
         let Some(state) = serving.table.hand_over(state) else { return false };
         let error = match serving.table.write_down() {
             Ok(()) => self.again.exec(&state),

@@ -24,7 +24,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use super::capture::{Shared, Stream};
 use super::course::Course;
-use super::{Captured, CommandSettings, descriptors, orphans, reap, stdin};
+use super::{Captured, CommandSettings, descriptors, oom, orphans, reap, stdin};
 use crate::model::Facts;
 
 /// What a command's PATH is where the configuration says nothing: systemd's own default with the
@@ -123,6 +123,7 @@ impl Plan {
         let mut child = self.start(stdin)?;
         starting.own(child.id());
         drop(starting);
+        oom::give_back(child.id());
         self.attach(&mut child).map_err(|error| {
             if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
                 let _gone = kill_process_group(pid, Signal::KILL);

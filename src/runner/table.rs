@@ -25,7 +25,7 @@ use super::message::{
 use super::spawn::View;
 use super::{AskedBy, Captured, CommandSettings, End, Ended, Ender, Exited};
 use crate::crash;
-use crate::model::{Digest, Name};
+use crate::model::{Digest, Name, RunnerName};
 
 /// A command that this runner may run.
 #[derive(Debug, Clone)]
@@ -48,6 +48,7 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 struct Inner {
+    name: RunnerName,
     incarnation: Incarnation,
     dead: Vec<Incarnation>,
     handlers: BTreeMap<Name, Arc<Configured>>,
@@ -94,6 +95,7 @@ pub(super) type Refused = (Refusal, String);
 impl Table {
     /// A table that goes on from what earlier runners left.
     pub(super) fn new(
+        name: RunnerName,
         incarnation: Incarnation,
         commands: Vec<Configured>,
         capacity: usize,
@@ -102,6 +104,7 @@ impl Table {
     ) -> std::io::Result<Self> {
         let attempts = inherited.attempts.into_iter().map(|(key, noted)| (key, noted.into()));
         let mut inner = Inner {
+            name,
             incarnation,
             dead: inherited.incarnations.into_iter().filter(|one| *one != incarnation).collect(),
             handlers: by_name(commands),
@@ -122,7 +125,7 @@ impl Table {
     }
 
     /// Whether a receiver would be admitted now.
-    pub(super) fn may_admit(&self, hello: Hello) -> Result<(), (Denial, String)> {
+    pub(super) fn may_admit(&self, hello: &Hello) -> Result<(), (Denial, String)> {
         self.lock().may_bind(hello).map(drop)
     }
 
@@ -131,7 +134,7 @@ impl Table {
     /// older connection can come between.
     pub(super) fn admit(
         &self,
-        hello: Hello,
+        hello: &Hello,
         peer: &Peer,
         commands: Option<Vec<Configured>>,
     ) -> Result<(), (Denial, String)> {
@@ -323,6 +326,12 @@ impl Table {
     /// Nothing of this runner runs.
     pub(super) fn is_quiet(&self) -> bool {
         !self.lock().attempts.values().any(|one| matches!(one.state, State::Running(Some(_))))
+    }
+
+    /// How many commands of this runner run.
+    pub(super) fn running_count(&self) -> usize {
+        let running = |one: &&Attempt| matches!(one.state, State::Running(Some(_)));
+        self.lock().attempts.values().filter(running).count()
     }
 
     /// What dead runners left running: each attempt, and its process where it is known.

@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::model::{
-    DeadReason, EventId, EventType, Facts, Headers, Incarnation, JobId, Name, Outcome, Timestamp,
+    DeadReason, EventId, EventType, Facts, Headers, JobId, Name, Outcome, Runner, Timestamp,
 };
 use crate::retry::Next;
 
@@ -53,7 +53,8 @@ impl Store {
     /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first.
     /// Each has a new attempt, number + 1, committed before this returns. Jobs whose payload is gone
     /// become dead instead (R19). None while the handler is paused. `runner` is the one that will be
-    /// asked to start them, and is recorded with each (R5); none where the receiver runs them itself.
+    /// asked to start them, and is recorded with each, its name too (R5); none where the receiver runs
+    /// them itself.
     ///
     /// Tried until it is committed. The future must not be dropped: what it claimed would stay
     /// `running` with nobody running it until the next start.
@@ -61,7 +62,7 @@ impl Store {
         &self,
         handler: &Name,
         limit: usize,
-        runner: Option<Incarnation>,
+        runner: Option<Runner>,
     ) -> Result<Vec<Claimed>, Error> {
         if limit == 0 {
             return Ok(Vec::new());
@@ -75,7 +76,7 @@ impl Store {
                 // are ours already, and nobody else would ever run them.
                 let taken = match last.first() {
                     Some(&(row, attempt)) if is_running(tx, row, attempt)? => again(tx, &last)?,
-                    _ => claim(tx, &name, clock.now(), limit, runner, &notices)?,
+                    _ => claim(tx, &name, clock.now(), limit, runner.as_ref(), &notices)?,
                 };
                 last = taken.iter().map(|job| (job.row, job.attempt)).collect();
                 Ok(taken)
@@ -144,13 +145,14 @@ fn claim(
     handler: &Name,
     now: Timestamp,
     limit: usize,
-    runner: Option<Incarnation>,
+    runner: Option<&Runner>,
     notices: &Notices,
 ) -> rusqlite::Result<Vec<Taken>> {
     if is_paused(tx, handler)? {
         return Ok(Vec::new());
     }
-    let runner = runner.map(|runner| runner.to_string());
+    let incarnation = runner.map(|runner| runner.incarnation.to_string());
+    let runner = runner.map(|runner| runner.name.as_str());
     let chosen = params![handler.as_str(), now.0, codec::size(limit)];
     // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
     let mut update = tx.prepare_cached(concat!(
@@ -179,9 +181,10 @@ fn claim(
         // The index on live attempts refuses a second one of the same job.
         let inserted = tx
             .prepare_cached(
-                "INSERT INTO attempt (job, number, started_at, incarnation) VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO attempt (job, number, started_at, incarnation, runner)
+                     VALUES (?1, ?2, ?3, ?4, ?5)",
             )?
-            .execute(params![job.row, job.attempt, now.0, runner])?;
+            .execute(params![job.row, job.attempt, now.0, incarnation, runner])?;
         exactly_one(inserted)?;
         crash::point("claim.commit.before");
     }

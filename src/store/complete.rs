@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 
 use crate::crash;
-use crate::model::{Outcome, State, Timestamp};
+use crate::model::{Outcome, Runner, RunnerName, State, Timestamp};
 use crate::retry::Next;
 
 use super::accept::find_job;
@@ -42,12 +42,15 @@ impl Store {
         self.read(|conn| {
             // By the index of the running ones, each with its live attempt.
             conn.prepare_cached(
-                "SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation
+                "SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation,
+                     a.runner
                  FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt
                      JOIN event e ON e.row = j.event
                  WHERE j.state = 'running' ORDER BY j.row",
             )?
             .query_map([], |row| {
+                let incarnation = codec::maybe_text(row, 7)?;
+                let name: Option<RunnerName> = codec::maybe_text(row, 8)?;
                 Ok(Running {
                     job: codec::job_id(row, 0)?,
                     attempt: row.get(1)?,
@@ -56,7 +59,8 @@ impl Store {
                     event_id: codec::text(row, 4)?,
                     counted: row.get(5)?,
                     since: codec::time(row, 6)?,
-                    runner: codec::maybe_text(row, 7)?,
+                    runner: incarnation
+                        .map(|incarnation| Runner { name: name.unwrap_or_default(), incarnation }),
                 })
             })?
             .collect()

@@ -38,6 +38,9 @@ mod tests;
 mod types;
 mod writer;
 
+#[cfg(test)]
+pub(crate) use tests::hold_writer;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
@@ -88,6 +91,7 @@ struct Inner {
     space: Arc<Space>,
     readers: Arc<Readers>,
     wake: Arc<Notify>,
+    stirred: watch::Sender<()>,
     commits: Arc<Commits>,
     checkpoints: Arc<Checkpoints>,
     notices: Notices,
@@ -124,6 +128,7 @@ impl Store {
         let checkpoints = Arc::new(Checkpoints::default());
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
+        let stirred = watch::Sender::new(());
         let commits = Arc::new(Commits::default());
         let notices = Notices::default();
         let (closed, is_closed) = watch::channel(false);
@@ -141,6 +146,7 @@ impl Store {
             readers: Arc::clone(&readers),
             checkpoints: Arc::clone(&checkpoints),
             wake: Arc::clone(&wake),
+            stirred: stirred.clone(),
             commits: Arc::clone(&commits),
             notices: notices.clone(),
             degraded: None,
@@ -165,6 +171,7 @@ impl Store {
             space,
             readers,
             wake,
+            stirred,
             commits,
             checkpoints,
             notices,
@@ -177,6 +184,21 @@ impl Store {
     /// listener.
     pub fn wake(&self) -> Arc<Notify> {
         Arc::clone(&self.inner.wake)
+    }
+
+    /// Stirred by what [`Store::wake`] is rung for, and when the store begins or ceases to refuse
+    /// accepts; carries nothing, and any number may listen.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.inner.stirred.subscribe()
+    }
+
+    /// Waits until the writer's own thread says that it is alive: between two batches, on a full disk
+    /// or in the pauses of a repair. Waits for ever where it hangs; false once the store is closed.
+    pub async fn writer_answers(&self) -> bool {
+        match self.inner.queue.ask() {
+            Some(answer) => answer.await.is_ok(),
+            None => false,
+        }
     }
 
     /// The store's random identity.

@@ -109,7 +109,18 @@ struct State {
     accept_bytes: usize,
     door: Option<Refused>,
     broken: Option<String>,
+    /// Those who ask whether the writer still comes for its work.
+    asking: Vec<oneshot::Sender<()>>,
     closed: bool,
+}
+
+impl State {
+    /// By the writer's thread only: it is alive.
+    fn answer(&mut self) {
+        for asking in self.asking.drain(..) {
+            let _ = asking.send(());
+        }
+    }
 }
 
 impl Queue {
@@ -198,6 +209,20 @@ impl Queue {
         lock(&self.state).door = None;
     }
 
+    /// Asks the writer whether it is alive. It answers when it next comes for work or rests, so a shut
+    /// door, a full disk or a repair does not keep it from answering; only a step that never ends does.
+    /// Nothing where the queue is closed.
+    pub(super) fn ask(&self) -> Option<oneshot::Receiver<()>> {
+        let (asking, answer) = oneshot::channel();
+        let mut state = lock(&self.state);
+        if state.closed {
+            return None;
+        }
+        state.asking.push(asking);
+        self.filled.notify_one();
+        Some(answer)
+    }
+
     /// Tells the writer of an I/O error that another thread met.
     pub(super) fn report_broken(&self, reason: String) {
         lock(&self.state).broken = Some(reason);
@@ -224,6 +249,7 @@ impl Queue {
     pub(super) fn take(&self) -> Next {
         let mut state = lock(&self.state);
         loop {
+            state.answer();
             if let Some(reason) = state.broken.take() {
                 return Next::Broken(reason);
             }
@@ -241,6 +267,7 @@ impl Queue {
     /// Takes what is there, which may be nothing.
     pub(super) fn take_now(&self) -> Next {
         let mut state = lock(&self.state);
+        state.answer();
         match state.broken.take() {
             Some(reason) => Next::Broken(reason),
             None => Next::Batch(self.batch(&mut state)),
@@ -260,6 +287,7 @@ impl Queue {
         let until = Instant::now() + pause;
         let mut state = lock(&self.state);
         while !state.closed {
+            state.answer();
             let Some(left) = until.checked_duration_since(Instant::now()) else { return };
             state = self
                 .filled

@@ -127,6 +127,21 @@ impl Store {
     }
 }
 
+impl Store {
+    /// How many jobs are held and how many dead: those that wait for a person. By their indexes alone.
+    pub async fn stuck_counts(&self) -> Result<(u64, u64), Error> {
+        self.read(|conn| {
+            // A literal state each, which a partial index needs.
+            conn.prepare_cached(
+                "SELECT (SELECT count(*) FROM job WHERE state = 'held'),
+                        (SELECT count(*) FROM job WHERE state = 'dead')",
+            )?
+            .query_row([], |row| Ok((codec::count(row, 0)?, codec::count(row, 1)?)))
+        })
+        .await
+    }
+}
+
 /// Asks the file system only: whoever opened and closed the file here would drop SQLite's locks (S11).
 fn size_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 use crate::model::{
-    Blob, EventId, Facts, Headers, HeldReason, Incarnation, JobId, Name, OnRedelivery, Outcome,
-    State, Timestamp,
+    Blob, EventId, Facts, Headers, HeldReason, JobId, Name, OnRedelivery, Outcome, Runner, State,
+    Timestamp,
 };
 use crate::retry::Next;
 use crate::verify::Verified;
@@ -110,7 +110,7 @@ pub struct Running {
     /// When the job was made or last replayed.
     pub since: Timestamp,
     /// The runner it was claimed for; none where the receiver runs it itself.
-    pub runner: Option<Incarnation>,
+    pub runner: Option<Runner>,
 }
 
 /// The end of an attempt.

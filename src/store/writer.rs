@@ -61,6 +61,8 @@ pub(super) struct Writer {
     pub(super) readers: Arc<Readers>,
     pub(super) checkpoints: Arc<Checkpoints>,
     pub(super) wake: Arc<Notify>,
+    /// For those who look at the store when it has changed.
+    pub(super) stirred: watch::Sender<()>,
     pub(super) commits: Arc<Commits>,
     pub(super) notices: Notices,
     /// What has kept the store from storing since then, told once it can be stored.
@@ -147,7 +149,7 @@ impl Writer {
                 }
                 if changed {
                     self.commits.changed(self.clock.now());
-                    self.wake.notify_one();
+                    self.ring();
                 }
                 self.recovered();
             }
@@ -213,9 +215,16 @@ impl Writer {
         }
     }
 
+    /// Something has changed.
+    fn ring(&self) {
+        self.wake.notify_one();
+        self.stirred.send_replace(());
+    }
+
     /// Shuts the door, and remembers why for whoever is told of it.
     fn shut(&mut self, why: &Refused) {
         self.queue.shut(why);
+        self.stirred.send_replace(());
         if let (None, Some(reason)) = (self.degraded, degraded(why)) {
             self.degraded = Some((reason, self.clock.now()));
         }
@@ -224,6 +233,7 @@ impl Writer {
     /// Opens the door again, and stores that it was shut.
     fn open(&mut self) {
         self.queue.open();
+        self.stirred.send_replace(());
         let Some((reason, first_at)) = self.degraded.take() else { return };
         let (kind, last_at, reason) =
             (NoticeType::StoreDegraded, self.clock.now(), reason.to_owned());
@@ -255,7 +265,7 @@ impl Writer {
         self.full = false;
         self.space.make_ballast();
         self.open();
-        self.wake.notify_one();
+        self.ring();
         tracing::info!("there is space again");
     }
 
@@ -279,7 +289,7 @@ impl Writer {
                     self.space.make_ballast();
                     self.open();
                     // What was refused may have been recovered with the log.
-                    self.wake.notify_one();
+                    self.ring();
                     return;
                 }
                 Err(detail) => {

@@ -24,6 +24,7 @@ mod promises;
 mod readme;
 mod refusals;
 mod send;
+mod service;
 mod status;
 mod stop;
 #[allow(dead_code, reason = "shared with other test binaries, which use other parts")]

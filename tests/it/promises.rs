@@ -211,6 +211,7 @@ fn p4_a_start_that_fails_has_begun_nothing() {
         &environment,
         clock,
         hooklatch::serve::Runners::BesideStore(None),
+        hooklatch::serve::Service::default(),
     ));
     assert!(matches!(started, Err(hooklatch::serve::Error::Control(_))));
     // Nobody uses the store: a dispatcher would, and would start commands that this end cuts off.

@@ -45,7 +45,7 @@ fn status_tells_a_monitor_by_its_exit_code_whether_a_person_is_needed() {
     let (code, well) = status(&site);
     assert_eq!((code, &well["verdict"]), (0, &json!("well")), "{well:#}");
     assert_eq!(well["receiver"]["pid"], receiver.pid());
-    assert_eq!(well["runner"]["connected"], true);
+    assert_eq!(well["runners"][0]["connected"], true);
     assert!(
         well["last_commit_at"].is_string() && well["disk"]["database_bytes"].as_u64() > Some(0)
     );

@@ -258,11 +258,7 @@ impl Receiver {
 
     /// Delivers a signed GitHub event and returns status and answer.
     pub(crate) fn github(&self, id: &str, event: &str, body: &str) -> (u16, Value) {
-        let signature = hex(&hmac(SECRET, body.as_bytes()));
-        let headers = format!(
-            "X-GitHub-Delivery: {id}\r\nX-GitHub-Event: {event}\r\nX-Hub-Signature-256: sha256={signature}\r\n"
-        );
-        post(self.address, "/github", &headers, body.as_bytes())
+        github_at(self.address, id, event, body)
     }
 
     /// Delivers a signed Stripe event, stamped `age` seconds ago.
@@ -289,6 +285,15 @@ impl Drop for Receiver {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Delivers a signed GitHub event there and returns status and answer.
+pub(crate) fn github_at(address: SocketAddr, id: &str, event: &str, body: &str) -> (u16, Value) {
+    let signature = hex(&hmac(SECRET, body.as_bytes()));
+    let headers = format!(
+        "X-GitHub-Delivery: {id}\r\nX-GitHub-Event: {event}\r\nX-Hub-Signature-256: sha256={signature}\r\n"
+    );
+    post(address, "/github", &headers, body.as_bytes())
 }
 
 /// The header line that signs `body` as Stripe does, stamped `age` seconds ago.

@@ -9,7 +9,7 @@ use hooklatch::store::{Captured, Completion, Error, Record, Replay};
 use crate::compare;
 use crate::model::{self, No};
 
-use super::{GONE, HANDLERS, RUNNER, Running, World};
+use super::{GONE, HANDLERS, Running, World, runner};
 
 impl World<'_> {
     pub(super) async fn claim(&mut self) {
@@ -26,7 +26,7 @@ impl World<'_> {
             "claimed after a wait",
             rows.iter().filter(|row| waiting.contains(row)).count() as u64,
         );
-        let runner = model::is_command(handler).then_some(RUNNER);
+        let runner = model::is_command(handler).then(runner);
         let claimed = self.store.claim(&handler.parse().unwrap(), limit, runner).await.unwrap();
         let model = &self.memory.model;
         let found: Vec<_> = claimed.iter().map(|c| Some(c.facts.job)).collect();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Incarnation, JobId, Name, OnUnknown, State, Timestamp};
+use hooklatch::model::{Incarnation, JobId, Name, OnUnknown, Runner, RunnerName, State, Timestamp};
 use hooklatch::retry::{GiveUp, Policy};
 use hooklatch::store::{Accepted, Settings, Store};
 use tempfile::TempDir;
@@ -387,9 +387,9 @@ impl<'c> World<'c> {
         for (found, row) in found.iter().zip(rows) {
             let job = &model.jobs[&row];
             let number = job.attempts.len() as u32;
-            let expected = (job.id, number, job.handler, Some(RUNNER));
+            let expected = (job.id, number, job.handler, Some(runner()));
             let handler = found.handler.as_str();
-            assert_eq!((Some(found.job), found.attempt, handler, found.runner), expected);
+            assert_eq!((Some(found.job), found.attempt, handler, found.runner.clone()), expected);
             let (job, counted, handler) = (found.job, found.counted, job.handler);
             self.memory.running.push(Running {
                 row,
@@ -463,7 +463,10 @@ const GONE: Policy = Policy {
 };
 
 /// The one runner of these stores, which never dies.
-const RUNNER: Incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(1), 2);
+pub(crate) fn runner() -> Runner {
+    let incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(1), 2);
+    Runner { name: RunnerName::default(), incarnation }
+}
 
 fn limits() -> Limits {
     // The test's own disk is left out of it. A few failed deliveries are enough to give up the oldest.

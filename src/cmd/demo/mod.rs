@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::model::State;
-use crate::serve::{self, Runners, Serving};
+use crate::serve::{self, Runners, Service, Serving};
 use crate::store::{EventFilter, JobFilter, JobRow};
 
 use super::serve::{Signals, launch};
@@ -54,10 +54,15 @@ async fn demonstrate(args: &cli::Demo, site: &Site) -> Result<Exit, Failure> {
         .moved_to(free_port, database.clone());
     // Its runner may end with whatever unit this is in: nothing of the demo is worth more.
     let launch = launch(&path, &database, false)?;
-    let serving =
-        serve::start(config, &environment, clock.clone(), Runners::BesideStore(Some(launch)))
-            .await
-            .map_err(store::serve_failure)?;
+    let serving = serve::start(
+        config,
+        &environment,
+        clock.clone(),
+        Runners::BesideStore(Some(launch)),
+        Service::default(),
+    )
+    .await
+    .map_err(store::serve_failure)?;
     let address = serving
         .addresses()
         .first()

@@ -10,40 +10,40 @@ use nix::unistd::User;
 use rustix::process::geteuid;
 use serde::Deserialize;
 
-use crate::cli::Part;
 use crate::config::{Config, Environment};
+use crate::model::RunnerName;
 
-use super::super::config_check::problems_of;
+use super::super::config_check::Half;
 use super::processes::{Process, Running};
 use super::{Finding, Verdict, told};
 
 const CHECK: &str = "permissions";
 
-/// The packaged users, where nothing runs that would show them.
-const PACKAGED: [(Part, &str); 2] =
-    [(Part::Receiver, "hooklatch"), (Part::Runner, "hooklatch-runner")];
+/// The packaged users of the receiver and the default runner, where nothing runs that would show them.
+/// Another runner has the name of its user.
+const PACKAGED: [&str; 2] = ["hooklatch", "hooklatch-runner"];
 
 /// Where systemd puts a running service's credentials (systemd.exec(5)).
 const CREDENTIALS: &str = "/run/credentials";
 
 pub(super) fn look(path: &Path, config: &Config, running: &Running) -> Vec<Finding> {
-    PACKAGED
-        .iter()
-        .flat_map(|(part, packaged)| {
-            let process = match part {
-                Part::Receiver => running.receiver.as_ref(),
-                Part::Runner => running.runners.first(),
-            };
-            one(path, config, *part, process, packaged)
-        })
-        .collect()
+    let [receiver, runner] = PACKAGED;
+    let mut found = one(path, config, &Half::Receiver, running.receiver.as_ref(), receiver);
+    let mut runners = config.runners();
+    runners.insert(RunnerName::default());
+    for name in runners {
+        let process = running.runners.get(&name);
+        let packaged = if name.is_default() { runner } else { name.as_str() };
+        found.extend(one(path, config, &Half::Runner(name.clone()), process, packaged));
+    }
+    found
 }
 
-/// Judges one part's half of the configuration as its user.
+/// Judges one half of the configuration as its user.
 fn one(
     path: &Path,
     config: &Config,
-    part: Part,
+    half: &Half,
     process: Option<&Process>,
     packaged: &str,
 ) -> Vec<Finding> {
@@ -55,19 +55,44 @@ fn one(
     };
     match user {
         Some(user) if user.uid.as_raw() != here && geteuid().is_root() => {
-            ask(path, part, process, &user)
+            ask(path, half, process, &user)
         }
         Some(user) if user.uid.as_raw() != here => {
-            let seen =
-                format!("the {part}'s were not looked at, it is user {}: run as root", user.name);
+            let seen = format!(
+                "{}'s were not looked at, it is user {}: run as root",
+                title(half),
+                user.name
+            );
+            vec![Finding::unknown(CHECK, seen)]
+        }
+        // Another runner is another user, who is not here.
+        None if matches!(half, Half::Runner(name) if !name.is_default()) => {
+            let seen = format!("{}'s were not looked at: no such user is known", title(half));
             vec![Finding::unknown(CHECK, seen)]
         }
         _ => {
-            let problems = problems_of(config, Some(part), &Environment::capture());
+            let problems = half.problems(config, &Environment::capture());
             let found: Vec<_> =
                 problems.iter().map(|problem| told(problem, Verdict::Bad)).collect();
-            or_ok(found, part, "this user")
+            or_ok(found, half, "this user")
         }
+    }
+}
+
+fn title(half: &Half) -> String {
+    match half {
+        Half::Runner(name) if name.is_default() => "the runner".to_owned(),
+        Half::Runner(name) => format!("runner {name}"),
+        Half::Receiver | Half::Both => "the receiver".to_owned(),
+    }
+}
+
+/// The options of `config check` that mean one half.
+fn options(half: &Half) -> Vec<&str> {
+    match half {
+        Half::Both => Vec::new(),
+        Half::Receiver => vec!["--for", "receiver"],
+        Half::Runner(name) => vec!["--for", "runner", "--name", name.as_str()],
     }
 }
 
@@ -86,9 +111,9 @@ struct Report {
     errors: Vec<Told>,
 }
 
-/// Runs `config check` for one part as another user.
-fn ask(path: &Path, part: Part, process: Option<&Process>, user: &User) -> Vec<Finding> {
-    let unknown = |why: String| vec![Finding::unknown(CHECK, format!("the {part}'s: {why}"))];
+/// Runs `config check` for one half as another user.
+fn ask(path: &Path, half: &Half, process: Option<&Process>, user: &User) -> Vec<Finding> {
+    let unknown = |why: String| vec![Finding::unknown(CHECK, format!("{}'s: {why}", title(half)))];
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => return unknown(error.to_string()),
@@ -99,7 +124,9 @@ fn ask(path: &Path, part: Part, process: Option<&Process>, user: &User) -> Vec<F
         .arg(format!("--regid={}", user.gid))
         .args(["--init-groups", "--"])
         .arg(program)
-        .args(["config", "check", "--json", "--for", part.as_str(), "--config"])
+        .args(["config", "check", "--json"])
+        .args(options(half))
+        .arg("--config")
         .arg(path)
         .env("HOME", &user.dir);
     let credentials = process.and_then(Process::unit).map(|unit| Path::new(CREDENTIALS).join(unit));
@@ -120,14 +147,17 @@ fn ask(path: &Path, part: Part, process: Option<&Process>, user: &User) -> Vec<F
         let seen = format!("as user {name}: {}{line}:{key} {}", told.file, told.message);
         Finding { check: CHECK, verdict: Verdict::Bad, seen, fix: told.help }
     });
-    or_ok(found.collect(), part, &format!("user {name}"))
+    or_ok(found.collect(), half, &format!("user {name}"))
 }
 
-fn or_ok(found: Vec<Finding>, part: Part, user: &str) -> Vec<Finding> {
+fn or_ok(found: Vec<Finding>, half: &Half, user: &str) -> Vec<Finding> {
     if found.is_empty() {
-        let what = match part {
-            Part::Receiver => "read every secret",
-            Part::Runner => "run every command",
+        let what = match half {
+            Half::Runner(name) if !name.is_default() => {
+                format!("run every command of runner {name}")
+            }
+            Half::Runner(_) => "run every command".to_owned(),
+            Half::Receiver | Half::Both => "read every secret".to_owned(),
         };
         return vec![Finding::ok(CHECK, format!("{user} can {what}"))];
     }

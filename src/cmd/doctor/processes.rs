@@ -1,12 +1,15 @@
 //! The receiver and the runners of this store that run now, found by the locks they hold for life.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::control::{self, ReceiverStatus, Reply, Request};
+use crate::handler::link::View;
 use crate::limits::Limits;
+use crate::model::RunnerName;
 use crate::runner::folder;
 
 use super::super::block_on;
@@ -41,7 +44,7 @@ impl Process {
 #[derive(Debug, Default)]
 pub(super) struct Running {
     pub(super) receiver: Option<Process>,
-    pub(super) runners: Vec<Process>,
+    pub(super) runners: BTreeMap<RunnerName, Process>,
     said: Option<ReceiverStatus>,
 }
 
@@ -50,8 +53,13 @@ pub(super) fn find(config: &Config) -> Running {
     let store = config.store();
     let receiver = holder(&store.path.with_added_extension("lock"));
     let of_units = fs::read_dir(UNIT_RUNNERS).into_iter().flatten().flatten();
-    let folders = of_units.map(|entry| entry.path()).chain([folder::of(&store.path)]);
-    let runners = folders.filter_map(|folder| holder(&folder.join("lock"))).collect();
+    let of_units = of_units.filter_map(|entry| {
+        let name = entry.file_name().to_str()?.parse().ok()?;
+        Some((name, entry.path()))
+    });
+    let folders = [(RunnerName::default(), folder::of(&store.path))].into_iter().chain(of_units);
+    let runners =
+        folders.filter_map(|(name, folder)| Some((name, holder(&folder.join("lock"))?))).collect();
     let said = receiver.as_ref().and_then(|_| ask(&store.path, &store.limits));
     Running { receiver, runners, said }
 }
@@ -110,8 +118,9 @@ impl Running {
             return vec![Finding::unknown("receiver", seen)];
         };
         let mut found = vec![self.version(receiver), open_files(receiver)];
-        found.extend(self.link());
-        found.extend(self.runners.iter().filter_map(|runner| together(receiver, runner)));
+        let views = self.said.iter().flat_map(|said| &said.runners);
+        found.extend(views.map(link));
+        found.extend(self.runners.values().filter_map(|runner| together(receiver, runner)));
         if !self.runners.is_empty() && found.iter().all(|one| one.check != GROUPS) {
             found.push(Finding::ok(GROUPS, "a stop of the receiver ends no runner"));
         }
@@ -132,20 +141,18 @@ impl Running {
             Some(_) => Finding::ok(check, format!("pid {pid}, version {ours}")),
         }
     }
+}
 
-    fn link(&self) -> Option<Finding> {
-        let view = &self.said.as_ref()?.runner;
-        if !view.needed {
-            return None;
+fn link(view: &View) -> Finding {
+    let (name, unit) = (&view.name, view.name.unit());
+    match (view.connected, &view.why) {
+        (true, _) => Finding::ok("runner", format!("{name}: connected, {} running", view.running)),
+        (false, why) => {
+            let why = why.as_deref().unwrap_or("not connected yet");
+            let socket = unit.replace(".service", ".socket");
+            let fix = format!("systemctl start {socket} {unit}");
+            Finding::bad("runner", format!("{name}: no command can run: {why}"), fix)
         }
-        Some(match (view.connected, &view.why) {
-            (true, _) => Finding::ok("runner", format!("connected, {} running", view.running)),
-            (false, why) => {
-                let why = why.as_deref().unwrap_or("not connected yet");
-                let fix = "systemctl start hooklatch-runner.socket hooklatch-runner.service";
-                Finding::bad("runner", format!("no command can run: {why}"), fix)
-            }
-        })
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn look(config: &Config, running: &Running) -> Vec<Finding> {
     }
     let mut found = Vec::new();
     let drain = Limits::duration(config.limits().runner_drain_millis);
-    for runner in &running.runners {
+    for runner in running.runners.values() {
         match runner.unit() {
             Some(unit) => found.extend(ask(unit, |said| runner_unit(unit, said, drain))),
             None if running.receiver.as_ref().is_some_and(|one| one.unit().is_some()) => {

@@ -85,8 +85,8 @@ fn lines(screen: &Screen) -> Vec<String> {
         let meant = meant.unwrap_or_default();
         say("unknown", format!("{requests} to {path}, the last {last}{meant}"));
     }
-    if let Some(view) = &screen.runner {
-        say("runner", runner(view));
+    for text in screen.runners.iter().flat_map(|views| runners(views)) {
+        say("runner", text);
     }
     if let Some(disk) = &screen.disk {
         let free = disk.free_bytes.map_or("an unknown amount".to_owned(), size);
@@ -133,15 +133,23 @@ fn source(line: &SourceLine, screen: &Screen) -> String {
     format!("{} at {place}: {good}{failed}{counts}", line.source)
 }
 
+/// A line for each; the default one is named where it is not the only one.
+fn runners(views: &[View]) -> Vec<String> {
+    match views {
+        [] => vec!["not needed: no command is configured".to_owned()],
+        [only] if only.name.is_default() => vec![runner(only)],
+        all => all.iter().map(|view| format!("{}: {}", view.name, runner(view))).collect(),
+    }
+}
+
 fn runner(view: &View) -> String {
-    match (view.needed, view.connected, view.room) {
-        (false, ..) => "not needed: no command is configured".to_owned(),
-        (true, true, Some(room)) => {
+    match (view.connected, view.room) {
+        (true, Some(room)) => {
             let (running, free) = (view.running, room.saturating_sub(view.running));
             format!("connected, {running} running, {free} free")
         }
-        (true, true, None) => format!("draining, {} running: it is being stopped", view.running),
-        (true, false, _) => match &view.why {
+        (true, None) => format!("draining, {} running: it is being stopped", view.running),
+        (false, _) => match &view.why {
             Some(why) => format!("not connected: {}", escape(why)),
             None => "not connected yet".to_owned(),
         },

@@ -52,7 +52,8 @@ pub(super) struct Screen {
     pub(super) paused: Vec<PausedRow>,
     pub(super) sources: Vec<SourceLine>,
     pub(super) unknown_paths: Vec<UnknownPath>,
-    pub(super) runner: Option<View>,
+    /// None where the store is stopped.
+    pub(super) runners: Option<Vec<View>>,
     pub(super) disk: Option<Disk>,
     pub(super) now: Timestamp,
     pub(super) last_commit_at: Option<Timestamp>,
@@ -130,10 +131,15 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         });
     }
     let serving = why.is_empty();
-    let view = receiver.as_ref().map(|receiver| receiver.runner.clone());
-    if let Some(reason) = view.as_ref().and_then(no_commands) {
+    let runners = receiver.as_ref().map(|receiver| receiver.runners.clone());
+    for (view, reason) in
+        runners.iter().flatten().filter_map(|view| Some((view, no_commands(view)?)))
+    {
         why.push(reason);
-        commands.push(site.command("runner"));
+        commands.push(match &view.unit {
+            Some(unit) => format!("systemctl status {}", shell_word(unit)),
+            None => site.command("runner"),
+        });
     }
     let stuck = store.as_ref().map_or(Vec::new(), |store| store.stuck.clone());
     for state in [State::Held, State::Dead] {
@@ -200,17 +206,21 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         paused,
         sources,
         unknown_paths,
-        runner: view,
+        runners,
         last_commit_at: store.as_ref().and_then(|store| store.last_commit_at),
         disk: store.map(|store| store.disk),
         now,
     }
 }
 
-/// Why no command can run, where one is needed. A link that has not failed yet is only young.
+/// Why no command of a runner can run. A link that has not failed yet is only young.
 fn no_commands(view: &View) -> Option<String> {
-    let why = view.why.as_ref().filter(|_| view.needed && !view.connected)?;
-    Some(format!("no command can run: {why}"))
+    let why = view.why.as_ref().filter(|_| !view.connected)?;
+    let whose = match view.name.is_default() {
+        true => String::new(),
+        false => format!(" of runner {}", view.name),
+    };
+    Some(format!("no command{whose} can run: {why}"))
 }
 
 /// The filter that shows these jobs alone, where they are one handler's.

@@ -8,7 +8,7 @@ use crate::runner::ledger::Bound;
 use crate::runner::message::{Denial, Hello, Key, OLDEST, Refusal, Start, VERSION};
 
 impl Inner {
-    pub(super) fn may_bind(&self, hello: Hello) -> Result<Bound, (Denial, String)> {
+    pub(super) fn may_bind(&self, hello: &Hello) -> Result<Bound, (Denial, String)> {
         let bound = Bound { store: hello.store, epoch: hello.epoch };
         if hello.version < OLDEST {
             let text = format!(
@@ -17,6 +17,13 @@ impl Inner {
                 hello.version
             );
             return Err((Denial::Version, text));
+        }
+        if let Some(meant) = hello.runner.as_ref().filter(|meant| **meant != self.name) {
+            let text = format!(
+                "the receiver means runner '{meant}', and this is '{}' (give each its own socket)",
+                self.name
+            );
+            return Err((Denial::OtherRunner, text));
         }
         let Some(before) = self.bound else { return Ok(bound) };
         if before.store != bound.store {
@@ -77,8 +84,9 @@ impl Inner {
         }
         let Some(command) = self.handlers.get(&start.handler) else {
             let detail = format!(
-                "the runner's configuration has no command '{}' (restart the receiver after a change)",
-                start.handler
+                "runner '{}' has no command '{}' in its configuration (restart the receiver after a \
+                 change)",
+                self.name, start.handler
             );
             return refuse(Refusal::UnknownHandler, detail);
         };

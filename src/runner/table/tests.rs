@@ -32,14 +32,15 @@ fn bench() -> Bench {
     let name = "fulfil".parse().unwrap();
     let command = Configured { name, digest: CONFIGURATION, settings };
     let incarnation = incarnation::new().unwrap();
-    let table = Table::new(incarnation, vec![command], 9, ledger, inherited).unwrap();
+    let table = Table::new(RunnerName::default(), incarnation, vec![command], 9, ledger, inherited)
+        .unwrap();
     Bench { _folder: folder, table }
 }
 
 impl Bench {
     fn admit(&self, peer: &Peer, epoch: u64) -> Result<(), (Denial, String)> {
         let store = Uuid::from_bytes([1; 16]);
-        self.table.admit(Hello { version: VERSION, store, epoch }, peer, None)
+        self.table.admit(&Hello { version: VERSION, store, epoch, runner: None }, peer, None)
     }
 
     fn start(&self, peer: &Peer, job: u8, attempt: u32) -> Result<(), Refusal> {

@@ -223,15 +223,28 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
     for event in ["own", "runners"] {
         bench.accept("stripe", stripe(event, "a", "{}"), &[event]).await;
     }
-    let runner = Incarnation::from_parts(uuid::Uuid::from_u128(7), 8);
+    let runner = Runner {
+        name: "deploy".parse().unwrap(),
+        incarnation: Incarnation::from_parts(uuid::Uuid::from_u128(7), 8),
+    };
     let own = bench.store.claim(&name("own"), 1, None).await.unwrap().remove(0);
-    let theirs = bench.store.claim(&name("runners"), 1, Some(runner)).await.unwrap().remove(0);
+    let of = Some(runner.clone());
+    let theirs = bench.store.claim(&name("runners"), 1, of).await.unwrap().remove(0);
     let policies = ["own", "runners"].map(|handler| (name(handler), policy(OnUnknown::Hold, 5)));
     let recovered = bench.store.recover(policies.to_vec()).await.unwrap();
     assert_eq!(recovered.unknown, [(own.facts.job, 1, State::Held)]);
     let running = bench.store.running().await.unwrap();
     assert_eq!(running.len(), 1);
     let found = &running[0];
-    assert_eq!((found.job, found.attempt, found.runner), (theirs.facts.job, 1, Some(runner)));
+    let wanted = (theirs.facts.job, 1, Some(runner.clone()));
+    assert_eq!((found.job, found.attempt, found.runner.clone()), wanted);
     assert_eq!((found.handler.as_str(), found.event_id.as_str()), ("runners", "runners"));
+    // As an earlier program wrote it, who had no names: the default one.
+    bench
+        .store
+        .submit(Lane::Verb, |tx| tx.execute("UPDATE attempt SET runner = NULL", []))
+        .await
+        .unwrap();
+    let found = bench.store.running().await.unwrap().remove(0).runner;
+    assert_eq!(found, Some(Runner { name: RunnerName::default(), ..runner }));
 }

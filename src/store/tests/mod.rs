@@ -19,6 +19,8 @@ mod standing;
 mod verbs;
 mod writing;
 
+pub(crate) use writing::hold_writer;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use super::opening::Mount;
 use super::*;
 
 /// Holds the writer inside a transaction until the sender is dropped.
-async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
+pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
     let (release, held) = mpsc::channel::<()>();
     let (entered, mut inside) = tokio::sync::mpsc::channel(1);
     let store = store.clone();
@@ -49,6 +49,36 @@ fn accept(bench: &Bench, event: &str) -> impl Future<Output = Result<Accepted, R
             })
             .await
     }
+}
+
+#[tokio::test]
+async fn a_writer_that_hangs_does_not_answer_and_one_that_repairs_does() {
+    let bench = bench();
+    assert!(bench.store.writer_answers().await);
+    let release = hold_writer(&bench.store).await;
+    let mut asked = Box::pin(bench.store.writer_answers());
+    let early = std::future::poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await;
+    assert!(early.is_pending(), "nobody but the writer may answer");
+    drop(release);
+    assert!(asked.await);
+
+    // A repair that cannot succeed while the database is away.
+    let away = bench.beside(".away");
+    std::fs::rename(&bench.settings.path, &away).unwrap();
+    let mut changes = bench.store.changes();
+    bench.store.inner.queue.report_broken("for the test".to_owned());
+    while !matches!(bench.store.ready(), Err(Refused::Degraded(_))) {
+        changes.changed().await.unwrap();
+    }
+    for _ in 0..3 {
+        assert!(bench.store.writer_answers().await, "it is alive");
+    }
+    std::fs::rename(&away, &bench.settings.path).unwrap();
+    while bench.store.ready().is_err() {
+        changes.changed().await.unwrap();
+    }
+    bench.store.close().await;
+    assert!(!bench.store.writer_answers().await);
 }
 
 #[tokio::test]
@@ -249,6 +279,7 @@ async fn a_full_disk_is_answered_survived_and_left() {
     }
     assert!(matches!(refused, Some(Refused::NoSpace(_))), "{refused:?}");
     assert!(matches!(bench.store.ready(), Err(Refused::NoSpace(_))));
+    assert!(bench.store.writer_answers().await, "it refuses, and is alive");
     // The result of the running job is kept all the same: the ballast is for it.
     let kept = bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded);
     let kept = tokio::time::timeout(Duration::from_secs(10), kept).await;

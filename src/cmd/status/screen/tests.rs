@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::control::Refusal;
+use crate::model::RunnerName;
 use crate::store::{QuarantinedRow, Standing};
 use crate::traffic::{self, Place, Traffic};
 
@@ -24,9 +25,10 @@ fn traffic() -> Traffic {
 /// A receiver that serves a source on `/github` with nothing to complain of.
 fn well(traffic: &Traffic) -> Status {
     let runner = View {
-        needed: true,
+        name: RunnerName::default(),
+        unit: None,
         connected: true,
-        runner: None,
+        incarnation: None,
         running: 0,
         room: Some(256),
         why: None,
@@ -37,7 +39,7 @@ fn well(traffic: &Traffic) -> Status {
         now: NOW,
         started_at: at(3600),
         clock_moved_millis: 3,
-        runner,
+        runners: vec![runner],
         traffic: traffic.seen(),
     };
     let disk =
@@ -116,19 +118,30 @@ fn held_jobs_come_before_dead_ones_and_the_command_shows_just_them() {
 }
 
 #[test]
-fn commands_that_cannot_run_need_a_person_unless_none_is_configured() {
-    let with = |needed, why: Option<&str>| {
+fn commands_that_cannot_run_need_a_person_and_their_runner_is_named() {
+    let with = |name: &str, why: Option<&str>| {
         let mut status = well(&traffic());
-        let runner = &mut status.receiver.as_mut().unwrap().runner;
-        (runner.needed, runner.connected, runner.why) = (needed, false, why.map(str::to_owned));
+        let runners = &mut status.receiver.as_mut().unwrap().runners;
+        let name: RunnerName = name.parse().unwrap();
+        let unit = (!name.is_default()).then(|| name.unit());
+        let broken = View {
+            connected: false,
+            why: why.map(str::to_owned),
+            name,
+            unit,
+            ..runners[0].clone()
+        };
+        *runners = vec![broken, runners[0].clone()];
         seen(status)
     };
-    let broken = with(true, Some("no such user"));
+    let broken = with("default", Some("no such user"));
     assert_eq!(broken.verdict, Verdict::NeedsAPerson);
     assert_eq!(broken.why, ["no command can run: no such user"]);
     assert_eq!(broken.next, "hooklatch runner");
-    assert_eq!(with(true, None).verdict, Verdict::Well, "it has only just started");
-    assert_eq!(with(false, Some("old")).verdict, Verdict::Well);
+    let deploy = with("deploy", Some("no such socket"));
+    assert_eq!(deploy.why, ["no command of runner deploy can run: no such socket"]);
+    assert_eq!(deploy.next, "systemctl status hooklatch-runner@deploy.service");
+    assert_eq!(with("default", None).verdict, Verdict::Well, "it has only just started");
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! The links to all runners: one for each that a handler names, or that a running attempt was claimed
+//! for (R17).
+//!
+//! `serve` makes the [`Links`]; the dispatcher asks for those that it needs and connects them. What must
+//! stay true:
+//!
+//! - Each runner is a world of its own: its room, its connection, its pauses. Nothing here waits for one
+//!   on behalf of another.
+//! - An attempt is tracked on the link of the runner that it was claimed for, also where its handler has
+//!   moved to another runner since: only that one can prove anything of it (R6, R8).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::limits::Limits;
+use crate::model::RunnerName;
+use crate::runner::folder;
+use crate::runner::launch::Launch;
+use crate::runner::message::{Key, Stream};
+use crate::store::Captured;
+
+use super::link::{self, CannotAsk, Link, Place, Room, View};
+
+/// How runners are reached.
+#[derive(Debug, Clone)]
+pub enum Runners {
+    /// The default one alone, beside the store, and how it is launched where none listens; none where
+    /// nobody may.
+    BesideStore(Option<Launch>),
+    /// Each by its socket in this folder, whoever starts them: none is ever launched.
+    In(PathBuf),
+}
+
+/// Whom to speak to.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How runners are reached.
+    pub runners: Runners,
+    /// The database beside which one works that is launched.
+    pub database: PathBuf,
+    /// The store whose attempts these are.
+    pub store: uuid::Uuid,
+    /// The limits in force, for each runner.
+    pub limits: Limits,
+}
+
+/// The links to all runners. Clones are the same ones.
+#[derive(Debug, Clone)]
+pub struct Links {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    state: Mutex<State>,
+    /// Stirred whenever the room of a runner changes.
+    rooms: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    all: BTreeMap<RunnerName, Link>,
+    /// The receiver's number, once links may connect.
+    epoch: Option<u64>,
+}
+
+impl Links {
+    /// No link yet.
+    pub fn new(settings: Settings) -> Self {
+        let (state, rooms) = (Mutex::default(), watch::Sender::new(()));
+        Links { shared: Arc::new(Shared { settings, state, rooms }) }
+    }
+
+    /// The link to this runner. One that was not there before connects as soon as links may. Needs a
+    /// tokio runtime's context.
+    pub fn to(&self, name: &RunnerName) -> Link {
+        let mut state = self.lock();
+        if let Some(link) = state.all.get(name) {
+            return link.clone();
+        }
+        let link = Link::new(self.settings_of(name), self.shared.rooms.clone());
+        state.all.insert(name.clone(), link.clone());
+        if let Some(epoch) = state.epoch {
+            link.connect(epoch);
+        }
+        link
+    }
+
+    /// Connects every link there is, and from now on each that is added. Called once, as the receiver
+    /// with this number, when every attempt that an earlier one left is tracked. Needs a tokio runtime's
+    /// context.
+    pub fn connect(&self, epoch: u64) {
+        let mut state = self.lock();
+        state.epoch = Some(epoch);
+        state.all.values().for_each(|link| link.connect(epoch));
+    }
+
+    /// The runners that take attempts now, and how many.
+    pub fn rooms(&self) -> BTreeMap<RunnerName, Room> {
+        let all = &self.lock().all;
+        all.iter().filter_map(|(name, link)| Some((name.clone(), link.room()?))).collect()
+    }
+
+    /// Hears of every change of [`Links::rooms`].
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.shared.rooms.subscribe()
+    }
+
+    /// How each link stands now, by name. Empty where no runner is needed.
+    pub fn views(&self) -> Vec<View> {
+        self.lock().all.values().map(Link::view).collect()
+    }
+
+    /// As [`Link::cancel`], of the runner that has the attempt.
+    ///
+    /// # Errors
+    /// Nobody was asked.
+    pub fn cancel(&self, key: Key) -> Result<(), CannotAsk> {
+        match self.that_tracks(key)? {
+            Some(link) => link.cancel(key),
+            None => Err(CannotAsk::NotThere(key)),
+        }
+    }
+
+    /// As [`Link::peek`], of the runner that has the attempt.
+    ///
+    /// # Errors
+    /// The runner cannot be reached, or was lost before it answered: ask again.
+    pub async fn peek(&self, key: Key, stream: Stream) -> Result<Option<Captured>, CannotAsk> {
+        match self.that_tracks(key)? {
+            Some(link) => link.peek(key, stream).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Nothing where no link tracks it: it is only just beginning or ending. An error while no runner
+    /// has admitted this receiver, when nothing may be tracked yet.
+    fn that_tracks(&self, key: Key) -> Result<Option<Link>, CannotAsk> {
+        let all = &self.lock().all;
+        match all.values().find(|link| link.is_tracked(key)) {
+            Some(link) => Ok(Some(link.clone())),
+            None if all.values().any(Link::is_connected) => Ok(None),
+            None => Err(CannotAsk::NoRunner),
+        }
+    }
+
+    fn settings_of(&self, name: &RunnerName) -> link::Settings {
+        let Settings { runners, database, store, limits } = &self.shared.settings;
+        let place = match runners {
+            Runners::In(folder) => Place::Service(folder::named_socket(folder, name)),
+            Runners::BesideStore(_) if !name.is_default() => Place::Nowhere,
+            Runners::BesideStore(launch) => {
+                let socket = folder::socket(&folder::of(database));
+                match launch.clone() {
+                    Some(launch) => Place::Launched(socket, launch),
+                    None => Place::Service(socket),
+                }
+            }
+        };
+        link::Settings { name: name.clone(), place, store: *store, limits: limits.clone() }
+    }
+
+    /// A panic elsewhere has changed nothing here by half.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
