@@ -3,6 +3,7 @@
 mod jobs;
 mod look;
 mod operator;
+mod quarantine;
 mod setup;
 mod since;
 
@@ -15,6 +16,7 @@ use crate::model::{EventId, JobId, Name, RunnerName, State};
 pub use jobs::{Filter, Jobs, Listing, Stopped};
 pub use look::{Doctor, Explain, Part, Status};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
+pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
 
@@ -75,15 +77,18 @@ Example:
     #[command(after_help = "\
 Only this process executes commands; `serve` asks it over a Unix socket, in the folder STORE.runner beside
 the store. Start it yourself only as a service of its own, perhaps as another user: where none runs,
-`serve` launches one, which leaves when it is idle. There is one runner to a store. Of the configuration it
-reads the command handlers and the secrets in their `env`, again whenever a receiver connects.
+`serve` launches one, which leaves when it is idle. With --folder it is one of several, for `serve --runners`:
+it runs the handlers with its name as their `runner`, and no others. There is one runner of a name to a store.
+Of the configuration it reads its handlers' commands and the secrets in their `env`, again whenever a
+receiver connects.
 
 SIGTERM lets the commands that run end and their results be fetched; a second one ends them. SIGUSR2 makes
 it execute its program again, as after an upgrade, and what runs goes on. Killed, it leaves the outcome of
 what ran unknown.
 
-Example:
-  hooklatch runner --config /etc/hooklatch/hooklatch.toml")]
+Examples:
+  hooklatch runner --config /etc/hooklatch/hooklatch.toml
+  hooklatch runner --name deploy --folder /run/hooklatch-runner/deploy")]
     Runner(Runner),
 
     /// Show the whole thing working on this machine, with real deliveries and real handlers
@@ -287,6 +292,17 @@ Examples:
   hooklatch doctor
   hooklatch doctor --json")]
     Doctor(Doctor),
+
+    /// List deliveries that failed verification; once the secret is right, verify them again and accept them
+    #[command(after_help = "\
+They are kept for some days, within limits (limits.quarantine_*): those without a signature are listed without
+their bodies, which nothing could prove. The event id is what the sender claims.
+
+Examples:
+  hooklatch quarantine
+  hooklatch quarantine --source github --reason bad_signature --since 2h
+  hooklatch quarantine verify")]
+    Quarantine(Quarantine),
 }
 
 /// `hooklatch serve`
@@ -381,8 +397,8 @@ pub struct Events {
     /// Print each event as it is accepted, until a signal ends it
     #[arg(long, conflicts_with_all = ["state", "rejected", "secrets"])]
     pub follow: bool,
-    /// List deliveries that failed verification instead
-    #[arg(long, conflicts_with_all = ["event_type", "since", "state"])]
+    /// List deliveries that failed verification instead, as `hooklatch quarantine` does
+    #[arg(long, conflicts_with_all = ["event_type", "state"])]
     pub rejected: bool,
     /// List when each secret last matched instead: an old one that is silent may be retired
     #[arg(long, conflicts_with_all = ["event_type", "rejected", "source", "since", "state"])]

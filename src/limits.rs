@@ -142,10 +142,16 @@ limits! {
         "A file given up on a full disk so that the results of running jobs can still be written.";
     evidence_count: Count = 4, 0..=64,
         "Differing bodies kept per event as evidence when a signed id comes again with other content.";
-    quarantine_count: Count = 200, 0..=10_000,
-        "Failed deliveries kept per source, the oldest given up first.";
-    quarantine_body_bytes: Bytes = 64 * KIB, 0..=MIB,
-        "Largest body kept of a failed delivery; a larger one is kept without its body.";
+    quarantine_bytes: Bytes = 64 * MIB, 0..=4 * GIB,
+        "All failed deliveries kept to be verified again; over it the address that has the most gives up its oldest. 0 keeps none.";
+    quarantine_body_bytes: Bytes = MIB, 0..=100 * MIB,
+        "Largest body kept of a failed delivery; a larger one is listed and can never be accepted.";
+    quarantine_age_millis: Millis = 7 * DAY, HOUR..=90 * DAY,
+        "How long failed deliveries are kept: longer than a weekend, and than the 3 days in which GitHub can be told to re-send; never longer than keep_ids.";
+    quarantine_rate_bytes_per_second: Bytes = 256 * KIB, KIB..=GIB,
+        "Of one source's failed deliveries so much is kept, over a minute or so, and a quarter of it from one address; the rest is only counted, so a flood of forgeries costs little.";
+    quarantine_queue_bytes: Bytes = 8 * MIB, 64 * KIB..=GIB,
+        "Failed deliveries in memory that wait to be written; further ones are only counted.";
     jobs_in_flight_count: Count = 64, 1..=10_000,
         "Attempts running at once, over all handlers.";
     command_concurrency_count: Count = 1, 1..=1_000,

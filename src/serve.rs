@@ -125,7 +125,8 @@ pub async fn start(
     let signers = parts.sources.iter().map(signer).collect();
     let Service { sockets, manager } = service;
     let listeners = service::listeners(sockets, config.server(), &parts.sources)?;
-    let sources = http::Sources::new(parts.sources)?;
+    let sources =
+        http::Sources::new(parts.sources)?.with_proxies(config.server().trusted_proxies.clone());
     let traffic = Traffic::default();
     let (settings, limits) = (config.store(), config.limits().clone());
     if let Err(error) = http::raise_file_limit() {
@@ -138,6 +139,7 @@ pub async fn start(
     let scraped = config.metrics().map(scraped).transpose()?;
     let store = open(settings.clone(), clock.clone()).await?;
     store.set_interest(config.interest());
+    store.set_judge(sources.judge());
     warn_of_paused(&store).await;
     let wait = Limits::duration(limits.stop_wait_millis);
     let links = Links::new(links::Settings {

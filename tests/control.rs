@@ -18,7 +18,7 @@ use hooklatch::limits::Limits;
 use hooklatch::model::{Headers, Incarnation, JobId, Name, OnRedelivery, Runner, RunnerName};
 use hooklatch::provider::Scheme;
 use hooklatch::runner::message::{Key, Stream};
-use hooklatch::store::{Accept, EventFilter, Settings, Store};
+use hooklatch::store::{Accept, EventFilter, QuarantineFilter, Settings, Store};
 use hooklatch::traffic::Traffic;
 use hooklatch::verify::{Request as Delivery, verify};
 
@@ -92,7 +92,7 @@ async fn every_request_has_its_reply_or_a_failure_with_its_kind() {
     let events = door.call(Request::Events(EventFilter::default())).await.unwrap();
     assert!(matches!(events, Reply::Events(rows) if rows.is_empty()));
     assert!(matches!(door.call(Request::Jobs(Default::default())).await, Ok(Reply::Jobs(_))));
-    let quarantined = Request::Quarantined { source: None, limit: None };
+    let quarantined = Request::Quarantined(QuarantineFilter::default());
     assert!(matches!(door.call(quarantined).await, Ok(Reply::Quarantined(_))));
     let show = Request::Show { source: None, event: "evt_1".parse().unwrap() };
     let Err(CallError::Failed(failure)) = door.call(show).await else { panic!() };

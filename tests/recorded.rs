@@ -65,7 +65,8 @@ fn commands() -> Vec<Vec<String>> {
                 words.iter().cloned().chain([sub.get_name().to_owned()]).collect();
             if sub.has_subcommands() {
                 below(sub, &words, found);
-            } else {
+            }
+            if !sub.is_subcommand_required_set() {
                 found.push(words);
             }
         }

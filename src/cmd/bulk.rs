@@ -5,9 +5,6 @@
 //! changed in between is passed over by the store.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, IsTerminal, Write};
-
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::Config;
 use crate::control::{Door, Reply, Request};
@@ -16,7 +13,7 @@ use crate::model::{JobId, Name, State};
 use crate::store::{BATCH_COUNT, Batch, JobFilter, Moved, Select, Verb};
 
 use super::serve::Signals;
-use super::{output, store};
+use super::{confirm, output, store};
 
 /// What was asked for.
 pub(super) struct Wish {
@@ -40,15 +37,14 @@ struct Counted {
 /// Counts, asks, and does it batch by batch.
 pub(super) fn run(config: &Config, wish: &Wish) -> Result<Exit, Failure> {
     let asks = !wish.dry_run && !wish.yes;
-    if asks && !std::io::stdin().is_terminal() {
-        return Err(Failure::new(Exit::Usage, "there is no terminal to ask for confirmation on")
-            .help("--dry-run counts, --yes does it without a question"));
+    if asks {
+        confirm::somebody_is_there()?;
     }
     let counted = store::with_door(config, async |door| count(door, wish).await)?;
     if wish.dry_run || counted.jobs.is_empty() {
         return told(wish, &counted, &Moved::default());
     }
-    if asks && !confirmed(wish, &counted)? {
+    if asks && !confirm::confirmed(&question(wish, &counted))? {
         return Err(Failure::new(Exit::No, "nothing was changed"));
     }
     let mut moved = Moved::default();
@@ -98,7 +94,7 @@ async fn go(
     moved: &mut Moved,
 ) -> Result<Option<&'static str>, Failure> {
     let mut signals = Signals::register()?;
-    let bar = bar(counted.jobs.len() as u64, wish.json);
+    let bar = confirm::bar(counted.jobs.len() as u64, "jobs", wish.json);
     for jobs in counted.jobs.chunks(BATCH_COUNT) {
         let batch = Batch { verb: wish.verb, state: wish.state, jobs: jobs.to_vec() };
         let came = match store::call(door, Request::MoveBatch(batch)).await? {
@@ -125,31 +121,10 @@ async fn go(
     Ok(None)
 }
 
-/// On standard error, and only where that is a terminal.
-fn bar(length: u64, json: bool) -> ProgressBar {
-    if json {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(length);
-    // A template that cannot be read leaves the library's own.
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} jobs") {
-        bar.set_style(style);
-    }
-    bar
-}
-
-fn confirmed(wish: &Wish, counted: &Counted) -> Result<bool, Failure> {
-    let mut err = anstream::stderr().lock();
+fn question(wish: &Wish, counted: &Counted) -> String {
     let jobs = output::count(counted.jobs.len() as u64, &format!("{} job", wish.state));
     let verb = infinitive(wish.verb);
-    write!(err, "{verb} {jobs} ({})? [y/N] ", by_handler(&counted.handlers))?;
-    err.flush()?;
-    let mut answer = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .map_err(|error| Failure::new(Exit::Io, format!("failed to read the answer: {error}")))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    format!("{verb} {jobs} ({})", by_handler(&counted.handlers))
 }
 
 fn told(wish: &Wish, counted: &Counted, moved: &Moved) -> Result<Exit, Failure> {

@@ -7,10 +7,10 @@ use crate::clock::Clock;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::Timestamp;
-use crate::store::{EventFilter, EventRow, QuarantinedRow, SecretUse};
+use crate::store::{EventFilter, EventRow, QuarantineFilter, SecretUse};
 
-use super::output::{self, cut, local, outside, size, whole};
-use super::{arrivals, jobs, store};
+use super::output::{self, cut, local, outside, whole};
+use super::{arrivals, jobs, quarantine, store};
 
 /// Lists events, or failed deliveries.
 pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
@@ -18,18 +18,16 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
     if args.follow {
         return arrivals::run(args, since);
     }
-    let request = if args.secrets {
-        Request::Secrets
-    } else if args.rejected {
-        Request::Quarantined { source: args.source.clone(), limit: Some(args.listing.limit) }
-    } else {
-        Request::Events(filter(args, since))
-    };
+    if args.rejected {
+        let source = args.source.clone();
+        let failed = QuarantineFilter { source, since, ..QuarantineFilter::default() };
+        return quarantine::list(&args.file, failed, &args.listing);
+    }
+    let request =
+        if args.secrets { Request::Secrets } else { Request::Events(filter(args, since)) };
     match store::ask(&args.file.config, request)? {
         Reply::Events(rows) if args.listing.format.json => output::json(&rows)?,
         Reply::Events(rows) => accepted(&rows, args.listing.wide)?,
-        Reply::Quarantined(rows) if args.listing.format.json => output::json(&rows)?,
-        Reply::Quarantined(rows) => rejected(&rows)?,
         Reply::Secrets(rows) if args.listing.format.json => output::json(&rows)?,
         Reply::Secrets(rows) => secrets(&rows)?,
         other => return Err(store::unexpected(&other)),
@@ -101,20 +99,6 @@ pub(super) fn jobs(event: &EventRow) -> String {
         _ => format!("{count} {state}"),
     };
     event.jobs.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
-fn rejected(rows: &[QuarantinedRow]) -> Result<(), Failure> {
-    let row = |failed: &QuarantinedRow| {
-        vec![
-            Cell::new(local(failed.received_at)),
-            Cell::new(&failed.source),
-            Cell::new(&failed.reason),
-            outside(&failed.detail),
-            Cell::new(size(failed.body_bytes)),
-        ]
-    };
-    let head = ["RECEIVED", "SOURCE", "REASON", "DETAIL", "BODY"];
-    output::table(&head, rows.iter().map(row).collect(), "no failed deliveries")
 }
 
 fn secrets(rows: &[SecretUse]) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ mod bulk;
 mod cancel;
 pub mod config_check;
 mod config_show;
+mod confirm;
 mod demo;
 mod doctor;
 mod drill;
@@ -20,6 +21,7 @@ mod output;
 mod owner;
 mod pause;
 mod played;
+mod quarantine;
 mod random;
 mod replay;
 mod resolve;
@@ -93,6 +95,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Held(args) => jobs::held(&args),
         Command::Dead(args) => jobs::dead(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Quarantine(args) => quarantine::run(&args),
     }
 }
 

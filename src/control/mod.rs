@@ -22,8 +22,8 @@ use crate::handler::{CannotAsk, Links};
 use crate::model::{EventId, JobId, Name, State};
 use crate::runner::message::{Key, Stream};
 use crate::store::{
-    self, Captured, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow,
-    QuarantinedRow, SecretUse, Store,
+    self, Captured, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow, SecretUse,
+    Store,
 };
 
 pub use client::{CallError, Client, connect};
@@ -80,12 +80,7 @@ pub enum Request {
     /// When each secret last matched.
     Secrets,
     /// Failed deliveries, newest first.
-    Quarantined {
-        /// Only those of this source.
-        source: Option<Name>,
-        /// At most so many; `list_count` where nothing is said.
-        limit: Option<usize>,
-    },
+    Quarantined(store::QuarantineFilter),
     /// Who answers, and whether accepts are taken.
     Info,
     /// Where the receiver takes deliveries.
@@ -110,6 +105,10 @@ pub enum Request {
     Select(store::Select),
     /// Put back or drop a batch of them.
     MoveBatch(store::Batch),
+    /// Verify the next failed deliveries again, and perhaps accept them.
+    JudgeQuarantined(store::Judging),
+    /// Forget failed deliveries.
+    DropQuarantined(store::QuarantineFilter),
 }
 
 /// The answer to the [`Request`] of the same name.
@@ -154,7 +153,7 @@ pub enum Reply {
     /// The secrets that ever matched.
     Secrets(Vec<SecretUse>),
     /// The failed deliveries listed.
-    Quarantined(Vec<QuarantinedRow>),
+    Quarantined(store::Quarantine),
     /// Who answered.
     Info(Info),
     /// At least one address.
@@ -171,6 +170,10 @@ pub enum Reply {
     Select(store::Selected),
     /// What became of the batch.
     MoveBatch(store::Moved),
+    /// What became of them, and where to go on.
+    JudgeQuarantined(store::Judged),
+    /// How many were forgotten.
+    DropQuarantined(u64),
 }
 
 /// Who answers for a store.
@@ -270,9 +273,7 @@ pub async fn perform(
         Request::Resume(handler) => Reply::Resume { changed: store.resume(&handler).await? },
         Request::Paused => Reply::Paused(store.paused().await?),
         Request::Secrets => Reply::Secrets(store.secrets().await?),
-        Request::Quarantined { source, limit } => {
-            Reply::Quarantined(store.quarantined(source, limit.unwrap_or(usize::MAX)).await?)
-        }
+        Request::Quarantined(filter) => Reply::Quarantined(store.quarantined(filter).await?),
         Request::Unfinished => Reply::Unfinished(store.unfinished().await?),
         Request::Info => Reply::Info(Info {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -288,6 +289,12 @@ pub async fn perform(
         Request::Arrived { filter, after } => Reply::Arrived(store.arrived(filter, after).await?),
         Request::Select(ask) => Reply::Select(store.select(ask).await?),
         Request::MoveBatch(batch) => Reply::MoveBatch(store.move_batch(batch).await?),
+        Request::JudgeQuarantined(ask) => {
+            Reply::JudgeQuarantined(store.judge_quarantined(ask).await?)
+        }
+        Request::DropQuarantined(filter) => {
+            Reply::DropQuarantined(store.drop_quarantined(filter).await?)
+        }
     })
 }
 

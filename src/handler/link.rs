@@ -238,7 +238,7 @@ impl Link {
     }
 
     async fn stay_connected(&self, epoch: u64) {
-        let Settings { name, store, .. } = &self.shared.settings;
+        let Settings { name, place, store, .. } = &self.shared.settings;
         let hello = Hello { version: VERSION, store: *store, epoch, runner: Some(name.clone()) };
         let [shortest, longest] = PAUSES;
         let (mut said, mut pause) = (String::new(), shortest);
@@ -257,6 +257,9 @@ impl Link {
                     tracing::error!(runner = %name, "no command can run: {why}");
                     self.lock().why = Some(why.clone());
                     said = why;
+                    if matches!(place, Place::Nowhere) {
+                        return;
+                    }
                 }
                 Err(_) => {}
             }

@@ -1,12 +1,14 @@
 //! The front door: HTTP/1.1 in, exactly one answer per delivery out.
 //!
 //! For `serve`, which builds [`Sources`], starts a [`Server`] and stops it. What must stay true: a
-//! 2xx is sent only after `store.accept` has returned; nothing unproven is parsed; every byte held
+//! 2xx is sent only after `store.accept` has returned; nothing unproven is parsed here; every byte held
 //! is accounted for in [`budget`]; the outside learns nothing of why a signature failed; and a
 //! delivery that was read to its end is stored whatever its client does next.
 
+mod again;
 mod body;
 mod budget;
+mod client;
 mod connection;
 mod files;
 mod health;
@@ -26,6 +28,7 @@ use crate::traffic::{Place, SourceTraffic, Traffic};
 use crate::verify;
 
 pub use budget::largest_body_bytes;
+pub use client::Proxies;
 pub use files::raise_file_limit;
 pub(crate) use receive::public_url;
 pub use server::Server;
@@ -68,10 +71,17 @@ pub struct Route {
 
 /// Every source by its path: one snapshot of the configuration.
 #[derive(Default)]
-pub struct Sources(HashMap<String, Arc<Source>>);
+pub struct Sources {
+    by_path: HashMap<String, Arc<Source>>,
+    /// Whose word about a client's address is believed.
+    proxies: Proxies,
+}
 
 /// The sources of a snapshot that is served, each with what is seen of it.
-struct Endpoints(HashMap<String, Arc<Endpoint>>);
+struct Endpoints {
+    by_path: HashMap<String, Arc<Endpoint>>,
+    proxies: Proxies,
+}
 
 /// A source that is served.
 struct Endpoint {
@@ -101,22 +111,32 @@ impl Sources {
                 return Err(PathTaken { name, path });
             }
         }
-        Ok(Sources(by_path))
+        Ok(Sources { by_path, proxies: Proxies::new() })
+    }
+
+    /// The same, which believes these about their clients' addresses.
+    pub fn with_proxies(self, proxies: Proxies) -> Self {
+        Sources { proxies, ..self }
     }
 
     /// The same as they are served: `traffic` counts for these from now on, and for no others.
     fn counted_by(self, traffic: &Traffic) -> Endpoints {
-        let (paths, sources): (Vec<_>, Vec<_>) = self.0.into_iter().unzip();
+        let Sources { by_path, proxies } = self;
+        let (paths, sources): (Vec<_>, Vec<_>) = by_path.into_iter().unzip();
         let counts = traffic.set_sources(sources.iter().map(|source| source.place()).collect());
         let endpoint = |(source, traffic)| Arc::new(Endpoint { source, traffic });
         let endpoints = sources.into_iter().zip(counts).map(endpoint);
-        Endpoints(paths.into_iter().zip(endpoints).collect())
+        Endpoints { by_path: paths.into_iter().zip(endpoints).collect(), proxies }
     }
 }
 
 impl Endpoints {
+    fn proxies(&self) -> &Proxies {
+        &self.proxies
+    }
+
     fn at(&self, path: &str) -> Option<&Arc<Endpoint>> {
-        self.0.get(path)
+        self.by_path.get(path)
     }
 }
 

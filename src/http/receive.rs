@@ -5,6 +5,7 @@
 //! hangs up, or a commit slower than the provider's patience, never loses it (it is stored, and the
 //! redelivery is a duplicate).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,6 +17,7 @@ use tracing::{info, warn};
 
 use super::body::{self, Unread};
 use super::budget::Permit;
+use super::client;
 use super::connection::Gate;
 use super::reply::{self, Answer};
 use super::server::Shared;
@@ -49,8 +51,9 @@ pub(super) async fn receive(
             ("headers_too_large", "the headers to keep are over limits.headers_kept_bytes");
         return refuse(Answer::Malformed(reason), reason, told);
     }
+    let origin = Origin::of(shared, source, request, &headers);
     if let Err(rejection) = verify::precheck(&source.scheme, &headers) {
-        return reject(shared, endpoint, rejection, &headers, Bytes::new());
+        return reject(shared, endpoint, rejection, origin, &headers, None);
     }
     let limit = source.body_limit_bytes;
     let mut permit = shared.budget.permit();
@@ -84,6 +87,7 @@ pub(super) async fn receive(
         received_at: shared.clock.now(),
         method: request.method().to_string(),
         url: signed_url(source, request.uri().query()),
+        origin,
         headers,
         body,
         permit,
@@ -108,6 +112,7 @@ struct Delivery {
     received_at: Timestamp,
     method: String,
     url: Option<String>,
+    origin: Origin,
     headers: Headers,
     body: Bytes,
     permit: Permit,
@@ -116,8 +121,18 @@ struct Delivery {
 impl Delivery {
     /// Verifies and stores it. The permit is held to the end: as long, the body is in memory.
     async fn take(self) -> Answer {
-        let Delivery { shared, endpoint, begun, received_at, method, url, headers, body, permit } =
-            self;
+        let Delivery {
+            shared,
+            endpoint,
+            begun,
+            received_at,
+            method,
+            url,
+            origin,
+            headers,
+            body,
+            permit,
+        } = self;
         let evidence = body.clone();
         let large = body.len() > VERIFY_INLINE_BYTES;
         let door = Arc::clone(&endpoint);
@@ -133,7 +148,10 @@ impl Delivery {
             return refuse(&shared, &endpoint, answer, "failed", "no thread to verify on");
         };
         let answer = match verdict {
-            Err(rejection) => reject(&shared, &endpoint, rejection, &headers, evidence),
+            Err(rejection) => {
+                let at = Some((received_at, evidence));
+                reject(&shared, &endpoint, rejection, origin, &headers, at)
+            }
             Ok(verified) => {
                 drop(evidence);
                 endpoint.traffic.verified();
@@ -197,8 +215,9 @@ fn reject(
     shared: &Shared,
     endpoint: &Endpoint,
     rejection: Rejection,
+    origin: Origin,
     headers: &Headers,
-    body: Bytes,
+    read: Option<(Timestamp, Bytes)>,
 ) -> Answer {
     let (source, now) = (&endpoint.source, shared.clock.now());
     let Rejection { reason, detail, malformed } = rejection;
@@ -212,15 +231,45 @@ fn reject(
     if let Some((count, first_at)) = failing {
         notify::failing(&shared.store, &source.name, reason, count, first_at, now);
     }
-    shared.store.quarantine(Quarantined {
-        source: source.name.clone(),
-        received_at: now,
-        reason,
-        detail,
-        headers: verify::evidence(&source.scheme, headers),
-        body,
-    });
+    if !source.scheme.is_unsigned() {
+        let received_at = read.as_ref().map_or(now, |(at, _)| *at);
+        let body = read.map(|(_, body)| body);
+        let body_bytes = body.as_ref().map_or(0, |body| body.len() as u64);
+        shared.store.quarantine(Quarantined {
+            source: source.name.clone(),
+            scheme: Arc::clone(&source.scheme),
+            received_at,
+            address: origin.address,
+            reason,
+            detail,
+            path: origin.path,
+            headers: verify::evidence(&source.scheme, headers),
+            body_bytes,
+            // What nothing can prove later is not worth its space.
+            body: body.filter(|_| verify::can_be_judged_again(&source.scheme)),
+        });
+    }
     answer
+}
+
+/// Where a request came from and to.
+struct Origin {
+    address: Option<IpAddr>,
+    /// With the query where the provider signs the URL, and only then: it may hold anything.
+    path: String,
+}
+
+impl Origin {
+    fn of(shared: &Shared, source: &Source, request: &HttpRequest, headers: &Headers) -> Self {
+        let peer = request.peer_addr().map(|peer| peer.ip());
+        let address = peer.map(|peer| client::address(peer, headers, shared.sources.proxies()));
+        let mut path = source.path.clone();
+        if let Some(query) = request.uri().query().filter(|_| source.scheme.signs_url()) {
+            path.push('?');
+            path.push_str(query);
+        }
+        Origin { address, path }
+    }
 }
 
 /// A refusal that says nothing about the signature: `reason` is one of a few words, `told` for people.

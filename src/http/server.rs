@@ -34,7 +34,7 @@ use crate::traffic::Traffic;
 
 /// What every request of every worker needs.
 pub(super) struct Shared {
-    sources: Endpoints,
+    pub(super) sources: Endpoints,
     pub(super) store: Store,
     /// What is told of every delivery.
     pub(super) traffic: Traffic,

@@ -26,6 +26,8 @@ const SECRET_EVERY_MS: i64 = 60_000;
 struct Prepared {
     source: Name,
     received_at: Timestamp,
+    /// Now, where it is accepted later than it arrived.
+    now: Timestamp,
     delivery: Verified,
     handlers: Vec<Name>,
     headers: Vec<u8>,
@@ -39,6 +41,17 @@ impl Store {
     /// ACCEPT: the event and its jobs in one transaction; returns after its flush, for a duplicate
     /// too (S3). Once queued it belongs to the writer: dropping the future cancels nothing (H1).
     pub async fn accept(&self, new: Accept) -> Result<Accepted, Refused> {
+        let now = new.received_at;
+        self.accept_late(new, now).await
+    }
+
+    /// ACCEPT of a delivery that arrived before `now`: its jobs' time begins now, or a forward would be
+    /// given up before it was tried.
+    pub(super) async fn accept_late(
+        &self,
+        new: Accept,
+        now: Timestamp,
+    ) -> Result<Accepted, Refused> {
         self.ready()?;
         let Accept { source, received_at, delivery, handlers, on_redelivery } = new;
         let body = codec::compress(delivery.body().clone())
@@ -50,6 +63,7 @@ impl Store {
         let new = Prepared {
             source,
             received_at,
+            now,
             delivery,
             handlers,
             headers,
@@ -166,12 +180,12 @@ impl Prepared {
             .execute(params![event, self.headers, self.body])?;
         let state = if held.is_some() { State::Held } else { State::Ready };
         for handler in &self.handlers {
-            let job = insert_job(tx, event, handler, state, held, self.received_at)?;
+            let job = insert_job(tx, event, handler, state, held, self.now)?;
             if let Some(reason) = held {
                 let (source, event_id) = (self.source.clone(), self.delivery.event_id().clone());
                 let (handler, reason) = (handler.clone(), reason.as_str().to_owned());
                 let job = NoticeJob { job, source, event_id };
-                let now = self.received_at;
+                let now = self.now;
                 let notice = of_jobs(NoticeType::JobHeld, handler, reason, 1, now, job);
                 self.notices.note(tx, &notice, now)?;
             }
@@ -269,7 +283,7 @@ impl Prepared {
             .query_map(params![event, DeadReason::Resolved.as_str()], |row| row.get(0))?
             .collect::<rusqlite::Result<Vec<i64>>>()?;
         for job in &dead {
-            put_back(tx, *job, self.received_at)?;
+            put_back(tx, *job, self.now)?;
         }
         Ok(dead.len())
     }
@@ -302,7 +316,7 @@ impl Prepared {
              ON CONFLICT (source, reference) DO UPDATE SET last_matched_at = excluded.last_matched_at
              WHERE abs(excluded.last_matched_at - last_matched_at) >= ?4",
         )?
-        .execute(params![self.source.as_str(), reference, self.received_at.0, SECRET_EVERY_MS])?;
+        .execute(params![self.source.as_str(), reference, self.now.0, SECRET_EVERY_MS])?;
         Ok(())
     }
 }

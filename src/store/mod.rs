@@ -64,16 +64,20 @@ pub use gauges::{Gauges, WriterGauges};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
 pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
+pub use quarantine::{
+    Judge, Judged, Judging, Kept, LeftOut, NO_SUCH_SOURCE, Quarantine, QuarantineFilter,
+    Quarantined, QuarantinedRow, Verdicts,
+};
 pub use resolve::Resolution;
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    PausedRow, QuarantinedRow, SecretUse, Twin,
+    PausedRow, SecretUse, Twin,
 };
 pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
 pub use types::{
-    Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Quarantined, Record,
-    Recovered, Refused, Replay, Running, Settings, Usage,
+    Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Record, Recovered, Refused,
+    Replay, Running, Settings, Usage,
 };
 
 /// A handle to the running store; clones share the one writer. When the last is dropped the writer
@@ -95,6 +99,7 @@ struct Inner {
     commits: Arc<Commits>,
     checkpoints: Arc<Checkpoints>,
     notices: Notices,
+    quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
 }
 
@@ -115,12 +120,19 @@ impl Store {
         if path.is_dir() {
             return Err(OpenError::IsDirectory { path: path.clone() });
         }
-        let lock = Lock::take(path, clock.now())?;
+        let lock = Arc::new(Lock::take(path, clock.now())?);
         connection::warn_of_network(path);
         let space = Arc::new(Space::new(path, limits));
         let Opened { writer, checkpointer, reader, id } =
             connection::open(path, limits, true, clock.now())?;
         space.make_ballast();
+        let quarantine = quarantine::Handle::start(
+            path,
+            limits,
+            clock.clone(),
+            Arc::clone(&space),
+            Arc::clone(&lock),
+        )?;
 
         let queue = Arc::new(Queue::new(limits));
         let readers = Arc::new(Readers::default());
@@ -175,6 +187,7 @@ impl Store {
             commits,
             checkpoints,
             notices,
+            quarantine,
             closed,
         };
         Ok(Store { inner: Arc::new(inner) })
@@ -219,6 +232,7 @@ impl Store {
     /// everything is refused.
     pub async fn close(&self) {
         self.inner.queue.close();
+        self.inner.quarantine.close().await;
         // An error means that the writer is gone, which is what is waited for.
         let _ = self.inner.closed.clone().wait_for(|closed| *closed).await;
     }

@@ -184,13 +184,6 @@ impl Queue {
         ((state.verbs.len() + state.accepts.len()) as u64, state.accept_bytes as u64)
     }
 
-    /// Whether so much waits that what can be left out should be: a sixteenth of the room, which the
-    /// writer does in some 10 ms. At a half, a flood of forged deliveries made genuine ones wait 0.8 s.
-    pub(super) fn is_crowded(&self) -> bool {
-        let state = lock(&self.state);
-        state.accepts.len() >= self.max_count / 16 || state.accept_bytes >= self.max_bytes / 16
-    }
-
     /// Shuts the door and refuses the accepts that wait already.
     pub(super) fn shut(&self, why: &Refused) {
         let refused = {

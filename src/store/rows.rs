@@ -202,18 +202,3 @@ pub struct SecretUse {
     /// To the minute.
     pub last_matched_at: Timestamp,
 }
-
-/// A kept failed delivery, as listed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QuarantinedRow {
-    /// The source it came through.
-    pub source: Name,
-    /// When it arrived.
-    pub received_at: Timestamp,
-    /// The rejection's fixed word.
-    pub reason: String,
-    /// The rejection's sentence.
-    pub detail: String,
-    /// The raw body's size, kept or not.
-    pub body_bytes: u64,
-}

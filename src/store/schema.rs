@@ -20,6 +20,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0004_former_key.sql"),
     include_str!("../../migrations/0005_notice.sql"),
     include_str!("../../migrations/0006_runner_name.sql"),
+    include_str!("../../migrations/0007_quarantine.sql"),
 ];
 
 /// This program, for the message of an older one that meets its store.

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::model::{EventId, Name, State, Timestamp};
 
 use super::connection::beside;
-use super::rows::{PausedRow, QuarantinedRow};
+use super::quarantine::QuarantinedRow;
+use super::rows::PausedRow;
 use super::types::Error;
 use super::{Store, codec};
 
@@ -80,6 +81,8 @@ pub struct LastWord {
     pub secret_matched_at: Option<Timestamp>,
     /// Its newest failed delivery that is kept.
     pub failure: Option<QuarantinedRow>,
+    /// How many of its failed deliveries are kept with a body, to be judged again.
+    pub quarantined: u64,
 }
 
 /// Where the store lies.
@@ -100,6 +103,8 @@ impl Store {
     pub async fn standing(&self, sources: Vec<Name>) -> Result<Standing, Error> {
         let disk = self.disk();
         let last_commit_at = self.inner.commits.last();
+        // A quarantine that says nothing is no reason to say nothing.
+        let failed = self.newest_quarantined().await.unwrap_or_default();
         self.read(move |conn| {
             Ok(Standing {
                 ready: ready(conn)?,
@@ -107,7 +112,7 @@ impl Store {
                 running: running(conn)?,
                 stuck: stuck(conn)?,
                 paused: super::pause::paused(conn)?,
-                sources: last_words(conn, sources)?,
+                sources: last_words(conn, sources.clone(), failed.clone())?,
                 newest_event_at: newest_event(conn)?,
                 last_commit_at,
                 disk,
@@ -213,19 +218,26 @@ fn newest_event(conn: &Connection) -> rusqlite::Result<Option<Timestamp>> {
         .optional()
 }
 
-fn last_words(conn: &Connection, mut sources: Vec<Name>) -> rusqlite::Result<Vec<LastWord>> {
-    // Those with a kept failed delivery: a few hundred index entries each at most.
-    let failing = conn
-        .prepare_cached("SELECT DISTINCT source FROM quarantine")?
-        .query_map([], |row| codec::text(row, 0))?
-        .collect::<rusqlite::Result<Vec<Name>>>()?;
-    sources.extend(failing);
+fn last_words(
+    conn: &Connection,
+    mut sources: Vec<Name>,
+    failed: Vec<(QuarantinedRow, u64)>,
+) -> rusqlite::Result<Vec<LastWord>> {
+    sources.extend(failed.iter().map(|(newest, _)| newest.source.clone()));
     sources.sort();
     sources.dedup();
-    sources.into_iter().map(|source| last_word(conn, source)).collect()
+    let word = |source: Name| {
+        let newest = failed.iter().find(|(newest, _)| newest.source == source);
+        last_word(conn, source, newest.cloned())
+    };
+    sources.into_iter().map(word).collect()
 }
 
-fn last_word(conn: &Connection, source: Name) -> rusqlite::Result<LastWord> {
+fn last_word(
+    conn: &Connection,
+    source: Name,
+    failed: Option<(QuarantinedRow, u64)>,
+) -> rusqlite::Result<LastWord> {
     // Backwards through the newest events of all until one is its own. The plus keeps the unique index
     // out of it, by which all of the source's events would be read and sorted.
     let event = conn
@@ -242,13 +254,7 @@ fn last_word(conn: &Connection, source: Name) -> rusqlite::Result<LastWord> {
     let secret_matched_at = conn
         .prepare_cached("SELECT max(last_matched_at) FROM secret_use WHERE source = ?1")?
         .query_row([source.as_str()], |row| codec::maybe_time(row, 0))?;
-    // Its newest by the index of its own.
-    let failure = conn
-        .prepare_cached(
-            "SELECT source, received_at, reason, detail, body_bytes FROM quarantine
-             WHERE source = ?1 ORDER BY row DESC LIMIT 1",
-        )?
-        .query_row([source.as_str()], super::quarantine::quarantined_row)
-        .optional()?;
-    Ok(LastWord { source, event, secret_matched_at, failure })
+    let (failure, quarantined) = failed.unzip();
+    let quarantined = quarantined.unwrap_or(0);
+    Ok(LastWord { source, event, secret_matched_at, failure, quarantined })
 }

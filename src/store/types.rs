@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 use crate::model::{
-    Blob, EventId, Facts, Headers, HeldReason, JobId, Name, OnRedelivery, Outcome, Runner, State,
-    Timestamp,
+    Blob, EventId, Facts, HeldReason, JobId, Name, OnRedelivery, Outcome, Runner, State, Timestamp,
 };
 use crate::retry::Next;
 use crate::verify::Verified;
@@ -15,7 +14,7 @@ use crate::verify::Verified;
 /// Where the store lies and what it keeps.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The database file. Beside it lie `.lock`, `.ballast` and SQLite's own files.
+    /// The database file. Beside it lie `.lock`, `.ballast`, `.quarantine` and SQLite's own files.
     pub path: PathBuf,
     /// The limits in force.
     pub limits: Limits,
@@ -198,23 +197,6 @@ pub enum Replay {
         /// Only this handler's job, which is made if there is none, and which may have succeeded.
         handler: Option<Name>,
     },
-}
-
-/// A delivery that failed verification.
-#[derive(Debug, Clone)]
-pub struct Quarantined {
-    /// The source it came through.
-    pub source: Name,
-    /// When it arrived.
-    pub received_at: Timestamp,
-    /// The rejection's fixed word.
-    pub reason: &'static str,
-    /// The rejection's sentence.
-    pub detail: String,
-    /// The headers the scheme reads and keeps (never a static token).
-    pub headers: Headers,
-    /// The raw body.
-    pub body: bytes::Bytes,
 }
 
 /// Errors of the verbs other than accept.

@@ -77,7 +77,7 @@ pub(super) struct Writer {
     /// Repairs since the last commit: the pause before the next one grows with them.
     pub(super) repairs: u32,
     /// Released last, after every connection is closed.
-    pub(super) lock: Lock,
+    pub(super) lock: Arc<Lock>,
     /// Told when all is closed.
     pub(super) closed: watch::Sender<bool>,
 }

@@ -113,6 +113,23 @@ impl Verified {
     }
 }
 
+/// The fixed words of every [`Rejection`]; `docs/providers.md` says what each means.
+pub const REASONS: &[&str] = &[
+    "missing_signature",
+    "repeated_header",
+    "unreadable_signature",
+    "missing_timestamp",
+    "bad_timestamp",
+    "missing_part",
+    "ambiguous_part",
+    "bad_signature",
+    "no_secret",
+    "stale_timestamp",
+    "future_timestamp",
+    "missing_id",
+    "bad_id",
+];
+
 /// Why a delivery is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
@@ -171,6 +188,19 @@ pub fn verify(
         secret: secret.map(str::to_owned),
         body: request.body,
     })
+}
+
+/// The event id that a request claims, for listings. It proves nothing: whoever sends it chooses it.
+pub fn claimed_id(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<EventId> {
+    let found = extract::Facts::read(scheme, body);
+    let digest = extract::digest(body, &scheme.event.volatile);
+    event_id(scheme, headers, &found, digest).ok().map(|(id, _)| id)
+}
+
+/// Whether a failed delivery can verify once the secret is right: a static token is never kept, and
+/// where nothing is signed there is nothing to verify.
+pub fn can_be_judged_again(scheme: &Scheme) -> bool {
+    scheme.template().is_some()
 }
 
 /// What may be kept of a failed delivery's headers: those the scheme reads or keeps, but never a

@@ -21,6 +21,7 @@ mod memory;
 mod notify;
 mod operator;
 mod promises;
+mod quarantine;
 mod readme;
 mod refusals;
 mod send;

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use crate::support::{Receiver, Site, stripe_event};
+use crate::support::{Receiver, Site, post, stripe_event};
 
 /// What is shown of each event.
 pub(crate) const COMMANDS: &[&str] = &["show", "explain"];
 
 /// What is shown of the whole store.
-pub(crate) const WHOLE: &[&str] = &["events", "jobs", "status"];
+pub(crate) const WHOLE: &[&str] = &["events", "jobs", "status", "quarantine"];
 
 /// One event for each situation; the id is its name.
 pub(crate) const IDS: &[&str] = &[
@@ -107,6 +107,11 @@ pub(crate) fn stage() -> Stage {
     state("resolved", "dead");
     receiver.github("running", "push", r#"{"n":4}"#);
     site.jobs_when(|_| !site.lines("begun").is_empty());
+    let header =
+        "X-GitHub-Delivery: forged\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=";
+    let header = format!("{header}{}\r\n", "0".repeat(64));
+    post(receiver.address, "/github", &header, b"{}");
+    post(receiver.address, "/github", "", b"{}");
     Stage { site, _receiver: receiver }
 }
 
@@ -144,6 +149,10 @@ impl Stage {
             asked(&["init", "--source", "github"], "succeeded"),
             asked(&["explain", "nothing"], "succeeded"),
             asked(&["events", "--since", "tomorrow"], "succeeded"),
+            asked(&["quarantine", "--reason", "forged"], "succeeded"),
+            asked(&["quarantine", "drop"], "succeeded"),
+            asked(&["quarantine", "accept"], "succeeded"),
+            asked(&["quarantine", "verify"], "succeeded"),
         ]
     }
 }

@@ -101,11 +101,15 @@ impl World<'_> {
         self.refused.push((genuine.source, reason));
         self.store.quarantine(Quarantined {
             source: genuine.source.parse().unwrap(),
+            scheme: self.keys.scheme(genuine.source),
             received_at: now,
+            address: None,
             reason,
             detail: rejection.detail,
+            path: format!("/{}", genuine.source),
             headers: self.keys.evidence(genuine.source, &sent.headers),
-            body: sent.body,
+            body_bytes: sent.body.len() as u64,
+            body: Some(sent.body),
         });
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Ids and bodies come from small pools, so that they meet again in every combination.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hooklatch::model::{Headers, ReplayGuard, Timestamp};
 use hooklatch::provider::Scheme;
@@ -199,6 +201,11 @@ impl Keys {
     fn of(&self, source: &str) -> (&Scheme, &Key, &Key) {
         let found = self.0.iter().find(|(name, ..)| *name == source).unwrap();
         (&found.1, &found.2, &found.3)
+    }
+
+    /// How the source's provider signs.
+    pub(crate) fn scheme(&self, source: &str) -> Arc<Scheme> {
+        Arc::new(self.of(source).0.clone())
     }
 
     /// What may be kept of a failed delivery.

@@ -11,7 +11,7 @@ use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
 use hooklatch::model::{Incarnation, JobId, Name, OnUnknown, Runner, RunnerName, State, Timestamp};
 use hooklatch::retry::{GiveUp, Policy};
-use hooklatch::store::{Accepted, Settings, Store};
+use hooklatch::store::{Accepted, QuarantineFilter, Settings, Store};
 use tempfile::TempDir;
 
 use crate::compare;
@@ -269,14 +269,16 @@ impl<'c> World<'c> {
     async fn compare(&mut self) {
         let stored = compare::all(&self.store, &mut self.memory.model).await;
         self.memory.ledger.check(&stored);
-        let limit = limits().quarantine_count as usize;
         for (source, _) in SOURCES {
-            let name = Some(source.parse().unwrap());
-            let kept = self.store.quarantined(name, usize::MAX).await.unwrap();
-            assert!(kept.len() <= limit, "{} failed deliveries kept of {source}", kept.len());
+            let filter = QuarantineFilter {
+                source: Some(source.parse().unwrap()),
+                ..QuarantineFilter::default()
+            };
+            let kept = self.store.quarantined(filter).await.unwrap();
+            assert!(kept.bytes <= limits().quarantine_bytes, "{} bytes kept", kept.bytes);
             // Nobody waits for them, so a crash or a look in between may miss some.
             let mut sent = self.refused.iter().rev().filter(|(of, _)| of == source);
-            for row in &kept {
+            for row in &kept.deliveries {
                 let found = sent.any(|(_, reason)| *reason == row.reason);
                 assert!(found, "{source} kept a failed delivery that was not: {row:?}");
             }
@@ -470,7 +472,7 @@ pub(crate) fn runner() -> Runner {
 
 fn limits() -> Limits {
     // The test's own disk is left out of it. A few failed deliveries are enough to give up the oldest.
-    Limits { ballast_bytes: 0, disk_floor_bytes: 0, quarantine_count: 3, ..Limits::default() }
+    Limits { ballast_bytes: 0, disk_floor_bytes: 0, quarantine_bytes: 20_000, ..Limits::default() }
 }
 
 fn open(folder: &std::path::Path, clock: &Clock) -> Store {

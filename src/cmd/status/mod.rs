@@ -129,8 +129,12 @@ fn source(line: &SourceLine, screen: &Screen) -> String {
         let [new, again, refused] = [new, again, refused].map(thousands);
         format!("; since the start {new} new, {again} again, {refused} refused")
     });
+    let kept = (line.quarantined > 0).then(|| {
+        let kept = thousands(line.quarantined);
+        format!("; {kept} in quarantine (see `hooklatch quarantine`)")
+    });
     let (failed, counts) = (failed.unwrap_or_default(), counts.unwrap_or_default());
-    format!("{} at {place}: {good}{failed}{counts}", line.source)
+    format!("{} at {place}: {good}{failed}{counts}{}", line.source, kept.unwrap_or_default())
 }
 
 /// A line for each; the default one is named where it is not the only one.

@@ -82,6 +82,8 @@ pub(super) struct SourceLine {
     pub(super) accepted: u64,
     pub(super) duplicates: u64,
     pub(super) refused: u64,
+    /// Failed deliveries that are kept and can be verified again.
+    pub(super) quarantined: u64,
 }
 
 /// A failed delivery.
@@ -275,6 +277,7 @@ fn sources(
             accepted: seen.accepted,
             duplicates: seen.duplicates,
             refused: seen.refused,
+            quarantined: word.map_or(0, |word| word.quarantined),
         }
     };
     names.into_iter().map(line).collect()

@@ -22,6 +22,7 @@ mod writing;
 pub(crate) use writing::hold_writer;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -78,6 +79,22 @@ pub(super) fn name(text: &str) -> Name {
 
 pub(super) fn id(text: &str) -> EventId {
     text.parse().unwrap()
+}
+
+/// A delivery to `source` from `address` that failed at [`START`].
+pub(super) fn failed(source: &str, address: &str, body: &str) -> Quarantined {
+    Quarantined {
+        source: name(source),
+        scheme: Arc::new(Scheme::embedded("github").unwrap()),
+        received_at: START,
+        address: Some(address.parse().unwrap()),
+        reason: "bad_signature",
+        detail: "no secret matches".to_owned(),
+        path: format!("/{source}"),
+        headers: Headers::new(),
+        body_bytes: body.len() as u64,
+        body: Some(Bytes::copy_from_slice(body.as_bytes())),
+    }
 }
 
 /// A store of its own in a directory of its own.

@@ -74,48 +74,6 @@ async fn retention_walks_over_more_than_one_step() {
 }
 
 #[tokio::test]
-async fn the_newest_failed_deliveries_of_each_source_are_kept() {
-    let bench = bench_with(Limits { quarantine_count: 2, quarantine_body_bytes: 10, ..limits() });
-    let failed = |source: &str, detail: &str, body: &'static [u8]| Quarantined {
-        source: name(source),
-        received_at: START,
-        reason: "bad_signature",
-        detail: detail.to_owned(),
-        headers: Headers::new(),
-        body: bytes::Bytes::from_static(body),
-    };
-    bench.store.quarantine(failed("a", "1", b"x"));
-    bench.store.quarantine(failed("b", "2", b"x"));
-    bench.store.quarantine(failed("a", "3", b"longer than ten"));
-    bench.store.quarantine(failed("a", "4", b"x"));
-    // The queue keeps its order: what was before this accept is stored when it is answered.
-    bench.accept("a", stripe("e", "a", "{}"), &[]).await;
-    let rows = bench.store.quarantined(None, 10).await.unwrap();
-    let details: Vec<_> = rows.iter().map(|row| row.detail.as_str()).collect();
-    assert_eq!(details, ["4", "3", "2"]);
-    assert_eq!(rows[1].body_bytes, 15);
-    assert_eq!(bench.store.quarantined(Some(name("b")), 10).await.unwrap().len(), 1);
-    assert_eq!(bench.store.quarantined(None, 1).await.unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn failed_deliveries_are_not_kept_while_accepts_are_refused() {
-    // Anybody can send them: they must not take the space that completions are to find (S8).
-    let bench = bench_with(Limits { disk_floor_bytes: u64::MAX, ..limits() });
-    bench.store.quarantine(Quarantined {
-        source: name("a"),
-        received_at: START,
-        reason: "bad_signature",
-        detail: String::new(),
-        headers: Headers::new(),
-        body: bytes::Bytes::from_static(b"x"),
-    });
-    // In the same batch, or in a later one.
-    assert!(bench.store.claim(&name("h"), 1, None).await.unwrap().is_empty());
-    assert_eq!(bench.store.quarantined(None, 10).await.unwrap(), []);
-}
-
-#[tokio::test]
 async fn an_id_is_remembered_while_one_of_its_bodies_is() {
     let bench = bench();
     // Nobody wants the first body under this unsigned id; another comes a day later.

@@ -55,21 +55,18 @@ async fn a_store_says_what_waits_and_for_whom() {
 #[tokio::test]
 async fn a_source_with_failed_deliveries_is_told_of_unasked() {
     let bench = bench();
-    for (reason, body) in [("bad_signature", "1"), ("stale", "2")] {
+    for (reason, body) in [("bad_signature", "1"), ("stale_timestamp", "2")] {
         bench.store.quarantine(Quarantined {
-            source: name("github"),
-            received_at: bench.clock.now(),
             reason,
-            detail: "so it was".to_owned(),
-            headers: Headers::new(),
-            body: Bytes::from(body),
+            received_at: bench.clock.now(),
+            ..failed("github", "192.0.2.1", body)
         });
     }
-    // What is committed after them shows that they are.
     bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
     let standing = bench.store.standing(vec![name("stripe")]).await.unwrap();
     let [github, stripe] = &standing.sources[..] else { panic!("{:?}", standing.sources) };
-    assert_eq!(github.failure.as_ref().unwrap().reason, "stale");
+    assert_eq!(github.failure.as_ref().unwrap().reason, "stale_timestamp");
+    assert_eq!(github.quarantined, 2);
     assert!(github.event.is_none());
     assert!(stripe.failure.is_none() && stripe.event.is_some());
 }

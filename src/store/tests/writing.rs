@@ -143,26 +143,6 @@ async fn the_queue_is_bounded_in_bytes() {
 }
 
 #[tokio::test]
-async fn failed_deliveries_leave_the_queue_to_genuine_ones() {
-    let bench = bench_with(Limits { writer_queue_count: 160, ..limits() });
-    let release = hold_writer(&bench.store).await;
-    for n in 0..100 {
-        bench.store.quarantine(Quarantined {
-            source: name("stripe"),
-            received_at: START,
-            reason: "bad_signature",
-            detail: n.to_string(),
-            headers: Headers::new(),
-            body: bytes::Bytes::new(),
-        });
-    }
-    let genuine = queued(accept(&bench, "e")).await;
-    drop(release);
-    assert!(genuine.await.unwrap().is_ok());
-    assert_eq!(bench.store.quarantined(None, 100).await.unwrap().len(), 10, "a sixteenth");
-}
-
-#[tokio::test]
 async fn a_caller_that_went_away_cancels_nothing() {
     let bench = bench();
     let release = hold_writer(&bench.store).await;

@@ -167,23 +167,28 @@ fn a_source_has_the_last_word_of_store_and_receiver() {
     traffic.sources()[0].refused(refusal, at(5));
     let mut status = well(&traffic);
     let failure = QuarantinedRow {
+        id: 1,
         source: name("github"),
         received_at: at(5),
+        address: None,
         reason: "bad_signature".to_owned(),
         detail: "no secret matches".to_owned(),
+        unproven_event_id: None,
         body_bytes: 1,
+        body_kept: true,
     };
-    let word = |source: &str, failure| LastWord {
+    let word = |source: &str, failure: Option<QuarantinedRow>| LastWord {
         source: name(source),
         event: Some(("e1".parse().unwrap(), at(100))),
         secret_matched_at: Some(at(2)),
+        quarantined: failure.iter().count() as u64,
         failure,
     };
     status.store.as_mut().unwrap().sources =
         vec![word("github", Some(failure)), word("gone", None)];
     let screen = seen(status);
     let [github, gone] = &screen.sources[..] else { panic!("{:?}", screen.sources) };
-    assert_eq!(github.last_good_at, Some(at(2)));
+    assert_eq!((github.last_good_at, github.quarantined), (Some(at(2)), 1));
     let reason = &github.last_failure.as_ref().unwrap().reason;
     assert_eq!(reason, "bad_signature: no secret matches");
     assert!(screen.notes.is_empty(), "a good one came later: {:?}", screen.notes);

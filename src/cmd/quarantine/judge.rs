@@ -1,0 +1,245 @@
+//! `quarantine verify` and `quarantine accept`: judged again, counted, and perhaps accepted.
+//!
+//! The receiver judges with the sources it has; where none runs this process does, with those of the
+//! configuration, under the store's lock. The way to the store is closed while a person thinks, and what
+//! came after the count is not meant.
+
+use std::collections::BTreeMap;
+
+use comfy_table::Cell;
+
+use crate::cli;
+use crate::config::{Config, Environment};
+use crate::control::{Door, Reply, Request};
+use crate::exit::{Exit, Failure};
+use crate::http;
+use crate::model::Name;
+use crate::store::{Judge, Judging, QuarantineFilter, Verdicts};
+
+use crate::cmd::output::{self, thousands};
+use crate::cmd::serve::Signals;
+use crate::cmd::{confirm, store};
+
+use super::deliveries;
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    looked_at: u64,
+    sources: BTreeMap<Name, Verdicts>,
+}
+
+/// Says how many would be accepted now.
+pub(super) fn verify(args: &cli::VerifyAgain) -> Result<Exit, Failure> {
+    let config = store::load(&args.file.config)?;
+    let filter = super::filter(&args.which)?;
+    judged(&config, filter, args.format.json, &output::config_suffix(&args.file.config))
+}
+
+/// Accepts them.
+pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
+    let config = store::load(&args.file.config)?;
+    let (filter, json) = (super::filter(&args.which)?, args.format.json);
+    let suffix = output::config_suffix(&args.file.config);
+    if args.dry_run {
+        return judged(&config, filter, json, &suffix);
+    }
+    if !args.yes {
+        confirm::somebody_is_there()?;
+    }
+    let (filter, matching) = open(&config, async |door| meant(door, filter).await)?;
+    if !args.yes {
+        let mut found = Found::default();
+        whole(open(&config, async |door| {
+            go(door, &filter, false, matching, json, &mut found).await
+        }))?;
+        let good: u64 = found.sources.values().map(|one| one.good).sum();
+        if good == 0 {
+            return told(&found, false, json, &suffix);
+        }
+        let which: Vec<String> = found
+            .sources
+            .iter()
+            .filter(|(_, one)| one.good > 0)
+            .map(|(source, one)| format!("{source} {}", thousands(one.good)))
+            .collect();
+        let question = format!("accept {} ({})", deliveries(good), which.join(", "));
+        if !confirm::confirmed(&question)? {
+            return Err(Failure::new(Exit::No, "nothing was changed"));
+        }
+    }
+    let mut found = Found::default();
+    let done =
+        open(&config, async |door| go(door, &filter, true, matching, json, &mut found).await);
+    let settled: u64 = found.sources.values().map(|one| one.accepted + one.duplicates).sum();
+    whole(done).map_err(|failure| {
+        let settled = deliveries(settled);
+        failure.help(format!("{settled} were accepted before; the same command goes on"))
+    })?;
+    told(&found, true, json, &suffix)
+}
+
+fn judged(
+    config: &Config,
+    filter: QuarantineFilter,
+    json: bool,
+    suffix: &str,
+) -> Result<Exit, Failure> {
+    let mut found = Found::default();
+    whole(open(config, async |door| {
+        let (filter, matching) = meant(door, filter).await?;
+        go(door, &filter, false, matching, json, &mut found).await
+    }))?;
+    told(&found, false, json, suffix)
+}
+
+/// Opens the way to the store; a stopped one is told how to judge.
+fn open<T>(
+    config: &Config,
+    work: impl AsyncFnOnce(&mut Door) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    store::with_door(config, async |door| {
+        if let Door::Local(store) = door {
+            store.set_judge(judge(config)?);
+        }
+        work(door).await
+    })
+}
+
+/// Today's sources with their secrets, read here.
+fn judge(config: &Config) -> Result<Judge, Failure> {
+    let parts = config.resolve(&Environment::capture());
+    let parts = parts.map_err(|problems| {
+        let failure = store::config_failure(&problems);
+        failure.help("a running receiver judges with the secrets it has: hooklatch serve")
+    })?;
+    let sources = http::Sources::new(parts.sources);
+    let sources = sources.map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+    Ok(sources.judge())
+}
+
+/// The same filter without what is still to come, and how many it means.
+async fn meant(
+    door: &mut Door,
+    filter: QuarantineFilter,
+) -> Result<(QuarantineFilter, u64), Failure> {
+    let newest = QuarantineFilter { limit: Some(1), ..filter.clone() };
+    let kept = match store::call(door, Request::Quarantined(newest)).await? {
+        Reply::Quarantined(kept) => kept,
+        other => return Err(store::unexpected(&other)),
+    };
+    let upto = Some(kept.deliveries.first().map_or(0, |newest| newest.id));
+    Ok((QuarantineFilter { upto, ..filter }, kept.matching))
+}
+
+/// Goes through them until the end, or until a signal comes, whose name it returns.
+async fn go(
+    door: &mut Door,
+    filter: &QuarantineFilter,
+    accept: bool,
+    matching: u64,
+    json: bool,
+    found: &mut Found,
+) -> Result<Option<&'static str>, Failure> {
+    let mut signals = Signals::register()?;
+    let bar = confirm::bar(matching, "deliveries", json);
+    let mut after = Some(0);
+    while let Some(at) = after {
+        let ask = Judging { filter: filter.clone(), after: at, accept };
+        let judged = match store::call(door, Request::JudgeQuarantined(ask)).await? {
+            Reply::JudgeQuarantined(judged) => judged,
+            other => return Err(store::unexpected(&other)),
+        };
+        found.looked_at += judged.looked_at;
+        for (source, more) in judged.sources {
+            add(found.sources.entry(source).or_default(), more);
+        }
+        bar.inc(judged.looked_at);
+        if let Some(why) = judged.refused {
+            bar.finish_and_clear();
+            return Err(Failure::new(
+                Exit::Unavailable,
+                format!("the store accepts nothing now: {why}"),
+            ));
+        }
+        after = judged.next;
+        let signal = tokio::select! {
+            biased;
+            name = signals.next() => Some(name),
+            () = std::future::ready(()) => None,
+        };
+        if signal.is_some() {
+            bar.finish_and_clear();
+            return Ok(signal);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(None)
+}
+
+/// An end by a signal is a failure: not all was done.
+fn whole(done: Result<Option<&'static str>, Failure>) -> Result<(), Failure> {
+    match done? {
+        None => Ok(()),
+        Some(signal) => Err(Failure::new(Exit::Unavailable, format!("ended by {signal}"))),
+    }
+}
+
+fn add(sum: &mut Verdicts, more: Verdicts) {
+    let Verdicts { good, accepted, held, duplicates, bad, bodiless } = more;
+    sum.good += good;
+    sum.accepted += accepted;
+    sum.held += held;
+    sum.duplicates += duplicates;
+    sum.bodiless += bodiless;
+    for (reason, deliveries) in bad {
+        *sum.bad.entry(reason).or_default() += deliveries;
+    }
+}
+
+fn told(found: &Found, accepted: bool, json: bool, suffix: &str) -> Result<Exit, Failure> {
+    if json {
+        output::json(&serde_json::json!({
+            "verb": if accepted { "accept" } else { "verify" },
+            "looked_at": found.looked_at,
+            "sources": found.sources,
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    let row = |(source, one): (&Name, &Verdicts)| {
+        let bad = one
+            .bad
+            .iter()
+            .map(|(reason, deliveries)| format!("{} {reason}", thousands(*deliveries)));
+        let mut bad: Vec<String> = bad.collect();
+        if one.bodiless > 0 {
+            bad.push(format!("{} without a body", thousands(one.bodiless)));
+        }
+        let bad = Cell::new(bad.join(", "));
+        let source = Cell::new(source);
+        match accepted {
+            false => vec![source, Cell::new(thousands(one.good)), bad],
+            true => {
+                let new = match one.held {
+                    0 => thousands(one.accepted),
+                    held => format!("{} ({} held)", thousands(one.accepted), thousands(held)),
+                };
+                vec![source, Cell::new(new), Cell::new(thousands(one.duplicates)), bad]
+            }
+        }
+    };
+    let head: &[&str] = match accepted {
+        true => &["SOURCE", "ACCEPTED", "DUPLICATE", "STILL BAD"],
+        false => &["SOURCE", "VERIFY NOW", "STILL BAD"],
+    };
+    let empty = "no failed delivery matches";
+    output::table(head, found.sources.iter().map(row).collect(), empty)?;
+    let good: u64 = found.sources.values().map(|one| one.good).sum();
+    if !accepted && good > 0 {
+        output::line(format_args!(
+            "{} would be accepted: hooklatch quarantine accept{suffix}",
+            deliveries(good)
+        ))?;
+    }
+    Ok(Exit::Ok)
+}

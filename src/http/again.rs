@@ -1,0 +1,114 @@
+//! Judges a kept delivery as the front door would have, had it known then what it knows now.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::receive::public_url;
+use super::{Source, Sources};
+use crate::model::Name;
+use crate::store::{Accept, Judge, Kept, NO_SUCH_SOURCE};
+use crate::verify;
+
+impl Sources {
+    /// Verifies a kept delivery with these sources' schemes, secrets and routes, at the time it arrived.
+    pub fn judge(&self) -> Judge {
+        let by_name: HashMap<Name, Arc<Source>> =
+            self.by_path.values().map(|source| (source.name.clone(), Arc::clone(source))).collect();
+        Arc::new(move |kept| match by_name.get(&kept.source) {
+            Some(source) => again(source, kept),
+            None => Err(NO_SUCH_SOURCE),
+        })
+    }
+}
+
+fn again(source: &Source, kept: Kept) -> Result<Accept, &'static str> {
+    let Kept { received_at, path, headers, body, .. } = kept;
+    let (path, query) = match path.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (path.as_str(), None),
+    };
+    let configured = source.public_url.as_deref().filter(|_| source.scheme.signs_url());
+    let url = configured.map(|configured| public_url(configured, path, query));
+    // A source takes nothing but POST.
+    let request = verify::Request { method: "POST", url: url.as_deref(), headers: &headers, body };
+    let delivery = verify::verify(&source.scheme, &source.keys, request, received_at)
+        .map_err(|rejection| rejection.reason)?;
+    Ok(Accept {
+        source: source.name.clone(),
+        received_at,
+        handlers: source.handlers(delivery.event_type().as_str()),
+        delivery,
+        on_redelivery: source.on_redelivery,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::http::Route;
+    use crate::model::{Headers, OnRedelivery, Timestamp};
+    use crate::pattern::Pattern;
+    use crate::provider::Scheme;
+    use crate::verify::Draft;
+
+    const START: Timestamp = Timestamp(1_767_225_600_000);
+
+    fn sources(secret: &str) -> Sources {
+        let scheme = Arc::new(Scheme::embedded("stripe").unwrap());
+        let route = |handler: &str, pattern| Route {
+            handler: handler.parse().unwrap(),
+            patterns: vec![Pattern::new(pattern, false)],
+        };
+        let source = Source {
+            name: "shop".parse().unwrap(),
+            path: "/shop".to_owned(),
+            keys: vec![verify::key(&scheme, "test", secret).unwrap()],
+            scheme,
+            public_url: None,
+            body_limit_bytes: 1024,
+            accept_wait: Duration::ZERO,
+            refuse_proxied: false,
+            on_redelivery: OnRedelivery::ReplayDead,
+            routes: vec![route("wants", "invoice.*"), route("does-not", "charge.*")],
+        };
+        Sources::new([source]).unwrap()
+    }
+
+    /// Signed at [`START`] with `secret`, and kept since `received_at`.
+    fn kept(source: &str, secret: &str, received_at: Timestamp) -> Kept {
+        let scheme = Scheme::embedded("stripe").unwrap();
+        let key = verify::key(&scheme, "test", secret).unwrap();
+        let body = Bytes::from_static(br#"{"id":"evt_1","object":"event","type":"invoice.paid"}"#);
+        let draft = Draft {
+            method: "POST",
+            url: None,
+            id: "evt_1",
+            event_type: "invoice.paid",
+            headers: Headers::new(),
+            body: body.clone(),
+        };
+        let headers = verify::sign(&scheme, Some(&key), &draft, START).unwrap();
+        let headers = verify::evidence(&scheme, &headers);
+        let (source, path) = (source.parse().unwrap(), "/shop".to_owned());
+        Kept { id: 1, source, received_at, path, headers, body }
+    }
+
+    #[test]
+    fn it_is_judged_with_todays_secret_at_the_time_it_arrived() {
+        let judge = sources("right").judge();
+        let soon = START.after(Duration::from_secs(60));
+        let accept = judge(kept("shop", "right", soon)).unwrap();
+        assert_eq!((accept.received_at, accept.delivery.event_id().as_str()), (soon, "evt_1"));
+        assert_eq!(accept.handlers, ["wants".parse().unwrap()]);
+        assert_eq!(accept.on_redelivery, OnRedelivery::ReplayDead);
+        let late = START.after(Duration::from_secs(600));
+        assert_eq!(judge(kept("shop", "right", late)).unwrap_err(), "stale_timestamp");
+        assert_eq!(judge(kept("shop", "forged", soon)).unwrap_err(), "bad_signature");
+        assert_eq!(judge(kept("gone", "right", soon)).unwrap_err(), NO_SUCH_SOURCE);
+    }
+}

@@ -1,0 +1,103 @@
+//! Whose request it is: the peer, or whoever a trusted proxy says.
+//!
+//! For the quarantine, which bounds what one address may fill. Never asked by verification.
+
+use std::net::IpAddr;
+
+use crate::model::Headers;
+
+/// The proxies whose word about a client's address is believed: addresses, with the length of their
+/// common prefix in bits.
+pub type Proxies = Vec<(IpAddr, u8)>;
+
+/// Most addresses of `X-Forwarded-For` that are looked at; a real chain of proxies is shorter.
+const HOPS: usize = 16;
+
+/// The client's address. Each trusted proxy adds whom it got the request from at the end of
+/// `X-Forwarded-For`; what stands before the first untrusted one may be invented. `Forwarded` is not
+/// read: a proxy that knows the one header passes a client's own other one on.
+pub(super) fn address(peer: IpAddr, headers: &Headers, proxies: &Proxies) -> IpAddr {
+    let mut address = peer.to_canonical();
+    if proxies.is_empty() {
+        return address;
+    }
+    let lines: Vec<&[u8]> = headers.all("x-forwarded-for").collect();
+    let hops = lines.iter().rev().flat_map(|line| line.rsplit(|&byte| byte == b','));
+    for hop in hops.take(HOPS) {
+        if !proxies.iter().any(|proxy| holds(*proxy, address)) {
+            break;
+        }
+        let Some(next) = std::str::from_utf8(hop).ok().and_then(parse) else { break };
+        address = next;
+    }
+    address
+}
+
+/// An address as proxies write it, some with the port.
+fn parse(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
+    let address = text.parse().ok();
+    let address =
+        address.or_else(|| text.parse().ok().map(|socket: std::net::SocketAddr| socket.ip()));
+    address.map(|address| address.to_canonical())
+}
+
+fn holds((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
+    let same = |a: u128, b: u128, width: u8| {
+        let rest = width.saturating_sub(bits);
+        (a ^ b).checked_shr(rest.into()).unwrap_or(0) == 0
+    };
+    match (network.to_canonical(), address) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => same(a.to_bits().into(), b.to_bits().into(), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), 128),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn seen(peer: &str, forwarded: &[&str], proxies: &[(&str, u8)]) -> String {
+        let mut headers = Headers::new();
+        for line in forwarded {
+            headers.push("X-Forwarded-For", *line);
+        }
+        let proxies = proxies.iter().map(|(text, bits)| (text.parse().unwrap(), *bits)).collect();
+        address(peer.parse().unwrap(), &headers, &proxies).to_string()
+    }
+
+    /// Peer, lines of `X-Forwarded-For`, trusted proxies; whose request it is.
+    type Case<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, u8)], &'a str);
+
+    #[test]
+    fn only_a_trusted_proxy_is_believed_and_only_about_its_own_client() {
+        let local = [("127.0.0.1", 32)];
+        let cases: &[Case<'_>] = &[
+            ("192.0.2.1", &["198.51.100.7"], &[], "192.0.2.1"),
+            ("192.0.2.1", &["198.51.100.7"], &local, "192.0.2.1"),
+            ("127.0.0.1", &["198.51.100.7"], &local, "198.51.100.7"),
+            ("::ffff:127.0.0.1", &["198.51.100.7:4711"], &local, "198.51.100.7"),
+            ("127.0.0.1", &[], &local, "127.0.0.1"),
+            // What the client itself wrote stands further left.
+            ("127.0.0.1", &["203.0.113.9, 198.51.100.7"], &local, "198.51.100.7"),
+            ("127.0.0.1", &["203.0.113.9", "198.51.100.7"], &local, "198.51.100.7"),
+            (
+                "127.0.0.1",
+                &["198.51.100.7, 10.1.2.3"],
+                &[("127.0.0.1", 32), ("10.0.0.0", 8)],
+                "198.51.100.7",
+            ),
+            ("10.200.0.1", &["[2001:db8::7]:443"], &[("10.0.0.0", 8)], "2001:db8::7"),
+            ("fd00::1", &["2001:db8::7"], &[("fd00::", 8)], "2001:db8::7"),
+            ("11.0.0.1", &["198.51.100.7"], &[("10.0.0.0", 8)], "11.0.0.1"),
+            ("127.0.0.1", &["unknown"], &local, "127.0.0.1"),
+            ("127.0.0.1", &["198.51.100.7,"], &local, "127.0.0.1"),
+            ("9.9.9.9", &["198.51.100.7"], &[("0.0.0.0", 0)], "198.51.100.7"),
+        ];
+        for (peer, forwarded, proxies, wanted) in cases {
+            assert_eq!(seen(peer, forwarded, proxies), *wanted, "{peer} {forwarded:?} {proxies:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Judges kept deliveries again, and accepts those that verify now.
+//!
+//! An accepted one goes the ordinary way, with the time it arrived: one event per id, a duplicate where
+//! there is one, the replay guard's word, jobs by the configuration in force. It is forgotten here after
+//! the commit: a crash between the two makes it a duplicate the next time.
+
+use std::sync::PoisonError;
+
+use crate::model::Name;
+use crate::store::Store;
+use crate::store::types::{Accept, Accepted, Error, Refused};
+
+use super::look::Step;
+use super::types::{Judge, Judged, Judging, Kept};
+
+impl Store {
+    /// Says how a kept delivery is judged: with the configuration in force, which may be set again.
+    pub fn set_judge(&self, judge: Judge) {
+        let slot = &self.inner.quarantine.judge;
+        *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(judge);
+    }
+
+    /// Judges the next kept deliveries at their arrival, and with `accept` accepts those that verify.
+    pub async fn judge_quarantined(&self, ask: Judging) -> Result<Judged, Error> {
+        let Some(judge) = self.inner.quarantine.judge() else {
+            return Err(Refused::Failed("nothing judges the quarantine here".to_owned()).into());
+        };
+        let Judging { filter, after, accept } = ask;
+        let step = self
+            .ask_keeper(move |keeper| {
+                keeper.look(|file| file.next(&filter, after)).unwrap_or_default()
+            })
+            .await?;
+        let mut judged = Judged { next: step.next, ..Judged::default() };
+        let mut settled = Vec::new();
+        for (source, verdict) in judge_all(judge, step).await {
+            judged.looked_at += 1;
+            let verdicts = judged.sources.entry(source).or_default();
+            let (id, new) = match verdict {
+                None => {
+                    verdicts.bodiless += 1;
+                    continue;
+                }
+                Some((_, Err(reason))) => {
+                    *verdicts.bad.entry(reason.to_owned()).or_default() += 1;
+                    continue;
+                }
+                Some((id, Ok(new))) => (id, new),
+            };
+            verdicts.good += 1;
+            if !accept {
+                continue;
+            }
+            // One after the other: the order of arrival is the order of their rows.
+            let (source, event) = (new.source.clone(), new.delivery.event_id().clone());
+            let received_at = new.received_at;
+            match self.accept_late(new, self.inner.clock.now()).await {
+                Ok(Accepted::Created { held, .. }) => {
+                    verdicts.accepted += 1;
+                    verdicts.held += u64::from(held.is_some());
+                }
+                Ok(Accepted::Duplicate { .. }) => verdicts.duplicates += 1,
+                Err(why) => {
+                    judged.refused = Some(why.to_string());
+                    judged.next = None;
+                    break;
+                }
+            }
+            tracing::info!(%source, %event, %received_at, "accepted from quarantine");
+            settled.push(id);
+        }
+        if !settled.is_empty() {
+            self.ask_keeper(move |keeper| keeper.look(|file| file.remove(&settled))).await?;
+        }
+        Ok(judged)
+    }
+}
+
+/// A delivery's number and what was found; nothing where it has no body.
+type Verdict = Option<(i64, Result<Accept, &'static str>)>;
+
+/// On a thread that may be kept busy: it is hashing of some megabytes.
+async fn judge_all(judge: Judge, step: Step) -> Vec<(Name, Verdict)> {
+    let all = move || {
+        let one = |kept: Kept| (kept.id, judge(kept));
+        step.found.into_iter().map(|(source, kept)| (source, kept.map(one))).collect()
+    };
+    let judged = tokio::task::spawn_blocking(all).await;
+    judged.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}

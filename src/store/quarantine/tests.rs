@@ -1,0 +1,435 @@
+//! The quarantine through the store's front: its own file, its own thread, and no promise.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::limits::Limits;
+use crate::model::{Headers, OnRedelivery, State};
+use crate::provider::Scheme;
+use crate::store::tests::{Bench, DAY, HOUR, START, bench, bench_with, failed, limits, name};
+use crate::store::*;
+use crate::verify::{self, Draft};
+
+/// Limits under which the rate keeps everything.
+fn roomy() -> Limits {
+    Limits {
+        quarantine_rate_bytes_per_second: 1 << 30,
+        quarantine_queue_bytes: 1 << 30,
+        ..limits()
+    }
+}
+
+async fn kept(bench: &Bench) -> Quarantine {
+    let all = QuarantineFilter { limit: Some(usize::MAX), ..QuarantineFilter::default() };
+    bench.store.quarantined(all).await.unwrap()
+}
+
+fn of(kept: &Quarantine, source: &str, why: LeftOut) -> u64 {
+    kept.left_out.get(&name(source)).and_then(|left_out| left_out.get(&why)).copied().unwrap_or(0)
+}
+
+fn addresses(kept: &Quarantine) -> BTreeMap<String, usize> {
+    let mut addresses = BTreeMap::new();
+    for row in &kept.deliveries {
+        *addresses.entry(row.address.clone().unwrap()).or_default() += 1;
+    }
+    addresses
+}
+
+fn file(bench: &Bench) -> PathBuf {
+    bench.beside(".quarantine")
+}
+
+/// A body that no compressor makes shorter.
+fn noise(seed: u64, bytes: usize) -> String {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let letter = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'!' + (state % 90) as u8)
+    };
+    (0..bytes).map(letter).collect()
+}
+
+#[tokio::test]
+async fn what_failed_is_listed_and_filtered_over_a_restart() {
+    let mut bench = bench_with(roomy());
+    let mut headers = Headers::new();
+    headers.push("X-GitHub-Delivery", "guid-1");
+    bench.store.quarantine(Quarantined { headers, ..failed("a", "192.0.2.1", "{}") });
+    let late = START.after(HOUR);
+    bench.store.quarantine(Quarantined {
+        received_at: late,
+        reason: "missing_signature",
+        body: None,
+        body_bytes: 0,
+        address: None,
+        ..failed("b", "192.0.2.1", "")
+    });
+    bench.restart().await;
+    let all = kept(&bench).await;
+    assert_eq!((all.matching, all.deliveries.len()), (2, 2));
+    let [b, a] = &all.deliveries[..] else { unreachable!() };
+    assert_eq!((b.source.as_str(), b.received_at, b.body_kept), ("b", late, false));
+    assert_eq!((a.source.as_str(), a.body_kept, a.body_bytes), ("a", true, 2));
+    assert_eq!(a.unproven_event_id.as_deref(), Some("guid-1"));
+    assert_eq!((a.address.as_deref(), &b.address), (Some("192.0.2.1"), &None));
+    let some = async |filter| {
+        let found = bench.store.quarantined(filter).await.unwrap().deliveries;
+        found.iter().map(|row| row.id).collect::<Vec<_>>()
+    };
+    let none = QuarantineFilter::default;
+    let first = Some(a.id);
+    assert_eq!(some(QuarantineFilter { source: Some(name("b")), ..none() }).await, [b.id]);
+    assert_eq!(some(QuarantineFilter { since: Some(late), ..none() }).await, [b.id]);
+    assert_eq!(some(QuarantineFilter { upto: first, ..none() }).await, [a.id]);
+    let reason = Some("bad_signature".to_owned());
+    assert_eq!(some(QuarantineFilter { reason, ..none() }).await, [a.id]);
+    let mode = std::fs::metadata(file(&bench)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_file_is_made_for_a_delivery_and_not_to_be_looked_at() {
+    let bench = bench();
+    assert_eq!(kept(&bench).await, Quarantine::default());
+    assert_eq!(bench.store.drop_quarantined(QuarantineFilter::default()).await.unwrap(), 0);
+    assert!(!file(&bench).exists());
+}
+
+#[tokio::test]
+async fn the_address_with_most_bytes_gives_up_its_oldest_first() {
+    let limits = Limits { quarantine_bytes: 1 << 20, ..roomy() };
+    let bench = bench_with(limits.clone());
+    for nth in 0..30 {
+        bench.store.quarantine(failed("github", "192.0.2.1", &noise(nth, 2_000)));
+    }
+    for nth in 0..1_000 {
+        bench.store.quarantine(failed("github", "198.51.100.1", &noise(nth, 2_000)));
+    }
+    let after = kept(&bench).await;
+    let addresses = addresses(&after);
+    assert_eq!(addresses["192.0.2.1"], 30, "the provider's are all there: {addresses:?}");
+    assert!(addresses["198.51.100.1"] > 100, "and the rest is used: {addresses:?}");
+    assert!(after.bytes <= 1 << 20, "{}", after.bytes);
+    let total = addresses.values().sum::<usize>() as u64;
+    assert_eq!(of(&after, "github", LeftOut::Evicted) + total, 1_030);
+    // What was given up is the oldest: the flood's last is there.
+    assert_eq!(after.deliveries[0].address.as_deref(), Some("198.51.100.1"));
+    bench.store.close().await;
+    let on_disk = std::fs::metadata(file(&bench)).unwrap().len();
+    assert!(on_disk < 2 << 20, "the bound holds on disk too: {on_disk}");
+}
+
+#[tokio::test]
+async fn a_whole_ipv6_network_counts_as_one_address() {
+    let bench = bench_with(Limits { quarantine_bytes: 256 << 10, ..roomy() });
+    for nth in 0..10 {
+        bench.store.quarantine(failed("github", "::ffff:192.0.2.1", &noise(nth, 1_000)));
+    }
+    for nth in 0..500_u64 {
+        let address = format!("2001:db8:1:2::{nth:x}");
+        bench.store.quarantine(failed("github", &address, &noise(nth, 1_000)));
+    }
+    let genuine = kept(&bench).await;
+    let genuine = genuine.deliveries.iter();
+    let genuine = genuine.filter(|row| row.address.as_deref() == Some("::ffff:192.0.2.1"));
+    assert_eq!(genuine.count(), 10);
+}
+
+#[tokio::test]
+async fn what_is_over_the_rate_is_only_counted() {
+    let limits = Limits { quarantine_rate_bytes_per_second: 4 << 10, ..limits() };
+    let bench = bench_with(limits);
+    for _ in 0..20_000 {
+        bench.store.quarantine(failed("github", "198.51.100.1", "{}"));
+    }
+    bench.store.quarantine(failed("github", "192.0.2.1", "{}"));
+    let after = kept(&bench).await;
+    let addresses = addresses(&after);
+    assert_eq!(addresses["192.0.2.1"], 1, "another address has a share of its own");
+    let kept = addresses["198.51.100.1"] as u64;
+    assert!((10..20).contains(&kept), "{kept}");
+    assert_eq!(of(&after, "github", LeftOut::OverRate), 20_000 - kept);
+}
+
+#[tokio::test]
+async fn a_long_body_and_an_old_delivery_are_not_kept() {
+    let bench = bench_with(Limits { quarantine_body_bytes: 10, ..roomy() });
+    bench.store.quarantine(failed("a", "192.0.2.1", "longer than ten"));
+    bench.store.quarantine(failed("a", "192.0.2.1", "short"));
+    let rows = kept(&bench).await.deliveries;
+    let told: Vec<_> = rows.iter().map(|row| (row.body_kept, row.body_bytes)).collect();
+    assert_eq!(told, [(true, 5), (false, 15)]);
+    bench.clock.advance(7 * DAY);
+    assert_eq!(kept(&bench).await.matching, 2);
+    bench.clock.advance(Duration::from_secs(1));
+    let after = kept(&bench).await;
+    assert_eq!((after.matching, after.bytes, of(&after, "a", LeftOut::Expired)), (0, 0, 2));
+}
+
+#[tokio::test]
+async fn it_is_never_older_than_an_id_is_remembered() {
+    let limits = Limits { keep_ids_millis: 86_400_000, ..roomy() };
+    let bench = bench_with(limits);
+    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    bench.clock.advance(DAY + HOUR);
+    assert_eq!(kept(&bench).await.matching, 0);
+}
+
+#[tokio::test]
+async fn a_corrupt_file_is_made_anew_and_costs_the_store_nothing() {
+    let mut bench = bench_with(roomy());
+    for damage in [b"not a database".to_vec(), vec![0; 100_000], noise(1, 50_000).into_bytes()] {
+        bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+        assert_eq!(kept(&bench).await.matching, 1);
+        bench.store.close().await;
+        std::fs::write(file(&bench), damage).unwrap();
+        bench.restart().await;
+        assert_eq!(kept(&bench).await.matching, 0);
+        bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+        assert_eq!(kept(&bench).await.matching, 1);
+        assert_eq!(bench.store.drop_quarantined(QuarantineFilter::default()).await.unwrap(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_is_torn_is_found_when_it_is_opened() {
+    let mut bench = bench_with(roomy());
+    for nth in 0..50 {
+        bench.store.quarantine(failed("a", "192.0.2.1", &noise(nth, 3_000)));
+    }
+    bench.store.close().await;
+    let mut bytes = std::fs::read(file(&bench)).unwrap();
+    let middle = bytes.len() / 2 / 4096 * 4096;
+    bytes[middle..middle + 4096].fill(0xA5);
+    std::fs::write(file(&bench), bytes).unwrap();
+    bench.restart().await;
+    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    let after = kept(&bench).await;
+    assert_eq!((after.matching, after.left_out.len()), (1, 0), "what comes now is kept");
+}
+
+#[tokio::test]
+async fn what_may_pass_costs_nothing_that_is_kept() {
+    let mut bench = bench_with(roomy());
+    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    bench.store.close().await;
+    // Somebody looks at it with SQLite.
+    let other = rusqlite::Connection::open(file(&bench)).unwrap();
+    other.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
+    bench.restart().await;
+    assert_eq!(kept(&bench).await.matching, 0);
+    drop(other);
+    assert_eq!(kept(&bench).await.matching, 1);
+    bench.store.close().await;
+    // It is somebody else's, or all descriptors are in use.
+    let aside = bench.beside(".aside");
+    std::fs::rename(file(&bench), &aside).unwrap();
+    std::fs::create_dir(file(&bench)).unwrap();
+    bench.restart().await;
+    assert_eq!(kept(&bench).await.matching, 0);
+    std::fs::remove_dir(file(&bench)).unwrap();
+    std::fs::rename(&aside, file(&bench)).unwrap();
+    assert_eq!(kept(&bench).await.matching, 0, "it is not tried for a while");
+    bench.clock.advance(HOUR);
+    assert_eq!(kept(&bench).await.matching, 1);
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_made_costs_only_what_it_would_keep() {
+    let bench = bench_with(roomy());
+    std::fs::create_dir(file(&bench)).unwrap();
+    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    let after = kept(&bench).await;
+    assert_eq!((after.matching, of(&after, "a", LeftOut::NoSpace)), (0, 1));
+    let good = bench.accept("a", crate::store::tests::stripe("e", "a.b", "{}"), &["h"]).await;
+    assert!(matches!(good, Accepted::Created { .. }));
+}
+
+#[tokio::test]
+async fn nothing_is_kept_where_the_disk_is_near_its_floor() {
+    // Above the floor, so that accepts are taken, and below twice the floor.
+    let dir = tempfile::tempdir().unwrap();
+    let stat = rustix::fs::statvfs(dir.path()).unwrap();
+    let floor = stat.f_bavail * stat.f_frsize / 4 * 3;
+    let bench = bench_with(Limits { disk_floor_bytes: floor, ..roomy() });
+    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    let after = kept(&bench).await;
+    assert_eq!((after.matching, of(&after, "a", LeftOut::NoSpace)), (0, 1));
+    assert!(!file(&bench).exists());
+    bench.accept("a", crate::store::tests::stripe("e", "a.b", "{}"), &["h"]).await;
+}
+
+#[tokio::test]
+async fn a_full_file_leaves_out_what_comes_and_stays_as_good() {
+    let mut bench = bench_with(roomy());
+    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    assert_eq!(kept(&bench).await.matching, 1);
+    bench.store.close().await;
+    // So small that the file's own bound is below one more body.
+    bench.settings.limits.quarantine_bytes = 1 << 20;
+    bench.settings.limits.quarantine_body_bytes = 100 << 20;
+    bench.restart().await;
+    let huge = noise(1, 9 << 20);
+    bench.store.quarantine(failed("a", "192.0.2.1", &huge));
+    let after = kept(&bench).await;
+    assert_eq!((after.matching, of(&after, "a", LeftOut::NoSpace)), (1, 1));
+    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    assert_eq!(kept(&bench).await.matching, 2);
+}
+
+#[tokio::test]
+async fn the_queue_is_bounded_in_bytes() {
+    let bench = bench_with(Limits { quarantine_queue_bytes: 64 << 10, ..roomy() });
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let store = bench.store.clone();
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let busy = async move {
+        let work = move |_: &mut super::Keeper| {
+            begin.send(()).unwrap();
+            held.recv().unwrap();
+        };
+        store.ask_keeper(work).await
+    };
+    let busy = tokio::spawn(busy);
+    begun.await.unwrap();
+    // 60 KiB each: a second one does not fit beside the first.
+    for _ in 0..3 {
+        bench.store.quarantine(failed("a", "192.0.2.1", &noise(1, 59_000)));
+    }
+    hold.send(()).unwrap();
+    busy.await.unwrap().unwrap();
+    let after = kept(&bench).await;
+    assert_eq!((after.matching, of(&after, "a", LeftOut::Busy)), (1, 2));
+    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    assert_eq!(kept(&bench).await.matching, 2, "the room is given back");
+}
+
+/// A delivery signed as GitHub would with `secret`, which the source did not have then.
+fn signed(secret: &str, id: &str, body: &str) -> Quarantined {
+    let scheme = Scheme::embedded("github").unwrap();
+    let key = verify::key(&scheme, "test", secret).unwrap();
+    let body = Bytes::copy_from_slice(body.as_bytes());
+    let draft = Draft {
+        method: "POST",
+        id,
+        event_type: "push",
+        headers: Headers::new(),
+        body: body.clone(),
+        url: None,
+    };
+    let headers = verify::sign(&scheme, Some(&key), &draft, START).unwrap();
+    Quarantined {
+        headers: verify::evidence(&scheme, &headers),
+        body_bytes: body.len() as u64,
+        body: Some(body),
+        ..failed("github", "192.0.2.1", "")
+    }
+}
+
+/// Judges with this secret.
+fn judge(secret: &str) -> Judge {
+    let scheme = Scheme::embedded("github").unwrap();
+    let keys = [verify::key(&scheme, "test", secret).unwrap()];
+    Arc::new(move |kept: Kept| {
+        let (headers, body) = (&kept.headers, kept.body);
+        let request = verify::Request { method: "POST", url: None, headers, body };
+        let delivery = verify::verify(&scheme, &keys, request, kept.received_at);
+        Ok(Accept {
+            source: kept.source,
+            received_at: kept.received_at,
+            delivery: delivery.map_err(|rejection| rejection.reason)?,
+            handlers: vec![name("h")],
+            on_redelivery: OnRedelivery::Ignore,
+        })
+    })
+}
+
+async fn judged(bench: &Bench, accept: bool) -> Verdicts {
+    let mut sum = Verdicts::default();
+    let mut after = Some(0);
+    while let Some(at) = after {
+        let ask = Judging { filter: QuarantineFilter::default(), after: at, accept };
+        let mut part = bench.store.judge_quarantined(ask).await.unwrap();
+        assert_eq!(part.refused, None);
+        let part_of = part.sources.remove(&name("github")).unwrap_or_default();
+        sum.good += part_of.good;
+        sum.accepted += part_of.accepted;
+        sum.duplicates += part_of.duplicates;
+        sum.bodiless += part_of.bodiless;
+        for (reason, count) in part_of.bad {
+            *sum.bad.entry(reason).or_default() += count;
+        }
+        after = part.next;
+    }
+    sum
+}
+
+#[tokio::test]
+async fn what_verifies_now_is_accepted_once_with_the_time_it_arrived() {
+    let bench = bench_with(roomy());
+    for nth in 0..300 {
+        bench.store.quarantine(signed(
+            "right",
+            &format!("guid-{nth}"),
+            &format!("{{\"n\":{nth}}}"),
+        ));
+    }
+    // The last one again, one of somebody else, one without a body.
+    bench.store.quarantine(signed("right", "guid-299", "{\"n\":299}"));
+    bench.store.quarantine(signed("wrong", "guid-x", "{}"));
+    bench.store.quarantine(Quarantined { body: None, ..failed("github", "192.0.2.1", "{}") });
+    let without = bench.store.judge_quarantined(Judging {
+        filter: QuarantineFilter::default(),
+        after: 0,
+        accept: true,
+    });
+    assert!(without.await.is_err(), "nobody has said how to judge");
+
+    bench.store.set_judge(judge("other"));
+    let verdicts = judged(&bench, true).await;
+    assert_eq!((verdicts.good, verdicts.bad["bad_signature"], verdicts.bodiless), (0, 302, 1));
+    assert_eq!(kept(&bench).await.matching, 303, "what is bad stays");
+
+    bench.clock.advance(5 * DAY);
+    bench.store.set_judge(judge("right"));
+    let verdicts = judged(&bench, false).await;
+    assert_eq!((verdicts.good, verdicts.accepted, kept(&bench).await.matching), (301, 0, 303));
+    let verdicts = judged(&bench, true).await;
+    assert_eq!(
+        (verdicts.accepted, verdicts.duplicates, verdicts.bad["bad_signature"]),
+        (300, 1, 1)
+    );
+    assert_eq!(kept(&bench).await.matching, 2);
+    let events = bench.store.events(EventFilter::default()).await.unwrap();
+    assert_eq!(events.len(), 300);
+    assert!(events.iter().all(|event| event.received_at == START));
+    let job = bench.claim_one().await;
+    assert_eq!(job.facts.received_at, START, "the handler is told when it arrived");
+    assert_eq!(job.since, bench.clock.now(), "its time begins now");
+    assert_eq!(bench.job(job.facts.job).await.state, State::Running);
+    assert_eq!(judged(&bench, true).await.good, 0);
+}
+
+#[tokio::test]
+async fn what_the_store_cannot_take_now_stays() {
+    let mut bench = bench_with(roomy());
+    bench.store.quarantine(signed("right", "guid-1", "{}"));
+    assert_eq!(kept(&bench).await.matching, 1);
+    bench.store.close().await;
+    bench.settings.limits.disk_floor_bytes = u64::MAX;
+    bench.restart().await;
+    bench.store.set_judge(judge("right"));
+    let ask = Judging { filter: QuarantineFilter::default(), after: 0, accept: true };
+    let judged = bench.store.judge_quarantined(ask).await.unwrap();
+    assert!(judged.refused.unwrap().contains("too little space"));
+    assert_eq!(kept(&bench).await.matching, 1);
+}

@@ -1,0 +1,183 @@
+//! What goes over the quarantine's border. Domain types only.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Headers, Name, Timestamp};
+use crate::provider::Scheme;
+use crate::store::types::Accept;
+
+/// A delivery that failed verification.
+#[derive(Debug, Clone)]
+pub struct Quarantined {
+    /// The source it came through.
+    pub source: Name,
+    /// How its provider signs.
+    pub scheme: Arc<Scheme>,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// The client, where it is known.
+    pub address: Option<IpAddr>,
+    /// The rejection's fixed word.
+    pub reason: &'static str,
+    /// The rejection's sentence.
+    pub detail: String,
+    /// The path, and the query where the provider signs the URL.
+    pub path: String,
+    /// The headers the scheme reads and keeps (never a static token).
+    pub headers: Headers,
+    /// The raw body's size, where it was read.
+    pub body_bytes: u64,
+    /// The raw body; none where it was not read, or nothing could make it good.
+    pub body: Option<Bytes>,
+}
+
+/// Which kept deliveries are meant: all that satisfy everything that is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantineFilter {
+    /// Only those of this source.
+    pub source: Option<Name>,
+    /// Only those that failed for this reason.
+    pub reason: Option<String>,
+    /// Only those that arrived since then.
+    pub since: Option<Timestamp>,
+    /// Only those up to this one: what came after a count is not meant.
+    pub upto: Option<i64>,
+    /// At most so many are listed; `list_count` where nothing is said.
+    pub limit: Option<usize>,
+}
+
+/// A kept failed delivery, as listed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantinedRow {
+    /// Its number, in the order of arrival.
+    pub id: i64,
+    /// The source it came through.
+    pub source: Name,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// The client, where it is known.
+    pub address: Option<String>,
+    /// The rejection's fixed word.
+    pub reason: String,
+    /// The rejection's sentence.
+    pub detail: String,
+    /// The event id it claims, which nothing proves.
+    pub unproven_event_id: Option<String>,
+    /// The raw body's size, kept or not.
+    pub body_bytes: u64,
+    /// Whether the body is kept, so that it can be verified again.
+    pub body_kept: bool,
+}
+
+/// Why deliveries were not kept, or not for their whole time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftOut {
+    /// Over `quarantine_rate_bytes_per_second`.
+    OverRate,
+    /// Over `quarantine_queue_bytes`: too many at once.
+    Busy,
+    /// The disk is short of space, or the file cannot be written.
+    NoSpace,
+    /// Given up for newer ones of other addresses, over `quarantine_bytes`.
+    Evicted,
+    /// Older than `quarantine_age_millis`.
+    Expired,
+}
+
+impl LeftOut {
+    /// All of them.
+    pub const ALL: &'static [LeftOut] =
+        &[LeftOut::OverRate, LeftOut::Busy, LeftOut::NoSpace, LeftOut::Evicted, LeftOut::Expired];
+
+    /// The word in the file and in `--json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LeftOut::OverRate => "over_rate",
+            LeftOut::Busy => "busy",
+            LeftOut::NoSpace => "no_space",
+            LeftOut::Evicted => "evicted",
+            LeftOut::Expired => "expired",
+        }
+    }
+}
+
+/// What is kept, as listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantine {
+    /// The newest of those that were meant, newest first.
+    pub deliveries: Vec<QuarantinedRow>,
+    /// How many were meant, listed or not.
+    pub matching: u64,
+    /// What all kept ones take of `quarantine_bytes`.
+    pub bytes: u64,
+    /// What was not kept, by source, since the file was made.
+    pub left_out: BTreeMap<Name, BTreeMap<LeftOut, u64>>,
+}
+
+/// A kept delivery with all that verifying it again needs.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// Its number.
+    pub id: i64,
+    /// The source it came through.
+    pub source: Name,
+    /// When it arrived, at which it is judged.
+    pub received_at: Timestamp,
+    /// The path, and the query where the provider signs the URL.
+    pub path: String,
+    /// The kept headers.
+    pub headers: Headers,
+    /// The raw body.
+    pub body: Bytes,
+}
+
+/// Verifies a kept delivery with the configuration in force, at its arrival: what is to be accepted, or
+/// the fixed word for why it is still bad.
+pub type Judge = Arc<dyn Fn(Kept) -> Result<Accept, &'static str> + Send + Sync>;
+
+/// Asks to judge the next kept deliveries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judging {
+    /// Which are meant; its `limit` means nothing here.
+    pub filter: QuarantineFilter,
+    /// Where the last answer ended; 0 at first.
+    pub after: i64,
+    /// Accept those that verify and forget them here; otherwise nothing is changed.
+    pub accept: bool,
+}
+
+/// What became of some kept deliveries.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// By source.
+    pub sources: BTreeMap<Name, Verdicts>,
+    /// How many were looked at.
+    pub looked_at: u64,
+    /// Where to go on; none at the end.
+    pub next: Option<i64>,
+    /// Why the rest of them could not be accepted now; they stay.
+    pub refused: Option<String>,
+}
+
+/// What became of one source's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdicts {
+    /// Verify now.
+    pub good: u64,
+    /// Of these, new events.
+    pub accepted: u64,
+    /// Of these, held by the replay guard or because their id was used.
+    pub held: u64,
+    /// Of the good ones, those whose event was there already.
+    pub duplicates: u64,
+    /// Still bad, by the rejection's fixed word, or `no_such_source`.
+    pub bad: BTreeMap<String, u64>,
+    /// Kept without a body, which can never be judged.
+    pub bodiless: u64,
+}

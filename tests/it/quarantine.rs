@@ -1,0 +1,244 @@
+//! A wrong secret loses nothing: what failed is kept, verified again, and accepted once.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{PATIENCE, Receiver, SECRET, Site, hex, hmac, stripe_event};
+
+/// How many deliveries a wrong secret costs.
+const SENT: usize = 30;
+
+const HANDLER: &str = r#"
+[handlers.note]
+source = ["github", "stripe"]
+events = ["*"]
+command = ["./note"]
+concurrency = 8
+"#;
+
+/// A site whose secret is wrong.
+fn site(tables: &str) -> Site {
+    let site = Site::with(tables, HANDLER);
+    site.script("note", "echo \"$HOOKLATCH_EVENT_ID $HOOKLATCH_RECEIVED_AT\" >> \"$SITE/ran\"");
+    fs::write(site.path("secret"), "the wrong secret\n").unwrap();
+    site
+}
+
+fn mend(site: &Site) {
+    fs::write(site.path("secret"), format!("{SECRET}\n")).unwrap();
+}
+
+/// Sends good deliveries, which are refused all the same.
+fn send(receiver: &Receiver) {
+    for nth in 0..SENT {
+        let body = format!("{{\"n\":{nth}}}");
+        assert_eq!(receiver.github(&format!("guid-{nth}"), "push", &body).0, 401);
+    }
+}
+
+fn verdicts(site: &Site, args: &[&str]) -> Value {
+    site.json(&[&["quarantine"], args].concat())["sources"]["github"].clone()
+}
+
+/// Every event ran, and no command ran twice.
+fn each_ran_once(site: &Site) {
+    site.all_jobs(SENT, "succeeded");
+    let mut ran = site.lines("ran");
+    ran.sort();
+    ran.dedup();
+    assert_eq!((ran.len(), site.lines("ran").len()), (SENT, SENT));
+}
+
+#[test]
+fn a_wrong_secret_loses_nothing() {
+    let site = site("");
+    let receiver = site.start();
+    send(&receiver);
+    assert_eq!(receiver.stripe(&stripe_event("evt_1", "a.b", ""), 0).0, 401);
+    // Nothing could prove one without a signature.
+    let (code, _) = crate::support::post(receiver.address, "/github", "", b"{}");
+    assert_eq!(code, 401);
+
+    let kept = site.json(&["quarantine", "--source", "github"]);
+    assert_eq!(kept["matching"], SENT as u64 + 1);
+    let first = &kept["deliveries"][SENT];
+    assert_eq!(first["unproven_event_id"], "guid-0");
+    assert_eq!(
+        (&first["address"], &first["reason"]),
+        (&"127.0.0.1".into(), &"bad_signature".into())
+    );
+    assert_eq!(kept["deliveries"][0]["body_kept"], false);
+    assert_eq!(site.json(&["events", "--rejected", "--source", "github"]), kept);
+    let still = verdicts(&site, &["verify"]);
+    assert_eq!((&still["good"], &still["bad"]["bad_signature"]), (&0.into(), &SENT.into()));
+    assert_eq!(verdicts(&site, &["accept", "--yes"])["accepted"], 0);
+    let screen = String::from_utf8(site.run(&["status"]).stdout).unwrap();
+    assert!(screen.contains("30 in quarantine (see"), "{screen}");
+
+    receiver.stop();
+    mend(&site);
+    let receiver = site.start();
+    let unasked = site.run(&["quarantine", "accept"]);
+    assert_eq!(unasked.status.code(), Some(2), "nobody is there to ask");
+    let would = verdicts(&site, &["accept", "--dry-run"]);
+    assert_eq!(
+        (&would["good"], &would["accepted"], &would["bodiless"]),
+        (&SENT.into(), &0.into(), &1.into())
+    );
+    assert_eq!(site.json(&["jobs"]), Value::Array(Vec::new()));
+
+    let done = verdicts(&site, &["accept", "--yes", "--source", "github"]);
+    assert_eq!((&done["accepted"], &done["duplicates"]), (&SENT.into(), &0.into()));
+    each_ran_once(&site);
+    assert_eq!(verdicts(&site, &["accept", "--yes"])["accepted"], 0);
+    let again = receiver.github("guid-3", "push", "{\"n\":3}");
+    assert_eq!((again.0, &again.1["status"]), (200, &"duplicate".into()));
+
+    // Stripe's was judged at its arrival with the others, and accepted by the last command.
+    site.all_jobs(SENT + 1, "succeeded");
+    assert_eq!(site.json(&["quarantine"])["matching"], 1);
+    let dropped = site.json(&["quarantine", "drop", "--reason", "missing-signature", "--yes"]);
+    assert_eq!(dropped["dropped"], 1);
+    assert_eq!(site.json(&["quarantine"])["matching"], 0);
+}
+
+#[test]
+fn a_stopped_store_is_judged_by_the_command_itself() {
+    let site = site("");
+    let receiver = site.start();
+    send(&receiver);
+    receiver.stop();
+    assert_eq!(verdicts(&site, &["verify"])["good"], 0);
+    mend(&site);
+    assert_eq!(verdicts(&site, &["verify"])["good"], SENT as u64);
+    assert_eq!(verdicts(&site, &["accept", "--yes"])["accepted"], SENT as u64);
+    let _receiver = site.start();
+    each_ran_once(&site);
+}
+
+#[test]
+fn a_death_between_the_commit_and_the_removal_makes_duplicates_and_no_loss() {
+    let site = site("");
+    let receiver = site.start();
+    send(&receiver);
+    receiver.stop();
+    mend(&site);
+    let token = site.path("died");
+    let crash = format!("accept.commit.after 7 {}", token.display());
+    let receiver = site.start_with(&[("HOOKLATCH_CRASH", &crash)]);
+    let cut = site.run(&["quarantine", "accept", "--yes"]);
+    assert_eq!(cut.status.code(), Some(69), "{}", String::from_utf8_lossy(&cut.stderr));
+    assert!(token.exists());
+    receiver.ended();
+    let _receiver = site.start();
+    let done = verdicts(&site, &["accept", "--yes"]);
+    assert_eq!((&done["accepted"], &done["duplicates"]), (&(SENT - 7).into(), &7.into()));
+    each_ran_once(&site);
+}
+
+/// A connection from another address of this machine.
+fn connect_from(from: &str, to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &format!("{from}:0").parse::<SocketAddr>().unwrap()).unwrap();
+    connect(&socket, &to).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Sends so many forged deliveries over one connection, one after the other.
+fn forge(to: SocketAddr, count: usize) {
+    let mut stream = connect_from("127.0.0.2", to);
+    let mut answer = [0; 4096];
+    for nth in 0..count {
+        // Letters that no compressor makes much shorter.
+        let body = hex(&hmac("noise", &nth.to_be_bytes())).repeat(8);
+        let signature = hex(&hmac("a guess", body.as_bytes()));
+        let request = format!(
+            "POST /github HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nX-GitHub-Delivery: f-{nth}\r\n\
+             X-GitHub-Event: push\r\nX-Hub-Signature-256: sha256={signature}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut read = 0;
+        while !answer[..read].ends_with(br#"{"status":"rejected"}"#) {
+            read += stream.read(&mut answer[read..]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_flood_evicts_itself_and_costs_genuine_deliveries_little() {
+    // A rate that keeps all of it, so that the bound in bytes has to choose.
+    let tables = "[limits]\nquarantine_bytes = \"1 MiB\"\nquarantine_rate_bytes_per_second = \"1 GiB\"\n\
+         [sources.other]\nprovider = \"stripe\"\nsecrets = [\"file:other\"]\n";
+    let site = site(tables);
+    fs::write(site.path("other"), SECRET).unwrap();
+    let receiver = site.start();
+    send(&receiver);
+    let (to, done) = (receiver.address, std::sync::atomic::AtomicBool::new(false));
+    let (mut genuine, mut worst) = (0, Duration::ZERO);
+    std::thread::scope(|scope| {
+        let floods: Vec<_> = (0..4).map(|_| scope.spawn(|| forge(to, 5_000))).collect();
+        let waiter = scope.spawn(|| {
+            floods.into_iter().for_each(|flood| flood.join().unwrap());
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !done.load(std::sync::atomic::Ordering::Relaxed) || genuine < 10 {
+            let body = stripe_event(&format!("evt_{genuine}"), "a.b", "");
+            let header = crate::support::stripe_header(&body, 0);
+            let begun = Instant::now();
+            let (code, _) = crate::support::post(to, "/hooks/other", &header, body.as_bytes());
+            worst = worst.max(begun.elapsed());
+            assert_eq!(code, 200);
+            genuine += 1;
+        }
+        waiter.join().unwrap();
+    });
+    // Loose: some milliseconds where nothing else runs on the machine.
+    assert!(worst < Duration::from_secs(5), "a genuine delivery took {worst:?}");
+
+    let kept = site.json(&["quarantine", "--limit", "100000"]);
+    let from = |address: &str| {
+        let deliveries = kept["deliveries"].as_array().unwrap().iter();
+        deliveries.filter(|delivery| delivery["address"] == address).count()
+    };
+    assert_eq!(from("127.0.0.1"), SENT);
+    assert!(from("127.0.0.2") > 50, "{}", from("127.0.0.2"));
+    assert!(kept["bytes"].as_u64().unwrap() <= 1 << 20);
+    let left_out = kept["left_out"]["github"].as_object().unwrap();
+    let left_out: u64 = left_out.values().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(left_out as usize + from("127.0.0.2"), 20_000, "{kept:#}");
+
+    receiver.stop();
+    mend(&site);
+    let _receiver = site.start();
+    let done = verdicts(&site, &["accept", "--yes"]);
+    assert_eq!(done["accepted"], SENT as u64);
+    assert_eq!(done["bad"]["bad_signature"], from("127.0.0.2") as u64, "a forgery stays one");
+}
+
+#[test]
+fn a_trusted_proxy_says_whose_deliveries_they_are() {
+    let site = site("");
+    let config = fs::read_to_string(site.config()).unwrap();
+    let listen = "listen = \"127.0.0.1:0\"";
+    let trusting = format!("{listen}\ntrusted_proxies = [\"127.0.0.2\"]");
+    fs::write(site.config(), config.replace(listen, &trusting)).unwrap();
+    let receiver = site.start();
+    for from in ["127.0.0.1", "127.0.0.2"] {
+        let mut stream = connect_from(from, receiver.address);
+        let request = "POST /github HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\
+             X-Forwarded-For: 192.0.2.9, 198.51.100.7\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    }
+    let kept = site.json(&["quarantine"]);
+    assert_eq!(kept["deliveries"][0]["address"], "198.51.100.7");
+    assert_eq!(kept["deliveries"][1]["address"], "127.0.0.1");
+}
