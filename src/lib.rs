@@ -11,6 +11,7 @@ pub mod model;
 
 // Layer 1: pure decisions.
 pub mod document;
+pub mod measure;
 pub mod pattern;
 pub mod provider;
 pub mod retry;
@@ -20,6 +21,7 @@ pub mod verify;
 pub mod confine;
 pub mod handler;
 pub mod log;
+pub mod metrics;
 pub mod notify;
 pub mod runner;
 pub mod store;
@@ -30,6 +32,7 @@ pub mod traffic;
 pub mod control;
 pub mod dispatcher;
 pub mod http;
+pub mod scrape;
 
 // Layer 4: wiring.
 pub mod cli;

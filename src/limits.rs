@@ -210,6 +210,10 @@ limits! {
         "How long an event's id is remembered: far longer than any provider re-sends.";
     keep_dead_millis: Millis = 365 * DAY, DAY..=3650 * DAY,
         "How long a dead letter keeps its payload: long enough for a person to come back to it, and not for ever, or a handler that is broken for good fills the disk.";
+    metrics_connections_count: Count = 8, 1..=1_000,
+        "Scrapers of the metrics served at once; further ones wait. Prometheus is one, a second one and a person's `curl` fit.";
+    metrics_wait_millis: Millis = 10 * SECOND, SECOND..=10 * MINUTE,
+        "How long one scrape of the metrics may take in all: Prometheus' own default.";
     config_bytes: Bytes = MIB, KIB..=64 * MIB,
         "The largest configuration or provider file that is read.";
     config_files_count: Count = 1_000, 1..=100_000,

@@ -1,15 +1,13 @@
 //! What the receiver tells of itself that no single transaction shows: a source whose deliveries fail
 //! one after the other, a handler that cannot run, a store that has no space.
 //!
-//! For `http` and `dispatcher`, which say what they see; what comes of it is a notice in the store,
+//! For `http` and `dispatcher`, which say what they see, and `traffic`, which counts it; what comes of it is a notice in the store,
 //! which coalesces notices and makes events of them. What must stay true: nothing here waits, and a
 //! flood of forged deliveries costs memory for one source each and no write per delivery.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::clock::Clock;
 use crate::model::{Name, NoticeType, Timestamp};
 use crate::store::{NOTICE_WINDOW, Notice, Refused, Store};
 
@@ -24,13 +22,9 @@ pub const FAILING_WITHIN: Duration = Duration::from_secs(10 * 60);
 /// a minute, which a program that is being replaced does not take.
 pub const BROKEN_AFTER: u32 = 5;
 
-/// Watches the sources' deliveries.
-#[derive(Default)]
-pub struct Sources(Mutex<BTreeMap<Name, Failures>>);
-
 /// The failures of one source since its last success.
-#[derive(Default)]
-struct Failures {
+#[derive(Debug, Default)]
+pub struct Failures {
     /// The newest few.
     newest: VecDeque<Timestamp>,
     /// Those not told yet.
@@ -40,7 +34,7 @@ struct Failures {
 
 impl Failures {
     /// Counts one. Returns how many there are to be told now, and when the first of them was.
-    fn failed(&mut self, now: Timestamp) -> Option<(u64, Timestamp)> {
+    pub fn failed(&mut self, now: Timestamp) -> Option<(u64, Timestamp)> {
         self.newest.push_back(now);
         if self.newest.len() > FAILING_AFTER {
             self.newest.pop_front();
@@ -57,46 +51,35 @@ impl Failures {
     }
 
     /// A genuine delivery: the secret fits.
-    fn verified(&mut self) {
+    pub fn verified(&mut self) {
         self.newest.clear();
         self.untold = None;
     }
 }
 
-impl Sources {
-    /// A delivery to `source` failed verification, for a reason that is one of a few words.
-    pub fn failed(&self, store: &Store, clock: &Clock, source: &Name, reason: &str) {
-        let kind = NoticeType::SourceFailing;
-        if !store.wants_notice(kind) {
-            return;
-        }
-        let last_at = clock.now();
-        let told = self.with(|all| all.entry(source.clone()).or_default().failed(last_at));
-        if let Some((count, first_at)) = told {
-            let (subject, reason) = (Some(source.clone()), reason.to_owned());
-            store.notify(Notice { kind, subject, reason, count, first_at, last_at, job: None });
-        }
+/// So many deliveries to `source` failed verification one after the other, for a reason that is one of a
+/// few words.
+pub fn failing(
+    store: &Store,
+    source: &Name,
+    reason: &str,
+    count: u64,
+    first_at: Timestamp,
+    last_at: Timestamp,
+) {
+    let (kind, subject) = (NoticeType::SourceFailing, Some(source.clone()));
+    if !store.wants_notice(kind) {
+        return;
     }
-
-    /// A delivery to `source` was genuine.
-    pub fn verified(&self, source: &Name) {
-        self.with(|all| {
-            if let Some(failures) = all.get_mut(source) {
-                failures.verified();
-            }
-        });
-    }
-
-    /// Forgets all sources but these.
-    pub fn keep(&self, sources: impl Iterator<Item = Name>) {
-        let known: BTreeSet<Name> = sources.collect();
-        self.with(|all| all.retain(|source, _| known.contains(source)));
-    }
-
-    /// A panic under the lock leaves a count that is off by one, no more.
-    fn with<T>(&self, look: impl FnOnce(&mut BTreeMap<Name, Failures>) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
+    store.notify(Notice {
+        kind,
+        subject,
+        reason: reason.to_owned(),
+        count,
+        first_at,
+        last_at,
+        job: None,
+    });
 }
 
 /// `handler` cannot run, and [`BROKEN_AFTER`] probes have failed.
@@ -135,6 +118,7 @@ pub async fn tick(store: &Store, now: Timestamp) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::clock::Clock;
     use crate::limits::Limits;
     use crate::pattern::Pattern;
     use crate::store::{EventFilter, Interest, Settings};

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::model::{DeadReason, HeldReason, OnUnknown, Outcome, Timestamp};
+use crate::model::{DeadReason, HeldReason, OnUnknown, Outcome, State, Timestamp};
 
 /// What a handler's configuration says about attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +54,19 @@ pub enum Next {
     Dead(DeadReason),
     /// To `held`.
     Held(HeldReason),
+}
+
+impl Next {
+    /// The state that the job goes to.
+    pub fn state(self) -> State {
+        match self {
+            Next::Succeeded => State::Succeeded,
+            Next::Wait { .. } => State::Waiting,
+            Next::Ready => State::Ready,
+            Next::Dead(_) => State::Dead,
+            Next::Held(_) => State::Held,
+        }
+    }
 }
 
 impl Policy {

@@ -24,10 +24,13 @@ use crate::config::{Config, Environment};
 use crate::control;
 use crate::dispatcher::{Dispatcher, DispatcherHandle};
 use crate::document::Problem;
+use crate::handler::link::View;
 use crate::handler::links::{self, Links};
 use crate::http;
 use crate::limits::Limits;
+use crate::metrics::Runner;
 use crate::model::Name;
+use crate::scrape::{self, Gatherer};
 use crate::store::{self, OpenError, Settings, Store};
 use crate::systemd::Manager;
 use crate::traffic::Traffic;
@@ -79,6 +82,7 @@ pub struct Serving {
     dispatcher: DispatcherHandle,
     control: control::Listener,
     http: http::Server,
+    metrics: Option<scrape::Listener>,
     manager: Manager,
     /// Tells the manager how the receiver is.
     tending: JoinSet<()>,
@@ -87,7 +91,6 @@ pub struct Serving {
     /// Whether the default runner is the only one there can be.
     one_runner: bool,
     links: Links,
-    traffic: Traffic,
     receiver: control::Receiver,
     /// How long a stop waits for attempts in flight.
     wait: Duration,
@@ -128,7 +131,7 @@ pub async fn start(
     let listeners = service::listeners(sockets, config.server(), &parts.sources)?;
     let sources =
         http::Sources::new(parts.sources)?.with_proxies(config.server().trusted_proxies.clone());
-    let traffic = Traffic::new(sources.paths());
+    let traffic = Traffic::default();
     let (settings, limits) = (config.store(), config.limits().clone());
     if let Err(error) = http::raise_file_limit() {
         tracing::warn!(%error, "the file limit stays as it is");
@@ -136,6 +139,11 @@ pub async fn start(
 
     let address = config.server().listen;
     let addresses = listeners.iter().filter_map(|one| one.local_addr().ok()).collect();
+    let scraped = |address| match listen(address) {
+        Ok(listener) => Ok((address, listener)),
+        Err(error) => Err(Error::Listen { address, error }),
+    };
+    let scraped = config.metrics().map(scraped).transpose()?;
     let store = open(settings.clone(), clock.clone()).await?;
     store.set_interest(config.interest());
     store.set_judge(sources.judge());
@@ -160,9 +168,21 @@ pub async fn start(
         limits.clone(),
     )
     .map_err(|error| Error::Listen { address, error })?;
-    let dispatcher = Dispatcher::start(store.clone(), parts.workers, links.clone(), limits, clock);
+    let metrics = scraped.map(|(address, listener)| {
+        let (store, traffic, clock) = (store.clone(), traffic.clone(), clock.clone());
+        let gatherer = Gatherer::new(store, traffic, clock, http.front(), runners_of(&links));
+        let scraped = scrape::serve(listener, gatherer, &limits);
+        scraped.map_err(|error| Error::Listen { address, error })
+    });
+    let metrics = metrics.transpose()?;
+    let (store_too, links_too) = (store.clone(), links.clone());
+    let dispatcher =
+        Dispatcher::start(store_too, parts.workers, links_too, &traffic, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
+    }
+    if let Some(metrics) = &metrics {
+        tracing::info!(address = %metrics.address(), "serving metrics");
     }
     let tending = service::tend(&manager, &store).await;
     Ok(Serving {
@@ -170,15 +190,30 @@ pub async fn start(
         dispatcher,
         control,
         http,
+        metrics,
         manager,
         tending,
         config,
         one_runner,
         links,
-        traffic,
         receiver,
         wait,
     })
+}
+
+/// Looks at the runners that are needed, for the metrics.
+fn runners_of(links: &Links) -> impl Fn() -> Vec<Runner> + Send + Sync + 'static {
+    let links = links.clone();
+    move || {
+        let views = links.views().into_iter();
+        let runner = |View { name, connected, running, room, .. }| Runner {
+            name: name.to_string(),
+            connected,
+            running,
+            room: room.unwrap_or(0),
+        };
+        views.map(runner).collect()
+    }
 }
 
 /// Connections that wait in the kernel's queue. The standard library asks for 128, and whoever found
@@ -228,6 +263,11 @@ impl Serving {
         self.http.addresses()
     }
 
+    /// Where metrics are read, if anywhere.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(scrape::Listener::address)
+    }
+
     /// The store, for those in the same process.
     pub fn store(&self) -> &Store {
         &self.store
@@ -248,6 +288,9 @@ impl Serving {
         }
         self.dispatcher.stop(self.wait, hurried(hurry)).await;
         self.control.stop().await;
+        if let Some(metrics) = self.metrics {
+            metrics.stop().await;
+        }
         self.store.close().await;
         self.tending.abort_all();
         tracing::info!("stopped");

@@ -45,11 +45,11 @@ fn every_key_is_described() {
     let file = folder.path().join("hooklatch.toml");
     let odd = "qqqqqqqqqqqq = 1\n";
     let text = format!(
-        "[server]\n{odd}[storage]\n{odd}[sources.a]\n{odd}provider = \"none\"\nallow_unsigned = true\n[handlers.b]\n{odd}source = \"a\"\nevents = \"*\"\ncommand = [\"/bin/sh\"]\n"
+        "[server]\n{odd}[storage]\n{odd}[metrics]\n{odd}[sources.a]\n{odd}provider = \"none\"\nallow_unsigned = true\n[handlers.b]\n{odd}source = \"a\"\nevents = \"*\"\ncommand = [\"/bin/sh\"]\n"
     );
     fs::write(&file, text).unwrap();
     let problems = config::load(&file).err().unwrap();
-    assert_eq!(problems.len(), 4);
+    assert_eq!(problems.len(), 5);
     let page = fs::read_to_string(page()).unwrap();
     for problem in problems {
         let help = problem.help.unwrap();

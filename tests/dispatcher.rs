@@ -27,6 +27,7 @@ use hooklatch::runner::message::Key;
 use hooklatch::store::{
     Accept, Accepted, AttemptRow, EventDetail, JobFilter, JobRow, Replay, Settings, Store,
 };
+use hooklatch::traffic::Traffic;
 use hooklatch::verify::{Request, verify};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -116,7 +117,8 @@ impl Bench {
             limits: limits.clone(),
         });
         let clock = self.clock.clone();
-        (Dispatcher::start(store, workers, links.clone(), limits, clock), links)
+        let traffic = Traffic::default();
+        (Dispatcher::start(store, workers, links.clone(), &traffic, limits, clock), links)
     }
 
     async fn accept(&self, id: &str, handlers: &[&str]) {

@@ -18,6 +18,7 @@ const OF_THE_RECEIVERS_START: &[&str] = &[
     "src/handler/link",
     "src/runner/client.rs",
     "src/control/server.rs",
+    "src/scrape",
     "src/serve.rs",
     "src/store/",
 ];

@@ -6,17 +6,20 @@
 CHECKS=()
 BAD=0
 
+# The part of the test that goes on: what its checks are about.
+STEP=
+
+step() { STEP=$*; printf '\n== %s (%s s)\n' "$STEP" "$SECONDS"; }
+
 # check WHAT CMD...: WHAT is ok where CMD succeeds. What CMD prints is shown where it fails.
 check() {
-    local what=$1 said; shift
-    if said=$("$@" 2>&1); then
-        CHECKS+=("ok      $what")
-    else
-        CHECKS+=("FAILED  $what")
-        BAD=$((BAD + 1))
-        [ -z "$said" ] || printf '%s\n' "$said" | tail -n 30 | sed 's/^/    | /'
-    fi
-    echo "  ${CHECKS[-1]}"
+    local what=$1 is=ok said; shift
+    said=$("$@" 2>&1) || is=FAILED
+    CHECKS+=("$(printf '%-6s  %-36s %s' "$is" "$STEP" "$what")")
+    printf '  %-6s  %s\n' "$is" "$what"
+    [ "$is" = FAILED ] || return 0
+    BAD=$((BAD + 1))
+    [ -z "$said" ] || printf '%s\n' "$said" | tail -n 30 | sed 's/^/    | /'
 }
 
 # equal FOUND WANTED

@@ -23,6 +23,8 @@ pub(super) fn run(args: &cli::ConfigShow) -> Result<Exit, Failure> {
 fn tables(shown: &Shown) -> Result<(), Failure> {
     output::line(format!("server.listen           {}", shown.listen))?;
     output::line(format!("server.trusted_proxies  {}", listed(&shown.trusted_proxies)))?;
+    let metrics = shown.metrics.map_or("none".to_owned(), |listen| listen.to_string());
+    output::line(format!("metrics.listen          {metrics}"))?;
     output::line(format!("storage.path            {}\n", shown.store.display()))?;
     let sources = shown.sources.iter().map(source).collect();
     let head = ["SOURCE", "PROVIDER", "PATH", "SECRETS", "MAX BODY", "TOLERANCE", "PUBLIC URL"];

@@ -13,7 +13,6 @@ use crate::cli;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::limits::Limits;
-use crate::log;
 use crate::model::RunnerName;
 use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
@@ -21,7 +20,7 @@ use crate::runner::launch;
 use crate::runner::server::{self, Error, Loaded, Reload, Settings, Wish};
 use crate::systemd::{Manager, sockets};
 
-use super::serve::{Signals, manager};
+use super::serve::{Signals, manager, start_log};
 use super::store;
 
 /// Threads that start commands: the kernel returns only when the program's file has been read. More
@@ -37,7 +36,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
             Failure::new(Exit::Usage, format!("--detached is for `hooklatch serve`: {error}"))
         })?;
     }
-    log::start(&args.log).map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))?;
+    start_log(&args.log)?;
     let config =
         config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
     let environment = Environment::capture();

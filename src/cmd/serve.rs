@@ -26,9 +26,12 @@ use reload::Files;
 /// What systemd tells every process of a unit (systemd.exec(5)).
 const UNIT: &str = "INVOCATION_ID";
 
+/// Which stream systemd connects to the journal (systemd.exec(5)).
+const JOURNAL: &str = "JOURNAL_STREAM";
+
 /// Runs the receiver. Returns after a graceful stop.
 pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
-    log::start(&args.log).map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))?;
+    start_log(&args.log)?;
     let environment = Environment::capture();
     let path = &args.file.config;
     let config = config::load(path).map_err(|problems| store::config_failure(&problems))?;
@@ -37,6 +40,8 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     }
     let given = sockets::take(&|name| environment.get(name)).and_then(sockets::tcp);
     let given = given.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
+    // Not before: whose process it is must be settled while there is one thread.
+    let _log = log::in_background();
     let inside_a_unit = environment.get(UNIT).is_some();
     if inside_a_unit && let Err(error) = confine::deny_execution() {
         tracing::warn!(%error, "this process keeps the right to execute programs");
@@ -69,6 +74,13 @@ fn check_for_runner(
         tracing::warn!("{unwise}");
     }
     Ok(())
+}
+
+/// Starts the log of a command that serves, at `filter`.
+pub(super) fn start_log(filter: &str) -> Result<(), Failure> {
+    let journal = std::env::var_os(JOURNAL);
+    log::start(filter, journal.as_deref())
+        .map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))
 }
 
 /// How a runner is launched for the store at `store`.

@@ -32,13 +32,20 @@ impl Config {
         };
         let listen = [running, &self].map(|config| config.server.listen.to_string());
         let path = [running, &self].map(|config| config.store_path.display().to_string());
-        for (key, [from, to]) in [("server.listen", listen), ("storage.path", path)] {
+        let metrics = [running, &self].map(|config| match config.metrics {
+            Some(address) => address.to_string(),
+            None => "none".to_owned(),
+        });
+        let fixed =
+            [("server.listen", listen), ("storage.path", path), ("metrics.listen", metrics)];
+        for (key, [from, to]) in fixed {
             keep(key, from, to);
         }
         let limits = running.limits.changes_of_fixed(&self.limits, fixed::OF_RECEIVER);
         kept.extend(limits.into_iter().map(dotted));
         self.limits = self.limits.keeping(&running.limits, fixed::OF_RECEIVER);
         self.server.listen = running.server.listen;
+        self.metrics = running.metrics;
         self.store_path.clone_from(&running.store_path);
         (self, kept)
     }

@@ -27,6 +27,14 @@ pub(super) fn paths(sources: &[Source], problems: &Problems) {
 /// What the main file's settings mean for the sources.
 pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Problems) {
     let limits = &settings.limits;
+    if let Some(metrics) = &settings.metrics {
+        let listen = settings.server.listen;
+        if metrics.value == listen && listen.port() != 0 {
+            let message = format!("{listen} is where deliveries come in");
+            let help = "metrics have a port of their own, which no proxy passes on";
+            problems.push(metrics.at.problem(message, Some(help.to_owned())));
+        }
+    }
     for source in sources {
         let provider = source.scheme.name();
         let resends = source.scheme.resends_for().map(|time| time.as_millis());

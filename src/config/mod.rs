@@ -50,6 +50,7 @@ pub use wanted::Described;
 pub struct Config {
     file: String,
     server: Server,
+    metrics: Option<SocketAddr>,
     store_path: PathBuf,
     limits: Limits,
     sources: Vec<Source>,
@@ -68,6 +69,11 @@ impl Config {
         &self.server
     }
 
+    /// Where metrics are read, if anywhere.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
     /// What the store is opened with.
     pub fn store(&self) -> store::Settings {
         store::Settings { path: self.store_path.clone(), limits: self.limits.clone() }
@@ -78,12 +84,12 @@ impl Config {
         &self.limits
     }
 
-    /// Listens elsewhere and keeps the store elsewhere than the files say: for the demonstration,
+    /// Listens elsewhere, for deliveries only, and keeps the store elsewhere than the files say: for the demonstration,
     /// which takes a free port of this machine and a store of its own. What depends on the address
     /// is not checked again, so it must be a loopback one.
     pub fn moved_to(self, listen: SocketAddr, store_path: PathBuf) -> Config {
         let server = Server { listen, ..self.server };
-        Config { server, store_path, ..self }
+        Config { server, metrics: None, store_path, ..self }
     }
 
     /// How many sources there are.
@@ -125,7 +131,7 @@ pub fn store_path(path: &Path) -> Option<PathBuf> {
 }
 
 /// The sections that only the main file may have.
-const MAIN_ONLY: [&str; 3] = ["server", "storage", "limits"];
+const MAIN_ONLY: [&str; 4] = ["server", "storage", "limits", "metrics"];
 
 fn read(path: &Path, problems: &Problems) -> Option<Config> {
     let folder = files::folder_of(path, problems)?;
@@ -169,6 +175,7 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
     Some(Config {
         file: main.name.clone(),
         server: settings.server,
+        metrics: settings.metrics.map(|listen| listen.value),
         store_path: settings.store_path,
         limits: settings.limits,
         sources,

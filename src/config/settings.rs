@@ -43,6 +43,8 @@ pub(super) struct Settings {
     pub(super) server: Server,
     /// Where `listen` stands.
     pub(super) listen_at: Option<At>,
+    /// Where metrics are read, and where that stands.
+    pub(super) metrics: Option<Value<SocketAddr>>,
     pub(super) store_path: PathBuf,
     pub(super) limits: Limits,
     /// Where `keep_ids` stands.
@@ -54,6 +56,7 @@ pub(super) fn read(root: Option<&Section<'_>>, folder: &Path) -> Settings {
     let mut settings = Settings {
         server: Server { listen: LISTEN, listen_is_set: false, trusted_proxies: Vec::new() },
         listen_at: None,
+        metrics: None,
         store_path: STORE.into(),
         limits: Limits::default(),
         keep_ids_at: None,
@@ -61,6 +64,10 @@ pub(super) fn read(root: Option<&Section<'_>>, folder: &Path) -> Settings {
     let Some(root) = root else { return settings };
     if let Some(section) = root.section("server") {
         read_server(section, &mut settings);
+    }
+    if let Some(section) = root.section("metrics") {
+        settings.metrics = address(&section, "listen", "127.0.0.1:9464");
+        section.finish();
     }
     if let Some(section) = root.section("limits") {
         read_limits(section, &mut settings.limits);
@@ -72,19 +79,10 @@ pub(super) fn read(root: Option<&Section<'_>>, folder: &Path) -> Settings {
 }
 
 fn read_server(section: Section<'_>, settings: &mut Settings) {
-    if let Some(listen) = section.get::<String>("listen") {
-        match listen.value.parse() {
-            Ok(address) => {
-                settings.server.listen = address;
-                settings.server.listen_is_set = true;
-            }
-            Err(_) => {
-                let message = format!("'{}' is no address with a port", listen.value);
-                let help = "write a numeric address, such as \"127.0.0.1:8080\" or \"[::1]:8080\"";
-                section.problems().push(listen.at.problem(message, Some(help.to_owned())));
-            }
-        }
-        settings.listen_at = Some(listen.at);
+    settings.listen_at = section.place_of("listen");
+    if let Some(listen) = address(&section, "listen", "127.0.0.1:8080") {
+        settings.server.listen = listen.value;
+        settings.server.listen_is_set = true;
     }
     for proxy in section.texts("trusted_proxies").unwrap_or_default() {
         match network(&proxy.value) {
@@ -98,6 +96,23 @@ fn read_server(section: Section<'_>, settings: &mut Settings) {
     }
     section.finish();
 }
+
+/// A numeric address with a port, such as `example`.
+fn address(section: &Section<'_>, key: &'static str, example: &str) -> Option<Value<SocketAddr>> {
+    let text = section.get::<String>(key)?;
+    match text.value.parse() {
+        Ok(value) => Some(Value { value, at: text.at }),
+        Err(_) => {
+            let message = format!("'{}' is no address with a port", text.value);
+            let help = format!("write a numeric address, such as \"{example}\" or \"{IPV6}\"");
+            section.problems().push(text.at.problem(message, Some(help)));
+            None
+        }
+    }
+}
+
+/// How an address of version 6 is written with its port.
+const IPV6: &str = "[::1]:8080";
 
 /// `ADDRESS` or `ADDRESS/BITS`.
 fn network(text: &str) -> Option<(IpAddr, u8)> {

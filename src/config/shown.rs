@@ -28,6 +28,8 @@ pub struct Shown {
     pub listen: SocketAddr,
     /// Whose word about a client's address is believed.
     pub trusted_proxies: Vec<String>,
+    /// Where metrics are read, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// The database.
     pub store: PathBuf,
     /// The sources by name.
@@ -127,6 +129,7 @@ impl Config {
         Shown {
             listen: self.server.listen,
             trusted_proxies: self.server.trusted_proxies.iter().map(proxy).collect(),
+            metrics: self.metrics,
             store: self.store_path.clone(),
             sources: self.sources.iter().map(source).collect(),
             handlers: self.handlers.iter().map(handler).collect(),

@@ -101,6 +101,12 @@ pub(super) fn general(
         let help = "listen on 127.0.0.1 behind a proxy that speaks TLS, unless this is a container";
         found.push(at.problem(message, Some(help.to_owned())));
     }
+    let metrics = settings.metrics.as_ref().filter(|metrics| !metrics.value.ip().is_loopback());
+    if let Some(metrics) = metrics {
+        let message = format!("the metrics at {} can be read by other machines", metrics.value);
+        let help = "listen on 127.0.0.1, or let only the monitoring reach this port";
+        found.push(metrics.at.problem(message, Some(help.to_owned())));
+    }
     if sources.is_empty() {
         found.push(Problem {
             file: main.to_owned(),

@@ -4,7 +4,7 @@
 //! own and comes back as a [`Step`], so that nothing waits for anything else.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::select;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -23,6 +23,7 @@ use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
 use crate::store::{Claimed, Completion, Error, Record, Running, Store};
+use crate::traffic::Traffic;
 
 use super::lanes::{Lane, Lanes};
 use super::{Worker, start};
@@ -98,6 +99,8 @@ struct Attempt {
     /// Counted attempts before this one.
     counted: u32,
     since: Timestamp,
+    /// When this process began it; none where an earlier one did.
+    begun: Option<Instant>,
     /// Of an event of the receiver's own: whatever becomes of it is not told by another one.
     internal: bool,
     /// Names the attempt in every log line.
@@ -109,6 +112,7 @@ impl Flow {
         store: Store,
         workers: Vec<Worker>,
         links: Links,
+        traffic: &Traffic,
         limits: Limits,
         clock: Clock,
         reloads: mpsc::Receiver<Reload>,
@@ -118,7 +122,7 @@ impl Flow {
             store,
             clock,
             tick: Limits::duration(limits.tick_millis),
-            lanes: Lanes::new(workers, &limits),
+            lanes: Lanes::new(workers, traffic, &limits),
             rooms: links.changes(),
             links,
             work: JoinSet::new(),
@@ -222,6 +226,7 @@ impl Flow {
                 tracked: true,
                 counted,
                 since,
+                begun: None,
                 internal,
                 span: inside,
             };
@@ -339,6 +344,7 @@ impl Flow {
             tracked,
             counted,
             since,
+            begun: Some(Instant::now()),
             internal,
             span,
         };
@@ -376,13 +382,15 @@ impl Flow {
         let (outcome, next, detail) =
             (completion.outcome, completion.next, &completion.record.detail);
         tracing::info!(%outcome, ?next, detail, "ended");
-        let Attempt { lane, key, runner, tracked, span, .. } = attempt;
+        let Attempt { lane, key, runner, tracked, begun, span, .. } = attempt;
         let link = runner.as_ref().filter(|_| tracked).map(|name| self.links.to(name));
         let store = self.store.clone();
+        let traffic = lane.map(|lane| self.lanes.get_mut(lane).traffic.clone());
+        let (state, took) = (next.state(), begun.map(|begun| begun.elapsed()));
         let complete = async move {
             let committed = store.complete(completion).await;
             match &committed {
-                Ok(true) => {}
+                Ok(true) => traffic.iter().for_each(|traffic| traffic.ended(outcome, state, took)),
                 Ok(false) => tracing::error!("was settled already: this end changes nothing"),
                 Err(error) => tracing::error!(%error, "failed to record the end"),
             }
@@ -527,11 +535,11 @@ mod tests {
 
     fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
         let (lane, key) = (Some(0), Key { job: JobId::new(NOW), attempt: 9 });
-        let (tracked, span) = (false, Span::none());
+        let (tracked, begun, span) = (false, None, Span::none());
         let (runner, counted, since, internal) = (None, 1, NOW, false);
         let handler = None;
         let attempt =
-            Attempt { lane, handler, key, runner, tracked, counted, since, internal, span };
+            Attempt { lane, handler, key, runner, tracked, counted, since, begun, internal, span };
         let (handler_broken, record) = (pause.is_some(), Record::default());
         let report = Report { outcome, handler_broken, retry_after: None, record };
         completion(&attempt, report, &POLICY, pause, NOW)

@@ -9,6 +9,7 @@ use crate::handler::{Handler, Room};
 use crate::limits::Limits;
 use crate::model::{Name, RunnerName, Timestamp};
 use crate::retry::Policy;
+use crate::traffic::{HandlerTraffic, Traffic};
 
 use super::Worker;
 
@@ -18,6 +19,8 @@ pub(super) struct Lane {
     pub(super) name: Name,
     pub(super) handler: Arc<Handler>,
     pub(super) policy: Policy,
+    /// What is told of its attempts.
+    pub(super) traffic: HandlerTraffic,
     concurrency: usize,
     /// Slots taken by attempts whose end is not recorded yet.
     pub(super) running: usize,
@@ -45,11 +48,12 @@ struct Pause {
 }
 
 impl Lane {
-    fn new(worker: Worker) -> Self {
+    fn new((worker, traffic): (Worker, HandlerTraffic)) -> Self {
         Lane {
             name: worker.name,
             handler: Arc::new(worker.handler),
             policy: worker.policy,
+            traffic,
             concurrency: worker.concurrency.max(1),
             running: 0,
             claiming: 0,
@@ -61,7 +65,8 @@ impl Lane {
     }
 
     /// Is the same handler from now on, as it is configured now.
-    fn reload(&mut self, worker: Worker) {
+    fn reload(&mut self, worker: Worker, traffic: HandlerTraffic) {
+        self.traffic = traffic;
         if *self.handler == worker.handler {
             // Whoever reloads may have mended it.
             if let Some(pause) = &mut self.pause {
@@ -106,6 +111,7 @@ impl Lane {
 #[derive(Debug)]
 pub(super) struct Lanes {
     all: Vec<Lane>,
+    traffic: Traffic,
     limit: usize,
     pause_base: Duration,
     pause_max: Duration,
@@ -118,9 +124,11 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn new(workers: Vec<Worker>, limits: &Limits) -> Self {
+    pub(super) fn new(workers: Vec<Worker>, traffic: &Traffic, limits: &Limits) -> Self {
+        let counted = traffic.set_handlers(workers.iter().map(|worker| worker.name.clone()));
         Lanes {
-            all: workers.into_iter().map(Lane::new).collect(),
+            all: workers.into_iter().zip(counted).map(Lane::new).collect(),
+            traffic: traffic.clone(),
             limit: usize::try_from(limits.jobs_in_flight_count).unwrap_or(usize::MAX),
             pause_base: Limits::duration(limits.handler_backoff_base_millis),
             pause_max: Limits::duration(limits.handler_backoff_max_millis),
@@ -142,12 +150,13 @@ impl Lanes {
         self.pause_max = Limits::duration(limits.handler_backoff_max_millis);
         self.all.iter_mut().for_each(|lane| lane.gone = true);
         let mut new = Vec::new();
-        for worker in workers {
+        let counted = self.traffic.set_handlers(workers.iter().map(|worker| worker.name.clone()));
+        for (worker, traffic) in workers.into_iter().zip(counted) {
             let runner = runner_of(&worker.handler);
             let same = |lane: &&mut Lane| lane.name == worker.name && lane.runner() == runner;
             match self.all.iter_mut().find(same) {
-                Some(lane) => lane.reload(worker),
-                None => new.push(Lane::new(worker)),
+                Some(lane) => lane.reload(worker, traffic),
+                None => new.push(Lane::new((worker, traffic))),
             }
         }
         // In the places of those that are gone with nothing under way.
@@ -329,7 +338,8 @@ mod tests {
     fn lanes(limit: u64, concurrencies: &[usize]) -> Lanes {
         let limits = Limits { jobs_in_flight_count: limit, ..Limits::default() };
         let one = |(index, concurrency): (usize, &usize)| worker(index, *concurrency);
-        Lanes::new(concurrencies.iter().enumerate().map(one).collect(), &limits)
+        let workers = concurrencies.iter().enumerate().map(one).collect();
+        Lanes::new(workers, &Traffic::default(), &limits)
     }
 
     fn worker(index: usize, concurrency: usize) -> Worker {

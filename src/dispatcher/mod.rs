@@ -31,6 +31,7 @@ use crate::limits::Limits;
 use crate::model::Name;
 use crate::retry::Policy;
 use crate::store::Store;
+use crate::traffic::Traffic;
 
 use flow::Reload;
 
@@ -70,11 +71,12 @@ pub struct Ended;
 impl Dispatcher {
     /// Starts it; returns at once. Needs a tokio runtime's context. It is the store's one listener,
     /// and the only one that claims. It connects the links to the runners that are
-    /// needed.
+    /// needed, and tells `traffic` of every end of an attempt.
     pub fn start(
         store: Store,
         workers: Vec<Worker>,
         links: Links,
+        traffic: &Traffic,
         limits: Limits,
         clock: Clock,
     ) -> DispatcherHandle {
@@ -83,7 +85,7 @@ impl Dispatcher {
         let (reloads, reloaded) = mpsc::channel(1);
         let (watched, retained) = watch::channel(limits.clone());
         let retention = retention::run(store.clone(), retained, clock.clone());
-        let flow = flow::Flow::new(store, workers, links, limits, clock, reloaded);
+        let flow = flow::Flow::new(store, workers, links, traffic, limits, clock, reloaded);
         let flow = flow.run(stopped, hurry.clone());
         DispatcherHandle {
             stop,

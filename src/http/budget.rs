@@ -51,6 +51,10 @@ impl Lane {
             .is_ok()
     }
 
+    fn free(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
     fn give(&self, bytes: u64) {
         self.free.fetch_add(bytes, Ordering::AcqRel);
     }
@@ -72,6 +76,18 @@ impl Budget {
     /// Whether the two were made of the same limits, whatever is taken of them.
     pub(super) fn is_like(&self, other: &Budget) -> bool {
         self.made_of == other.made_of
+    }
+
+    /// The whole of it.
+    pub(super) fn bytes(&self) -> u64 {
+        let [_, small, large] = self.made_of;
+        small + large
+    }
+
+    /// What is taken of it now.
+    pub(super) fn used(&self) -> u64 {
+        let free = self.small.free() + self.large.free();
+        self.bytes().saturating_sub(free)
     }
 
     /// A permit for nothing yet.

@@ -110,6 +110,11 @@ impl Open {
         Arc::new(Open { now: AtomicUsize::new(0), most })
     }
 
+    /// How many there are now.
+    pub(super) fn count(&self) -> u64 {
+        self.now.load(Ordering::Relaxed) as u64
+    }
+
     /// Whether more than half of the places are taken. Then nobody keeps one to be idle in: an idle
     /// connection costs its owner one request in minutes, and enough of them would shut everyone out.
     pub(super) fn is_crowded(&self) -> bool {

@@ -17,6 +17,7 @@ mod receive;
 mod reply;
 mod server;
 mod snapshot;
+mod sums;
 mod way;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use crate::model::{Name, OnRedelivery};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
+use crate::traffic::{Place, SourceTraffic, Traffic};
 use crate::verify;
 
 pub use budget::largest_body_bytes;
@@ -78,6 +80,19 @@ pub struct Sources {
     proxies: Proxies,
 }
 
+/// The sources of a snapshot that is served, each with what is seen of it.
+#[derive(Default)]
+struct Endpoints {
+    by_path: HashMap<String, Arc<Endpoint>>,
+    proxies: Proxies,
+}
+
+/// A source that is served.
+struct Endpoint {
+    source: Arc<Source>,
+    traffic: SourceTraffic,
+}
+
 /// Two endpoints cannot share a path, nor use one of [`RESERVED_PATHS`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("path '{path}' of source '{name}' is taken")]
@@ -108,26 +123,42 @@ impl Sources {
         Sources { proxies, ..self }
     }
 
-    /// The name and path of each.
-    pub fn paths(&self) -> impl Iterator<Item = (Name, String)> {
-        self.by_path.values().map(|source| (source.name.clone(), source.path.clone()))
+    /// The same as they are served: `traffic` counts for these from now on, and for no others.
+    fn counted_by(self, traffic: &Traffic) -> Endpoints {
+        let Sources { by_path, proxies } = self;
+        let (paths, sources): (Vec<_>, Vec<_>) = by_path.into_iter().unzip();
+        let counts = traffic.set_sources(sources.iter().map(|source| source.place()).collect());
+        let endpoint = |(source, traffic)| Arc::new(Endpoint { source, traffic });
+        let endpoints = sources.into_iter().zip(counts).map(endpoint);
+        Endpoints { by_path: paths.into_iter().zip(endpoints).collect(), proxies }
     }
+}
 
+impl Endpoints {
     fn proxies(&self) -> &Proxies {
         &self.proxies
     }
 
     fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
-        let of = self.by_path.values().filter(|own| own.name == *source);
+        let of = self.by_path.values().map(|own| &own.source).filter(|own| own.name == *source);
         of.flat_map(|own| &own.keys).any(|key| key.is_same(secret))
     }
 
-    fn at(&self, path: &str) -> Option<&Arc<Source>> {
+    fn at(&self, path: &str) -> Option<&Arc<Endpoint>> {
         self.by_path.get(path)
     }
 }
 
 impl Source {
+    fn place(&self) -> Place {
+        Place {
+            name: self.name.clone(),
+            path: self.path.clone(),
+            deadline: self.scheme.deadline(),
+            secrets: self.keys.iter().map(|key| key.reference().to_owned()).collect(),
+        }
+    }
+
     /// The handlers that want an event of this type.
     fn handlers(&self, event_type: &str) -> Vec<Name> {
         self.routes

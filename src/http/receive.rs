@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::http::header::{CONTENT_LENGTH, HeaderMap};
 use actix_web::{HttpMessage, HttpRequest, rt, web};
@@ -14,7 +15,6 @@ use bytes::Bytes;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::Source;
 use super::body::{self, Unread};
 use super::budget::Permit;
 use super::client;
@@ -22,39 +22,41 @@ use super::connection::Gate;
 use super::reply::{self, Answer};
 use super::server::Shared;
 use super::snapshot::Snapshot;
+use super::{Endpoint, Source};
 use crate::model::{Headers, Timestamp};
+use crate::notify;
 use crate::store::{Accept, Accepted, Quarantined};
+use crate::traffic::{Refusal, Refused};
 use crate::verify::{self, Rejection, Verified};
 
 /// Bodies over this size are verified on a blocking thread: at 1 GB/s or so of HMAC a larger one
 /// would keep a worker, and all its connections, for over a quarter of a millisecond.
 const VERIFY_INLINE_BYTES: usize = 256 * 1024;
 
-/// Takes the delivery that `request` makes to `source`, and says what to answer. The source is of
+/// Takes the delivery that `request` makes to a source, and says what to answer. The endpoint is of
 /// `snapshot`.
 pub(super) async fn receive(
     shared: &Arc<Shared>,
     snapshot: &Snapshot,
-    source: &Arc<Source>,
+    endpoint: &Arc<Endpoint>,
     request: &HttpRequest,
     payload: &mut web::Payload,
 ) -> Answer {
+    let begun = Instant::now();
+    let source = &endpoint.source;
+    let refuse = |answer, reason, told| refuse(shared, endpoint, answer, reason, told);
     let headers = headers(request.headers());
     if source.refuse_proxied && came_through_proxy(&headers) {
-        return refuse(shared, source, Answer::Proxied, "came through a proxy");
+        return refuse(Answer::Proxied, "proxied", "came through a proxy");
     }
     if kept_bytes(source, &headers) > snapshot.headers_kept {
-        let answer = Answer::Malformed("headers_too_large");
-        return refuse(
-            shared,
-            source,
-            answer,
-            "the headers to keep are over limits.headers_kept_bytes",
-        );
+        let (reason, told) =
+            ("headers_too_large", "the headers to keep are over limits.headers_kept_bytes");
+        return refuse(Answer::Malformed(reason), reason, told);
     }
     let origin = Origin::of(snapshot, source, request, &headers);
     if let Err(rejection) = verify::precheck(&source.scheme, &headers) {
-        return reject(shared, source, rejection, origin, &headers, None);
+        return reject(shared, endpoint, rejection, origin, &headers, None);
     }
     let limit = source.body_limit_bytes;
     let mut permit = snapshot.budget.permit();
@@ -68,29 +70,22 @@ pub(super) async fn receive(
             body
         }
         Err(Unread::TooLarge) => {
-            return refuse(shared, source, Answer::TooLarge(limit), "body over the limit");
+            return refuse(Answer::TooLarge(limit), "too_large", "body over the limit");
         }
-        Err(Unread::TooSlow) => return refuse(shared, source, Answer::TooSlow, "body too slow"),
+        Err(Unread::TooSlow) => return refuse(Answer::TooSlow, "too_slow", "body too slow"),
         Err(Unread::NoRoom) => {
-            return refuse(
-                shared,
-                source,
-                Answer::Unavailable("busy"),
-                "bodies in flight use up the budget",
-            );
+            let told = "bodies in flight use up the budget";
+            return refuse(Answer::Unavailable("busy"), "no_room", told);
         }
         Err(Unread::Broken) => {
-            return refuse(
-                shared,
-                source,
-                Answer::Malformed("broken_body"),
-                "the body ended early",
-            );
+            let reason = "broken_body";
+            return refuse(Answer::Malformed(reason), reason, "the body ended early");
         }
     };
     let delivery = Delivery {
         shared: Arc::clone(shared),
-        source: Arc::clone(source),
+        endpoint: Arc::clone(endpoint),
+        begun,
         // The whole request is here only now; a stalled body must not stretch a signature's tolerance.
         received_at: shared.clock.now(),
         method: request.method().to_string(),
@@ -103,21 +98,20 @@ pub(super) async fn receive(
     match timeout(source.accept_wait, rt::spawn(delivery.take())).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => {
-            refuse(shared, source, Answer::Unavailable("failed"), "the delivery's task broke off")
+            refuse(Answer::Unavailable("failed"), "failed", "the delivery's task broke off")
         }
-        Err(_) => refuse(
-            shared,
-            source,
-            Answer::Unavailable("slow"),
-            "not committed in time; it may still be",
-        ),
+        Err(_) => {
+            refuse(Answer::Unavailable("slow"), "slow", "not committed in time; it may still be")
+        }
     }
 }
 
 /// A delivery whose body is there.
 struct Delivery {
     shared: Arc<Shared>,
-    source: Arc<Source>,
+    endpoint: Arc<Endpoint>,
+    /// When its head was there.
+    begun: Instant,
     received_at: Timestamp,
     method: String,
     url: Option<String>,
@@ -130,16 +124,26 @@ struct Delivery {
 impl Delivery {
     /// Verifies and stores it. The permit is held to the end: as long, the body is in memory.
     async fn take(self) -> Answer {
-        let Delivery { shared, source, received_at, method, url, origin, headers, body, permit } =
-            self;
+        let Delivery {
+            shared,
+            endpoint,
+            begun,
+            received_at,
+            method,
+            url,
+            origin,
+            headers,
+            body,
+            permit,
+        } = self;
         let evidence = body.clone();
         let large = body.len() > VERIFY_INLINE_BYTES;
-        let door = Arc::clone(&source);
+        let door = Arc::clone(&endpoint);
         let check = move || {
             let request =
                 verify::Request { method: &method, url: url.as_deref(), headers: &headers, body };
-            let verdict = verify::verify(&door.scheme, &door.keys, request, received_at);
-            (verdict, headers)
+            let Source { scheme, keys, .. } = &*door.source;
+            (verify::verify(scheme, keys, request, received_at), headers)
         };
         let checked = if large {
             let _turn = shared.hashing.acquire().await;
@@ -148,22 +152,18 @@ impl Delivery {
             Some(check())
         };
         let Some((verdict, headers)) = checked else {
-            return refuse(
-                &shared,
-                &source,
-                Answer::Unavailable("failed"),
-                "no thread to verify on",
-            );
+            let answer = Answer::Unavailable("failed");
+            return refuse(&shared, &endpoint, answer, "failed", "no thread to verify on");
         };
         let answer = match verdict {
             Err(rejection) => {
                 let at = Some((received_at, evidence));
-                reject(&shared, &source, rejection, origin, &headers, at)
+                reject(&shared, &endpoint, rejection, origin, &headers, at)
             }
             Ok(verified) => {
                 drop(evidence);
-                shared.watched.verified(&source.name);
-                store(&shared, &source, verified, received_at).await
+                endpoint.traffic.verified();
+                store(&shared, &endpoint, verified, received_at, begun).await
             }
         };
         drop(permit);
@@ -174,12 +174,15 @@ impl Delivery {
 /// Stores a genuine delivery with the jobs this snapshot of the configuration makes of it.
 async fn store(
     shared: &Shared,
-    source: &Source,
+    endpoint: &Endpoint,
     delivery: Verified,
     received_at: Timestamp,
+    begun: Instant,
 ) -> Answer {
+    let source = &endpoint.source;
     let event = delivery.event_id().clone();
     let event_type = delivery.event_type().clone();
+    let bytes = delivery.body().len();
     let handlers = source.handlers(event_type.as_str());
     let new = Accept {
         source: source.name.clone(),
@@ -189,27 +192,28 @@ async fn store(
         on_redelivery: source.on_redelivery,
     };
     let outcome = shared.store.accept(new).await;
-    let (source, event_type) = (&source.name, event_type.as_str());
-    match &outcome {
-        Ok(Accepted::Created { .. }) => shared.traffic.good(source, false, received_at),
-        Ok(Accepted::Duplicate { .. }) => shared.traffic.good(source, true, received_at),
-        Err(refused) => shared.traffic.refused(source, &refused.to_string(), received_at),
-    }
+    let took = begun.elapsed();
+    let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let (name, event_type) = (&source.name, event_type.as_str());
     match outcome {
         Ok(Accepted::Created { jobs, held, flagged }) => {
+            endpoint.traffic.good(false, received_at, took);
             let held = held.map(|reason| reason.as_str());
-            info!(%source, answer = "accepted", %event, r#type = event_type, jobs, held, flagged, "delivery");
+            info!(source = %name, answer = "accepted", %event, r#type = event_type, jobs, bytes, millis,
+                held, flagged, "delivery");
             Answer::Accepted(event)
         }
         Ok(Accepted::Duplicate { state, replayed, first_received_at, conflict }) => {
+            endpoint.traffic.good(true, received_at, took);
             let state_word = state.map(|state| state.as_str());
-            info!(%source, answer = "duplicate", %event, r#type = event_type, state = state_word,
-                first = %first_received_at, conflict, replayed, "delivery");
+            info!(source = %name, answer = "duplicate", %event, r#type = event_type, bytes, millis,
+                state = state_word, first = %first_received_at, conflict, replayed, "delivery");
             Answer::Duplicate { event, state, replayed }
         }
         Err(refused) => {
-            warn!(%source, answer = "unavailable", %event, r#type = event_type, reason = %refused, "delivery");
-            Answer::Unavailable(reply::word(&refused))
+            let reason = reply::word(&refused);
+            let answer = Answer::Unavailable(reason);
+            refuse(shared, endpoint, answer, reason, &refused.to_string())
         }
     }
 }
@@ -217,22 +221,26 @@ async fn store(
 /// The outside learns only that; the reason goes to the log and, with the evidence, to quarantine.
 fn reject(
     shared: &Shared,
-    source: &Source,
+    endpoint: &Endpoint,
     rejection: Rejection,
     origin: Origin,
     headers: &Headers,
     read: Option<(Timestamp, Bytes)>,
 ) -> Answer {
+    let (source, now) = (&endpoint.source, shared.clock.now());
     let Rejection { reason, detail, malformed } = rejection;
     let answer = if malformed { Answer::Malformed(reason) } else { Answer::Rejected };
-    // The detail may quote what came from outside, so it is escaped.
-    warn!(source = %source.name, answer = answer.name(), reason, ?detail, "delivery");
-    shared.traffic.refused(&source.name, reason, shared.clock.now());
-    if !malformed {
-        shared.watched.failed(&shared.store, &shared.clock, &source.name, reason);
+    let refusal = Refusal { answer: answer.name(), reason, told: reason, unproven: !malformed };
+    let Refused { first, failing } = endpoint.traffic.refused(refusal, now);
+    if first {
+        warn!(source = %source.name, answer = answer.name(), reason, detail, "delivery");
+        shared.traffic.begin_summing();
+    }
+    if let Some((count, first_at)) = failing {
+        notify::failing(&shared.store, &source.name, reason, count, first_at, now);
     }
     if !source.scheme.is_unsigned() {
-        let received_at = read.as_ref().map_or_else(|| shared.clock.now(), |(at, _)| *at);
+        let received_at = read.as_ref().map_or(now, |(at, _)| *at);
         let body = read.map(|(_, body)| body);
         let body_bytes = body.as_ref().map_or(0, |body| body.len() as u64);
         shared.store.quarantine(Quarantined {
@@ -272,10 +280,20 @@ impl Origin {
     }
 }
 
-/// A refusal that says nothing about the signature.
-fn refuse(shared: &Shared, source: &Source, answer: Answer, reason: &'static str) -> Answer {
-    shared.traffic.refused(&source.name, reason, shared.clock.now());
-    warn!(source = %source.name, answer = answer.name(), reason, "delivery");
+/// A refusal that says nothing about the signature: `reason` is one of a few words, `told` for people.
+pub(super) fn refuse(
+    shared: &Shared,
+    endpoint: &Endpoint,
+    answer: Answer,
+    reason: &'static str,
+    told: &str,
+) -> Answer {
+    let refusal = Refusal { answer: answer.name(), reason, told, unproven: false };
+    if endpoint.traffic.refused(refusal, shared.clock.now()).first {
+        let source = &endpoint.source.name;
+        warn!(%source, answer = answer.name(), reason, detail = told, "delivery");
+        shared.traffic.begin_summing();
+    }
     answer
 }
 

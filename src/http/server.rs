@@ -21,15 +21,16 @@ use futures_util::StreamExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tracing::warn;
 
 use super::connection::{Connection, Gate, Open};
 use super::reply::{Answer, Unread};
 use super::snapshot::Snapshot;
-use super::{Sources, files, health, receive};
+use super::{Sources, files, health, receive, sums};
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::metrics::Front;
 use crate::model::Name;
-use crate::notify;
 use crate::store::Store;
 use crate::traffic::Traffic;
 use crate::verify;
@@ -39,11 +40,9 @@ pub(super) struct Shared {
     /// Looked at once for each request.
     pub(super) snapshot: ArcSwap<Snapshot>,
     pub(super) store: Store,
-    /// What is told of every delivery, for `status`.
+    /// What is told of every delivery.
     pub(super) traffic: Traffic,
     pub(super) clock: Clock,
-    /// Watches for sources whose deliveries fail one after the other.
-    pub(super) watched: notify::Sources,
     pub(super) open: Arc<Open>,
     /// One turn for each large body that is hashed at the moment: what is not proven yet must not take
     /// every core. All that the budget lets in is through within a tenth of a second all the same.
@@ -57,6 +56,7 @@ pub struct Server {
     shared: Arc<Shared>,
     handle: ServerHandle,
     task: JoinHandle<io::Result<()>>,
+    sums: JoinHandle<()>,
     addresses: Vec<SocketAddr>,
     linger: Duration,
     wait: Duration,
@@ -76,11 +76,10 @@ impl Server {
         let workers = std::thread::available_parallelism().map_or(1, Into::into);
         let per_worker = files::connections_per_worker(limits.connections_count, workers);
         let shared = Arc::new(Shared {
-            snapshot: ArcSwap::from_pointee(Snapshot::new(sources, &limits)),
+            snapshot: ArcSwap::from_pointee(Snapshot::new(sources.counted_by(&traffic), &limits)),
             store,
             traffic,
             clock,
-            watched: notify::Sources::default(),
             open: Open::new(per_worker.saturating_mul(workers)),
             hashing: Semaphore::new((workers / 2).max(1)),
             closing: AtomicBool::new(false),
@@ -104,7 +103,7 @@ impl Server {
             let (shared, stopping) = (Arc::clone(&shared), server.graceful_shutdown_signal());
             server = server.listen(address.to_string(), listener, move || {
                 let (shared, stopping) = (Arc::clone(&shared), stopping.clone());
-                let open = Arc::clone(&shared.open);
+                let counted = Arc::clone(&shared);
                 let app = App::new().default_service(web::to(move |request, payload| {
                     answer(Arc::clone(&shared), request, payload)
                 }));
@@ -121,18 +120,39 @@ impl Server {
                         data.insert(connection.gate());
                     })
                     .h1(map_config(app, |()| AppConfig::default()));
+                let (all, seen) = (Arc::clone(&counted), counted.traffic.clone());
                 fn_service(move |stream: TcpStream| {
                     let peer = stream.peer_addr().ok();
-                    let connection = Connection::new(stream, &open, head_time, keep_alive);
+                    let connection = Connection::new(stream, &all.open, head_time, keep_alive);
                     std::future::ready(Ok::<_, DispatchError>((connection, peer)))
                 })
                 .and_then(http)
+                .map_err(move |error| {
+                    unreadable(&seen, &error);
+                    error
+                })
             })?;
         }
         let running = server.run();
         let handle = running.handle();
         let linger = Limits::duration(limits.stop_linger_millis);
-        Ok(Server { shared, handle, task: tokio::spawn(running), addresses, linger, wait })
+        let sums = tokio::spawn(sums::run(shared.traffic.clone(), sums::EVERY));
+        let task = tokio::spawn(running);
+        Ok(Server { shared, handle, task, sums, addresses, linger, wait })
+    }
+
+    /// Looks at what the server holds, now and whenever it is called.
+    pub fn front(&self) -> impl Fn() -> Front + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || {
+            let snapshot = shared.snapshot.load();
+            Front {
+                connections: shared.open.count(),
+                body_bytes: snapshot.budget.used(),
+                body_bound_bytes: snapshot.budget.bytes(),
+                ready: !shared.closing.load(Ordering::Relaxed) && shared.store.ready().is_ok(),
+            }
+        }
     }
 
     /// The addresses served, in the order of the listeners.
@@ -148,7 +168,7 @@ impl Server {
     /// Serves these sources within these limits from the next request on; what is in flight goes on as
     /// it began. Limits of connections are those of the start. Returns at once.
     pub fn reload(&self, sources: Sources, limits: &Limits) {
-        self.shared.watched.keep(sources.paths().map(|(name, _)| name));
+        let sources = sources.counted_by(&self.shared.traffic);
         let next = self.shared.snapshot.load().next(sources, limits);
         self.shared.snapshot.store(Arc::new(next));
     }
@@ -158,7 +178,7 @@ impl Server {
     /// second signal), the waiting is over at once. Returns whether everything in flight was
     /// answered. What was queued in the store is committed either way.
     pub async fn stop(self, hurry: impl Future<Output = ()>) -> bool {
-        let Server { shared, handle, mut task, linger, wait, .. } = self;
+        let Server { shared, handle, mut task, sums, linger, wait, .. } = self;
         let gracefully = async {
             handle.pause().await;
             shared.closing.store(true, Ordering::Relaxed);
@@ -174,6 +194,8 @@ impl Server {
             task.abort();
         }
         let _ = (&mut task).await;
+        sums.abort();
+        sums::tell(&shared.traffic);
         drained
     }
 }
@@ -217,12 +239,33 @@ async fn route(shared: &Arc<Shared>, request: &HttpRequest, payload: &mut web::P
             let snapshot = shared.snapshot.load_full();
             match snapshot.sources.at(path) {
                 None => {
-                    shared.traffic.unknown_path(path, shared.clock.now());
+                    if shared.traffic.unknown_path(path, shared.clock.now()) {
+                        // Not which: it may hold a token of somebody's, and `status` has the last ones.
+                        warn!(
+                            answer = "not_found",
+                            reason = "unknown_path",
+                            "a request to no source"
+                        );
+                        shared.traffic.begin_summing();
+                    }
                     Answer::NotFound
                 }
-                Some(_) if request.method() != Method::POST => Answer::Method("POST"),
-                Some(source) => receive::receive(shared, &snapshot, source, request, payload).await,
+                Some(endpoint) if request.method() != Method::POST => {
+                    receive::refuse(shared, endpoint, Answer::Method("POST"), "method", "only POST")
+                }
+                Some(endpoint) => {
+                    receive::receive(shared, &snapshot, endpoint, request, payload).await
+                }
             }
         }
+    }
+}
+
+/// Counts what came and was no HTTP request, nor the mere end of a connection. actix's own line about
+/// each is off (`log`).
+fn unreadable(traffic: &Traffic, error: &DispatchError) {
+    if matches!(error, DispatchError::Parse(_)) && traffic.unreadable() {
+        warn!(answer = "bad_request", reason = "unreadable", "a request that is not HTTP/1.1");
+        traffic.begin_summing();
     }
 }

@@ -35,6 +35,8 @@ pub const OF_RECEIVER: &[&str] = &[
     "runner_wait_millis",
     "stop_wait_millis",
     "stop_linger_millis",
+    "metrics_connections_count",
+    "metrics_wait_millis",
     "list_count",
 ];
 

@@ -86,7 +86,6 @@ impl Serving {
         self.dispatcher.reload(parts.workers, limits.clone()).await?;
         self.store.set_interest(config.interest());
         self.store.set_judge(sources.judge());
-        self.traffic.keep(sources.paths());
         self.http.reload(sources, &limits);
         self.receiver.set_front(Front { addresses: self.http.addresses().to_vec(), signers });
 

@@ -7,18 +7,30 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, MAIN_DB};
 
+use crate::measure::{Distribution, Histogram};
+
+use super::commits::SECONDS;
 use super::connection::close;
 use super::lock;
 use super::queue::Queue;
 use super::writer::AbortOnPanic;
 
 /// The checkpoint connection. It is taken out to be closed, by the writer's repair or by an error.
-#[derive(Default)]
-pub(super) struct Checkpoints(Mutex<Option<Connection>>);
+pub(super) struct Checkpoints {
+    conn: Mutex<Option<Connection>>,
+    seconds: Histogram,
+}
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        Checkpoints { conn: Mutex::default(), seconds: Histogram::new(SECONDS) }
+    }
+}
 
 /// What a pass came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,22 +46,30 @@ pub(super) enum Pass {
 impl Checkpoints {
     /// Puts the connection of a freshly opened store in.
     pub(super) fn put(&self, conn: Connection) {
-        *lock(&self.0) = Some(conn);
+        *lock(&self.conn) = Some(conn);
     }
 
     /// Waits for a running pass and closes the connection.
     pub(super) fn close(&self) {
-        if let Some(conn) = lock(&self.0).take() {
+        if let Some(conn) = lock(&self.conn).take() {
             close(conn);
         }
+    }
+
+    /// Seconds that the passes took, failed ones too.
+    pub(super) fn seconds(&self) -> Distribution {
+        self.seconds.get()
     }
 
     /// One pass. `RESTART` makes the next write begin the log anew, and waits for readers to that
     /// end; `PASSIVE` waits for nobody.
     pub(super) fn pass(&self, mode: CheckpointMode) -> Pass {
-        let mut held = lock(&self.0);
+        let mut held = lock(&self.conn);
         let Some(conn) = held.as_ref() else { return Pass::Done };
-        let Err(error) = conn.wal_checkpoint_v2(Some(MAIN_DB), mode) else { return Pass::Done };
+        let begun = Instant::now();
+        let passed = conn.wal_checkpoint_v2(Some(MAIN_DB), mode);
+        self.seconds.observe(begun.elapsed().as_secs_f64());
+        let Err(error) = passed else { return Pass::Done };
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Pass::Done,
             Some(ErrorCode::DiskFull) => Pass::NoSpace(error.to_string()),

@@ -11,6 +11,7 @@ mod before;
 mod checkpoint;
 mod claim;
 mod codec;
+mod commits;
 mod complete;
 mod connection;
 mod copy;
@@ -18,6 +19,7 @@ mod drop;
 mod durable;
 mod epoch;
 mod expire;
+mod gauges;
 mod inspect;
 mod live;
 mod lock;
@@ -53,19 +55,20 @@ use uuid::Uuid;
 use crate::clock::Clock;
 
 use checkpoint::Checkpoints;
+use commits::Commits;
 use connection::Opened;
 use lock::Lock;
 use notice::Notices;
 use queue::{Item, Lane, Queue};
 use read::Readers;
 use space::Space;
-use standing::LastCommit;
 use writer::Writer;
 
 pub use arrived::{Arrived, Mark};
 pub use copy::{Copied, CopyError, Copying, Manifest};
 pub use durable::give_name;
 pub use expire::{Cutoffs, Expired};
+pub use gauges::{Gauges, WriterGauges};
 pub use inspect::{InspectError, Inspected, inspect};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
@@ -103,7 +106,8 @@ struct Inner {
     readers: Arc<Readers>,
     wake: Arc<Notify>,
     stirred: watch::Sender<()>,
-    last_commit: Arc<LastCommit>,
+    commits: Arc<Commits>,
+    checkpoints: Arc<Checkpoints>,
     notices: Notices,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
@@ -149,7 +153,7 @@ impl Store {
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
         let stirred = watch::Sender::new(());
-        let last_commit = Arc::new(LastCommit::default());
+        let commits = Arc::new(Commits::default());
         let notices = Notices::default();
         let (closed, is_closed) = watch::channel(false);
         let thread = |error: std::io::Error| OpenError::Io {
@@ -164,10 +168,10 @@ impl Store {
             queue: Arc::clone(&queue),
             space: Arc::clone(&space),
             readers: Arc::clone(&readers),
-            checkpoints,
+            checkpoints: Arc::clone(&checkpoints),
             wake: Arc::clone(&wake),
             stirred: stirred.clone(),
-            last_commit: Arc::clone(&last_commit),
+            commits: Arc::clone(&commits),
             notices: notices.clone(),
             degraded: None,
             id,
@@ -192,7 +196,8 @@ impl Store {
             readers,
             wake,
             stirred,
-            last_commit,
+            commits,
+            checkpoints,
             notices,
             quarantine,
             closed,

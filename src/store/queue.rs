@@ -206,6 +206,12 @@ impl Queue {
         }
     }
 
+    /// Items that wait, and the bytes of the accepts among them.
+    pub(super) fn waiting(&self) -> (u64, u64) {
+        let state = lock(&self.state);
+        ((state.verbs.len() + state.accepts.len()) as u64, state.accept_bytes as u64)
+    }
+
     /// Shuts the door and refuses the accepts that wait already.
     pub(super) fn shut(&self, why: &Refused) {
         let refused = {

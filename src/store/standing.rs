@@ -5,7 +5,6 @@
 //! store; what it costs grows with the jobs that are not settled, or that wait for a person.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
@@ -104,37 +103,11 @@ pub struct Disk {
     pub log_bytes: u64,
 }
 
-/// When the writer last committed a change. Told by the writer, read by anybody.
-#[derive(Debug)]
-pub(super) struct LastCommit(AtomicI64);
-
-impl Default for LastCommit {
-    fn default() -> Self {
-        LastCommit(AtomicI64::new(i64::MIN))
-    }
-}
-
-impl LastCommit {
-    pub(super) fn note(&self, now: Timestamp) {
-        self.0.store(now.0, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> Option<Timestamp> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|at| *at != i64::MIN).map(Timestamp)
-    }
-}
-
 impl Store {
     /// How the store stands. `sources`: those to look for beside the ones with a failed delivery.
     pub async fn standing(&self, sources: Vec<Name>) -> Result<Standing, Error> {
-        let path = &self.inner.settings.path;
-        let disk = Disk {
-            free_bytes: self.inner.space.free_bytes(),
-            floor_bytes: self.inner.settings.limits.disk_floor_bytes,
-            database_bytes: size_of(path),
-            log_bytes: size_of(&beside(path, "-wal")),
-        };
-        let last_commit_at = self.inner.last_commit.get();
+        let disk = self.disk();
+        let last_commit_at = self.inner.commits.last();
         // A quarantine that says nothing is no reason to say nothing.
         let failed = self.newest_quarantined().await.unwrap_or_default();
         let keep_ids = Limits::duration(self.inner.settings.limits.keep_ids_millis);
@@ -154,6 +127,16 @@ impl Store {
             })
         })
         .await
+    }
+
+    pub(super) fn disk(&self) -> Disk {
+        let path = &self.inner.settings.path;
+        Disk {
+            free_bytes: self.inner.space.free_bytes(),
+            floor_bytes: self.inner.settings.limits.disk_floor_bytes,
+            database_bytes: size_of(path),
+            log_bytes: size_of(&beside(path, "-wal")),
+        }
     }
 }
 

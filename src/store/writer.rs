@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, MAIN_DB};
@@ -17,13 +17,13 @@ use crate::clock::Clock;
 use crate::model::{NoticeType, Timestamp};
 
 use super::checkpoint::{Checkpoints, Pass};
+use super::commits::Commits;
 use super::connection::{self, Opened};
 use super::lock::Lock;
 use super::notice::{Notice, Notices, degraded};
 use super::queue::{Item, Lane, Next, Queue};
 use super::read::Readers;
 use super::space::Space;
-use super::standing::LastCommit;
 use super::types::{Refused, Settings};
 
 /// Between two tries on a full disk.
@@ -63,7 +63,7 @@ pub(super) struct Writer {
     pub(super) wake: Arc<Notify>,
     /// For those who look at the store when it has changed.
     pub(super) stirred: watch::Sender<()>,
-    pub(super) last_commit: Arc<LastCommit>,
+    pub(super) commits: Arc<Commits>,
     pub(super) notices: Notices,
     /// What has kept the store from storing since then, told once it can be stored.
     pub(super) degraded: Option<(&'static str, Timestamp)>,
@@ -156,7 +156,7 @@ impl Writer {
                     item.work.committed();
                 }
                 if changed {
-                    self.last_commit.note(self.clock.now());
+                    self.commits.changed(self.clock.now());
                     self.ring();
                 }
                 self.recovered();
@@ -175,7 +175,7 @@ impl Writer {
     /// One transaction. Whatever fails, nothing of it is left: some errors roll back by themselves
     /// and would let the next statement commit alone (S4). Returns whether any row changed.
     pub(super) fn commit(&self, conn: &Connection, items: &mut [Item]) -> rusqlite::Result<bool> {
-        let before = conn.total_changes();
+        let (before, begun) = (conn.total_changes(), Instant::now());
         let result = transact(conn, items, self.full);
         if result.is_err() && !conn.is_autocommit() {
             // Nothing of a failed batch may stay open.
@@ -183,7 +183,10 @@ impl Writer {
                 tracing::error!(%error, "failed to roll back");
             }
         }
-        result.map(|()| conn.total_changes() != before)
+        result.map(|()| {
+            self.commits.batch(items.len(), begun.elapsed());
+            conn.total_changes() != before
+        })
     }
 
     /// Answers items that cannot be committed now, keeps those that must be, and deals with the cause.
@@ -348,6 +351,7 @@ impl Writer {
         };
         let bytes = |frames: i32| u64::try_from(frames).unwrap_or(0) * FRAME_BYTES;
         let bound = self.settings.limits.log_bytes;
+        self.commits.log(bytes(frames));
         if bytes(frames) > bound {
             let pass = self.checkpoints.pass(CheckpointMode::RESTART);
             self.space.make_ballast();

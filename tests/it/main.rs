@@ -17,6 +17,7 @@ mod duplicates;
 mod follow;
 mod init;
 mod listing;
+mod log;
 mod memory;
 mod notify;
 mod operator;

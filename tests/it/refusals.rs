@@ -101,7 +101,7 @@ fn a_command_that_does_not_exist_backs_off_as_a_handler_and_costs_no_attempt() {
     let line = receiver.log_when(|line| {
         line["message"].as_str().is_some_and(|message| message.contains("cannot run"))
     });
-    assert_eq!(line["span"]["handler"], "gone");
+    assert_eq!(line["handler"], "gone");
     let broken = site.json(&["jobs"]);
     assert!(["ready", "running"].contains(&broken[0]["state"].as_str().unwrap()), "{broken}");
     // The mend is enough: nothing was used up, nothing needs a replay.

@@ -3,6 +3,7 @@
 
 mod accept;
 mod copy;
+mod gauges;
 mod jobs;
 mod list;
 mod migration;

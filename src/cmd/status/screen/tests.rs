@@ -3,7 +3,7 @@ use super::*;
 use crate::control::Refusal;
 use crate::model::RunnerName;
 use crate::store::{QuarantinedRow, Standing};
-use crate::traffic::Traffic;
+use crate::traffic::{self, Place, Traffic};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -16,7 +16,10 @@ fn at(seconds_ago: i64) -> Timestamp {
 }
 
 fn traffic() -> Traffic {
-    Traffic::new([(name("github"), "/github".to_owned())])
+    let (name, path) = (name("github"), "/github".to_owned());
+    let traffic = Traffic::default();
+    traffic.set_sources(vec![Place { name, path, deadline: None, secrets: Vec::new() }]);
+    traffic
 }
 
 /// A receiver that serves a source on `/github` with nothing to complain of.
@@ -68,7 +71,7 @@ fn stuck(handler: &str, state: State, jobs: u64) -> Stuck {
 #[test]
 fn all_is_well_where_nothing_waits_for_a_person() {
     let traffic = traffic();
-    traffic.good(&name("github"), false, at(9));
+    traffic.sources()[0].good(false, at(9), Default::default());
     let screen = seen(well(&traffic));
     assert_eq!((screen.verdict, screen.next.as_str()), (Verdict::Well, "hooklatch events"));
     assert!(screen.why.is_empty() && screen.notes.is_empty(), "{:?}", screen.notes);
@@ -145,8 +148,10 @@ fn commands_that_cannot_run_need_a_person_and_their_runner_is_named() {
 #[test]
 fn what_strangers_send_is_shown_and_wakes_nobody() {
     let traffic = traffic();
-    traffic.good(&name("github"), false, at(9));
-    traffic.refused(&name("github"), "bad_signature", at(5));
+    traffic.sources()[0].good(false, at(9), Default::default());
+    let reason = "bad_signature";
+    let refusal = traffic::Refusal { answer: "rejected", reason, told: reason, unproven: true };
+    traffic.sources()[0].refused(refusal, at(5));
     traffic.unknown_path("/githb", at(4));
     let screen = seen(well(&traffic));
     assert_eq!(screen.verdict, Verdict::Well);
@@ -158,7 +163,9 @@ fn what_strangers_send_is_shown_and_wakes_nobody() {
 #[test]
 fn a_source_has_the_last_word_of_store_and_receiver() {
     let traffic = traffic();
-    traffic.refused(&name("github"), "bad_signature", at(5));
+    let reason = "bad_signature";
+    let refusal = traffic::Refusal { answer: "rejected", reason, told: reason, unproven: true };
+    traffic.sources()[0].refused(refusal, at(5));
     let mut status = well(&traffic);
     let failure = QuarantinedRow {
         id: 1,

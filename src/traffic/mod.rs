@@ -1,0 +1,361 @@
+//! What the receiver has seen since it started: of each source its good and its refused deliveries, of
+//! each handler its attempts, and the requests that belong to no source.
+//!
+//! `http` and `dispatcher` write it, `control` (for `status`) and `metrics` read it, and `serve` hands all
+//! the same one. What must stay true: it is memory alone and decides nothing; a good delivery takes no
+//! lock; what strangers can choose in it is bounded in number and length.
+
+mod handler;
+mod source;
+mod sums;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use crate::document::nearest;
+use crate::measure::Counter;
+use crate::model::{Name, Timestamp};
+
+pub use handler::{HandlerCounts, HandlerTraffic};
+pub use source::{Place, Refusal, Refused, SourceCounts, SourceTraffic};
+pub use sums::Told;
+
+use sums::Sum;
+
+/// Most unknown paths remembered, the one that was asked for the longest ago given up first: enough for
+/// a misspelt one to be seen among what scanners try, if it is looked for soon.
+const PATHS: usize = 10;
+
+/// Longest part of an unknown path that is kept, in bytes; it is longer than any path that was meant.
+const PATH_BYTES: usize = 200;
+
+/// What was seen. Clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub struct Traffic(Arc<All>);
+
+#[derive(Debug, Default)]
+struct All {
+    known: Mutex<Known>,
+    unknown_path_requests: Counter,
+    unreadable_requests: Counter,
+    /// Rung with the first failure of a kind, so that somebody sums those that follow.
+    failing: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    sources: Vec<SourceTraffic>,
+    handlers: Vec<HandlerTraffic>,
+    unknown_paths: Vec<UnknownPath>,
+    unknown_path: Sum,
+    unreadable: Sum,
+}
+
+/// What was seen, at one moment.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// Every configured source.
+    pub sources: BTreeMap<Name, SourceSeen>,
+    /// Paths that no source has, the one asked for last first.
+    pub unknown_paths: Vec<UnknownPath>,
+}
+
+/// What was seen of one source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceSeen {
+    /// Its path.
+    pub path: String,
+    /// New events.
+    pub accepted: u64,
+    /// Deliveries of events that were there already.
+    pub duplicates: u64,
+    /// Deliveries that were refused, for whatever reason.
+    pub refused: u64,
+    /// The last accepted or duplicate one.
+    pub last_good_at: Option<Timestamp>,
+    /// The last refused one, and the fixed word or the sentence that says why.
+    pub last_refused: Option<(Timestamp, String)>,
+}
+
+/// Requests to a path that no source has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownPath {
+    /// The path as it was sent, perhaps cut.
+    pub path: String,
+    /// How many requests.
+    pub requests: u64,
+    /// The last one.
+    pub last_at: Timestamp,
+    /// The source's path that may be meant.
+    pub nearest: Option<String>,
+}
+
+impl Traffic {
+    /// From now on these are the sources: one that had been there under its name counts on, one that
+    /// is not among them is forgotten. In the order given.
+    pub fn set_sources(&self, places: Vec<Place>) -> Vec<SourceTraffic> {
+        self.with(|known| {
+            let traffic = |place: Place| {
+                let before = known.sources.iter().find(|one| one.place.name == place.name);
+                let counts = before.map(|one| Arc::clone(&one.counts)).unwrap_or_default();
+                SourceTraffic { place: Arc::new(place), counts }
+            };
+            let sources: Vec<_> = places.into_iter().map(traffic).collect();
+            known.sources.clone_from(&sources);
+            sources
+        })
+    }
+
+    /// The same of the handlers.
+    pub fn set_handlers(&self, names: impl IntoIterator<Item = Name>) -> Vec<HandlerTraffic> {
+        self.with(|known| {
+            let traffic = |name: Name| {
+                let before = known.handlers.iter().find(|one| one.name == name);
+                before.cloned().unwrap_or_else(|| HandlerTraffic::new(name))
+            };
+            let handlers: Vec<_> = names.into_iter().map(traffic).collect();
+            known.handlers.clone_from(&handlers);
+            handlers
+        })
+    }
+
+    /// The sources now.
+    pub fn sources(&self) -> Vec<SourceTraffic> {
+        self.with(|known| known.sources.clone())
+    }
+
+    /// The handlers now.
+    pub fn handlers(&self) -> Vec<HandlerTraffic> {
+        self.with(|known| known.handlers.clone())
+    }
+
+    /// As `status` shows it.
+    pub fn seen(&self) -> Seen {
+        let (sources, unknown_paths) =
+            self.with(|known| (known.sources.clone(), known.unknown_paths.clone()));
+        let seen = |source: SourceTraffic| (source.place.name.clone(), source.seen());
+        Seen { sources: sources.into_iter().map(seen).collect(), unknown_paths }
+    }
+
+    /// A request came to a path that no source has. True where it is the first for a while, and has a
+    /// line in the log.
+    pub fn unknown_path(&self, path: &str, now: Timestamp) -> bool {
+        self.0.unknown_path_requests.one();
+        let path = &path[..path.floor_char_boundary(PATH_BYTES)];
+        self.with(|known| {
+            let at = known.unknown_paths.iter().position(|known| known.path == path);
+            let mut entry = match at {
+                Some(at) => known.unknown_paths.remove(at),
+                None => UnknownPath {
+                    path: path.to_owned(),
+                    requests: 0,
+                    last_at: now,
+                    nearest: meant(path, known.sources.iter().map(|one| one.place.path.as_str())),
+                },
+            };
+            entry.requests += 1;
+            entry.last_at = now;
+            known.unknown_paths.insert(0, entry);
+            known.unknown_paths.truncate(PATHS);
+            known.unknown_path.add()
+        })
+    }
+
+    /// Something came that is no HTTP request. True as of [`Traffic::unknown_path`].
+    pub fn unreadable(&self) -> bool {
+        self.0.unreadable_requests.one();
+        self.with(|known| known.unreadable.add())
+    }
+
+    /// Requests to paths that no source has.
+    pub fn unknown_path_requests(&self) -> u64 {
+        self.0.unknown_path_requests.get()
+    }
+
+    /// What came and was no HTTP request.
+    pub fn unreadable_requests(&self) -> u64 {
+        self.0.unreadable_requests.get()
+    }
+
+    /// A failure was the first of its kind: whoever waits in [`Traffic::failing`] goes on.
+    pub fn begin_summing(&self) {
+        self.0.failing.notify_one();
+    }
+
+    /// Waits until something fails. One listener.
+    pub async fn failing(&self) {
+        self.0.failing.notified().await;
+    }
+
+    /// What failed since it was last told, by source and reason; and whether to look again.
+    pub fn tell(&self) -> (Vec<Told>, bool) {
+        let mut lines = Vec::new();
+        let (sources, mut open) = self.with(|known| {
+            let mut none = |reason, answer, sum: &mut Sum| {
+                sum.tell(|count| lines.push(Told { source: None, answer, reason, count }))
+            };
+            let path = none("unknown_path", "not_found", &mut known.unknown_path);
+            let unreadable = none("unreadable", "bad_request", &mut known.unreadable);
+            (known.sources.clone(), path || unreadable)
+        });
+        for source in sources {
+            open |= source.tell(&mut lines);
+        }
+        (lines, open)
+    }
+
+    /// A panic elsewhere has left nothing here that could matter.
+    fn with<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
+        look(&mut self.0.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The source's path that is near enough to be meant: a slash too many or another case is nearer than
+/// any misspelling.
+fn meant<'a>(path: &str, paths: impl Iterator<Item = &'a str>) -> Option<String> {
+    let plain = |path: &str| path.trim_end_matches('/').to_ascii_lowercase();
+    let paths: Vec<&str> = paths.collect();
+    let same = paths.iter().copied().find(|known| plain(known) == plain(path));
+    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let same_end = || {
+        let end = last(&plain(path));
+        paths.iter().copied().find(|known| !end.is_empty() && last(&plain(known)) == end)
+    };
+    same.or_else(same_end).or_else(|| nearest(path, paths.iter().copied())).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+
+    const NOW: Timestamp = Timestamp(1_000);
+
+    fn place(name: &str, path: &str) -> Place {
+        let (name, path) = (name.parse().unwrap(), path.to_owned());
+        Place { name, path, deadline: Some(Duration::from_secs(10)), secrets: Vec::new() }
+    }
+
+    fn traffic() -> Traffic {
+        let traffic = Traffic::default();
+        traffic.set_sources(vec![place("github", "/github"), place("stripe", "/hooks/stripe")]);
+        traffic
+    }
+
+    fn forged() -> Refusal<'static> {
+        let reason = "bad_signature";
+        Refusal { answer: "rejected", reason, told: reason, unproven: true }
+    }
+
+    #[test]
+    fn an_unknown_path_comes_with_the_one_that_may_be_meant() {
+        let cases = [
+            ("/githb", Some("/github")),
+            ("/GitHub", Some("/github")),
+            ("/github/", Some("/github")),
+            ("/stripe", Some("/hooks/stripe")),
+            ("/hooks/strpe", Some("/hooks/stripe")),
+            ("/wp-login.php", None),
+            ("/", None),
+            ("", None),
+        ];
+        for (path, wanted) in cases {
+            let traffic = traffic();
+            traffic.unknown_path(path, NOW);
+            let seen = traffic.seen().unknown_paths.remove(0);
+            assert_eq!(seen.nearest.as_deref(), wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_strangers_choose_is_bounded_and_the_latest_stays() {
+        let traffic = traffic();
+        for nth in 0..1_000 {
+            traffic.unknown_path(&format!("/{nth}"), NOW);
+        }
+        traffic.unknown_path(&"ä".repeat(10_000), NOW);
+        traffic.unknown_path("/999", Timestamp(2_000));
+        let seen = traffic.seen().unknown_paths;
+        assert_eq!(seen.len(), PATHS);
+        assert_eq!((seen[0].path.as_str(), seen[0].requests), ("/999", 2));
+        assert_eq!(seen[0].last_at, Timestamp(2_000));
+        assert_eq!(seen[1].path.len(), PATH_BYTES);
+    }
+
+    #[test]
+    fn deliveries_are_counted_for_their_source_alone() {
+        let traffic = traffic();
+        let github = &traffic.sources()[0];
+        github.good(false, NOW, Duration::from_millis(3));
+        github.good(true, Timestamp(2_000), Duration::from_secs(9));
+        github.refused(forged(), Timestamp(3_000));
+        let seen = traffic.seen().sources;
+        let one = &seen[&"github".parse().unwrap()];
+        assert_eq!((one.accepted, one.duplicates, one.refused), (1, 1, 1));
+        assert_eq!(one.last_good_at, Some(Timestamp(2_000)));
+        assert_eq!(one.last_refused, Some((Timestamp(3_000), "bad_signature".to_owned())));
+        assert_eq!(seen[&"stripe".parse().unwrap()].refused, 0);
+        assert_eq!(seen.len(), 2);
+        let shares = github.counts().shares.unwrap().buckets;
+        assert!(shares.contains(&(0.75, 1)) && shares.contains(&(0.9, 2)), "{shares:?}");
+    }
+
+    #[test]
+    fn a_source_that_stays_counts_on_and_one_that_goes_is_forgotten() {
+        let traffic = traffic();
+        let before = traffic.sources();
+        before[1].good(false, NOW, Duration::ZERO);
+        traffic.set_sources(vec![place("stripe", "/elsewhere"), place("new", "/new")]);
+        before[1].good(false, NOW, Duration::ZERO);
+        let seen = traffic.seen().sources;
+        let told = |name: &str| {
+            (seen[&name.parse().unwrap()].path.as_str(), &seen[&name.parse().unwrap()].accepted)
+        };
+        assert_eq!(told("stripe"), ("/elsewhere", &2));
+        assert_eq!(told("new"), ("/new", &0));
+        assert_eq!(seen.len(), 2);
+    }
+
+    #[test]
+    fn five_forgeries_in_a_row_are_a_failing_source_and_a_success_begins_anew() {
+        let traffic = traffic();
+        let github = &traffic.sources()[0];
+        let failing = |count| {
+            (0..count).filter_map(|_| github.refused(forged(), NOW).failing).collect::<Vec<_>>()
+        };
+        assert_eq!(failing(4), []);
+        github.verified();
+        assert_eq!(failing(4), []);
+        assert_eq!(failing(1), [(5, NOW)]);
+    }
+
+    #[test]
+    fn failures_are_summed_by_source_and_reason() {
+        let traffic = traffic();
+        let github = &traffic.sources()[0];
+        for nth in 0..5 {
+            assert_eq!(github.refused(forged(), NOW).first, nth == 0);
+            assert_eq!(traffic.unknown_path("/wp-login.php", NOW), nth == 0);
+        }
+        let (lines, open) = traffic.tell();
+        let wanted = |source: Option<&str>, answer, reason| Told {
+            source: source.map(|name| name.parse().unwrap()),
+            answer,
+            reason,
+            count: 4,
+        };
+        assert_eq!(
+            lines,
+            [
+                wanted(None, "not_found", "unknown_path"),
+                wanted(Some("github"), "rejected", "bad_signature")
+            ]
+        );
+        assert!(open);
+        assert_eq!(traffic.tell(), (Vec::new(), false));
+    }
+}

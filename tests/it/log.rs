@@ -1,0 +1,239 @@
+//! The log of a real process: which fields a line has, what no line may have, and how many there are.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::support::{PATIENCE, SECRET, Site, hex, hmac, post};
+
+/// Stands wherever something is that no line may have.
+const MARK: &str = "m4rk3d";
+
+const HANDLER: &str = "[handlers.work]\nsource = \"github\"\nevents = [\"*\"]\ncommand = [\"./work\"]\n\
+    max_attempts = 1\nenv = { PASSWORD = \"file:secret\", OPEN = \"m4rk3d\" }\n";
+
+/// A receiver whose standard error is a file.
+struct Logged {
+    child: Child,
+    site: Site,
+    address: SocketAddr,
+}
+
+impl Logged {
+    fn start(site: Site, filter: &str) -> Logged {
+        let file = File::create(site.path("log")).unwrap();
+        let child = site.command(&["serve", "--log", filter]).stderr(file).spawn().unwrap();
+        let mut logged = Logged { child, site, address: "127.0.0.1:0".parse().unwrap() };
+        let end = Instant::now() + PATIENCE;
+        logged.address = loop {
+            let serving = logged.lines().into_iter().find(|line| line["message"] == "serving");
+            if let Some(line) = serving {
+                break line["address"].as_str().unwrap().parse().unwrap();
+            }
+            assert!(Instant::now() < end && logged.child.try_wait().unwrap().is_none());
+            std::thread::yield_now();
+        };
+        logged
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        let lines = self.site.lines("log");
+        // The last one may be half written.
+        lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// SIGTERM; every line that was written then.
+    fn stop(mut self) -> Vec<Value> {
+        terminate(&self.child);
+        assert!(self.child.wait().unwrap().success());
+        self.lines()
+    }
+
+    fn github(&self, id: &str, path: &str, body: &str, signed: bool) -> u16 {
+        let signature = hex(&hmac(if signed { SECRET } else { "another" }, body.as_bytes()));
+        let headers = format!(
+            "X-GitHub-Delivery: {id}\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256={signature}\r\n\
+             Authorization: {MARK}\r\nX-Odd: {MARK}\r\n"
+        );
+        post(self.address, path, &headers, body.as_bytes()).0
+    }
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn terminate(child: &Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+}
+
+#[test]
+fn no_line_has_a_payload_a_secret_a_query_or_a_header() {
+    let site = Site::new(HANDLER);
+    site.script("work", "cat; echo m4rk3d >&2; exit 1");
+    let logged = Logged::start(site, "info,hooklatch=trace");
+    let body = format!("{{\"secret\":\"{MARK}\"}}");
+    assert_eq!(logged.github("d-1", &format!("/github?token={MARK}"), &body, true), 200);
+    assert_eq!(logged.github("d-2", "/github", &body, false), 401);
+    assert_eq!(logged.github(&format!("-{MARK}"), "/github", "{}", true), 400);
+    assert_eq!(logged.github("d-3", &format!("/{MARK}?token={MARK}"), &body, true), 404);
+    let stripe = format!("Stripe-Signature: t={MARK},v1={MARK}\r\n");
+    assert_eq!(post(logged.address, "/stripe", &stripe, body.as_bytes()).0, 401);
+    let mut stream = TcpStream::connect(logged.address).unwrap();
+    stream.write_all(format!("{MARK} {MARK}\r\n{MARK}\r\n\r\n").as_bytes()).unwrap();
+    stream.read_to_end(&mut Vec::new()).unwrap();
+    logged.site.all_jobs(1, "dead");
+    let lines = logged.stop();
+    let forbidden =
+        [MARK, SECRET, "token=", &hex(&hmac(SECRET, body.as_bytes()))[..16]].map(str::to_owned);
+    for line in &lines {
+        let text = line.to_string();
+        assert!(!forbidden.iter().any(|text_of| text.contains(text_of.as_str())), "{text}");
+    }
+    let accepted = lines.iter().find(|line| line["answer"] == "accepted").unwrap();
+    let told = ["source", "event", "type", "jobs", "bytes"].map(|field| accepted[field].clone());
+    let wanted = serde_json::json!(["github", "d-1", "push", 1, body.len()]);
+    assert_eq!(serde_json::json!(told), wanted);
+    assert!(accepted["millis"].is_u64());
+    let ended = lines.iter().find(|line| line["message"] == "ended").unwrap();
+    for field in ["source", "event", "job", "attempt", "handler", "outcome"] {
+        assert!(!ended[field].is_null(), "{field} of {ended}");
+    }
+    assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["level"].is_string()));
+}
+
+#[test]
+fn a_delivery_has_one_line_and_failures_are_summed() {
+    let logged = Logged::start(Site::new(""), "info");
+    for n in 0..20 {
+        assert_eq!(logged.github(&format!("d-{n}"), "/github", "{}", false), 401);
+        assert_eq!(post(logged.address, &format!("/scan-{n}"), "", b"").0, 404);
+    }
+    // Each is kept for a second after its answer, so all at once.
+    let mut strange: Vec<_> =
+        (0..20).map(|_| TcpStream::connect(logged.address).unwrap()).collect();
+    strange.iter_mut().for_each(|stream| stream.write_all(b"nonsense\r\n\r\n").unwrap());
+    for mut stream in strange {
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    }
+    for n in 0..3 {
+        logged.github(&format!("good-{n}"), "/github", &format!("[{n}]"), true);
+    }
+    let lines = logged.stop();
+    let of = |reason: &str| -> Vec<_> {
+        lines
+            .iter()
+            .filter(|line| line["reason"] == reason)
+            .map(|line| line["count"].clone())
+            .collect()
+    };
+    let sum = |counts: Vec<Value>| -> u64 {
+        // The first has no count; on a slow machine there is more than one sum.
+        assert!(counts[0].is_null() && counts.len() < 10, "{counts:?}");
+        1 + counts[1..].iter().map(|count| count.as_u64().unwrap_or(1)).sum::<u64>()
+    };
+    assert_eq!(sum(of("bad_signature")), 20);
+    assert_eq!(sum(of("unknown_path")), 20);
+    assert_eq!(sum(of("unreadable")), 20);
+    let good = lines.iter().filter(|line| line["answer"] == "accepted").count();
+    assert_eq!(good, 3);
+}
+
+#[test]
+fn nobody_who_reads_the_log_makes_no_provider_wait() {
+    let site = Site::new("");
+    let mut child = site.command(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    let address: SocketAddr = loop {
+        line.clear();
+        assert!(stderr.read_line(&mut line).unwrap() > 0);
+        let fields: Value = serde_json::from_str(&line).unwrap_or_default();
+        if fields["message"] == "serving" {
+            break fields["address"].as_str().unwrap().parse().unwrap();
+        }
+    };
+    // A pipe holds 64 KiB: some 300 lines.
+    let logged = Logged { child, site, address };
+    for n in 0..600 {
+        assert_eq!(logged.github(&format!("d-{n}"), "/github", &format!("[{n}]"), true), 200);
+    }
+    let Logged { child, .. } = &logged;
+    terminate(child);
+    let begun = Instant::now();
+    let mut logged = logged;
+    assert!(logged.child.wait().unwrap().success());
+    assert!(begun.elapsed() < PATIENCE / 2, "a stop waits for no reader either");
+    drop(stderr);
+}
+
+/// In a namespace of its own the receiver finds this test's socket where the journal's would be.
+#[test]
+fn the_journal_gets_fields_where_standard_error_is_the_journal() {
+    if let Err(why) = may_mount() {
+        assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "{why}");
+        return eprintln!("skipped: {why}");
+    }
+    let site = Site::new(HANDLER);
+    site.script("work", "exit 0");
+    let folder = site.path("journal");
+    std::fs::create_dir(&folder).unwrap();
+    let journal = UnixDatagram::bind(folder.join("socket")).unwrap();
+    journal.set_read_timeout(Some(PATIENCE)).unwrap();
+    let stderr = File::create(site.path("log")).unwrap();
+    let stat = rustix::fs::fstat(&stderr).unwrap();
+    let enter = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && \
+                 mount --bind \"$0\" /run/systemd/journal && exec \"$@\"";
+    let serve = site.command(&["serve"]);
+    let mut child = Command::new("unshare");
+    child.args(["--mount", "sh", "-c", enter]).arg(&folder).arg(serve.get_program());
+    child.args(serve.get_args()).env("HOOKLATCH_CONFIG", site.config()).env_remove("INVOCATION_ID");
+    child.env("JOURNAL_STREAM", format!("{}:{}", stat.st_dev, stat.st_ino)).stderr(stderr);
+    let child = child.spawn().unwrap();
+    let mut logged = Logged { child, site, address: "127.0.0.1:0".parse().unwrap() };
+    let mut block = vec![0; 64 * 1024];
+    let mut entry = |message: &str| loop {
+        let bytes = journal.recv(&mut block).expect("the entry does not come");
+        let text = String::from_utf8(block[..bytes].to_vec()).unwrap();
+        if text.starts_with(&format!("MESSAGE={message} ")) {
+            return text;
+        }
+    };
+    let serving = entry("serving");
+    let address = serving.lines().find_map(|line| line.strip_prefix("HOOKLATCH_ADDRESS="));
+    logged.address = address.unwrap().parse().unwrap();
+    assert_eq!(logged.github("d-1", "/github", "{}", true), 200);
+    let delivery = entry("delivery");
+    for field in
+        ["PRIORITY=6", "HOOKLATCH_SOURCE=github", "HOOKLATCH_EVENT=d-1", "HOOKLATCH_JOBS=1"]
+    {
+        assert!(delivery.lines().any(|line| line == field), "{field} of {delivery}");
+    }
+    let ended = entry("ended");
+    for field in
+        ["HOOKLATCH_EVENT=d-1", "HOOKLATCH_ATTEMPT=1", "HOOKLATCH_HANDLER=work", "HOOKLATCH_JOB="]
+    {
+        assert!(ended.lines().any(|line| line.starts_with(field)), "{field} of {ended}");
+    }
+    assert!(logged.stop().is_empty(), "nothing goes to standard error as well");
+}
+
+/// Whether a namespace can be made in which other things are mounted.
+fn may_mount() -> Result<(), String> {
+    let output =
+        Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Err(format!("unshare: {error}")),
+    }
+}
