@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ use crate::model::{State, Timestamp};
 use crate::store::{self as kept, Inspected, Manifest};
 
 use super::output::{self, count, local, size, thousands};
-use super::{block_on, owner, store};
+use super::{block_on, owner, progress, store};
 
 /// Makes the backup and says what is in it.
 pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
@@ -212,17 +212,12 @@ fn failure(error: &BackupError) -> Failure {
     Failure::new(exit, error.to_string())
 }
 
-/// How far it is: on standard error, and only where that is a terminal.
+/// How far it is.
 struct Bar(ProgressBar);
 
 impl Bar {
     fn new() -> Self {
-        let bar = ProgressBar::new(0);
-        // A template that cannot be read leaves the library's own.
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}  {msg}") {
-            bar.set_style(style);
-        }
-        Bar(bar)
+        Bar(progress::bar(0, "{bytes}/{total_bytes}  {msg}"))
     }
 
     fn at(&self, stage: Stage, done: u64, all: u64) {

@@ -13,7 +13,7 @@ use crate::model::{JobId, Name, State};
 use crate::store::{BATCH_COUNT, Batch, JobFilter, Moved, Select, Verb};
 
 use super::serve::Signals;
-use super::{confirm, output, store};
+use super::{confirm, output, progress, store};
 
 /// What was asked for.
 pub(super) struct Wish {
@@ -94,7 +94,7 @@ async fn go(
     moved: &mut Moved,
 ) -> Result<Option<&'static str>, Failure> {
     let mut signals = Signals::register()?;
-    let bar = confirm::bar(counted.jobs.len() as u64, "jobs", wish.json);
+    let bar = progress::counted(counted.jobs.len() as u64, "jobs", wish.json);
     for jobs in counted.jobs.chunks(BATCH_COUNT) {
         let batch = Batch { verb: wish.verb, state: wish.state, jobs: jobs.to_vec() };
         let came = match store::call(door, Request::MoveBatch(batch)).await? {
@@ -107,11 +107,7 @@ async fn go(
         moved.changed += came.changed;
         moved.payload_gone += came.payload_gone;
         bar.inc(jobs.len() as u64);
-        let signal = tokio::select! {
-            biased;
-            name = signals.next() => Some(name),
-            () = std::future::ready(()) => None,
-        };
+        let signal = signals.pending().await;
         if signal.is_some() {
             bar.finish_and_clear();
             return Ok(signal);

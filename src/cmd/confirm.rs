@@ -1,8 +1,6 @@
-//! What every command does that changes much at once: it asks first, and shows how far it is.
+//! What every command does that changes much at once: it asks first.
 
 use std::io::{BufRead, IsTerminal, Write};
-
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::{Exit, Failure};
 
@@ -26,17 +24,4 @@ pub(super) fn confirmed(question: &str) -> Result<bool, Failure> {
         .read_line(&mut answer)
         .map_err(|error| Failure::new(Exit::Io, format!("failed to read the answer: {error}")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-/// On standard error, and only where that is a terminal and no program reads.
-pub(super) fn bar(length: u64, noun: &str, json: bool) -> ProgressBar {
-    if json {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(length);
-    // A template that cannot be read leaves the library's own.
-    if let Ok(style) = ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {noun}")) {
-        bar.set_style(style);
-    }
-    bar
 }

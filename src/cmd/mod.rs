@@ -22,6 +22,7 @@ mod output;
 mod owner;
 mod pause;
 mod played;
+mod progress;
 mod quarantine;
 mod random;
 mod reload;

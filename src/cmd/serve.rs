@@ -188,6 +188,15 @@ impl Signals {
             _ = self.hangup.recv() => "SIGHUP",
         }
     }
+
+    /// One that has come already.
+    pub(super) async fn pending(&mut self) -> Option<&'static str> {
+        tokio::select! {
+            biased;
+            name = self.next() => Some(name),
+            () = std::future::ready(()) => None,
+        }
+    }
 }
 
 impl StopSignals {

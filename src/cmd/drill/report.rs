@@ -2,10 +2,10 @@
 
 use anstyle::AnsiColor;
 use comfy_table::{Cell, CellAlignment, Color};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
-use crate::cmd::output;
+use crate::cmd::{output, progress};
 use crate::exit::Failure;
 
 use super::account::{Account, Broken};
@@ -14,17 +14,12 @@ use super::load::Tally;
 /// Broken promises that the table lists; `--json` has all.
 const LISTED: usize = 10;
 
-/// The bar: on standard error, and only where that is a terminal.
+/// How far it is.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
     pub(super) fn new(kills: u16) -> Self {
-        let bar = ProgressBar::new(u64::from(kills));
-        // A template that cannot be read leaves the library's own.
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} kills  {msg}") {
-            bar.set_style(style);
-        }
-        Progress(bar)
+        Progress(progress::bar(u64::from(kills), "{pos}/{len} kills  {msg}"))
     }
 
     pub(super) fn killed(&self) {

@@ -3,9 +3,10 @@
 use crate::cli;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::store::QuarantineFilter;
 
 use crate::cmd::{confirm, output, store};
+
+use super::{deliveries, meant};
 
 /// Counts, asks, forgets.
 pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
@@ -15,32 +16,28 @@ pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
         confirm::somebody_is_there()?;
     }
     let filter = super::filter(&args.which)?;
-    let newest = QuarantineFilter { limit: Some(1), ..filter.clone() };
-    let kept = match store::ask_of(&config, Request::Quarantined(newest))? {
-        Reply::Quarantined(kept) => kept,
-        other => return Err(store::unexpected(&other)),
-    };
-    let matching = super::deliveries(kept.matching);
-    if asks && kept.matching > 0 && !confirm::confirmed(&format!("forget {matching}"))? {
+    let (filter, matching) = store::with_door(&config, async |door| meant(door, filter).await)?;
+    let told = deliveries(matching);
+    if asks && matching > 0 && !confirm::confirmed(&format!("forget {told}"))? {
         return Err(Failure::new(Exit::No, "nothing was changed"));
     }
     let mut dropped = 0;
-    if let Some(newest) = kept.deliveries.first().filter(|_| !args.dry_run) {
-        let filter = QuarantineFilter { upto: Some(newest.id), ..filter };
+    if matching > 0 && !args.dry_run {
         dropped = match store::ask_of(&config, Request::DropQuarantined(filter))? {
             Reply::DropQuarantined(dropped) => dropped,
             other => return Err(store::unexpected(&other)),
         };
     }
     if args.format.json {
-        let (matching, dry_run) = (kept.matching, args.dry_run);
-        let answer =
-            serde_json::json!({ "matching": matching, "dropped": dropped, "dry_run": dry_run });
-        output::json(&answer)?;
+        output::json(&serde_json::json!({
+            "matching": matching,
+            "dropped": dropped,
+            "dry_run": args.dry_run,
+        }))?;
     } else if args.dry_run {
-        output::line(format_args!("{matching} would be forgotten"))?;
+        output::line(format_args!("{told} would be forgotten"))?;
     } else {
-        output::line(format_args!("forgot {}", super::deliveries(dropped)))?;
+        output::line(format_args!("forgot {}", deliveries(dropped)))?;
     }
     Ok(Exit::Ok)
 }

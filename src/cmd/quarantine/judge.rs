@@ -18,9 +18,9 @@ use crate::store::{Judge, Judging, QuarantineFilter, Verdicts};
 
 use crate::cmd::output::{self, thousands};
 use crate::cmd::serve::Signals;
-use crate::cmd::{confirm, store};
+use crate::cmd::{confirm, progress, store};
 
-use super::deliveries;
+use super::{deliveries, meant};
 
 /// What was found so far.
 #[derive(Default)]
@@ -118,20 +118,6 @@ fn judge(config: &Config) -> Result<Judge, Failure> {
     Ok(sources.judge())
 }
 
-/// The same filter without what is still to come, and how many it means.
-async fn meant(
-    door: &mut Door,
-    filter: QuarantineFilter,
-) -> Result<(QuarantineFilter, u64), Failure> {
-    let newest = QuarantineFilter { limit: Some(1), ..filter.clone() };
-    let kept = match store::call(door, Request::Quarantined(newest)).await? {
-        Reply::Quarantined(kept) => kept,
-        other => return Err(store::unexpected(&other)),
-    };
-    let upto = Some(kept.deliveries.first().map_or(0, |newest| newest.id));
-    Ok((QuarantineFilter { upto, ..filter }, kept.matching))
-}
-
 /// Goes through them until the end, or until a signal comes, whose name it returns.
 async fn go(
     door: &mut Door,
@@ -142,7 +128,7 @@ async fn go(
     found: &mut Found,
 ) -> Result<Option<&'static str>, Failure> {
     let mut signals = Signals::register()?;
-    let bar = confirm::bar(matching, "deliveries", json);
+    let bar = progress::counted(matching, "deliveries", json);
     let mut after = Some(0);
     while let Some(at) = after {
         let ask = Judging { filter: filter.clone(), after: at, accept };
@@ -163,11 +149,7 @@ async fn go(
             ));
         }
         after = judged.next;
-        let signal = tokio::select! {
-            biased;
-            name = signals.next() => Some(name),
-            () = std::future::ready(()) => None,
-        };
+        let signal = signals.pending().await;
         if signal.is_some() {
             bar.finish_and_clear();
             return Ok(signal);

@@ -5,7 +5,7 @@ mod judge;
 
 use crate::cli::{self, QuarantineCommand};
 use crate::clock::Clock;
-use crate::control::{Reply, Request};
+use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::store::{LeftOut, Quarantine, QuarantineFilter, QuarantinedRow};
 
@@ -30,6 +30,20 @@ fn filter(which: &cli::Kept) -> Result<QuarantineFilter, Failure> {
         since: jobs::since(which.since, Clock::system().now())?,
         ..QuarantineFilter::default()
     })
+}
+
+/// The same filter without what is still to come, and how many it means.
+async fn meant(
+    door: &mut Door,
+    filter: QuarantineFilter,
+) -> Result<(QuarantineFilter, u64), Failure> {
+    let newest = QuarantineFilter { limit: Some(1), ..filter.clone() };
+    let kept = match store::call(door, Request::Quarantined(newest)).await? {
+        Reply::Quarantined(kept) => kept,
+        other => return Err(store::unexpected(&other)),
+    };
+    let upto = Some(kept.deliveries.first().map_or(0, |newest| newest.id));
+    Ok((QuarantineFilter { upto, ..filter }, kept.matching))
 }
 
 /// Lists what is kept; also for `events --rejected`.
