@@ -263,11 +263,6 @@ impl Serving {
         self.http.addresses()
     }
 
-    /// Where metrics are read, if anywhere.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics.as_ref().map(scrape::Listener::address)
-    }
-
     /// The store, for those in the same process.
     pub fn store(&self) -> &Store {
         &self.store

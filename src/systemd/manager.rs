@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::getpid;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixDatagram;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -104,13 +103,6 @@ impl Manager {
     /// It serves: said after the start, and again after a reload or a re-execution.
     pub async fn ready(&self) {
         self.tell("READY=1").await;
-    }
-
-    /// It reads its configuration anew; [`Manager::ready`] must follow.
-    pub async fn reloading(&self) {
-        let now = clock_gettime(ClockId::Monotonic);
-        let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}")).await;
     }
 
     /// The watchdog need not bite.
