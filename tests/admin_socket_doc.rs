@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "support/made.rs"]
+mod made;
+
 use std::fs;
 use std::path::Path;
 
@@ -45,16 +48,7 @@ fn every_request_is_described() {
     assert!(requests.len() >= 23, "{requests:?}");
     let rows = requests.iter().map(|(name, said)| format!("| `{name}` | {said} |\n"));
     let table = format!("| request | |\n|---|---|\n{}", rows.collect::<String>());
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/admin-socket.md");
-    let text = fs::read_to_string(&page).unwrap();
-    let start = text.find("<!-- requests").unwrap();
-    let start = start + text[start..].find('\n').unwrap() + 1;
-    let end = text.find("<!-- end of requests -->").unwrap();
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(page, format!("{}\n{table}\n{}", &text[..start], &text[end..])).unwrap();
-        return;
-    }
-    assert_eq!(text[start..end].trim(), table.trim(), "run with UPDATE_GOLDEN=1");
+    made::holds("admin-socket.md", "requests", &table);
 }
 
 #[test]

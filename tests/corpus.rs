@@ -5,12 +5,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
+#[allow(dead_code, reason = "shared with the simulation, which chooses in more ways")]
+#[path = "simulate/random.rs"]
+mod random;
 #[path = "../fuzz/targets/mod.rs"]
 mod targets;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use random::Random;
 
 /// All corpora together stay under this many bytes.
 const MOST_BYTES: u64 = 300 * 1024;
@@ -42,7 +47,7 @@ fn replay(target: &str) {
         for cut in 1..=8 {
             check(&input[..input.len() * cut / 9]);
         }
-        let mut random = Random(input.len() as u64);
+        let mut random = Random::new(input.len() as u64);
         for _ in 0..shakes {
             check(&shaken(input, &inputs, &mut random));
         }
@@ -67,19 +72,6 @@ fn shaken(input: &[u8], all: &[(PathBuf, Vec<u8>)], random: &mut Random) -> Vec<
         }
     }
     bytes
-}
-
-/// The same numbers every time (SplitMix64, by Vigna).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) as usize % bound
-    }
 }
 
 macro_rules! replayed {

@@ -97,7 +97,7 @@ impl Yard {
 
     /// The status as programs read it, whatever its exit code.
     fn status(&self) -> Value {
-        serde_json::from_slice(&self.site.run(&["status", "--json"]).stdout).unwrap()
+        self.site.json_of_any_exit(&["status"])
     }
 
     fn until(&self, what: &str, reached: impl Fn() -> bool) {

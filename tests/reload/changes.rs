@@ -47,8 +47,7 @@ fn sources_come_change_and_go() {
         "X-GitHub-Delivery: d-3\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256={signature}\r\n"
     );
     assert_eq!(post(receiver.address, "/new", &headers, &large).0, 413);
-    let output = site.run(&["status", "--json"]);
-    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let status = site.json_of_any_exit(&["status"]);
     assert!(status.to_string().contains("\"accepted\":2"), "{status}");
 
     site.configure("", "");
