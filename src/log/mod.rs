@@ -15,6 +15,7 @@ mod form;
 mod sink;
 
 use std::ffi::OsStr;
+use std::io::IsTerminal;
 
 use rustix::fs::fstat;
 use tracing_subscriber::EnvFilter;
@@ -50,7 +51,7 @@ pub fn start(filter: &str, journal: Option<&OsStr>) -> Result<(), String> {
         .map_err(|error| format!("'{filter}': {error}"))?;
     let stderr = std::io::stderr();
     let place = fstat(&stderr).ok().map(|stat| (stat.st_dev, stat.st_ino));
-    let form = Form::choose(rustix::termios::isatty(&stderr), journal, place);
+    let form = Form::choose(stderr.is_terminal(), journal, place);
     let lines = Lines::new(Sink::open(form));
     // Refused where it was started before.
     drop(tracing_subscriber::registry().with(filter).with(lines).try_init());
