@@ -1,9 +1,10 @@
 //! What the receiver tells of itself that no single transaction shows: a source whose deliveries fail
 //! one after the other, a handler that cannot run, a store that has no space.
 //!
-//! For `http` and `dispatcher`, which say what they see, and `traffic`, which counts it; what comes of it is a notice in the store,
-//! which coalesces notices and makes events of them. What must stay true: nothing here waits, and a
-//! flood of forged deliveries costs memory for one source each and no write per delivery.
+//! For `http` and `dispatcher`, which say what they see, and `traffic`, which counts it; what comes of
+//! it is a notice in the store, which coalesces notices and makes events of them. What must stay true:
+//! nothing here waits, and a flood of forged deliveries costs memory for one source each and no write
+//! per delivery.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! `hooklatch runner`: runs commands for the receiver until a signal, or until nobody needs it.
 //!
 //! It reads the same configuration as the receiver, and of its secrets only those that its own
-//! handlers' environment refers to. SIGUSR2 makes it execute itself again, as after an upgrade: commands run on.
+//! handlers' environment refers to. SIGUSR2 makes it execute itself again, as after an upgrade:
+//! commands run on.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The receiver's side of one runner: one task that owns the connection, and what is known of each
 //! attempt that this runner was, or will be, asked to start.
 //!
-//! [`links`](super::links) makes each [`Link`]; the dispatcher tracks attempts on it, connects it once those of earlier
-//! receivers are tracked, and acknowledges after the commit. What must stay true:
+//! [`links`](super::links) makes each [`Link`]; the dispatcher tracks attempts on it, connects it once
+//! those of earlier receivers are tracked, and acknowledges after the commit. What must stay true:
 //!
 //! - An attempt stays tracked until its outcome is committed. So what a runner lists as settled and
 //!   nobody tracks is committed, and is acknowledged (R9); and nothing else ever is.

@@ -41,8 +41,8 @@ pub(super) struct Opened {
 }
 
 /// Opens the database at `path`, rewrites a log that a crash or a failed flush left (S2), and
-/// migrates, after a copy of what is there. With `create`, an absent file is made; without, it is an error: a store that vanished
-/// under a running receiver must not come back empty.
+/// migrates, after a copy of what is there. With `create`, an absent file is made; without, it is an
+/// error: a store that vanished under a running receiver must not come back empty.
 pub(super) fn open(
     path: &Path,
     limits: &Limits,
