@@ -46,7 +46,7 @@ impl Receiver {
         fs::write(path("secret"), SECRET).unwrap();
         fs::set_permissions(path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
         let log = File::create(path("log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_hooklatch"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_hooklatch"))
             .args(["serve", "--config"])
             .arg(path("hooklatch.toml"))
             .stdin(Stdio::null())
@@ -60,6 +60,7 @@ impl Receiver {
                 let line: serde_json::Value = serde_json::from_str(line).unwrap();
                 break line["address"].as_str().unwrap().parse().unwrap();
             }
+            assert_eq!(child.try_wait().unwrap(), None, "it ended: {log}");
             std::thread::sleep(Duration::from_millis(10));
         };
         Receiver { child, address, _folder: folder }
