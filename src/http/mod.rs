@@ -82,18 +82,18 @@ pub struct Sources {
 
 /// The sources of a snapshot that is served, each with what is seen of it.
 #[derive(Default)]
-struct Endpoints {
-    by_path: HashMap<String, Arc<Endpoint>>,
+struct ServedSources {
+    by_path: HashMap<String, Arc<ServedSource>>,
     proxies: Proxies,
 }
 
 /// A source that is served.
-struct Endpoint {
+struct ServedSource {
     source: Arc<Source>,
     traffic: SourceTraffic,
 }
 
-/// Two endpoints cannot share a path, nor use one of [`RESERVED_PATHS`].
+/// Two sources cannot share a path, nor use one of [`RESERVED_PATHS`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("path '{path}' of source '{name}' is taken")]
 pub struct PathTaken {
@@ -124,17 +124,17 @@ impl Sources {
     }
 
     /// The same as they are served: `traffic` counts for these from now on, and for no others.
-    fn counted_by(self, traffic: &Traffic) -> Endpoints {
+    fn counted_by(self, traffic: &Traffic) -> ServedSources {
         let Sources { by_path, proxies } = self;
         let (paths, sources): (Vec<_>, Vec<_>) = by_path.into_iter().unzip();
         let counts = traffic.set_sources(sources.iter().map(|source| source.place()).collect());
-        let endpoint = |(source, traffic)| Arc::new(Endpoint { source, traffic });
-        let endpoints = sources.into_iter().zip(counts).map(endpoint);
-        Endpoints { by_path: paths.into_iter().zip(endpoints).collect(), proxies }
+        let served = |(source, traffic)| Arc::new(ServedSource { source, traffic });
+        let served = sources.into_iter().zip(counts).map(served);
+        ServedSources { by_path: paths.into_iter().zip(served).collect(), proxies }
     }
 }
 
-impl Endpoints {
+impl ServedSources {
     fn proxies(&self) -> &Proxies {
         &self.proxies
     }
@@ -144,7 +144,7 @@ impl Endpoints {
         of.flat_map(|own| &own.keys).any(|key| key.is_same(secret))
     }
 
-    fn at(&self, path: &str) -> Option<&Arc<Endpoint>> {
+    fn at(&self, path: &str) -> Option<&Arc<ServedSource>> {
         self.by_path.get(path)
     }
 }

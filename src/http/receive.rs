@@ -22,7 +22,7 @@ use super::connection::Gate;
 use super::reply::{self, Answer};
 use super::server::Shared;
 use super::snapshot::Snapshot;
-use super::{Endpoint, Source};
+use super::{ServedSource, Source};
 use crate::model::{Headers, Timestamp};
 use crate::notify;
 use crate::store::{Accept, Accepted, Quarantined};
@@ -33,18 +33,18 @@ use crate::verify::{self, Rejection, Verified};
 /// would keep a worker, and all its connections, for over a quarter of a millisecond.
 const VERIFY_INLINE_BYTES: usize = 256 * 1024;
 
-/// Takes the delivery that `request` makes to a source, and says what to answer. The endpoint is of
+/// Takes the delivery that `request` makes to a source, and says what to answer. The source is of
 /// `snapshot`.
 pub(super) async fn receive(
     shared: &Arc<Shared>,
     snapshot: &Snapshot,
-    endpoint: &Arc<Endpoint>,
+    served: &Arc<ServedSource>,
     request: &HttpRequest,
     payload: &mut web::Payload,
 ) -> Answer {
     let begun = Instant::now();
-    let source = &endpoint.source;
-    let refuse = |answer, reason, told| refuse(shared, endpoint, answer, reason, told);
+    let source = &served.source;
+    let refuse = |answer, reason, told| refuse(shared, served, answer, reason, told);
     let headers = headers(request.headers());
     if source.refuse_proxied && came_through_proxy(&headers) {
         return refuse(Answer::Proxied, "proxied", "came through a proxy");
@@ -56,7 +56,7 @@ pub(super) async fn receive(
     }
     let origin = Origin::of(snapshot, source, request, &headers);
     if let Err(rejection) = verify::precheck(&source.scheme, &headers) {
-        return reject(shared, endpoint, rejection, origin, &headers, None);
+        return reject(shared, served, rejection, origin, &headers, None);
     }
     let limit = source.body_limit_bytes;
     let mut permit = snapshot.budget.permit();
@@ -84,7 +84,7 @@ pub(super) async fn receive(
     };
     let delivery = Delivery {
         shared: Arc::clone(shared),
-        endpoint: Arc::clone(endpoint),
+        served: Arc::clone(served),
         begun,
         // The whole request is here only now; a stalled body must not stretch a signature's tolerance.
         received_at: shared.clock.now(),
@@ -109,7 +109,7 @@ pub(super) async fn receive(
 /// A delivery whose body is there.
 struct Delivery {
     shared: Arc<Shared>,
-    endpoint: Arc<Endpoint>,
+    served: Arc<ServedSource>,
     /// When its head was there.
     begun: Instant,
     received_at: Timestamp,
@@ -126,7 +126,7 @@ impl Delivery {
     async fn take(self) -> Answer {
         let Delivery {
             shared,
-            endpoint,
+            served,
             begun,
             received_at,
             method,
@@ -138,7 +138,7 @@ impl Delivery {
         } = self;
         let evidence = body.clone();
         let large = body.len() > VERIFY_INLINE_BYTES;
-        let door = Arc::clone(&endpoint);
+        let door = Arc::clone(&served);
         let check = move || {
             let request =
                 verify::Request { method: &method, url: url.as_deref(), headers: &headers, body };
@@ -153,17 +153,17 @@ impl Delivery {
         };
         let Some((verdict, headers)) = checked else {
             let answer = Answer::Unavailable("failed");
-            return refuse(&shared, &endpoint, answer, "failed", "no thread to verify on");
+            return refuse(&shared, &served, answer, "failed", "no thread to verify on");
         };
         let answer = match verdict {
             Err(rejection) => {
                 let at = Some((received_at, evidence));
-                reject(&shared, &endpoint, rejection, origin, &headers, at)
+                reject(&shared, &served, rejection, origin, &headers, at)
             }
             Ok(verified) => {
                 drop(evidence);
-                endpoint.traffic.verified();
-                store(&shared, &endpoint, verified, received_at, begun).await
+                served.traffic.verified();
+                store(&shared, &served, verified, received_at, begun).await
             }
         };
         drop(permit);
@@ -174,12 +174,12 @@ impl Delivery {
 /// Stores a genuine delivery with the jobs this snapshot of the configuration makes of it.
 async fn store(
     shared: &Shared,
-    endpoint: &Endpoint,
+    served: &ServedSource,
     delivery: Verified,
     received_at: Timestamp,
     begun: Instant,
 ) -> Answer {
-    let source = &endpoint.source;
+    let source = &served.source;
     let event = delivery.event_id().clone();
     let event_type = delivery.event_type().clone();
     let bytes = delivery.body().len();
@@ -197,14 +197,14 @@ async fn store(
     let (name, event_type) = (&source.name, event_type.as_str());
     match outcome {
         Ok(Accepted::Created { jobs, held, flagged }) => {
-            endpoint.traffic.good(false, received_at, took);
+            served.traffic.good(false, received_at, took);
             let held = held.map(|reason| reason.as_str());
             info!(source = %name, answer = "accepted", %event, r#type = event_type, jobs, bytes, millis,
                 held, flagged, "delivery");
             Answer::Accepted(event)
         }
         Ok(Accepted::Duplicate { state, replayed, first_received_at, conflict }) => {
-            endpoint.traffic.good(true, received_at, took);
+            served.traffic.good(true, received_at, took);
             let state_word = state.map(|state| state.as_str());
             info!(source = %name, answer = "duplicate", %event, r#type = event_type, bytes, millis,
                 state = state_word, first = %first_received_at, conflict, replayed, "delivery");
@@ -213,7 +213,7 @@ async fn store(
         Err(refused) => {
             let reason = reply::word(&refused);
             let answer = Answer::Unavailable(reason);
-            refuse(shared, endpoint, answer, reason, &refused.to_string())
+            refuse(shared, served, answer, reason, &refused.to_string())
         }
     }
 }
@@ -221,17 +221,17 @@ async fn store(
 /// The outside learns only that; the reason goes to the log and, with the evidence, to quarantine.
 fn reject(
     shared: &Shared,
-    endpoint: &Endpoint,
+    served: &ServedSource,
     rejection: Rejection,
     origin: Origin,
     headers: &Headers,
     read: Option<(Timestamp, Bytes)>,
 ) -> Answer {
-    let (source, now) = (&endpoint.source, shared.clock.now());
+    let (source, now) = (&served.source, shared.clock.now());
     let Rejection { reason, detail, malformed } = rejection;
     let answer = if malformed { Answer::Malformed(reason) } else { Answer::Rejected };
     let refusal = Refusal { answer: answer.name(), reason, told: reason, unproven: !malformed };
-    let Refused { first, failing } = endpoint.traffic.refused(refusal, now);
+    let Refused { first, failing } = served.traffic.refused(refusal, now);
     if first {
         warn!(source = %source.name, answer = answer.name(), reason, detail, "delivery");
         shared.traffic.begin_summing();
@@ -283,14 +283,14 @@ impl Origin {
 /// A refusal that says nothing about the signature: `reason` is one of a few words, `told` for people.
 pub(super) fn refuse(
     shared: &Shared,
-    endpoint: &Endpoint,
+    served: &ServedSource,
     answer: Answer,
     reason: &'static str,
     told: &str,
 ) -> Answer {
     let refusal = Refusal { answer: answer.name(), reason, told, unproven: false };
-    if endpoint.traffic.refused(refusal, shared.clock.now()).first {
-        let source = &endpoint.source.name;
+    if served.traffic.refused(refusal, shared.clock.now()).first {
+        let source = &served.source.name;
         warn!(%source, answer = answer.name(), reason, detail = told, "delivery");
         shared.traffic.begin_summing();
     }

@@ -250,12 +250,10 @@ async fn route(shared: &Arc<Shared>, request: &HttpRequest, payload: &mut web::P
                     }
                     Answer::NotFound
                 }
-                Some(endpoint) if request.method() != Method::POST => {
-                    receive::refuse(shared, endpoint, Answer::Method("POST"), "method", "only POST")
+                Some(served) if request.method() != Method::POST => {
+                    receive::refuse(shared, served, Answer::Method("POST"), "method", "only POST")
                 }
-                Some(endpoint) => {
-                    receive::receive(shared, &snapshot, endpoint, request, payload).await
-                }
+                Some(served) => receive::receive(shared, &snapshot, served, request, payload).await,
             }
         }
     }
