@@ -20,6 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::cmd;
 use crate::control::{self, Failure, Reply, Request};
 use crate::handler::forward::answer;
+use crate::http;
 use crate::http::chunks::Chunks;
 use crate::http::connection::Lines;
 use crate::model::{Digest, Headers, Timestamp};
@@ -159,6 +160,11 @@ impl Guard {
         let handed = self.chunks.hand_over(bytes);
         (handed, self.chunks.is_over(), self.chunks != Chunks::Broken)
     }
+}
+
+/// How long the body of a request is as the front door reads it; none where no length is declared.
+pub fn declared(request: &impl actix_web::HttpMessage) -> Option<u64> {
+    http::declared(request)
 }
 
 /// The headers of a captured request, as `hooklatch verify --header` takes them.

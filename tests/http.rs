@@ -414,6 +414,19 @@ fn an_upgrade_is_no_way_around_a_body_s_end() {
 }
 
 #[test]
+fn an_upgrade_that_declares_a_body_is_answered_and_keeps_no_connection() {
+    multi(async {
+        let front = Front::with(|limits| limits.body_grace_millis = 1000);
+        for path in ["/nowhere", "/github"] {
+            let mut raw = Raw::connect(front.address).await;
+            raw.send(&post(path, &[("Upgrade", b"WebSocket")], b"hello")).await;
+            assert!(raw.answer().await.closes(), "{path}");
+            raw.ended().await;
+        }
+    });
+}
+
+#[test]
 fn a_client_that_takes_no_answers_is_cut_off() {
     multi(async {
         let front = Front::with(|limits| limits.keep_alive_millis = 1000);

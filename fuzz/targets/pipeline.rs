@@ -8,7 +8,7 @@ use actix_codec::Decoder;
 use actix_http::h1::{Codec, Message};
 use actix_http::{HttpMessage, Request, ServiceConfig};
 use bytes::BytesMut;
-use hooklatch::probe::Guard;
+use hooklatch::probe::{self, Guard};
 
 pub(super) fn check(data: &[u8]) {
     let Some((&step, stream)) = data.split_first() else { return };
@@ -97,7 +97,7 @@ impl Connection {
             match message {
                 Message::Item(request) => {
                     assert!(decoded.head.is_none(), "two requests at once");
-                    decoded.head = Some(next(&request)?);
+                    decoded.head = Some(next(&request));
                 }
                 Message::Chunk(Some(_)) => {}
                 Message::Chunk(None) => decoded.end = true,
@@ -107,15 +107,11 @@ impl Connection {
     }
 }
 
-/// What follows a head as `http::receive` has it; an upgrade's body, which never ends, is given up.
-fn next(request: &Request) -> Result<Turn, ()> {
-    if request.chunked().map_err(drop)? {
-        return Ok(Turn::Chunks);
+/// What follows a head, as `http::connection` has it.
+fn next(request: &Request) -> Turn {
+    if request.chunked().unwrap_or(true) {
+        return Turn::Chunks;
     }
-    if request.upgrade() {
-        return Err(());
-    }
-    let length = request.headers().get("content-length");
-    let length = length.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    Ok(Turn::Declared(length.unwrap_or(0)))
+    let length = probe::declared(request).unwrap_or(0);
+    Turn::Declared(usize::try_from(length).unwrap_or(usize::MAX))
 }

@@ -33,7 +33,7 @@ use crate::verify;
 pub use budget::largest_body_bytes;
 pub use client::Proxies;
 pub use files::raise_file_limit;
-pub(crate) use receive::public_url;
+pub(crate) use receive::{declared, public_url};
 pub use server::Server;
 
 /// Paths that belong to the receiver itself, so that no source can have them.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use actix_web::http::header::{CONTENT_LENGTH, HeaderMap};
+use actix_web::http::header::{CONTENT_LENGTH, HeaderMap, UPGRADE};
 use actix_web::{HttpMessage, HttpRequest, rt, web};
 use bytes::Bytes;
 use tokio::time::timeout;
@@ -320,10 +320,15 @@ fn came_through_proxy(headers: &Headers) -> bool {
     })
 }
 
-/// The body's declared length; `None` where it comes in chunks.
-pub(super) fn declared(request: &HttpRequest) -> Option<u64> {
+/// The body's declared length; `None` where it comes in chunks, or none is declared. Whoever asks for a WebSocket has none: to
+/// the HTTP server (`actix-http`'s `h1::decoder`) its body ends with the connection, whatever is declared.
+pub(crate) fn declared(request: &impl HttpMessage) -> Option<u64> {
     if request.chunked().unwrap_or(true) {
         return None;
+    }
+    let mut upgrades = request.headers().get_all(UPGRADE);
+    if upgrades.any(|to| to.as_bytes().trim_ascii().eq_ignore_ascii_case(b"websocket")) {
+        return Some(0);
     }
     request.headers().get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }

@@ -3,7 +3,7 @@
 //! Only `budget` uses it. Nothing is proven before a body is there, so whoever holds room for a body
 //! that hardly comes could keep every genuine one out for as long as bodies may take. Must stay true:
 //! whoever comes at a provider's pace is never asked; whoever does not is asked as soon as its room is
-//! needed, and nobody is asked for nothing.
+//! needed, the slowest first, and nobody is asked for nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,10 @@ use tokio::time::Instant;
 /// of 10 s (`providers/github.toml`).
 const ALLOWED: Duration = Duration::from_secs(2);
 const ALLOWED_BYTES_PER_SECOND: u64 = 4 * 1024 * 1024;
+
+/// Most slow bodies that are compared, the oldest: whoever comes waits for it, and of small ones there may
+/// be one for each connection.
+const COMPARED: usize = 64;
 
 /// How long a newcomer waits for those it has asked: they leave as soon as their worker looks at them.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -48,14 +52,15 @@ struct Coming {
 }
 
 impl Coming {
-    /// Whether it will take longer than it may, if it goes on as it has begun.
-    fn is_slow(&self, now: Instant) -> bool {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    /// Which part has come of what should be there by now: under 1 it takes longer than it may, if it
+    /// goes on as it has begun.
+    fn pace(&self, now: Instant) -> f64 {
+        let millis = |time: Duration| time.as_millis() as f64;
         let allowed =
-            millis(ALLOWED) + self.expected.saturating_mul(1000) / ALLOWED_BYTES_PER_SECOND;
-        let received = self.received.load(Ordering::Relaxed);
-        u128::from(millis(now - self.begun)) * u128::from(self.expected)
-            > u128::from(allowed) * u128::from(received)
+            millis(ALLOWED) + self.expected as f64 * 1000.0 / ALLOWED_BYTES_PER_SECOND as f64;
+        let received = self.received.load(Ordering::Relaxed) as f64;
+        // No number within the first millisecond, which is not under 1 either.
+        allowed * received / (millis(now - self.begun) * self.expected as f64)
     }
 }
 
@@ -80,12 +85,16 @@ impl Unfinished {
         }
     }
 
-    /// Asks the oldest slow body to leave. False where there is none, and nobody is about to leave.
+    /// Asks the slowest body to leave, and of several the oldest. False where there is none, and nobody is
+    /// about to leave. A provider's body begins slowly too on a long line, with a few segments for each
+    /// round trip, and must not go before one that does not come at all.
     fn ask(&self) -> bool {
         let now = Instant::now();
         let mut bodies = self.bodies();
-        let slow = bodies.by_age.iter().find(|(_, body)| body.is_slow(now)).map(|(age, _)| *age);
-        match slow.and_then(|age| bodies.by_age.remove(&age)) {
+        let paces = bodies.by_age.iter().map(|(age, body)| (*age, body.pace(now)));
+        let slow = paces.filter(|(_, pace)| *pace < 1.0).take(COMPARED);
+        let slowest = slow.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(age, _)| age);
+        match slowest.and_then(|age| bodies.by_age.remove(&age)) {
             Some(body) => {
                 bodies.leaving += 1;
                 body.asked.notify_one();
@@ -153,7 +162,7 @@ mod tests {
         let begun = Instant::now();
         let (received, asked) = (AtomicU64::new(received), Notify::new());
         let coming = Coming { begun, expected, received, asked };
-        coming.is_slow(begun + Duration::from_millis(millis))
+        coming.pace(begun + Duration::from_millis(millis)) < 1.0
     }
 
     #[test]
@@ -168,6 +177,21 @@ mod tests {
             "nearly there, and waiting for something else"
         );
         assert!(!after(1900, 64 * 1024, 64 * 1024 - 1) && after(2100, 64 * 1024, 64 * 1024 - 1));
+    }
+
+    #[test]
+    fn a_body_that_begins_slowly_stays_while_another_does_not_come_at_all() {
+        let lane = Arc::new(Unfinished::default());
+        let now = Instant::now();
+        let begun = |millis| now - Duration::from_millis(millis);
+        // Two round trips of 80 ms: 10 segments, then 20.
+        let provider = Place::new(&lane, begun(160), MIB);
+        provider.received(30 * 1460);
+        assert!(provider.body.pace(now) < 1.0);
+        let stalled = [20, 10].map(|millis| Place::new(&lane, begun(millis), 25 * MIB));
+        assert!(lane.ask() && lane.ask());
+        assert_eq!(lane.bodies().by_age.keys().copied().collect::<Vec<_>>(), [provider.age]);
+        drop(stalled);
     }
 
     #[tokio::test]

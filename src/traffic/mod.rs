@@ -49,6 +49,7 @@ struct All {
 struct Known {
     sources: Vec<SourceTraffic>,
     handlers: Vec<HandlerTraffic>,
+    /// Without the paths that may be meant.
     unknown_paths: Vec<UnknownPath>,
     unknown_path: Sum,
     unreadable: Sum,
@@ -104,6 +105,8 @@ impl Traffic {
                 SourceTraffic { place: Arc::new(place), counts }
             };
             let sources: Vec<_> = places.into_iter().map(traffic).collect();
+            let is_one = |path: &str| sources.iter().any(|one| one.place.path == path);
+            known.unknown_paths.retain(|unknown| !is_one(&unknown.path));
             known.sources.clone_from(&sources);
             sources
         })
@@ -134,8 +137,13 @@ impl Traffic {
 
     /// As `status` shows it.
     pub fn seen(&self) -> Seen {
-        let (sources, unknown_paths) =
+        let (sources, mut unknown_paths) =
             self.with(|known| (known.sources.clone(), known.unknown_paths.clone()));
+        // Not with each request: strangers could have long paths compared with all of ours.
+        for unknown in &mut unknown_paths {
+            let paths = sources.iter().map(|one| one.place.path.as_str());
+            unknown.nearest = meant(&unknown.path, paths);
+        }
         let seen = |source: SourceTraffic| (source.place.name.clone(), source.seen());
         Seen { sources: sources.into_iter().map(seen).collect(), unknown_paths }
     }
@@ -149,12 +157,9 @@ impl Traffic {
             let at = known.unknown_paths.iter().position(|known| known.path == path);
             let mut entry = match at {
                 Some(at) => known.unknown_paths.remove(at),
-                None => UnknownPath {
-                    path: path.to_owned(),
-                    requests: 0,
-                    last_at: now,
-                    nearest: meant(path, known.sources.iter().map(|one| one.place.path.as_str())),
-                },
+                None => {
+                    UnknownPath { path: path.to_owned(), requests: 0, last_at: now, nearest: None }
+                }
             };
             entry.requests += 1;
             entry.last_at = now;
@@ -269,6 +274,18 @@ mod tests {
             let seen = traffic.seen().unknown_paths.remove(0);
             assert_eq!(seen.nearest.as_deref(), wanted, "{path}");
         }
+    }
+
+    #[test]
+    fn what_may_be_meant_is_one_of_the_sources_that_there_are_now() {
+        let traffic = traffic();
+        traffic.unknown_path("/gitea", NOW);
+        traffic.unknown_path("/githb", NOW);
+        traffic.unknown_path("/gitea2", NOW);
+        traffic.set_sources(vec![place("gitea", "/gitea2")]);
+        let seen = traffic.seen().unknown_paths;
+        let nearest = |at: usize| (seen[at].path.as_str(), seen[at].nearest.as_deref());
+        assert_eq!([nearest(0), nearest(1)], [("/githb", None), ("/gitea", Some("/gitea2"))]);
     }
 
     #[test]
