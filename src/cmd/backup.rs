@@ -4,13 +4,15 @@
 //! flushed, and no file that exists is ever touched, but for the unfinished one of a backup that was killed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use indicatif::ProgressBar;
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -147,14 +149,19 @@ impl Partial {
         let mut name = target.as_os_str().to_owned();
         name.push(".partial");
         let path = PathBuf::from(name);
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path);
-        let file = opened.map_err(|error| unwritten(&path, &error))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let (file, found) = match options.clone().create_new(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                (options.open(&path), true)
+            }
+            made => (made, false),
+        };
+        let file = file.map_err(|error| match fs::symlink_metadata(&path) {
+            Ok(there) if !there.is_file() => foreign(&path),
+            _ => unwritten(&path, &error),
+        })?;
         let busy = || {
             let message = format!("another backup is writing {}", path.display());
             Failure::new(Exit::Unavailable, message)
@@ -171,7 +178,15 @@ impl Partial {
         if !is_it {
             return Err(busy());
         }
-        file.set_len(0).map_err(|error| unwritten(&path, &error))?;
+        // Whoever else owns it would read the payloads; another name of it may be a finished backup's.
+        let there = file.metadata().map_err(|error| unwritten(&path, &error))?;
+        let is_ours = there.is_file() && there.nlink() == 1 && there.uid() == geteuid().as_raw();
+        if found && !is_ours {
+            return Err(foreign(&path));
+        }
+        file.set_permissions(Permissions::from_mode(0o600))
+            .and_then(|()| file.set_len(0))
+            .map_err(|error| unwritten(&path, &error))?;
         Ok(Partial { file, path, target: target.to_owned(), named: false })
     }
 
@@ -198,6 +213,12 @@ impl Drop for Partial {
 fn exists(path: &Path) -> Failure {
     Failure::new(Exit::Io, format!("{} exists, and a backup replaces nothing", path.display()))
         .help("name a new file")
+}
+
+/// Of `FILE.partial`.
+fn foreign(path: &Path) -> Failure {
+    let message = format!("{} is no unfinished backup of this user's", path.display());
+    Failure::new(Exit::Io, message).help("remove it, or name another file")
 }
 
 fn unwritten(path: &Path, error: &io::Error) -> Failure {

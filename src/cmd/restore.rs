@@ -21,11 +21,12 @@ use super::{backup, owner, store};
 pub(super) fn run(args: &cli::Restore) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     let settings = config.store();
-    // Before the change of user: a backup is often root's alone.
+    // Before the change of user: a backup is often root's alone, and so is what lies beside it.
+    kept::refuse_log(&args.from).map_err(|error| failure(error.into()))?;
     let mut file = File::open(&args.from).map_err(|error| unreadable(&args.from, &error))?;
     owner::assume(&settings.path)?;
-    let restored = kept::restore(&settings, &mut file, &args.from, args.replace, &Clock::system())
-        .map_err(failure)?;
+    let restored =
+        kept::restore(&settings, &mut file, args.replace, &Clock::system()).map_err(failure)?;
     let report = report(&config, &args.from, restored);
     match args.format.json {
         true => output::json(&report)?,
@@ -127,7 +128,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 fn failure(error: RestoreError) -> Failure {
     let exit = match &error {
         RestoreError::Exists { .. } | RestoreError::Backup(_) => Exit::WrongState,
-        RestoreError::NoSpace { .. } => Exit::Io,
+        RestoreError::NoSpace { .. } | RestoreError::NotEnded { .. } => Exit::Io,
         RestoreError::Store(_) => Exit::Unavailable,
     };
     let help = match &error {

@@ -244,6 +244,20 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// Where the database itself lies, which every name of it leads to: its log, its lock and what a restore
+/// makes lie beside it there, and not beside a symbolic link to it (R1, S2). Also where it is not there:
+/// a restore that was killed has taken it away.
+pub(super) fn real(path: &Path) -> PathBuf {
+    // The kernel follows 40 links at most (path_resolution(7)).
+    const LINKS: usize = 40;
+    let mut real = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(target) = std::fs::read_link(&real) else { break };
+        real = directory(&real).join(target);
+    }
+    std::fs::canonicalize(&real).unwrap_or(real)
+}
+
 /// The directory the database lies in.
 pub(super) fn directory(path: &Path) -> PathBuf {
     match path.parent() {

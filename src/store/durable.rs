@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Seek};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags, ioctl_ficlone, renameat_with};
@@ -43,13 +43,25 @@ pub fn give_name(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => {}
         // A file system without it, as NFS: a second name is refused there too where it is taken.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            fs::hard_link(from, to)?;
-            fs::remove_file(from)?;
-        }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_name(from, to)?,
         Err(error) => return Err(error.into()),
     }
     sync_folder(to)
+}
+
+/// The same by two steps. A file that has both names already is one that was killed between them.
+fn link_name(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && is_same(from, to)? => {}
+        linked => linked?,
+    }
+    fs::remove_file(from)
+}
+
+/// Whether both names are the same file's.
+pub(super) fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
+    let (one, other) = (fs::symlink_metadata(one)?, fs::symlink_metadata(other)?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// Flushes the folder of `path`, so that the names in it survive a power cut.
@@ -69,4 +81,26 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 pub(super) fn remove_database(path: &Path) -> io::Result<()> {
     ["-wal", "-shm", "-journal"].iter().try_for_each(|suffix| remove(&beside(path, suffix)))?;
     remove(path)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_name_given_by_two_steps_can_be_given_again_and_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        fs::write(&from, "new").unwrap();
+        fs::write(&to, "old").unwrap();
+        assert_eq!(link_name(&from, &to).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&to).unwrap(), b"old");
+        // Killed between the two.
+        fs::remove_file(&to).unwrap();
+        fs::hard_link(&from, &to).unwrap();
+        link_name(&from, &to).unwrap();
+        assert_eq!(fs::read(&to).unwrap(), b"new");
+        assert!(!from.exists());
+    }
 }

@@ -71,7 +71,10 @@ pub enum InspectError {
 }
 
 /// Refuses a file with commits in a log beside it, which would be left behind.
-pub(super) fn refuse_log(path: &Path) -> Result<(), InspectError> {
+///
+/// # Errors
+/// Where there is such a log.
+pub fn refuse_log(path: &Path) -> Result<(), InspectError> {
     let log = std::fs::metadata(beside(path, "-wal"));
     match log.is_ok_and(|log| log.len() > 0) {
         true => Err(InspectError::HasLog { path: path.to_owned() }),

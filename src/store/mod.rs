@@ -69,7 +69,7 @@ pub use copy::{Copied, CopyError, Copying, Manifest};
 pub use durable::give_name;
 pub use expire::{Cutoffs, Expired};
 pub use gauges::{Gauges, WriterGauges};
-pub use inspect::{InspectError, Inspected, inspect};
+pub use inspect::{InspectError, Inspected, inspect, refuse_log};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
 pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
@@ -122,9 +122,7 @@ impl Drop for Inner {
 impl Store {
     /// Takes the lock, opens under S2, migrates, starts writer and checkpointer. Blocking.
     pub fn open(settings: &Settings, clock: Clock) -> Result<Store, OpenError> {
-        // Every name of the file is one store: its log and its lock lie beside the file itself, where
-        // SQLite looks for the log, and not beside a symbolic link to it (R1, S2).
-        let path = std::fs::canonicalize(&settings.path).unwrap_or_else(|_| settings.path.clone());
+        let path = connection::real(&settings.path);
         let settings = Settings { path, limits: settings.limits.clone() };
         let Settings { path, limits } = &settings;
         if path.is_dir() {
@@ -132,6 +130,9 @@ impl Store {
         }
         let lock = Arc::new(Lock::take(path, clock.now())?);
         restore::finish(path).map_err(|error| OpenError::from_io(path, path, &error))?;
+        if let Err(error) = restore::remove_leftover(path) {
+            tracing::warn!(%error, "failed to remove what is left of a restore");
+        }
         copy::remove_leftover(path);
         connection::warn_of_network(path);
         let space = Arc::new(Space::new(path, limits));

@@ -20,8 +20,8 @@ use crate::clock::Clock;
 use crate::crash;
 use crate::model::Timestamp;
 
-use super::connection::{beside, close, connect_alone};
-use super::inspect::{InspectError, Inspected, inspect, refuse_log};
+use super::connection::{beside, close, connect_alone, real};
+use super::inspect::{InspectError, Inspected, inspect};
 use super::lock::Lock;
 use super::rows::RestoredRow;
 use super::space::Space;
@@ -45,7 +45,7 @@ pub struct Restored {
     pub aside: Option<PathBuf>,
 }
 
-/// Why nothing was restored. The store is as it was.
+/// Why nothing was restored. The store is as it was, but where it says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// It may be wanted.
@@ -70,51 +70,70 @@ pub enum RestoreError {
     /// The place of the store.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The new store is made and has not got its place yet.
+    #[error(
+        "the restore of {path} is made and could not be ended: {detail}; whoever opens the store next, as `hooklatch serve`, ends it"
+    )]
+    NotEnded {
+        /// The database file.
+        path: PathBuf,
+        /// What the system says.
+        detail: String,
+    },
 }
 
-/// Makes the backup in `file`, which lies at `from`, the store of `settings`. Blocking.
+/// Makes the backup in `file` the store of `settings`. Blocking. The caller has asked [`refuse_log`],
+/// as a user who can see the file's folder.
 ///
 /// # Errors
-/// As above; the store is then as it was.
+/// As above; the store is then as it was, or the next to open it finds the new one.
 pub fn restore(
     settings: &Settings,
     file: &mut File,
-    from: &Path,
     replace: bool,
     clock: &Clock,
 ) -> Result<Restored, RestoreError> {
-    let path = fs::canonicalize(&settings.path).unwrap_or_else(|_| settings.path.clone());
-    let path = &path;
+    let path = &real(&settings.path);
     if path.is_dir() {
         return Err(OpenError::IsDirectory { path: path.clone() }.into());
     }
     let io = |error: io::Error| RestoreError::Store(OpenError::from_io(path, path, &error));
-    refuse_log(from)?;
     let _lock = Lock::take(path, clock.now())?;
     finish(path).map_err(io)?;
+    remove_leftover(path).map_err(io)?;
     copy::remove_leftover(path);
     if path.exists() && !replace {
         return Err(RestoreError::Exists { path: path.clone() });
     }
     let restoring = beside(path, RESTORING);
-    durable::remove_database(&restoring).map_err(io)?;
     let made = make(settings, path, file, &restoring, clock.now());
     if made.is_err() {
         // The first error is the one that matters.
-        let _ = durable::remove_database(&restoring);
+        let _ = remove_leftover(path);
     }
     let (store, row, backup) = made?;
     // From here on the new store is the store.
     fs::rename(&restoring, beside(path, RESTORED)).map_err(io)?;
-    durable::sync_folder(path).map_err(io)?;
-    crash::point("restore.decided");
-    let aside = finish(path).map_err(io)?;
+    let ended = durable::sync_folder(path).and_then(|()| {
+        crash::point("restore.decided");
+        finish(path)
+    });
+    let aside = ended.map_err(|error| RestoreError::NotEnded {
+        path: path.clone(),
+        detail: error.to_string(),
+    })?;
     Ok(Restored { store, row, backup, aside })
 }
 
 /// Whether there is a store at `path`, or one that only waits for its place.
 pub fn is_there(path: &Path) -> bool {
-    path.exists() || beside(path, RESTORED).exists()
+    path.exists() || beside(&real(path), RESTORED).exists()
+}
+
+/// Removes what a restore that was killed before it decided has left: as large as the backup. The caller
+/// holds the lock.
+pub(super) fn remove_leftover(path: &Path) -> io::Result<()> {
+    durable::remove_database(&beside(path, RESTORING))
 }
 
 /// Finishes a restore that has decided: the old store goes aside, the new one gets its place. Returns where
@@ -126,22 +145,31 @@ pub(super) fn finish(path: &Path) -> io::Result<Option<PathBuf>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
+    // Killed between the two steps by which some file systems give a name.
+    if path.exists() && durable::is_same(&ready, path)? {
+        durable::remove(&ready)?;
+        durable::sync_folder(path)?;
+        return Ok(None);
+    }
     // By the new file's own time, so that whoever goes on after a kill names it as whoever began.
     let aside = beside(path, &format!(".replaced-{}", stamp(&made)));
-    let (log, index) = (beside(path, "-wal"), beside(path, "-shm"));
     let mut is_aside = None;
     if path.exists() {
         durable::give_name(path, &aside)?;
         is_aside = Some(aside.clone());
     }
     crash::point("restore.aside");
-    // The old log must not meet the new database. After an orderly stop it is empty; its index can be
-    // made again.
-    match fs::metadata(&log) {
-        Ok(log_of) if log_of.len() > 0 => durable::give_name(&log, &beside(&aside, "-wal"))?,
-        _ => durable::remove(&log)?,
+    // Neither the old log nor an old journal may meet the new database: SQLite would write it with them. A
+    // journal is left by whoever is cut off before the log is turned on. After an orderly stop both are
+    // empty; the log's index can be made again.
+    for suffix in ["-wal", "-journal"] {
+        let log = beside(path, suffix);
+        match fs::metadata(&log) {
+            Ok(log_of) if log_of.len() > 0 => durable::give_name(&log, &beside(&aside, suffix))?,
+            _ => durable::remove(&log)?,
+        }
     }
-    durable::remove(&index)?;
+    durable::remove(&beside(path, "-shm"))?;
     crash::point("restore.log.aside");
     durable::give_name(&ready, path)?;
     crash::point("restore.named");

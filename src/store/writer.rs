@@ -216,8 +216,11 @@ impl Writer {
                 self.full = true;
                 if any_kept && self.space.give_up_ballast() {
                     tracing::warn!("the disk is full: gave up the ballast file");
-                    if let Next::Batch(kept) = self.queue.take_now() {
-                        self.batch(kept);
+                    match self.queue.take_now() {
+                        Next::Batch(kept) => self.batch(kept),
+                        // Told once: forgotten, no log would ever be copied again (S1).
+                        Next::Broken(reason) => self.repair(&reason),
+                        Next::Copy(_) | Next::Closed => {}
                     }
                 }
             }
@@ -380,12 +383,14 @@ impl Writer {
     fn finish(mut self) {
         self.queue.close();
         self.queue.shut(&Refused::Stopping);
-        while let Next::Batch(items) = self.queue.take_now() {
-            if items.is_empty() {
-                break;
-            }
-            for item in items {
-                item.work.refused(Refused::Stopping);
+        loop {
+            match self.queue.take_now() {
+                Next::Batch(items) if items.is_empty() => break,
+                Next::Batch(items) => {
+                    items.into_iter().for_each(|item| item.work.refused(Refused::Stopping));
+                }
+                // Nothing is written any more; the next start repairs.
+                Next::Broken(_) | Next::Copy(_) | Next::Closed => {}
             }
         }
         drop(self.signal);

@@ -25,9 +25,11 @@ impl Store {
         let Some(judge) = self.inner.quarantine.judge() else {
             return Err(Refused::Failed("nothing judges the quarantine here".to_owned()).into());
         };
-        let Judging { filter, after, accept } = ask;
+        let Judging { mut filter, after, accept } = ask;
         let step = self
             .ask_keeper(move |keeper| {
+                // What is too old may lie there still.
+                filter.since = filter.since.max(Some(keeper.oldest()));
                 keeper.look(|file| file.next(&filter, after)).unwrap_or_default()
             })
             .await?;

@@ -132,7 +132,7 @@ impl Keeper {
 
     /// Nothing is older. An id is remembered for `keep_ids`: what is accepted later than that could be
     /// an event for the second time.
-    fn oldest(&self) -> Timestamp {
+    pub(super) fn oldest(&self) -> Timestamp {
         let age = self.limits.quarantine_age_millis.min(self.limits.keep_ids_millis);
         self.clock.now().before(Limits::duration(age))
     }

@@ -433,3 +433,14 @@ async fn what_the_store_cannot_take_now_stays() {
     assert!(judged.refused.unwrap().contains("too little space"));
     assert_eq!(kept(&bench).await.matching, 1);
 }
+
+#[tokio::test]
+async fn what_is_too_old_is_not_accepted_even_where_nobody_has_looked_since() {
+    let bench = bench_with(roomy());
+    bench.store.quarantine(signed("right", "e1", "{}"));
+    assert_eq!(kept(&bench).await.matching, 1);
+    bench.store.set_judge(judge("right"));
+    bench.clock.advance(8 * DAY);
+    assert_eq!(judged(&bench, true).await, Verdicts::default());
+    assert!(bench.store.events(EventFilter::default()).await.unwrap().is_empty());
+}

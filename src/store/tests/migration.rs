@@ -135,7 +135,7 @@ async fn a_store_of_each_earlier_schema_is_copied_first_and_can_be_had_back() {
         Store::open(&settings, Clock::manual(START)).unwrap().close().await;
         assert_eq!(copies(&settings.path), std::slice::from_ref(&copy));
         let mut file = std::fs::File::open(&copy).unwrap();
-        let restored = restore(&settings, &mut file, &copy, true, &Clock::manual(START)).unwrap();
+        let restored = restore(&settings, &mut file, true, &Clock::manual(START)).unwrap();
         assert_eq!((restored.backup.schema, restored.row.held), (schema as i64, 2));
         assert_eq!(copies(&settings.path), [copy]);
         let store = Store::open(&settings, Clock::manual(START)).unwrap();

@@ -15,7 +15,7 @@ fn try_restore(
     replace: bool,
     clock: &Clock,
 ) -> Result<Restored, RestoreError> {
-    restore(settings, &mut File::open(from).unwrap(), from, replace, clock)
+    restore(settings, &mut File::open(from).unwrap(), replace, clock)
 }
 
 /// What a folder holds but for locks, sorted.
@@ -143,13 +143,17 @@ async fn a_store_that_is_there_is_refused_or_moved_aside_whole() {
         matches!(error, RestoreError::Exists { .. }) && error.to_string().contains("--replace")
     );
 
-    // A log that a crash left goes with it.
-    let log = connection::beside(&settings.path, "-wal");
-    std::fs::write(&log, "the last commits").unwrap();
+    // A log that a crash left goes with it, and a journal: the new store is not to be written with them.
+    for suffix in ["-wal", "-journal"] {
+        std::fs::write(connection::beside(&settings.path, suffix), "the last commits").unwrap();
+    }
     let restored = try_restore(&settings, &from, true, &bench.clock).unwrap();
     let aside = restored.aside.unwrap();
-    assert_eq!(std::fs::read(connection::beside(&aside, "-wal")).unwrap(), b"the last commits");
-    std::fs::remove_file(connection::beside(&aside, "-wal")).unwrap();
+    for suffix in ["-wal", "-journal"] {
+        let left = connection::beside(&aside, suffix);
+        assert_eq!(std::fs::read(&left).unwrap(), b"the last commits", "{suffix}");
+        std::fs::remove_file(left).unwrap();
+    }
     bench.store = Store::open(&settings, bench.clock.clone()).unwrap();
     assert!(bench.store.show(None, id("young")).await.unwrap().is_empty());
     assert_eq!(bench.store.show(None, id("old")).await.unwrap().len(), 1);
@@ -189,4 +193,41 @@ async fn a_backup_that_is_not_good_leaves_the_store_as_it_was() {
     assert_eq!(names(bench.settings.path.parent().unwrap()), here);
     bench.store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
     assert_eq!(bench.store.show(None, id("e")).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_killed_restore_left_is_found_under_every_name_of_the_store_or_removed() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e", "a.b", "{}"), &["h"]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("backup.db");
+    backup(&bench.store, &from).await;
+    bench.store.close().await;
+    let restored = try_restore(&bench.settings, &from, true, &bench.clock).unwrap();
+    // As a kill leaves it that comes before the new store has its name.
+    let path = &bench.settings.path;
+    std::fs::rename(path, connection::beside(path, ".restored")).unwrap();
+    let alias = Settings { path: dir.path().join("alias.db"), limits: limits() };
+    std::os::unix::fs::symlink(path, &alias.path).unwrap();
+    assert!(is_there(&alias.path));
+    let store = Store::open(&alias, bench.clock.clone()).unwrap();
+    assert_eq!(store.id(), restored.store);
+    store.close().await;
+
+    // In the middle of giving it that name, by two steps.
+    std::fs::hard_link(path, connection::beside(path, ".restored")).unwrap();
+    let before = names(path.parent().unwrap()).len();
+    let store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
+    assert_eq!(store.id(), restored.store);
+    store.close().await;
+    assert_eq!(names(path.parent().unwrap()).len(), before - 1, "nothing went aside");
+
+    // Before it decided it has only taken space.
+    for suffix in [".restoring", ".restoring-journal"] {
+        std::fs::write(connection::beside(path, suffix), "half of a backup").unwrap();
+    }
+    bench.store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
+    assert_eq!(bench.store.id(), restored.store);
+    let left = names(path.parent().unwrap());
+    assert!(!left.iter().any(|name| name.contains(".restor")), "{left:?}");
 }

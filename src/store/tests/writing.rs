@@ -323,3 +323,26 @@ fn an_error_reported_while_the_door_opens_is_not_forgotten() {
     queue.open();
     assert!(matches!(queue.take_now(), crate::store::queue::Next::Broken(_)));
 }
+
+#[tokio::test]
+async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
+    let bench = bench_with(Limits { ballast_bytes: 4096, ..limits() });
+    let (queue, checkpoints) =
+        (Arc::clone(&bench.store.inner.queue), Arc::clone(&bench.store.inner.checkpoints));
+    let mut full = true;
+    let done = bench.store.submit(Lane::Kept, move |_| {
+        if std::mem::take(&mut full) {
+            // The checkpointer meets an I/O error while this commit finds no space.
+            checkpoints.close();
+            queue.report_broken("a checkpoint failed".to_owned());
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+            return Err(rusqlite::Error::SqliteFailure(code, None));
+        }
+        Ok(())
+    });
+    assert_eq!(done.await, Ok(()));
+    let passes = || bench.store.inner.checkpoints.seconds().buckets.last().unwrap().1;
+    let before = passes();
+    bench.store.inner.checkpoints.pass(rusqlite::wal::CheckpointMode::PASSIVE);
+    assert_eq!(passes(), before + 1, "the log is never copied again");
+}
