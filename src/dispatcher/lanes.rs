@@ -91,14 +91,13 @@ impl Lane {
         runner_of(&self.handler)
     }
 
-    /// Slots of its own that are free now. After a pause one probe goes first.
-    fn free(&self, now: Duration) -> usize {
-        let slots = match self.pause {
+    /// Slots that it may have now. After a pause one probe goes first.
+    fn slots(&self, now: Duration) -> usize {
+        match self.pause {
             None => self.concurrency,
             Some(pause) if now < pause.until => 0,
             Some(_) => 1,
-        };
-        slots.saturating_sub(self.taken())
+        }
     }
 
     /// The end of its pause, where that is to come.
@@ -218,12 +217,15 @@ impl Lanes {
         let left = self.limit.saturating_sub(self.all.iter().map(Lane::taken).sum());
         let idle = |other: &&Lane| other.name != lane.name && other.taken() == 0;
         let kept = self.iter().filter(idle).count();
-        let share = match lane.taken() {
+        // Those too that began when its handler was another runner's.
+        let own = self.all.iter().filter(|other| other.name == lane.name);
+        let taken: usize = own.map(Lane::taken).sum();
+        let share = match taken {
             // It is one of those for whom a slot is kept.
             0 => left.saturating_sub(kept).max(left.min(1)),
             _ => left.saturating_sub(kept),
         };
-        let share = share.min(lane.free(now));
+        let share = share.min(lane.slots(now).saturating_sub(taken));
         let Some(runner) = lane.runner() else { return share };
         let room = rooms.get(runner).map_or(0, |room| room.attempts);
         let same = self.all.iter().filter(|other| other.runner() == Some(runner));
@@ -422,6 +424,25 @@ mod tests {
         lanes.want_all();
         lanes.settled(Some(0), Some(&deploy));
         assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)), "not the first one's own");
+    }
+
+    #[test]
+    fn a_handler_that_moves_takes_its_slots_along() {
+        let mut lanes = lanes(64, &[2]);
+        let deploy: RunnerName = "deploy".parse().unwrap();
+        let incarnation = crate::model::Incarnation::from_parts(uuid::Uuid::nil(), 1);
+        let rooms = BTreeMap::from([(deploy.clone(), Room { incarnation, attempts: 9 })]);
+        assert_eq!(fill(&mut lanes, NOW), [(0, 2)]);
+        let configuration = crate::model::Digest([0; 32]);
+        let command = Command { runner: deploy.clone(), configuration, timeout: SECOND };
+        let moved = Worker { handler: Handler::Command(command), ..worker(0, 2) };
+        lanes.reload(vec![moved], &Limits::default());
+        assert_eq!(lanes.next_claim(NOW, &rooms), None, "both run on where they began");
+        lanes.settled(Some(0), None);
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+        lanes.claimed(1, 1, Some(&deploy));
+        lanes.settled(Some(0), None);
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
     }
 
     #[test]
