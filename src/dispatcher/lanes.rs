@@ -173,11 +173,10 @@ impl Lanes {
         self.all.extend(left);
     }
 
-    /// What becomes of a job after an attempt of this lane: by its handler as it is configured now,
-    /// nothing where it is not.
-    pub(super) fn policy(&self, index: usize) -> Option<&Policy> {
-        let name = &self.all[index].name;
-        self.iter().find(|lane| lane.name == *name).map(|lane| &lane.policy)
+    /// What becomes of a job after an attempt: by its handler as it is configured now, nothing where it is
+    /// not.
+    pub(super) fn policy(&self, handler: &Name) -> Option<&Policy> {
+        self.iter().find(|lane| lane.name == *handler).map(|lane| &lane.policy)
     }
 
     /// Whether this is what the lane's handler runs now.
@@ -509,7 +508,8 @@ mod tests {
         reload(&mut lanes, &["new", "h0", "newer"]);
         // The third had nothing under way: its place is another's. The second's is kept for its ends.
         assert_eq!(names(&lanes), ["h0", "new", "newer"]);
-        assert!(lanes.policy(1).is_none() && lanes.policy(0).is_some());
+        let policy = |name: &str| lanes.policy(&name.parse().unwrap());
+        assert!(policy("h1").is_none() && policy("h0").is_some());
         lanes.want_all();
         assert_eq!(fill(&mut lanes, NOW), [(2, 1), (3, 1)], "h0 is full, and h1 is gone");
         for _ in 0..3 {

@@ -174,6 +174,28 @@ fn a_running_command_ends_as_it_began_and_its_job_goes_by_the_handler_as_it_is_t
 }
 
 #[test]
+fn an_attempt_of_an_earlier_receiver_ends_by_the_handler_that_a_reload_has_brought_back() {
+    let once = command("worker", "max_attempts = 1");
+    let site = Site::new(&once);
+    site.script("worker", "echo $HOOKLATCH_ATTEMPT >> $SITE/ran\nread line < $SITE/go\nexit 1");
+    pipe(&site, "go");
+    let receiver = site.start();
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    site.jobs_when(|_| !site.lines("ran").is_empty());
+    receiver.kill();
+    site.configure("", "");
+    let receiver = site.start();
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+    site.configure("", &once);
+    assert_eq!(reload(&site)["handlers"]["added"], json!(["worker"]));
+    fs::write(site.path("go"), "go\n").unwrap();
+    let job = site.all_jobs(1, "dead").remove(0);
+    assert_eq!((&job["reason"], &job["attempt"]), (&json!("attempts exhausted"), &json!(1)));
+    assert_eq!(site.lines("ran"), ["1"]);
+    drop(receiver);
+}
+
+#[test]
 fn the_first_command_brings_a_runner() {
     let site = Site::new("");
     site.script("first", "echo $HOOKLATCH_EVENT_ID >> $SITE/ran");
