@@ -177,11 +177,9 @@ impl Flow {
         self.finish(wait, &hurry).await;
     }
 
-    /// Makes the links to the runners that handlers name.
+    /// Tells which runners handlers name.
     fn seek_runners(&self) {
-        for runner in self.lanes.iter().filter_map(Lane::runner) {
-            self.links.to(runner);
-        }
+        self.links.need(self.lanes.iter().filter_map(Lane::runner).cloned().collect());
     }
 
     /// The handlers are others from now on; the runner runs them already. Not in the middle of a look at

@@ -205,7 +205,7 @@ fn the_first_command_brings_a_runner() {
     let reloaded = reload(&site);
     assert_eq!(
         (&reloaded["handlers"]["added"], &reloaded["runners"]),
-        (&json!(["first"]), &json!([]))
+        (&json!(["first"]), &json!([{ "name": "default", "loaded": false }]))
     );
     assert_eq!(stripe(&receiver, "evt_2"), 200);
     site.all_jobs(1, "succeeded");
