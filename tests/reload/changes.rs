@@ -196,6 +196,26 @@ fn an_attempt_of_an_earlier_receiver_ends_by_the_handler_that_a_reload_has_broug
 }
 
 #[test]
+fn what_failed_before_a_reload_is_judged_by_what_it_has_brought() {
+    let site = Site::new(&forward("before", "github"));
+    write_secret(&site, "secret", OTHER);
+    let receiver = site.start();
+    assert_eq!(github(&receiver, "/github", "d-1", SECRET), 401);
+    let judged =
+        |args: &[&str]| site.json(&[&["quarantine"], args].concat())["sources"]["github"].clone();
+    assert_eq!(judged(&["verify"])["bad"], json!({ "bad_signature": 1 }));
+    write_secret(&site, "secret", SECRET);
+    assert_eq!(judged(&["verify"])["good"], 0, "not in force yet");
+    site.configure("", &forward("after", "github"));
+    reload(&site);
+    assert_eq!(judged(&["verify"])["good"], 1);
+    assert_eq!(judged(&["accept", "--yes"])["accepted"], 1);
+    assert_eq!(handlers_of(&jobs(&site), "d-1"), ["after"]);
+    assert_eq!(github(&receiver, "/github", "d-1", SECRET), 200);
+    assert_eq!(jobs(&site).len(), 1, "a duplicate");
+}
+
+#[test]
 fn the_first_command_brings_a_runner() {
     let site = Site::new("");
     site.script("first", "echo $HOOKLATCH_EVENT_ID >> $SITE/ran");
