@@ -342,6 +342,115 @@ fn what_a_runner_has_is_awaited_though_no_handler_names_it_any_more() {
     assert_eq!(receiver.stop(), Some(0));
 }
 
+/// Reloads, which must succeed: each runner that was told, and whether it has read its commands.
+fn reload(yard: &Yard) -> Vec<(String, bool)> {
+    let told = yard.site.json(&["reload"])["runners"].clone();
+    let one = |told: &Value| {
+        (told["name"].as_str().unwrap().to_owned(), told["loaded"].as_bool().unwrap())
+    };
+    told.as_array().unwrap().iter().map(one).collect()
+}
+
+fn told(name: &str, loaded: bool) -> (String, bool) {
+    (name.to_owned(), loaded)
+}
+
+#[test]
+fn a_reload_moves_a_handler_and_what_runs_keeps_its_slot() {
+    let one_at_once = HANDLERS.replacen("concurrency = 4", "concurrency = 1", 1);
+    let yard = Yard::new(&one_at_once);
+    let (default, deploy) = (yard.runner("default"), yard.runner("deploy"));
+    let receiver = yard.receiver();
+    deliver(&receiver, "evt_old", "note.wait");
+    yard.begun("evt_old", 1);
+    let (one, other) = ("concurrency = 1", "concurrency = 1\nrunner = \"deploy\"");
+    yard.site.configure("", &one_at_once.replacen(one, other, 1));
+    assert_eq!(reload(&yard), [told("default", true), told("deploy", true)]);
+
+    // The new runner has room for it, and runs what came after it; its handler has no slot.
+    deliver(&receiver, "evt_new", "note.now");
+    for n in 0..5 {
+        deliver(&receiver, &format!("evt_{n}"), "ship.now");
+        yard.site.jobs_when(|jobs| is(jobs, &format!("evt_{n}"), "succeeded"));
+    }
+    let jobs = yard.site.jobs_when(|_| true);
+    assert!(is(&jobs, "evt_old", "running") && is(&jobs, "evt_new", "ready"), "{jobs:#?}");
+    yard.go();
+    yard.site.all_jobs(7, "succeeded");
+    assert_eq!(yard.lines_of("evt_old"), [(1, default.pid())]);
+    assert_eq!(yard.lines_of("evt_new"), [(1, deploy.pid())]);
+    assert_eq!(receiver.stop(), Some(0));
+}
+
+#[test]
+fn a_reload_brings_a_runner_and_takes_it_away() {
+    let without = HANDLERS.split("[handlers.ship]").next().unwrap();
+    let yard = Yard::new(without);
+    let _default = yard.runner("default");
+    let receiver = yard.receiver();
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+    yard.site.configure("", HANDLERS);
+    assert_eq!(reload(&yard), [told("default", true), told("deploy", false)]);
+    deliver(&receiver, "evt_1", "ship.now");
+    let deploy = yard.runner("deploy");
+    yard.site.all_jobs(1, "succeeded");
+    assert_eq!(yard.lines_of("evt_1"), [(1, deploy.pid())]);
+
+    // What it still runs it is needed for; then it may go, and nobody misses it.
+    deliver(&receiver, "evt_2", "ship.wait");
+    yard.begun("evt_2", 1);
+    yard.site.configure("", without);
+    assert_eq!(reload(&yard), [told("default", true), told("deploy", true)]);
+    assert_eq!(reload(&yard), [told("default", true), told("deploy", true)]);
+    yard.go();
+    yard.site.all_jobs(2, "succeeded");
+    yard.until("it is still needed", || yard.status()["runners"].as_array().unwrap().len() == 1);
+    drop(deploy);
+    assert_eq!(reload(&yard), [told("default", true)]);
+
+    // Back again, it has read its commands anew before one is claimed.
+    let _deploy = yard.runner("deploy");
+    yard.site.configure("", HANDLERS);
+    let [(first, true), (second, _)] = &reload(&yard)[..] else { panic!("not both") };
+    assert_eq!((first.as_str(), second.as_str()), ("default", "deploy"));
+    deliver(&receiver, "evt_3", "ship.now");
+    yard.site.all_jobs(3, "succeeded");
+    assert_eq!(receiver.stop(), Some(0));
+}
+
+#[test]
+fn where_one_runner_refuses_a_reload_none_changes() {
+    let yard = Yard::new(HANDLERS);
+    let _runners = [yard.runner("default"), yard.runner("deploy")];
+    let receiver = yard.receiver();
+    for _ in 0..2 {
+        receiver.log_when(|line| line["message"] == "connected to the runner");
+    }
+    yard.site.script("new", "echo \"$HOOKLATCH_EVENT_ID 0 $PPID\" >> \"$SITE/lines\"");
+    let both = HANDLERS.replace("./work", "./new");
+    yard.site.configure("", &format!("{both}env = {{ TOKEN = \"file:token\" }}\n"));
+    let refused = yard.site.run(&["reload"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(78), "{said}");
+    assert!(said.contains("runner 'deploy' cannot load it"), "{said}");
+    assert!(said.contains("handlers.ship.env.TOKEN"), "{said}");
+    for (event, kind) in [("evt_1", "note.now"), ("evt_2", "ship.now")] {
+        deliver(&receiver, event, kind);
+    }
+    let jobs = yard.site.all_jobs(2, "succeeded");
+    assert!(jobs.iter().all(|job| job["attempt"] == 1), "refused by nobody: {jobs:#?}");
+    assert_eq!((yard.lines_of("evt_1")[0].0, yard.lines_of("evt_2")[0].0), (1, 1), "the old ones");
+
+    fs::write(yard.site.path("token"), "now\n").unwrap();
+    assert_eq!(reload(&yard), [told("default", true), told("deploy", true)]);
+    for (event, kind) in [("evt_3", "note.now"), ("evt_4", "ship.now")] {
+        deliver(&receiver, event, kind);
+    }
+    yard.site.all_jobs(4, "succeeded");
+    assert_eq!((yard.lines_of("evt_3")[0].0, yard.lines_of("evt_4")[0].0), (0, 0), "the new ones");
+    assert_eq!(receiver.stop(), Some(0));
+}
+
 #[test]
 fn a_runner_starts_nothing_of_another_and_that_is_proven() {
     let yard = Yard::new(HANDLERS);

@@ -87,8 +87,10 @@ enum Step {
 
 /// An attempt under way.
 struct Attempt {
-    /// None where its handler is no longer configured.
+    /// None where its handler was not configured when this receiver started.
     lane: Option<usize>,
+    /// Its handler's, configured or not.
+    name: Name,
     /// What it runs; not known of an earlier receiver's.
     handler: Option<Arc<Handler>>,
     key: Key,
@@ -175,11 +177,9 @@ impl Flow {
         self.finish(wait, &hurry).await;
     }
 
-    /// Makes the links to the runners that handlers name.
+    /// Tells which runners handlers name.
     fn seek_runners(&self) {
-        for runner in self.lanes.iter().filter_map(Lane::runner) {
-            self.links.to(runner);
-        }
+        self.links.need(self.lanes.iter().filter_map(Lane::runner).cloned().collect());
     }
 
     /// The handlers are others from now on; the runner runs them already. Not in the middle of a look at
@@ -220,6 +220,7 @@ impl Flow {
                 (is_internal(&source), span.clone(), Some(runner.name));
             let attempt = Attempt {
                 lane,
+                name: handler,
                 handler: None,
                 key,
                 runner,
@@ -338,6 +339,7 @@ impl Flow {
         let name = runner.as_ref().map(|runner| runner.name.clone());
         let attempt = Attempt {
             lane: Some(lane),
+            name: facts.handler.clone(),
             handler: Some(handler.clone()),
             key,
             runner: name,
@@ -377,7 +379,7 @@ impl Flow {
         let _inside = attempt.span.clone().entered();
         let pause = attempt.lane.and_then(|lane| self.pause(lane, &attempt, &report));
         // By the policy of its handler as it is configured now, whatever it was when it began.
-        let policy = attempt.lane.and_then(|lane| self.lanes.policy(lane)).unwrap_or(&GONE);
+        let policy = self.lanes.policy(&attempt.name).unwrap_or(&GONE);
         let completion = completion(&attempt, report, policy, pause, self.clock.now());
         let (outcome, next, detail) =
             (completion.outcome, completion.next, &completion.record.detail);
@@ -537,9 +539,20 @@ mod tests {
         let (lane, key) = (Some(0), Key { job: JobId::new(NOW), attempt: 9 });
         let (tracked, begun, span) = (false, None, Span::none());
         let (runner, counted, since, internal) = (None, 1, NOW, false);
-        let handler = None;
-        let attempt =
-            Attempt { lane, handler, key, runner, tracked, counted, since, begun, internal, span };
+        let (name, handler) = ("worker".parse().unwrap(), None);
+        let attempt = Attempt {
+            lane,
+            name,
+            handler,
+            key,
+            runner,
+            tracked,
+            counted,
+            since,
+            begun,
+            internal,
+            span,
+        };
         let (handler_broken, record) = (pause.is_some(), Record::default());
         let report = Report { outcome, handler_broken, retry_after: None, record };
         completion(&attempt, report, &POLICY, pause, NOW)

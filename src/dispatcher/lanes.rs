@@ -91,14 +91,13 @@ impl Lane {
         runner_of(&self.handler)
     }
 
-    /// Slots of its own that are free now. After a pause one probe goes first.
-    fn free(&self, now: Duration) -> usize {
-        let slots = match self.pause {
+    /// Slots that it may have now. After a pause one probe goes first.
+    fn slots(&self, now: Duration) -> usize {
+        match self.pause {
             None => self.concurrency,
             Some(pause) if now < pause.until => 0,
             Some(_) => 1,
-        };
-        slots.saturating_sub(self.taken())
+        }
     }
 
     /// The end of its pause, where that is to come.
@@ -174,11 +173,10 @@ impl Lanes {
         self.all.extend(left);
     }
 
-    /// What becomes of a job after an attempt of this lane: by its handler as it is configured now,
-    /// nothing where it is not.
-    pub(super) fn policy(&self, index: usize) -> Option<&Policy> {
-        let name = &self.all[index].name;
-        self.iter().find(|lane| lane.name == *name).map(|lane| &lane.policy)
+    /// What becomes of a job after an attempt: by its handler as it is configured now, nothing where it is
+    /// not.
+    pub(super) fn policy(&self, handler: &Name) -> Option<&Policy> {
+        self.iter().find(|lane| lane.name == *handler).map(|lane| &lane.policy)
     }
 
     /// Whether this is what the lane's handler runs now.
@@ -218,12 +216,15 @@ impl Lanes {
         let left = self.limit.saturating_sub(self.all.iter().map(Lane::taken).sum());
         let idle = |other: &&Lane| other.name != lane.name && other.taken() == 0;
         let kept = self.iter().filter(idle).count();
-        let share = match lane.taken() {
+        // Those too that began when its handler was another runner's.
+        let own = self.all.iter().filter(|other| other.name == lane.name);
+        let taken: usize = own.map(Lane::taken).sum();
+        let share = match taken {
             // It is one of those for whom a slot is kept.
             0 => left.saturating_sub(kept).max(left.min(1)),
             _ => left.saturating_sub(kept),
         };
-        let share = share.min(lane.free(now));
+        let share = share.min(lane.slots(now).saturating_sub(taken));
         let Some(runner) = lane.runner() else { return share };
         let room = rooms.get(runner).map_or(0, |room| room.attempts);
         let same = self.all.iter().filter(|other| other.runner() == Some(runner));
@@ -425,6 +426,25 @@ mod tests {
     }
 
     #[test]
+    fn a_handler_that_moves_takes_its_slots_along() {
+        let mut lanes = lanes(64, &[2]);
+        let deploy: RunnerName = "deploy".parse().unwrap();
+        let incarnation = crate::model::Incarnation::from_parts(uuid::Uuid::nil(), 1);
+        let rooms = BTreeMap::from([(deploy.clone(), Room { incarnation, attempts: 9 })]);
+        assert_eq!(fill(&mut lanes, NOW), [(0, 2)]);
+        let configuration = crate::model::Digest([0; 32]);
+        let command = Command { runner: deploy.clone(), configuration, timeout: SECOND };
+        let moved = Worker { handler: Handler::Command(command), ..worker(0, 2) };
+        lanes.reload(vec![moved], &Limits::default());
+        assert_eq!(lanes.next_claim(NOW, &rooms), None, "both run on where they began");
+        lanes.settled(Some(0), None);
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+        lanes.claimed(1, 1, Some(&deploy));
+        lanes.settled(Some(0), None);
+        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+    }
+
+    #[test]
     fn a_busy_handler_leaves_a_slot_for_each_idle_one() {
         let mut lanes = lanes(4, &[100, 100, 100]);
         assert_eq!(fill(&mut lanes, NOW), [(0, 2), (1, 1), (2, 1)]);
@@ -488,7 +508,8 @@ mod tests {
         reload(&mut lanes, &["new", "h0", "newer"]);
         // The third had nothing under way: its place is another's. The second's is kept for its ends.
         assert_eq!(names(&lanes), ["h0", "new", "newer"]);
-        assert!(lanes.policy(1).is_none() && lanes.policy(0).is_some());
+        let policy = |name: &str| lanes.policy(&name.parse().unwrap());
+        assert!(policy("h1").is_none() && policy("h0").is_some());
         lanes.want_all();
         assert_eq!(fill(&mut lanes, NOW), [(2, 1), (3, 1)], "h0 is full, and h1 is gone");
         for _ in 0..3 {

@@ -232,6 +232,11 @@ impl Link {
         self.lock().attempts.contains_key(&key)
     }
 
+    /// Whether the outcome of an attempt of this runner's is not committed yet.
+    pub(super) fn is_tracking(&self) -> bool {
+        !self.lock().attempts.is_empty()
+    }
+
     /// The first verdict counts.
     fn tell(&self, key: Key, verdict: Verdict) {
         let waiting = self.lock().attempts.get_mut(&key).and_then(|one| one.waiting.take());

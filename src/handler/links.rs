@@ -9,7 +9,7 @@
 //! - An attempt is tracked on the link of the runner that it was claimed for, also where its handler has
 //!   moved to another runner since: only that one can prove anything of it (R6, R8).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -75,6 +75,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     all: BTreeMap<RunnerName, Link>,
+    /// Those that handlers name.
+    named: BTreeSet<RunnerName>,
     /// The receiver's number, once links may connect.
     epoch: Option<u64>,
 }
@@ -101,6 +103,15 @@ impl Links {
         link
     }
 
+    /// These are the runners that handlers name from now on. The link to another one is needed only while
+    /// it tracks an attempt.
+    pub fn need(&self, named: BTreeSet<RunnerName>) {
+        for name in &named {
+            self.to(name);
+        }
+        self.lock().named = named;
+    }
+
     /// Connects every link there is, and from now on each that is added. Called once, as the receiver
     /// with this number, when every attempt that an earlier one left is tracked. Needs a tokio runtime's
     /// context.
@@ -121,9 +132,9 @@ impl Links {
         self.shared.rooms.subscribe()
     }
 
-    /// Has every runner read its commands as they are configured now, and keep them aside: these, as the
-    /// receiver has read them, each with the runner that it is for. A runner that is not connected reads
-    /// them when it comes. One at a time.
+    /// Has every runner that is needed, now or for these, read its commands as they are configured now, and
+    /// keep them aside: these, as the receiver has read them, each with the runner that it is for. A runner
+    /// that is not connected reads them when it comes. One at a time.
     ///
     /// # Errors
     /// One of them cannot, has read others, or did not answer within `wait`: no runner changes anything.
@@ -132,15 +143,27 @@ impl Links {
         commands: &[(RunnerName, Known)],
         wait: Duration,
     ) -> Result<Vec<(RunnerName, Loaded)>, NotLoaded> {
-        let all: Vec<_> = self.lock().all.clone().into_iter().collect();
-        let load = |(name, link): (RunnerName, Link)| {
+        let mut asked: BTreeMap<RunnerName, Option<Link>> = {
+            let state = self.lock();
+            state.needed().map(|(name, link)| (name.clone(), Some(link.clone()))).collect()
+        };
+        for (name, _) in commands {
+            asked.entry(name.clone()).or_insert_with(|| self.lock().all.get(name).cloned());
+        }
+        let load = |(name, link): (RunnerName, Option<Link>)| {
             let its = commands.iter().filter(|(runner, _)| *runner == name);
             let its: Vec<Known> = its.map(|(_, known)| known.clone()).collect();
-            (name, tokio::spawn(async move { link.load(&its, wait).await }))
+            let loading = async move {
+                match link {
+                    Some(link) => link.load(&its, wait).await,
+                    None => Ok(Loaded::by_nobody()),
+                }
+            };
+            (name, tokio::spawn(loading))
         };
         let mut loaded = Vec::new();
         // All are asked before the first is waited for.
-        for (runner, loading) in all.into_iter().map(load).collect::<Vec<_>>() {
+        for (runner, loading) in asked.into_iter().map(load).collect::<Vec<_>>() {
             // A task that broke off has told nobody anything.
             match loading.await.unwrap_or(Err(CannotLoad::Lost)) {
                 Ok(one) => loaded.push((runner, one)),
@@ -150,9 +173,9 @@ impl Links {
         Ok(loaded)
     }
 
-    /// How each link stands now, by name. Empty where no runner is needed.
+    /// How each link that is needed stands now, by name. Empty where no runner is.
     pub fn views(&self) -> Vec<View> {
-        self.lock().all.values().map(Link::view).collect()
+        self.lock().needed().map(|(_, link)| link.view()).collect()
     }
 
     /// As [`Link::cancel`], of the runner that has the attempt.
@@ -207,5 +230,12 @@ impl Links {
     /// A panic elsewhere has changed nothing here by half.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The links to runners that handlers name, or that may have an attempt.
+    fn needed(&self) -> impl Iterator<Item = (&RunnerName, &Link)> {
+        self.all.iter().filter(|(name, link)| self.named.contains(*name) || link.is_tracking())
     }
 }

@@ -173,6 +173,48 @@ fn a_running_command_ends_as_it_began_and_its_job_goes_by_the_handler_as_it_is_t
 }
 
 #[test]
+fn an_attempt_of_an_earlier_receiver_ends_by_the_handler_that_a_reload_has_brought_back() {
+    let once = command("worker", "max_attempts = 1");
+    let site = Site::new(&once);
+    site.script("worker", "echo $HOOKLATCH_ATTEMPT >> $SITE/ran\nread line < $SITE/go\nexit 1");
+    pipe(&site, "go");
+    let receiver = site.start();
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    site.jobs_when(|_| !site.lines("ran").is_empty());
+    receiver.kill();
+    site.configure("", "");
+    let receiver = site.start();
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+    site.configure("", &once);
+    assert_eq!(reload(&site)["handlers"]["added"], json!(["worker"]));
+    fs::write(site.path("go"), "go\n").unwrap();
+    let job = site.all_jobs(1, "dead").remove(0);
+    assert_eq!((&job["reason"], &job["attempt"]), (&json!("attempts exhausted"), &json!(1)));
+    assert_eq!(site.lines("ran"), ["1"]);
+    drop(receiver);
+}
+
+#[test]
+fn what_failed_before_a_reload_is_judged_by_what_it_has_brought() {
+    let site = Site::new(&forward("before", "github"));
+    write_secret(&site, "secret", OTHER);
+    let receiver = site.start();
+    assert_eq!(github(&receiver, "/github", "d-1", SECRET), 401);
+    let judged =
+        |args: &[&str]| site.json(&[&["quarantine"], args].concat())["sources"]["github"].clone();
+    assert_eq!(judged(&["verify"])["bad"], json!({ "bad_signature": 1 }));
+    write_secret(&site, "secret", SECRET);
+    assert_eq!(judged(&["verify"])["good"], 0, "not in force yet");
+    site.configure("", &forward("after", "github"));
+    reload(&site);
+    assert_eq!(judged(&["verify"])["good"], 1);
+    assert_eq!(judged(&["accept", "--yes"])["accepted"], 1);
+    assert_eq!(handlers_of(&jobs(&site), "d-1"), ["after"]);
+    assert_eq!(github(&receiver, "/github", "d-1", SECRET), 200);
+    assert_eq!(jobs(&site).len(), 1, "a duplicate");
+}
+
+#[test]
 fn the_first_command_brings_a_runner() {
     let site = Site::new("");
     site.script("first", "echo $HOOKLATCH_EVENT_ID >> $SITE/ran");
@@ -182,7 +224,7 @@ fn the_first_command_brings_a_runner() {
     let reloaded = reload(&site);
     assert_eq!(
         (&reloaded["handlers"]["added"], &reloaded["runners"]),
-        (&json!(["first"]), &json!([]))
+        (&json!(["first"]), &json!([{ "name": "default", "loaded": false }]))
     );
     assert_eq!(stripe(&receiver, "evt_2"), 200);
     site.all_jobs(1, "succeeded");

@@ -96,7 +96,7 @@ impl Link {
             state.loads.waiting = state.line.is_some().then_some(waiting);
             (state.line.clone(), state.loads.number, answer)
         };
-        let Some(line) = line else { return Ok(Loaded { line: None, number, kept: Vec::new() }) };
+        let Some(line) = line else { return Ok(Loaded::by_nobody()) };
         let asking = line.clone();
         // Beside whoever asks: half a message would spoil the connection.
         tokio::spawn(async move { drop(asking.load(number).await) });
@@ -113,6 +113,11 @@ impl Link {
 }
 
 impl Loaded {
+    /// No runner is connected.
+    pub(in crate::handler) fn by_nobody() -> Self {
+        Loaded { line: None, number: 0, kept: Vec::new() }
+    }
+
     /// Whether a runner has read it; where not, it does so when it comes.
     pub fn is_there(&self) -> bool {
         self.line.is_some()
