@@ -86,7 +86,7 @@ impl Half {
 
 /// The environment of a unit whose credentials lie in `folder` beside the configuration: a shell has
 /// none of its own.
-fn of_unit(environment: &Environment, path: &Path, folder: &str) -> Environment {
+pub(super) fn of_unit(environment: &Environment, path: &Path, folder: &str) -> Environment {
     let folder = path.with_file_name(folder);
     match environment.get(CREDENTIALS).is_none() && folder.is_dir() {
         true => environment.clone().with(CREDENTIALS, folder),

@@ -117,16 +117,19 @@ fn read(path: &Path, most: u64) -> Result<Bytes, Failure> {
     Ok(std::fs::read(path).map_err(named)?.into())
 }
 
-/// Where the receiver listens. Only it knows the port where any free one is taken.
+/// Where the receiver listens. Only it knows what a socket unit says, or which free port was taken.
 async fn address(args: &cli::Send, config: &Config) -> Result<SocketAddr, Failure> {
-    let mut address = args.to.unwrap_or(config.server().listen);
-    if address.port() == 0 {
-        address = match receiver(config, &Request::Listening).await {
+    let configured = config.server().listen;
+    let mut address = match args.to {
+        Some(given) => given,
+        None => match receiver(config, &Request::Listening).await {
             Ok(Reply::Listening(known)) if !known.is_empty() => known[0],
             Ok(other) => return Err(store::unexpected(&other)),
-            Err(failure) => return Err(failure),
-        };
-    }
+            Err(failure) if configured.port() == 0 => return Err(failure),
+            // It does not run, or does not answer this user.
+            Err(_) => configured,
+        },
+    };
     // The address of every interface is none to connect to.
     if address.ip().is_unspecified() {
         address.set_ip(match address {

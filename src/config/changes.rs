@@ -54,7 +54,8 @@ impl Config {
     /// written: sources that prove nothing, and an address that is not only this machine's.
     pub fn exposed_at(&self, addresses: &[SocketAddr]) -> Vec<Problem> {
         let problems = Problems::new();
-        let Some(listen) = addresses.iter().find(|address| !address.ip().is_loopback()) else {
+        let Some(listen) = addresses.iter().find(|one| !one.ip().to_canonical().is_loopback())
+        else {
             return Vec::new();
         };
         for source in self.sources.iter().filter(|source| source.scheme.is_unsigned()) {

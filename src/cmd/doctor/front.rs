@@ -25,7 +25,8 @@ const NGINX: [&str; 4] = [
 /// What nginx allows where it is not told otherwise (`client_max_body_size`, ngx_http_core_module).
 const NGINX_BODY_BYTES: u64 = 1 << 20;
 
-pub(super) fn look(config: &Config) -> Vec<Finding> {
+/// `listening`: where a running receiver really takes deliveries, which its socket unit may have said.
+pub(super) fn look(config: &Config, listening: &[SocketAddr]) -> Vec<Finding> {
     let shown = config.shown();
     let mut found: Vec<_> = shown
         .sources
@@ -39,15 +40,24 @@ pub(super) fn look(config: &Config) -> Vec<Finding> {
             Some(Finding::unwise(TLS, seen, "give the provider an https:// URL, by way of a proxy"))
         })
         .collect();
-    if shown.listen.ip().is_loopback() {
-        found.push(Finding::ok(
-            TLS,
-            format!("{} is this machine's alone: a proxy speaks TLS", shown.listen),
-        ));
-    }
+    let configured = [shown.listen];
+    let listening = if listening.is_empty() { &configured } else { listening };
+    found.extend(listening.iter().filter_map(|address| reach(*address, shown.listen)));
     let files = NGINX.iter().flat_map(|place| texts(Path::new(place)));
-    found.extend(nginx(&files.collect::<Vec<_>>(), &shown));
+    found.extend(nginx(&files.collect::<Vec<_>>(), &shown, listening));
     found
+}
+
+/// Who can reach an address. One that stands in the configuration has been warned of with that.
+fn reach(address: SocketAddr, configured: SocketAddr) -> Option<Finding> {
+    if address.ip().to_canonical().is_loopback() {
+        let seen = format!("{address} is this machine's alone: a proxy speaks TLS");
+        return Some(Finding::ok(TLS, seen));
+    }
+    let seen = format!("{address} can be reached from other machines, without TLS");
+    let fix = "systemctl edit hooklatch.socket, and write: [Socket] ListenStream= \
+               ListenStream=127.0.0.1:8080";
+    (address != configured).then(|| Finding::unwise(TLS, seen, fix))
 }
 
 /// The files at a place, a folder's one after the other, with their texts.
@@ -63,12 +73,16 @@ fn texts(place: &Path) -> Vec<(PathBuf, String)> {
 
 /// Judges the sites that pass deliveries to this receiver: by the text alone, since asking nginx would
 /// take its rights.
-fn nginx(files: &[(PathBuf, String)], shown: &Shown) -> Vec<Finding> {
+fn nginx(files: &[(PathBuf, String)], shown: &Shown, listening: &[SocketAddr]) -> Vec<Finding> {
     let largest = shown.sources.iter().map(|source| source.max_body_bytes).max().unwrap_or(0);
     let general = files.iter().filter(|(path, _)| path.ends_with("nginx.conf"));
     let general = general.filter_map(|(_, text)| allowed(text)).next_back();
+    let mut names: Vec<_> = listening.iter().flat_map(|address| names(*address)).collect();
+    let upstreams: Vec<_> =
+        files.iter().flat_map(|(_, text)| upstreams(text, &names)).map(str::to_owned).collect();
+    names.extend(upstreams);
     let mut found = Vec::new();
-    for (path, text) in files.iter().filter(|(_, text)| passes_to(text, shown.listen)) {
+    for (path, text) in files.iter().filter(|(_, text)| passes_to(text, &names)) {
         let allowed = allowed(text).or(general).unwrap_or(NGINX_BODY_BYTES);
         let file = path.display();
         found.push(if allowed != 0 && allowed < largest {
@@ -89,19 +103,43 @@ fn nginx(files: &[(PathBuf, String)], shown: &Shown) -> Vec<Finding> {
     found
 }
 
-/// Whether a site passes requests to this address.
-fn passes_to(text: &str, listen: SocketAddr) -> bool {
-    let names = [listen.to_string(), format!("localhost:{}", listen.port())];
-    lines(text).any(|line| {
-        (line.contains("proxy_pass") || line.starts_with("server "))
-            && names.iter().any(|name| line.contains(name.as_str()))
-    })
+/// How a proxy on this machine may call an address.
+fn names(address: SocketAddr) -> [String; 4] {
+    let port = address.port();
+    let local = ["localhost", "127.0.0.1", "[::1]"].map(|host| format!("{host}:{port}"));
+    let [name, v4, v6] = local;
+    [address.to_string(), name, v4, v6]
+}
+
+/// The groups of servers that one with such a name is in.
+fn upstreams<'t>(text: &'t str, names: &[String]) -> Vec<&'t str> {
+    let (mut group, mut found) = (None, Vec::new());
+    for statement in statements(text) {
+        let mut words = statement.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("upstream"), name) => group = name,
+            (Some("server"), Some(server)) if names.iter().any(|name| name == server) => {
+                found.extend(group);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether a site passes requests to one of these names.
+fn passes_to(text: &str, names: &[String]) -> bool {
+    let targets = statements(text).filter_map(|statement| {
+        let (_, target) = statement.strip_prefix("proxy_pass")?.split_once("://")?;
+        target.split('/').next()
+    });
+    targets.into_iter().any(|target| names.iter().any(|name| name == target))
 }
 
 /// The last size that a file allows; 0 means any.
 fn allowed(text: &str) -> Option<u64> {
-    let sizes = lines(text).filter_map(|line| {
-        let value = line.strip_prefix("client_max_body_size")?.trim().trim_end_matches(';').trim();
+    let sizes = statements(text).filter_map(|statement| {
+        let value = statement.strip_prefix("client_max_body_size")?.trim();
         // nginx's k, m and g are the powers of 1,024.
         let binary =
             value.to_lowercase().replace('k', "KiB").replace('m', "MiB").replace('g', "GiB");
@@ -110,8 +148,11 @@ fn allowed(text: &str) -> Option<u64> {
     sizes.last()
 }
 
-fn lines(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().map(str::trim).filter(|line| !line.starts_with('#'))
+/// What stands between semicolons and braces, without comments.
+fn statements(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let parts = lines.flat_map(|line| line.split([';', '{', '}'])).map(str::trim);
+    parts.filter(|part| !part.is_empty())
 }
 
 #[cfg(test)]
@@ -138,7 +179,9 @@ mod tests {
             vec![(PathBuf::from("hooks.conf"), text)]
         };
         let verdict = |files: &[(PathBuf, String)]| {
-            nginx(files, &shown()).into_iter().map(|one| one.verdict).collect::<Vec<_>>()
+            let shown = shown();
+            let found = nginx(files, &shown, &[shown.listen]);
+            found.into_iter().map(|one| one.verdict).collect::<Vec<_>>()
         };
         assert_eq!(verdict(&site("")), [Verdict::Bad], "1 MiB is the default");
         assert_eq!(verdict(&site("# client_max_body_size 25m;")), [Verdict::Bad]);
@@ -150,7 +193,36 @@ mod tests {
         assert_eq!(verdict(&general), [Verdict::Ok]);
         let other = vec![(PathBuf::from("x.conf"), "proxy_pass http://127.0.0.1:9000;".to_owned())];
         assert_eq!(verdict(&other), []);
-        let found = nginx(&site(""), &shown()).remove(0);
+        let shown = shown();
+        let found = nginx(&site(""), &shown, &[shown.listen]).remove(0);
         assert!(found.fix.unwrap().starts_with("client_max_body_size 25m; in hooks.conf"));
+    }
+
+    /// What README tells to write must be seen, or its limit is never looked at.
+    #[test]
+    fn readmes_own_site_is_found() {
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+        let readme = fs::read_to_string(readme).unwrap();
+        let site = readme.split("```nginx\n").nth(1).unwrap().split("```").next().unwrap();
+        let judged = |site: &str| {
+            let shown = shown();
+            let files = [(PathBuf::from("hooks"), site.to_owned())];
+            nginx(&files, &shown, &[shown.listen])
+        };
+        let found = judged(site);
+        assert!(matches!(found[..], [Finding { verdict: Verdict::Ok, .. }]), "{found:?}");
+        let found = judged(&site.replace("client_max_body_size 25m;", ""));
+        assert!(matches!(found[..], [Finding { verdict: Verdict::Bad, .. }]), "{found:?}");
+    }
+
+    #[test]
+    fn a_port_of_the_socket_unit_is_the_one_that_counts() {
+        let (open, own) = ("0.0.0.0:80".parse().unwrap(), "127.0.0.1:8080".parse().unwrap());
+        assert_eq!(reach(open, own).unwrap().verdict, Verdict::Unwise);
+        assert_eq!(reach(open, open), None, "the configuration has been warned of");
+        assert_eq!(reach(own, open).unwrap().verdict, Verdict::Ok);
+        let site = "location / { proxy_pass http://127.0.0.1:9000/x; }".to_owned();
+        let files = [(PathBuf::from("hooks"), site)];
+        assert_eq!(nginx(&files, &shown(), &["[::]:9000".parse().unwrap()]).len(), 1);
     }
 }

@@ -100,7 +100,7 @@ fn look(path: &Path, config: &Config, findings: &mut Vec<Finding>) {
     findings.extend(disk::look(&config.store()));
     findings.extend(running.look());
     findings.extend(units::look(config, &running));
-    findings.extend(front::look(config));
+    findings.extend(front::look(config, &running.listening));
 }
 
 /// A problem of the configuration as a finding.

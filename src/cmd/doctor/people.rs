@@ -10,10 +10,10 @@ use nix::unistd::User;
 use rustix::process::geteuid;
 use serde::Deserialize;
 
-use crate::config::{Config, Environment};
+use crate::config::{self, Config, Environment};
 use crate::model::RunnerName;
 
-use super::super::config_check::Half;
+use super::super::config_check::{Half, of_unit};
 use super::processes::{Process, Running};
 use super::{Finding, Verdict, told};
 
@@ -25,6 +25,9 @@ const PACKAGED: [&str; 2] = ["hooklatch", "hooklatch-runner"];
 
 /// Where systemd puts a running service's credentials (systemd.exec(5)).
 const CREDENTIALS: &str = "/run/credentials";
+
+/// How a message quotes a reference to one.
+const REFERENCE: &str = "'credential:";
 
 pub(super) fn look(path: &Path, config: &Config, running: &Running) -> Vec<Finding> {
     let [receiver, runner] = PACKAGED;
@@ -55,7 +58,7 @@ fn one(
     };
     match user {
         Some(user) if user.uid.as_raw() != here && geteuid().is_root() => {
-            ask(path, half, process, &user)
+            ask(path, config, half, process, &user)
         }
         Some(user) if user.uid.as_raw() != here => {
             let seen = format!(
@@ -87,6 +90,15 @@ fn title(half: &Half) -> String {
     }
 }
 
+/// Where the packaged unit has its credentials from, beside the configuration.
+fn folder(half: &Half) -> String {
+    match half {
+        Half::Runner(name) if !name.is_default() => format!("runner-secrets.{name}"),
+        Half::Runner(_) => "runner-secrets".to_owned(),
+        Half::Receiver | Half::Both => "secrets".to_owned(),
+    }
+}
+
 /// The options of `config check` that mean one half.
 fn options(half: &Half) -> Vec<&str> {
     match half {
@@ -112,7 +124,13 @@ struct Report {
 }
 
 /// Runs `config check` for one half as another user.
-fn ask(path: &Path, half: &Half, process: Option<&Process>, user: &User) -> Vec<Finding> {
+fn ask(
+    path: &Path,
+    config: &Config,
+    half: &Half,
+    process: Option<&Process>,
+    user: &User,
+) -> Vec<Finding> {
     let unknown = |why: String| vec![Finding::unknown(CHECK, format!("{}'s: {why}", title(half)))];
     let program = match std::env::current_exe() {
         Ok(program) => program,
@@ -130,8 +148,9 @@ fn ask(path: &Path, half: &Half, process: Option<&Process>, user: &User) -> Vec<
         .arg(path)
         .env("HOME", &user.dir);
     let credentials = process.and_then(Process::unit).map(|unit| Path::new(CREDENTIALS).join(unit));
-    if let Some(credentials) = credentials.filter(|folder| folder.is_dir()) {
-        command.env("CREDENTIALS_DIRECTORY", credentials);
+    let credentials = credentials.filter(|folder| folder.is_dir());
+    if let Some(credentials) = &credentials {
+        command.env(config::CREDENTIALS, credentials);
     }
     let output = match command.output() {
         Ok(output) => output,
@@ -141,13 +160,24 @@ fn ask(path: &Path, half: &Half, process: Option<&Process>, user: &User) -> Vec<
         return unknown(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     };
     let name = &user.name;
-    let found = report.errors.into_iter().map(|told| {
-        let line = told.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let key = told.key.map(|key| format!(" {key}:")).unwrap_or_default();
-        let seen = format!("as user {name}: {}{line}:{key} {}", told.file, told.message);
-        Finding { check: CHECK, verdict: Verdict::Bad, seen, fix: told.help }
-    });
-    or_ok(found.collect(), half, &format!("user {name}"))
+    // A unit that does not run has none; root looks where it will have them from.
+    let apart = credentials.is_none();
+    let mine = report.errors.into_iter().filter(|told| !apart || !told.message.contains(REFERENCE));
+    let mut found: Vec<_> = mine
+        .map(|told| {
+            let line = told.line.map(|line| format!(":{line}")).unwrap_or_default();
+            let key = told.key.map(|key| format!(" {key}:")).unwrap_or_default();
+            let seen = format!("as user {name}: {}{line}:{key} {}", told.file, told.message);
+            Finding { check: CHECK, verdict: Verdict::Bad, seen, fix: told.help }
+        })
+        .collect();
+    if apart {
+        let environment = of_unit(&Environment::capture(), path, &folder(half));
+        let problems = half.problems(config, path, &environment);
+        let problems = problems.iter().filter(|problem| problem.message.contains(REFERENCE));
+        found.extend(problems.map(|problem| told(problem, Verdict::Bad)));
+    }
+    or_ok(found, half, &format!("user {name}"))
 }
 
 fn or_ok(found: Vec<Finding>, half: &Half, user: &str) -> Vec<Finding> {

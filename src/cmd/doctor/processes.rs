@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,8 @@ impl Process {
 pub(super) struct Running {
     pub(super) receiver: Option<Process>,
     pub(super) runners: BTreeMap<RunnerName, Process>,
+    /// Where the receiver takes deliveries, where it tells.
+    pub(super) listening: Vec<SocketAddr>,
     said: Option<ReceiverStatus>,
 }
 
@@ -60,21 +63,26 @@ pub(super) fn find(config: &Config) -> Running {
     let folders = [(RunnerName::default(), folder::of(&store.path))].into_iter().chain(of_units);
     let runners =
         folders.filter_map(|(name, folder)| Some((name, holder(&folder.join("lock"))?))).collect();
-    let said = receiver.as_ref().and_then(|_| ask(&store.path, &store.limits));
-    Running { receiver, runners, said }
+    let ask = |request| receiver.as_ref().and_then(|_| ask(&store.path, &store.limits, &request));
+    let said = match ask(Request::Status { sources: Vec::new() }) {
+        Some(Reply::Status(status)) => status.receiver,
+        _ => None,
+    };
+    let listening = match ask(Request::Listening) {
+        Some(Reply::Listening(listening)) => listening,
+        _ => Vec::new(),
+    };
+    Running { receiver, runners, listening, said }
 }
 
 /// What the receiver says of itself.
-fn ask(store: &Path, limits: &Limits) -> Option<ReceiverStatus> {
+fn ask(store: &Path, limits: &Limits, request: &Request) -> Option<Reply> {
     let socket = control::socket_path(store);
     let asked = async {
         let mut client = control::connect(&socket, limits).await.ok()?;
-        client.call(&Request::Status { sources: Vec::new() }).await.ok()
+        client.call(request).await.ok()
     };
-    match block_on(asked).ok()?? {
-        Reply::Status(status) => status.receiver,
-        _ => None,
-    }
+    block_on(asked).ok()?
 }
 
 /// The process that holds the lock on `file`, where it is one of ours: every lock of the machine has a

@@ -16,7 +16,7 @@ const SYSTEMD: &str = "/run/systemd/system";
 
 /// What is asked of a unit, in systemd's names (systemd.kill(5), systemd.service(5)).
 const ASKED: &str =
-    "KillMode,OOMPolicy,TimeoutStopUSec,Restart,StartLimitIntervalUSec,BindsTo,PartOf";
+    "Type,KillMode,OOMPolicy,TimeoutStopUSec,Restart,StartLimitIntervalUSec,BindsTo,PartOf";
 
 pub(super) fn look(config: &Config, running: &Running) -> Vec<Finding> {
     if !Path::new(SYSTEMD).exists() {
@@ -106,7 +106,9 @@ fn runner_unit(unit: &str, said: &[(String, String)], drain: std::time::Duration
             );
         }
     }
-    if let Some(stop) = span(value(said, "TimeoutStopUSec"))
+    // One that systemd listens to says by itself that its stop goes on.
+    if value(said, "Type") != "notify"
+        && let Some(stop) = span(value(said, "TimeoutStopUSec"))
         && stop <= drain
     {
         let drain_text = Unit::Millis.show(u64::try_from(drain.as_millis()).unwrap_or(u64::MAX));
@@ -169,6 +171,8 @@ mod tests {
         ]);
         let drain = Duration::from_secs(600);
         assert_eq!(runner_unit("r.service", &good, drain), []);
+        let told = [&good[..], &said(&["Type=notify"])].concat();
+        assert_eq!(runner_unit("r.service", &told, drain * 3), [], "it says that its stop goes on");
         let wrong = said(&[
             "KillMode=control-group",
             "OOMPolicy=stop",
