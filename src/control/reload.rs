@@ -4,7 +4,7 @@
 //! whoever has said by [`Reloads::taken`] that it takes them, one after the other.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -86,29 +86,34 @@ impl ReloadAsked {
     }
 }
 
-/// Where reloads are asked for.
-#[derive(Debug, Default)]
-pub(super) struct Reloads(OnceLock<mpsc::Sender<ReloadAsked>>);
+/// Where reloads are asked for. Who asks while the receiver starts waits until it takes them.
+#[derive(Debug)]
+pub(super) struct Reloads {
+    taker: mpsc::Sender<ReloadAsked>,
+    /// Until somebody takes them.
+    asked: Mutex<Option<mpsc::Receiver<ReloadAsked>>>,
+}
+
+impl Default for Reloads {
+    fn default() -> Self {
+        let (taker, asked) = mpsc::channel(1);
+        Reloads { taker, asked: Mutex::new(Some(asked)) }
+    }
+}
 
 impl Reloads {
     /// From now on they are taken; called once. When what it returns is dropped, they are refused.
     pub(super) fn taken(&self) -> mpsc::Receiver<ReloadAsked> {
-        let (sender, asked) = mpsc::channel(1);
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         // A second taker gets nothing: the first one's are its own.
-        let _ = self.0.set(sender);
-        asked
+        asked.take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
     /// Asks and waits: in line behind those that asked before.
     pub(super) async fn ask(&self) -> Result<Reloaded, Failure> {
-        let Some(taker) = self.0.get() else {
-            return Err(Failure::unavailable(
-                "the receiver takes no reload: it is just starting, or is a demonstration",
-            ));
-        };
         let (ask, answer) = oneshot::channel();
         let stopping = || Failure::unavailable("the receiver is stopping: nothing was reloaded");
-        taker.send(ReloadAsked(ask)).await.map_err(|_| stopping())?;
+        self.taker.send(ReloadAsked(ask)).await.map_err(|_| stopping())?;
         answer.await.map_err(|_| stopping())?
     }
 }
@@ -133,5 +138,27 @@ impl Names {
     pub fn all(&self) -> impl Iterator<Item = (&Name, &'static str)> {
         let all = [(&self.added, "added"), (&self.changed, "changed"), (&self.gone, "gone")];
         all.into_iter().flat_map(|(names, what)| names.iter().map(move |name| (name, what)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_asks_before_reloads_are_taken_waits_and_is_answered() {
+        let reloads = Arc::new(Reloads::default());
+        let early = Arc::clone(&reloads);
+        let early = tokio::spawn(async move { early.ask().await });
+        // It has asked before anybody takes it: nothing else runs on this thread meanwhile.
+        tokio::task::yield_now().await;
+        let mut taken = reloads.taken();
+        taken.recv().await.unwrap().answer(Err(Failure::unavailable("told")));
+        assert_eq!(early.await.unwrap().unwrap_err().message, "told");
+        drop(taken);
+        assert!(reloads.ask().await.unwrap_err().message.contains("stopping"));
     }
 }
