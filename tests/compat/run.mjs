@@ -96,7 +96,7 @@ async function main() {
     const refusals = await bounded(forgeries, ({ source, request }) => receiver.post(source, request));
     const jobs = await settled(receiver);
     const stored = await receiver.ask("events");
-    const rejected = await receiver.ask("events", "--rejected");
+    const { deliveries: rejected } = await receiver.ask("events", "--rejected");
 
     const all = [...deliveries, ...replays];
     checkAnswers(faults, all, [...answers, ...replayAnswers], stored);
