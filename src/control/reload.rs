@@ -152,11 +152,14 @@ mod tests {
     async fn who_asks_before_reloads_are_taken_waits_and_is_answered() {
         let reloads = Arc::new(Reloads::default());
         let early = Arc::clone(&reloads);
-        let early = tokio::spawn(async move { early.ask().await });
+        let mut early = tokio::spawn(async move { early.ask().await });
         // It has asked before anybody takes it: nothing else runs on this thread meanwhile.
         tokio::task::yield_now().await;
         let mut taken = reloads.taken();
-        taken.recv().await.unwrap().answer(Err(Failure::unavailable("told")));
+        tokio::select! {
+            asked = taken.recv() => asked.unwrap().answer(Err(Failure::unavailable("told"))),
+            refused = &mut early => panic!("refused: {refused:?}"),
+        }
         assert_eq!(early.await.unwrap().unwrap_err().message, "told");
         drop(taken);
         assert!(reloads.ask().await.unwrap_err().message.contains("stopping"));

@@ -14,7 +14,7 @@ use crate::model::RunnerName;
 use crate::runner::folder;
 
 use super::super::block_on;
-use super::{Finding, Verdict};
+use super::Finding;
 
 /// Where the packaged units let runners work, a folder for each.
 const UNIT_RUNNERS: &str = "/run/hooklatch-runner";
@@ -171,7 +171,7 @@ fn together(receiver: &Process, runner: &Process) -> Option<Finding> {
     let unit = receiver.unit().filter(|_| receiver.group == runner.group)?;
     let seen = format!("{unit} holds receiver and runner: its stop ends every running command");
     let fix = "run `hooklatch runner` as a unit of its own: hooklatch-runner.service";
-    Some(Finding { check: GROUPS, verdict: Verdict::Bad, seen, fix: Some(fix.to_owned()) })
+    Some(Finding::bad(GROUPS, seen, fix))
 }
 
 fn open_files(receiver: &Process) -> Finding {
@@ -195,6 +195,7 @@ fn open_files(receiver: &Process) -> Finding {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::Verdict;
     use super::*;
 
     fn process(group: &str) -> Process {

@@ -43,7 +43,7 @@ pub(super) fn look(config: &Config, running: &Running) -> Vec<Finding> {
     }
     if let Some(receiver) = &running.receiver {
         match receiver.unit() {
-            Some(unit) => found.extend(ask(unit, |said| receiver_unit(unit, said))),
+            Some(unit) => found.extend(ask(unit, |said| restarts(unit, said))),
             None => {
                 let seen = "the receiver is in no unit: nothing starts it again";
                 found.push(Finding::unwise(
@@ -117,10 +117,6 @@ fn runner_unit(unit: &str, said: &[(String, String)], drain: std::time::Duration
     }
     found.extend(restarts(unit, said));
     found
-}
-
-fn receiver_unit(unit: &str, said: &[(String, String)]) -> Vec<Finding> {
-    restarts(unit, said)
 }
 
 /// What a crash loop must not do: leave the port closed for good.
