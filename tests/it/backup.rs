@@ -265,30 +265,24 @@ fn a_store_in_use_is_not_replaced_and_a_runner_with_attempts_of_the_old_one_take
     assert!(said.contains(".replaced-") && said.contains("held --reason restored"), "{said}");
     let receiver = site.start();
     deliver(&receiver, "evt_2");
-    let denied = |site: &Site| {
+    let why = || {
         let status = site.json_of_any_exit(&["status"]);
-        status["runners"][0]["why"].as_str().is_some_and(|why| why.contains("are not acknowledged"))
+        status["runners"][0]["why"].as_str().unwrap_or_default().to_owned()
     };
-    until(|| denied(&site));
+    until(|| why().contains("are not acknowledged"));
     assert_eq!(site.lines("ledger.txt"), ["evt_1 1"], "nothing of the new store was started");
     fs::write(site.path("gate"), "end\n").unwrap();
     let held = site.json(&["held"]);
     assert_eq!(held[0]["reason"], "restored");
 
-    // Once a person has ended that runner, as its refusal says, the new store has one of its own.
+    // Once a person has ended both, as the refusal says, the new store has a runner of its own.
+    let refusal = why();
+    let ledger = refusal.split_once("`rm ").unwrap().1.split('`').next().unwrap();
+    receiver.kill();
     runner::kill_runner(&site.store());
-    let status = || site.json_of_any_exit(&["status"]);
-    let why = || status()["runners"][0]["why"].as_str().unwrap_or_default().to_owned();
-    until(|| {
-        // Once more where another one, launched in between, had read the ledger before it was removed.
-        if let Some((_, remedy)) = why().split_once("`rm ") {
-            if runner::runner(&site.store()).is_some() {
-                runner::kill_runner(&site.store());
-            }
-            let _gone = fs::remove_file(remedy.split('`').next().unwrap());
-        }
-        site.lines("ledger.txt").contains(&"evt_2 1".to_owned())
-    });
+    fs::remove_file(ledger).unwrap();
+    let _receiver = site.start();
+    until(|| site.lines("ledger.txt").contains(&"evt_2 1".to_owned()));
     fs::write(site.path("gate"), "end\n").unwrap();
     site.jobs_when(|jobs| jobs.iter().any(|job| job["state"] == "succeeded"));
     assert!(!site.lines("ledger.txt").contains(&"evt_1 2".to_owned()));

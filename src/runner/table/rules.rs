@@ -57,7 +57,10 @@ impl Inner {
     /// The next runner goes by the same ledger. Without it, it answers for nobody, and what still runs
     /// of an attempt is looked for and ended before that attempt is called lost.
     fn remedy(&self) -> String {
-        format!("if that is meant, stop the runner and `rm {}`", self.ledger.path().display())
+        format!(
+            "if that is meant, stop the receiver and the runner, and `rm {}`",
+            self.ledger.path().display()
+        )
     }
 
     pub(super) fn may_start(&self, peer: &Peer, start: &Start) -> Result<Arc<Configured>, Refused> {
