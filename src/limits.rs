@@ -53,6 +53,7 @@ pub struct Limit {
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
+const PIB: u64 = 1024 * 1024 * GIB;
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
@@ -138,7 +139,7 @@ limits! {
         "Most compressed bytes in one transaction; one larger item makes a batch alone.";
     log_bytes: Bytes = 64 * MIB, 4 * MIB..=4 * GIB,
         "The write-ahead log's bound: over it the writer finishes a checkpoint between two batches.";
-    disk_floor_bytes: Bytes = 128 * MIB, MIB..=64 * GIB,
+    disk_floor_bytes: Bytes = 128 * MIB, MIB..=PIB,
         "Free space below which accepts are answered 503 while completions go on: twice the log's bound.";
     ballast_bytes: Bytes = 16 * MIB, 0..=GIB,
         "A file given up on a full disk so that the results of running jobs can still be written.";

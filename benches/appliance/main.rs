@@ -1,0 +1,21 @@
+//! What the whole appliance does beside what the machine allows, measured in turns in the same run.
+//!
+//! `cargo bench --bench appliance`, or `-- WORD ...` for the lines whose names have one of the words.
+//! `HOOKLATCH_BENCH=short` is what CI runs: fewer and shorter rounds, and only what is far off fails.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
+mod accepts;
+mod ceiling;
+mod load;
+mod requests;
+mod site;
+mod table;
+
+use table::Table;
+
+fn main() -> std::process::ExitCode {
+    let table = Table::new();
+    accepts::measure(&table);
+    table.end()
+}

@@ -1,0 +1,174 @@
+//! The product under measurement: the real program, in a folder on the disk that the build lies on.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hooklatch::runner::folder;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::requests::SECRET;
+
+/// Both kinds of sources; each measurement adds its handlers and limits.
+const CONFIGURATION: &str = r#"
+[server]
+listen = "127.0.0.1:0"
+[storage]
+path = "store.db"
+[sources.github]
+provider = "github"
+path = "/github"
+secrets = ["file:secret"]
+[sources.stripe]
+provider = "stripe"
+path = "/stripe"
+secrets = ["file:secret"]
+"#;
+
+/// One handler for all, which [`Site::pause`] keeps from running.
+pub(crate) const HANDLER: &str = r#"
+[handlers.job]
+source = "SOURCE"
+events = ["*"]
+command = ["/bin/true"]
+concurrency = 4
+"#;
+
+/// How long anything here may take before the bench gives up.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A folder with a configuration and what comes of it. Goes with its value.
+pub(crate) struct Site {
+    folder: tempfile::TempDir,
+}
+
+impl Site {
+    /// With `more` in the configuration.
+    pub(crate) fn new(more: &str) -> Self {
+        // Where the build lies there is a disk; the system's folder for temporary files may be memory.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let site = Site { folder };
+        fs::write(site.path("hooklatch.toml"), format!("{CONFIGURATION}{more}")).unwrap();
+        fs::write(site.path("secret"), SECRET).unwrap();
+        fs::set_permissions(site.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        site
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path("store.db")
+    }
+
+    /// The size of the store's log, where there is one.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        fs::metadata(self.path("store.db-wal")).map_or(0, |meta| meta.len())
+    }
+
+    pub(crate) fn start(&self) -> Receiver {
+        self.start_by(&mut Command::new(env!("CARGO_BIN_EXE_hooklatch")))
+    }
+
+    /// Starts `program`, which is hooklatch or ends in it, with the arguments of a receiver.
+    pub(crate) fn start_by(&self, program: &mut Command) -> Receiver {
+        let log = File::create(self.path("log")).unwrap();
+        let mut child = program
+            .args(["serve", "--config"])
+            .arg(self.path("hooklatch.toml"))
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        let address = loop {
+            let log = fs::read_to_string(self.path("log")).unwrap();
+            let serving = log.lines().find(|line| line.contains(r#""message":"serving""#));
+            if let Some(line) = serving {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                break line["address"].as_str().unwrap().parse().unwrap();
+            }
+            assert_eq!(child.try_wait().unwrap(), None, "it ended: {log}");
+            assert!(begun.elapsed() < PATIENCE, "it does not serve: {log}");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        Receiver { child, address, store: self.store() }
+    }
+
+    /// Runs a command of the product, which must succeed, and returns what it printed.
+    pub(crate) fn run(&self, args: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_hooklatch"))
+            .args(args)
+            .arg("--config")
+            .arg(self.path("hooklatch.toml"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// No job of the handler is claimed until [`Site::resume`].
+    pub(crate) fn pause(&self) {
+        self.run(&["pause", "job"]);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.run(&["resume", "job"]);
+    }
+}
+
+/// A running receiver. It and its runner end with it.
+pub(crate) struct Receiver {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    store: PathBuf,
+}
+
+impl Receiver {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops it as a service manager does, which empties the log into the store.
+    pub(crate) fn stop(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        end_runner(&self.store);
+    }
+}
+
+fn end_runner(store: &Path) {
+    let Ok(peer) = UnixStream::connect(folder::socket(&folder::of(store))) else { return };
+    let Ok(peer) = rustix::net::sockopt::socket_peercred(&peer) else { return };
+    let _ = kill_process(peer.pid, Signal::KILL);
+}
+
+/// Resident KiB of a process: now (`VmRSS`) or at most so far (`VmHWM`).
+pub(crate) fn memory_kib(process: u32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// What `GET path` of an HTTP server on loopback answers, body only.
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
