@@ -96,12 +96,7 @@ impl Store {
         let detail = match payload {
             Some(payload) => {
                 let Payload { source, event_id, event_type, received_at, headers, .. } = payload;
-                let (stored, bytes) = (payload.body, payload.body_bytes);
-                let body = tokio::task::spawn_blocking(move || codec::decompress(&stored, bytes))
-                    .await
-                    .map_err(std::io::Error::other)
-                    .flatten();
-                match body {
+                match codec::decompress(payload.body, payload.body_bytes).await {
                     Ok(body) => {
                         let facts = Facts {
                             handler: handler.clone(),

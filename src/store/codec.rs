@@ -1,5 +1,6 @@
 //! The stored forms: bodies under zstd, words, names and ids in columns.
 
+use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::io;
 use std::str::FromStr;
@@ -7,6 +8,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use rusqlite::Row;
 use rusqlite::types::Type;
+use zstd::bulk::Compressor;
 
 use crate::model::{JobId, Timestamp};
 
@@ -16,21 +18,46 @@ const LEVEL: i32 = 1;
 /// Larger bodies are compressed on a blocking thread: a worker serves all its connections (H2).
 const INLINE_BYTES: usize = 256 * 1024;
 
+thread_local! {
+    /// Each thread's own, made at its first body: making one costs as much as compressing a usual body.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+}
+
 /// Compresses a body, off the caller's thread where it is large.
 pub(super) async fn compress(body: Bytes) -> io::Result<Vec<u8>> {
     if body.len() <= INLINE_BYTES {
         return compress_now(&body);
     }
-    tokio::task::spawn_blocking(move || compress_now(&body)).await.map_err(io::Error::other)?
+    // For a large body the compressor takes more memory than a thread that may never see another is to
+    // keep.
+    tokio::task::spawn_blocking(move || zstd::bulk::compress(&body, LEVEL))
+        .await
+        .map_err(io::Error::other)?
 }
 
 /// Compresses a body here.
 pub(super) fn compress_now(body: &[u8]) -> io::Result<Vec<u8>> {
-    zstd::bulk::compress(body, LEVEL)
+    COMPRESSOR.with_borrow_mut(|kept| {
+        let compressor = match kept {
+            Some(compressor) => compressor,
+            None => kept.insert(Compressor::new(LEVEL)?),
+        };
+        compressor.compress(body)
+    })
 }
 
-/// Gets a body of exactly `bytes` bytes back.
-pub(super) fn decompress(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
+/// Gets a body of exactly `bytes` bytes back, off the caller's thread where it is large.
+pub(super) async fn decompress(stored: Vec<u8>, bytes: usize) -> io::Result<Vec<u8>> {
+    if bytes <= INLINE_BYTES {
+        return decompress_now(&stored, bytes);
+    }
+    tokio::task::spawn_blocking(move || decompress_now(&stored, bytes))
+        .await
+        .map_err(io::Error::other)?
+}
+
+/// Gets a body of exactly `bytes` bytes back, here.
+pub(super) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
     let body = zstd::bulk::decompress(stored, bytes)?;
     if body.len() == bytes {
         return Ok(body);

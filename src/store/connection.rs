@@ -106,6 +106,9 @@ fn connect(path: &Path, limits: &Limits, role: Role) -> rusqlite::Result<Connect
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    // A statement's plan does not depend on what is bound to it; otherwise SQLite may plan it anew each
+    // time something is (sqlite3_bind, "QPSG"), and these never gain by it: there are no statistics.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // A commit is on the disk when it returns. The log is copied by the checkpointer alone. A file
     // mapped into memory turns an I/O error into a signal. 8 MiB of cache hold a usual batch.
     conn.execute_batch(

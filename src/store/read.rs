@@ -265,7 +265,7 @@ fn payload(conn: &Connection, event: i64, bytes: usize) -> rusqlite::Result<Payl
         .iter()
         .map(|(name, value)| (name.to_owned(), text(value)))
         .collect();
-    let body = codec::decompress(row.get_ref(1)?.as_blob()?, bytes)
+    let body = codec::decompress_now(row.get_ref(1)?.as_blob()?, bytes)
         .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
     Ok((headers, Some(body)))
 }

@@ -156,7 +156,8 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<QuarantinedRow> {
 fn kept(row: &Row<'_>) -> rusqlite::Result<Option<Kept>> {
     let Some(stored) = row.get::<_, Option<Vec<u8>>>(6)? else { return Ok(None) };
     let bytes = usize::try_from(codec::count(row, 5)?).unwrap_or(usize::MAX);
-    let body = codec::decompress(&stored, bytes).map_err(|error| unusable(error.to_string()))?;
+    let body =
+        codec::decompress_now(&stored, bytes).map_err(|error| unusable(error.to_string()))?;
     Ok(Some(Kept {
         id: row.get(0)?,
         source: codec::text(row, 1)?,
