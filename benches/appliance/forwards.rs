@@ -9,6 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -33,9 +34,11 @@ pub(crate) fn measure(table: &Table) {
     let endpoint = endpoint();
     let backlog = Backlog::of(&format!(r#"forward = "http://{endpoint}/""#));
     let bounds = Bounds { good: Good::High, floor: 0.4, aim: 0.6 };
-    let ceiling = || client(endpoint, &fresh.take(Kind::GitHub, jobs));
+    let ceiling = || client(endpoint, &fresh.take(Kind::GitHub, jobs), usize::MAX);
     let measured = || backlog.rate(&fresh.take(Kind::GitHub, jobs));
     table.compare(name, bounds, "/s", ceiling, measured);
+    let single = client(endpoint, &fresh.take(Kind::GitHub, jobs), 1);
+    table.remark(&format!("The client alone, on a connection for each request: {single:.0} /s."));
 }
 
 /// An endpoint that reads each request to its end and answers 204, in a thread of its own. It lives as
@@ -65,31 +68,40 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, In
     Ok(response)
 }
 
-/// Sends the bodies of these requests to `endpoint`: how many a second.
-fn client(endpoint: SocketAddr, requests: &[Vec<u8>]) -> f64 {
+/// Sends the bodies of these requests to `endpoint`, so many on a connection: how many a second.
+fn client(endpoint: SocketAddr, requests: &[Vec<u8>], kept: usize) -> f64 {
     let bodies: Vec<Bytes> = requests.iter().map(|request| body(request)).collect();
     let next = Cell::new(0);
+    let take = || bodies.get(next.replace(next.get() + 1)).cloned();
     let send = async || {
-        let stream = TcpStream::connect(endpoint).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        while let Some(body) = bodies.get(next.replace(next.get() + 1)) {
-            let request = Request::post("/")
-                .header(HOST, endpoint.to_string())
-                .header(CONTENT_TYPE, "application/json")
-                .body(Full::new(body.clone()))
-                .unwrap();
-            sender.ready().await.unwrap();
-            let response = sender.send_request(request).await.unwrap();
-            assert_eq!(response.status(), StatusCode::NO_CONTENT);
-            response.into_body().collect().await.unwrap();
+        let mut body = take();
+        while body.is_some() {
+            let stream = TcpStream::connect(endpoint).await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let (mut sender, connection) = handshake(TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            for _ in 0..kept {
+                let Some(this) = body else { return };
+                post(&mut sender, endpoint, this).await;
+                body = take();
+            }
         }
     };
     let begun = Instant::now();
     runtime().block_on(futures_util::future::join_all((0..ABREAST).map(|_| send())));
     requests.len() as f64 / begun.elapsed().as_secs_f64()
+}
+
+async fn post(sender: &mut SendRequest<Full<Bytes>>, endpoint: SocketAddr, body: Bytes) {
+    let request = Request::post("/")
+        .header(HOST, endpoint.to_string())
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::new(body))
+        .unwrap();
+    sender.ready().await.unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::NO_CONTENT);
+    response.into_body().collect().await.unwrap();
 }
 
 fn body(request: &[u8]) -> Bytes {
