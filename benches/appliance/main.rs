@@ -6,16 +6,32 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod accepts;
+mod backlog;
 mod ceiling;
+mod commands;
+mod first;
+mod forwards;
+mod idle;
 mod load;
 mod requests;
 mod site;
+mod start;
 mod table;
+
+use std::process::ExitCode;
 
 use table::Table;
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
+    if first::told() {
+        return ExitCode::SUCCESS;
+    }
     let table = Table::new();
     accepts::measure(&table);
+    commands::measure(&table);
+    forwards::measure(&table);
+    first::measure(&table);
+    start::measure(&table);
+    idle::measure(&table);
     table.end()
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -136,6 +136,12 @@ impl Receiver {
         self.child.id()
     }
 
+    /// The process of its runner, where that runs.
+    pub(crate) fn runner(&self) -> Option<Pid> {
+        let peer = UnixStream::connect(folder::socket(&folder::of(&self.store))).ok()?;
+        Some(rustix::net::sockopt::socket_peercred(&peer).ok()?.pid)
+    }
+
     /// Stops it as a service manager does, which empties the log into the store.
     pub(crate) fn stop(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
@@ -147,14 +153,10 @@ impl Drop for Receiver {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        end_runner(&self.store);
+        if let Some(runner) = self.runner() {
+            let _ = kill_process(runner, Signal::KILL);
+        }
     }
-}
-
-fn end_runner(store: &Path) {
-    let Ok(peer) = UnixStream::connect(folder::socket(&folder::of(store))) else { return };
-    let Ok(peer) = rustix::net::sockopt::socket_peercred(&peer) else { return };
-    let _ = kill_process(peer.pid, Signal::KILL);
 }
 
 /// Resident KiB of a process: now (`VmRSS`) or at most so far (`VmHWM`).

@@ -1,0 +1,128 @@
+//! Starting with a million ready jobs, beside an empty store's start.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use super::load::flood;
+use super::requests::{Kind, requests};
+use super::site::{HANDLER, Receiver, Site, memory_kib};
+use super::table::{Bounds, Good, Table, median};
+
+/// Ready jobs, each of an event of its own.
+const JOBS: usize = 1_000_000;
+
+/// After which the memory is read: what is done once at the start is done.
+const AFTER: Duration = Duration::from_secs(1);
+
+/// Page cache while the store is filled, in KiB: the index of event ids is written all over.
+const FILL_CACHE_KIB: i64 = 512 * 1024;
+
+pub(crate) fn measure(table: &Table) {
+    let time = "start with 1 million ready jobs: longer than with none";
+    let memory = "start with 1 million ready jobs: resident after 1 s at most";
+    if !table.wants(time) && !table.wants(memory) {
+        return;
+    }
+    let (empty, full) = (Site::new(&handler()), Site::new(&handler()));
+    prepare(&empty, 0);
+    prepare(&full, JOBS / table.effort.divide);
+    let pairs: Vec<_> = (0..table.effort.rounds).map(|_| (start(&empty), start(&full))).collect();
+    let of = |figure: &dyn Fn(&(Start, Start)) -> f64| median(pairs.iter().map(figure).collect());
+    let more = of(&|(empty, full)| full.seconds - empty.seconds);
+    let resident = of(&|(_, full)| full.mebibytes);
+    table.alone(time, Bounds { good: Good::Low, floor: 1.0, aim: 0.3 }, "s", more);
+    table.alone(memory, Bounds { good: Good::Low, floor: 128.0, aim: 64.0 }, "MiB", resident);
+
+    let receiver = full.start();
+    full.resume();
+    receiver.stop();
+    let running = start(&full);
+    table.remark(&format!(
+        "The file was in the page cache. Paused handlers: empty {:.3} s and {:.1} MiB, full {:.3} s; full and \
+         not paused, so that jobs run at once: {:.3} s and {:.1} MiB.",
+        of(&|(empty, _)| empty.seconds),
+        of(&|(empty, _)| empty.mebibytes),
+        of(&|(_, full)| full.seconds),
+        running.seconds,
+        running.mebibytes,
+    ));
+}
+
+fn handler() -> String {
+    HANDLER.replace("SOURCE", Kind::Stripe.path().trim_start_matches('/'))
+}
+
+/// A start and what it took.
+struct Start {
+    /// From the spawn to the log's "serving".
+    seconds: f64,
+    /// The receiver's largest resident set until [`AFTER`].
+    mebibytes: f64,
+}
+
+fn start(site: &Site) -> Start {
+    let begun = Instant::now();
+    let receiver = site.start();
+    let seconds = begun.elapsed().as_secs_f64();
+    sleep(AFTER);
+    let mebibytes = memory_kib(receiver.pid(), "VmHWM") as f64 / 1024.0;
+    receiver.stop();
+    Start { seconds, mebibytes }
+}
+
+/// Makes the site's store, with so many ready jobs of a paused handler.
+fn prepare(site: &Site, jobs: usize) {
+    let receiver: Receiver = site.start();
+    site.pause();
+    if jobs > 0 {
+        flood(receiver.address, &requests(Kind::Stripe, 0, 1), 1, 200);
+    }
+    receiver.stop();
+    if jobs > 1 {
+        fill(&Connection::open(site.store()).unwrap(), jobs);
+    }
+}
+
+/// Makes so many of the one event in the store, each with a body, an id and a job of its own.
+fn fill(store: &Connection, jobs: usize) {
+    let set = |name: &str, value: &str| {
+        store.query_row(&format!("PRAGMA {name} = {value}"), [], |_| Ok(())).or_else(|error| {
+            match error {
+                rusqlite::Error::QueryReturnedNoRows => Ok(()),
+                other => Err(other),
+            }
+        })
+    };
+    // No log and no flush: nothing but this bench needs the file.
+    set("journal_mode", "OFF").unwrap();
+    set("synchronous", "OFF").unwrap();
+    set("cache_size", &format!("-{FILL_CACHE_KIB}")).unwrap();
+    store.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let id = "'evt_' || lower(hex(randomblob(12)))";
+    copies(store, "event", jobs, &[("row", "n"), ("event_id", id), ("digest", "randomblob(32)")]);
+    copies(store, "payload", jobs, &[("event", "n")]);
+    copies(store, "job", jobs, &[("row", "n"), ("event", "n"), ("id", "randomblob(16)")]);
+    store.execute_batch("COMMIT").unwrap();
+    // The program keeps its log again, as it made the file.
+    set("journal_mode", "WAL").unwrap();
+}
+
+/// Copies the one row of `table` until there are so many, numbered by `n`, with what differs as given.
+fn copies(store: &Connection, table: &str, rows: usize, differ: &[(&str, &str)]) {
+    let mut info = store.prepare("SELECT name FROM pragma_table_info(?1)").unwrap();
+    let columns: Vec<String> =
+        info.query_map([table], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+    let values = columns.iter().map(|column| {
+        let other = differ.iter().find(|(name, _)| name == column);
+        other.map_or(column.clone(), |(_, value)| (*value).to_owned())
+    });
+    let values = values.collect::<Vec<_>>().join(", ");
+    let sql = format!(
+        "WITH RECURSIVE numbers(n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM numbers WHERE n < {rows})
+         INSERT INTO {table} ({}) SELECT {values} FROM numbers, (SELECT * FROM {table} LIMIT 1)",
+        columns.join(", ")
+    );
+    assert_eq!(store.execute(&sql, []).unwrap(), rows - 1);
+}
