@@ -10,6 +10,7 @@ mod ceiling;
 mod load;
 mod requests;
 mod site;
+mod size;
 mod table;
 
 use table::Table;
@@ -17,5 +18,6 @@ use table::Table;
 fn main() -> std::process::ExitCode {
     let table = Table::new();
     accepts::measure(&table);
+    size::measure(&table);
     table.end()
 }
