@@ -7,11 +7,13 @@
 
 mod accepts;
 mod ceiling;
+mod large;
 mod load;
 mod requests;
 mod site;
 mod size;
 mod table;
+mod webhook;
 
 use table::Table;
 
@@ -19,5 +21,7 @@ fn main() -> std::process::ExitCode {
     let table = Table::new();
     accepts::measure(&table);
     size::measure(&table);
+    large::measure(&table);
+    webhook::measure(&table);
     table.end()
 }
