@@ -53,13 +53,21 @@ pub(crate) fn measure(table: &Table) {
         receiver
     };
     let (beside, receiver) = (start(&empty, &small), start(&full, &large));
-    let fresh = Fresh::default();
+    let (fresh, round) = (Fresh::default(), EVENTS / table.effort.divide);
     let rate = |receiver: &Receiver| {
-        let requests = fresh.take(Kind::GitHub, EVENTS / table.effort.divide);
+        let requests = fresh.take(Kind::GitHub, round);
         flood(receiver.address, &requests, CONNECTIONS, 200).rate()
     };
     let bounds = Bounds { good: Good::High, floor: 0.6, aim: 0.85 };
     table.compare(NAME, bounds, "/s", || rate(&beside), || rate(&receiver));
+    let events = round * table.effort.rounds;
+    for (name, receiver) in [("empty", &beside), ("full", &receiver)] {
+        let each = |bytes: u64| bytes as f64 / events as f64 / 1024.0;
+        let [read, written] = moved(receiver.pid()).map(each);
+        table.remark(&format!(
+            "  {name}: {read:.1} KiB read and {written:.1} KiB written per accept"
+        ));
+    }
 }
 
 /// Stores so many events more than one, as retention leaves them: their payloads are gone, and with each
@@ -115,6 +123,15 @@ fn copy(conn: &Connection, table: &str, times: usize, values: &[(&str, &str)]) {
         taken.join(", ")
     );
     conn.execute(&sql, []).unwrap();
+}
+
+/// Bytes that a process has caused to be read from the disk and written to it.
+fn moved(process: u32) -> [u64; 2] {
+    let io = fs::read_to_string(format!("/proc/{process}/io")).unwrap();
+    ["read_bytes: ", "write_bytes: "].map(|name| {
+        let line = io.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.parse().unwrap()
+    })
 }
 
 /// A control group with [`MEMORY_BYTES`]. Goes with its value.

@@ -56,8 +56,7 @@ pub(crate) fn measure(table: &Table) {
 
 /// Waits until the handler has run for all that was accepted.
 pub(crate) fn settle(site: &Site) {
-    let conn =
-        Connection::open_with_flags(site.store(), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let conn = Connection::open_with_flags(site.store(), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     conn.busy_timeout(Duration::from_secs(5)).unwrap();
     // Both by the indexes of such jobs.
     let unsettled = || -> bool {
