@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
@@ -20,6 +20,9 @@ const EVENTS: usize = 20_000;
 
 /// Connections that bring them.
 const CONNECTIONS: usize = 16;
+
+/// How long jobs may take to come to an end, at a hundred a second and more.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 const KEPT: &str = "bytes on disk per 7 KB push, payload kept";
 const EXPIRED: &str = "bytes on disk per 7 KB push, payload expired";
@@ -68,7 +71,9 @@ pub(crate) fn settle(site: &Site) {
         )
         .unwrap()
     };
+    let begun = Instant::now();
     while unsettled() {
+        assert!(begun.elapsed() < PATIENCE, "jobs do not come to an end");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

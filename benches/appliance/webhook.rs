@@ -20,9 +20,9 @@ const PROGRAM: &str = "webhook";
 /// Connections of a flood.
 const CONNECTIONS: usize = 64;
 
-/// Deliveries of one round: enough that what it puts off, the commands, weighs on what it answers. Ours run
-/// to their end between two rounds.
-const EVENTS: usize = 20_000;
+/// Deliveries of one round. It holds each in memory until its command has run, some 40 KB; ours run to their
+/// end between two rounds, some seconds.
+const EVENTS: usize = 8_000;
 
 /// How long it may take to listen, or to be done with its commands.
 const PATIENCE: Duration = Duration::from_secs(60);
