@@ -12,11 +12,14 @@ mod commands;
 mod first;
 mod forwards;
 mod idle;
+mod large;
 mod load;
 mod requests;
 mod site;
+mod size;
 mod start;
 mod table;
+mod webhook;
 
 use std::process::ExitCode;
 
@@ -33,5 +36,8 @@ fn main() -> ExitCode {
     first::measure(&table);
     start::measure(&table);
     idle::measure(&table);
+    size::measure(&table);
+    large::measure(&table);
+    webhook::measure(&table);
     table.end()
 }

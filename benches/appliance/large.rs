@@ -1,0 +1,175 @@
+//! Accepting into a store that has run for long, in little memory.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use rustix::fs::{Advice, fadvise};
+
+use super::accepts::Fresh;
+use super::load::flood;
+use super::requests::{Kind, requests};
+use super::site::{HANDLER, Receiver, Site};
+use super::size::settle;
+use super::table::{Bounds, Good, Table};
+
+/// Events that are stored before: a year of one every three seconds.
+const STORED: usize = 10_000_000;
+
+/// A short run has so many times fewer.
+const SHORTER: usize = 20;
+
+/// What a receiver and its runner may have of memory, the pages of the store that the kernel keeps for them
+/// included.
+const MEMORY_BYTES: u64 = 128 << 20;
+
+/// Connections of a flood.
+const CONNECTIONS: usize = 64;
+
+/// Events of one round.
+const EVENTS: usize = 30_000;
+
+const NAME: &str = "accept rate with 10 million events stored, 128 MiB memory";
+
+pub(crate) fn measure(table: &Table) {
+    if !table.wants(NAME) {
+        return;
+    }
+    let Some((small, large)) = Group::new("empty").zip(Group::new("full")) else {
+        return table.remark(&format!("left out, no control group can be made here: {NAME}"));
+    };
+    let stored = if table.effort.divide == 1 { STORED } else { STORED / SHORTER };
+    let handler = HANDLER.replace("SOURCE", "github");
+    table.remark(&format!("  storing {stored} events ..."));
+    let (empty, full) = (Site::new(&handler), Site::new(&handler));
+    fill(&full, stored);
+    let gib = fs::metadata(full.store()).unwrap().len() as f64 / f64::from(1 << 30);
+    table.remark(&format!("  they take {gib:.1} GiB"));
+    let start = |site: &Site, group: &Group| {
+        let receiver = site.start_by(&mut group.command());
+        site.pause();
+        receiver
+    };
+    let (beside, receiver) = (start(&empty, &small), start(&full, &large));
+    let (fresh, round) = (Fresh::default(), EVENTS / table.effort.divide);
+    let rate = |receiver: &Receiver| {
+        let requests = fresh.take(Kind::GitHub, round);
+        flood(receiver.address, &requests, CONNECTIONS, 200).rate()
+    };
+    let bounds = Bounds { good: Good::High, floor: 0.6, aim: 0.85 };
+    table.compare(NAME, bounds, "/s", || rate(&beside), || rate(&receiver));
+    let events = round * table.effort.rounds;
+    for (name, receiver) in [("empty", &beside), ("full", &receiver)] {
+        let each = |bytes: u64| bytes as f64 / events as f64 / 1024.0;
+        let [read, written] = moved(receiver.pid()).map(each);
+        table.remark(&format!(
+            "  {name}: {read:.1} KiB read and {written:.1} KiB written per accept"
+        ));
+    }
+}
+
+/// Stores so many events more than one, as retention leaves them: their payloads are gone, and with each
+/// stay its succeeded job and that one's attempt until the id itself may be forgotten. The rows are copies
+/// of one real delivery's but for the ids and digests, which are random as GitHub's are.
+fn fill(site: &Site, events: usize) {
+    let receiver = site.start();
+    // A number that no flood of this line has.
+    flood(receiver.address, &requests(Kind::GitHub, u64::MAX - 1, 1), 1, 200);
+    settle(site);
+    receiver.stop();
+    let conn = Connection::open(site.store()).unwrap();
+    // Fast, and safe enough for what is thrown away where it fails. The cache holds all of the indexes.
+    conn.execute_batch(
+        "PRAGMA journal_mode = DELETE; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
+         PRAGMA foreign_keys = OFF; PRAGMA cache_size = -3000000; BEGIN;",
+    )
+    .unwrap();
+    // Version 4, as GitHub's delivery ids are, and version 7: a time and random bits.
+    let event_id = "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2)
+         || '-a' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
+    let job_id = "unhex(printf('%012x7', created_at + i) || substr(hex(randomblob(10)), 2))";
+    let digest = ("digest", "randomblob(32)");
+    copy(&conn, "event", events, &[("row", "1 + i"), ("event_id", event_id), digest]);
+    copy(&conn, "job", events, &[("row", "1 + i"), ("event", "1 + i"), ("id", job_id)]);
+    copy(&conn, "attempt", events, &[("job", "1 + i")]);
+    conn.execute_batch("COMMIT; PRAGMA journal_mode = WAL;").unwrap();
+    drop(conn);
+    // The kernel still has all of it in memory, on this process' account and not on the receiver's.
+    let file = File::open(site.store()).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+}
+
+/// Copies the only row of a table so many times, the i-th time with these values in place of its own.
+fn copy(conn: &Connection, table: &str, times: usize, values: &[(&str, &str)]) {
+    let columns: Vec<String> = conn
+        .prepare("SELECT name FROM pragma_table_info(?1)")
+        .unwrap()
+        .query_map([table], |row| row.get(0))
+        .unwrap()
+        .collect::<rusqlite::Result<_>>()
+        .unwrap();
+    let value = |column: &String| {
+        let new = values.iter().find(|(name, _)| name == column);
+        new.map_or(column.clone(), |(_, value)| (*value).to_owned())
+    };
+    let taken: Vec<String> = columns.iter().map(value).collect();
+    let sql = format!(
+        "WITH RECURSIVE number (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM number WHERE i < {times})
+         INSERT INTO {table} ({}) SELECT {} FROM number CROSS JOIN (SELECT * FROM {table} LIMIT 1)",
+        columns.join(", "),
+        taken.join(", ")
+    );
+    conn.execute(&sql, []).unwrap();
+}
+
+/// Bytes that a process has caused to be read from the disk and written to it.
+fn moved(process: u32) -> [u64; 2] {
+    let io = fs::read_to_string(format!("/proc/{process}/io")).unwrap();
+    ["read_bytes: ", "write_bytes: "].map(|name| {
+        let line = io.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.parse().unwrap()
+    })
+}
+
+/// A control group with [`MEMORY_BYTES`]. Goes with its value.
+struct Group(PathBuf);
+
+impl Group {
+    /// None where this process may make none, or where memory is not bounded by them.
+    fn new(name: &str) -> Option<Self> {
+        let root = Path::new("/sys/fs/cgroup");
+        // Version 1 has a tree for memory alone, version 2 one tree for all.
+        let (tree, bound) = match root.join("memory").is_dir() {
+            true => (root.join("memory"), "memory.limit_in_bytes"),
+            false => (root.to_owned(), "memory.max"),
+        };
+        let folder = tree.join(format!("hooklatch-bench-{}-{name}", std::process::id()));
+        fs::create_dir(&folder).ok()?;
+        let group = Group(folder);
+        fs::write(group.0.join(bound), MEMORY_BYTES.to_string()).ok()?;
+        Some(group)
+    }
+
+    /// Hooklatch, in this group from its first instruction on.
+    fn command(&self) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", r#"echo $$ > "$0" && exec "$@""#])
+            .arg(self.0.join("cgroup.procs"))
+            .arg(env!("CARGO_BIN_EXE_hooklatch"));
+        command
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A runner that was killed is in it for a moment more.
+        let begun = Instant::now();
+        while fs::remove_dir(&self.0).is_err() && begun.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

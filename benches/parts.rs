@@ -1,0 +1,205 @@
+//! The parts of an accept, each alone: `cargo bench --bench parts`, or `-- NAME` for some of them.
+//!
+//! What is measured here is the library as the server calls it; `cargo bench --bench appliance` measures
+//! the whole. A store lies on the disk that the build lies on.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "appliance/requests.rs"]
+#[allow(dead_code, reason = "the whole appliance takes them many at a time")]
+mod requests;
+
+use std::cell::Cell;
+
+use bytes::Bytes;
+use divan::counter::{BytesCount, ItemsCount};
+use divan::{Bencher, black_box};
+use futures_util::future::join_all;
+use hooklatch::clock::Clock;
+use hooklatch::limits::Limits;
+use hooklatch::model::{Headers, Name, OnRedelivery, Outcome, Timestamp};
+use hooklatch::probe;
+use hooklatch::provider::Scheme;
+use hooklatch::retry::Next;
+use hooklatch::store::{Accept, Accepted, Claimed, Completion, Record, Settings, Store};
+use hooklatch::verify::{Key, Request, Verified, key, verify};
+use requests::{Kind, SECRET, request};
+use tempfile::TempDir;
+use tokio::runtime::{self, Runtime};
+
+/// Accepts that wait for the writer together, as they do behind 64 connections.
+const TOGETHER: usize = 64;
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench(args = [Kind::GitHub, Kind::Stripe])]
+fn verifying(bencher: Bencher, kind: Kind) {
+    let source = Source::new(kind);
+    let (headers, body) = delivery(kind, 0);
+    bencher
+        .counter(BytesCount::new(body.len()))
+        .bench(|| source.verify(black_box(&headers), black_box(body.clone())));
+}
+
+/// The facts that stand in the JSON; each scheme's file says where.
+#[divan::bench(args = [Kind::GitHub, Kind::Stripe])]
+fn reading_facts(bencher: Bencher, kind: Kind) {
+    let (field, pointers): (_, &[&str]) = match kind {
+        Kind::GitHub => (Some("payload"), &["/action"]),
+        Kind::Stripe => (None, &["/id", "/type"]),
+    };
+    let pointers: Vec<String> = pointers.iter().map(|&pointer| pointer.to_owned()).collect();
+    let (_, body) = delivery(kind, 0);
+    bencher
+        .counter(BytesCount::new(body.len()))
+        .bench(|| probe::facts(black_box(&body), field, &pointers).unwrap());
+}
+
+/// Of the body without the fields that its scheme's file calls volatile.
+#[divan::bench(args = [Kind::GitHub, Kind::Stripe])]
+fn digest(bencher: Bencher, kind: Kind) {
+    let volatile = match kind {
+        Kind::GitHub => Vec::new(),
+        Kind::Stripe => vec!["pending_webhooks".to_owned()],
+    };
+    let (_, body) = delivery(kind, 0);
+    bencher
+        .counter(BytesCount::new(body.len()))
+        .bench(|| probe::digest(black_box(&body), &volatile));
+}
+
+/// One event, durable: what it waits for is the disk.
+#[divan::bench(args = [Kind::GitHub, Kind::Stripe], max_time = 3)]
+fn accept_one(bencher: Bencher, kind: Kind) {
+    let site = Site::new(kind);
+    bencher.with_inputs(|| site.next()).bench_local_values(|accept| site.accept(accept));
+}
+
+/// Events that come at the same time, durable when the last of them is.
+#[divan::bench(args = [Kind::GitHub, Kind::Stripe], max_time = 3)]
+fn accept_together(bencher: Bencher, kind: Kind) {
+    let site = Site::new(kind);
+    bencher
+        .counter(ItemsCount::new(TOGETHER))
+        .with_inputs(|| (0..TOGETHER).map(|_| site.next()).collect::<Vec<_>>())
+        .bench_local_values(|accepts| {
+            site.runtime.block_on(join_all(accepts.into_iter().map(|one| site.store.accept(one))))
+        });
+}
+
+#[divan::bench(max_time = 3)]
+fn claim(bencher: Bencher) {
+    let site = Site::new(Kind::GitHub);
+    bencher.with_inputs(|| site.accept(site.next())).bench_local_values(|_| site.claim());
+}
+
+#[divan::bench(max_time = 3)]
+fn complete(bencher: Bencher) {
+    let site = Site::new(Kind::GitHub);
+    let claimed = || {
+        site.accept(site.next());
+        site.claim()
+    };
+    bencher.with_inputs(claimed).bench_local_values(|claimed| {
+        let done = Completion {
+            job: claimed.facts.job,
+            attempt: claimed.facts.attempt,
+            outcome: Outcome::Succeeded,
+            counts: true,
+            next: Next::Succeeded,
+            finished_at: site.clock.now(),
+            record: Record::default(),
+        };
+        assert!(site.runtime.block_on(site.store.complete(done)).unwrap());
+    });
+}
+
+/// The headers and the body of the event of this number.
+fn delivery(kind: Kind, number: u64) -> (Headers, Bytes) {
+    let request = request(kind, number);
+    let end = request.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+    // The request line has no colon of a header, and is passed over.
+    let line = request.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    (Headers::from_wire(&request[line..end]), Bytes::copy_from_slice(&request[end + 4..]))
+}
+
+/// A source as it is configured.
+struct Source {
+    scheme: Scheme,
+    keys: [Key; 1],
+    now: Timestamp,
+}
+
+impl Source {
+    fn new(kind: Kind) -> Self {
+        let scheme = Scheme::embedded(kind.path().trim_start_matches('/')).unwrap();
+        let keys = [key(&scheme, "file:secret", SECRET).unwrap()];
+        Source { scheme, keys, now: Clock::system().now() }
+    }
+
+    fn verify(&self, headers: &Headers, body: Bytes) -> Verified {
+        let request = Request { method: "POST", url: None, headers, body };
+        verify(&self.scheme, &self.keys, request, self.now).unwrap()
+    }
+}
+
+/// An open store with a source that one handler wants all events of.
+struct Site {
+    kind: Kind,
+    source: Source,
+    clock: Clock,
+    runtime: Runtime,
+    store: Store,
+    handler: Name,
+    /// The number of the next event.
+    next: Cell<u64>,
+    _folder: TempDir,
+}
+
+impl Site {
+    fn new(kind: Kind) -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (path, limits) = (folder.path().join("store.db"), Limits::default());
+        let clock = Clock::system();
+        Site {
+            kind,
+            source: Source::new(kind),
+            store: Store::open(&Settings { path, limits }, clock.clone()).unwrap(),
+            clock,
+            runtime: runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            handler: "job".parse().unwrap(),
+            next: Cell::new(0),
+            _folder: folder,
+        }
+    }
+
+    /// The next event, verified.
+    fn next(&self) -> Accept {
+        let (headers, body) = delivery(self.kind, self.next.replace(self.next.get() + 1));
+        Accept {
+            source: self.kind.path().trim_start_matches('/').parse().unwrap(),
+            received_at: self.clock.now(),
+            delivery: self.source.verify(&headers, body),
+            handlers: vec![self.handler.clone()],
+            on_redelivery: OnRedelivery::Ignore,
+        }
+    }
+
+    fn accept(&self, accept: Accept) -> Accepted {
+        self.runtime.block_on(self.store.accept(accept)).unwrap()
+    }
+
+    /// The oldest job.
+    fn claim(&self) -> Claimed {
+        let claimed = self.store.claim(&self.handler, 1, None);
+        self.runtime.block_on(claimed).unwrap().pop().unwrap()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.runtime.block_on(self.store.close());
+    }
+}
