@@ -25,14 +25,7 @@ impl Unit {
     /// A value as the configuration writes it: `5 MiB`, `90s`, `7`. Exact: it reads back the same.
     pub fn show(self, value: u64) -> String {
         let steps: &[(u64, &str)] = match self {
-            Unit::Bytes => &[
-                (PIB, " PiB"),
-                (PIB, " PiB"),
-                (GIB, " GiB"),
-                (MIB, " MiB"),
-                (KIB, " KiB"),
-                (1, " B"),
-            ],
+            Unit::Bytes => &[(PIB, " PiB"), (GIB, " GiB"), (MIB, " MiB"), (KIB, " KiB"), (1, " B")],
             Unit::Millis => &[(DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s"), (1, "ms")],
             Unit::Count => &[(1, "")],
         };

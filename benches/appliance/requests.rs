@@ -12,6 +12,9 @@ use sha2::{Digest, Sha256};
 /// The secret of every source in this bench.
 pub(crate) const SECRET: &str = "whsec_a-secret-for-benches-only";
 
+/// When GitHub made the first delivery of these, in steps of 100 ns since 1582: some day in 2025.
+pub(crate) const FIRST_AT: u64 = 0x1f0_b5d0_0000_0000;
+
 /// Which provider's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -35,8 +38,8 @@ impl Kind {
 pub(crate) fn request(kind: Kind, number: u64) -> Vec<u8> {
     let mut random = Random::new(kind, number);
     match kind {
-        Kind::GitHub => github(&mut random),
-        Kind::Stripe => stripe(&mut random),
+        Kind::GitHub => github(number, &mut random),
+        Kind::Stripe => stripe(number, &mut random),
     }
 }
 
@@ -50,9 +53,9 @@ pub(crate) fn requests(kind: Kind, first: u64, count: usize) -> Vec<Vec<u8>> {
     halves.into_iter().flat_map(|half| -> Vec<Vec<u8>> { half.join().unwrap() }).collect()
 }
 
-fn github(random: &mut Random) -> Vec<u8> {
+fn github(number: u64, random: &mut Random) -> Vec<u8> {
     let body = push(random);
-    let delivery = random.uuid();
+    let delivery = guid(number, random);
     let signature = mac(body.as_bytes());
     let hook = random.number(100_000_000, 600_000_000);
     format!(
@@ -69,8 +72,8 @@ fn github(random: &mut Random) -> Vec<u8> {
     .into_bytes()
 }
 
-fn stripe(random: &mut Random) -> Vec<u8> {
-    let body = charge(random);
+fn stripe(number: u64, random: &mut Random) -> Vec<u8> {
+    let body = charge(number, random);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let signature = mac(format!("{now}.{body}").as_bytes());
     format!(
@@ -193,11 +196,12 @@ fn account(random: &mut Random, name: &str) -> String {
     )
 }
 
-fn charge(random: &mut Random) -> String {
-    let (event, charge, customer) = (random.word(24), random.word(24), random.word(14));
+fn charge(number: u64, random: &mut Random) -> String {
+    let (charge, customer) = (random.word(24), random.word(14));
     let (at, amount) = (random.number(1_760_000_000, 1_790_000_000), random.number(100, 90_000));
     format!(
-        r#"{{"id":"evt_{event}","object":"event","api_version":"2026-01-28","created":{at},"data":{{"object":{{"id":"ch_{charge}","object":"charge","amount":{amount},"amount_captured":{amount},"amount_refunded":0,"application":null,"application_fee":null,"application_fee_amount":null,"balance_transaction":"txn_{}","billing_details":{{"address":{{"city":null,"country":"DE","line1":null,"line2":null,"postal_code":"{}","state":null}},"email":"{customer}@example.com","name":"{}","phone":null,"tax_id":null}},"calculated_statement_descriptor":"EXAMPLE SHOP","captured":true,"created":{at},"currency":"eur","customer":"cus_{customer}","description":"{}","destination":null,"dispute":null,"disputed":false,"failure_balance_transaction":null,"failure_code":null,"failure_message":null,"fraud_details":{{}},"invoice":"in_{}","livemode":true,"metadata":{{"order":"{}"}},"on_behalf_of":null,"order":null,"outcome":{{"advice_code":null,"network_status":"approved_by_network","reason":null,"risk_level":"normal","risk_score":{},"seller_message":"Payment complete.","type":"authorized"}},"paid":true,"payment_intent":"pi_{}","payment_method":"pm_{}","payment_method_details":{{"card":{{"amount_authorized":{amount},"brand":"visa","checks":{{"address_line1_check":null,"address_postal_code_check":"pass","cvc_check":"pass"}},"country":"DE","exp_month":{},"exp_year":2029,"fingerprint":"{}","funding":"credit","installments":null,"last4":"{}","mandate":null,"network":"visa","three_d_secure":null,"wallet":null}},"type":"card"}},"receipt_email":null,"receipt_number":null,"receipt_url":"https://pay.stripe.com/receipts/payment/{}","refunded":false,"review":null,"shipping":null,"source":null,"statement_descriptor":null,"status":"succeeded","transfer_data":null,"transfer_group":null}}}},"livemode":true,"pending_webhooks":1,"request":{{"id":"req_{}","idempotency_key":"{}"}},"type":"charge.succeeded"}}"#,
+        r#"{{"id":"{}","object":"event","api_version":"2026-01-28","created":{at},"data":{{"object":{{"id":"ch_{charge}","object":"charge","amount":{amount},"amount_captured":{amount},"amount_refunded":0,"application":null,"application_fee":null,"application_fee_amount":null,"balance_transaction":"txn_{}","billing_details":{{"address":{{"city":null,"country":"DE","line1":null,"line2":null,"postal_code":"{}","state":null}},"email":"{customer}@example.com","name":"{}","phone":null,"tax_id":null}},"calculated_statement_descriptor":"EXAMPLE SHOP","captured":true,"created":{at},"currency":"eur","customer":"cus_{customer}","description":"{}","destination":null,"dispute":null,"disputed":false,"failure_balance_transaction":null,"failure_code":null,"failure_message":null,"fraud_details":{{}},"invoice":"in_{}","livemode":true,"metadata":{{"order":"{}"}},"on_behalf_of":null,"order":null,"outcome":{{"advice_code":null,"network_status":"approved_by_network","reason":null,"risk_level":"normal","risk_score":{},"seller_message":"Payment complete.","type":"authorized"}},"paid":true,"payment_intent":"pi_{}","payment_method":"pm_{}","payment_method_details":{{"card":{{"amount_authorized":{amount},"brand":"visa","checks":{{"address_line1_check":null,"address_postal_code_check":"pass","cvc_check":"pass"}},"country":"DE","exp_month":{},"exp_year":2029,"fingerprint":"{}","funding":"credit","installments":null,"last4":"{}","mandate":null,"network":"visa","three_d_secure":null,"wallet":null}},"type":"card"}},"receipt_email":null,"receipt_number":null,"receipt_url":"https://pay.stripe.com/receipts/payment/{}","refunded":false,"review":null,"shipping":null,"source":null,"statement_descriptor":null,"status":"succeeded","transfer_data":null,"transfer_group":null}}}},"livemode":true,"pending_webhooks":1,"request":{{"id":"req_{}","idempotency_key":"{}"}},"type":"charge.succeeded"}}"#,
+        event_id(number, random),
         random.word(24),
         random.number(10_000, 99_999),
         random.sentence(2),
@@ -214,6 +218,26 @@ fn charge(random: &mut Random) -> String {
         random.word(14),
         random.uuid(),
     )
+}
+
+/// A delivery's id as GitHub's documentation shows it: a UUID of version 1, whose first digits are the time
+/// in steps of 100 ns (RFC 9562, section 5.1). Events come 100 µs apart.
+fn guid(number: u64, random: &mut Random) -> String {
+    let time = FIRST_AT + number * 1000;
+    let (low, middle, high) = (time & 0xffff_ffff, time >> 32 & 0xffff, time >> 48);
+    format!("{low:08x}-{middle:04x}-1{high:03x}-9{}-{}", random.hex(3), random.hex(12))
+}
+
+/// An event's id as Stripe's documentation shows it: the time in seconds and the account lead.
+fn event_id(number: u64, random: &mut Random) -> String {
+    const DIGITS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let mut time = 1_790_000_000 + number / 10_000;
+    let mut digits = Vec::new();
+    while time > 0 {
+        digits.insert(0, char::from(DIGITS[(time % 62) as usize]));
+        time /= 62;
+    }
+    format!("evt_{}AccountOfAll{}", digits.iter().collect::<String>(), random.word(8))
 }
 
 /// What differs from event to event: the same for the same number, in every run.
