@@ -64,7 +64,18 @@ impl Checkpoints {
     /// One pass. `RESTART` makes the next write begin the log anew, and waits for readers to that
     /// end; `PASSIVE` waits for nobody.
     pub(super) fn pass(&self, mode: CheckpointMode) -> Pass {
-        let mut held = lock(&self.conn);
+        self.pass_on(&mut lock(&self.conn), mode)
+    }
+
+    /// A passive pass, where none is running.
+    pub(super) fn pass_where_idle(&self) -> Pass {
+        match self.conn.try_lock() {
+            Ok(mut held) => self.pass_on(&mut held, CheckpointMode::PASSIVE),
+            Err(_running) => Pass::Done,
+        }
+    }
+
+    fn pass_on(&self, held: &mut Option<Connection>, mode: CheckpointMode) -> Pass {
         let Some(conn) = held.as_ref() else { return Pass::Done };
         let begun = Instant::now();
         let passed = conn.wal_checkpoint_v2(Some(MAIN_DB), mode);

@@ -46,6 +46,7 @@ mod writer;
 #[cfg(test)]
 pub(crate) use tests::hold_writer;
 
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
@@ -179,6 +180,7 @@ impl Store {
             conn: Some(writer),
             signal,
             full: false,
+            rest_from: Cell::new(0),
             repairs: 0,
             lock,
             closed,

@@ -5,6 +5,7 @@
 //! so that one bad item never fails its batch (S4); after an I/O error every connection is closed and
 //! the store is opened again by the start's own path (S1). The thread's death is the process's (S13).
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -33,9 +34,16 @@ const SPACE_PAUSE: Duration = Duration::from_secs(1);
 const REPAIR_PAUSE: Duration = Duration::from_millis(100);
 const REPAIR_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// A passive checkpoint is asked for when this share of the log's bound waits to be copied: the
-/// finishing pass, for which the writer pauses, then has little left to do.
-const PASSIVE_SHARE: u64 = 4;
+/// A passive checkpoint is asked for when this share of the log's bound waits to be copied. A commit that
+/// comes meanwhile waits until the disk has taken the pass, so it is to be short.
+const PASSIVE_SHARE: u64 = 64;
+
+/// From this share of its bound on the log is to begin anew, which it does once all of it is copied. So
+/// passes follow each other until little is left, and that is copied while the writer pauses.
+const RESTART_SHARE: u64 = 2;
+
+/// As much is little: some milliseconds' work for a disk.
+const REST_BYTES: u64 = 256 * 1024;
 
 /// One page of 4,096 bytes and its frame header of 24 (the SQLite file format, section 4).
 const FRAME_BYTES: u64 = 4096 + 24;
@@ -74,6 +82,8 @@ pub(super) struct Writer {
     pub(super) signal: SyncSender<()>,
     /// Whether the last write found no space.
     pub(super) full: bool,
+    /// The log's size from which on the writer copies its rest by itself.
+    pub(super) rest_from: Cell<u64>,
     /// Repairs since the last commit: the pause before the next one grows with them.
     pub(super) repairs: u32,
     /// Released last, after every connection is closed.
@@ -339,7 +349,8 @@ impl Writer {
     }
 
     /// S9: asks for a passive pass when the log has grown, and finishes one between two batches when
-    /// it is over its bound: a log that is written all the time is never begun anew otherwise.
+    /// little is left of it or it is over its bound: a log that is written all the time is never begun
+    /// anew otherwise.
     fn bound_log(&mut self) {
         let Some(conn) = &self.conn else { return };
         let pass = self.checkpoint(conn);
@@ -353,14 +364,23 @@ impl Writer {
             return Pass::Done;
         };
         let bytes = |frames: i32| u64::try_from(frames).unwrap_or(0) * FRAME_BYTES;
+        let (used, rest) = (bytes(frames), bytes(frames - copied));
         let bound = self.settings.limits.log_bytes;
-        self.commits.log(bytes(frames));
-        if bytes(frames) > bound {
+        self.commits.log(used);
+        if used > bound {
             let pass = self.checkpoints.pass(CheckpointMode::RESTART);
             self.space.make_ballast();
             return pass;
         }
-        if bytes(frames - copied) > bound / PASSIVE_SHARE {
+        let restart = used > bound / RESTART_SHARE;
+        if !restart {
+            self.rest_from.set(0);
+        } else if rest <= REST_BYTES && used >= self.rest_from.get() {
+            // Where a reader is in the way the log only grows, and this is not tried at each batch.
+            self.rest_from.set(used + bound / PASSIVE_SHARE);
+            return self.checkpoints.pass_where_idle();
+        }
+        if rest > if restart { REST_BYTES } else { bound / PASSIVE_SHARE } {
             // A signal that waits already says the same.
             let _ = self.signal.try_send(());
         }
