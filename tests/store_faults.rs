@@ -220,6 +220,25 @@ async fn a_claim_whose_flush_failed_is_neither_lost_nor_made_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pause_whose_flush_failed_is_known_as_the_repair_finds_it() {
+    let bench = bench().await;
+    for change in [true, false] {
+        vfs::fail_log_flushes(1);
+        let changed = match change {
+            true => bench.store.pause(&name("h")).await,
+            false => bench.store.resume(&name("h")).await,
+        };
+        changed.unwrap_err();
+        bench.ready().await;
+        let paused = bench.store.paused().await.unwrap();
+        let known = bench.store.paused_now();
+        assert!(known.iter().eq(paused.iter().map(|row| &row.handler)), "{known:?} {paused:?}");
+        assert_eq!(known.contains(&name("h")), change, "its commit was in the log");
+    }
+    bench.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_checkpoint_is_never_repeated_on_the_same_connections() {
     let limits = Limits {
         ballast_bytes: 0,

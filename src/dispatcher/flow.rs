@@ -243,7 +243,8 @@ impl Flow {
     /// Claims whatever may be claimed now.
     fn claim(&mut self) {
         let (now, rooms) = (self.clock.monotonic(), self.links.rooms());
-        while let Some((index, slots)) = self.lanes.next_claim(now, &rooms) {
+        let paused = self.store.paused_now();
+        while let Some((index, slots)) = self.lanes.next_claim(now, &rooms, &paused) {
             let lane = self.lanes.get_mut(index);
             let (store, name) = (self.store.clone(), lane.name.clone());
             let runner = lane.runner().and_then(|name| {

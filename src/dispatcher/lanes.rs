@@ -1,7 +1,7 @@
 //! Who may claim how much: slots of each handler, slots of all, and the pause of a handler that
 //! cannot run. Pure: it is told the monotonic time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -190,15 +190,17 @@ impl Lanes {
 
     /// The next handler that may claim now, and how much; its slots are taken. None where nobody may.
     /// `rooms` tells how many attempts each runner can have, these and others: none where it takes none
-    /// (R4).
+    /// (R4). Those of the operator's `paused` handlers stay wanted.
     pub(super) fn next_claim(
         &mut self,
         now: Duration,
         rooms: &BTreeMap<RunnerName, Room>,
+        paused: &BTreeSet<Name>,
     ) -> Option<(usize, usize)> {
         let count = self.all.len();
         let order = (0..count).map(|offset| (self.first + offset) % count);
         let (index, slots) = order
+            .filter(|index| !paused.contains(&self.all[*index].name))
             .map(|index| (index, self.share(index, now, rooms)))
             .find(|(_, slots)| *slots > 0)?;
         let lane = &mut self.all[index];
@@ -362,10 +364,15 @@ mod tests {
         }
     }
 
+    /// The next claim where nobody is paused and no runner is there.
+    fn next(lanes: &mut Lanes, now: Duration) -> Option<(usize, usize)> {
+        lanes.next_claim(now, &BTreeMap::new(), &BTreeSet::new())
+    }
+
     /// Everybody claims as much as they may and gets all of it.
     fn fill(lanes: &mut Lanes, now: Duration) -> Vec<(usize, usize)> {
         let mut claims = Vec::new();
-        while let Some((index, slots)) = lanes.next_claim(now, &BTreeMap::new()) {
+        while let Some((index, slots)) = next(lanes, now) {
             lanes.claimed(index, slots, None);
             claims.push((index, slots));
         }
@@ -373,21 +380,25 @@ mod tests {
     }
 
     #[test]
+    fn whom_the_operator_paused_claims_nothing_and_stays_wanted() {
+        let (mut lanes, paused) = (lanes(64, &[1, 1]), BTreeSet::from(["h0".parse().unwrap()]));
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new(), &paused), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new(), &paused), None);
+        assert_eq!(next(&mut lanes, NOW), Some((0, 1)), "resumed");
+    }
+
+    #[test]
     fn nobody_claims_more_than_its_own_slots_or_ahead() {
         let mut lanes = lanes(64, &[3, 1]);
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((0, 3)));
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((1, 1)));
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), None, "a claim is under way");
+        assert_eq!(next(&mut lanes, NOW), Some((0, 3)));
+        assert_eq!(next(&mut lanes, NOW), Some((1, 1)));
+        assert_eq!(next(&mut lanes, NOW), None, "a claim is under way");
         lanes.claimed(0, 2, None);
-        assert_eq!(
-            lanes.next_claim(NOW, &BTreeMap::new()),
-            None,
-            "fewer than asked for: nothing is left"
-        );
+        assert_eq!(next(&mut lanes, NOW), None, "fewer than asked for: nothing is left");
         lanes.want_all();
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((0, 1)));
+        assert_eq!(next(&mut lanes, NOW), Some((0, 1)));
         lanes.claimed(0, 1, None);
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), None, "all slots are taken");
+        assert_eq!(next(&mut lanes, NOW), None, "all slots are taken");
     }
 
     #[test]
@@ -411,18 +422,34 @@ mod tests {
         // One of the first handler began when it was the other runner's; one's handler is gone.
         assert_eq!(lanes.take_for(&"h0".parse().unwrap(), &deploy), Some(0));
         assert_eq!(lanes.take_for(&"gone".parse().unwrap(), &deploy), None);
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((0, 3)), "all of its runner's room");
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 2)), "what those leave of the other's");
-        assert_eq!(lanes.next_claim(NOW, &rooms), None, "a third runner takes none");
+        assert_eq!(
+            lanes.next_claim(NOW, &rooms, &BTreeSet::new()),
+            Some((0, 3)),
+            "all of its runner's room"
+        );
+        assert_eq!(
+            lanes.next_claim(NOW, &rooms, &BTreeSet::new()),
+            Some((1, 2)),
+            "what those leave of the other's"
+        );
+        assert_eq!(
+            lanes.next_claim(NOW, &rooms, &BTreeSet::new()),
+            None,
+            "a third runner takes none"
+        );
         lanes.claimed(0, 3, Some(&default));
         lanes.claimed(1, 2, Some(&deploy));
         lanes.settled(None, Some(&deploy));
         lanes.want_all();
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW, &rooms, &BTreeSet::new()), Some((1, 1)));
         lanes.claimed(1, 1, Some(&deploy));
         lanes.want_all();
         lanes.settled(Some(0), Some(&deploy));
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)), "not the first one's own");
+        assert_eq!(
+            lanes.next_claim(NOW, &rooms, &BTreeSet::new()),
+            Some((1, 1)),
+            "not the first one's own"
+        );
     }
 
     #[test]
@@ -436,12 +463,16 @@ mod tests {
         let command = Command { runner: deploy.clone(), configuration, timeout: SECOND };
         let moved = Worker { handler: Handler::Command(command), ..worker(0, 2) };
         lanes.reload(vec![moved], &Limits::default());
-        assert_eq!(lanes.next_claim(NOW, &rooms), None, "both run on where they began");
+        assert_eq!(
+            lanes.next_claim(NOW, &rooms, &BTreeSet::new()),
+            None,
+            "both run on where they began"
+        );
         lanes.settled(Some(0), None);
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW, &rooms, &BTreeSet::new()), Some((1, 1)));
         lanes.claimed(1, 1, Some(&deploy));
         lanes.settled(Some(0), None);
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW, &rooms, &BTreeSet::new()), Some((1, 1)));
     }
 
     #[test]
@@ -479,7 +510,7 @@ mod tests {
             lanes.get_mut(0).running = 0;
             lanes.want_all();
             let before = now + length - SECOND / 1000;
-            assert_eq!(lanes.next_claim(before, &BTreeMap::new()), None);
+            assert_eq!(next(&mut lanes, before), None);
             assert_eq!(lanes.patience(Timestamp(0), now), Some(length));
             now += length;
             assert_eq!(fill(&mut lanes, now), [(0, 1)], "one probe");
@@ -521,10 +552,7 @@ mod tests {
         assert_eq!(fill(&mut lanes, NOW), [(1, 1)], "it is back, with one slot now");
         reload(&mut lanes, &[]);
         lanes.want_all();
-        assert_eq!(
-            (lanes.next_claim(NOW, &BTreeMap::new()), lanes.patience(Timestamp(0), NOW)),
-            (None, None)
-        );
+        assert_eq!((next(&mut lanes, NOW), lanes.patience(Timestamp(0), NOW)), (None, None));
     }
 
     #[test]
@@ -557,8 +585,8 @@ mod tests {
         }
         assert_eq!(lanes.patience(Timestamp(1_000), NOW), Some(2 * SECOND));
         lanes.want_due(Timestamp(2_999));
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), None);
+        assert_eq!(next(&mut lanes, NOW), None);
         lanes.want_due(Timestamp(3_000));
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((1, 1)));
+        assert_eq!(next(&mut lanes, NOW), Some((1, 1)));
     }
 }

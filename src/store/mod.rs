@@ -49,7 +49,7 @@ pub(crate) use tests::hold_writer;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use uuid::Uuid;
 
 use crate::clock::Clock;
@@ -59,6 +59,7 @@ use commits::Commits;
 use connection::Opened;
 use lock::Lock;
 use notice::Notices;
+use pause::Paused;
 use queue::{Item, Lane, Queue};
 use read::Readers;
 use space::Space;
@@ -109,6 +110,7 @@ struct Inner {
     commits: Arc<Commits>,
     checkpoints: Arc<Checkpoints>,
     notices: Notices,
+    paused: Arc<Paused>,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
 }
@@ -138,6 +140,8 @@ impl Store {
         let space = Arc::new(Space::new(path, limits));
         let Opened { writer, checkpointer, reader, id } =
             connection::open(path, limits, true, clock.now())?;
+        let paused = Arc::new(Paused::default());
+        paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
         space.make_ballast();
         let quarantine = quarantine::Handle::start(
             path,
@@ -174,6 +178,7 @@ impl Store {
             stirred: stirred.clone(),
             commits: Arc::clone(&commits),
             notices: notices.clone(),
+            paused: Arc::clone(&paused),
             degraded: None,
             id,
             conn: Some(writer),
@@ -200,6 +205,7 @@ impl Store {
             commits,
             checkpoints,
             notices,
+            paused,
             quarantine,
             closed,
         };
@@ -257,6 +263,15 @@ impl Store {
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (item, answer) = Item::new(lane, work);
+        self.push(item, answer).await
+    }
+
+    /// Hands the writer an item and waits for its answer.
+    async fn push<T>(
+        &self,
+        item: Item,
+        answer: oneshot::Receiver<Result<T, Refused>>,
+    ) -> Result<T, Refused> {
         self.inner.queue.push(item)?;
         answer.await.unwrap_or(Err(Refused::Stopping))
     }

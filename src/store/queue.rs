@@ -54,18 +54,39 @@ impl Item {
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
+        Item::with(lane, run, |_| ())
+    }
+
+    /// The same; `then` is told the result on the writer's thread once it is flushed, before anybody else
+    /// hears of it.
+    pub(super) fn with<T, F, G>(
+        lane: Lane,
+        run: F,
+        then: G,
+    ) -> (Item, oneshot::Receiver<Result<T, Refused>>)
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        G: FnOnce(&T) + Send + 'static,
+    {
         let (answer, receiver) = oneshot::channel();
-        (Item { lane, work: Box::new(Task { run, done: None, answer }) }, receiver)
+        (Item { lane, work: Box::new(Task { run, then, done: None, answer }) }, receiver)
     }
 }
 
-struct Task<T, F> {
+struct Task<T, F, G> {
     run: F,
+    then: G,
     done: Option<T>,
     answer: oneshot::Sender<Result<T, Refused>>,
 }
 
-impl<T: Send, F: FnMut(&Connection) -> rusqlite::Result<T> + Send> Work for Task<T, F> {
+impl<T, F, G> Work for Task<T, F, G>
+where
+    T: Send,
+    F: FnMut(&Connection) -> rusqlite::Result<T> + Send,
+    G: FnOnce(&T) + Send,
+{
     fn run(&mut self, tx: &Connection) -> rusqlite::Result<()> {
         self.done = Some((self.run)(tx)?);
         Ok(())
@@ -74,6 +95,7 @@ impl<T: Send, F: FnMut(&Connection) -> rusqlite::Result<T> + Send> Work for Task
     // H1: who asked may be gone; the commit stands all the same.
     fn committed(self: Box<Self>) {
         if let Some(done) = self.done {
+            (self.then)(&done);
             let _ = self.answer.send(Ok(done));
         }
     }

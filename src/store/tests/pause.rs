@@ -40,6 +40,35 @@ async fn nothing_of_a_paused_handler_is_claimed_and_no_job_changes() {
 }
 
 #[tokio::test]
+async fn who_is_paused_is_known_without_a_look_at_the_file() {
+    let mut bench = bench();
+    let known = |bench: &Bench| bench.store.paused_now().iter().cloned().collect::<Vec<_>>();
+    assert!(known(&bench).is_empty());
+    bench.store.pause(&name("h")).await.unwrap();
+    bench.store.pause(&name("other")).await.unwrap();
+    assert_eq!(known(&bench), [name("h"), name("other")]);
+    bench.restart().await;
+    assert_eq!(known(&bench), [name("h"), name("other")]);
+    // Whoever hears the bell of a resume finds it resumed.
+    let wake = bench.store.wake();
+    let (store, handler) = (bench.store.clone(), name("h"));
+    let resumed = tokio::spawn(async move { store.resume(&handler).await });
+    wake.notified().await;
+    assert_eq!(known(&bench), [name("other")]);
+    assert!(resumed.await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_pause_that_is_not_committed_keeps_nobody_from_claiming() {
+    let mut bench = bench();
+    let refuse =
+        "CREATE TRIGGER refuse AFTER INSERT ON paused BEGIN SELECT RAISE(ABORT, 'no'); END;";
+    bench.with_file(|conn| conn.execute_batch(refuse).unwrap()).await;
+    assert!(bench.store.pause(&name("h")).await.is_err());
+    assert!(bench.store.paused_now().is_empty());
+}
+
+#[tokio::test]
 async fn a_listing_says_whose_handler_is_paused() {
     let bench = bench();
     bench.accept("stripe", stripe("e", "a", "{}"), &["h", "other"]).await;
