@@ -96,7 +96,7 @@ impl Bench {
     }
 
     async fn claim(&self) -> Vec<Claimed> {
-        self.store.claim(&name("h"), 9, None).await.unwrap()
+        self.store.claim(&name("h"), 9, None).await.unwrap().jobs
     }
 
     async fn ready(&self) {

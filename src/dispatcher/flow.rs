@@ -22,7 +22,7 @@ use crate::notify;
 use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
-use crate::store::{Claimed, Completion, Error, Record, Running, Store};
+use crate::store::{Claimed, Claims, Completion, Error, Record, Running, Store};
 use crate::traffic::Traffic;
 
 use super::lanes::{Lane, Lanes};
@@ -79,7 +79,7 @@ pub(super) struct Reload {
 
 /// Something that was under way has ended. The number is the handler's.
 enum Step {
-    Claimed(usize, Option<Runner>, Result<(Vec<Claimed>, Option<Timestamp>), Error>),
+    Claimed(usize, Option<Runner>, Result<Claims, Error>),
     Ended(Box<(Attempt, Report)>),
     Settled(Option<usize>, Option<RunnerName>),
     Clamped,
@@ -252,7 +252,7 @@ impl Flow {
                 Some(Runner { name: name.clone(), incarnation })
             });
             self.work.spawn(async move {
-                let claimed = claim(&store, &name, slots, runner.clone()).await;
+                let claimed = store.claim(&name, slots, runner.clone()).await;
                 if let Err(error) = &claimed {
                     tracing::error!(handler = %name, %error, "failed to claim");
                     sleep(CLAIM_PAUSE).await;
@@ -302,10 +302,10 @@ impl Flow {
             Err(_aborted) => Step::Clamped,
         };
         match step {
-            Step::Claimed(index, runner, Ok((claimed, due))) => {
-                self.lanes.claimed(index, claimed.len(), runner.as_ref().map(|one| &one.name));
+            Step::Claimed(index, runner, Ok(Claims { jobs, due })) => {
+                self.lanes.claimed(index, jobs.len(), runner.as_ref().map(|one| &one.name));
                 self.lanes.get_mut(index).due = due;
-                for claimed in claimed {
+                for claimed in jobs {
                     self.begin(index, runner.clone(), claimed);
                 }
             }
@@ -480,19 +480,6 @@ fn is_internal(source: &Name) -> bool {
 fn span(source: &Name, event: &EventId, key: Key, handler: &Name) -> Span {
     let Key { job, attempt } = key;
     tracing::info_span!("attempt", %source, %event, %job, %handler, attempt)
-}
-
-/// Claims, and looks when the next one is due.
-async fn claim(
-    store: &Store,
-    name: &Name,
-    slots: usize,
-    runner: Option<Runner>,
-) -> Result<(Vec<Claimed>, Option<Timestamp>), Error> {
-    let claimed = store.claim(name, slots, runner).await?;
-    // What is claimed must run, whatever comes of this second question: a tick asks it again.
-    let due = store.next_due(std::slice::from_ref(name)).await.ok().flatten();
-    Ok((claimed, due))
 }
 
 /// What is recorded of an attempt's end. `pause`: the handler could not run, and pauses this long.

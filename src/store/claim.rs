@@ -12,7 +12,7 @@ use crate::retry::Next;
 use super::notice::Notices;
 use super::pause::is_paused;
 use super::queue::Lane;
-use super::types::{Claimed, Completion, Error, Record};
+use super::types::{Claimed, Claims, Completion, Error, Record};
 use super::{Store, codec, exactly_one};
 
 /// The oldest jobs of ?1 that are ready, or waiting and due at ?2; at most ?3. Each half has its own
@@ -52,7 +52,7 @@ struct Payload {
 impl Store {
     /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first.
     /// Each has a new attempt, number + 1, committed before this returns. Jobs whose payload is gone
-    /// become dead instead (R19). None while the handler is paused. `runner` is the one that will be
+    /// become dead instead (R19). Nothing while the handler is paused. `runner` is the one that will be
     /// asked to start them, and is recorded with each, its name too (R5); none where the receiver runs
     /// them itself.
     ///
@@ -63,14 +63,14 @@ impl Store {
         handler: &Name,
         limit: usize,
         runner: Option<Runner>,
-    ) -> Result<Vec<Claimed>, Error> {
+    ) -> Result<Claims, Error> {
         if limit == 0 {
-            return Ok(Vec::new());
+            return Ok(Claims::default());
         }
         let (name, clock) = (handler.clone(), self.inner.clock.clone());
         let notices = self.inner.notices.clone();
         let mut last: Vec<(i64, u32)> = Vec::new();
-        let taken = self
+        let (taken, due) = self
             .submit(Lane::Kept, move |tx| {
                 // A commit that failed in its flush may be found in the log by the repair: then these
                 // are ours already, and nobody else would ever run them.
@@ -79,15 +79,17 @@ impl Store {
                     _ => claim(tx, &name, clock.now(), limit, runner.as_ref(), &notices)?,
                 };
                 last = taken.iter().map(|job| (job.row, job.attempt)).collect();
-                Ok(taken)
+                // Of what is left there is more to claim, or nothing before this time.
+                let due = if taken.len() < limit { next_due(tx, &name)? } else { None };
+                Ok((taken, due))
             })
             .await?;
-        let mut claimed = Vec::with_capacity(taken.len());
+        let mut jobs = Vec::with_capacity(taken.len());
         for job in taken {
             crash::point("claim.commit.after");
-            claimed.extend(self.unpack(handler, job).await);
+            jobs.extend(self.unpack(handler, job).await);
         }
-        Ok(claimed)
+        Ok(Claims { jobs, due })
     }
 
     /// Decompresses the payload. One that cannot be is as good as gone.
@@ -184,6 +186,17 @@ fn claim(
         crash::point("claim.commit.before");
     }
     Ok(taken)
+}
+
+/// When the next waiting job of `handler` is due, unless it is paused: what is due and cannot be claimed
+/// would be asked for again at once.
+fn next_due(tx: &Connection, handler: &Name) -> rusqlite::Result<Option<Timestamp>> {
+    // The first entry of the handler's part of the index of waiting jobs.
+    tx.prepare_cached(
+        "SELECT min(due_at) FROM job WHERE handler = ?1 AND state = 'waiting'
+             AND NOT EXISTS (SELECT 1 FROM paused WHERE handler = ?1)",
+    )?
+    .query_row([handler.as_str()], |row| codec::maybe_time(row, 0))
 }
 
 fn is_running(tx: &Connection, row: i64, attempt: u32) -> rusqlite::Result<bool> {

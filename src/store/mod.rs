@@ -87,8 +87,8 @@ pub use rows::{
 pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
 pub use types::{
-    Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Record, Recovered, Refused,
-    Replay, Running, Settings, Usage,
+    Accept, Accepted, Captured, Claimed, Claims, Completion, Error, OpenError, Record, Recovered,
+    Refused, Replay, Running, Settings, Usage,
 };
 
 /// A handle to the running store; clones share the one writer. When the last is dropped the writer
