@@ -49,7 +49,7 @@ pub(crate) use tests::hold_writer;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use crate::clock::Clock;
@@ -60,7 +60,7 @@ use connection::Opened;
 use lock::Lock;
 use notice::Notices;
 use pause::Paused;
-use queue::{Item, Lane, Queue};
+use queue::{Answer, Item, Lane, Queue};
 use read::Readers;
 use space::Space;
 use writer::Writer;
@@ -87,8 +87,8 @@ pub use rows::{
 pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
 pub use types::{
-    Accept, Accepted, Captured, Claimed, Claims, Completion, Error, OpenError, Record, Recovered,
-    Refused, Replay, Running, Settings, Usage,
+    Accept, Accepted, Captured, Claim, Claimed, Claims, Completion, Error, OpenError, Record,
+    Recovered, Refused, Replay, Running, Settings, Usage,
 };
 
 /// A handle to the running store; clones share the one writer. When the last is dropped the writer
@@ -267,14 +267,15 @@ impl Store {
     }
 
     /// Hands the writer an item and waits for its answer.
-    async fn push<T>(
-        &self,
-        item: Item,
-        answer: oneshot::Receiver<Result<T, Refused>>,
-    ) -> Result<T, Refused> {
+    async fn push<T>(&self, item: Item, answer: Answer<T>) -> Result<T, Refused> {
         self.inner.queue.push(item)?;
-        answer.await.unwrap_or(Err(Refused::Stopping))
+        heard(answer).await
     }
+}
+
+/// Waits for the writer's answer. It gives none to what came after its end.
+async fn heard<T>(answer: Answer<T>) -> Result<T, Refused> {
+    answer.await.unwrap_or(Err(Refused::Stopping))
 }
 
 /// Locks a mutex whose holder may have panicked: the writer's panic ends the process, and a reader's

@@ -41,6 +41,9 @@ pub(super) trait Work: Send {
     fn refused(self: Box<Self>, why: Refused);
 }
 
+/// On which the result of an item comes.
+pub(super) type Answer<T> = oneshot::Receiver<Result<T, Refused>>;
+
 /// Work with its lane.
 pub(super) struct Item {
     pub(super) lane: Lane,
@@ -49,7 +52,7 @@ pub(super) struct Item {
 
 impl Item {
     /// Makes an item of a closure, and the channel on which its result comes.
-    pub(super) fn new<T, F>(lane: Lane, run: F) -> (Item, oneshot::Receiver<Result<T, Refused>>)
+    pub(super) fn new<T, F>(lane: Lane, run: F) -> (Item, Answer<T>)
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -59,11 +62,7 @@ impl Item {
 
     /// The same; `then` is told the result on the writer's thread once it is flushed, before anybody else
     /// hears of it.
-    pub(super) fn with<T, F, G>(
-        lane: Lane,
-        run: F,
-        then: G,
-    ) -> (Item, oneshot::Receiver<Result<T, Refused>>)
+    pub(super) fn with<T, F, G>(lane: Lane, run: F, then: G) -> (Item, Answer<T>)
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -194,6 +193,16 @@ impl Queue {
         }
         self.filled.notify_one();
         Ok(())
+    }
+
+    /// Hands kept items to the writer in one go, so that they share a batch. Where it takes no more they
+    /// are dropped, which their askers are told by.
+    pub(super) fn push_kept(&self, items: Vec<Item>) {
+        let mut state = lock(&self.state);
+        if !state.closed {
+            state.verbs.extend(items);
+            self.filled.notify_one();
+        }
     }
 
     /// Asks for a copy, or says why there can be none now.

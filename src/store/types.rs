@@ -92,6 +92,17 @@ pub struct Claimed {
     pub since: Timestamp,
 }
 
+/// What is to be claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Whose jobs.
+    pub handler: Name,
+    /// How many at most.
+    pub limit: usize,
+    /// Who will be asked to start them; none where the receiver runs them itself.
+    pub runner: Option<Runner>,
+}
+
 /// What a claim has brought.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {

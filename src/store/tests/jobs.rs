@@ -248,3 +248,48 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
     let found = bench.store.running().await.unwrap().remove(0).runner;
     assert_eq!(found, Some(Runner { name: RunnerName::default(), ..runner }));
 }
+
+#[tokio::test]
+async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
+    let mut bench = bench();
+    let first = bench.running("e1").await;
+    let second = bench.running("e2").await;
+    bench.accept("stripe", stripe("e3", "a.b", "{}"), &["h"]).await;
+    let commits = || bench.store.writer_gauges().batch_items.buckets.last().unwrap().1;
+    let done = |claimed: &Claimed, next| completion(claimed, Outcome::Failed, next, START);
+    let ids = |jobs: &[Claimed]| {
+        jobs.iter().map(|job| job.facts.event_id.to_string()).collect::<Vec<_>>()
+    };
+    let claim = |limit| Some(Claim { handler: name("h"), limit, runner: None });
+
+    // What an end puts back is claimed with it, in the order of arrival.
+    let before = commits();
+    let ends = vec![done(&first, Next::Ready), done(&second, Next::Dead(DeadReason::Rejected))];
+    let (ended, claims) = bench.store.complete_and_claim(ends, claim(9)).await;
+    assert_eq!(ended, [Ok(true), Ok(true)]);
+    let claims = claims.unwrap();
+    let attempts: Vec<_> = claims.jobs.iter().map(|job| job.facts.attempt).collect();
+    assert_eq!((ids(&claims.jobs), attempts), (vec!["e1".into(), "e3".into()], vec![2, 1]));
+    assert_eq!(commits() - before, 1);
+
+    // The trigger refuses one of them: it is told so, and the rest is committed.
+    let refuse = "CREATE TRIGGER refuse BEFORE UPDATE OF outcome ON attempt WHEN old.number = 2
+                  BEGIN SELECT RAISE(ABORT, 'no'); END;";
+    bench.with_file(|conn| conn.execute_batch(refuse).unwrap()).await;
+    bench.accept("stripe", stripe("e4", "a.b", "{}"), &["h"]).await;
+    let again = Claimed { facts: Facts { attempt: 2, ..first.facts.clone() }, ..first };
+    let third = bench.store.running().await.unwrap().pop().unwrap();
+    let third = Completion {
+        job: third.job,
+        attempt: third.attempt,
+        ..completion(&again, Outcome::Succeeded, Next::Succeeded, START)
+    };
+    let ends = vec![done(&again, Next::Succeeded), third];
+    let (ended, claims) = bench.store.complete_and_claim(ends, claim(1)).await;
+    assert!(matches!(ended[0], Err(Error::Unavailable(_))), "{:?}", ended[0]);
+    assert_eq!(ended[1], Ok(true));
+    assert_eq!(ids(&claims.unwrap().jobs), ["e4"]);
+    bench.store.close().await;
+    let (ended, claims) = bench.store.complete_and_claim(vec![], claim(1)).await;
+    assert!(ended.is_empty() && matches!(claims, Err(Error::Unavailable(_))), "{claims:?}");
+}
