@@ -194,7 +194,7 @@ impl Site {
     /// The oldest job.
     fn claim(&self) -> Claimed {
         let claimed = self.store.claim(&self.handler, 1, None);
-        self.runtime.block_on(claimed).unwrap().pop().unwrap()
+        self.runtime.block_on(claimed).unwrap().jobs.pop().unwrap()
     }
 }
 

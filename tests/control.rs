@@ -183,7 +183,7 @@ async fn running(store: &Store, id: &str, runner: Option<Runner>) -> JobId {
         })
         .await
         .unwrap();
-    store.claim(&handler, 1, runner).await.unwrap()[0].facts.job
+    store.claim(&handler, 1, runner).await.unwrap().jobs[0].facts.job
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -27,7 +27,10 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use case::{Case, delivered, delivered_with, must_die};
 use deaths::Left::Known;
-use deaths::{Death, OF_THE_NEXT_RECEIVER, OF_THE_NEXT_RUNNER, OF_THE_RECEIVER, OF_THE_RUNNER};
+use deaths::{
+    BETWEEN_TWO_EVENTS, Death, OF_THE_NEXT_RECEIVER, OF_THE_NEXT_RUNNER, OF_THE_RECEIVER,
+    OF_THE_RUNNER,
+};
 use support::runner;
 
 /// Goes through the deaths, several at a time: most of a case is waiting. Names those that fail.
@@ -87,6 +90,23 @@ fn receiver_and_runner_die(death: Death) {
     case.must_hold(second, &[("evt_1_20", death.2), ("evt_2_0", Known)]);
 }
 
+/// The receiver dies between two events of a handler that runs one at a time, and its runner after it
+/// where `then_runner`.
+fn receiver_dies_between(death: Death, then_runner: bool) {
+    let case = Case::one_by_one(death);
+    let ids = ["evt_1_300", "evt_2_0", "evt_3_0"];
+    let first = case.start();
+    for id in ids {
+        assert!(delivered(&first, id));
+    }
+    must_die(first);
+    if then_runner {
+        case.kill_runner();
+    }
+    let second = case.start();
+    case.must_hold(second, &ids.map(|id| (id, death.2)));
+}
+
 /// The receiver dies at its start, while a command of an earlier one runs, and its runner after it
 /// where `then_runner`.
 fn next_receiver_dies(death: Death, then_runner: bool) {
@@ -138,6 +158,12 @@ fn whenever_the_receiver_dies_each_event_succeeds_once() {
 fn whenever_the_receiver_dies_and_then_the_runner_only_what_was_cut_off_is_unknown() {
     each(OF_THE_RECEIVER, receiver_and_runner_die);
     each(OF_THE_NEXT_RECEIVER, |death| next_receiver_dies(death, true));
+}
+
+#[test]
+fn whenever_the_receiver_dies_between_two_events_each_is_run_once() {
+    each(BETWEEN_TWO_EVENTS, |death| receiver_dies_between(death, false));
+    each(BETWEEN_TWO_EVENTS, |death| receiver_dies_between(death, true));
 }
 
 #[test]

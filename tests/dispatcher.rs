@@ -221,6 +221,49 @@ async fn a_hundred_events_run_once_each_and_one_at_a_time() {
 }
 
 #[tokio::test]
+async fn a_paused_handler_is_not_asked_for_and_a_resume_runs_it() {
+    let bench = Bench::new();
+    let items = || bench.store.writer_gauges().batch_items.sum;
+    let handler = "once".parse().unwrap();
+    bench.store.pause(&handler).await.unwrap();
+    let handle = bench.start(vec![bench.script("once", "true")]);
+    bench.accept("first", &["once"]).await;
+    // What recovery and the first look at the store ask of the writer is over when nothing comes.
+    let mut before = 0.0;
+    while before < items() {
+        before = items();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for n in 0..20 {
+        bench.accept(&format!("e{n}"), &["once"]).await;
+    }
+    assert_eq!(items() - before, 20.0, "the accepts alone");
+    bench.store.resume(&handler).await.unwrap();
+    bench.until_all("once", State::Succeeded).await;
+    handle.stop(MINUTE, pending()).await;
+}
+
+#[tokio::test]
+async fn an_end_and_the_next_claim_are_committed_together() {
+    const JOBS: u64 = 30;
+    let bench = Bench::new();
+    let commits = || bench.store.writer_gauges().batch_items.buckets.last().unwrap().1;
+    let handler = "once".parse().unwrap();
+    bench.store.pause(&handler).await.unwrap();
+    for n in 0..JOBS {
+        bench.accept(&format!("e{n}"), &["once"]).await;
+    }
+    let handle = bench.start(vec![bench.script("once", "true")]);
+    let before = commits();
+    bench.store.resume(&handler).await.unwrap();
+    bench.until_all("once", State::Succeeded).await;
+    // One for each, and some for the start, the first claim and the last.
+    let made = commits() - before;
+    assert!(made < JOBS + JOBS / 2, "{made} commits");
+    handle.stop(MINUTE, pending()).await;
+}
+
+#[tokio::test]
 async fn a_failure_is_tried_again_until_it_succeeds_or_none_are_left() {
     let bench = Bench::new();
     bench.accept("heals", &["heals"]).await;

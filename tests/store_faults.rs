@@ -17,7 +17,8 @@ use hooklatch::model::{Name, OnRedelivery, Outcome, Timestamp};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::Next;
 use hooklatch::store::{
-    Accept, Accepted, Claimed, Completion, CopyError, EventFilter, Record, Refused, Settings, Store,
+    Accept, Accepted, Claim, Claimed, Completion, CopyError, EventFilter, Record, Refused,
+    Settings, Store,
 };
 use hooklatch::verify::{self, Draft, Request, Verified};
 use tempfile::TempDir;
@@ -81,8 +82,8 @@ impl Bench {
         }
     }
 
-    fn complete(&self, claimed: &Claimed) -> impl Future<Output = bool> + use<> {
-        let done = Completion {
+    fn completion(&self, claimed: &Claimed) -> Completion {
+        Completion {
             job: claimed.facts.job,
             attempt: claimed.facts.attempt,
             outcome: Outcome::Succeeded,
@@ -90,13 +91,16 @@ impl Bench {
             next: Next::Succeeded,
             finished_at: START,
             record: Record::default(),
-        };
-        let store = self.store.clone();
+        }
+    }
+
+    fn complete(&self, claimed: &Claimed) -> impl Future<Output = bool> + use<> {
+        let (store, done) = (self.store.clone(), self.completion(claimed));
         async move { store.complete(done).await.unwrap() }
     }
 
     async fn claim(&self) -> Vec<Claimed> {
-        self.store.claim(&name("h"), 9, None).await.unwrap()
+        self.store.claim(&name("h"), 9, None).await.unwrap().jobs
     }
 
     async fn ready(&self) {
@@ -216,6 +220,46 @@ async fn a_claim_whose_flush_failed_is_neither_lost_nor_made_twice() {
     assert_eq!(running, [(claimed[0].facts.job, 1)]);
     assert_eq!(claimed[0].facts.attempt, 1);
     assert!(bench.complete(&claimed[0]).await);
+    bench.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_and_a_claim_of_one_failed_flush_are_neither_lost_nor_made_twice() {
+    let bench = bench().await;
+    bench.accept("e1").await.unwrap();
+    let first = bench.claim().await.remove(0);
+    bench.accept("e2").await.unwrap();
+    vfs::fail_log_flushes(1);
+    let claim = Claim { handler: name("h"), limit: 9, runner: None };
+    let (ended, claims) =
+        bench.store.complete_and_claim(vec![bench.completion(&first)], Some(claim)).await;
+    // Found in the log by the repair: recorded already, and claimed already.
+    assert_eq!(ended, [Ok(false)]);
+    let claimed = claims.unwrap().jobs;
+    let running = bench.store.running().await.unwrap();
+    let running: Vec<_> = running.iter().map(|one| (one.job, one.attempt)).collect();
+    assert_eq!(running, [(claimed[0].facts.job, 1)]);
+    assert_eq!((claimed.len(), claimed[0].facts.event_id.as_str()), (1, "e2"));
+    assert!(bench.complete(&claimed[0]).await);
+    bench.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_whose_flush_failed_is_known_as_the_repair_finds_it() {
+    let bench = bench().await;
+    for change in [true, false] {
+        vfs::fail_log_flushes(1);
+        let changed = match change {
+            true => bench.store.pause(&name("h")).await,
+            false => bench.store.resume(&name("h")).await,
+        };
+        changed.unwrap_err();
+        bench.ready().await;
+        let paused = bench.store.paused().await.unwrap();
+        let known = bench.store.paused_now();
+        assert!(known.iter().eq(paused.iter().map(|row| &row.handler)), "{known:?} {paused:?}");
+        assert_eq!(known.contains(&name("h")), change, "its commit was in the log");
+    }
     bench.sound().await;
 }
 

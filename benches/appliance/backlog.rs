@@ -1,6 +1,5 @@
 //! A receiver whose one handler has a backlog of ready jobs, and how long it takes to run it.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -41,10 +40,13 @@ impl Backlog {
              concurrency = {ABREAST}\n"
         ));
         let receiver = site.start();
-        let log = fs::read_to_string(site.path("log")).unwrap();
-        let line = log.lines().find(|line| line.contains("serving metrics")).unwrap();
-        let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        let metrics = line["address"].as_str().unwrap().parse().unwrap();
+        // Said at the same time as that it serves, and perhaps written after it.
+        let metrics = loop {
+            match site.address(r#""message":"serving metrics""#) {
+                Some(metrics) => break metrics,
+                None => sleep(SHORTEST_WAIT),
+            }
+        };
         Backlog { site, receiver, metrics }
     }
 

@@ -88,17 +88,24 @@ impl Site {
             .unwrap();
         let begun = Instant::now();
         let address = loop {
-            let log = fs::read_to_string(self.path("log")).unwrap();
-            let serving = log.lines().find(|line| line.contains(r#""message":"serving""#));
-            if let Some(line) = serving {
-                let line: serde_json::Value = serde_json::from_str(line).unwrap();
-                break line["address"].as_str().unwrap().parse().unwrap();
+            if let Some(address) = self.address(r#""message":"serving""#) {
+                break address;
             }
+            let log = fs::read_to_string(self.path("log")).unwrap();
             assert_eq!(child.try_wait().unwrap(), None, "it ended: {log}");
             assert!(begun.elapsed() < PATIENCE, "it does not serve: {log}");
             std::thread::sleep(Duration::from_millis(1));
         };
         Receiver { child, address, store: self.store() }
+    }
+
+    /// The address in the line of the log with these words, once all of that is written.
+    pub(crate) fn address(&self, words: &str) -> Option<SocketAddr> {
+        let log = fs::read_to_string(self.path("log")).unwrap();
+        let mut lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let line = lines.find(|line| line.contains(words))?;
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        Some(line["address"].as_str().unwrap().parse().unwrap())
     }
 
     /// Runs a command of the product, which must succeed, and returns what it printed.

@@ -1,8 +1,9 @@
 //! The one loop: claim, run, settle.
 //!
-//! One task owns the state. Whatever takes time (a claim, an attempt, a completion) is a task of its
+//! One task owns the state. Whatever takes time (an exchange with the store, an attempt) is a task of its
 //! own and comes back as a [`Step`], so that nothing waits for anything else.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,17 +14,17 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::{Instrument, Span};
 
 use crate::clock::Clock;
-use crate::handler::{self, End, Ender, Handler, Links, Report};
+use crate::handler::{self, End, Ender, Handler, Link, Links, Report};
 use crate::limits::Limits;
 use crate::model::{
-    EventId, INTERNAL_SOURCE, Name, OnUnknown, Outcome, Runner, RunnerName, Timestamp,
+    EventId, INTERNAL_SOURCE, Name, OnUnknown, Outcome, Runner, RunnerName, State, Timestamp,
 };
 use crate::notify;
 use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
-use crate::store::{Claimed, Completion, Error, Record, Running, Store};
-use crate::traffic::Traffic;
+use crate::store::{Claim, Claimed, Claims, Completion, Error, Record, Running, Store};
+use crate::traffic::{HandlerTraffic, Traffic};
 
 use super::lanes::{Lane, Lanes};
 use super::{Worker, start};
@@ -52,6 +53,8 @@ pub(super) struct Flow {
     links: Links,
     /// Whether runners take attempts now.
     rooms: watch::Receiver<()>,
+    /// What has ended and is not with the store yet.
+    ends: Vec<(Ending, Completion)>,
     /// What must come to its end before this process may.
     work: JoinSet<Step>,
     /// Waits for the ends of commands, which outlive this process.
@@ -79,9 +82,15 @@ pub(super) struct Reload {
 
 /// Something that was under way has ended. The number is the handler's.
 enum Step {
-    Claimed(usize, Option<Runner>, Result<(Vec<Claimed>, Option<Timestamp>), Error>),
+    Exchanged {
+        lane: Option<usize>,
+        /// Whose attempts are recorded, each as often as it had one.
+        runners: Vec<RunnerName>,
+        claim: Option<(Claim, Result<Claims, Error>)>,
+    },
+    /// After a claim that failed.
+    Rested(usize),
     Ended(Box<(Attempt, Report)>),
-    Settled(Option<usize>, Option<RunnerName>),
     Clamped,
 }
 
@@ -109,6 +118,60 @@ struct Attempt {
     span: Span,
 }
 
+/// An attempt whose end is to be recorded.
+struct Ending {
+    lane: Option<usize>,
+    key: Key,
+    outcome: Outcome,
+    /// Its job's, after it.
+    state: State,
+    took: Option<Duration>,
+    traffic: Option<HandlerTraffic>,
+    /// To whom it is acknowledged.
+    link: Option<Link>,
+    runner: Option<RunnerName>,
+    span: Span,
+}
+
+/// What goes to the store together: ends, and what is claimed in the slots that they leave.
+#[derive(Default)]
+struct Exchange {
+    ends: Vec<(Ending, Completion)>,
+    claim: Option<Claim>,
+}
+
+impl Exchange {
+    async fn run(self, lane: Option<usize>, store: Store) -> Step {
+        let Exchange { ends, claim } = self;
+        let (ends, completions): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
+        let (committed, claims) = store.complete_and_claim(completions, claim.clone()).await;
+        let mut runners = Vec::new();
+        for (end, committed) in ends.into_iter().zip(committed) {
+            runners.extend(end.runner.clone());
+            let span = end.span.clone();
+            end.recorded(committed).instrument(span).await;
+        }
+        Step::Exchanged { lane, runners, claim: claim.map(|claim| (claim, claims)) }
+    }
+}
+
+impl Ending {
+    /// Tells of it what its commit has come to.
+    async fn recorded(self, committed: Result<bool, Error>) {
+        let Ending { outcome, state, took, traffic, .. } = &self;
+        match &committed {
+            Ok(true) => traffic.iter().for_each(|traffic| traffic.ended(*outcome, *state, *took)),
+            Ok(false) => tracing::error!("was settled already: this end changes nothing"),
+            Err(error) => tracing::error!(%error, "failed to record the end"),
+        }
+        // After the commit only (R9), and before what was claimed with it is asked for: a Start that
+        // overtook the Ack would find its place, or its job, still taken.
+        if let (Some(link), Ok(_)) = (self.link, committed) {
+            link.settled(self.key).await;
+        }
+    }
+}
+
 impl Flow {
     pub(super) fn new(
         store: Store,
@@ -127,6 +190,7 @@ impl Flow {
             lanes: Lanes::new(workers, traffic, &limits),
             rooms: links.changes(),
             links,
+            ends: Vec::new(),
             work: JoinSet::new(),
             commands: JoinSet::new(),
             look: None,
@@ -160,7 +224,7 @@ impl Flow {
             if tick.period() != self.tick {
                 tick = ticks(self.tick);
             }
-            self.claim();
+            self.exchange();
             let patience = self.lanes.patience(self.clock.now(), self.clock.monotonic());
             select! {
                 () = wake.notified() => self.lanes.want_all(),
@@ -240,25 +304,45 @@ impl Flow {
         }
     }
 
-    /// Claims whatever may be claimed now.
-    fn claim(&mut self) {
+    /// Records the ends that have come, and claims whatever may be claimed now. What a handler claims is
+    /// committed together with the ends that leave it the slots. There is one such exchange of each at
+    /// most: what ends meanwhile gathers for the next one.
+    fn exchange(&mut self) {
+        let mut exchanges: BTreeMap<Option<usize>, Exchange> = BTreeMap::new();
+        for (end, completion) in std::mem::take(&mut self.ends) {
+            match end.lane {
+                Some(lane) if self.lanes.get_mut(lane).busy => self.ends.push((end, completion)),
+                lane => {
+                    lane.into_iter().for_each(|lane| self.lanes.ended(lane));
+                    exchanges.entry(lane).or_default().ends.push((end, completion));
+                }
+            }
+        }
+        if !self.stopping {
+            for (lane, claim) in self.claims() {
+                exchanges.entry(Some(lane)).or_default().claim = Some(claim);
+            }
+        }
+        for (lane, exchange) in exchanges {
+            lane.into_iter().for_each(|lane| self.lanes.get_mut(lane).busy = true);
+            self.work.spawn(exchange.run(lane, self.store.clone()));
+        }
+    }
+
+    /// Whatever may be claimed now, by the handlers' numbers.
+    fn claims(&mut self) -> Vec<(usize, Claim)> {
         let (now, rooms) = (self.clock.monotonic(), self.links.rooms());
-        while let Some((index, slots)) = self.lanes.next_claim(now, &rooms) {
+        let paused = self.store.paused_now();
+        let mut claims = Vec::new();
+        while let Some((index, limit)) = self.lanes.next_claim(now, &rooms, &paused) {
             let lane = self.lanes.get_mut(index);
-            let (store, name) = (self.store.clone(), lane.name.clone());
             let runner = lane.runner().and_then(|name| {
                 let incarnation = rooms.get(name)?.incarnation;
                 Some(Runner { name: name.clone(), incarnation })
             });
-            self.work.spawn(async move {
-                let claimed = claim(&store, &name, slots, runner.clone()).await;
-                if let Err(error) = &claimed {
-                    tracing::error!(handler = %name, %error, "failed to claim");
-                    sleep(CLAIM_PAUSE).await;
-                }
-                Step::Claimed(index, runner, claimed)
-            });
+            claims.push((index, Claim { handler: lane.name.clone(), limit, runner }));
         }
+        claims
     }
 
     /// What a lost wake-up, a moved clock (rule K1) or a replay for nobody has hidden comes to light.
@@ -301,24 +385,44 @@ impl Flow {
             Err(_aborted) => Step::Clamped,
         };
         match step {
-            Step::Claimed(index, runner, Ok((claimed, due))) => {
-                self.lanes.claimed(index, claimed.len(), runner.as_ref().map(|one| &one.name));
-                self.lanes.get_mut(index).due = due;
-                for claimed in claimed {
-                    self.begin(index, runner.clone(), claimed);
+            Step::Exchanged { lane, runners, claim } => {
+                runners.iter().for_each(|runner| self.lanes.acknowledged(runner));
+                lane.into_iter().for_each(|lane| self.lanes.get_mut(lane).busy = false);
+                if let (Some(lane), Some((asked, claims))) = (lane, claim) {
+                    self.claimed(lane, asked, claims);
                 }
             }
-            Step::Claimed(index, _, Err(_)) => {
+            Step::Rested(index) => {
                 self.lanes.claimed(index, 0, None);
                 self.lanes.get_mut(index).wanted = true;
             }
             Step::Ended(ended) => self.settle(ended.0, ended.1),
-            Step::Settled(lane, runner) => self.lanes.settled(lane, runner.as_ref()),
             Step::Clamped => {
                 self.look = None;
                 if let Some(reload) = self.reload.take() {
                     self.reload(reload);
                 }
+            }
+        }
+    }
+
+    fn claimed(&mut self, lane: usize, asked: Claim, claims: Result<Claims, Error>) {
+        let Claim { handler, runner, .. } = asked;
+        match claims {
+            Ok(Claims { jobs, due }) => {
+                self.lanes.claimed(lane, jobs.len(), runner.as_ref().map(|one| &one.name));
+                self.lanes.get_mut(lane).due = due;
+                for claimed in jobs {
+                    self.begin(lane, runner.clone(), claimed);
+                }
+            }
+            // Until it has rested its slots stay taken, and it claims nothing.
+            Err(error) => {
+                tracing::error!(%handler, %error, "failed to claim");
+                self.work.spawn(async move {
+                    sleep(CLAIM_PAUSE).await;
+                    Step::Rested(lane)
+                });
             }
         }
     }
@@ -386,23 +490,11 @@ impl Flow {
         tracing::info!(%outcome, ?next, detail, "ended");
         let Attempt { lane, key, runner, tracked, begun, span, .. } = attempt;
         let link = runner.as_ref().filter(|_| tracked).map(|name| self.links.to(name));
-        let store = self.store.clone();
         let traffic = lane.map(|lane| self.lanes.get_mut(lane).traffic.clone());
-        let (state, took) = (next.state(), begun.map(|begun| begun.elapsed()));
-        let complete = async move {
-            let committed = store.complete(completion).await;
-            match &committed {
-                Ok(true) => traffic.iter().for_each(|traffic| traffic.ended(outcome, state, took)),
-                Ok(false) => tracing::error!("was settled already: this end changes nothing"),
-                Err(error) => tracing::error!(%error, "failed to record the end"),
-            }
-            // After the commit only (R9).
-            if let (Some(link), Ok(_)) = (link, committed) {
-                link.settled(key).await;
-            }
-            Step::Settled(lane, runner)
-        };
-        self.work.spawn(complete.instrument(span));
+        let took = begun.map(|begun| begun.elapsed());
+        let state = next.state();
+        let end = Ending { lane, key, outcome, state, took, traffic, link, runner, span };
+        self.ends.push((end, completion));
     }
 
     /// A handler that could not run pauses: for how long.
@@ -453,7 +545,11 @@ impl Flow {
 
     /// May be dropped at any time: no step is lost.
     async fn drain(&mut self) {
-        while !self.work.is_empty() {
+        loop {
+            self.exchange();
+            if self.work.is_empty() {
+                return;
+            }
             select! {
                 Some(step) = self.work.join_next() => self.on(step),
                 // A command that ends now is recorded now.
@@ -479,19 +575,6 @@ fn is_internal(source: &Name) -> bool {
 fn span(source: &Name, event: &EventId, key: Key, handler: &Name) -> Span {
     let Key { job, attempt } = key;
     tracing::info_span!("attempt", %source, %event, %job, %handler, attempt)
-}
-
-/// Claims, and looks when the next one is due.
-async fn claim(
-    store: &Store,
-    name: &Name,
-    slots: usize,
-    runner: Option<Runner>,
-) -> Result<(Vec<Claimed>, Option<Timestamp>), Error> {
-    let claimed = store.claim(name, slots, runner).await?;
-    // What is claimed must run, whatever comes of this second question: a tick asks it again.
-    let due = store.next_due(std::slice::from_ref(name)).await.ok().flatten();
-    Ok((claimed, due))
 }
 
 /// What is recorded of an attempt's end. `pause`: the handler could not run, and pauses this long.

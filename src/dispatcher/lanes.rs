@@ -1,7 +1,7 @@
 //! Who may claim how much: slots of each handler, slots of all, and the pause of a handler that
 //! cannot run. Pure: it is told the monotonic time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +24,10 @@ pub(super) struct Lane {
     concurrency: usize,
     /// Slots taken by attempts whose end is not recorded yet.
     pub(super) running: usize,
-    /// Slots taken by a claim under way. There is one at most.
+    /// Slots taken by a claim under way.
     pub(super) claiming: usize,
+    /// An exchange with the store is under way: ends that are recorded, a claim, or both.
+    pub(super) busy: bool,
     /// There may be something to claim.
     pub(super) wanted: bool,
     /// When the next waiting job is due, as of the last claim.
@@ -57,6 +59,7 @@ impl Lane {
             concurrency: worker.concurrency.max(1),
             running: 0,
             claiming: 0,
+            busy: false,
             wanted: true,
             due: None,
             pause: None,
@@ -159,7 +162,8 @@ impl Lanes {
             }
         }
         // In the places of those that are gone with nothing under way.
-        let mut free = self.all.iter_mut().filter(|lane| lane.gone && lane.taken() == 0);
+        let mut free =
+            self.all.iter_mut().filter(|lane| lane.gone && lane.taken() == 0 && !lane.busy);
         let left: Vec<Lane> = new
             .into_iter()
             .filter_map(|lane| match free.next() {
@@ -190,15 +194,17 @@ impl Lanes {
 
     /// The next handler that may claim now, and how much; its slots are taken. None where nobody may.
     /// `rooms` tells how many attempts each runner can have, these and others: none where it takes none
-    /// (R4).
+    /// (R4). Those of the operator's `paused` handlers stay wanted.
     pub(super) fn next_claim(
         &mut self,
         now: Duration,
         rooms: &BTreeMap<RunnerName, Room>,
+        paused: &BTreeSet<Name>,
     ) -> Option<(usize, usize)> {
         let count = self.all.len();
         let order = (0..count).map(|offset| (self.first + offset) % count);
         let (index, slots) = order
+            .filter(|index| !paused.contains(&self.all[*index].name))
             .map(|index| (index, self.share(index, now, rooms)))
             .find(|(_, slots)| *slots > 0)?;
         let lane = &mut self.all[index];
@@ -210,7 +216,7 @@ impl Lanes {
 
     fn share(&self, index: usize, now: Duration, rooms: &BTreeMap<RunnerName, Room>) -> usize {
         let lane = &self.all[index];
-        if lane.gone || !lane.wanted || lane.claiming > 0 {
+        if lane.gone || !lane.wanted || lane.busy || lane.claiming > 0 {
             return 0;
         }
         let left = self.limit.saturating_sub(self.all.iter().map(Lane::taken).sum());
@@ -244,12 +250,14 @@ impl Lanes {
         index
     }
 
-    /// The end of an attempt, at `runner` where it is a command, is recorded: its slot is free.
-    pub(super) fn settled(&mut self, lane: Option<usize>, runner: Option<&RunnerName>) {
-        if let Some(index) = lane {
-            self.all[index].running -= 1;
-        }
-        if let Some(there) = runner.and_then(|runner| self.at.get_mut(runner)) {
+    /// The end of an attempt is with the store: its slot is free for what is claimed together with it.
+    pub(super) fn ended(&mut self, index: usize) {
+        self.all[index].running -= 1;
+    }
+
+    /// The end of an attempt is recorded and acknowledged: `runner` has room for another.
+    pub(super) fn acknowledged(&mut self, runner: &RunnerName) {
+        if let Some(there) = self.at.get_mut(runner) {
             *there -= 1;
         }
     }
@@ -362,10 +370,15 @@ mod tests {
         }
     }
 
+    /// The next claim where nobody is paused and no runner is there.
+    fn next(lanes: &mut Lanes, now: Duration) -> Option<(usize, usize)> {
+        lanes.next_claim(now, &BTreeMap::new(), &BTreeSet::new())
+    }
+
     /// Everybody claims as much as they may and gets all of it.
     fn fill(lanes: &mut Lanes, now: Duration) -> Vec<(usize, usize)> {
         let mut claims = Vec::new();
-        while let Some((index, slots)) = lanes.next_claim(now, &BTreeMap::new()) {
+        while let Some((index, slots)) = next(lanes, now) {
             lanes.claimed(index, slots, None);
             claims.push((index, slots));
         }
@@ -373,21 +386,44 @@ mod tests {
     }
 
     #[test]
+    fn an_end_frees_its_slot_for_the_exchange_that_records_it_and_there_is_one_at_a_time() {
+        let mut lanes = lanes(64, &[2]);
+        assert_eq!(fill(&mut lanes, NOW), [(0, 2)]);
+        lanes.get_mut(0).busy = true;
+        lanes.ended(0);
+        assert_eq!(next(&mut lanes, NOW), None, "an exchange is under way");
+        lanes.get_mut(0).busy = false;
+        assert_eq!(next(&mut lanes, NOW), Some((0, 1)));
+        lanes.claimed(0, 1, None);
+
+        // Its number is not given away under an exchange that will come back with it.
+        lanes.ended(0);
+        lanes.ended(0);
+        lanes.get_mut(0).busy = true;
+        lanes.reload(vec![worker(1, 1)], &Limits::default());
+        assert_eq!((lanes.all.len(), lanes.all[0].name.as_str()), (2, "h0"));
+    }
+
+    #[test]
+    fn whom_the_operator_paused_claims_nothing_and_stays_wanted() {
+        let (mut lanes, paused) = (lanes(64, &[1, 1]), BTreeSet::from(["h0".parse().unwrap()]));
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new(), &paused), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new(), &paused), None);
+        assert_eq!(next(&mut lanes, NOW), Some((0, 1)), "resumed");
+    }
+
+    #[test]
     fn nobody_claims_more_than_its_own_slots_or_ahead() {
         let mut lanes = lanes(64, &[3, 1]);
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((0, 3)));
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((1, 1)));
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), None, "a claim is under way");
+        assert_eq!(next(&mut lanes, NOW), Some((0, 3)));
+        assert_eq!(next(&mut lanes, NOW), Some((1, 1)));
+        assert_eq!(next(&mut lanes, NOW), None, "a claim is under way");
         lanes.claimed(0, 2, None);
-        assert_eq!(
-            lanes.next_claim(NOW, &BTreeMap::new()),
-            None,
-            "fewer than asked for: nothing is left"
-        );
+        assert_eq!(next(&mut lanes, NOW), None, "fewer than asked for: nothing is left");
         lanes.want_all();
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((0, 1)));
+        assert_eq!(next(&mut lanes, NOW), Some((0, 1)));
         lanes.claimed(0, 1, None);
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), None, "all slots are taken");
+        assert_eq!(next(&mut lanes, NOW), None, "all slots are taken");
     }
 
     #[test]
@@ -411,18 +447,35 @@ mod tests {
         // One of the first handler began when it was the other runner's; one's handler is gone.
         assert_eq!(lanes.take_for(&"h0".parse().unwrap(), &deploy), Some(0));
         assert_eq!(lanes.take_for(&"gone".parse().unwrap(), &deploy), None);
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((0, 3)), "all of its runner's room");
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 2)), "what those leave of the other's");
-        assert_eq!(lanes.next_claim(NOW, &rooms), None, "a third runner takes none");
+        assert_eq!(
+            lanes.next_claim(NOW, &rooms, &BTreeSet::new()),
+            Some((0, 3)),
+            "all of its runner's room"
+        );
+        assert_eq!(
+            lanes.next_claim(NOW, &rooms, &BTreeSet::new()),
+            Some((1, 2)),
+            "what those leave of the other's"
+        );
+        assert_eq!(
+            lanes.next_claim(NOW, &rooms, &BTreeSet::new()),
+            None,
+            "a third runner takes none"
+        );
         lanes.claimed(0, 3, Some(&default));
         lanes.claimed(1, 2, Some(&deploy));
-        lanes.settled(None, Some(&deploy));
+        lanes.acknowledged(&deploy);
         lanes.want_all();
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+        assert_eq!(lanes.next_claim(NOW, &rooms, &BTreeSet::new()), Some((1, 1)));
         lanes.claimed(1, 1, Some(&deploy));
         lanes.want_all();
-        lanes.settled(Some(0), Some(&deploy));
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)), "not the first one's own");
+        lanes.ended(0);
+        lanes.acknowledged(&deploy);
+        assert_eq!(
+            lanes.next_claim(NOW, &rooms, &BTreeSet::new()),
+            Some((1, 1)),
+            "not the first one's own"
+        );
     }
 
     #[test]
@@ -436,12 +489,16 @@ mod tests {
         let command = Command { runner: deploy.clone(), configuration, timeout: SECOND };
         let moved = Worker { handler: Handler::Command(command), ..worker(0, 2) };
         lanes.reload(vec![moved], &Limits::default());
-        assert_eq!(lanes.next_claim(NOW, &rooms), None, "both run on where they began");
-        lanes.settled(Some(0), None);
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+        assert_eq!(
+            lanes.next_claim(NOW, &rooms, &BTreeSet::new()),
+            None,
+            "both run on where they began"
+        );
+        lanes.ended(0);
+        assert_eq!(lanes.next_claim(NOW, &rooms, &BTreeSet::new()), Some((1, 1)));
         lanes.claimed(1, 1, Some(&deploy));
-        lanes.settled(Some(0), None);
-        assert_eq!(lanes.next_claim(NOW, &rooms), Some((1, 1)));
+        lanes.ended(0);
+        assert_eq!(lanes.next_claim(NOW, &rooms, &BTreeSet::new()), Some((1, 1)));
     }
 
     #[test]
@@ -479,7 +536,7 @@ mod tests {
             lanes.get_mut(0).running = 0;
             lanes.want_all();
             let before = now + length - SECOND / 1000;
-            assert_eq!(lanes.next_claim(before, &BTreeMap::new()), None);
+            assert_eq!(next(&mut lanes, before), None);
             assert_eq!(lanes.patience(Timestamp(0), now), Some(length));
             now += length;
             assert_eq!(fill(&mut lanes, now), [(0, 1)], "one probe");
@@ -504,7 +561,7 @@ mod tests {
     fn a_reload_moves_nobody_who_has_something_under_way() {
         let mut lanes = lanes(64, &[1, 3, 1]);
         assert_eq!(fill(&mut lanes, NOW), [(0, 1), (1, 3), (2, 1)]);
-        lanes.settled(Some(2), None);
+        lanes.ended(2);
         reload(&mut lanes, &["new", "h0", "newer"]);
         // The third had nothing under way: its place is another's. The second's is kept for its ends.
         assert_eq!(names(&lanes), ["h0", "new", "newer"]);
@@ -513,7 +570,7 @@ mod tests {
         lanes.want_all();
         assert_eq!(fill(&mut lanes, NOW), [(2, 1), (3, 1)], "h0 is full, and h1 is gone");
         for _ in 0..3 {
-            lanes.settled(Some(1), None);
+            lanes.ended(1);
         }
         reload(&mut lanes, &["h0", "h1"]);
         lanes.want_all();
@@ -521,10 +578,7 @@ mod tests {
         assert_eq!(fill(&mut lanes, NOW), [(1, 1)], "it is back, with one slot now");
         reload(&mut lanes, &[]);
         lanes.want_all();
-        assert_eq!(
-            (lanes.next_claim(NOW, &BTreeMap::new()), lanes.patience(Timestamp(0), NOW)),
-            (None, None)
-        );
+        assert_eq!((next(&mut lanes, NOW), lanes.patience(Timestamp(0), NOW)), (None, None));
     }
 
     #[test]
@@ -534,7 +588,7 @@ mod tests {
         let before = Arc::clone(&lanes.get_mut(0).handler);
         for index in [0, 1] {
             assert_eq!(lanes.broke(index, NOW), SECOND);
-            lanes.settled(Some(index), None);
+            lanes.ended(index);
         }
         let mut other = worker(1, 1);
         if let Handler::Forward(forward) = &mut other.handler {
@@ -557,8 +611,8 @@ mod tests {
         }
         assert_eq!(lanes.patience(Timestamp(1_000), NOW), Some(2 * SECOND));
         lanes.want_due(Timestamp(2_999));
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), None);
+        assert_eq!(next(&mut lanes, NOW), None);
         lanes.want_due(Timestamp(3_000));
-        assert_eq!(lanes.next_claim(NOW, &BTreeMap::new()), Some((1, 1)));
+        assert_eq!(next(&mut lanes, NOW), Some((1, 1)));
     }
 }

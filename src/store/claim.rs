@@ -11,8 +11,8 @@ use crate::retry::Next;
 
 use super::notice::Notices;
 use super::pause::is_paused;
-use super::queue::Lane;
-use super::types::{Claimed, Completion, Error, Record};
+use super::queue::{Answer, Item, Lane};
+use super::types::{Claim, Claimed, Claims, Completion, Error, Record};
 use super::{Store, codec, exactly_one};
 
 /// The oldest jobs of ?1 that are ready, or waiting and due at ?2; at most ?3. Each half has its own
@@ -28,8 +28,14 @@ macro_rules! claimable {
     };
 }
 
+/// What a claim has taken.
+pub(super) struct Taken {
+    jobs: Vec<Job>,
+    due: Option<Timestamp>,
+}
+
 /// A claimed job as stored.
-struct Taken {
+struct Job {
     row: i64,
     job: JobId,
     attempt: u32,
@@ -52,7 +58,7 @@ struct Payload {
 impl Store {
     /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first.
     /// Each has a new attempt, number + 1, committed before this returns. Jobs whose payload is gone
-    /// become dead instead (R19). None while the handler is paused. `runner` is the one that will be
+    /// become dead instead (R19). Nothing while the handler is paused. `runner` is the one that will be
     /// asked to start them, and is recorded with each, its name too (R5); none where the receiver runs
     /// them itself.
     ///
@@ -63,36 +69,43 @@ impl Store {
         handler: &Name,
         limit: usize,
         runner: Option<Runner>,
-    ) -> Result<Vec<Claimed>, Error> {
-        if limit == 0 {
-            return Ok(Vec::new());
-        }
-        let (name, clock) = (handler.clone(), self.inner.clock.clone());
-        let notices = self.inner.notices.clone();
+    ) -> Result<Claims, Error> {
+        let claim = Claim { handler: handler.clone(), limit, runner };
+        self.complete_and_claim(Vec::new(), Some(claim)).await.1
+    }
+
+    /// The item that claims.
+    pub(super) fn claiming(&self, asked: Claim) -> (Item, Answer<Taken>) {
+        let (clock, notices) = (self.inner.clock.clone(), self.inner.notices.clone());
         let mut last: Vec<(i64, u32)> = Vec::new();
-        let taken = self
-            .submit(Lane::Kept, move |tx| {
-                // A commit that failed in its flush may be found in the log by the repair: then these
-                // are ours already, and nobody else would ever run them.
-                let taken = match last.first() {
-                    Some(&(row, attempt)) if is_running(tx, row, attempt)? => again(tx, &last)?,
-                    _ => claim(tx, &name, clock.now(), limit, runner.as_ref(), &notices)?,
-                };
-                last = taken.iter().map(|job| (job.row, job.attempt)).collect();
-                Ok(taken)
-            })
-            .await?;
-        let mut claimed = Vec::with_capacity(taken.len());
-        for job in taken {
+        Item::new(Lane::Kept, move |tx| {
+            // A commit that failed in its flush may be found in the log by the repair: then these
+            // are ours already, and nobody else would ever run them.
+            let jobs = match last.first() {
+                Some(&(row, attempt)) if is_running(tx, row, attempt)? => again(tx, &last)?,
+                _ => claim(tx, &asked, clock.now(), &notices)?,
+            };
+            last = jobs.iter().map(|job| (job.row, job.attempt)).collect();
+            // Of what is left there is more to claim, or nothing before this time.
+            let more = jobs.len() == asked.limit;
+            let due = if more { None } else { next_due(tx, &asked.handler)? };
+            Ok(Taken { jobs, due })
+        })
+    }
+
+    /// What was taken for `handler`, after the commit.
+    pub(super) async fn claimed(&self, handler: &Name, taken: Taken) -> Claims {
+        let mut jobs = Vec::with_capacity(taken.jobs.len());
+        for job in taken.jobs {
             crash::point("claim.commit.after");
-            claimed.extend(self.unpack(handler, job).await);
+            jobs.extend(self.unpack(handler, job).await);
         }
-        Ok(claimed)
+        Claims { jobs, due: taken.due }
     }
 
     /// Decompresses the payload. One that cannot be is as good as gone.
-    async fn unpack(&self, handler: &Name, taken: Taken) -> Option<Claimed> {
-        let Taken { job, attempt, counted, since, replays, payload, .. } = taken;
+    async fn unpack(&self, handler: &Name, taken: Job) -> Option<Claimed> {
+        let Job { job, attempt, counted, since, replays, payload, .. } = taken;
         let detail = match payload {
             Some(payload) => {
                 let Payload { source, event_id, event_type, received_at, headers, .. } = payload;
@@ -137,18 +150,17 @@ impl Store {
 
 fn claim(
     tx: &Connection,
-    handler: &Name,
+    asked: &Claim,
     now: Timestamp,
-    limit: usize,
-    runner: Option<&Runner>,
     notices: &Notices,
-) -> rusqlite::Result<Vec<Taken>> {
+) -> rusqlite::Result<Vec<Job>> {
+    let Claim { handler, limit, runner } = asked;
     if is_paused(tx, handler)? {
         return Ok(Vec::new());
     }
-    let incarnation = runner.map(|runner| runner.incarnation.to_string());
-    let runner = runner.map(|runner| runner.name.as_str());
-    let chosen = params![handler.as_str(), now.0, codec::size(limit)];
+    let incarnation = runner.as_ref().map(|runner| runner.incarnation.to_string());
+    let runner = runner.as_ref().map(|runner| runner.name.as_str());
+    let chosen = params![handler.as_str(), now.0, codec::size(*limit)];
     // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
     let mut update = tx.prepare_cached(concat!(
         "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
@@ -186,17 +198,28 @@ fn claim(
     Ok(taken)
 }
 
+/// When the next waiting job of `handler` is due, unless it is paused: what is due and cannot be claimed
+/// would be asked for again at once.
+fn next_due(tx: &Connection, handler: &Name) -> rusqlite::Result<Option<Timestamp>> {
+    // The first entry of the handler's part of the index of waiting jobs.
+    tx.prepare_cached(
+        "SELECT min(due_at) FROM job WHERE handler = ?1 AND state = 'waiting'
+             AND NOT EXISTS (SELECT 1 FROM paused WHERE handler = ?1)",
+    )?
+    .query_row([handler.as_str()], |row| codec::maybe_time(row, 0))
+}
+
 fn is_running(tx: &Connection, row: i64, attempt: u32) -> rusqlite::Result<bool> {
     // Whether this very attempt is the live one.
     tx.prepare_cached("SELECT 1 FROM job WHERE row = ?1 AND state = 'running' AND attempt = ?2")?
         .exists(params![row, attempt])
 }
 
-fn again(tx: &Connection, last: &[(i64, u32)]) -> rusqlite::Result<Vec<Taken>> {
+fn again(tx: &Connection, last: &[(i64, u32)]) -> rusqlite::Result<Vec<Job>> {
     last.iter().map(|&(row, _)| read(tx, row)).collect()
 }
 
-fn read(tx: &Connection, row: i64) -> rusqlite::Result<Taken> {
+fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
     // A job of this transaction, with its event and, where it is still kept, its payload.
     tx.prepare_cached(
         "SELECT j.id, j.attempt, j.counted, j.since, j.replays,
@@ -222,7 +245,7 @@ fn read(tx: &Connection, row: i64) -> rusqlite::Result<Taken> {
                 })
             }
         };
-        Ok(Taken {
+        Ok(Job {
             row,
             job: codec::job_id(found, 0)?,
             attempt: found.get(1)?,

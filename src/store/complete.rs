@@ -3,37 +3,77 @@
 use rusqlite::{Connection, params};
 
 use crate::crash;
-use crate::model::{Outcome, Runner, RunnerName, State, Timestamp};
+use crate::model::{JobId, Outcome, Runner, RunnerName, State, Timestamp};
 use crate::retry::Next;
 
 use super::accept::find_job;
 use super::notice::Notices;
-use super::queue::Lane;
+use super::queue::{Answer, Item, Lane};
 use super::replay::was_key;
-use super::types::{Completion, Error, Record, Running};
-use super::{Store, codec, exactly_one};
+use super::types::{Claim, Claims, Completion, Error, Record, Refused, Running};
+use super::{Store, codec, exactly_one, heard};
 
 impl Store {
     /// COMPLETE: settles a running attempt. `false` where that attempt is not the running one: it is
     /// settled already, and no row changes (R9). Retried inside over a full disk or a closed store until
     /// it is committed: never lost while the process lives and is not stopping.
     pub async fn complete(&self, done: Completion) -> Result<bool, Error> {
-        let name = done.job.to_string();
+        let job = done.job;
+        let (item, answer) = self.completion(done);
+        completed(job, self.push(item, answer).await)
+    }
+
+    /// COMPLETE each of `ends`, then CLAIM, with one flush for all of it. Each has an answer of its own, as
+    /// [`Store::complete`] and [`Store::claim`] give it, and none fails because another does.
+    ///
+    /// The future must not be dropped where it claims.
+    pub async fn complete_and_claim(
+        &self,
+        ends: Vec<Completion>,
+        claim: Option<Claim>,
+    ) -> (Vec<Result<bool, Error>>, Result<Claims, Error>) {
+        let (mut items, mut answers) = (Vec::new(), Vec::new());
+        for done in ends {
+            let job = done.job;
+            let (item, answer) = self.completion(done);
+            items.push(item);
+            answers.push((job, answer));
+        }
+        // After the ends in the batch: what they put back may be claimed with them.
+        let claim = claim.filter(|claim| claim.limit > 0).map(|claim| {
+            let handler = claim.handler.clone();
+            let (item, answer) = self.claiming(claim);
+            items.push(item);
+            (handler, answer)
+        });
+        self.inner.queue.push_kept(items);
+        let mut ended = Vec::with_capacity(answers.len());
+        for (job, answer) in answers {
+            ended.push(completed(job, heard(answer).await));
+        }
+        let claims = match claim {
+            Some((handler, answer)) => match heard(answer).await {
+                Ok(taken) => Ok(self.claimed(&handler, taken).await),
+                Err(refused) => Err(refused.into()),
+            },
+            None => Ok(Claims::default()),
+        };
+        (ended, claims)
+    }
+
+    /// The item that settles an attempt. Its answer is none where there is no such job.
+    fn completion(&self, done: Completion) -> (Item, Answer<Option<bool>>) {
         let notices = self.inner.notices.clone();
-        let found = self
-            .submit(Lane::Kept, move |tx| match find_job(tx, done.job)? {
-                Some((row, State::Running, attempt, _)) if attempt == done.attempt => {
-                    settle(tx, row, &done, &notices)?;
-                    crash::point("complete.commit.before");
-                    Ok(Some(true))
-                }
-                Some(_) => Ok(Some(false)),
-                // What carried a key that was replaced since is settled too.
-                None => Ok(was_key(tx, done.job)?.then_some(false)),
-            })
-            .await?;
-        crash::point("complete.commit.after");
-        found.ok_or(Error::NotFound { what: "job", name })
+        Item::new(Lane::Kept, move |tx| match find_job(tx, done.job)? {
+            Some((row, State::Running, attempt, _)) if attempt == done.attempt => {
+                settle(tx, row, &done, &notices)?;
+                crash::point("complete.commit.before");
+                Ok(Some(true))
+            }
+            Some(_) => Ok(Some(false)),
+            // What carried a key that was replaced since is settled too.
+            None => Ok(was_key(tx, done.job)?.then_some(false)),
+        })
     }
 
     /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a
@@ -67,6 +107,13 @@ impl Store {
         })
         .await
     }
+}
+
+/// The answer of a [`Store::completion`].
+fn completed(job: JobId, found: Result<Option<bool>, Refused>) -> Result<bool, Error> {
+    let found = found?;
+    crash::point("complete.commit.after");
+    found.ok_or_else(|| Error::NotFound { what: "job", name: job.to_string() })
 }
 
 /// The columns of a job after an attempt.

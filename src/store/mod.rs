@@ -60,7 +60,8 @@ use commits::Commits;
 use connection::Opened;
 use lock::Lock;
 use notice::Notices;
-use queue::{Item, Lane, Queue};
+use pause::Paused;
+use queue::{Answer, Item, Lane, Queue};
 use read::Readers;
 use space::Space;
 use writer::Writer;
@@ -87,8 +88,8 @@ pub use rows::{
 pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
 pub use types::{
-    Accept, Accepted, Captured, Claimed, Completion, Error, OpenError, Record, Recovered, Refused,
-    Replay, Running, Settings, Usage,
+    Accept, Accepted, Captured, Claim, Claimed, Claims, Completion, Error, OpenError, Record,
+    Recovered, Refused, Replay, Running, Settings, Usage,
 };
 
 /// A handle to the running store; clones share the one writer. When the last is dropped the writer
@@ -110,6 +111,7 @@ struct Inner {
     commits: Arc<Commits>,
     checkpoints: Arc<Checkpoints>,
     notices: Notices,
+    paused: Arc<Paused>,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
 }
@@ -139,6 +141,8 @@ impl Store {
         let space = Arc::new(Space::new(path, limits));
         let Opened { writer, checkpointer, reader, id } =
             connection::open(path, limits, true, clock.now())?;
+        let paused = Arc::new(Paused::default());
+        paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
         space.make_ballast();
         let quarantine = quarantine::Handle::start(
             path,
@@ -175,6 +179,7 @@ impl Store {
             stirred: stirred.clone(),
             commits: Arc::clone(&commits),
             notices: notices.clone(),
+            paused: Arc::clone(&paused),
             degraded: None,
             id,
             conn: Some(writer),
@@ -202,6 +207,7 @@ impl Store {
             commits,
             checkpoints,
             notices,
+            paused,
             quarantine,
             closed,
         };
@@ -259,9 +265,19 @@ impl Store {
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (item, answer) = Item::new(lane, work);
-        self.inner.queue.push(item)?;
-        answer.await.unwrap_or(Err(Refused::Stopping))
+        self.push(item, answer).await
     }
+
+    /// Hands the writer an item and waits for its answer.
+    async fn push<T>(&self, item: Item, answer: Answer<T>) -> Result<T, Refused> {
+        self.inner.queue.push(item)?;
+        heard(answer).await
+    }
+}
+
+/// Waits for the writer's answer. It gives none to what came after its end.
+async fn heard<T>(answer: Answer<T>) -> Result<T, Refused> {
+    answer.await.unwrap_or(Err(Refused::Stopping))
 }
 
 /// Locks a mutex whose holder may have panicked: the writer's panic ends the process, and a reader's

@@ -41,6 +41,9 @@ pub(super) trait Work: Send {
     fn refused(self: Box<Self>, why: Refused);
 }
 
+/// On which the result of an item comes.
+pub(super) type Answer<T> = oneshot::Receiver<Result<T, Refused>>;
+
 /// Work with its lane.
 pub(super) struct Item {
     pub(super) lane: Lane,
@@ -49,23 +52,40 @@ pub(super) struct Item {
 
 impl Item {
     /// Makes an item of a closure, and the channel on which its result comes.
-    pub(super) fn new<T, F>(lane: Lane, run: F) -> (Item, oneshot::Receiver<Result<T, Refused>>)
+    pub(super) fn new<T, F>(lane: Lane, run: F) -> (Item, Answer<T>)
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
+        Item::with(lane, run, |_| ())
+    }
+
+    /// The same; `then` is told the result on the writer's thread once it is flushed, before anybody else
+    /// hears of it.
+    pub(super) fn with<T, F, G>(lane: Lane, run: F, then: G) -> (Item, Answer<T>)
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        G: FnOnce(&T) + Send + 'static,
+    {
         let (answer, receiver) = oneshot::channel();
-        (Item { lane, work: Box::new(Task { run, done: None, answer }) }, receiver)
+        (Item { lane, work: Box::new(Task { run, then, done: None, answer }) }, receiver)
     }
 }
 
-struct Task<T, F> {
+struct Task<T, F, G> {
     run: F,
+    then: G,
     done: Option<T>,
     answer: oneshot::Sender<Result<T, Refused>>,
 }
 
-impl<T: Send, F: FnMut(&Connection) -> rusqlite::Result<T> + Send> Work for Task<T, F> {
+impl<T, F, G> Work for Task<T, F, G>
+where
+    T: Send,
+    F: FnMut(&Connection) -> rusqlite::Result<T> + Send,
+    G: FnOnce(&T) + Send,
+{
     fn run(&mut self, tx: &Connection) -> rusqlite::Result<()> {
         self.done = Some((self.run)(tx)?);
         Ok(())
@@ -74,6 +94,7 @@ impl<T: Send, F: FnMut(&Connection) -> rusqlite::Result<T> + Send> Work for Task
     // H1: who asked may be gone; the commit stands all the same.
     fn committed(self: Box<Self>) {
         if let Some(done) = self.done {
+            (self.then)(&done);
             let _ = self.answer.send(Ok(done));
         }
     }
@@ -172,6 +193,16 @@ impl Queue {
         }
         self.filled.notify_one();
         Ok(())
+    }
+
+    /// Hands kept items to the writer in one go, so that they share a batch. Where it takes no more they
+    /// are dropped, which their askers are told by.
+    pub(super) fn push_kept(&self, items: Vec<Item>) {
+        let mut state = lock(&self.state);
+        if !state.closed {
+            state.verbs.extend(items);
+            self.filled.notify_one();
+        }
     }
 
     /// Asks for a copy, or says why there can be none now.

@@ -58,26 +58,6 @@ impl Store {
         })
         .await
     }
-
-    /// When the next waiting job of any of `handlers` is due, the paused ones aside: what is due and
-    /// cannot be claimed would be asked for again at once.
-    pub async fn next_due(&self, handlers: &[Name]) -> Result<Option<Timestamp>, Error> {
-        let handlers: Vec<Name> = handlers.to_vec();
-        self.read(move |conn| {
-            // The first entry of the handler's part of the index of waiting jobs.
-            let mut first = conn.prepare_cached(
-                "SELECT min(due_at) FROM job WHERE handler = ?1 AND state = 'waiting'
-                     AND NOT EXISTS (SELECT 1 FROM paused WHERE handler = ?1)",
-            )?;
-            let mut next = None;
-            for handler in &handlers {
-                let due = first.query_row([handler.as_str()], |row| codec::maybe_time(row, 0))?;
-                next = [next, due].into_iter().flatten().min();
-            }
-            Ok(next)
-        })
-        .await
-    }
 }
 
 fn recover(

@@ -92,6 +92,27 @@ pub struct Claimed {
     pub since: Timestamp,
 }
 
+/// What is to be claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Whose jobs.
+    pub handler: Name,
+    /// How many at most.
+    pub limit: usize,
+    /// Who will be asked to start them; none where the receiver runs them itself.
+    pub runner: Option<Runner>,
+}
+
+/// What a claim has brought.
+#[derive(Debug, Clone, Default)]
+pub struct Claims {
+    /// The jobs that run now, oldest first.
+    pub jobs: Vec<Claimed>,
+    /// When the next waiting job of the handler is due. None where there is none, where the handler is
+    /// paused, and where as many were claimed as were asked for: there may be more at once.
+    pub due: Option<Timestamp>,
+}
+
 /// An attempt that is `running` in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {

@@ -22,6 +22,7 @@ use super::commits::Commits;
 use super::connection::{self, Opened};
 use super::lock::Lock;
 use super::notice::{Notice, Notices, degraded};
+use super::pause::Paused;
 use super::queue::{Item, Lane, Next, Queue};
 use super::read::Readers;
 use super::space::Space;
@@ -73,6 +74,7 @@ pub(super) struct Writer {
     pub(super) stirred: watch::Sender<()>,
     pub(super) commits: Arc<Commits>,
     pub(super) notices: Notices,
+    pub(super) paused: Arc<Paused>,
     /// What has kept the store from storing since then, told once it can be stored.
     pub(super) degraded: Option<(&'static str, Timestamp)>,
     pub(super) id: uuid::Uuid,
@@ -333,6 +335,8 @@ impl Writer {
         if id != self.id {
             return Err(format!("{} is another store now", path.display()));
         }
+        // A change that was refused may have been recovered with the log.
+        self.paused.load(&writer).map_err(|error| error.to_string())?;
         self.conn = Some(writer);
         self.checkpoints.put(checkpointer);
         self.readers.put(reader);

@@ -45,7 +45,16 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn new((point, nth, _): Death) -> Self {
-        let site = Site::new(HANDLER);
+        Case::of(HANDLER, (point, nth))
+    }
+
+    /// With one attempt at a time.
+    pub(crate) fn one_by_one((point, nth, _): Death) -> Self {
+        Case::of(&HANDLER.replace("concurrency = 3", "concurrency = 1"), (point, nth))
+    }
+
+    fn of(handler: &str, (point, nth): (&str, usize)) -> Self {
+        let site = Site::new(handler);
         site.script("once", SCRIPT);
         let token = site.path("token");
         let armed = format!("{point} {nth} {}", token.display());

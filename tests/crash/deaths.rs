@@ -53,6 +53,17 @@ pub(crate) const OF_THE_RECEIVER: &[Death] = &[
     ("receiver.read.Free", 1, Known),
 ];
 
+/// Where the end of one event and the claim of the next are one commit, and around it.
+pub(crate) const BETWEEN_TWO_EVENTS: &[Death] = &[
+    ("complete.commit.before", 1, Known),
+    ("claim.commit.before", 2, Known),
+    ("complete.commit.after", 1, Known),
+    ("claim.commit.after", 2, Known),
+    ("receiver.before.Ack", 1, Known),
+    ("receiver.sent.Ack", 1, Known),
+    ("receiver.before.Start", 2, Known),
+];
+
 /// Of a receiver that starts while a command of an earlier one runs, and what it leaves of that one.
 pub(crate) const OF_THE_NEXT_RECEIVER: &[Death] = &[
     ("epoch.commit.before", 1, Unknown),

@@ -27,8 +27,11 @@ impl World<'_> {
             rows.iter().filter(|row| waiting.contains(row)).count() as u64,
         );
         let runner = model::is_command(handler).then(runner);
-        let claimed = self.store.claim(&handler.parse().unwrap(), limit, runner).await.unwrap();
+        let claims = self.store.claim(&handler.parse().unwrap(), limit, runner).await.unwrap();
         let model = &self.memory.model;
+        let due = if rows.len() < limit { model.next_due(handler) } else { None };
+        assert_eq!(claims.due.map(|due| due.0), due, "when the next job is due");
+        let claimed = claims.jobs;
         let found: Vec<_> = claimed.iter().map(|c| Some(c.facts.job)).collect();
         let expected: Vec<_> = rows.iter().map(|row| model.jobs[row].id).collect();
         assert_eq!(found, expected, "what {handler} was given");

@@ -322,8 +322,8 @@ impl Model {
         moved
     }
 
-    pub(crate) fn next_due(&self, handlers: &[&str]) -> Option<i64> {
-        let of = |job: &&Job| handlers.contains(&job.handler);
+    pub(crate) fn next_due(&self, handler: &str) -> Option<i64> {
+        let of = |job: &&Job| job.handler == handler;
         self.jobs.values().filter(of).filter_map(|job| job.due_at).min()
     }
 

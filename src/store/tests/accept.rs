@@ -40,7 +40,7 @@ async fn an_event_is_kept_byte_for_byte_and_across_a_restart() {
         bench.accept("github", github("d1", "push", &body), &["a", "b"]).await,
         duplicate(Some(State::Ready))
     );
-    let claimed = bench.store.claim(&name("b"), 5, None).await.unwrap();
+    let claimed = bench.store.claim(&name("b"), 5, None).await.unwrap().jobs;
     assert_eq!(claimed.len(), 1);
     let facts = &claimed[0].facts;
     assert_eq!(facts.body, body.as_bytes());
@@ -120,7 +120,7 @@ async fn another_body_under_an_unsigned_id_is_a_held_variant() {
     let shown = bench.store.show(Some(name("github")), id("d")).await.unwrap();
     assert_eq!(shown.iter().map(|e| e.event.variant).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert_eq!(
-        bench.store.claim(&name("h"), 9, None).await.unwrap().len(),
+        bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.len(),
         1,
         "only the first runs"
     );
@@ -185,7 +185,7 @@ async fn a_duplicate_tells_the_state_that_matters_most() {
     assert_eq!(state(bench.accept("stripe", event(), &[]).await), Some(State::Running));
     bench.complete(&h, Outcome::Succeeded, Next::Succeeded).await;
     assert_eq!(state(bench.accept("stripe", event(), &[]).await), Some(State::Ready));
-    let i = bench.store.claim(&name("i"), 1, None).await.unwrap().remove(0);
+    let i = bench.store.claim(&name("i"), 1, None).await.unwrap().jobs.remove(0);
     bench.complete(&i, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
     assert_eq!(state(bench.accept("stripe", event(), &[]).await), Some(State::Held));
 }
@@ -208,7 +208,7 @@ async fn a_new_event_rings_the_bell() {
     bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
     bench.store.wake().notified().await;
     // A claim of nothing changes nothing and rings nothing, or the dispatcher would spin.
-    assert!(bench.store.claim(&name("nobody"), 1, None).await.unwrap().is_empty());
+    assert!(bench.store.claim(&name("nobody"), 1, None).await.unwrap().jobs.is_empty());
     let wake = bench.store.wake();
     let quiet = tokio::time::timeout(Duration::from_millis(50), wake.notified()).await;
     assert!(quiet.is_err());

@@ -10,10 +10,10 @@ async fn a_job_is_claimed_once_and_oldest_first() {
     let ids = |claimed: Vec<Claimed>| -> Vec<String> {
         claimed.into_iter().map(|c| c.facts.event_id.to_string()).collect()
     };
-    assert!(bench.store.claim(&name("h"), 0, None).await.unwrap().is_empty());
-    assert_eq!(ids(bench.store.claim(&name("h"), 2, None).await.unwrap()), ["e1", "e2"]);
-    assert_eq!(ids(bench.store.claim(&name("h"), 9, None).await.unwrap()), ["e3"]);
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().is_empty());
+    assert!(bench.store.claim(&name("h"), 0, None).await.unwrap().jobs.is_empty());
+    assert_eq!(ids(bench.store.claim(&name("h"), 2, None).await.unwrap().jobs), ["e1", "e2"]);
+    assert_eq!(ids(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs), ["e3"]);
+    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     assert_eq!(bench.store.running().await.unwrap().len(), 3);
 }
 
@@ -103,12 +103,12 @@ async fn a_waiting_job_is_claimed_when_it_is_due() {
     let claimed = bench.running("e").await;
     let due_at = START.after(HOUR);
     bench.complete(&claimed, Outcome::Failed, Next::Wait { due_at }).await;
-    assert_eq!(bench.store.next_due(&[name("x"), name("h")]).await.unwrap(), Some(due_at));
-    assert_eq!(bench.store.next_due(&[name("x")]).await.unwrap(), None);
-    assert!(bench.store.claim(&name("h"), 1, None).await.unwrap().is_empty());
+    assert_eq!(bench.store.claim(&name("x"), 1, None).await.unwrap().due, None);
+    let early = bench.store.claim(&name("h"), 1, None).await.unwrap();
+    assert_eq!((early.jobs.len(), early.due), (0, Some(due_at)));
     bench.clock.advance(HOUR);
     assert_eq!(bench.claim_one().await.facts.attempt, 2);
-    assert_eq!(bench.store.next_due(&[name("h")]).await.unwrap(), None);
+    assert_eq!(bench.store.claim(&name("h"), 1, None).await.unwrap().due, None);
 }
 
 #[tokio::test]
@@ -133,8 +133,8 @@ async fn a_job_without_its_payload_is_dead_and_never_runs() {
         })
         .await;
     // One is seen when it is claimed, the damaged one when it is unpacked.
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().is_empty());
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().is_empty());
+    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     for job in bench.store.jobs(JobFilter::default()).await.unwrap() {
         assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("payload gone")));
     }
@@ -149,7 +149,7 @@ async fn recovery_settles_what_a_crash_cut_off_by_policy() {
     }
     let mut ids = std::collections::HashMap::new();
     for handler in ["hold", "rerun", "spent", "gone"] {
-        let claimed = bench.store.claim(&name(handler), 1, None).await.unwrap().remove(0);
+        let claimed = bench.store.claim(&name(handler), 1, None).await.unwrap().jobs.remove(0);
         ids.insert(handler, claimed.facts.job);
     }
     bench.restart().await;
@@ -173,12 +173,12 @@ async fn recovery_settles_what_a_crash_cut_off_by_policy() {
     assert_eq!(rerun.due_at, Some(START.after(Duration::from_secs(10))));
     let orphan = bench.store.show(None, id("gone-ready")).await.unwrap().remove(0).jobs.remove(0);
     assert_eq!(orphan.job.reason.as_deref(), Some("handler gone"));
-    assert_eq!(bench.store.claim(&name("stays"), 1, None).await.unwrap().len(), 1);
+    assert_eq!(bench.store.claim(&name("stays"), 1, None).await.unwrap().jobs.len(), 1);
     // A second recovery finds only what was claimed since; its unknown attempts counted.
     let again = bench.store.recover(policies).await.unwrap();
     assert_eq!((again.unknown.len(), again.orphaned), (1, 0));
     bench.clock.advance(HOUR);
-    assert_eq!(bench.store.claim(&name("rerun"), 1, None).await.unwrap()[0].counted, 1);
+    assert_eq!(bench.store.claim(&name("rerun"), 1, None).await.unwrap().jobs[0].counted, 1);
 }
 
 #[tokio::test]
@@ -212,7 +212,7 @@ async fn a_job_that_cannot_be_settled_does_not_lose_those_claimed_with_it() {
             .unwrap();
         })
         .await;
-    let claimed = bench.store.claim(&name("h"), 9, None).await.unwrap();
+    let claimed = bench.store.claim(&name("h"), 9, None).await.unwrap().jobs;
     let events: Vec<_> = claimed.iter().map(|c| c.facts.event_id.to_string()).collect();
     assert_eq!(events, ["e1", "e3"], "who is claimed and handed to nobody stays running");
 }
@@ -227,9 +227,9 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
         name: "deploy".parse().unwrap(),
         incarnation: Incarnation::from_parts(uuid::Uuid::from_u128(7), 8),
     };
-    let own = bench.store.claim(&name("own"), 1, None).await.unwrap().remove(0);
+    let own = bench.store.claim(&name("own"), 1, None).await.unwrap().jobs.remove(0);
     let of = Some(runner.clone());
-    let theirs = bench.store.claim(&name("runners"), 1, of).await.unwrap().remove(0);
+    let theirs = bench.store.claim(&name("runners"), 1, of).await.unwrap().jobs.remove(0);
     let policies = ["own", "runners"].map(|handler| (name(handler), policy(OnUnknown::Hold, 5)));
     let recovered = bench.store.recover(policies.to_vec()).await.unwrap();
     assert_eq!(recovered.unknown, [(own.facts.job, 1, State::Held)]);
@@ -247,4 +247,49 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
         .unwrap();
     let found = bench.store.running().await.unwrap().remove(0).runner;
     assert_eq!(found, Some(Runner { name: RunnerName::default(), ..runner }));
+}
+
+#[tokio::test]
+async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
+    let mut bench = bench();
+    let first = bench.running("e1").await;
+    let second = bench.running("e2").await;
+    bench.accept("stripe", stripe("e3", "a.b", "{}"), &["h"]).await;
+    let commits = || bench.store.writer_gauges().batch_items.buckets.last().unwrap().1;
+    let done = |claimed: &Claimed, next| completion(claimed, Outcome::Failed, next, START);
+    let ids = |jobs: &[Claimed]| {
+        jobs.iter().map(|job| job.facts.event_id.to_string()).collect::<Vec<_>>()
+    };
+    let claim = |limit| Some(Claim { handler: name("h"), limit, runner: None });
+
+    // What an end puts back is claimed with it, in the order of arrival.
+    let before = commits();
+    let ends = vec![done(&first, Next::Ready), done(&second, Next::Dead(DeadReason::Rejected))];
+    let (ended, claims) = bench.store.complete_and_claim(ends, claim(9)).await;
+    assert_eq!(ended, [Ok(true), Ok(true)]);
+    let claims = claims.unwrap();
+    let attempts: Vec<_> = claims.jobs.iter().map(|job| job.facts.attempt).collect();
+    assert_eq!((ids(&claims.jobs), attempts), (vec!["e1".into(), "e3".into()], vec![2, 1]));
+    assert_eq!(commits() - before, 1);
+
+    // The trigger refuses one of them: it is told so, and the rest is committed.
+    let refuse = "CREATE TRIGGER refuse BEFORE UPDATE OF outcome ON attempt WHEN old.number = 2
+                  BEGIN SELECT RAISE(ABORT, 'no'); END;";
+    bench.with_file(|conn| conn.execute_batch(refuse).unwrap()).await;
+    bench.accept("stripe", stripe("e4", "a.b", "{}"), &["h"]).await;
+    let again = Claimed { facts: Facts { attempt: 2, ..first.facts.clone() }, ..first };
+    let third = bench.store.running().await.unwrap().pop().unwrap();
+    let third = Completion {
+        job: third.job,
+        attempt: third.attempt,
+        ..completion(&again, Outcome::Succeeded, Next::Succeeded, START)
+    };
+    let ends = vec![done(&again, Next::Succeeded), third];
+    let (ended, claims) = bench.store.complete_and_claim(ends, claim(1)).await;
+    assert!(matches!(ended[0], Err(Error::Unavailable(_))), "{:?}", ended[0]);
+    assert_eq!(ended[1], Ok(true));
+    assert_eq!(ids(&claims.unwrap().jobs), ["e4"]);
+    bench.store.close().await;
+    let (ended, claims) = bench.store.complete_and_claim(vec![], claim(1)).await;
+    assert!(ended.is_empty() && matches!(claims, Err(Error::Unavailable(_))), "{claims:?}");
 }

@@ -50,11 +50,11 @@ async fn a_store_of_the_first_schema_keeps_everything_and_can_pause() {
 
     assert!(store.paused().await.unwrap().is_empty());
     store.pause(&name("h")).await.unwrap();
-    assert!(store.claim(&name("h"), 1, None).await.unwrap().is_empty());
-    let claimed = store.claim(&name("j"), 1, None).await.unwrap().remove(0);
+    assert!(store.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
+    let claimed = store.claim(&name("j"), 1, None).await.unwrap().jobs.remove(0);
     assert_eq!((claimed.facts.attempt, claimed.facts.body.as_ref()), (1, b"{}".as_slice()));
     store.resume(&name("h")).await.unwrap();
-    assert_eq!(store.claim(&name("h"), 1, None).await.unwrap()[0].facts.attempt, 2);
+    assert_eq!(store.claim(&name("h"), 1, None).await.unwrap().jobs[0].facts.attempt, 2);
     store.resolve(shown.jobs[1].job.job, Resolution::Succeeded).await.unwrap();
     store.close().await;
 

@@ -72,7 +72,7 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
     assert_eq!(walk(&bench, ask).await.0, again);
 
     // They run, oldest first, as of now.
-    let claimed = bench.store.claim(&name("late"), 9, None).await.unwrap();
+    let claimed = bench.store.claim(&name("late"), 9, None).await.unwrap().jobs;
     let ids: Vec<_> = claimed.iter().map(|c| c.facts.event_id.to_string()).collect();
     assert_eq!(ids, ["has-one", "first", "second"]);
     assert_eq!(claimed[1].since, bench.clock.now());

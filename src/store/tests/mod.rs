@@ -163,7 +163,7 @@ impl Bench {
     }
 
     pub(super) async fn claim_one(&self) -> Claimed {
-        let mut claimed = self.store.claim(&name("h"), 1, None).await.unwrap();
+        let mut claimed = self.store.claim(&name("h"), 1, None).await.unwrap().jobs;
         assert_eq!(claimed.len(), 1, "one job to claim");
         claimed.remove(0)
     }

@@ -52,7 +52,7 @@ async fn a_dead_job_is_told_with_all_that_a_person_needs() {
     });
     assert_eq!(bodies, [wanted]);
     // Its handler is given it like any event.
-    let claimed = bench.store.claim(&name("alert"), 1, None).await.unwrap().remove(0);
+    let claimed = bench.store.claim(&name("alert"), 1, None).await.unwrap().jobs.remove(0);
     assert_eq!(claimed.facts.source.as_str(), INTERNAL_SOURCE);
     assert_eq!(claimed.facts.event_type.as_str(), "job.dead");
     assert_eq!(
@@ -156,7 +156,7 @@ async fn a_job_whose_payload_is_gone_is_told() {
     bench.accept("stripe", stripe("e", "a.b", "{}"), &["h"]).await;
     bench.with_file(|conn| assert_eq!(conn.execute("DELETE FROM payload", []), Ok(1))).await;
     bench.store.set_interest(interest(&["job.dead"]));
-    assert!(bench.store.claim(&name("h"), 1, None).await.unwrap().is_empty());
+    assert!(bench.store.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
     assert_eq!(told(&bench).await[0]["reason"], "payload gone");
 }
 
@@ -169,7 +169,7 @@ async fn a_job_of_an_internal_event_tells_nothing() {
         (Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
     ] {
         bench.clock.advance(NOTICE_WINDOW);
-        let alert = bench.store.claim(&name("alert"), 1, None).await.unwrap();
+        let alert = bench.store.claim(&name("alert"), 1, None).await.unwrap().jobs;
         if let Some(alert) = alert.first() {
             bench.complete(alert, outcome, next).await;
             bench.store.replay(Replay::Job(alert.facts.job)).await.unwrap();

@@ -20,23 +20,55 @@ async fn nothing_of_a_paused_handler_is_claimed_and_no_job_changes() {
     assert!(!bench.store.pause(&name("h")).await.unwrap(), "paused already");
     let paused = [PausedRow { handler: name("h"), since: START }];
     assert_eq!(bench.store.paused().await.unwrap(), paused, "since the first time");
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().is_empty());
+    let refused = bench.store.claim(&name("h"), 9, None).await.unwrap();
     assert_eq!(listed(&bench).await, before);
     // What is due and cannot be claimed is not called due, or the dispatcher would ask for ever.
-    assert_eq!(bench.store.next_due(&[name("h")]).await.unwrap(), None);
+    assert_eq!((refused.jobs.len(), refused.due), (0, None));
 
     // It survives a restart, and so does the handler's absence from the configuration.
     bench.restart().await;
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().is_empty());
-    assert_eq!(bench.store.claim(&name("other"), 9, None).await.unwrap().len(), 1, "others run");
+    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    assert_eq!(
+        bench.store.claim(&name("other"), 9, None).await.unwrap().jobs.len(),
+        1,
+        "others run"
+    );
     // What ran when it was paused goes on and is recorded.
     assert!(bench.complete(&running, Outcome::Succeeded, Next::Succeeded).await);
 
     assert!(bench.store.resume(&name("h")).await.unwrap());
     assert!(!bench.store.resume(&name("h")).await.unwrap(), "not paused");
     assert!(bench.store.paused().await.unwrap().is_empty());
-    assert_eq!(bench.store.next_due(&[name("h")]).await.unwrap(), Some(START));
-    assert_eq!(bench.store.claim(&name("h"), 9, None).await.unwrap().len(), 2);
+    assert_eq!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.len(), 2);
+}
+
+#[tokio::test]
+async fn who_is_paused_is_known_without_a_look_at_the_file() {
+    let mut bench = bench();
+    let known = |bench: &Bench| bench.store.paused_now().iter().cloned().collect::<Vec<_>>();
+    assert!(known(&bench).is_empty());
+    bench.store.pause(&name("h")).await.unwrap();
+    bench.store.pause(&name("other")).await.unwrap();
+    assert_eq!(known(&bench), [name("h"), name("other")]);
+    bench.restart().await;
+    assert_eq!(known(&bench), [name("h"), name("other")]);
+    // Whoever hears the bell of a resume finds it resumed.
+    let wake = bench.store.wake();
+    let (store, handler) = (bench.store.clone(), name("h"));
+    let resumed = tokio::spawn(async move { store.resume(&handler).await });
+    wake.notified().await;
+    assert_eq!(known(&bench), [name("other")]);
+    assert!(resumed.await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_pause_that_is_not_committed_keeps_nobody_from_claiming() {
+    let mut bench = bench();
+    let refuse =
+        "CREATE TRIGGER refuse AFTER INSERT ON paused BEGIN SELECT RAISE(ABORT, 'no'); END;";
+    bench.with_file(|conn| conn.execute_batch(refuse).unwrap()).await;
+    assert!(bench.store.pause(&name("h")).await.is_err());
+    assert!(bench.store.paused_now().is_empty());
 }
 
 #[tokio::test]
@@ -57,7 +89,7 @@ async fn a_job_whose_payload_is_gone_does_not_die_while_its_handler_is_paused() 
     bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
     bench.store.pause(&name("h")).await.unwrap();
     bench.with_file(|conn| conn.execute_batch("DELETE FROM payload").unwrap()).await;
-    assert!(bench.store.claim(&name("h"), 1, None).await.unwrap().is_empty());
+    assert!(bench.store.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
     let job = bench.store.jobs(JobFilter::default()).await.unwrap().remove(0);
     assert_eq!(job.state, State::Ready);
 }

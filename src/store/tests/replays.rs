@@ -61,7 +61,7 @@ async fn an_events_replay_takes_what_waits_for_a_person() {
     bench.accept("stripe", delivery(), &["h", "good", "ready"]).await;
     let claimed = bench.claim_one().await;
     bench.complete(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted)).await;
-    let good = bench.store.claim(&name("good"), 1, None).await.unwrap().remove(0);
+    let good = bench.store.claim(&name("good"), 1, None).await.unwrap().jobs.remove(0);
     bench.complete(&good, Outcome::Succeeded, Next::Succeeded).await;
 
     let put_back = bench.store.replay(event(None, "e", None)).await.unwrap();
@@ -110,6 +110,7 @@ async fn a_held_variant_runs_only_where_its_job_is_named() {
         .claim(&name("h"), 9, None)
         .await
         .unwrap()
+        .jobs
         .into_iter()
         .map(|c| c.facts.body)
         .collect();

@@ -92,7 +92,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
             restored("waiting"),
         ]
     );
-    assert!(store.claim(&name("h"), 9, None).await.unwrap().is_empty());
+    assert!(store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     let shown = store.show(None, id("running")).await.unwrap().remove(0);
     let attempt = &shown.jobs[0].attempts[0];
     assert_eq!((attempt.number, attempt.outcome), (1, Some(Outcome::Unknown)));
@@ -103,7 +103,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
     assert!(!store.complete(late).await.unwrap());
     // A person lets it go on, and numbers are not given back.
     store.replay(Replay::Job(running.facts.job)).await.unwrap();
-    assert_eq!(store.claim(&name("h"), 1, None).await.unwrap()[0].facts.attempt, 2);
+    assert_eq!(store.claim(&name("h"), 1, None).await.unwrap().jobs[0].facts.attempt, 2);
     // What came in the gap is new: the README says so.
     let delivery = stripe("later", "a.b", "{}");
     let new = Accept {

@@ -53,7 +53,7 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     );
     assert_eq!(bench.job(held.0).await.state, State::Held);
     // The same batch again finds nothing of what it has done, and never a running job.
-    assert_eq!(bench.store.claim(&name("h"), 9, None).await.unwrap().len(), 2);
+    assert_eq!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.len(), 2);
     assert_eq!(bench.store.move_batch(batch).await.unwrap().done, [].into());
     for state in [State::Running, State::Ready, State::Succeeded] {
         let wrong = Batch { verb: Verb::Drop, state, jobs: vec![(kept.0, 2), (replayed.0, 2)] };

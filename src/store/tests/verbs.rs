@@ -81,7 +81,7 @@ async fn anything_but_what_runs_or_is_settled_well_is_dropped() {
     }
     // Nothing of it is ever claimed, and the running one still completes.
     bench.clock.advance(DAY);
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().is_empty());
+    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     assert_eq!(bench.store.running().await.unwrap().len(), 1);
 }
 
