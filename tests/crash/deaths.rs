@@ -77,6 +77,7 @@ pub(crate) const OF_THE_RUNNER: &[Death] = &[
     ("runner.reaped", 1, Unknown),
     ("runner.exit.noted", 1, Known),
     ("runner.before.Finished", 1, Known),
+    ("half.Finished", 1, Known),
     ("runner.sent.Finished", 1, Known),
     ("runner.read.Fetch", 1, Known),
     ("runner.before.Output", 1, Known),
@@ -139,7 +140,7 @@ fn every_point_is_in_one_place_and_somebody_dies_there() {
             // The Hello is read before all others, at a point of its own.
             "runner.read" => &TO_RUNNER[1..],
             // Nothing else has a body.
-            _ => &["Start", "Output"],
+            _ => &["Start", "Finished", "Output"],
         };
         all.extend(frames(point, kinds));
     }
