@@ -246,9 +246,9 @@ pub enum ToReceiver {
         /// Which.
         key: Key,
     },
-    /// There is room for this many more attempts now.
+    /// Attempts are taken no more, or again. What an Ack makes room for its sender knows.
     Free {
-        /// How many.
+        /// How many more there is room for now.
         slots: u32,
         /// Whether none is taken any more, however much room there is.
         draining: bool,

@@ -253,8 +253,6 @@ impl Table {
         {
             tracing::warn!(%error, "the ledger cannot be written anew");
         }
-        let (slots, draining) = (inner.free(), inner.draining);
-        inner.tell(ToReceiver::Free { slots, draining });
         self.changed.send_replace(());
     }
 
