@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 use super::Captured;
 use super::attempt;
 use super::leftovers;
-use super::memory;
 use super::message::{Denial, Hello, Key, Known, Refusal, Start, Stream, ToReceiver, ToRunner};
 use super::server::{Loaded, Reload};
 use super::table::{Configured, Table};
 use super::wire::{self, Bounds, WireError};
 use crate::crash;
+use crate::memory;
 use crate::model::Digest;
 
 /// Messages that wait for a receiver to read. More than a few mean that it does not read: it asks
