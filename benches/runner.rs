@@ -175,7 +175,7 @@ impl Receiver {
         loop {
             match self.hear().await {
                 ToReceiver::Finished { key, .. } => return self.say.ack(key).await.unwrap(),
-                ToReceiver::Started { .. } | ToReceiver::Free { .. } => {}
+                ToReceiver::Started { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

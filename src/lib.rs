@@ -21,6 +21,7 @@ pub mod verify;
 pub mod confine;
 pub mod handler;
 pub mod log;
+pub mod memory;
 pub mod metrics;
 pub mod notify;
 pub mod runner;

@@ -28,6 +28,7 @@ use crate::handler::link::View;
 use crate::handler::links::{self, Links};
 use crate::http;
 use crate::limits::Limits;
+use crate::memory;
 use crate::metrics::Runner;
 use crate::model::Name;
 use crate::scrape::{self, Gatherer};
@@ -185,6 +186,7 @@ pub async fn start(
         tracing::info!(address = %metrics.address(), "serving metrics");
     }
     let tending = service::tend(&manager, &store).await;
+    memory::give_back_code();
     Ok(Serving {
         store,
         dispatcher,

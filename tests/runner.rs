@@ -18,10 +18,10 @@ use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, RunnerNam
 use hooklatch::runner::client::{ConnectError, Events, Sender, connect};
 use hooklatch::runner::launch::Launch;
 use hooklatch::runner::message::{
-    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, Summary, ToReceiver, ToRunner,
-    VERSION,
+    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, Summary, TOLD_BYTES, ToReceiver,
+    ToRunner, VERSION,
 };
-use hooklatch::runner::{AskedBy, Status, Usage, folder};
+use hooklatch::runner::{AskedBy, Captured, Status, Usage, folder};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -79,6 +79,12 @@ cwd = "SITE"
 source = "github"
 events = ["*"]
 command = ["/bin/sleep", "1000"]
+cwd = "SITE"
+# Prints as many bytes as its body says.
+[handlers.chats]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "read out err; head -c $out /dev/zero; head -c $err /dev/zero >&2"]
 cwd = "SITE"
 # `tail` holds all of it, as a child that the shell waits for.
 [handlers.large]
@@ -277,8 +283,16 @@ impl Receiver {
     }
 
     async fn finished(&mut self, job: u8) -> Summary {
-        match self.hear().await.0 {
-            ToReceiver::Finished { key: heard, end } if heard == key(job) => without_usage(end),
+        self.finished_saying(job).await.0
+    }
+
+    /// With what was told of its outputs.
+    async fn finished_saying(&mut self, job: u8) -> (Summary, Option<[Captured; 2]>) {
+        match self.hear().await {
+            (ToReceiver::Finished { key: heard, end, printed }, body) if heard == key(job) => {
+                let printed = printed.map(|printed| printed.read(body).unwrap());
+                (without_usage(end), printed)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -301,10 +315,12 @@ impl Receiver {
         }
     }
 
-    async fn ack(&mut self, job: u8) -> u32 {
+    /// Returns when the runner has forgotten it.
+    async fn ack(&mut self, job: u8) {
         self.say.ack(key(job)).await.unwrap();
+        self.say.peek(key(job), Stream::Stdout).await.unwrap();
         match self.hear().await.0 {
-            ToReceiver::Free { slots, .. } => slots,
+            ToReceiver::Output { key: heard, total: None, .. } => assert_eq!(heard, key(job)),
             other => panic!("{other:?}"),
         }
     }
@@ -356,11 +372,57 @@ async fn an_attempt_is_started_finished_fetched_and_forgotten() {
     }
     receiver.start("say", 4, b"").await;
     assert_eq!(receiver.refused(4).await, Refusal::NoResources);
-    for job in [1, 2, 3] {
-        assert_eq!(receiver.ack(job).await, u32::from(job));
+    // The room of what it has forgotten is there for whatever is said next.
+    receiver.say.ack(key(1)).await.unwrap();
+    receiver.start("say", 5, b"").await;
+    receiver.started(5).await;
+    receiver.finished(5).await;
+    for job in [2, 3, 5] {
+        receiver.ack(job).await;
     }
-    assert_eq!(site.receiver(1).await.list.attempts, []);
-    assert_eq!(site.ran(), 3);
+    let list = site.receiver(1).await.list;
+    assert_eq!((list.free, list.attempts), (3, Vec::new()));
+    assert_eq!(site.ran(), 4);
+}
+
+#[tokio::test]
+async fn little_output_is_told_with_the_end_and_can_be_fetched_too() {
+    let site = Site::new("output_head_bytes = \"4100 B\"\noutput_tail_bytes = \"3 B\"");
+    let _runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    for (job, [out, err], told) in [
+        (1, [0, 0], true),
+        (2, [TOLD_BYTES - 1, 0], true),
+        (3, [TOLD_BYTES - 5, 5], true),
+        (4, [0, TOLD_BYTES + 1], false),
+        (5, [TOLD_BYTES, 1], false),
+    ] {
+        receiver.start("chats", job, format!("{out} {err}\n").as_bytes()).await;
+        receiver.started(job).await;
+        let (end, printed) = receiver.finished_saying(job).await;
+        assert_eq!(end, exited(Status::Code(0)));
+        let all = |bytes| Captured { head: vec![0; bytes], tail: Vec::new(), total: bytes as u64 };
+        assert_eq!(printed, told.then_some([all(out), all(err)]), "{out} {err}");
+        assert_eq!(receiver.output(job, Stream::Stdout).await.len(), out);
+        assert_eq!(receiver.output(job, Stream::Stderr).await.len(), err);
+    }
+    // What is kept counts, not what was printed.
+    receiver.start("chats", 6, b"1000000 0\n").await;
+    receiver.started(6).await;
+    assert_eq!(receiver.finished_saying(6).await.1, None);
+    // Whoever has not heard it hears it in the list, and fetches.
+    receiver.start("chats", 7, b"3 4\n").await;
+    receiver.started(7).await;
+    drop(receiver);
+    let mut receiver = site.receiver(2).await;
+    let of_last = receiver.list.attempts.last().unwrap().clone();
+    if of_last.end.is_none() {
+        receiver.finished(7).await;
+        receiver = site.receiver(3).await;
+    }
+    assert_eq!(listed(&receiver.list)[6], (key(7), Some(exited(Status::Code(0)))));
+    assert_eq!(receiver.output(7, Stream::Stdout).await.len(), 3);
+    assert_eq!(receiver.output(7, Stream::Stderr).await.len(), 4);
 }
 
 #[tokio::test]

@@ -324,7 +324,9 @@ impl Link {
                 ToReceiver::Refused { key, reason, detail } => {
                     self.tell(key, Verdict::Refused(reason, detail));
                 }
-                ToReceiver::Finished { key, end } if self.is_tracked(key) => fetches.add(key, end),
+                ToReceiver::Finished { key, end, printed } if self.is_tracked(key) => {
+                    fetches.add(key, end, printed.and_then(|printed| printed.read(body)));
+                }
                 // As in a list: what is not running in the store is committed.
                 ToReceiver::Finished { key, .. } => ack(line.clone(), key),
                 ToReceiver::Output { key, stream, head_bytes, total, peek } => {
@@ -396,7 +398,7 @@ impl Link {
             }
             for listed in &list.attempts {
                 match (&listed.end, state.attempts.get(&listed.key)) {
-                    (Some(end), Some(_)) => fetches.add(listed.key, end.clone()),
+                    (Some(end), Some(_)) => fetches.add(listed.key, end.clone(), None),
                     (Some(_), None) => acks.push(listed.key),
                     (None, Some(attempt)) if attempt.cancelled => kill(line.clone(), listed.key),
                     (None, Some(_)) => {}

@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 use super::Captured;
 use super::attempt;
 use super::leftovers;
-use super::memory;
 use super::message::{Denial, Hello, Key, Known, Refusal, Start, Stream, ToReceiver, ToRunner};
 use super::server::{Loaded, Reload};
 use super::table::{Configured, Table};
 use super::wire::{self, Bounds, WireError};
 use crate::crash;
+use crate::memory;
 use crate::model::Digest;
 
 /// Messages that wait for a receiver to read. More than a few mean that it does not read: it asks
@@ -62,9 +62,9 @@ impl Peer {
         self.cut.send_replace(true);
     }
 
-    /// Puts a message into its queue. False where it does not read.
-    pub(super) fn tell(&self, message: ToReceiver) -> bool {
-        self.out.try_send((message, Vec::new())).is_ok()
+    /// Puts a message with this body into its queue. False where it does not read.
+    pub(super) fn tell(&self, message: ToReceiver, body: Vec<u8>) -> bool {
+        self.out.try_send((message, body)).is_ok()
     }
 }
 
@@ -139,7 +139,7 @@ async fn converse(
     crash::point("runner.hello.read");
     if let Err((reason, detail)) = admit(&hello, peer, table, &reload).await {
         tracing::warn!(?reason, detail, "a receiver is not admitted");
-        peer.tell(ToReceiver::Denied { reason, detail });
+        peer.tell(ToReceiver::Denied { reason, detail }, Vec::new());
         return Ok(());
     }
     // What a Load has read, until its Use: what of it a lost connection takes away, the next Hello reads.

@@ -4,6 +4,8 @@
 //! [`OLDEST`] is the one that is still understood: one back, so that either side can be upgraded
 //! first.
 
+mod printed;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -13,6 +15,8 @@ use crate::limits::fixed::Change;
 use crate::model::{
     Digest, EventId, EventType, Facts, Headers, JobId, Name, RunnerName, Timestamp,
 };
+
+pub use printed::{Printed, TOLD_BYTES};
 
 /// The protocol of this program.
 pub const VERSION: u32 = 1;
@@ -219,6 +223,9 @@ pub enum ToReceiver {
         key: Key,
         /// How.
         end: Summary,
+        /// What it printed, in the frame's body, where that is little; nothing from an older runner.
+        #[serde(default)]
+        printed: Option<Printed>,
     },
     /// One output: `head_bytes` of its beginning in the frame's body, then its end.
     Output {
@@ -239,9 +246,9 @@ pub enum ToReceiver {
         /// Which.
         key: Key,
     },
-    /// There is room for this many more attempts now.
+    /// Attempts are taken no more, or again. What an Ack makes room for its sender knows.
     Free {
-        /// How many.
+        /// How many more there is room for now.
         slots: u32,
         /// Whether none is taken any more, however much room there is.
         draining: bool,

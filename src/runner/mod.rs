@@ -21,7 +21,6 @@ pub mod incarnation;
 pub mod launch;
 pub(crate) mod ledger;
 mod leftovers;
-mod memory;
 pub mod message;
 mod oom;
 mod orphans;

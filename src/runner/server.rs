@@ -24,10 +24,11 @@ use super::ledger::Ledger;
 use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::table::{Configured, Table};
 use super::wire::Bounds;
-use super::{Ended, attempt, connection, launch, leftovers, memory, orphans};
+use super::{Ended, attempt, connection, launch, leftovers, orphans};
 use crate::crash;
 use crate::limits::Limits;
 use crate::limits::fixed::Change;
+use crate::memory;
 use crate::model::RunnerName;
 use crate::systemd::Manager;
 

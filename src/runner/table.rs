@@ -20,7 +20,8 @@ use super::connection::Peer;
 use super::incarnation::Incarnation;
 use super::ledger::{Bound, Inherited, Ledger, Line, Noted, Process};
 use super::message::{
-    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, Summary, ToReceiver, VERSION,
+    Denial, Hello, HelloOk, Key, Listed, Printed, Refusal, Start, Stream, Summary, ToReceiver,
+    VERSION,
 };
 use super::spawn::View;
 use super::{AskedBy, Captured, CommandSettings, End, Ended, Ender, Exited};
@@ -223,11 +224,12 @@ impl Table {
             Ended::Exited(exited) => Some(Box::new(exited)),
             Ended::Lost(_) => None,
         };
+        let (printed, body) = exited.as_deref().and_then(Printed::of).unzip();
         match inner.attempts.get_mut(&key) {
             Some(attempt) => attempt.state = State::Settled(end.clone(), exited),
             None => tracing::error!(%key, "ended, and is in no table"),
         }
-        inner.tell(ToReceiver::Finished { key, end });
+        inner.tell_with(ToReceiver::Finished { key, end, printed }, body.unwrap_or_default());
         self.changed.send_replace(());
     }
 
@@ -251,8 +253,6 @@ impl Table {
         {
             tracing::warn!(%error, "the ledger cannot be written anew");
         }
-        let (slots, draining) = (inner.free(), inner.draining);
-        inner.tell(ToReceiver::Free { slots, draining });
         self.changed.send_replace(());
     }
 
@@ -366,9 +366,13 @@ impl Inner {
     }
 
     fn tell(&mut self, message: ToReceiver) {
+        self.tell_with(message, Vec::new());
+    }
+
+    fn tell_with(&mut self, message: ToReceiver, body: Vec<u8>) {
         // A receiver that does not read is cut, and gets the list when it comes back (R18).
         if let Some(peer) = &self.admitted
-            && !peer.tell(message)
+            && !peer.tell(message, body)
         {
             peer.cut();
             self.admitted = None;

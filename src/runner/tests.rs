@@ -260,6 +260,33 @@ fn an_older_runner_says_nothing_of_what_was_taken() {
     assert_eq!(serde_json::from_str::<message::Summary>(end).unwrap(), expected);
 }
 
+#[test]
+fn what_is_told_with_an_end_is_nothing_to_an_older_receiver_and_missed_from_an_older_runner() {
+    /// As it was once said.
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    #[serde(tag = "say", rename_all = "snake_case")]
+    enum Older {
+        Finished { key: Key, end: message::Summary },
+    }
+    let key = Key { job: JobId::from_bytes([7; 16]), attempt: 1 };
+    let end = message::Summary::Lost("gone".to_owned());
+    let older = Older::Finished { key, end: end.clone() };
+    let captured = Captured { head: b"printed".to_vec(), tail: Vec::new(), total: 7 };
+    let (status, asked_by, usage) = (Status::Code(0), None, Usage::default());
+    let (stdout, stderr) = (captured.clone(), captured);
+    let told = message::Printed::of(&Exited { status, asked_by, usage, stdout, stderr });
+    let printed = told.map(|(printed, _)| printed);
+    let said = message::ToReceiver::Finished { key, end, printed };
+    let said = serde_json::to_string(&said).unwrap();
+    assert!(said.contains("printed"), "{said}");
+    assert_eq!(serde_json::from_str::<Older>(&said).unwrap(), older);
+    let said = serde_json::to_string(&older).unwrap();
+    match serde_json::from_str::<message::ToReceiver>(&said).unwrap() {
+        message::ToReceiver::Finished { key: of, printed: None, .. } => assert_eq!(of, key),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[tokio::test]
 async fn the_first_reason_to_end_stands() {
     let (ender, end) = End::pair();

@@ -20,6 +20,7 @@ use crate::handler::links::NotLoaded;
 use crate::http;
 use crate::limits::Limits;
 use crate::limits::fixed::Change;
+use crate::memory;
 use crate::model::RunnerName;
 use crate::runner::message::Known;
 
@@ -90,6 +91,7 @@ impl Serving {
         self.receiver.set_front(Front { addresses: self.http.addresses().to_vec(), signers });
 
         let before = std::mem::replace(&mut self.config, config);
+        memory::give_back_code();
         let config = &self.config;
         Ok(Reloaded {
             file: config.file().to_owned(),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hooklatch::crash::VARIABLE;
+use hooklatch::runner::message::TOLD_BYTES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -29,7 +30,7 @@ echo "$$ $HOOKLATCH_JOB" >> "$SITE/processes.txt"
 line="$HOOKLATCH_HANDLER $HOOKLATCH_EVENT_ID $HOOKLATCH_ATTEMPT"
 echo "start $line" >> "$SITE/ledger.txt"
 case $(cat) in '{"id":"'"$HOOKLATCH_EVENT_ID"'"'*'}') ;; *) exit 0 ;; esac
-echo working
+printf '%PRINTEDd' 0
 millis=${HOOKLATCH_EVENT_ID##*_}
 [ "$millis" = 0 ] || sleep "$(printf '%d.%03d' "$((millis / 1000))" "$((millis % 1000))")"
 echo worked >&2
@@ -55,7 +56,10 @@ impl Case {
 
     fn of(handler: &str, (point, nth): (&str, usize)) -> Self {
         let site = Site::new(handler);
-        site.script("once", SCRIPT);
+        // What is told with the end is not fetched.
+        let fetched = [".Fetch", ".Output"].iter().any(|frame| point.ends_with(frame));
+        let printed = if fetched { TOLD_BYTES + 1 } else { 1 };
+        site.script("once", &SCRIPT.replace("PRINTED", &printed.to_string()));
         let token = site.path("token");
         let armed = format!("{point} {nth} {}", token.display());
         Case { site, token, armed }

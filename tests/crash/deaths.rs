@@ -50,7 +50,6 @@ pub(crate) const OF_THE_RECEIVER: &[Death] = &[
     ("complete.commit.after", 1, Known),
     ("receiver.before.Ack", 1, Known),
     ("receiver.sent.Ack", 1, Known),
-    ("receiver.read.Free", 1, Known),
 ];
 
 /// Where the end of one event and the claim of the next are one commit, and around it.
@@ -88,6 +87,7 @@ pub(crate) const OF_THE_RUNNER: &[Death] = &[
     ("runner.reaped", 1, Unknown),
     ("runner.exit.noted", 1, Known),
     ("runner.before.Finished", 1, Known),
+    ("half.Finished", 1, Known),
     ("runner.sent.Finished", 1, Known),
     ("runner.read.Fetch", 1, Known),
     ("runner.before.Output", 1, Known),
@@ -99,18 +99,16 @@ pub(crate) const OF_THE_RUNNER: &[Death] = &[
     ("runner.sent.Output", 2, Known),
     ("runner.read.Ack", 1, Known),
     ("runner.ack.noted", 1, Known),
-    ("runner.before.Free", 1, Known),
-    ("runner.sent.Free", 1, Known),
 ];
 
 /// Of a runner that starts after another died in the middle of a command, and what is left of that.
 pub(crate) const OF_THE_NEXT_RUNNER: &[Death] =
     &[("runner.leftovers.before", 1, Unknown), ("runner.leftovers.after", 1, Unknown)];
 
-/// What is said of an attempt's life. A wish to kill, to search or to peek, a refusal and a denial are
-/// not.
+/// What is said of an attempt's life. A wish to kill, to search or to peek, a refusal, a denial and a
+/// drain are not.
 const TO_RUNNER: [&str; 4] = ["Hello", "Start", "Fetch", "Ack"];
-const TO_RECEIVER: [&str; 5] = ["HelloOk", "Started", "Finished", "Output", "Free"];
+const TO_RECEIVER: [&str; 4] = ["HelloOk", "Started", "Finished", "Output"];
 
 #[test]
 fn every_point_is_in_one_place_and_somebody_dies_there() {
@@ -150,7 +148,7 @@ fn every_point_is_in_one_place_and_somebody_dies_there() {
             // The Hello is read before all others, at a point of its own.
             "runner.read" => &TO_RUNNER[1..],
             // Nothing else has a body.
-            _ => &["Start", "Output"],
+            _ => &["Start", "Finished", "Output"],
         };
         all.extend(frames(point, kinds));
     }

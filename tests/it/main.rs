@@ -21,6 +21,7 @@ mod log;
 mod memory;
 mod notify;
 mod operator;
+mod outputs;
 mod promises;
 mod quarantine;
 mod readme;

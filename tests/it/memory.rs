@@ -1,11 +1,31 @@
 //! Neither stalled uploads nor floods fill the memory or shut honest deliveries out.
 
+use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
-use crate::support::{SECRET, Site, hex, hmac, resident_bytes};
+use crate::support::{PATIENCE, SECRET, Site, hex, hmac, resident_bytes};
 
 const BODY_BYTES: usize = 25 * 1024 * 1024;
+
+#[test]
+fn a_receiver_that_serves_has_given_back_what_its_start_took() {
+    let site = Site::new("");
+    let receiver = site.start();
+    let end = Instant::now() + PATIENCE;
+    let kib = |field: &str| -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", receiver.pid())).unwrap();
+        let value = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        value.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    // The most there was and what there is are one where nothing is given back.
+    while kib("VmHWM:") < kib("VmRSS:") + 256 {
+        assert!(Instant::now() < end, "{} KiB and more are resident", kib("VmRSS:"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(receiver.github("1", "push", "{}").0, 200);
+}
 
 #[test]
 fn two_hundred_stalled_uploads_stay_under_200_mib_and_honest_deliveries_are_answered() {

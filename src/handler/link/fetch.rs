@@ -1,5 +1,5 @@
-//! Fetches the outputs of settled attempts, one at a time, so that a burst of ends costs the memory of
-//! one (R18).
+//! Fetches the outputs of settled attempts that were not told with their ends, one at a time, so that a
+//! burst of ends costs the memory of one (R18). Whoever needs no fetch waits for none.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::runner::{Captured, Ended, Exited};
 #[derive(Debug)]
 pub(super) struct Fetches {
     line: Sender,
-    waiting: VecDeque<(Key, Summary)>,
+    waiting: VecDeque<(Key, Exited)>,
     current: Option<Current>,
     done: VecDeque<(Key, Ended)>,
 }
@@ -31,10 +31,22 @@ impl Fetches {
         Fetches { line, waiting: VecDeque::new(), current: None, done: VecDeque::new() }
     }
 
-    /// An attempt has ended.
-    pub(super) fn add(&mut self, key: Key, end: Summary) {
-        self.waiting.push_back((key, end));
-        self.go_on();
+    /// An attempt has ended. What it printed is fetched where it was not told.
+    pub(super) fn add(&mut self, key: Key, end: Summary, printed: Option<[Captured; 2]>) {
+        let fetched = printed.is_none();
+        let [stdout, stderr] = printed.unwrap_or_default();
+        match end {
+            Summary::Lost(reason) => self.done.push_back((key, Ended::Lost(reason))),
+            Summary::Exited { status, asked_by, usage } => {
+                let exited = Exited { status, asked_by, usage, stdout, stderr };
+                if fetched {
+                    self.waiting.push_back((key, exited));
+                    self.go_on();
+                } else {
+                    self.done.push_back((key, Ended::Exited(exited)));
+                }
+            }
+        }
     }
 
     /// An output has come. One that nobody asked for is thrown away.
@@ -64,18 +76,11 @@ impl Fetches {
     }
 
     fn go_on(&mut self) {
-        while self.current.is_none()
-            && let Some((key, end)) = self.waiting.pop_front()
+        if self.current.is_none()
+            && let Some((key, exited)) = self.waiting.pop_front()
         {
-            match end {
-                Summary::Lost(reason) => self.done.push_back((key, Ended::Lost(reason))),
-                Summary::Exited { status, asked_by, usage } => {
-                    let (stdout, stderr) = Default::default();
-                    let exited = Exited { status, asked_by, usage, stdout, stderr };
-                    self.current = Some(Current { key, exited, stream: Stream::Stdout });
-                    self.ask(key, Stream::Stdout);
-                }
-            }
+            self.current = Some(Current { key, exited, stream: Stream::Stdout });
+            self.ask(key, Stream::Stdout);
         }
     }
 
@@ -90,4 +95,102 @@ impl Fetches {
 pub(super) fn captured((mut head, head_bytes, total): Output) -> Captured {
     let tail = head.split_off(usize::try_from(head_bytes).unwrap_or(usize::MAX).min(head.len()));
     Captured { head, tail, total: total.unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+
+    use tokio::net::{UnixListener, UnixStream};
+    use uuid::Uuid;
+
+    use crate::limits::Limits;
+    use crate::model::{JobId, Timestamp};
+    use crate::runner::client::connect;
+    use crate::runner::message::{Hello, HelloOk, ToReceiver, ToRunner, VERSION};
+    use crate::runner::wire::{self, Bounds};
+    use crate::runner::{Status, Usage, incarnation};
+
+    const BOUNDS: Bounds =
+        Bounds { header_bytes: 4096, body_bytes: 0, wait: Duration::from_secs(60) };
+
+    /// Fetches over a connection, and its runner's end.
+    async fn fetches() -> (Fetches, UnixStream) {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let runner = async {
+            let mut runner = listener.accept().await.unwrap().0;
+            wire::read::<ToRunner>(&mut runner, BOUNDS).await.unwrap();
+            let list = HelloOk {
+                version: VERSION,
+                incarnation: incarnation::new().unwrap(),
+                draining: false,
+                free: 9,
+                answers_for: Vec::new(),
+                attempts: Vec::new(),
+            };
+            let admitted = ToReceiver::HelloOk(Box::new(list));
+            wire::write(&mut runner, &admitted, b"", BOUNDS).await.unwrap();
+            runner
+        };
+        let hello =
+            Hello { version: VERSION, store: Uuid::from_bytes([1; 16]), epoch: 1, runner: None };
+        let limits = Limits::default();
+        let (runner, line) = tokio::join!(runner, connect(&socket, &hello, &limits));
+        (Fetches::new(line.unwrap().1), runner)
+    }
+
+    async fn asked(runner: &mut UnixStream) -> (Key, Stream) {
+        match wire::read(runner, BOUNDS).await.unwrap().unwrap().0 {
+            ToRunner::Fetch { key, stream } => (key, stream),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn key(attempt: u32) -> Key {
+        Key { job: JobId::new(Timestamp(0)), attempt }
+    }
+
+    fn end() -> Summary {
+        Summary::Exited { status: Status::Code(0), asked_by: None, usage: Usage::default() }
+    }
+
+    fn printed(text: &str) -> Captured {
+        Captured { head: text.into(), tail: Vec::new(), total: text.len() as u64 }
+    }
+
+    fn outputs(ended: (Key, Ended)) -> (Key, [Captured; 2]) {
+        match ended {
+            (key, Ended::Exited(exited)) => (key, [exited.stdout, exited.stderr]),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_needs_no_fetch_waits_for_none_and_the_others_are_fetched_in_turn() {
+        let (mut fetches, mut runner) = fetches().await;
+        let [first, second, little, lost] = [1, 2, 3, 4].map(key);
+        fetches.add(first, end(), None);
+        fetches.add(second, end(), None);
+        let told = [printed("out"), printed("err")];
+        fetches.add(little, end(), Some(told.clone()));
+        fetches.add(lost, Summary::Lost("gone".to_owned()), None);
+        assert_eq!(outputs(fetches.next().unwrap()), (little, told));
+        assert_eq!(fetches.next(), Some((lost, Ended::Lost("gone".to_owned()))));
+        for key in [first, second] {
+            for (stream, text) in [(Stream::Stdout, "one"), (Stream::Stderr, "two")] {
+                assert_eq!(fetches.next(), None);
+                assert_eq!(asked(&mut runner).await, (key, stream));
+                fetches.output(key, stream, (text.into(), 3, Some(3)));
+            }
+            let fetched = [printed("one"), printed("two")];
+            assert_eq!(outputs(fetches.next().unwrap()), (key, fetched));
+        }
+        // Nothing else was asked for.
+        drop(fetches);
+        assert!(wire::read::<ToRunner>(&mut runner, BOUNDS).await.unwrap().is_none());
+    }
 }

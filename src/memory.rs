@@ -1,8 +1,8 @@
 //! Gives back the memory of code that has done its work.
 //!
-//! A runner lives long and does little, and most of the program that is mapped into it once it serves
-//! is the command line, the configuration's parser and the like. What is needed again is mapped again,
-//! from the page cache.
+//! Receiver and runner live long and mostly wait, and most of the program that is mapped into one once
+//! it serves is the command line, the configuration's parser and the like. What is needed again is
+//! mapped again, from the page cache.
 
 use std::ffi::c_void;
 use std::fs;
@@ -11,7 +11,7 @@ use rustix::mm::{Advice, madvise};
 
 /// Unmaps the pages of executable files. Costs a look at each mapping, and a soft page fault for
 /// whatever is needed next.
-pub(super) fn give_back_code() {
+pub fn give_back_code() {
     let Ok(mappings) = fs::read_to_string("/proc/self/maps") else { return };
     for (begin, bytes) in mappings.lines().filter_map(code) {
         // SAFETY: a private mapping that was never writable holds what its file holds, and that is what
