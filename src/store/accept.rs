@@ -22,6 +22,15 @@ const ITEM_BYTES: usize = 1024;
 /// How often a secret's last match is written.
 const SECRET_EVERY_MS: i64 = 60_000;
 
+/// The events of source ?1 that the guard looks at and whose body has the digest ?2, by the guard's index.
+/// The plus keeps the unique index out of it, by which all of the source's events would be read.
+macro_rules! same_body {
+    () => {
+        "substr(digest, 1, 8) = substr(?2, 1, 8) AND guarded = 1 AND digest = ?2 AND +source = ?1"
+    };
+}
+pub(super) use same_body;
+
 /// A delivery in its stored form.
 struct Prepared {
     source: Name,
@@ -200,29 +209,33 @@ impl Prepared {
             return Ok(Suspicion::None);
         }
         let (source, digest) = (self.source.as_str(), self.delivery.digest().0);
-        let own = self.delivery.event_type().as_str();
-        // The least and the greatest type of this body: one look-up each, however often it came.
-        let other_type: bool = tx
-            .prepare_cached(
-                "SELECT (SELECT min(type) FROM event WHERE source = ?1 AND digest = ?2 AND guarded = 1) <> ?3
-                     OR (SELECT max(type) FROM event WHERE source = ?1 AND digest = ?2 AND guarded = 1) <> ?3",
-            )?
-            .query_row(params![source, digest, own], |row| row.get(0))?;
-        if other_type {
-            return Ok(Suspicion::Hold);
-        }
-        // Any other event with this body; the new one itself is in the table already.
+        // Any other event with this body; the new one itself is in the table already. For nearly every
+        // event this is the only question.
         let again = tx
-            .prepare_cached(
-                "SELECT 1 FROM event WHERE source = ?1 AND digest = ?2 AND guarded = 1 AND type = ?3
-                 AND row <> ?4 LIMIT 1",
-            )?
-            .exists(params![source, digest, own, event])?;
-        Ok(match (again, guard) {
-            (false, _) => Suspicion::None,
-            (true, ReplayGuard::Hold) => Suspicion::Hold,
-            (true, _) => Suspicion::Flag,
-        })
+            .prepare_cached(concat!(
+                "SELECT 1 FROM event WHERE ",
+                same_body!(),
+                " AND row <> ?3 LIMIT 1"
+            ))?
+            .exists(params![source, digest, event])?;
+        match guard {
+            _ if !again => return Ok(Suspicion::None),
+            ReplayGuard::Hold => return Ok(Suspicion::Hold),
+            ReplayGuard::Flag | ReplayGuard::Off => {}
+        }
+        // A lesser and a greater type of this body: one look-up each, however often it came.
+        let other_type: bool = tx
+            .prepare_cached(concat!(
+                "SELECT EXISTS (SELECT 1 FROM event WHERE ",
+                same_body!(),
+                " AND type < ?3) OR EXISTS (SELECT 1 FROM event WHERE ",
+                same_body!(),
+                " AND type > ?3)"
+            ))?
+            .query_row(params![source, digest, self.delivery.event_type().as_str()], |row| {
+                row.get(0)
+            })?;
+        Ok(if other_type { Suspicion::Hold } else { Suspicion::Flag })
     }
 
     /// All variants of this id, the first one first.

@@ -10,6 +10,7 @@ use rusqlite::{Connection, Row, params};
 
 use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
+use super::accept::same_body;
 use super::connection::close;
 use super::rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
@@ -237,12 +238,12 @@ fn twins(
     digest: [u8; 32],
 ) -> rusqlite::Result<Vec<Twin>> {
     // The guard's own index has them; the event itself is in it too, where it is guarded at all.
-    conn.prepare_cached(
-        "SELECT event_id, type, received_at FROM event
-         WHERE source = ?1 AND digest = ?2 AND guarded = 1 AND row <> ?3
-             AND (SELECT guarded FROM event WHERE row = ?3) = 1
-         ORDER BY row LIMIT ?4",
-    )?
+    conn.prepare_cached(concat!(
+        "SELECT event_id, type, received_at FROM event WHERE ",
+        same_body!(),
+        " AND row <> ?3 AND (SELECT guarded FROM event WHERE row = ?3) = 1
+         ORDER BY row LIMIT ?4"
+    ))?
     .query_map(params![source, digest, event, TWINS], |row| {
         Ok(Twin {
             event_id: codec::text(row, 0)?,
