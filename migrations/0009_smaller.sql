@@ -5,3 +5,6 @@
 -- that share them, and whoever asks compares the whole digest, and the source, in the row.
 DROP INDEX event_guard;
 CREATE INDEX event_guard ON event (substr(digest, 1, 8), type) WHERE guarded = 1;
+
+-- The runner that an attempt was claimed for is asked about only while the attempt is live.
+UPDATE attempt SET incarnation = NULL, runner = NULL WHERE outcome IS NOT NULL AND incarnation IS NOT NULL;
