@@ -94,6 +94,8 @@ struct Known {
     event_type: EventType,
     digest: [u8; 32],
     received_at: Timestamp,
+    /// How its jobs had ended, where they were removed with its payload.
+    removed: Option<State>,
 }
 
 impl Prepared {
@@ -242,8 +244,9 @@ impl Prepared {
     fn known(&self, tx: &Connection) -> rusqlite::Result<Vec<Known>> {
         // By the unique index; most ids have one row.
         tx.prepare_cached(
-            "SELECT row, variant, type, raw_type, digest, received_at FROM event
-             WHERE source = ?1 AND event_id = ?2 ORDER BY variant",
+            "SELECT row, variant, type, raw_type, digest, received_at,
+                 CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END
+             FROM event WHERE source = ?1 AND event_id = ?2 ORDER BY variant",
         )?
         .query_map([self.source.as_str(), self.delivery.event_id().as_str()], |row| {
             let raw: Option<String> = row.get(3)?;
@@ -253,6 +256,7 @@ impl Prepared {
                 event_type: EventType::from_parts(row.get_ref(2)?.as_str()?, raw.as_deref()),
                 digest: row.get(4)?,
                 received_at: codec::time(row, 5)?,
+                removed: codec::maybe_text(row, 6)?,
             })
         })?
         .collect()
@@ -279,7 +283,7 @@ impl Prepared {
             .prepare_cached("SELECT DISTINCT state FROM job WHERE event = ?1")?
             .query_map([event.row], |row| codec::text(row, 0))?
             .collect::<rusqlite::Result<Vec<State>>>()?;
-        let state = states.into_iter().min_by_key(|&state| concern(state));
+        let state = states.into_iter().chain(event.removed).min_by_key(|&state| concern(state));
         let first_received_at = event.received_at;
         Ok(Accepted::Duplicate { state, replayed, first_received_at, conflict })
     }

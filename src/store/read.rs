@@ -3,8 +3,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use std::collections::BTreeMap;
-
 use rusqlite::types::{ToSql, Type, Value};
 use rusqlite::{Connection, Row, params};
 
@@ -139,7 +137,8 @@ impl Store {
 pub(super) const EVENT: &str =
     "SELECT e.source, e.event_id, e.variant, e.type, e.raw_type, e.received_at,
     e.body_bytes, e.duplicates, e.last_duplicate_at, e.conflicts, e.flagged,
-    EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row, e.digest FROM event e";
+    EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row, e.digest,
+    e.removed_succeeded, e.removed_dropped FROM event e";
 
 /// The columns of [`job_row`].
 pub(super) const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handler, j.state, j.reason,
@@ -158,6 +157,8 @@ pub(super) struct Listed {
 }
 
 pub(super) fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
+    let removed =
+        [(State::Succeeded, codec::count(row, 14)?), (State::Dropped, codec::count(row, 15)?)];
     let event = EventRow {
         source: codec::text(row, 0)?,
         event_id: codec::text(row, 1)?,
@@ -171,18 +172,19 @@ pub(super) fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
         conflicts: codec::count(row, 9)?,
         flagged: row.get(10)?,
         payload_kept: row.get(11)?,
-        jobs: BTreeMap::new(),
+        jobs: removed.into_iter().filter(|&(_, jobs)| jobs > 0).collect(),
     };
     Ok(Listed { row: row.get(12)?, digest: Digest(row.get(13)?), event })
 }
 
 pub(super) fn with_jobs(conn: &Connection, listed: Listed) -> rusqlite::Result<EventRow> {
     let Listed { row, mut event, .. } = listed;
-    // How many of its jobs are in which state.
-    event.jobs = conn
+    // How many of its jobs are in which state; none where they were removed.
+    let jobs = conn
         .prepare_cached("SELECT state, count(*) FROM job WHERE event = ?1 GROUP BY state")?
         .query_map([row], |found| Ok((codec::text::<State>(found, 0)?, codec::count(found, 1)?)))?
-        .collect::<rusqlite::Result<_>>()?;
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    event.jobs.extend(jobs);
     Ok(event)
 }
 
@@ -343,8 +345,13 @@ impl Clauses {
         self.like("e.type", filter.event_type.as_deref());
         self.from("e.received_at", filter.since);
         if let Some(state) = filter.state {
-            let has = "EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.state";
-            self.clauses.push(format!("{has} = '{state}')"));
+            let has = format!(
+                "EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.state = '{state}')"
+            );
+            self.clauses.push(match state {
+                State::Succeeded | State::Dropped => format!("({has} OR e.removed_{state} > 0)"),
+                _ => has,
+            });
         }
     }
 
