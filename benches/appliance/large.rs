@@ -86,11 +86,10 @@ fn fill(site: &Site, events: usize) {
          PRAGMA foreign_keys = OFF; PRAGMA cache_size = -3000000; BEGIN;",
     )
     .unwrap();
-    // Version 4, as GitHub's delivery ids are.
-    let event_id = "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2)
-         || '-a' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
-    let (digest, removed) = (("digest", "randomblob(32)"), ("removed_succeeded", "1"));
-    copy(&conn, "event", events, &[("row", "1 + i"), ("event_id", event_id), digest, removed]);
+    // GitHub's delivery ids are UUIDs, which are stored as their bytes.
+    let (id, digest) = (("event_id", "randomblob(16)"), ("digest", "randomblob(32)"));
+    let removed = ("removed_succeeded", "1");
+    copy(&conn, "event", events, &[("row", "1 + i"), id, digest, removed]);
     conn.execute_batch("COMMIT; PRAGMA journal_mode = WAL;").unwrap();
     drop(conn);
     // The kernel still has all of it in memory, on this process' account and not on the receiver's.

@@ -165,7 +165,7 @@ impl Prepared {
         )?;
         let mut rows = insert.query(params![
             self.source.as_str(),
-            delivery.event_id().as_str(),
+            codec::stored_id(delivery.event_id()),
             variant,
             delivery.event_type().as_str(),
             delivery.event_type().raw(),
@@ -248,7 +248,7 @@ impl Prepared {
                  CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END
              FROM event WHERE source = ?1 AND event_id = ?2 ORDER BY variant",
         )?
-        .query_map([self.source.as_str(), self.delivery.event_id().as_str()], |row| {
+        .query_map(params![self.source.as_str(), codec::stored_id(self.delivery.event_id())], |row| {
             let raw: Option<String> = row.get(3)?;
             Ok(Known {
                 row: row.get(0)?,

@@ -56,7 +56,7 @@ impl Store {
                     attempt: row.get(1)?,
                     handler: codec::text(row, 2)?,
                     source: codec::text(row, 3)?,
-                    event_id: codec::text(row, 4)?,
+                    event_id: codec::event_id(row, 4)?,
                     counted: row.get(5)?,
                     since: codec::time(row, 6)?,
                     runner: incarnation

@@ -87,7 +87,7 @@ impl Store {
     ) -> Result<Vec<EventDetail>, Error> {
         self.read(move |conn| {
             let mut clauses = Clauses::default();
-            clauses.equals("e.event_id", Some(event.as_str()));
+            clauses.push("e.event_id", "=", Some(codec::stored_id(&event)));
             clauses.equals("e.source", source.as_ref().map(Name::as_str));
             // All variants, the first one first.
             let sql = format!("{EVENT} {} ORDER BY e.source, e.variant", clauses.sql());
@@ -161,7 +161,7 @@ pub(super) fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
         [(State::Succeeded, codec::count(row, 14)?), (State::Dropped, codec::count(row, 15)?)];
     let event = EventRow {
         source: codec::text(row, 0)?,
-        event_id: codec::text(row, 1)?,
+        event_id: codec::event_id(row, 1)?,
         variant: row.get(2)?,
         event_type: row.get(3)?,
         raw_type: row.get(4)?,
@@ -192,7 +192,7 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     Ok(JobRow {
         job: codec::job_id(row, 0)?,
         source: codec::text(row, 1)?,
-        event_id: codec::text(row, 2)?,
+        event_id: codec::event_id(row, 2)?,
         event_type: row.get(3)?,
         handler: codec::text(row, 4)?,
         state: codec::text(row, 5)?,
@@ -248,7 +248,7 @@ fn twins(
     ))?
     .query_map(params![source, digest, event, TWINS], |row| {
         Ok(Twin {
-            event_id: codec::text(row, 0)?,
+            event_id: codec::event_id(row, 0)?,
             event_type: row.get(1)?,
             received_at: codec::time(row, 2)?,
         })
