@@ -70,9 +70,8 @@ pub(crate) fn measure(table: &Table) {
     }
 }
 
-/// Stores so many events more than one, as retention leaves them: their payloads are gone, and with each
-/// stay its succeeded job and that one's attempt until the id itself may be forgotten. The rows are copies
-/// of one real delivery's but for the ids and digests.
+/// Stores so many events more than one, as retention leaves them: payload and job are gone, and the id stays
+/// until it may be forgotten. The rows are copies of one real delivery's but for the ids and digests.
 fn fill(site: &Site, events: usize) {
     let receiver = site.start();
     // A number that no flood of this line has.
@@ -86,18 +85,15 @@ fn fill(site: &Site, events: usize) {
          PRAGMA foreign_keys = OFF; PRAGMA cache_size = -3000000; BEGIN;",
     )
     .unwrap();
-    // As [`requests`] makes them, through the month before: 10 million are one each 0.26 s. And version 7,
-    // a time and random bits.
+    // As [`requests`] makes them, through the month before: 10 million are one each 0.26 s. UUIDs are
+    // stored as their bytes.
     let event_id = format!(
-        "(SELECT printf('%08x-%04x-1%03x-9', at & 0xffffffff, at >> 32 & 0xffff, at >> 48)
-         || substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6)))
-         FROM (SELECT {FIRST_AT} - i * 2600000 AS at))"
+        "(SELECT unhex(printf('%08x%04x1%03x9', at & 0xffffffff, at >> 32 & 0xffff, at >> 48)
+         || substr(hex(randomblob(8)), 2)) FROM (SELECT {FIRST_AT} - i * 2600000 AS at))"
     );
-    let job_id = "unhex(printf('%012x7', created_at + i) || substr(hex(randomblob(10)), 2))";
-    let digest = ("digest", "randomblob(32)");
-    copy(&conn, "event", events, &[("row", "1 + i"), ("event_id", &event_id), digest]);
-    copy(&conn, "job", events, &[("row", "1 + i"), ("event", "1 + i"), ("id", job_id)]);
-    copy(&conn, "attempt", events, &[("job", "1 + i")]);
+    let (id, digest) = (("event_id", event_id.as_str()), ("digest", "randomblob(32)"));
+    let removed = ("removed_succeeded", "1");
+    copy(&conn, "event", events, &[("row", "1 + i"), id, digest, removed]);
     conn.execute_batch("COMMIT; PRAGMA journal_mode = WAL;").unwrap();
     drop(conn);
     // The kernel still has all of it in memory, on this process' account and not on the receiver's.

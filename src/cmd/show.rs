@@ -81,8 +81,15 @@ fn event(detail: &EventDetail) -> Result<(), Failure> {
     for (name, value) in &detail.headers {
         output::line(format_args!("header    {}: {}", escape(name), escape(value)))?;
     }
-    if detail.jobs.is_empty() {
-        output::line("jobs      none: no handler wants it")?;
+    match (detail.jobs.is_empty(), event.jobs.is_empty()) {
+        (false, _) => {}
+        (true, true) => output::line("jobs      none: no handler wants it")?,
+        (true, false) => {
+            output::line(format_args!(
+                "jobs      removed with the payload: {}",
+                events::jobs(event)
+            ))?;
+        }
     }
     detail.jobs.iter().try_for_each(job)
 }

@@ -22,6 +22,15 @@ const ITEM_BYTES: usize = 1024;
 /// How often a secret's last match is written.
 const SECRET_EVERY_MS: i64 = 60_000;
 
+/// The events of source ?1 that the guard looks at and whose body has the digest ?2, by the guard's index.
+/// The plus keeps the unique index out of it, by which all of the source's events would be read.
+macro_rules! same_body {
+    () => {
+        "substr(digest, 1, 8) = substr(?2, 1, 8) AND guarded = 1 AND digest = ?2 AND +source = ?1"
+    };
+}
+pub(super) use same_body;
+
 /// A delivery in its stored form.
 struct Prepared {
     source: Name,
@@ -85,6 +94,8 @@ struct Known {
     event_type: EventType,
     digest: [u8; 32],
     received_at: Timestamp,
+    /// How its jobs had ended, where they were removed with its payload.
+    removed: Option<State>,
 }
 
 impl Prepared {
@@ -154,7 +165,7 @@ impl Prepared {
         )?;
         let mut rows = insert.query(params![
             self.source.as_str(),
-            delivery.event_id().as_str(),
+            codec::stored_id(delivery.event_id()),
             variant,
             delivery.event_type().as_str(),
             delivery.event_type().raw(),
@@ -200,39 +211,44 @@ impl Prepared {
             return Ok(Suspicion::None);
         }
         let (source, digest) = (self.source.as_str(), self.delivery.digest().0);
-        let own = self.delivery.event_type().as_str();
-        // The least and the greatest type of this body: one look-up each, however often it came.
-        let other_type: bool = tx
-            .prepare_cached(
-                "SELECT (SELECT min(type) FROM event WHERE source = ?1 AND digest = ?2 AND guarded = 1) <> ?3
-                     OR (SELECT max(type) FROM event WHERE source = ?1 AND digest = ?2 AND guarded = 1) <> ?3",
-            )?
-            .query_row(params![source, digest, own], |row| row.get(0))?;
-        if other_type {
-            return Ok(Suspicion::Hold);
-        }
-        // Any other event with this body; the new one itself is in the table already.
+        // Any other event with this body; the new one itself is in the table already. For nearly every
+        // event this is the only question.
         let again = tx
-            .prepare_cached(
-                "SELECT 1 FROM event WHERE source = ?1 AND digest = ?2 AND guarded = 1 AND type = ?3
-                 AND row <> ?4 LIMIT 1",
-            )?
-            .exists(params![source, digest, own, event])?;
-        Ok(match (again, guard) {
-            (false, _) => Suspicion::None,
-            (true, ReplayGuard::Hold) => Suspicion::Hold,
-            (true, _) => Suspicion::Flag,
-        })
+            .prepare_cached(concat!(
+                "SELECT 1 FROM event WHERE ",
+                same_body!(),
+                " AND row <> ?3 LIMIT 1"
+            ))?
+            .exists(params![source, digest, event])?;
+        match guard {
+            _ if !again => return Ok(Suspicion::None),
+            ReplayGuard::Hold => return Ok(Suspicion::Hold),
+            ReplayGuard::Flag | ReplayGuard::Off => {}
+        }
+        // A lesser and a greater type of this body: one look-up each, however often it came.
+        let other_type: bool = tx
+            .prepare_cached(concat!(
+                "SELECT EXISTS (SELECT 1 FROM event WHERE ",
+                same_body!(),
+                " AND type < ?3) OR EXISTS (SELECT 1 FROM event WHERE ",
+                same_body!(),
+                " AND type > ?3)"
+            ))?
+            .query_row(params![source, digest, self.delivery.event_type().as_str()], |row| {
+                row.get(0)
+            })?;
+        Ok(if other_type { Suspicion::Hold } else { Suspicion::Flag })
     }
 
     /// All variants of this id, the first one first.
     fn known(&self, tx: &Connection) -> rusqlite::Result<Vec<Known>> {
         // By the unique index; most ids have one row.
         tx.prepare_cached(
-            "SELECT row, variant, type, raw_type, digest, received_at FROM event
-             WHERE source = ?1 AND event_id = ?2 ORDER BY variant",
+            "SELECT row, variant, type, raw_type, digest, received_at,
+                 CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END
+             FROM event WHERE source = ?1 AND event_id = ?2 ORDER BY variant",
         )?
-        .query_map([self.source.as_str(), self.delivery.event_id().as_str()], |row| {
+        .query_map(params![self.source.as_str(), codec::stored_id(self.delivery.event_id())], |row| {
             let raw: Option<String> = row.get(3)?;
             Ok(Known {
                 row: row.get(0)?,
@@ -240,6 +256,7 @@ impl Prepared {
                 event_type: EventType::from_parts(row.get_ref(2)?.as_str()?, raw.as_deref()),
                 digest: row.get(4)?,
                 received_at: codec::time(row, 5)?,
+                removed: codec::maybe_text(row, 6)?,
             })
         })?
         .collect()
@@ -266,7 +283,7 @@ impl Prepared {
             .prepare_cached("SELECT DISTINCT state FROM job WHERE event = ?1")?
             .query_map([event.row], |row| codec::text(row, 0))?
             .collect::<rusqlite::Result<Vec<State>>>()?;
-        let state = states.into_iter().min_by_key(|&state| concern(state));
+        let state = states.into_iter().chain(event.removed).min_by_key(|&state| concern(state));
         let first_received_at = event.received_at;
         Ok(Accepted::Duplicate { state, replayed, first_received_at, conflict })
     }

@@ -236,7 +236,7 @@ fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
                 let raw: Option<String> = found.get(8)?;
                 Some(Payload {
                     source: codec::text(found, 5)?,
-                    event_id: codec::text(found, 6)?,
+                    event_id: codec::event_id(found, 6)?,
                     event_type: EventType::from_parts(found.get_ref(7)?.as_str()?, raw.as_deref()),
                     received_at: codec::time(found, 9)?,
                     body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),

@@ -96,7 +96,7 @@ impl Store {
                     attempt: row.get(1)?,
                     handler: codec::text(row, 2)?,
                     source: codec::text(row, 3)?,
-                    event_id: codec::text(row, 4)?,
+                    event_id: codec::event_id(row, 4)?,
                     counted: row.get(5)?,
                     since: codec::time(row, 6)?,
                     runner: incarnation
@@ -179,11 +179,13 @@ fn end_attempt(
     finished_at: Timestamp,
     record: &Record,
 ) -> rusqlite::Result<usize> {
-    // A live attempt only: an outcome, once there, is never changed.
+    // A live attempt only: an outcome, once there, is never changed. Whom it was claimed for matters while
+    // nobody knows how it ended (R5), and takes more than the rest of the row.
     tx.prepare_cached(
         "UPDATE attempt SET outcome = ?3, finished_at = ?4, detail = ?5, exit_code = ?6, signal = ?7,
              http_status = ?8, stdout_head = ?9, stdout_tail = ?10, stdout_total = ?11,
-             stderr_head = ?12, stderr_tail = ?13, stderr_total = ?14, cpu_millis = ?15, memory_bytes = ?16
+             stderr_head = ?12, stderr_tail = ?13, stderr_total = ?14, cpu_millis = ?15, memory_bytes = ?16,
+             incarnation = NULL, runner = NULL
          WHERE job = ?1 AND number = ?2 AND outcome IS NULL",
     )?
     .execute(params![

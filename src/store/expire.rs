@@ -53,8 +53,9 @@ struct Step {
 
 impl Store {
     /// Deletes payloads, and whole events, that are old enough, and gives their space back. A payload
-    /// stays while a job of its event is not settled, or is dead and not old enough as such; with it go
-    /// the outputs of its attempts. An id stays as long as one payload of its bodies, and while one of
+    /// stays while a job of its event is not settled, or is dead and not old enough as such. With it go
+    /// the event's jobs and their attempts, and the event says how many had succeeded or been dropped;
+    /// where one is dead they all stay, without what their attempts printed. An id stays as long as one payload of its bodies, and while one of
     /// them is younger. The use of a secret is forgotten with the last event of its source.
     pub async fn expire(&self, before: Cutoffs) -> Result<Expired, Error> {
         let mut expired = Expired::default();
@@ -124,13 +125,21 @@ fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Re
         before.dead,
         after,
     )?;
-    // Other bodies under the same id are payload too, and what a handler printed may repeat it; how much
-    // that was stays.
+    // Other bodies under the same id are payload too. Jobs go where all of them are done for good: no verb
+    // could put one back without its payload, and the event's own counts answer for them. Where they stay,
+    // what a handler printed goes, which may repeat the payload; how much that was stays.
     delete(
         tx,
         &rows,
         &[
             "DELETE FROM evidence WHERE event = ?1",
+            "UPDATE event SET
+                 removed_succeeded = (SELECT count(*) FROM job WHERE event = ?1 AND state = 'succeeded'),
+                 removed_dropped = (SELECT count(*) FROM job WHERE event = ?1 AND state = 'dropped')
+             WHERE row = ?1 AND EXISTS (SELECT 1 FROM job WHERE event = ?1) AND NOT EXISTS
+                 (SELECT 1 FROM job WHERE event = ?1 AND state NOT IN ('succeeded', 'dropped'))",
+            "DELETE FROM job WHERE event = ?1 AND NOT EXISTS
+                 (SELECT 1 FROM job WHERE event = ?1 AND state NOT IN ('succeeded', 'dropped'))",
             "UPDATE attempt SET stdout_head = x'', stdout_tail = x'', stderr_head = x'', stderr_tail = x''
              WHERE job IN (SELECT row FROM job WHERE event = ?1) AND stdout_total + stderr_total > 0",
             "DELETE FROM payload WHERE event = ?1",

@@ -180,7 +180,7 @@ impl Notices {
                 let job = NoticeJob {
                     job: codec::job_id(found, 3)?,
                     source: codec::text(found, 4)?,
-                    event_id: codec::text(found, 5)?,
+                    event_id: codec::event_id(found, 5)?,
                 };
                 let reason: Option<String> = found.get(2)?;
                 let state: State = codec::text(found, 0)?;
@@ -347,7 +347,8 @@ fn insert_event(tx: &Connection, notice: &Notice, now: Timestamp) -> rusqlite::R
     };
     let body = serde_json::to_vec(&body(notice)).map_err(|error| unstorable(error.into()))?;
     // Random as a job's id is: nobody outside can make an event of this id.
-    let id = JobId::new(now).to_string();
+    let id: Result<EventId, _> = JobId::new(now).to_string().parse();
+    let id = codec::stored_id(&id.map_err(|error| unstorable(Box::new(error)))?);
     // Nobody sends it again and no signature covers it, so there is nothing to guard.
     tx.prepare_cached(
         "INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)

@@ -3,13 +3,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use std::collections::BTreeMap;
-
 use rusqlite::types::{ToSql, Type, Value};
 use rusqlite::{Connection, Row, params};
 
 use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
+use super::accept::same_body;
 use super::connection::close;
 use super::rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
@@ -88,7 +87,7 @@ impl Store {
     ) -> Result<Vec<EventDetail>, Error> {
         self.read(move |conn| {
             let mut clauses = Clauses::default();
-            clauses.equals("e.event_id", Some(event.as_str()));
+            clauses.push("e.event_id", "=", Some(codec::stored_id(&event)));
             clauses.equals("e.source", source.as_ref().map(Name::as_str));
             // All variants, the first one first.
             let sql = format!("{EVENT} {} ORDER BY e.source, e.variant", clauses.sql());
@@ -138,7 +137,8 @@ impl Store {
 pub(super) const EVENT: &str =
     "SELECT e.source, e.event_id, e.variant, e.type, e.raw_type, e.received_at,
     e.body_bytes, e.duplicates, e.last_duplicate_at, e.conflicts, e.flagged,
-    EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row, e.digest FROM event e";
+    EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row, e.digest,
+    e.removed_succeeded, e.removed_dropped FROM event e";
 
 /// The columns of [`job_row`].
 pub(super) const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handler, j.state, j.reason,
@@ -157,9 +157,11 @@ pub(super) struct Listed {
 }
 
 pub(super) fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
+    let removed =
+        [(State::Succeeded, codec::count(row, 14)?), (State::Dropped, codec::count(row, 15)?)];
     let event = EventRow {
         source: codec::text(row, 0)?,
-        event_id: codec::text(row, 1)?,
+        event_id: codec::event_id(row, 1)?,
         variant: row.get(2)?,
         event_type: row.get(3)?,
         raw_type: row.get(4)?,
@@ -170,18 +172,19 @@ pub(super) fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
         conflicts: codec::count(row, 9)?,
         flagged: row.get(10)?,
         payload_kept: row.get(11)?,
-        jobs: BTreeMap::new(),
+        jobs: removed.into_iter().filter(|&(_, jobs)| jobs > 0).collect(),
     };
     Ok(Listed { row: row.get(12)?, digest: Digest(row.get(13)?), event })
 }
 
 pub(super) fn with_jobs(conn: &Connection, listed: Listed) -> rusqlite::Result<EventRow> {
     let Listed { row, mut event, .. } = listed;
-    // How many of its jobs are in which state.
-    event.jobs = conn
+    // How many of its jobs are in which state; none where they were removed.
+    let jobs = conn
         .prepare_cached("SELECT state, count(*) FROM job WHERE event = ?1 GROUP BY state")?
         .query_map([row], |found| Ok((codec::text::<State>(found, 0)?, codec::count(found, 1)?)))?
-        .collect::<rusqlite::Result<_>>()?;
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    event.jobs.extend(jobs);
     Ok(event)
 }
 
@@ -189,7 +192,7 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     Ok(JobRow {
         job: codec::job_id(row, 0)?,
         source: codec::text(row, 1)?,
-        event_id: codec::text(row, 2)?,
+        event_id: codec::event_id(row, 2)?,
         event_type: row.get(3)?,
         handler: codec::text(row, 4)?,
         state: codec::text(row, 5)?,
@@ -237,15 +240,15 @@ fn twins(
     digest: [u8; 32],
 ) -> rusqlite::Result<Vec<Twin>> {
     // The guard's own index has them; the event itself is in it too, where it is guarded at all.
-    conn.prepare_cached(
-        "SELECT event_id, type, received_at FROM event
-         WHERE source = ?1 AND digest = ?2 AND guarded = 1 AND row <> ?3
-             AND (SELECT guarded FROM event WHERE row = ?3) = 1
-         ORDER BY row LIMIT ?4",
-    )?
+    conn.prepare_cached(concat!(
+        "SELECT event_id, type, received_at FROM event WHERE ",
+        same_body!(),
+        " AND row <> ?3 AND (SELECT guarded FROM event WHERE row = ?3) = 1
+         ORDER BY row LIMIT ?4"
+    ))?
     .query_map(params![source, digest, event, TWINS], |row| {
         Ok(Twin {
-            event_id: codec::text(row, 0)?,
+            event_id: codec::event_id(row, 0)?,
             event_type: row.get(1)?,
             received_at: codec::time(row, 2)?,
         })
@@ -342,8 +345,13 @@ impl Clauses {
         self.like("e.type", filter.event_type.as_deref());
         self.from("e.received_at", filter.since);
         if let Some(state) = filter.state {
-            let has = "EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.state";
-            self.clauses.push(format!("{has} = '{state}')"));
+            let has = format!(
+                "EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.state = '{state}')"
+            );
+            self.clauses.push(match state {
+                State::Succeeded | State::Dropped => format!("({has} OR e.removed_{state} > 0)"),
+                _ => has,
+            });
         }
     }
 

@@ -139,7 +139,7 @@ fn hold_orphans<'a>(
                 let job = NoticeJob {
                     job: codec::job_id(row, 3)?,
                     source: codec::text(row, 4)?,
-                    event_id: codec::text(row, 5)?,
+                    event_id: codec::event_id(row, 5)?,
                 };
                 let reason = HeldReason::HandlerGone.as_str().to_owned();
                 let (handler, count) = (codec::text(row, 0)?, codec::count(row, 1)?);

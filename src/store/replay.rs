@@ -114,7 +114,7 @@ fn replay_event(
             "SELECT row, source, event_id, EXISTS (SELECT 1 FROM payload WHERE event = row)
              FROM event WHERE event_id = ?1 AND (?2 IS NULL OR source = ?2) ORDER BY source, variant",
         )?
-        .query_map(params![event.as_str(), source.map(Name::as_str)], found)?
+        .query_map(params![codec::stored_id(event), source.map(Name::as_str)], found)?
         .collect::<rusqlite::Result<Vec<Found>>>()?;
     let mut sources: Vec<&str> = events.iter().map(|found| found.source.as_str()).collect();
     sources.dedup();
@@ -224,7 +224,7 @@ fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<Found> {
     Ok(Found {
         row: row.get(0)?,
         source: codec::text(row, 1)?,
-        event: codec::text(row, 2)?,
+        event: codec::event_id(row, 2)?,
         payload_kept: row.get(3)?,
     })
 }

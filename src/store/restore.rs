@@ -243,7 +243,8 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
     exactly_one(renamed)?;
     // By the index of live ones. Nobody can say how they ended.
     tx.execute(
-        "UPDATE attempt SET outcome = 'unknown', finished_at = max(?1, started_at), detail = ?2
+        "UPDATE attempt SET outcome = 'unknown', finished_at = max(?1, started_at), detail = ?2,
+             incarnation = NULL, runner = NULL
          WHERE outcome IS NULL",
         params![now, CUT_OFF],
     )?;

@@ -19,7 +19,7 @@ pub struct EventFilter {
     /// Only those that arrived then or later.
     #[serde(default)]
     pub since: Option<Timestamp>,
-    /// Only with a job in this state.
+    /// Only with a job in this state, one that was removed with the payload too.
     #[serde(default)]
     pub state: Option<State>,
     /// At most so many; never more than the limit `list_count`.
@@ -53,7 +53,8 @@ pub struct EventRow {
     pub flagged: bool,
     /// Whether body and headers are still kept.
     pub payload_kept: bool,
-    /// How many of its jobs are in each state; states without one are left out.
+    /// How many of its jobs are in each state; states without one are left out. Those that were removed
+    /// with its payload are counted too.
     pub jobs: BTreeMap<State, u64>,
 }
 
@@ -68,7 +69,7 @@ pub struct EventDetail {
     pub headers: Vec<(String, String)>,
     /// The raw body while it is kept.
     pub body: Option<Blob>,
-    /// Its jobs in the order of their making.
+    /// Its jobs in the order of their making; none once they were removed with the payload.
     pub jobs: Vec<JobDetail>,
     /// Other events with the same signed body that the replay guard looks at, the oldest few.
     #[serde(default)]

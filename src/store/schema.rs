@@ -22,6 +22,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0006_runner_name.sql"),
     include_str!("../../migrations/0007_quarantine.sql"),
     include_str!("../../migrations/0008_restored.sql"),
+    include_str!("../../migrations/0009_smaller.sql"),
 ];
 
 /// This program, for the message of an older one that meets its store.
@@ -53,6 +54,16 @@ pub(super) fn check(conn: &Connection, path: &Path) -> Result<(), OpenError> {
 
 /// Brings a checked database to [`known`]: all missing migrations in one transaction, or none.
 pub(super) fn migrate(conn: &mut Connection, path: &Path, now: Timestamp) -> Result<(), OpenError> {
+    let sql = |error| OpenError::from_sql(path, error);
+    // A table is made anew by dropping the old one, which would take along all that refers to it. A
+    // transaction cannot change this.
+    conn.pragma_update(None, "foreign_keys", false).map_err(sql)?;
+    apply_missing(conn, path, now)?;
+    conn.pragma_update(None, "foreign_keys", true).map_err(sql)
+}
+
+/// The caller lets go of the connection where this fails.
+fn apply_missing(conn: &mut Connection, path: &Path, now: Timestamp) -> Result<(), OpenError> {
     let sql = |error| OpenError::from_sql(path, error);
     let from = pragma(conn, "user_version").map_err(sql)?;
     let missing = MIGRATIONS.get(usize::try_from(from).unwrap_or(0)..).unwrap_or_default();

@@ -255,7 +255,7 @@ fn last_word(
              ORDER BY row DESC LIMIT 1",
         )?
         .query_row((source.as_str(), LOOK_BACK_ROWS), |row| {
-            Ok((codec::text(row, 0)?, codec::time(row, 1)?))
+            Ok((codec::event_id(row, 0)?, codec::time(row, 1)?))
         })
         .optional()?;
     // A few rows: one per secret of the source.

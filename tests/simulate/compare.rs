@@ -1,7 +1,5 @@
 //! The store's listings against the model.
 
-use std::collections::BTreeMap;
-
 use hooklatch::model::{JobId, State, Timestamp};
 use hooklatch::store::{EventDetail, EventFilter, EventRow, JobFilter, JobRow, Store};
 
@@ -83,7 +81,7 @@ pub(crate) async fn running(store: &Store, model: &Model) {
 }
 
 fn check_event(found: &EventRow, row: u64, event: &Event, model: &Model) {
-    let mut jobs: BTreeMap<State, u64> = BTreeMap::new();
+    let mut jobs = event.removed.clone();
     for job in model.jobs.values().filter(|job| job.event == row) {
         *jobs.entry(job.state).or_default() += 1;
     }

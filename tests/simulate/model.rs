@@ -20,6 +20,8 @@ pub(crate) struct Event {
     pub(crate) conflicts: u64,
     pub(crate) flagged: bool,
     pub(crate) payload_kept: bool,
+    /// How many of its jobs went with the payload, by the state they had ended in.
+    pub(crate) removed: BTreeMap<State, u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -139,6 +141,7 @@ impl Model {
                 conflicts: 0,
                 flagged,
                 payload_kept: true,
+                removed: BTreeMap::new(),
             },
         );
         for handler in handlers {
@@ -174,8 +177,9 @@ impl Model {
             State::Succeeded,
             State::Dropped,
         ];
-        let states: Vec<State> =
-            self.jobs.values().filter(|job| job.event == event).map(|job| job.state).collect();
+        let of_event = self.jobs.values().filter(|job| job.event == event);
+        let removed = self.events[&event].removed.keys().copied();
+        let states: Vec<State> = of_event.map(|job| job.state).chain(removed).collect();
         let event = self.events.get_mut(&event).unwrap();
         event.duplicates += 1;
         event.conflicts += u64::from(conflict);
@@ -389,7 +393,8 @@ impl Model {
         Ok(chosen)
     }
 
-    /// Retention. An id is remembered as a whole: while one of its bodies must stay, all stay.
+    /// Retention. With a payload go the jobs, all of which have ended for good. An id is remembered as a
+    /// whole: while one of its bodies must stay, all stay.
     pub(crate) fn expire(&mut self, payloads: i64, ids: i64) -> (u64, u64) {
         let needed = |jobs: &BTreeMap<u64, Job>, event: u64| {
             jobs.values().any(|job| {
@@ -400,6 +405,10 @@ impl Model {
         for (&row, event) in &mut self.events {
             if event.payload_kept && event.received_at < payloads && !needed(&self.jobs, row) {
                 event.payload_kept = false;
+                for job in self.jobs.values().filter(|job| job.event == row) {
+                    *event.removed.entry(job.state).or_default() += 1;
+                }
+                self.jobs.retain(|_, job| job.event != row);
                 deleted.0 += 1;
             }
         }

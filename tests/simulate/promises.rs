@@ -190,8 +190,9 @@ impl Ledger {
                 .filter(|d| d.event.event_type == *kind)
                 .collect();
             assert!(!found.is_empty(), "promise 1: {source} {id} {content} is not there");
-            let jobs = found.iter().map(|d| d.jobs.len()).max();
-            assert!(jobs >= seen.jobs, "promise 1: {source} {id} lost a job");
+            let jobs = found.iter().map(|d| d.event.jobs.values().sum::<u64>()).max();
+            let made = seen.jobs.map(|jobs| jobs as u64);
+            assert!(jobs >= made, "promise 1: {source} {id} lost a job");
         }
         let jobs = stored.iter().flat_map(|d| d.jobs.iter().map(|job| (job, d.event.payload_kept)));
         for (job, payload_kept) in jobs {

@@ -16,6 +16,7 @@ use crate::pattern::Pattern;
 use crate::retry::GiveUp;
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, JobRow};
 
+use crate::cmd::events::jobs;
 use crate::cmd::output::{count, span};
 
 /// One event explained.
@@ -91,7 +92,7 @@ impl Telling<'_> {
                 handlers.push(self.not_its_own(event, job));
             }
         }
-        let idle = detail.jobs.is_empty() && !handlers.iter().any(|handler| handler.wants);
+        let idle = event.jobs.is_empty() && !handlers.iter().any(|handler| handler.wants);
         Story {
             source: event.source.clone(),
             event: event.event_id.to_string(),
@@ -108,8 +109,7 @@ impl Telling<'_> {
     }
 
     fn arrival(&self, detail: &EventDetail) -> Vec<String> {
-        let event = &detail.event;
-        let mut said = self.came(event);
+        let mut said = self.came(detail);
         said.extend(detail.restores.iter().map(|restored| {
             let (at, made) = ((self.time)(restored.restored_at), (self.time)(restored.made_at));
             format!(
@@ -120,7 +120,8 @@ impl Telling<'_> {
         said
     }
 
-    fn came(&self, event: &EventRow) -> Vec<String> {
+    fn came(&self, detail: &EventDetail) -> Vec<String> {
+        let event = &detail.event;
         let (first, source) = ((self.time)(event.received_at), &event.source);
         if source.as_str() == INTERNAL_SOURCE {
             return vec![format!("made by the receiver itself {first}: nobody delivered it")];
@@ -156,6 +157,12 @@ impl Telling<'_> {
         }
         if !event.payload_kept {
             said.push("its payload has been deleted by retention: it cannot run again".to_owned());
+            if were_removed(detail) {
+                let jobs = jobs(event);
+                said.push(format!(
+                    "its jobs were removed with the payload, as they had ended: {jobs}"
+                ));
+            }
         }
         said
     }
@@ -198,7 +205,7 @@ impl Telling<'_> {
             (None, ..) => {
                 "passed: no earlier event of the source has the same signed body".to_owned()
             }
-            (Some(first), ..) if detail.jobs.is_empty() => {
+            (Some(first), ..) if event.jobs.is_empty() => {
                 format!("{first}; there was no job to hold")
             }
             (Some(first), ..) => format!("{first}; no job is held for it now"),
@@ -228,11 +235,14 @@ impl Telling<'_> {
         let next = missing.then(|| {
             let id = event.event_id.shell_word();
             let source = &event.source;
-            Next {
-                what: "no job: the handler came, or was changed, after the event".to_owned(),
-                at: None,
-                command: self.command(format!("replay {id} --source {source} --handler {name}")),
-            }
+            let typed = format!("replay {id} --source {source} --handler {name}");
+            let what = match were_removed(detail) {
+                true => "no job any more: where it had one, that has ended, and was removed",
+                false => "no job: the handler came, or was changed, after the event",
+            };
+            // Without its payload nothing of it can run.
+            let command = self.command(typed).filter(|_| event.payload_kept);
+            Next { what: what.to_owned(), at: None, command }
         });
         HandlerStory {
             handler: name.clone(),
@@ -410,6 +420,11 @@ impl Telling<'_> {
         };
         Next { what, at: None, command: self.command(typed) }
     }
+}
+
+/// Whether retention has removed its jobs: they had succeeded or been dropped.
+fn were_removed(detail: &EventDetail) -> bool {
+    detail.jobs.is_empty() && !detail.event.jobs.is_empty()
 }
 
 /// The type as the provider gave it.

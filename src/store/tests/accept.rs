@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::accept::same_body;
 
 const CREATED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
 
@@ -156,6 +157,67 @@ async fn the_same_body_under_a_new_id_is_held_or_flagged() {
         .map(|event| event.event_id.to_string())
         .collect();
     assert_eq!(marked, ["l2"]);
+}
+
+#[tokio::test]
+async fn a_type_that_repeats_is_held_once_its_body_came_under_another() {
+    let held =
+        Accepted::Created { jobs: 1, held: Some(HeldReason::SuspectedReplay), flagged: false };
+    for other in ["aaa", "zzz"] {
+        let bench = bench();
+        assert_eq!(bench.accept("github", github("l1", "label", "L"), &["h"]).await, CREATED);
+        assert_eq!(bench.accept("github", github("o", other, "L"), &["h"]).await, held);
+        assert_eq!(bench.accept("github", github("l2", "label", "L"), &["h"]).await, held);
+        // The other type's body in another source is none of it.
+        assert_eq!(bench.accept("other", github("l1", "label", "L"), &["h"]).await, CREATED);
+        assert!(matches!(
+            bench.accept("other", github("l2", "label", "L"), &["h"]).await,
+            Accepted::Created { flagged: true, .. }
+        ));
+    }
+}
+
+#[tokio::test]
+async fn a_body_whose_digest_only_begins_alike_is_another_body() {
+    let mut bench = bench();
+    let label = |id: &str| github(id, "label", "L");
+    bench.accept("github", github("chance", "push", "L"), &["h"]).await;
+    bench
+        .with_file(|conn| {
+            let alike =
+                "UPDATE event SET digest = CAST(substr(digest, 1, 8) || zeroblob(24) AS BLOB)";
+            assert_eq!(conn.execute(alike, []), Ok(1));
+        })
+        .await;
+    assert_eq!(bench.accept("github", label("l1"), &["h"]).await, CREATED);
+    let twins = async || {
+        bench.store.show(None, id("l1")).await.unwrap()[0]
+            .twins
+            .iter()
+            .map(|twin| twin.event_id.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert!(twins().await.is_empty());
+    let flagged = Accepted::Created { jobs: 1, held: None, flagged: true };
+    assert_eq!(bench.accept("github", label("l2"), &["h"]).await, flagged);
+    assert_eq!(twins().await, ["l2"]);
+}
+
+#[tokio::test]
+async fn the_guard_asks_its_own_index_alone() {
+    let mut bench = bench();
+    bench
+        .with_file(|conn| {
+            for (end, columns) in [("row <> 1", "<expr>=?"), ("type > 'a'", "<expr>=? AND type>?")]
+            {
+                let sql = concat!("EXPLAIN QUERY PLAN SELECT 1 FROM event WHERE ", same_body!());
+                let plan: String = conn
+                    .query_row(&format!("{sql} AND {end}"), ["s", "d"], |row| row.get(3))
+                    .unwrap();
+                assert_eq!(plan, format!("SEARCH event USING INDEX event_body ({columns})"));
+            }
+        })
+        .await;
 }
 
 #[tokio::test]

@@ -246,7 +246,21 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
         .await
         .unwrap();
     let found = bench.store.running().await.unwrap().remove(0).runner;
-    assert_eq!(found, Some(Runner { name: RunnerName::default(), ..runner }));
+    assert_eq!(found, Some(Runner { name: RunnerName::default(), ..runner.clone() }));
+
+    // Known while it matters: whoever asks about a live attempt asks that runner.
+    let claimed_for = async || {
+        let count = |tx: &Connection| {
+            tx.query_row("SELECT count(incarnation) FROM attempt", [], |row| row.get::<_, i64>(0))
+        };
+        bench.store.submit(Lane::Verb, count).await.unwrap()
+    };
+    assert_eq!(claimed_for().await, 1);
+    assert!(bench.complete(&theirs, Outcome::Failed, Next::Ready).await);
+    assert_eq!(claimed_for().await, 0);
+    let again = bench.store.claim(&name("runners"), 1, Some(runner.clone())).await.unwrap();
+    assert_eq!((again.len(), claimed_for().await), (1, 1));
+    assert_eq!(bench.store.running().await.unwrap()[0].runner, Some(runner));
 }
 
 #[tokio::test]

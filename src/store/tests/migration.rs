@@ -144,6 +144,108 @@ async fn a_store_of_each_earlier_schema_is_copied_first_and_can_be_had_back() {
     }
 }
 
+/// Ids that are stored as they are, but for the first, which is a UUID in its canonical form.
+const IDS: [&str; 8] = [
+    "0a1b2c3d-4e5f-4a6b-8c7d-9e8f70615243",
+    "0A1B2C3D-4E5F-4A6B-8C7D-9E8F70615243",
+    "0a1b2c3d-4e5f-4a6b-8c7d-9e8f7061524G",
+    "0a1b2c3d4e5f4a6b8c7d9e8f70615243",
+    "0a1b2c3d-4e5f-4a6b-8c7d9e8f-70615243",
+    "0a1b2c3d-4e5f-4a6b-8c7d-9e8f7061524",
+    "zzzzzzzz-zzzz-4zzz-8zzz-zzzzzzzzzzzz",
+    "evt_1",
+];
+
+#[tokio::test]
+async fn a_store_of_the_schema_before_smaller_events_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
+    let conn = old_schema(&settings.path, 8);
+    let pushed = |nth: usize| github(IDS[nth], "push", &format!("body {nth}"));
+    for nth in 0..IDS.len() {
+        let row = 20 + nth as i64;
+        conn.execute(
+            "INSERT INTO event (row, source, event_id, type, digest, guarded, received_at, body_bytes, duplicates,
+                 last_duplicate_at, conflicts, flagged)
+             VALUES (?1, 'github', ?2, 'push', ?3, 1, ?4, 2, 3, 5, 1, ?5)",
+            rusqlite::params![row, IDS[nth], pushed(nth).digest().0, START.0 + nth as i64, nth == 1],
+        )
+        .unwrap();
+        conn.execute(
+            "INSERT INTO payload SELECT ?1, headers, body FROM payload WHERE event = 9",
+            [row],
+        )
+        .unwrap();
+    }
+    // One attempt is live and one is settled, both of a runner; the newest event is deleted.
+    let incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(7), 8).to_string();
+    conn.execute_batch(&format!(
+        "INSERT INTO job (row, id, event, handler, state, attempt, since, created_at)
+             VALUES (30, randomblob(16), 20, 'h', 'running', 2, 1, 1);
+         INSERT INTO attempt (job, number, started_at, finished_at, outcome, incarnation, runner)
+             VALUES (30, 1, 1, 2, 'failed', '{incarnation}', 'default'),
+                    (30, 2, 3, NULL, NULL, '{incarnation}', 'deploy');
+         INSERT INTO former_key VALUES (randomblob(16), 30, 1, 2);
+         INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
+             VALUES (20, zeroblob(32), 1, x'', 0, x'');
+         INSERT INTO event (row, source, event_id, type, digest, guarded, received_at, body_bytes)
+             VALUES (99, 'github', 'gone', 'push', zeroblob(32), 1, 1, 2);
+         DELETE FROM event WHERE row = 99;"
+    ))
+    .unwrap();
+    drop(conn);
+
+    let store = Store::open(&settings, Clock::manual(START)).unwrap();
+    for (nth, event) in IDS.into_iter().enumerate() {
+        let shown = store.show(None, id(event)).await.unwrap().remove(0);
+        assert_eq!(shown.event.event_id.as_str(), event);
+        assert_eq!(shown.body.as_deref(), Some(b"{}".as_slice()));
+        let found = (shown.event.duplicates, shown.event.conflicts, shown.event.flagged);
+        assert_eq!(found, (3, 1, nth == 1));
+        assert_eq!(shown.event.last_duplicate_at, Some(Timestamp(5)));
+        let new = |delivery| Accept {
+            source: name("github"),
+            received_at: START,
+            delivery,
+            handlers: vec![name("h")],
+            on_redelivery: OnRedelivery::Ignore,
+        };
+        let again = store.accept(new(pushed(nth))).await.unwrap();
+        assert!(matches!(again, Accepted::Duplicate { conflict: false, .. }), "{event}: {again:?}");
+        let twin = github(&format!("twin-{nth}"), "push", &format!("body {nth}"));
+        let held = store.accept(new(twin)).await.unwrap();
+        let why = Some(HeldReason::SuspectedReplay);
+        assert_eq!(held, Accepted::Created { jobs: 1, held: why, flagged: false }, "{event}");
+    }
+    let running = store.running().await.unwrap().remove(0);
+    assert_eq!((running.event_id.as_str(), running.attempt), (IDS[0], 2));
+    assert_eq!(running.runner.unwrap().name.as_str(), "deploy");
+    store.close().await;
+
+    let conn = Connection::open(&settings.path).unwrap();
+    let count = |sql: &str| -> i64 { conn.query_row(sql, [], |row| row.get(0)).unwrap() };
+    assert_eq!(count("SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    assert_eq!(count("SELECT count(*) FROM event WHERE row = 99"), 0, "no number twice");
+    assert_eq!(count("SELECT count(*) FROM event WHERE row > 99"), 8);
+    assert_eq!(count("SELECT count(*) FROM event WHERE typeof(event_id) = 'blob'"), 1);
+    assert_eq!(count("SELECT count(*) FROM former_key"), 1);
+    assert_eq!(count("SELECT count(*) FROM evidence"), 1);
+    // What refers to an event goes with it again.
+    conn.execute_batch("PRAGMA foreign_keys = ON; DELETE FROM event WHERE row = 20").unwrap();
+    assert_eq!(count("SELECT count(*) FROM former_key"), 0);
+}
+
+#[tokio::test]
+async fn a_migrated_store_still_enforces_its_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
+    first_schema(&settings.path);
+    let store = Store::open(&settings, Clock::manual(START)).unwrap();
+    let enforced =
+        |tx: &Connection| tx.pragma_query_value(None, "foreign_keys", |row| row.get::<_, bool>(0));
+    assert_eq!(store.submit(Lane::Verb, enforced).await, Ok(true));
+}
+
 #[tokio::test]
 async fn a_new_store_is_not_copied_and_an_old_one_not_changed_where_the_copy_cannot_be_made() {
     let new = bench();

@@ -4,6 +4,7 @@
 mod accept;
 mod copy;
 mod gauges;
+mod ids;
 mod jobs;
 mod list;
 mod migration;

@@ -43,6 +43,144 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
     assert!(matches!(again, Accepted::Created { .. }));
 }
 
+/// What the store says of an event: its jobs by state, how many are listed, whether its payload is kept.
+async fn told(bench: &Bench, event: &str) -> (Vec<(State, u64)>, usize, bool) {
+    let shown = bench.store.show(None, id(event)).await.unwrap().remove(0);
+    (shown.event.jobs.into_iter().collect(), shown.jobs.len(), shown.event.payload_kept)
+}
+
+#[tokio::test]
+async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
+    let bench = bench();
+    // One event for each way in which the jobs of `h` and `i` may stand; nothing is done where none is named.
+    let standing: [(&str, &[(&str, &str)]); 9] = [
+        ("none", &[]),
+        ("done", &[("h", "succeeded"), ("i", "succeeded")]),
+        ("mixed", &[("h", "succeeded"), ("i", "dropped")]),
+        ("dropped", &[("h", "dropped")]),
+        ("ready", &[("h", "succeeded"), ("i", "ready")]),
+        ("running", &[("h", "succeeded"), ("i", "running")]),
+        ("waiting", &[("h", "dropped"), ("i", "waiting")]),
+        ("held", &[("h", "succeeded"), ("i", "held")]),
+        ("dead", &[("h", "succeeded"), ("i", "dead")]),
+    ];
+    for (event, jobs) in standing {
+        let handlers: Vec<String> = jobs.iter().map(|(h, _)| format!("{event}-{h}")).collect();
+        let handlers: Vec<&str> = handlers.iter().map(String::as_str).collect();
+        bench.accept("stripe", stripe(event, "a", "{}"), &handlers).await;
+        for (handler, state) in handlers.iter().zip(jobs.iter().map(|(_, state)| *state)) {
+            let handler = name(handler);
+            let claim = || bench.store.claim(&handler, 1, None);
+            let next = match state {
+                "ready" => continue,
+                "dropped" => {
+                    let filter =
+                        JobFilter { handler: Some(handler.clone()), ..JobFilter::default() };
+                    let job = bench.store.jobs(filter).await.unwrap()[0].job;
+                    bench.store.drop_job(job).await.unwrap();
+                    continue;
+                }
+                "running" => {
+                    claim().await.unwrap();
+                    continue;
+                }
+                "succeeded" => (Outcome::Succeeded, Next::Succeeded),
+                "waiting" => (Outcome::Failed, Next::Wait { due_at: START.after(90 * DAY) }),
+                "held" => (Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
+                _ => (Outcome::Rejected, Next::Dead(DeadReason::Rejected)),
+            };
+            bench.complete(&claim().await.unwrap()[0], next.0, next.1).await;
+        }
+    }
+    let state =
+        async |event: &str| match bench.accept("stripe", stripe(event, "a", "{}"), &[]).await {
+            Accepted::Duplicate { state, .. } => state,
+            created => panic!("{created:?}"),
+        };
+    let mut before = Vec::new();
+    for (event, _) in standing {
+        before.push((state(event).await, told(&bench, event).await.0));
+    }
+    bench.clock.advance(DAY);
+    let day = bench.clock.now();
+    assert_eq!(expired(&bench, day, START).await, (4, 0));
+    assert_eq!(expired(&bench, day, START).await, (0, 0), "again");
+
+    for ((event, jobs), before) in standing.into_iter().zip(before) {
+        let gone = matches!(event, "none" | "done" | "mixed" | "dropped");
+        let (counts, listed, payload_kept) = told(&bench, event).await;
+        assert_eq!((state(event).await, counts), before, "{event}");
+        assert_eq!((listed, payload_kept), (if gone { 0 } else { jobs.len() }, !gone), "{event}");
+    }
+    let listed = async |state| {
+        let filter = EventFilter { state: Some(state), ..EventFilter::default() };
+        let events = bench.store.events(filter).await.unwrap();
+        events.into_iter().map(|event| event.event_id.to_string()).rev().collect::<Vec<_>>()
+    };
+    let done = listed(State::Succeeded).await;
+    assert_eq!(done, ["done", "mixed", "ready", "running", "held", "dead"]);
+    assert_eq!(listed(State::Dropped).await, ["mixed", "dropped", "waiting"]);
+    assert_eq!(listed(State::Dead).await, ["dead"]);
+    assert_eq!(state("dead").await, Some(State::Dead));
+    assert_eq!(state("none").await, None);
+
+    // Once nothing keeps the dead one's payload, its jobs stay all the same: it was not done.
+    let before = Cutoffs { payloads: day, ids: START, dead: day };
+    assert_eq!(bench.store.expire(before).await.unwrap().payloads, 1);
+    let dead = told(&bench, "dead").await;
+    assert_eq!(dead, (vec![(State::Succeeded, 1), (State::Dead, 1)], 2, false));
+}
+
+#[tokio::test]
+async fn a_removed_job_is_never_made_again() {
+    let bench = bench();
+    let claimed = bench.running("done").await;
+    bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
+    let job = bench.store.replay(Replay::NewKey(claimed.facts.job)).await.unwrap()[0];
+    let again = bench.claim_one().await;
+    bench.complete(&again, Outcome::Succeeded, Next::Succeeded).await;
+    bench.clock.advance(DAY);
+    assert_eq!(expired(&bench, bench.clock.now(), START).await, (1, 0));
+    let left = |conn: &Connection| {
+        conn.query_row(
+            "SELECT (SELECT count(*) FROM job) + (SELECT count(*) FROM attempt)
+                 + (SELECT count(*) FROM former_key)",
+            [],
+            |row| row.get::<_, i64>(0),
+        )
+    };
+    assert_eq!(bench.store.read(left).await, Ok(0));
+
+    let wanted = Wanted {
+        sources: vec![name("stripe")],
+        types: vec![crate::pattern::Pattern::new("*", true)],
+        only: None,
+    };
+    for handler in ["h", "late"] {
+        let (handler, wanted) = (name(handler), vec![wanted.clone()]);
+        let ask =
+            Missing { handler: handler.clone(), since: START, wanted, dry_run: false, from: None };
+        let made = bench.store.make_missing(ask).await.unwrap();
+        assert_eq!((made.made, made.payload_gone), (0, 1));
+        let (source, event) = (None, id("done"));
+        let replay = Replay::Event { source, event, handler: Some(handler) };
+        let error = bench.store.replay(replay).await.unwrap_err();
+        assert!(matches!(error, Error::PayloadGone { .. }), "{error}");
+    }
+    let event = Replay::Event { source: None, event: id("done"), handler: None };
+    assert_eq!(bench.store.replay(event).await.unwrap(), []);
+    // A late result finds nothing to change, under either key.
+    for key in [claimed.facts.job, job] {
+        let error = bench.store.replay(Replay::Job(key)).await.unwrap_err();
+        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        let mut late = completion(&claimed, Outcome::Failed, Next::Ready, START);
+        late.job = key;
+        let error = bench.store.complete(late).await.unwrap_err();
+        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+    }
+    assert_eq!(told(&bench, "done").await, (vec![(State::Succeeded, 1)], 0, false));
+}
+
 #[tokio::test]
 async fn retention_walks_over_more_than_one_step() {
     let bench = bench();

@@ -43,6 +43,9 @@ async fn the_schema_holds_the_shape_of_each_state() {
                 "UPDATE job SET reason = 'rejected'",
                 "UPDATE job SET counted = 1",
                 "UPDATE event SET duplicates = 1",
+                "UPDATE event SET event_id = ''",
+                "UPDATE event SET event_id = 7",
+                "UPDATE event SET event_id = x'00112233445566778899aabbccddee'",
                 "INSERT INTO attempt (job, number, started_at, outcome) VALUES (1, 1, 1, 'failed')",
             ] {
                 let error = conn.execute(broken, []).expect_err(broken);

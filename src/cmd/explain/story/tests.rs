@@ -137,6 +137,27 @@ fn an_accepted_event_says_why_and_what_repeated_it() {
 }
 
 #[test]
+fn jobs_that_were_removed_are_not_offered_again() {
+    let mut detail = event("github", "push");
+    detail.event.payload_kept = false;
+    detail.event.jobs = [(State::Succeeded, 1)].into();
+    let story = told(&detail);
+    assert_eq!(
+        story.arrival[1..],
+        [
+            "its payload has been deleted by retention: it cannot run again",
+            "its jobs were removed with the payload, as they had ended: succeeded",
+        ]
+    );
+    let next = story.handlers[0].next.as_ref().unwrap();
+    assert_eq!(next.what, "no job any more: where it had one, that has ended, and was removed");
+    assert_eq!(next.command, None);
+    // Nor where nobody wants it by today's configuration.
+    detail.event.event_type = "ping".to_owned();
+    assert!(told(&detail).next.is_none());
+}
+
+#[test]
 fn the_replay_guard_says_what_it_decided_and_by_what() {
     assert_eq!(
         told(&event("stripe", "invoice.paid")).replay_guard,

@@ -1,0 +1,95 @@
+//! Event ids in their two stored forms.
+use proptest::prelude::*;
+use rusqlite::types::Value;
+
+use super::*;
+
+const UUID: &str = "0a1b2c3d-4e5f-4a6b-8c7d-9e8f70615243";
+
+/// Texts that are nearly a UUID's, and ids of every other kind.
+fn ids() -> impl Strategy<Value = String> {
+    let hyphenated = any::<u128>().prop_map(|bits| uuid::Uuid::from_u128(bits).to_string());
+    prop_oneof![
+        hyphenated.clone(),
+        hyphenated.clone().prop_map(|id| id.to_uppercase()),
+        hyphenated.clone().prop_map(|id| id.replace('-', "")),
+        hyphenated.clone().prop_map(|id| format!("{{{id}}}")),
+        hyphenated.clone().prop_map(|id| format!("urn:uuid:{id}")),
+        (hyphenated, 0..36_usize, "[0-9a-fA-Fg-]").prop_map(|(mut id, at, other)| {
+            id.replace_range(at..=at, &other);
+            id
+        }),
+        "[!-,.-~][!-~]{0,199}",
+    ]
+    .prop_filter("an id", |id| id.parse::<EventId>().is_ok())
+}
+
+/// What a column that was given this says.
+fn read_back(conn: &Connection, value: &Value) -> EventId {
+    conn.query_row("SELECT ?1", [value], |row| codec::event_id(row, 0)).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn an_id_comes_back_as_it_was_and_has_one_form(one in ids(), other in ids()) {
+        let conn = Connection::open_in_memory().unwrap();
+        let (one, other) = (id(&one), id(&other));
+        let forms = (codec::stored_id(&one), codec::stored_id(&other));
+        prop_assert_eq!(&read_back(&conn, &forms.0), &one);
+        prop_assert_eq!(forms.0 == forms.1, one == other);
+    }
+}
+
+#[test]
+fn only_the_canonical_text_of_a_uuid_is_stored_as_its_bytes() {
+    assert!(matches!(codec::stored_id(&id(UUID)), Value::Blob(bytes) if bytes.len() == 16));
+    let simple = UUID.replace('-', "");
+    let others = [UUID.to_uppercase(), simple, format!("{{{UUID}}}"), format!("urn:uuid:{UUID}")];
+    for other in others {
+        assert_eq!(codec::stored_id(&id(&other)), Value::Text(other));
+    }
+}
+
+#[tokio::test]
+async fn ids_that_differ_in_case_are_two_and_every_verb_finds_each() {
+    let bench = bench();
+    let upper = UUID.to_uppercase();
+    for (nth, event) in [UUID, &upper].into_iter().enumerate() {
+        let delivery = || github(event, "push", &format!("body {nth}"));
+        let first = bench.accept("github", delivery(), &["h"]).await;
+        assert!(matches!(first, Accepted::Created { held: None, .. }), "{first:?}");
+        let again = bench.accept("github", delivery(), &["h"]).await;
+        assert!(matches!(again, Accepted::Duplicate { state: Some(State::Ready), .. }));
+        // Another body under the same id is a variant of it, as under any.
+        let variant = github(event, "push", &format!("other body {nth}"));
+        let held = bench.accept("github", variant, &[]).await;
+        assert!(matches!(held, Accepted::Created { held: Some(HeldReason::IdReused), .. }));
+
+        let shown = bench.store.show(None, id(event)).await.unwrap();
+        assert_eq!(shown.len(), 2);
+        assert_eq!(shown[0].event.event_id.as_str(), event);
+        assert_eq!(shown[0].jobs[0].job.event_id.as_str(), event);
+        let newest = bench.store.standing(vec![name("github")]).await.unwrap();
+        assert_eq!(newest.sources[0].event.as_ref().unwrap().0.as_str(), event);
+
+        let claimed = bench.claim_one().await;
+        assert_eq!(claimed.facts.event_id.as_str(), event);
+        assert_eq!(bench.store.running().await.unwrap()[0].event_id.as_str(), event);
+        bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
+        let replay = Replay::Event { source: None, event: id(event), handler: None };
+        let error = bench.store.replay(replay).await.unwrap_err();
+        assert_eq!(error, Error::Variants { event: id(event), bodies: 2 });
+    }
+    // The same body under the other id is a suspected replay of it, and says of which.
+    let twin = github("twin", "push", "body 0");
+    let held = bench.accept("github", twin, &["h"]).await;
+    assert!(matches!(held, Accepted::Created { held: Some(HeldReason::SuspectedReplay), .. }));
+    let shown = bench.store.show(None, id("twin")).await.unwrap();
+    assert_eq!(shown[0].twins[0].event_id.as_str(), UUID);
+
+    bench.clock.advance(DAY);
+    let later = bench.clock.now();
+    let before = Cutoffs { payloads: later, ids: later, dead: later };
+    let expired = bench.store.expire(before).await.unwrap();
+    assert_eq!((expired.payloads, expired.events), (4, 4), "all but what is held");
+}
