@@ -259,7 +259,7 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
     assert!(bench.complete(&theirs, Outcome::Failed, Next::Ready).await);
     assert_eq!(claimed_for().await, 0);
     let again = bench.store.claim(&name("runners"), 1, Some(runner.clone())).await.unwrap();
-    assert_eq!((again.len(), claimed_for().await), (1, 1));
+    assert_eq!((again.jobs.len(), claimed_for().await), (1, 1));
     assert_eq!(bench.store.running().await.unwrap()[0].runner, Some(runner));
 }
 

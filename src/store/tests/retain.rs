@@ -89,7 +89,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
                 "held" => (Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
                 _ => (Outcome::Rejected, Next::Dead(DeadReason::Rejected)),
             };
-            bench.complete(&claim().await.unwrap()[0], next.0, next.1).await;
+            bench.complete(&claim().await.unwrap().jobs[0], next.0, next.1).await;
         }
     }
     let state =
