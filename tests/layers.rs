@@ -121,7 +121,7 @@ const ONLY_IN: &[(&str, &[&str], &str)] = &[
     ("std::env::", &["config", "cmd"], "config::Environment"),
     ("std::io::stdout", &["cmd"], "a writer that is handed in"),
     ("println!", &[], "tracing, or a writer"),
-    ("thread::sleep", &["store"], "something that can be waited for"),
+    ("thread::sleep", &["log", "store"], "something that can be waited for"),
 ];
 
 #[test]
