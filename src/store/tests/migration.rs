@@ -162,13 +162,13 @@ async fn a_store_of_the_schema_before_smaller_events_loses_nothing() {
     let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
     let conn = old_schema(&settings.path, 8);
     let pushed = |nth: usize| github(IDS[nth], "push", &format!("body {nth}"));
-    for nth in 0..IDS.len() {
+    for (nth, event) in IDS.into_iter().enumerate() {
         let row = 20 + nth as i64;
         conn.execute(
             "INSERT INTO event (row, source, event_id, type, digest, guarded, received_at, body_bytes, duplicates,
                  last_duplicate_at, conflicts, flagged)
              VALUES (?1, 'github', ?2, 'push', ?3, 1, ?4, 2, 3, 5, 1, ?5)",
-            rusqlite::params![row, IDS[nth], pushed(nth).digest().0, START.0 + nth as i64, nth == 1],
+            rusqlite::params![row, event, pushed(nth).digest().0, START.0 + nth as i64, nth == 1],
         )
         .unwrap();
         conn.execute(
