@@ -37,7 +37,8 @@ pub(super) async fn attend(mut child: Child, end: &End) -> Ended {
     }
     let asked_by = course.end();
     let status = process.status();
-    process.signal(Signal::KILL);
+    // It has exited itself, in whatever group it was.
+    let _gone = kill_process_group(pid, Signal::KILL);
     let (stdout, stderr) = (child.stdout.finish(), child.stderr.finish());
     let usage = reap::reap(pid);
     process.group_ended().await;

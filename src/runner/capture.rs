@@ -32,6 +32,8 @@ const READ_BYTES: usize = 16 * 1024;
 pub(super) struct Stream {
     pipe: Receiver,
     kept: Shared,
+    /// Every writer has closed it: nothing more comes.
+    ended: bool,
 }
 
 /// What is kept of a stream so far, for whoever looks while it is read.
@@ -63,7 +65,7 @@ impl Stream {
         Captured { head, tail, total }: Captured,
     ) -> Self {
         let kept = Kept { head_bytes, tail_bytes, head, tail: tail.into(), total };
-        Stream { pipe, kept: Shared(Arc::new(Mutex::new(kept))) }
+        Stream { pipe, kept: Shared(Arc::new(Mutex::new(kept))), ended: false }
     }
 
     /// What is kept of it, now and later.
@@ -82,7 +84,10 @@ impl Stream {
             // One that always has something to say does not keep the thread from the others.
             tokio::task::coop::consume_budget().await;
             match self.read(READ_BYTES) {
-                Ok(0) => return,
+                Ok(0) => {
+                    self.ended = true;
+                    return;
+                }
                 Ok(_) => {}
                 Err(error) if is_for_now(&error) => {}
                 Err(_) => return,
@@ -94,7 +99,10 @@ impl Stream {
     pub(super) fn finish(self) -> Captured {
         // What was written before the end fits into the pipe. More than that comes from a process
         // which left the group and still writes: it is not waited for.
-        let mut left = rustix::pipe::fcntl_getpipe_size(&self.pipe).unwrap_or(READ_BYTES);
+        let mut left = match self.ended {
+            true => 0,
+            false => rustix::pipe::fcntl_getpipe_size(&self.pipe).unwrap_or(READ_BYTES),
+        };
         while left > 0 {
             match self.read(left.min(READ_BYTES)) {
                 Ok(0) => break,
