@@ -138,7 +138,7 @@ limits! {
     batch_bytes: Bytes = 16 * MIB, MIB..=GIB,
         "Most compressed bytes in one transaction; one larger item makes a batch alone.";
     log_bytes: Bytes = 64 * MIB, 4 * MIB..=4 * GIB,
-        "The write-ahead log's bound: over it the writer finishes a checkpoint between two batches.";
+        "The write-ahead log's bound: over it the writer finishes a checkpoint between two batches, and from half of it on where little is left to copy.";
     disk_floor_bytes: Bytes = 128 * MIB, MIB..=PIB,
         "Free space below which accepts are answered 503 while completions go on: twice the log's bound.";
     ballast_bytes: Bytes = 16 * MIB, 0..=GIB,

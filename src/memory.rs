@@ -14,8 +14,8 @@ use rustix::mm::{Advice, madvise};
 pub fn give_back_code() {
     let Ok(mappings) = fs::read_to_string("/proc/self/maps") else { return };
     for (begin, bytes) in mappings.lines().filter_map(code) {
-        // SAFETY: a private mapping that was never writable holds what its file holds, and that is what
-        // the next access finds again; the file of a running program cannot be written to (ETXTBSY).
+        // SAFETY: a private mapping that was never writable holds the pages of its file, and the next
+        // access finds the same ones again. Only what a debugger wrote into them is lost.
         let _kept = unsafe { madvise(begin as *mut c_void, bytes, Advice::LinuxDontNeed) };
     }
 }

@@ -310,13 +310,16 @@ impl Flow {
     fn exchange(&mut self) {
         let mut exchanges: BTreeMap<Option<usize>, Exchange> = BTreeMap::new();
         for (end, completion) in std::mem::take(&mut self.ends) {
-            match end.lane {
-                Some(lane) if self.lanes.get_mut(lane).busy => self.ends.push((end, completion)),
-                lane => {
-                    lane.into_iter().for_each(|lane| self.lanes.ended(lane));
-                    exchanges.entry(lane).or_default().ends.push((end, completion));
-                }
+            // No claim for a runner waits for an Ack to another one, which the handler had before.
+            let with =
+                end.lane.filter(|lane| self.lanes.get_mut(*lane).runner() == end.runner.as_ref());
+            // In a stop nothing is claimed any more, and what is not with the writer at its end is lost.
+            if !self.stopping && with.is_some_and(|lane| self.lanes.get_mut(lane).busy) {
+                self.ends.push((end, completion));
+                continue;
             }
+            end.lane.into_iter().for_each(|lane| self.lanes.ended(lane));
+            exchanges.entry(with).or_default().ends.push((end, completion));
         }
         if !self.stopping {
             for (lane, claim) in self.claims() {

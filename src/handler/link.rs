@@ -124,6 +124,11 @@ struct State {
     attempts: HashMap<Key, Attempt>,
     /// The admitted connection.
     line: Option<Sender>,
+    /// Whether the runner at its other end takes no more, by the last word of it.
+    draining: bool,
+    /// Whether all is acknowledged that its list had to be. Before, a Start could overtake an Ack and
+    /// would find its place, or its job, still taken.
+    acked: bool,
     /// Where claims are made for the runner at its other end.
     room: Option<Room>,
     /// Who waits for what an attempt has printed so far.
@@ -340,7 +345,9 @@ impl Link {
                     let detail = "its runner died while it ran".to_owned();
                     self.tell(key, Verdict::Ended(Ended::Lost(detail)));
                 }
-                ToReceiver::Free { draining, .. } => self.offer(&line, room(&list), draining),
+                ToReceiver::Free { draining, .. } => {
+                    self.hear(&line, room(&list), |state| state.draining = draining);
+                }
                 ToReceiver::Loaded { number, commands, kept } => {
                     self.lock().loads.answer(number, Ok((commands, kept)));
                 }
@@ -369,12 +376,14 @@ impl Link {
         }
     }
 
-    /// Claims are made from now on for whoever is at the other end of `line`, while that is the line;
-    /// for nobody where it drains, which it may think better of.
-    fn offer(&self, line: &Sender, room: Room, draining: bool) {
+    /// Changes what is known of the runner at the other end of `line`, and with it whether claims are
+    /// made for it.
+    fn hear(&self, line: &Sender, room: Room, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         if state.line.as_ref().is_some_and(|now| now.is(line)) {
-            self.claims_for(&mut state, (!draining).then_some(room));
+            change(&mut state);
+            let room = (state.acked && !state.draining).then_some(room);
+            self.claims_for(&mut state, room);
         }
     }
 
@@ -425,6 +434,7 @@ impl Link {
                 }
             }
             state.line = Some(line.clone());
+            (state.draining, state.acked) = (list.draining, false);
         }
         for (key, verdict) in verdicts {
             self.tell(key, verdict);
@@ -433,13 +443,12 @@ impl Link {
             self.tell(key, Verdict::Ended(ended));
         }
         // Beside the reading, so that two full sockets cannot wait for each other.
-        let (link, room, draining) = (self.clone(), room(list), list.draining);
+        let (link, room) = (self.clone(), room(list));
         tokio::spawn(async move {
             for key in acks {
                 let _lost = line.ack(key).await;
             }
-            // After them: a Start that overtook one would find its place, or its job, still taken.
-            link.offer(&line, room, draining);
+            link.hear(&line, room, |state| state.acked = true);
             for key in searches {
                 tracing::warn!(%key, "no runner answers for it: looking for what may still run of it");
                 let _lost = line.search(key).await;

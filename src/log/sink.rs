@@ -1,6 +1,6 @@
 //! Takes the lines to standard error or to the journal's socket: at once, or by a thread of its own.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -72,7 +72,8 @@ impl Sink {
     pub(super) fn write(&self, line: &Line) {
         let bytes = self.form.bytes(line);
         match self.queue.get() {
-            None => self.put(&bytes),
+            // There is nobody to tell of an error.
+            None => drop(self.put(&bytes)),
             Some(queue) => match queue.try_send(Message::Line(bytes)) {
                 Ok(()) => {}
                 Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
@@ -82,17 +83,17 @@ impl Sink {
         }
     }
 
-    /// Waits until `bytes` are taken. There is nobody to tell of an error.
-    fn put(&self, bytes: &[u8]) {
+    /// Waits until `bytes` are taken.
+    fn put(&self, bytes: &[u8]) -> io::Result<()> {
         let target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = match &*target {
+        match &*target {
             Target::Stderr => std::io::stderr().lock().write_all(bytes),
             Target::Journal(socket) => socket.send(bytes).map(drop),
             #[cfg(test)]
             Target::Kept(kept) => {
                 kept.lock().unwrap_or_else(PoisonError::into_inner).write_all(bytes)
             }
-        };
+        }
     }
 
     /// The thread's body: until every sender is gone. Lines that wait are written together: a line a
@@ -117,17 +118,25 @@ impl Sink {
             std::thread::sleep(PAUSE);
             let lost = LOST.load(Ordering::Relaxed);
             if lost > told {
-                self.put(&self.form.bytes(&lines_lost(lost - told)));
+                // Where this one is lost too, the metric has them.
+                drop(self.put(&self.form.bytes(&lines_lost(lost - told))));
                 told = lost;
             }
         }
     }
 
     fn put_all(&self, lines: &mut Vec<u8>) {
-        if !lines.is_empty() {
-            self.put(lines);
-            lines.clear();
+        if lines.is_empty() {
+            return;
         }
+        if self.put(lines).is_err() {
+            let count = match self.form {
+                Form::Journal => 1,
+                _ => lines.iter().filter(|byte| **byte == b'\n').count(),
+            };
+            LOST.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        lines.clear();
     }
 
     #[cfg(test)]

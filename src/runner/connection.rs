@@ -25,8 +25,8 @@ use crate::crash;
 use crate::memory;
 use crate::model::Digest;
 
-/// Messages that wait for a receiver to read. More than a few mean that it does not read: it asks
-/// for outputs one by one, and nothing starts without it.
+/// Messages that wait for a receiver to read, each with 4 KiB of output at most that it has not asked for.
+/// More than a few mean that it does not read: nothing starts without it.
 const QUEUE_COUNT: usize = 1024;
 
 /// Bodies up to this size are hashed on the serving thread: some 50 µs, no more than another thread's

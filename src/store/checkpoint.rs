@@ -67,12 +67,10 @@ impl Checkpoints {
         self.pass_on(&mut lock(&self.conn), mode)
     }
 
-    /// A passive pass, where none is running.
-    pub(super) fn pass_where_idle(&self) -> Pass {
-        match self.conn.try_lock() {
-            Ok(mut held) => self.pass_on(&mut held, CheckpointMode::PASSIVE),
-            Err(_running) => Pass::Done,
-        }
+    /// A passive pass; none where one is running.
+    pub(super) fn pass_where_idle(&self) -> Option<Pass> {
+        let mut held = self.conn.try_lock().ok()?;
+        Some(self.pass_on(&mut held, CheckpointMode::PASSIVE))
     }
 
     fn pass_on(&self, held: &mut Option<Connection>, mode: CheckpointMode) -> Pass {

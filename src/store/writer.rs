@@ -43,7 +43,8 @@ const PASSIVE_SHARE: u64 = 64;
 /// passes follow each other until little is left, and that is copied while the writer pauses.
 const RESTART_SHARE: u64 = 2;
 
-/// As much is little: some milliseconds' work for a disk.
+/// As much is little to copy. The flush of that pass takes with it what the passes before have copied:
+/// SQLite leaves it out where commits came meanwhile.
 const REST_BYTES: u64 = 256 * 1024;
 
 /// One page of 4,096 bytes and its frame header of 24 (the SQLite file format, section 4).
@@ -379,10 +380,13 @@ impl Writer {
         let restart = used > bound / RESTART_SHARE;
         if !restart {
             self.rest_from.set(0);
-        } else if rest <= REST_BYTES && used >= self.rest_from.get() {
+        } else if rest <= REST_BYTES
+            && used >= self.rest_from.get()
+            && let Some(pass) = self.checkpoints.pass_where_idle()
+        {
             // Where a reader is in the way the log only grows, and this is not tried at each batch.
             self.rest_from.set(used + bound / PASSIVE_SHARE);
-            return self.checkpoints.pass_where_idle();
+            return pass;
         }
         if rest > if restart { REST_BYTES } else { bound / PASSIVE_SHARE } {
             // A signal that waits already says the same.
