@@ -393,8 +393,8 @@ impl Model {
         Ok(chosen)
     }
 
-    /// Retention. With a payload go the jobs, all of which have ended for good. An id is remembered as a
-    /// whole: while one of its bodies must stay, all stay.
+    /// Retention. With a payload go the jobs, all of which ended for good long enough ago. An id is
+    /// remembered as a whole: while one of its bodies must stay, all stay.
     pub(crate) fn expire(&mut self, payloads: i64, ids: i64) -> (u64, u64) {
         let needed = |jobs: &BTreeMap<u64, Job>, event: u64| {
             jobs.values().any(|job| {
@@ -403,7 +403,10 @@ impl Model {
         };
         let mut deleted = (0, 0);
         for (&row, event) in &mut self.events {
-            if event.payload_kept && event.received_at < payloads && !needed(&self.jobs, row) {
+            let mut jobs = self.jobs.values().filter(|job| job.event == row);
+            let recent = jobs.any(|job| job.settled_at.is_some_and(|at| at >= payloads));
+            let old = event.received_at < payloads && !recent;
+            if event.payload_kept && old && !needed(&self.jobs, row) {
                 event.payload_kept = false;
                 for job in self.jobs.values().filter(|job| job.event == row) {
                     *event.removed.entry(job.state).or_default() += 1;

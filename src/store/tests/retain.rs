@@ -132,6 +132,35 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
 }
 
 #[tokio::test]
+async fn what_has_just_ended_of_an_old_event_is_on_record_as_long_as_that_of_a_new_one() {
+    let bench = bench();
+    for (event, outcome, next) in [
+        ("resolved", Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
+        ("replayed", Outcome::Succeeded, Next::Succeeded),
+    ] {
+        let claimed = bench.running(event).await;
+        bench.complete(&claimed, outcome, next).await;
+    }
+    // Long after they arrived, but not beyond the time for which their ids are kept.
+    bench.clock.advance(DAY);
+    let job = async |event| bench.store.show(None, id(event)).await.unwrap()[0].jobs[0].job.job;
+    bench.store.resolve(job("resolved").await, Resolution::Succeeded).await.unwrap();
+    bench.store.replay(Replay::Job(job("replayed").await)).await.unwrap();
+    bench.complete(&bench.claim_one().await, Outcome::Succeeded, Next::Succeeded).await;
+
+    let settled = bench.clock.now();
+    assert_eq!(expired(&bench, settled, settled).await, (0, 0));
+    for event in ["resolved", "replayed"] {
+        assert_eq!(told(&bench, event).await, (vec![(State::Succeeded, 1)], 1, true), "{event}");
+    }
+    let later = settled.after(HOUR);
+    assert_eq!(expired(&bench, later, START).await, (2, 0));
+    for event in ["resolved", "replayed"] {
+        assert_eq!(told(&bench, event).await, (vec![(State::Succeeded, 1)], 0, false), "{event}");
+    }
+}
+
+#[tokio::test]
 async fn a_removed_job_is_never_made_again() {
     let bench = bench();
     let claimed = bench.running("done").await;

@@ -131,6 +131,8 @@ async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
     bench.store.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
     assert_eq!(expire().await, 0, "dead");
     bench.store.drop_job(claimed.facts.job).await.unwrap();
+    assert_eq!(expire().await, 0, "just dropped");
+    bench.clock.advance(HOUR);
     assert_eq!(expire().await, 1);
 }
 
