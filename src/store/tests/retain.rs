@@ -190,7 +190,7 @@ async fn a_removed_job_is_never_made_again() {
         let ask =
             Missing { handler: handler.clone(), since: START, wanted, dry_run: false, from: None };
         let made = bench.store.make_missing(ask).await.unwrap();
-        assert_eq!((made.made, made.payload_gone), (0, 1));
+        assert_eq!((made.made, made.present, made.payload_gone), (0, 1, 0), "it was handled");
         let (source, event) = (None, id("done"));
         let replay = Replay::Event { source, event, handler: Some(handler) };
         let error = bench.store.replay(replay).await.unwrap_err();
