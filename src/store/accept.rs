@@ -23,10 +23,9 @@ const ITEM_BYTES: usize = 1024;
 const SECRET_EVERY_MS: i64 = 60_000;
 
 /// The events of source ?1 that the guard looks at and whose body has the digest ?2, by the guard's index.
-/// The plus keeps the unique index out of it, by which all of the source's events would be read.
 macro_rules! same_body {
     () => {
-        "substr(digest, 1, 8) = substr(?2, 1, 8) AND guarded = 1 AND digest = ?2 AND +source = ?1"
+        "substr(digest, 1, 8) = substr(?2, 1, 8) AND source = ?1 AND guarded = 1 AND digest = ?2"
     };
 }
 pub(super) use same_body;

@@ -208,8 +208,11 @@ async fn the_guard_asks_its_own_index_alone() {
     let mut bench = bench();
     bench
         .with_file(|conn| {
-            for (end, columns) in [("row <> 1", "<expr>=?"), ("type > 'a'", "<expr>=? AND type>?")]
-            {
+            for (end, columns) in [
+                ("row <> 1", "<expr>=? AND source=?"),
+                ("type < 'a'", "<expr>=? AND source=? AND type<?"),
+                ("type > 'a'", "<expr>=? AND source=? AND type>?"),
+            ] {
                 let sql = concat!("EXPLAIN QUERY PLAN SELECT 1 FROM event WHERE ", same_body!());
                 let plan: String = conn
                     .query_row(&format!("{sql} AND {end}"), ["s", "d"], |row| row.get(3))
