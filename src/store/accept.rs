@@ -284,7 +284,8 @@ impl Prepared {
             .collect::<rusqlite::Result<Vec<State>>>()?;
         let state = states.into_iter().chain(event.removed).min_by_key(|&state| concern(state));
         let first_received_at = event.received_at;
-        Ok(Accepted::Duplicate { state, replayed, first_received_at, conflict })
+        let removed = event.removed.is_some();
+        Ok(Accepted::Duplicate { state, removed, replayed, first_received_at, conflict })
     }
 
     /// Puts the dead jobs of an event back, for a delivery that brought this very body again. What a

@@ -180,12 +180,14 @@ impl Model {
         let of_event = self.jobs.values().filter(|job| job.event == event);
         let removed = self.events[&event].removed.keys().copied();
         let states: Vec<State> = of_event.map(|job| job.state).chain(removed).collect();
+        let removed = !self.events[&event].removed.is_empty();
         let event = self.events.get_mut(&event).unwrap();
         event.duplicates += 1;
         event.conflicts += u64::from(conflict);
         event.last_duplicate_at = Some(now);
         Accepted::Duplicate {
             state: CONCERN.into_iter().find(|state| states.contains(state)),
+            removed,
             replayed: 0,
             first_received_at: hooklatch::model::Timestamp(event.received_at),
             conflict,
@@ -374,7 +376,9 @@ impl Model {
             }
         };
         let (kept, jobs) = (self.events[&event].payload_kept, self.jobs_of(event));
+        let removed = !self.events[&event].removed.is_empty();
         let chosen: Vec<u64> = match handler {
+            _ if removed => return Err(No::PayloadGone),
             None => {
                 let stuck = |state| matches!(state, State::Held | State::Dead);
                 jobs.into_iter().filter(|row| stuck(self.jobs[row].state)).collect()

@@ -94,7 +94,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     }
     let state =
         async |event: &str| match bench.accept("stripe", stripe(event, "a", "{}"), &[]).await {
-            Accepted::Duplicate { state, .. } => state,
+            Accepted::Duplicate { state, removed, .. } => (state, removed),
             created => panic!("{created:?}"),
         };
     let mut before = Vec::new();
@@ -109,7 +109,10 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     for ((event, jobs), before) in standing.into_iter().zip(before) {
         let gone = matches!(event, "none" | "done" | "mixed" | "dropped");
         let (counts, listed, payload_kept) = told(&bench, event).await;
-        assert_eq!((state(event).await, counts), before, "{event}");
+        let (was, none) = before.0;
+        assert!(!none, "{event}");
+        let removed = gone && !jobs.is_empty();
+        assert_eq!((state(event).await, counts), ((was, removed), before.1), "{event}");
         assert_eq!((listed, payload_kept), (if gone { 0 } else { jobs.len() }, !gone), "{event}");
     }
     let listed = async |state| {
@@ -121,8 +124,8 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     assert_eq!(done, ["done", "mixed", "ready", "running", "held", "dead"]);
     assert_eq!(listed(State::Dropped).await, ["mixed", "dropped", "waiting"]);
     assert_eq!(listed(State::Dead).await, ["dead"]);
-    assert_eq!(state("dead").await, Some(State::Dead));
-    assert_eq!(state("none").await, None);
+    assert_eq!(state("dead").await, (Some(State::Dead), false));
+    assert_eq!(state("none").await, (None, false));
 
     // Once nothing keeps the dead one's payload, its jobs stay all the same: it was not done.
     let before = Cutoffs { payloads: day, ids: START, dead: day };
@@ -194,18 +197,23 @@ async fn a_removed_job_is_never_made_again() {
         let (source, event) = (None, id("done"));
         let replay = Replay::Event { source, event, handler: Some(handler) };
         let error = bench.store.replay(replay).await.unwrap_err();
-        assert!(matches!(error, Error::PayloadGone { .. }), "{error}");
+        assert!(matches!(error, Error::JobsGone { .. }), "{error}");
     }
     let event = Replay::Event { source: None, event: id("done"), handler: None };
-    assert_eq!(bench.store.replay(event).await.unwrap(), []);
+    let error = bench.store.replay(event).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the jobs and the payload of event done of source stripe have been deleted by retention; \
+         it cannot be run again"
+    );
     // A late result finds nothing to change, under either key.
     for key in [claimed.facts.job, job] {
         let error = bench.store.replay(Replay::Job(key)).await.unwrap_err();
-        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        assert!(matches!(error, Error::NoJob(_)), "{error}");
         let mut late = completion(&claimed, Outcome::Failed, Next::Ready, START);
         late.job = key;
         let error = bench.store.complete(late).await.unwrap_err();
-        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        assert!(matches!(error, Error::NoJob(_)), "{error}");
     }
     assert_eq!(told(&bench, "done").await, (vec![(State::Succeeded, 1)], 0, false));
 }
