@@ -33,12 +33,13 @@ CREATE TABLE smaller (
     CHECK ((duplicates = 0) = (last_duplicate_at IS NULL))
 ) STRICT;
 
--- Finds the same signed body under another id; the type makes "another type" one look-up. The first 8
--- bytes of the digest find it as surely as all 32: only genuine bodies are here, so nobody can choose two
--- that share them, and whoever asks compares the whole digest, and the source, in the row.
+-- Finds the same signed body under another id of its source; the type makes "another type" one look-up,
+-- however often the body came. The first 8 bytes of the digest find it as surely as all 32: only genuine
+-- bodies are here, so nobody can choose two that share them, and whoever asks compares the whole digest in
+-- the row.
 -- The old index goes with its table: pages that are free before the rows are copied would be used for them,
 -- and SQLite keeps what was on such pages in memory until the statement ends.
-CREATE INDEX event_body ON smaller (substr(digest, 1, 8), type) WHERE guarded = 1;
+CREATE INDEX event_body ON smaller (substr(digest, 1, 8), source, type) WHERE guarded = 1;
 
 -- The text of a UUID is made of its digits once more: only where that gives the same text is it canonical.
 INSERT INTO smaller (row, source, event_id, variant, type, raw_type, digest, guarded, flagged, received_at,

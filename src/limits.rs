@@ -206,7 +206,7 @@ limits! {
     tick_millis: Millis = 15 * SECOND, 100..=10 * MINUTE,
         "How often the dispatcher looks at the store and the clock without being woken.";
     keep_payloads_millis: Millis = 30 * DAY, HOUR..=3650 * DAY,
-        "How long a settled event's body and headers are kept.";
+        "How long a settled event's body and headers are kept, since it arrived and since its last job ended.";
     keep_ids_millis: Millis = 90 * DAY, DAY..=3650 * DAY,
         "How long an event's id is remembered: far longer than any provider re-sends.";
     keep_dead_millis: Millis = 365 * DAY, DAY..=3650 * DAY,

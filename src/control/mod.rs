@@ -237,10 +237,10 @@ impl Failure {
 impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
         let kind = match error {
-            store::Error::NotFound { .. } => FailureKind::NotFound,
-            store::Error::WrongState { .. } | store::Error::PayloadGone { .. } => {
-                FailureKind::WrongState
-            }
+            store::Error::NoEvent(_) | store::Error::NoJob(_) => FailureKind::NotFound,
+            store::Error::WrongState { .. }
+            | store::Error::PayloadGone { .. }
+            | store::Error::JobsGone { .. } => FailureKind::WrongState,
             store::Error::Ambiguous { .. } | store::Error::Variants { .. } => {
                 FailureKind::Ambiguous
             }
@@ -268,8 +268,7 @@ pub async fn perform(
         Request::Show { source, event } => {
             let found = store.show(source, event.clone()).await?;
             if found.is_empty() {
-                let name = event.to_string();
-                return Err(store::Error::NotFound { what: "event", name }.into());
+                return Err(store::Error::NoEvent(event).into());
             }
             Reply::Show(found)
         }

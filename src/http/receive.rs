@@ -203,12 +203,12 @@ async fn store(
                 held, flagged, "delivery");
             Answer::Accepted(event)
         }
-        Ok(Accepted::Duplicate { state, replayed, first_received_at, conflict }) => {
+        Ok(Accepted::Duplicate { state, removed, replayed, first_received_at, conflict }) => {
             served.traffic.good(true, received_at, took);
             let state_word = state.map(|state| state.as_str());
             info!(source = %name, answer = "duplicate", %event, r#type = event_type, bytes, millis,
                 state = state_word, first = %first_received_at, conflict, replayed, "delivery");
-            Answer::Duplicate { event, state, replayed }
+            Answer::Duplicate { event, state, removed, replayed }
         }
         Err(refused) => {
             let reason = reply::word(&refused);

@@ -37,6 +37,8 @@ pub(super) enum Answer {
         event: EventId,
         /// The state of its jobs that matters most, where it has any.
         state: Option<State>,
+        /// They were removed with its payload.
+        removed: bool,
         /// Its dead jobs that this delivery has put back.
         replayed: usize,
     },
@@ -125,11 +127,11 @@ impl Answer {
         let status = self.name();
         match self {
             Answer::Accepted(event) => json!({"status": status, "event": event}),
-            Answer::Duplicate { event, state, replayed: 0 } => {
-                let hint = hint(event, *state);
+            Answer::Duplicate { event, state, removed, replayed: 0 } => {
+                let hint = hint(event, *state, *removed);
                 json!({"status": status, "event": event, "state": state, "hint": hint})
             }
-            Answer::Duplicate { event, state, replayed } => {
+            Answer::Duplicate { event, state, replayed, .. } => {
                 let hint = replayed_hint(event, *replayed);
                 json!({"status": status, "event": event, "state": state, "replayed": replayed, "hint": hint})
             }
@@ -167,7 +169,7 @@ impl Answer {
 }
 
 /// What the operator, who reads this at the provider, can do next.
-fn hint(event: &EventId, state: Option<State>) -> String {
+fn hint(event: &EventId, state: Option<State>, removed: bool) -> String {
     let event = event.shell_word();
     match state {
         None => format!(
@@ -178,6 +180,9 @@ fn hint(event: &EventId, state: Option<State>) -> String {
         }
         Some(State::Held | State::Dead) => format!(
             "stored before; see `hooklatch show {event}`, and `hooklatch replay {event}` runs it again"
+        ),
+        Some(State::Succeeded) if removed => format!(
+            "stored before, and done; its payload has been deleted, so it cannot run again; see `hooklatch show {event}`"
         ),
         Some(State::Succeeded) => format!(
             "stored before, and done; `hooklatch replay {event} --handler NAME` runs it again"
@@ -245,7 +250,7 @@ mod tests {
         let event: EventId = "evt_1".parse().unwrap();
         let mut all = vec![
             Answer::Accepted(event.clone()),
-            Answer::Duplicate { event: event.clone(), state: None, replayed: 0 },
+            Answer::Duplicate { event: event.clone(), state: None, removed: false, replayed: 0 },
             Answer::Rejected,
             Answer::Malformed("no_event_id"),
             Answer::Proxied,
@@ -260,12 +265,15 @@ mod tests {
         ];
         all.extend(State::ALL.iter().map(|state| {
             let (event, state) = (event.clone(), Some(*state));
-            Answer::Duplicate { event, state, replayed: 0 }
+            Answer::Duplicate { event, state, removed: false, replayed: 0 }
         }));
+        let state = Some(State::Succeeded);
+        all.push(Answer::Duplicate { event: event.clone(), state, removed: true, replayed: 0 });
         let state = Some(State::Ready);
         all.extend([1, 2].map(|replayed| Answer::Duplicate {
             event: event.clone(),
             state,
+            removed: false,
             replayed,
         }));
         all
@@ -307,11 +315,13 @@ mod tests {
         assert_eq!(lines[..wanted.len()], wanted);
         assert!(lines.iter().any(|line| line.contains(r#""state":"dead""#)));
         let duplicates: Vec<_> = lines.iter().filter(|line| line.contains("duplicate")).collect();
-        assert_eq!(duplicates.len(), State::ALL.len() + 3);
+        assert_eq!(duplicates.len(), State::ALL.len() + 4);
         for line in &duplicates {
             assert!(line.contains(r#""state":"#) && line.contains("`hooklatch "), "{line}");
         }
         let replayed = r#"200 {"event":"evt_1","hint":"stored before; 1 dead job is put back and will run again; see `hooklatch show evt_1`","replayed":1,"state":"ready","status":"duplicate"}"#;
         assert_eq!(lines[lines.len() - 2], replayed);
+        let removed = r#"200 {"event":"evt_1","hint":"stored before, and done; its payload has been deleted, so it cannot run again; see `hooklatch show evt_1`","state":"succeeded","status":"duplicate"}"#;
+        assert_eq!(lines[lines.len() - 3], removed);
     }
 }

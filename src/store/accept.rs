@@ -23,10 +23,9 @@ const ITEM_BYTES: usize = 1024;
 const SECRET_EVERY_MS: i64 = 60_000;
 
 /// The events of source ?1 that the guard looks at and whose body has the digest ?2, by the guard's index.
-/// The plus keeps the unique index out of it, by which all of the source's events would be read.
 macro_rules! same_body {
     () => {
-        "substr(digest, 1, 8) = substr(?2, 1, 8) AND guarded = 1 AND digest = ?2 AND +source = ?1"
+        "substr(digest, 1, 8) = substr(?2, 1, 8) AND source = ?1 AND guarded = 1 AND digest = ?2"
     };
 }
 pub(super) use same_body;
@@ -285,7 +284,8 @@ impl Prepared {
             .collect::<rusqlite::Result<Vec<State>>>()?;
         let state = states.into_iter().chain(event.removed).min_by_key(|&state| concern(state));
         let first_received_at = event.received_at;
-        Ok(Accepted::Duplicate { state, replayed, first_received_at, conflict })
+        let removed = event.removed.is_some();
+        Ok(Accepted::Duplicate { state, removed, replayed, first_received_at, conflict })
     }
 
     /// Puts the dead jobs of an event back, for a delivery that brought this very body again. What a

@@ -113,7 +113,7 @@ impl Store {
 fn completed(job: JobId, found: Result<Option<bool>, Refused>) -> Result<bool, Error> {
     let found = found?;
     crash::point("complete.commit.after");
-    found.ok_or_else(|| Error::NotFound { what: "job", name: job.to_string() })
+    found.ok_or(Error::NoJob(job))
 }
 
 /// The columns of a job after an attempt.

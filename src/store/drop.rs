@@ -25,7 +25,7 @@ fn can_be_dropped(state: State) -> bool {
 
 fn drop_job(tx: &Connection, job: JobId, now: Timestamp) -> rusqlite::Result<Result<State, Error>> {
     let (row, state, attempt) = match find_job(tx, job)? {
-        None => return Ok(Err(Error::NotFound { what: "job", name: job.to_string() })),
+        None => return Ok(Err(Error::NoJob(job))),
         Some((row, state, attempt, _)) => (row, state, attempt),
     };
     if !can_be_dropped(state) {

@@ -24,7 +24,7 @@ const BUDGET: Duration = Duration::from_millis(10);
 /// What has arrived, or ended, before these times may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cutoffs {
-    /// Payloads of events that arrived before then.
+    /// Payloads of events that arrived before then, and whose jobs had all ended by then.
     pub payloads: Timestamp,
     /// Whole events that arrived before then.
     pub ids: Timestamp,
@@ -53,10 +53,12 @@ struct Step {
 
 impl Store {
     /// Deletes payloads, and whole events, that are old enough, and gives their space back. A payload
-    /// stays while a job of its event is not settled, or is dead and not old enough as such. With it go
-    /// the event's jobs and their attempts, and the event says how many had succeeded or been dropped;
-    /// where one is dead they all stay, without what their attempts printed. An id stays as long as one payload of its bodies, and while one of
-    /// them is younger. The use of a secret is forgotten with the last event of its source.
+    /// stays while a job of its event is not settled, or has been for too short a time: what an operator
+    /// has just settled of an old event is on record as long as that of a new one. With it go the event's
+    /// jobs and their attempts, and the event says how many had succeeded or been dropped; where one is
+    /// dead they all stay, without what their attempts printed. An id stays as long as one payload of its
+    /// bodies, and while one of them is younger. The use of a secret is forgotten with the last event of
+    /// its source.
     pub async fn expire(&self, before: Cutoffs) -> Result<Expired, Error> {
         let mut expired = Expired::default();
         expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
@@ -117,8 +119,8 @@ fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Re
     let rows = look(
         tx,
         "SELECT e.row, e.received_at < ?2, NOT EXISTS (SELECT 1 FROM job j WHERE j.event = e.row
-             AND j.state NOT IN ('succeeded', 'dropped')
-             AND NOT (j.state = 'dead' AND j.settled_at < ?4))
+             AND (j.settled_at IS NULL
+                 OR j.settled_at >= CASE j.state WHEN 'dead' THEN ?4 ELSE ?2 END))
          FROM payload p JOIN event e ON e.row = p.event
          WHERE p.event > ?1 ORDER BY p.event LIMIT ?3",
         before.payloads,

@@ -28,7 +28,7 @@ impl Store {
                 conn.prepare_cached(&sql)?.query_row([job.as_bytes()], job_row).optional()
             })
             .await?;
-        found.ok_or_else(|| Error::NotFound { what: "job", name: job.to_string() })
+        found.ok_or(Error::NoJob(job))
     }
 
     /// The running attempt of a job; a job that does not run is in the wrong state for `verb`, a
@@ -52,7 +52,7 @@ impl Store {
         match found {
             Some((State::Running, live)) => Ok(live),
             Some((state, _)) => Err(Error::WrongState { job, state, verb }),
-            None => Err(Error::NotFound { what: "job", name: job.to_string() }),
+            None => Err(Error::NoJob(job)),
         }
     }
 }

@@ -74,9 +74,10 @@ pub struct Made {
     pub made: u64,
     /// Of those, held: accepting the event would have held them.
     pub held: u64,
-    /// Events that have a job of this handler already, in whatever state.
+    /// Events that have a job of this handler already, in whatever state, and those whose jobs were
+    /// removed with their payload: they were handled, though nobody knows by whom any more.
     pub present: u64,
-    /// Events skipped because their payload has been deleted.
+    /// Events skipped because their payload has been deleted, and not handled as far as is known.
     pub payload_gone: u64,
     /// Where to go on; nothing at the end.
     pub next: Option<Place>,
@@ -138,7 +139,7 @@ struct Event {
     new_enough: bool,
     held: Option<HeldReason>,
     payload_kept: bool,
-    /// It has a job of this handler.
+    /// It has a job of this handler, or had jobs that were removed.
     present: bool,
 }
 
@@ -174,10 +175,11 @@ fn look(conn: &Connection, ask: &Missing, place: Place) -> rusqlite::Result<Vec<
     conn.prepare_cached(
         "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0,
              e.guarded = 1 AND e.flagged = 0 AND EXISTS (SELECT 1 FROM event o
-                 WHERE substr(o.digest, 1, 8) = substr(e.digest, 1, 8) AND o.guarded = 1
-                     AND o.digest = e.digest AND +o.source = e.source AND o.row < e.row),
+                 WHERE substr(o.digest, 1, 8) = substr(e.digest, 1, 8) AND o.source = e.source
+                     AND o.guarded = 1 AND o.digest = e.digest AND o.row < e.row),
              EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
-             EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.handler = ?4)
+             e.removed_succeeded + e.removed_dropped > 0
+                 OR EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.handler = ?4)
          FROM event e WHERE e.row > ?1 AND e.row <= ?2 ORDER BY e.row LIMIT ?5",
     )?
     .query_map(

@@ -38,17 +38,23 @@ struct Found {
     source: Name,
     event: EventId,
     payload_kept: bool,
+    /// Its jobs were removed with its payload.
+    removed: bool,
 }
 
 impl Found {
     fn gone(&self) -> Error {
-        Error::PayloadGone { source_name: self.source.clone(), event: self.event.clone() }
+        let (source_name, event) = (self.source.clone(), self.event.clone());
+        match self.removed {
+            true => Error::JobsGone { source_name, event },
+            false => Error::PayloadGone { source_name, event },
+        }
     }
 }
 
 fn replay_job(tx: &Connection, job: JobId, now: Timestamp, new_key: bool) -> Outcome<Vec<JobId>> {
     let Some((row, state, attempt, event)) = find_job(tx, job)? else {
-        return Ok(Err(Error::NotFound { what: "job", name: job.to_string() }));
+        return Ok(Err(Error::NoJob(job)));
     };
     if !can_be_replayed(state) {
         return Ok(Err(Error::WrongState { job, state, verb: "replayed" }));
@@ -56,7 +62,8 @@ fn replay_job(tx: &Connection, job: JobId, now: Timestamp, new_key: bool) -> Out
     // The job's event exists, by its foreign key.
     let found = tx
         .prepare_cached(
-            "SELECT row, source, event_id, EXISTS (SELECT 1 FROM payload WHERE event = row)
+            "SELECT row, source, event_id, EXISTS (SELECT 1 FROM payload WHERE event = row),
+                 removed_succeeded + removed_dropped > 0
              FROM event WHERE row = ?1",
         )?
         .query_row([event], found)?;
@@ -111,7 +118,8 @@ fn replay_event(
     // All variants of the id, in every source that is meant.
     let events = tx
         .prepare_cached(
-            "SELECT row, source, event_id, EXISTS (SELECT 1 FROM payload WHERE event = row)
+            "SELECT row, source, event_id, EXISTS (SELECT 1 FROM payload WHERE event = row),
+                 removed_succeeded + removed_dropped > 0
              FROM event WHERE event_id = ?1 AND (?2 IS NULL OR source = ?2) ORDER BY source, variant",
         )?
         .query_map(params![codec::stored_id(event), source.map(Name::as_str)], found)?
@@ -119,7 +127,7 @@ fn replay_event(
     let mut sources: Vec<&str> = events.iter().map(|found| found.source.as_str()).collect();
     sources.dedup();
     match sources.len() {
-        0 => return Ok(Err(Error::NotFound { what: "event", name: event.to_string() })),
+        0 => return Ok(Err(Error::NoEvent(event.clone()))),
         1 => {}
         _ => {
             let sources = sources.join(", ");
@@ -132,6 +140,9 @@ fn replay_event(
     }
     let mut chosen = Vec::new();
     for found in &events {
+        if found.removed {
+            return Ok(Err(found.gone()));
+        }
         for job in jobs_of(tx, found, handler)? {
             if !found.payload_kept {
                 return Ok(Err(found.gone()));
@@ -226,5 +237,6 @@ fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<Found> {
         source: codec::text(row, 1)?,
         event: codec::event_id(row, 2)?,
         payload_kept: row.get(3)?,
+        removed: row.get(4)?,
     })
 }

@@ -47,7 +47,7 @@ fn resolve(
     now: Timestamp,
 ) -> rusqlite::Result<Result<State, Error>> {
     let (row, attempt) = match find_job(tx, job)? {
-        None => return Ok(Err(Error::NotFound { what: "job", name: job.to_string() })),
+        None => return Ok(Err(Error::NoJob(job))),
         Some((row, State::Held, attempt, _)) => (row, attempt),
         Some((_, state, ..)) => {
             return Ok(Err(Error::WrongState { job, state, verb: "resolved" }));

@@ -52,6 +52,8 @@ pub enum Accepted {
     Duplicate {
         /// The state that matters most among its jobs; none where it has no job.
         state: Option<State>,
+        /// Its jobs were removed with its payload: this was their state.
+        removed: bool,
         /// Its dead jobs that this delivery has put back, as its source's `on_redelivery` says.
         replayed: usize,
         /// When the first delivery arrived.
@@ -224,14 +226,12 @@ pub enum Replay {
 /// Errors of the verbs other than accept.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing has this name.
-    #[error("no such {what}: {name}")]
-    NotFound {
-        /// "job" or "event".
-        what: &'static str,
-        /// What was asked for.
-        name: String,
-    },
+    /// No event has this id.
+    #[error("no such event: {0}")]
+    NoEvent(EventId),
+    /// No job has this key.
+    #[error("no such job: {0}, or retention has removed it with its event's payload")]
+    NoJob(JobId),
     /// The job is not in a state from which this may be done.
     #[error("job {job} is {state}, which cannot be {verb}")]
     WrongState {
@@ -265,6 +265,16 @@ pub enum Error {
         "the payload of event {event} of source {source_name} has been deleted by retention; it cannot be run again"
     )]
     PayloadGone {
+        /// The event's source.
+        source_name: Name,
+        /// The event's id.
+        event: EventId,
+    },
+    /// Its jobs were removed with its payload, so nothing can run.
+    #[error(
+        "the jobs and the payload of event {event} of source {source_name} have been deleted by retention; it cannot be run again"
+    )]
+    JobsGone {
         /// The event's source.
         source_name: Name,
         /// The event's id.

@@ -129,7 +129,7 @@ impl World<'_> {
             assert_eq!(taken, Ok(false), "a late result was taken");
             self.saw("late result", 1);
         } else {
-            assert!(matches!(taken, Err(Error::NotFound { .. })), "{taken:?}");
+            assert!(matches!(taken, Err(Error::NoJob(_))), "{taken:?}");
             self.saw("result of a deleted job", 1);
         }
         self.look_at(running.row).await;
@@ -220,11 +220,11 @@ impl World<'_> {
 
 fn reason(error: &Error) -> Option<No> {
     match error {
-        Error::NotFound { .. } => Some(No::NotFound),
+        Error::NoEvent(_) | Error::NoJob(_) => Some(No::NotFound),
         Error::WrongState { .. } => Some(No::WrongState),
         Error::Ambiguous { .. } => Some(No::Ambiguous),
         Error::Variants { .. } => Some(No::Variants),
-        Error::PayloadGone { .. } => Some(No::PayloadGone),
+        Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
         Error::Unavailable(_) => None,
     }
 }

@@ -180,12 +180,14 @@ impl Model {
         let of_event = self.jobs.values().filter(|job| job.event == event);
         let removed = self.events[&event].removed.keys().copied();
         let states: Vec<State> = of_event.map(|job| job.state).chain(removed).collect();
+        let removed = !self.events[&event].removed.is_empty();
         let event = self.events.get_mut(&event).unwrap();
         event.duplicates += 1;
         event.conflicts += u64::from(conflict);
         event.last_duplicate_at = Some(now);
         Accepted::Duplicate {
             state: CONCERN.into_iter().find(|state| states.contains(state)),
+            removed,
             replayed: 0,
             first_received_at: hooklatch::model::Timestamp(event.received_at),
             conflict,
@@ -374,7 +376,9 @@ impl Model {
             }
         };
         let (kept, jobs) = (self.events[&event].payload_kept, self.jobs_of(event));
+        let removed = !self.events[&event].removed.is_empty();
         let chosen: Vec<u64> = match handler {
+            _ if removed => return Err(No::PayloadGone),
             None => {
                 let stuck = |state| matches!(state, State::Held | State::Dead);
                 jobs.into_iter().filter(|row| stuck(self.jobs[row].state)).collect()
@@ -393,8 +397,8 @@ impl Model {
         Ok(chosen)
     }
 
-    /// Retention. With a payload go the jobs, all of which have ended for good. An id is remembered as a
-    /// whole: while one of its bodies must stay, all stay.
+    /// Retention. With a payload go the jobs, all of which ended for good long enough ago. An id is
+    /// remembered as a whole: while one of its bodies must stay, all stay.
     pub(crate) fn expire(&mut self, payloads: i64, ids: i64) -> (u64, u64) {
         let needed = |jobs: &BTreeMap<u64, Job>, event: u64| {
             jobs.values().any(|job| {
@@ -403,7 +407,10 @@ impl Model {
         };
         let mut deleted = (0, 0);
         for (&row, event) in &mut self.events {
-            if event.payload_kept && event.received_at < payloads && !needed(&self.jobs, row) {
+            let mut jobs = self.jobs.values().filter(|job| job.event == row);
+            let recent = jobs.any(|job| job.settled_at.is_some_and(|at| at >= payloads));
+            let old = event.received_at < payloads && !recent;
+            if event.payload_kept && old && !needed(&self.jobs, row) {
                 event.payload_kept = false;
                 for job in self.jobs.values().filter(|job| job.event == row) {
                     *event.removed.entry(job.state).or_default() += 1;

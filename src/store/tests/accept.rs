@@ -4,7 +4,13 @@ use crate::store::accept::same_body;
 const CREATED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
 
 fn duplicate(state: Option<State>) -> Accepted {
-    Accepted::Duplicate { state, replayed: 0, first_received_at: START, conflict: false }
+    Accepted::Duplicate {
+        state,
+        removed: false,
+        replayed: 0,
+        first_received_at: START,
+        conflict: false,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,6 +94,7 @@ async fn another_body_under_a_signed_id_is_evidence() {
         let answer = bench.accept("stripe", stripe("e", "a", body), &["h"]).await;
         let conflict = Accepted::Duplicate {
             state: Some(State::Ready),
+            removed: false,
             replayed: 0,
             first_received_at: START,
             conflict: true,
@@ -208,8 +215,11 @@ async fn the_guard_asks_its_own_index_alone() {
     let mut bench = bench();
     bench
         .with_file(|conn| {
-            for (end, columns) in [("row <> 1", "<expr>=?"), ("type > 'a'", "<expr>=? AND type>?")]
-            {
+            for (end, columns) in [
+                ("row <> 1", "<expr>=? AND source=?"),
+                ("type < 'a'", "<expr>=? AND source=? AND type<?"),
+                ("type > 'a'", "<expr>=? AND source=? AND type>?"),
+            ] {
                 let sql = concat!("EXPLAIN QUERY PLAN SELECT 1 FROM event WHERE ", same_body!());
                 let plan: String = conn
                     .query_row(&format!("{sql} AND {end}"), ["s", "d"], |row| row.get(3))

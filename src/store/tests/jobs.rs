@@ -73,7 +73,7 @@ async fn a_wrong_attempt_number_completes_nothing() {
     assert_eq!(bench.attempts("e").await, [(1, Some(Outcome::Failed)), (2, None)]);
     never.job = JobId::new(START);
     let error = bench.store.complete(never).await.unwrap_err();
-    assert!(matches!(error, Error::NotFound { what: "job", .. }), "{error}");
+    assert!(matches!(error, Error::NoJob(_)), "{error}");
 }
 
 #[tokio::test]

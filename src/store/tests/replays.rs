@@ -84,7 +84,7 @@ async fn a_replay_of_nothing_or_of_too_much_says_so() {
     assert_eq!(error.to_string(), "no such event: e");
     let job = JobId::new(START);
     let error = bench.store.replay(Replay::Job(job)).await.unwrap_err();
-    assert_eq!(error.to_string(), format!("no such job: {job}"));
+    assert_eq!(error.to_string(), Error::NoJob(job).to_string());
 
     bench.accept("a", github("e", "push", "1"), &["h"]).await;
     bench.accept("b", github("e", "push", "1"), &["h"]).await;
@@ -92,7 +92,7 @@ async fn a_replay_of_nothing_or_of_too_much_says_so() {
     assert_eq!(error.to_string(), "event e came through several sources: a, b; name one");
     assert!(bench.store.replay(event(Some("a"), "e", None)).await.unwrap().is_empty());
     let error = bench.store.replay(event(Some("c"), "e", None)).await.unwrap_err();
-    assert!(matches!(error, Error::NotFound { what: "event", .. }));
+    assert!(matches!(error, Error::NoEvent(_)));
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     }
     let state =
         async |event: &str| match bench.accept("stripe", stripe(event, "a", "{}"), &[]).await {
-            Accepted::Duplicate { state, .. } => state,
+            Accepted::Duplicate { state, removed, .. } => (state, removed),
             created => panic!("{created:?}"),
         };
     let mut before = Vec::new();
@@ -109,7 +109,10 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     for ((event, jobs), before) in standing.into_iter().zip(before) {
         let gone = matches!(event, "none" | "done" | "mixed" | "dropped");
         let (counts, listed, payload_kept) = told(&bench, event).await;
-        assert_eq!((state(event).await, counts), before, "{event}");
+        let (was, none) = before.0;
+        assert!(!none, "{event}");
+        let removed = gone && !jobs.is_empty();
+        assert_eq!((state(event).await, counts), ((was, removed), before.1), "{event}");
         assert_eq!((listed, payload_kept), (if gone { 0 } else { jobs.len() }, !gone), "{event}");
     }
     let listed = async |state| {
@@ -121,14 +124,43 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     assert_eq!(done, ["done", "mixed", "ready", "running", "held", "dead"]);
     assert_eq!(listed(State::Dropped).await, ["mixed", "dropped", "waiting"]);
     assert_eq!(listed(State::Dead).await, ["dead"]);
-    assert_eq!(state("dead").await, Some(State::Dead));
-    assert_eq!(state("none").await, None);
+    assert_eq!(state("dead").await, (Some(State::Dead), false));
+    assert_eq!(state("none").await, (None, false));
 
     // Once nothing keeps the dead one's payload, its jobs stay all the same: it was not done.
     let before = Cutoffs { payloads: day, ids: START, dead: day };
     assert_eq!(bench.store.expire(before).await.unwrap().payloads, 1);
     let dead = told(&bench, "dead").await;
     assert_eq!(dead, (vec![(State::Succeeded, 1), (State::Dead, 1)], 2, false));
+}
+
+#[tokio::test]
+async fn what_has_just_ended_of_an_old_event_is_on_record_as_long_as_that_of_a_new_one() {
+    let bench = bench();
+    for (event, outcome, next) in [
+        ("resolved", Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
+        ("replayed", Outcome::Succeeded, Next::Succeeded),
+    ] {
+        let claimed = bench.running(event).await;
+        bench.complete(&claimed, outcome, next).await;
+    }
+    // Long after they arrived, but not beyond the time for which their ids are kept.
+    bench.clock.advance(DAY);
+    let job = async |event| bench.store.show(None, id(event)).await.unwrap()[0].jobs[0].job.job;
+    bench.store.resolve(job("resolved").await, Resolution::Succeeded).await.unwrap();
+    bench.store.replay(Replay::Job(job("replayed").await)).await.unwrap();
+    bench.complete(&bench.claim_one().await, Outcome::Succeeded, Next::Succeeded).await;
+
+    let settled = bench.clock.now();
+    assert_eq!(expired(&bench, settled, settled).await, (0, 0));
+    for event in ["resolved", "replayed"] {
+        assert_eq!(told(&bench, event).await, (vec![(State::Succeeded, 1)], 1, true), "{event}");
+    }
+    let later = settled.after(HOUR);
+    assert_eq!(expired(&bench, later, START).await, (2, 0));
+    for event in ["resolved", "replayed"] {
+        assert_eq!(told(&bench, event).await, (vec![(State::Succeeded, 1)], 0, false), "{event}");
+    }
 }
 
 #[tokio::test]
@@ -161,22 +193,27 @@ async fn a_removed_job_is_never_made_again() {
         let ask =
             Missing { handler: handler.clone(), since: START, wanted, dry_run: false, from: None };
         let made = bench.store.make_missing(ask).await.unwrap();
-        assert_eq!((made.made, made.payload_gone), (0, 1));
+        assert_eq!((made.made, made.present, made.payload_gone), (0, 1, 0), "it was handled");
         let (source, event) = (None, id("done"));
         let replay = Replay::Event { source, event, handler: Some(handler) };
         let error = bench.store.replay(replay).await.unwrap_err();
-        assert!(matches!(error, Error::PayloadGone { .. }), "{error}");
+        assert!(matches!(error, Error::JobsGone { .. }), "{error}");
     }
     let event = Replay::Event { source: None, event: id("done"), handler: None };
-    assert_eq!(bench.store.replay(event).await.unwrap(), []);
+    let error = bench.store.replay(event).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the jobs and the payload of event done of source stripe have been deleted by retention; \
+         it cannot be run again"
+    );
     // A late result finds nothing to change, under either key.
     for key in [claimed.facts.job, job] {
         let error = bench.store.replay(Replay::Job(key)).await.unwrap_err();
-        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        assert!(matches!(error, Error::NoJob(_)), "{error}");
         let mut late = completion(&claimed, Outcome::Failed, Next::Ready, START);
         late.job = key;
         let error = bench.store.complete(late).await.unwrap_err();
-        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        assert!(matches!(error, Error::NoJob(_)), "{error}");
     }
     assert_eq!(told(&bench, "done").await, (vec![(State::Succeeded, 1)], 0, false));
 }

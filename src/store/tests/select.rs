@@ -101,7 +101,7 @@ async fn a_new_key_replaces_the_old_one_which_is_never_a_stranger() {
     let new = bench.store.replay(Replay::NewKey(old)).await.unwrap().remove(0);
     assert_ne!(new, old);
     let error = bench.store.replay(Replay::NewKey(old)).await.unwrap_err();
-    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+    assert!(matches!(error, Error::NoJob(_)), "{error}");
     let error = bench.store.replay(Replay::NewKey(new)).await.unwrap_err();
     assert!(matches!(error, Error::WrongState { state: State::Ready, .. }), "{error}");
     let again = bench.claim_one().await;

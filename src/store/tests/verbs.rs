@@ -131,6 +131,8 @@ async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
     bench.store.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
     assert_eq!(expire().await, 0, "dead");
     bench.store.drop_job(claimed.facts.job).await.unwrap();
+    assert_eq!(expire().await, 0, "just dropped");
+    bench.clock.advance(HOUR);
     assert_eq!(expire().await, 1);
 }
 
@@ -138,8 +140,11 @@ async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
 async fn a_job_that_is_not_there_says_so() {
     let bench = bench();
     let job = JobId::new(START);
-    let error = Error::NotFound { what: "job", name: job.to_string() };
+    let error = Error::NoJob(job);
     assert_eq!(bench.store.resolve(job, Resolution::Failed).await, Err(error));
     let error = bench.store.drop_job(job).await.unwrap_err();
-    assert_eq!(error.to_string(), format!("no such job: {job}"));
+    assert_eq!(
+        error.to_string(),
+        format!("no such job: {job}, or retention has removed it with its event's payload")
+    );
 }
