@@ -373,6 +373,18 @@ pub enum OpenError {
         /// Bytes that this user may write.
         free: u64,
     },
+    /// The database cannot grow by what a migration wrote. The migration is committed.
+    #[error(
+        "{path} has the new schema, and the log of that change is still to be copied into it: up to {} are needed in its folder, {} are free; free some there", ByteSize(*needed), ByteSize(*free)
+    )]
+    NoSpaceForLog {
+        /// The database file.
+        path: PathBuf,
+        /// Bytes of the log.
+        needed: u64,
+        /// Bytes that this user may write.
+        free: u64,
+    },
     /// Anything else the system said.
     #[error("failed to open {path}: {detail}")]
     Io {

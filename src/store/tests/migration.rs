@@ -235,6 +235,16 @@ async fn a_store_of_the_schema_before_smaller_events_loses_nothing() {
     assert_eq!(count("SELECT count(*) FROM former_key"), 0);
 }
 
+#[test]
+fn a_migration_leaves_no_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("old.db");
+    first_schema(&path);
+    let opened = connection::open(&path, &limits(), true, START).unwrap();
+    assert_eq!(std::fs::metadata(connection::beside(&path, "-wal")).unwrap().len(), 0);
+    drop(opened);
+}
+
 #[tokio::test]
 async fn a_migrated_store_still_enforces_its_keys() {
     let dir = tempfile::tempdir().unwrap();
