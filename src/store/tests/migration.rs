@@ -235,6 +235,30 @@ async fn a_store_of_the_schema_before_smaller_events_loses_nothing() {
     assert_eq!(count("SELECT count(*) FROM former_key"), 0);
 }
 
+#[tokio::test]
+async fn a_view_and_a_trigger_over_the_events_keep_no_store_from_its_migration() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
+    let conn = old_schema(&settings.path, 8);
+    conn.execute_batch(
+        "CREATE VIEW mine AS SELECT event_id FROM event;
+         CREATE TRIGGER mine_too AFTER DELETE ON job BEGIN
+             UPDATE event SET flagged = 1 WHERE row = old.event;
+         END;",
+    )
+    .unwrap();
+    drop(conn);
+    let store = Store::open(&settings, Clock::manual(START)).unwrap();
+    let legacy = |tx: &Connection| {
+        tx.pragma_query_value(None, "legacy_alter_table", |row| row.get::<_, bool>(0))
+    };
+    assert_eq!(store.submit(Lane::Verb, legacy).await, Ok(false));
+    store.close().await;
+    let conn = Connection::open(&settings.path).unwrap();
+    let seen: String = conn.query_row("SELECT event_id FROM mine", [], |row| row.get(0)).unwrap();
+    assert_eq!(seen, "evt");
+}
+
 #[test]
 fn a_migration_leaves_no_log() {
     let dir = tempfile::tempdir().unwrap();
