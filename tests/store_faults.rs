@@ -356,6 +356,23 @@ async fn a_migration_whose_log_does_not_fit_says_what_is_needed_and_is_not_lost(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_finds_the_disk_full_says_what_is_needed_and_can_be_made_later() {
+    let bench = bench().await;
+    bench.store.close().await;
+    let path = bench.path.with_file_name("old.db");
+    first_schema(&path);
+    let limits = Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() };
+    let settings = Settings { path, limits };
+    vfs::fill_disk(true);
+    let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
+    assert!(matches!(error, OpenError::NoSpaceToMigrate { needed: 1.., .. }), "{error}");
+    vfs::fill_disk(false);
+    let store = Store::open(&settings, Clock::manual(START)).unwrap();
+    assert_eq!(store.events(EventFilter::default()).await.unwrap().len(), 1);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stop_does_not_wait_for_a_disk_that_fails() {
     let bench = bench().await;
     bench.accept("e0").await.unwrap();

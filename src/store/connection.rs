@@ -64,7 +64,10 @@ pub(super) fn open(
         before::keep_copy(writer, path, limits)?;
         writer = begin(path, limits)?;
     }
-    schema::migrate(&mut writer, path, now)?;
+    schema::migrate(&mut writer, path, now).map_err(|error| match error {
+        OpenError::NoSpace { .. } if is_older => before::found_full(&writer, path, limits),
+        error => error,
+    })?;
     let log_bytes = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
     // A migration that was killed behind its commit leaves a long log, but a current schema.
     if is_older || log_bytes > limits.log_bytes {
