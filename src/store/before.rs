@@ -31,22 +31,14 @@ pub(super) fn keep_copy(conn: Connection, path: &Path, limits: &Limits) -> Resul
     copied.map_err(|error| OpenError::from_sql(path, error))?;
 
     let copy = beside(path, &format!("{BEFORE}{:04}", schema::known()));
-    let partial = beside(&copy, ".partial");
-    tracing::info!(copy = %copy.display(), "copying the store before its schema changes");
-    make(path, &partial, limits)?;
-    if let Err(error) = require_room(path, limits) {
-        let _ = durable::remove(&partial);
-        return Err(error);
+    if durable::is_equal(path, &copy).unwrap_or(false) {
+        // Of a start that was killed, or found the disk full, before it had changed the schema: a second
+        // copy would need that space again. Its name may not be on the disk yet.
+        durable::sync_folder(&copy).map_err(|error| OpenError::from_io(path, &copy, &error))?;
+        require_room(path, limits)?;
+    } else {
+        make(path, &copy, limits)?;
     }
-    if let Err(error) = inspect(&partial) {
-        // What cannot be read whole must not be changed either.
-        let _ = durable::remove(&partial);
-        return Err(OpenError::Damaged { path: path.to_owned(), detail: error.to_string() });
-    }
-    crash::point("before.copied");
-    let io = |error| OpenError::from_io(path, &copy, &error);
-    fs::rename(&partial, &copy).and_then(|()| durable::sync_folder(&copy)).map_err(io)?;
-    crash::point("before.named");
     for older in copies(path).into_iter().filter(|older| *older != copy) {
         if let Err(error) = durable::remove(&older) {
             tracing::warn!(%error, file = %older.display(), "failed to remove the copy before that");
@@ -59,7 +51,28 @@ pub(super) fn keep_copy(conn: Connection, path: &Path, limits: &Limits) -> Resul
     Ok(())
 }
 
-fn make(path: &Path, partial: &Path, limits: &Limits) -> Result<(), OpenError> {
+/// Makes `copy`, checked and flushed.
+fn make(path: &Path, copy: &Path, limits: &Limits) -> Result<(), OpenError> {
+    let partial = beside(copy, ".partial");
+    tracing::info!(copy = %copy.display(), "copying the store before its schema changes");
+    write(path, &partial, limits)?;
+    if let Err(error) = require_room(path, limits) {
+        let _ = durable::remove(&partial);
+        return Err(error);
+    }
+    if let Err(error) = inspect(&partial) {
+        // What cannot be read whole must not be changed either.
+        let _ = durable::remove(&partial);
+        return Err(OpenError::Damaged { path: path.to_owned(), detail: error.to_string() });
+    }
+    crash::point("before.copied");
+    let io = |error| OpenError::from_io(path, copy, &error);
+    fs::rename(&partial, copy).and_then(|()| durable::sync_folder(copy)).map_err(io)?;
+    crash::point("before.named");
+    Ok(())
+}
+
+fn write(path: &Path, partial: &Path, limits: &Limits) -> Result<(), OpenError> {
     let io = |error| OpenError::from_io(path, partial, &error);
     // Of a start that was cut off.
     durable::remove(partial).map_err(io)?;

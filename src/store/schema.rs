@@ -5,6 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use uuid::Uuid;
 
+use crate::crash;
 use crate::model::Timestamp;
 
 use super::types::OpenError;
@@ -86,7 +87,10 @@ fn apply_missing(conn: &mut Connection, path: &Path, now: Timestamp) -> Result<(
     .map_err(sql)?;
     tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(sql)?;
     tx.pragma_update(None, "user_version", known()).map_err(sql)?;
-    tx.commit().map_err(sql)
+    crash::point("migrate.commit.before");
+    tx.commit().map_err(sql)?;
+    crash::point("migrate.commit.after");
+    Ok(())
 }
 
 /// Whether it is a store of an earlier schema: not a new one.
