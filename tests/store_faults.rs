@@ -373,6 +373,26 @@ async fn a_migration_that_finds_the_disk_full_says_what_is_needed_and_can_be_mad
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_earlier_store_whose_own_log_does_not_fit_says_what_is_needed() {
+    let bench = bench().await;
+    bench.store.close().await;
+    let path = bench.path.with_file_name("old.db");
+    first_schema(&path);
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    let stays = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    conn.set_db_config(stays, true).unwrap();
+    conn.execute("UPDATE meta SET epoch = 99", []).unwrap();
+    drop(conn);
+    let limits = Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() };
+    let settings = Settings { path, limits };
+    vfs::fill_disk_of_database(true);
+    let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
+    assert!(matches!(error, OpenError::NoSpaceToMigrate { needed: 1.., .. }), "{error}");
+    vfs::fill_disk_of_database(false);
+    Store::open(&settings, Clock::manual(START)).unwrap().close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stop_does_not_wait_for_a_disk_that_fails() {
     let bench = bench().await;
     bench.accept("e0").await.unwrap();

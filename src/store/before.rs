@@ -28,7 +28,10 @@ const BEFORE: &str = ".before-";
 pub(super) fn keep_copy(conn: Connection, path: &Path, limits: &Limits) -> Result<(), OpenError> {
     let copied = conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::TRUNCATE);
     close(conn);
-    copied.map_err(|error| OpenError::from_sql(path, error))?;
+    copied.map_err(|error| match OpenError::from_sql(path, error) {
+        OpenError::NoSpace { .. } => log_does_not_fit(path, limits),
+        error => error,
+    })?;
 
     let copy = beside(path, &format!("{BEFORE}{:04}", schema::known()));
     if durable::is_equal(path, &copy).unwrap_or(false) {
@@ -49,6 +52,19 @@ pub(super) fn keep_copy(conn: Connection, path: &Path, limits: &Limits) -> Resul
         "copied the store: to go back, `hooklatch restore --replace` this file with the earlier version"
     );
     Ok(())
+}
+
+/// What is needed where not even the log fits into the database, which it makes larger by its length at most.
+fn log_does_not_fit(path: &Path, limits: &Limits) -> OpenError {
+    let log = fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
+    let database = fs::metadata(path).map_or(0, |database| database.len()).saturating_add(log);
+    // The log, the copy and the change.
+    let needed = database.saturating_mul(2).saturating_add(log);
+    OpenError::NoSpaceToMigrate {
+        path: path.to_owned(),
+        needed: needed.saturating_add(limits.disk_floor_bytes),
+        free: free(path, limits),
+    }
 }
 
 /// Makes `copy`, checked and flushed.
