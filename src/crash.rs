@@ -22,6 +22,8 @@ pub const POINTS: &[&str] = &[
     "copy.step",
     "before.copied",
     "before.named",
+    "migrate.commit.before",
+    "migrate.commit.after",
     "restore.copied",
     "restore.changed",
     "restore.decided",

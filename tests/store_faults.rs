@@ -17,8 +17,8 @@ use hooklatch::model::{Name, OnRedelivery, Outcome, Timestamp};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::Next;
 use hooklatch::store::{
-    Accept, Accepted, Claim, Claimed, Completion, CopyError, EventFilter, Record, Refused,
-    Settings, Store,
+    Accept, Accepted, Claim, Claimed, Completion, CopyError, EventFilter, OpenError, Record,
+    Refused, Settings, Store,
 };
 use hooklatch::verify::{self, Draft, Request, Verified};
 use tempfile::TempDir;
@@ -314,6 +314,82 @@ async fn a_full_disk_is_no_io_error() {
     assert_eq!(vfs::opens(), opens, "rolled back, stayed, tried again");
     assert_eq!(bench.events().await, 2);
     bench.sound().await;
+}
+
+/// Makes a store as the first schema had it, with one event.
+fn first_schema(path: &std::path::Path) {
+    let conn = rusqlite::Connection::open(path).unwrap();
+    conn.execute_batch(include_str!("../migrations/0001_initial.sql")).unwrap();
+    conn.execute_batch(
+        "PRAGMA journal_mode = WAL;
+         PRAGMA application_id = 0x486F6F6B;
+         PRAGMA user_version = 1;
+         INSERT INTO meta (one, store_id, created_at, written_by)
+             VALUES (1, x'00112233445566778899aabbccddeeff', 1, 'hooklatch 0.1.0');
+         INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
+             VALUES ('stripe', 'old', 'a.b', zeroblob(32), 0, 1, 0);",
+    )
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_whose_log_does_not_fit_says_what_is_needed_and_is_not_lost() {
+    let bench = bench().await;
+    bench.store.close().await;
+    let path = bench.path.with_file_name("old.db");
+    first_schema(&path);
+    let limits = Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() };
+    let settings = Settings { path: path.clone(), limits };
+    vfs::fill_disk_of_database(true);
+    let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
+    assert!(matches!(error, OpenError::NoSpaceForLog { needed: 1.., .. }), "{error}");
+    assert!(error.to_string().contains("are needed"), "{error}");
+    vfs::fill_disk_of_database(false);
+
+    // The next start has a current schema and a log over its bound, which it empties.
+    let limits = Limits { log_bytes: 1, ..settings.limits };
+    let settings = Settings { path: path.clone(), limits };
+    let store = Store::open(&settings, Clock::manual(START)).unwrap();
+    assert_eq!(std::fs::metadata(path.with_extension("db-wal")).unwrap().len(), 0);
+    assert_eq!(store.events(EventFilter::default()).await.unwrap().len(), 1);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_finds_the_disk_full_says_what_is_needed_and_can_be_made_later() {
+    let bench = bench().await;
+    bench.store.close().await;
+    let path = bench.path.with_file_name("old.db");
+    first_schema(&path);
+    let limits = Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() };
+    let settings = Settings { path, limits };
+    vfs::fill_disk(true);
+    let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
+    assert!(matches!(error, OpenError::NoSpaceToMigrate { needed: 1.., .. }), "{error}");
+    vfs::fill_disk(false);
+    let store = Store::open(&settings, Clock::manual(START)).unwrap();
+    assert_eq!(store.events(EventFilter::default()).await.unwrap().len(), 1);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_earlier_store_whose_own_log_does_not_fit_says_what_is_needed() {
+    let bench = bench().await;
+    bench.store.close().await;
+    let path = bench.path.with_file_name("old.db");
+    first_schema(&path);
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    let stays = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    conn.set_db_config(stays, true).unwrap();
+    conn.execute("UPDATE meta SET epoch = 99", []).unwrap();
+    drop(conn);
+    let limits = Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() };
+    let settings = Settings { path, limits };
+    vfs::fill_disk_of_database(true);
+    let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
+    assert!(matches!(error, OpenError::NoSpaceToMigrate { needed: 1.., .. }), "{error}");
+    vfs::fill_disk_of_database(false);
+    Store::open(&settings, Clock::manual(START)).unwrap().close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,21 +28,20 @@ const BEFORE: &str = ".before-";
 pub(super) fn keep_copy(conn: Connection, path: &Path, limits: &Limits) -> Result<(), OpenError> {
     let copied = conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::TRUNCATE);
     close(conn);
-    copied.map_err(|error| OpenError::from_sql(path, error))?;
+    copied.map_err(|error| match OpenError::from_sql(path, error) {
+        OpenError::NoSpace { .. } => log_does_not_fit(path, limits),
+        error => error,
+    })?;
 
     let copy = beside(path, &format!("{BEFORE}{:04}", schema::known()));
-    let partial = beside(&copy, ".partial");
-    tracing::info!(copy = %copy.display(), "copying the store before its schema changes");
-    make(path, &partial, limits)?;
-    if let Err(error) = inspect(&partial) {
-        // What cannot be read whole must not be changed either.
-        let _ = durable::remove(&partial);
-        return Err(OpenError::Damaged { path: path.to_owned(), detail: error.to_string() });
+    if durable::is_equal(path, &copy).unwrap_or(false) {
+        // Of a start that was killed, or found the disk full, before it had changed the schema: a second
+        // copy would need that space again. Its name may not be on the disk yet.
+        durable::sync_folder(&copy).map_err(|error| OpenError::from_io(path, &copy, &error))?;
+        require_room(path, limits)?;
+    } else {
+        make(path, &copy, limits)?;
     }
-    crash::point("before.copied");
-    let io = |error| OpenError::from_io(path, &copy, &error);
-    fs::rename(&partial, &copy).and_then(|()| durable::sync_folder(&copy)).map_err(io)?;
-    crash::point("before.named");
     for older in copies(path).into_iter().filter(|older| *older != copy) {
         if let Err(error) = durable::remove(&older) {
             tracing::warn!(%error, file = %older.display(), "failed to remove the copy before that");
@@ -55,20 +54,92 @@ pub(super) fn keep_copy(conn: Connection, path: &Path, limits: &Limits) -> Resul
     Ok(())
 }
 
-fn make(path: &Path, partial: &Path, limits: &Limits) -> Result<(), OpenError> {
+/// What is needed where not even the log fits into the database, which it makes larger by its length at most.
+fn log_does_not_fit(path: &Path, limits: &Limits) -> OpenError {
+    let log = fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
+    let database = fs::metadata(path).map_or(0, |database| database.len()).saturating_add(log);
+    // The log, the copy and the change.
+    let needed = database.saturating_mul(2).saturating_add(log);
+    OpenError::NoSpaceToMigrate {
+        path: path.to_owned(),
+        needed: needed.saturating_add(limits.disk_floor_bytes),
+        free: free(path, limits),
+    }
+}
+
+/// Makes `copy`, checked and flushed.
+fn make(path: &Path, copy: &Path, limits: &Limits) -> Result<(), OpenError> {
+    let partial = beside(copy, ".partial");
+    tracing::info!(copy = %copy.display(), "copying the store before its schema changes");
+    write(path, &partial, limits)?;
+    if let Err(error) = require_room(path, limits) {
+        let _ = durable::remove(&partial);
+        return Err(error);
+    }
+    if let Err(error) = inspect(&partial) {
+        // What cannot be read whole must not be changed either.
+        let _ = durable::remove(&partial);
+        return Err(OpenError::Damaged { path: path.to_owned(), detail: error.to_string() });
+    }
+    crash::point("before.copied");
+    let io = |error| OpenError::from_io(path, copy, &error);
+    fs::rename(&partial, copy).and_then(|()| durable::sync_folder(copy)).map_err(io)?;
+    crash::point("before.named");
+    Ok(())
+}
+
+fn write(path: &Path, partial: &Path, limits: &Limits) -> Result<(), OpenError> {
     let io = |error| OpenError::from_io(path, partial, &error);
     // Of a start that was cut off.
     durable::remove(partial).map_err(io)?;
-    let floor = limits.disk_floor_bytes;
-    let free = Space::new(path, limits).free_bytes().unwrap_or(u64::MAX);
+    let room = room(path, limits)?;
+    let free = free(path, limits);
     let mut from = File::open(path).map_err(io)?;
-    match durable::copy(&mut from, partial, free.saturating_sub(floor)) {
+    match durable::copy(&mut from, partial, free.saturating_sub(room)) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::StorageFull => {
-            let needed = from.metadata().map_err(io)?.len().saturating_add(floor);
-            Err(OpenError::NoSpaceForCopy { path: path.to_owned(), needed, free })
+            let needed = from.metadata().map_err(io)?.len().saturating_add(room);
+            Err(OpenError::NoSpaceToMigrate { path: path.to_owned(), needed, free })
         }
         Err(error) => Err(io(error)),
+    }
+}
+
+/// What must be free once the copy is there: a migration writes no more than the database holds, to the log
+/// and then to new tables.
+fn room(path: &Path, limits: &Limits) -> Result<u64, OpenError> {
+    let database = fs::metadata(path).map_err(|error| OpenError::from_io(path, path, &error))?;
+    Ok(database.len().saturating_add(limits.disk_floor_bytes))
+}
+
+fn free(path: &Path, limits: &Limits) -> u64 {
+    Space::new(path, limits).free_bytes().unwrap_or(u64::MAX)
+}
+
+fn require_room(path: &Path, limits: &Limits) -> Result<(), OpenError> {
+    let (needed, free) = (room(path, limits)?, free(path, limits));
+    match free < needed {
+        true => Err(OpenError::NoSpaceToMigrate { path: path.to_owned(), needed, free }),
+        false => Ok(()),
+    }
+}
+
+/// What a migration needs that found the disk full all the same, and is rolled back. Its log, of which
+/// nothing is committed, is emptied: it holds the space, and the next start would read all of it.
+pub(super) fn found_full(conn: &Connection, path: &Path, limits: &Limits) -> OpenError {
+    let log = fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
+    // A full disk is no I/O error: the connection is sound (S1). Where this fails the log only stays.
+    if let Err(error) = conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::TRUNCATE) {
+        tracing::warn!(%error, "failed to empty the log of a migration that found the disk full");
+    }
+    let twice = log.saturating_mul(2).saturating_add(limits.disk_floor_bytes);
+    match room(path, limits) {
+        Ok(room) => OpenError::NoSpaceToMigrate {
+            path: path.to_owned(),
+            needed: room.max(twice),
+            free: free(path, limits),
+        },
+        Err(error) => error,
     }
 }
 

@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
+use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 
 use crate::limits::Limits;
 use crate::model::Timestamp;
 
+use super::space::Space;
 use super::types::OpenError;
 use super::{before, schema};
 
@@ -57,15 +59,52 @@ pub(super) fn open(
         Ok(_) => {}
     }
     let mut writer = begin(path, limits)?;
-    if schema::is_older(&writer).map_err(sql)? {
+    let is_older = schema::is_older(&writer).map_err(sql)?;
+    if is_older {
         before::keep_copy(writer, path, limits)?;
         writer = begin(path, limits)?;
     }
-    schema::migrate(&mut writer, path, now)?;
+    schema::migrate(&mut writer, path, now).map_err(|error| match error {
+        OpenError::NoSpace { .. } if is_older => before::found_full(&writer, path, limits),
+        error => error,
+    })?;
+    let log_bytes = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
+    // A migration that was killed behind its commit leaves a long log, but a current schema.
+    if is_older || log_bytes > limits.log_bytes {
+        empty_log(&writer, path, limits, is_older)?;
+    }
     let id = schema::store_id(&writer).map_err(sql)?;
     let checkpointer = connect(path, limits, Role::Writer).map_err(sql)?;
     let reader = connect(path, limits, Role::Reader).map_err(sql)?;
     Ok(Opened { writer, checkpointer, reader, id })
+}
+
+/// Copies the log into the database and empties it, before anything is served: a migration's is far over
+/// the bound of a log, and the first batch would wait for all of it.
+///
+/// The log is flushed. A kill or a power cut in here leaves it, and the next open reads it.
+fn empty_log(
+    conn: &Connection,
+    path: &Path,
+    limits: &Limits,
+    migrated: bool,
+) -> Result<(), OpenError> {
+    let Err(error) = conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::TRUNCATE) else {
+        return Ok(());
+    };
+    match error.sqlite_error_code() {
+        // Another program reads: the writer goes on with the log later.
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Ok(()),
+        Some(ErrorCode::DiskFull) if migrated => {
+            // The database grows by no more than the log holds.
+            let needed = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
+            let free = Space::new(path, limits).free_bytes().unwrap_or_default();
+            Err(OpenError::NoSpaceForLog { path: path.to_owned(), needed, free })
+        }
+        // The writer refuses accepts until there is space.
+        Some(ErrorCode::DiskFull) => Ok(()),
+        _ => Err(OpenError::from_sql(path, error)),
+    }
 }
 
 /// A connection to a database that is ours or empty, its log rewritten.

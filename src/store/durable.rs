@@ -1,7 +1,7 @@
 //! Files that are made whole or not at all: copied, flushed, and given their names.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Seek};
+use std::io::{self, BufRead, BufReader, ErrorKind, Seek};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -9,6 +9,9 @@ use rustix::fs::{CWD, RenameFlags, ioctl_ficlone, renameat_with};
 use rustix::io::Errno;
 
 use super::connection::{beside, directory};
+
+/// The piece in which files are compared.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Makes `to`, for its owner only, a copy of all of `from`: sharing its blocks where the file system can,
 /// in the kernel otherwise, up to `most` bytes. Flushed when this returns; a failure leaves no `to`.
@@ -64,6 +67,25 @@ pub(super) fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
+/// Whether two files hold the same bytes.
+pub(super) fn is_equal(one: &Path, other: &Path) -> io::Result<bool> {
+    let (one, other) = (File::open(one)?, File::open(other)?);
+    if one.metadata()?.len() != other.metadata()?.len() {
+        return Ok(false);
+    }
+    let mut one = BufReader::with_capacity(PIECE_BYTES, one);
+    let mut other = BufReader::with_capacity(PIECE_BYTES, other);
+    loop {
+        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
+        let bytes = left.len().min(right.len());
+        if bytes == 0 || left[..bytes] != right[..bytes] {
+            return Ok(left.len() == right.len() && bytes == 0);
+        }
+        one.consume(bytes);
+        other.consume(bytes);
+    }
+}
+
 /// Flushes the folder of `path`, so that the names in it survive a power cut.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(directory(path))?.sync_all()
@@ -87,6 +109,22 @@ pub(super) fn remove_database(path: &Path) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn files_are_equal_where_every_byte_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        let mut bytes = vec![7; 2 * PIECE_BYTES + 3];
+        fs::write(&one, &bytes).unwrap();
+        fs::write(&other, &bytes).unwrap();
+        assert!(is_equal(&one, &other).unwrap());
+        bytes[2 * PIECE_BYTES + 2] = 8;
+        fs::write(&other, &bytes).unwrap();
+        assert!(!is_equal(&one, &other).unwrap());
+        fs::write(&other, &bytes[..PIECE_BYTES]).unwrap();
+        assert!(!is_equal(&one, &other).unwrap());
+        assert!(is_equal(&one, &folder.path().join("none")).is_err());
+    }
 
     #[test]
     fn a_name_given_by_two_steps_can_be_given_again_and_replaces_nothing() {

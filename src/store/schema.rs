@@ -5,6 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use uuid::Uuid;
 
+use crate::crash;
 use crate::model::Timestamp;
 
 use super::types::OpenError;
@@ -56,9 +57,12 @@ pub(super) fn check(conn: &Connection, path: &Path) -> Result<(), OpenError> {
 pub(super) fn migrate(conn: &mut Connection, path: &Path, now: Timestamp) -> Result<(), OpenError> {
     let sql = |error| OpenError::from_sql(path, error);
     // A table is made anew by dropping the old one, which would take along all that refers to it. A
-    // transaction cannot change this.
+    // transaction cannot change this. And a view or trigger that somebody made over the old one would
+    // keep the new one from getting its name.
     conn.pragma_update(None, "foreign_keys", false).map_err(sql)?;
+    conn.pragma_update(None, "legacy_alter_table", true).map_err(sql)?;
     apply_missing(conn, path, now)?;
+    conn.pragma_update(None, "legacy_alter_table", false).map_err(sql)?;
     conn.pragma_update(None, "foreign_keys", true).map_err(sql)
 }
 
@@ -83,7 +87,10 @@ fn apply_missing(conn: &mut Connection, path: &Path, now: Timestamp) -> Result<(
     .map_err(sql)?;
     tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(sql)?;
     tx.pragma_update(None, "user_version", known()).map_err(sql)?;
-    tx.commit().map_err(sql)
+    crash::point("migrate.commit.before");
+    tx.commit().map_err(sql)?;
+    crash::point("migrate.commit.after");
+    Ok(())
 }
 
 /// Whether it is a store of an earlier schema: not a new one.

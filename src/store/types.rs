@@ -371,14 +371,26 @@ pub enum OpenError {
         /// The database file.
         path: PathBuf,
     },
-    /// The copy before a migration does not fit.
+    /// A migration, or the copy before it, does not fit. Nothing is changed.
     #[error(
-        "{path} is of an earlier schema and is copied before it is changed: {} are needed in its folder (the copy, and the floor of limits.disk_floor_bytes), {} are free; free some there, or go back to the earlier version", ByteSize(*needed), ByteSize(*free)
+        "{path} is of an earlier schema and is copied before it is changed: {} are needed in its folder (the copy, where it is still to be made; as much again for the change; and the floor of limits.disk_floor_bytes), {} are free; free some there, or go back to the earlier version", ByteSize(*needed), ByteSize(*free)
     )]
-    NoSpaceForCopy {
+    NoSpaceToMigrate {
         /// The database file.
         path: PathBuf,
-        /// Bytes of the copy and the floor.
+        /// Bytes of what is still to be written, and the floor.
+        needed: u64,
+        /// Bytes that this user may write.
+        free: u64,
+    },
+    /// The database cannot grow by what a migration wrote. The migration is committed.
+    #[error(
+        "{path} has the new schema, and the log of that change is still to be copied into it: up to {} are needed in its folder, {} are free; free some there", ByteSize(*needed), ByteSize(*free)
+    )]
+    NoSpaceForLog {
+        /// The database file.
+        path: PathBuf,
+        /// Bytes of the log.
         needed: u64,
         /// Bytes that this user may write.
         free: u64,

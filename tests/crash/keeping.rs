@@ -1,6 +1,7 @@
 //! Deaths of whoever copies, migrates or restores a store: there is the old one or the new one, whole.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Output;
 
@@ -13,8 +14,14 @@ use super::support::Site;
 /// A receiver that makes a backup.
 const OF_A_COPY: &[&str] = &["copy.step"];
 
-/// Whoever opens a store of an earlier schema.
-const OF_A_MIGRATION: &[&str] = &["before.copied", "before.named"];
+/// Whoever opens a store of an earlier schema; whether the copy has its name then, and whether the schema
+/// is the new one.
+const OF_A_MIGRATION: &[(&str, bool, bool)] = &[
+    ("before.copied", false, false),
+    ("before.named", true, false),
+    ("migrate.commit.before", true, false),
+    ("migrate.commit.after", true, true),
+];
 
 /// `restore --replace`, and whether the store is the new one after that.
 const OF_A_RESTORE: &[(&str, bool)] = &[
@@ -29,8 +36,10 @@ const OF_A_RESTORE: &[(&str, bool)] = &[
 /// All of them, for the test that somebody dies at each point.
 pub(crate) const POINTS: &[&str] = &[
     OF_A_COPY[0],
-    OF_A_MIGRATION[0],
-    OF_A_MIGRATION[1],
+    OF_A_MIGRATION[0].0,
+    OF_A_MIGRATION[1].0,
+    OF_A_MIGRATION[2].0,
+    OF_A_MIGRATION[3].0,
     OF_A_RESTORE[0].0,
     OF_A_RESTORE[1].0,
     OF_A_RESTORE[2].0,
@@ -151,20 +160,28 @@ fn first_schema(path: &Path) {
 }
 
 #[test]
-fn whoever_dies_before_a_migration_has_changed_nothing_and_the_next_goes_on() {
-    for point in OF_A_MIGRATION {
+fn whoever_dies_in_a_migration_has_changed_all_or_nothing_and_the_next_goes_on_with_the_same_copy()
+{
+    for (point, is_named, is_new) in OF_A_MIGRATION {
         let site = Site::new(NOBODY);
         first_schema(&site.store());
         let died = site.command(&["events"]).env(VARIABLE, armed(&site, point)).output().unwrap();
         must_be_killed(&died, &site);
         let conn = Connection::open(site.store()).unwrap();
         let schema: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-        assert_eq!(schema, 1, "{point}");
+        assert_eq!(schema > 1, *is_new, "{point}");
         drop(conn);
+        let copy = |name: &String| name.contains(".before-") && !name.ends_with(".partial");
+        let named = beside(&site).into_iter().find(copy);
+        assert_eq!(named.is_some(), *is_named, "{point}");
+        let inode = |name: &String| fs::metadata(site.path(name)).unwrap().ino();
+        let named = named.map(|name| inode(&name));
 
         let receiver = site.start();
         let said = beside(&site);
-        assert!(said.len() == 1 && said[0].contains(".before-"), "{said:?}");
+        assert!(said.len() == 1 && copy(&said[0]), "{said:?}");
+        // A second copy would need the space of the first again.
+        assert!(named.is_none_or(|named| named == inode(&said[0])), "{point}");
         assert_eq!(ids(&site), ["evt_old"]);
         assert_eq!(receiver.stop(), Some(0));
         let back = site.path(&said[0]);

@@ -17,6 +17,7 @@ static OPENS: AtomicU32 = AtomicU32::new(0);
 static OPEN_FILES: AtomicU32 = AtomicU32::new(0);
 static OPENS_FAIL: AtomicBool = AtomicBool::new(false);
 static DISK_FULL: AtomicBool = AtomicBool::new(false);
+static DATABASE_FULL: AtomicBool = AtomicBool::new(false);
 static WRITES_FAIL: AtomicBool = AtomicBool::new(false);
 /// Set by a failed flush of the database until every descriptor of it is closed.
 static TAINTED: AtomicBool = AtomicBool::new(false);
@@ -35,6 +36,7 @@ pub(crate) fn heal() {
     DATABASE_FLUSHES_TO_FAIL.store(0, SeqCst);
     OPENS_FAIL.store(false, SeqCst);
     DISK_FULL.store(false, SeqCst);
+    DATABASE_FULL.store(false, SeqCst);
     WRITES_FAIL.store(false, SeqCst);
     TAINTED.store(false, SeqCst);
     TOUCHED.store(false, SeqCst);
@@ -58,6 +60,11 @@ pub(crate) fn fail_opens(fail: bool) {
 /// Whether every write finds the disk full.
 pub(crate) fn fill_disk(full: bool) {
     DISK_FULL.store(full, SeqCst);
+}
+
+/// Whether every write to a database file, and none to its log, finds the disk full.
+pub(crate) fn fill_disk_of_database(full: bool) {
+    DATABASE_FULL.store(full, SeqCst);
 }
 
 /// Whether every write meets an I/O error, as over a quota.
@@ -217,13 +224,14 @@ unsafe extern "C" fn write(
     bytes: c_int,
     at: sqlite3_int64,
 ) -> c_int {
-    if DISK_FULL.load(SeqCst) {
+    let database = is(file, ffi::SQLITE_OPEN_MAIN_DB);
+    if DISK_FULL.load(SeqCst) || database && DATABASE_FULL.load(SeqCst) {
         return ffi::SQLITE_FULL;
     }
     if WRITES_FAIL.load(SeqCst) {
         return ffi::SQLITE_IOERR_WRITE;
     }
-    if is(file, ffi::SQLITE_OPEN_MAIN_DB) && TAINTED.load(SeqCst) {
+    if database && TAINTED.load(SeqCst) {
         TOUCHED.store(true, SeqCst);
     }
     // SAFETY: see above.

@@ -1,6 +1,6 @@
 //! A store of each older schema opens, keeps what it has, and can do what is new.
 use super::*;
-use crate::store::schema::{APPLICATION_ID, MIGRATIONS, known};
+use crate::store::schema::{APPLICATION_ID, MIGRATIONS, known, migrate};
 
 /// A store as the first schema had it: an event for `h`, claimed once and waiting, one held, one ready.
 fn first_schema(path: &std::path::Path) {
@@ -236,6 +236,70 @@ async fn a_store_of_the_schema_before_smaller_events_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_view_and_a_trigger_over_the_events_keep_no_store_from_its_migration() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
+    let conn = old_schema(&settings.path, 8);
+    conn.execute_batch(
+        "CREATE VIEW mine AS SELECT event_id FROM event;
+         CREATE TRIGGER mine_too AFTER DELETE ON job BEGIN
+             UPDATE event SET flagged = 1 WHERE row = old.event;
+         END;",
+    )
+    .unwrap();
+    drop(conn);
+    let store = Store::open(&settings, Clock::manual(START)).unwrap();
+    let legacy = |tx: &Connection| {
+        tx.pragma_query_value(None, "legacy_alter_table", |row| row.get::<_, bool>(0))
+    };
+    assert_eq!(store.submit(Lane::Verb, legacy).await, Ok(false));
+    store.close().await;
+    let conn = Connection::open(&settings.path).unwrap();
+    let seen: String = conn.query_row("SELECT event_id FROM mine", [], |row| row.get(0)).unwrap();
+    assert_eq!(seen, "evt");
+}
+
+#[test]
+fn a_migration_that_finds_the_disk_full_leaves_no_log_and_says_what_it_needs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("old.db");
+    let mut conn = old_schema(&path, 8);
+    conn.execute_batch(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+         INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
+             SELECT 'stripe', 'e' || i, 'a.b', randomblob(32), 1, 1, 0 FROM n;",
+    )
+    .unwrap();
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "wal");
+    // A cache so small that the log has pages before the commit, and a database that cannot grow by 20.
+    conn.pragma_update(None, "cache_size", 10).unwrap();
+    let pages: i64 = conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    conn.execute_batch(&format!("PRAGMA max_page_count = {}", pages + 20)).unwrap();
+
+    let error = migrate(&mut conn, &path, START).unwrap_err();
+    assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
+    let log = || std::fs::metadata(connection::beside(&path, "-wal")).unwrap().len();
+    assert!(log() > 0);
+    let error = before::found_full(&conn, &path, &limits());
+    let database = std::fs::metadata(&path).unwrap().len();
+    let OpenError::NoSpaceToMigrate { needed, .. } = error else { panic!("{error}") };
+    assert_eq!((log(), needed), (0, database + limits().disk_floor_bytes));
+    drop(conn);
+    assert_eq!(inspect(&path).unwrap().schema, 8);
+}
+
+#[test]
+fn a_migration_leaves_no_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("old.db");
+    first_schema(&path);
+    let opened = connection::open(&path, &limits(), true, START).unwrap();
+    assert_eq!(std::fs::metadata(connection::beside(&path, "-wal")).unwrap().len(), 0);
+    drop(opened);
+}
+
+#[tokio::test]
 async fn a_migrated_store_still_enforces_its_keys() {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
@@ -255,15 +319,14 @@ async fn a_new_store_is_not_copied_and_an_old_one_not_changed_where_the_copy_can
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("old.db");
     first_schema(&path);
-    // The tests' disk may share blocks, which takes no space: then there is nothing to refuse.
+    // Where the disk shares blocks the copy takes no space, and the change does.
     let tight = Limits { disk_floor_bytes: u64::MAX / 2, ..limits() };
     let settings = Settings { path: path.clone(), limits: tight };
-    if let Err(error) = Store::open(&settings, Clock::manual(START)) {
-        assert!(matches!(error, OpenError::NoSpaceForCopy { .. }), "{error}");
-        assert!(error.to_string().contains("are needed"), "{error}");
-        assert!(copies(&path).is_empty());
-        assert_eq!(inspect(&path).unwrap().schema, 1);
-    }
+    let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
+    assert!(matches!(error, OpenError::NoSpaceToMigrate { .. }), "{error}");
+    assert!(error.to_string().contains("are needed"), "{error}");
+    assert!(copies(&path).is_empty());
+    assert_eq!(inspect(&path).unwrap().schema, 1);
     // What cannot be read whole is not changed either.
     let bytes = std::fs::read(&path).unwrap();
     let mut bad = bytes.clone();
