@@ -82,7 +82,7 @@ impl Store {
             // A commit that failed in its flush may be found in the log by the repair: then these
             // are ours already, and nobody else would ever run them.
             let jobs = match last.first() {
-                Some(&(row, attempt)) if is_running(tx, row, attempt)? => again(tx, &last)?,
+                Some(&(row, attempt)) if is_ours(tx, row, attempt, &asked)? => again(tx, &last)?,
                 _ => claim(tx, &asked, clock.now(), &notices)?,
             };
             last = jobs.iter().map(|job| (job.row, job.attempt)).collect();
@@ -209,10 +209,16 @@ fn next_due(tx: &Connection, handler: &Name) -> rusqlite::Result<Option<Timestam
     .query_row([handler.as_str()], |row| codec::maybe_time(row, 0))
 }
 
-fn is_running(tx: &Connection, row: i64, attempt: u32) -> rusqlite::Result<bool> {
-    // Whether this very attempt is the live one.
-    tx.prepare_cached("SELECT 1 FROM job WHERE row = ?1 AND state = 'running' AND attempt = ?2")?
-        .exists(params![row, attempt])
+/// Whether this very attempt is the live one, and was claimed for the runner that `asked` names: another
+/// claim of the same handler may have taken the job since, for another one.
+fn is_ours(tx: &Connection, row: i64, attempt: u32, asked: &Claim) -> rusqlite::Result<bool> {
+    let incarnation = asked.runner.as_ref().map(|runner| runner.incarnation.to_string());
+    // By the job's row and the index of live attempts.
+    tx.prepare_cached(
+        "SELECT 1 FROM job j JOIN attempt a ON a.job = j.row AND a.outcome IS NULL
+         WHERE j.row = ?1 AND j.state = 'running' AND a.number = ?2 AND a.incarnation IS ?3",
+    )?
+    .exists(params![row, attempt, incarnation])
 }
 
 fn again(tx: &Connection, last: &[(i64, u32)]) -> rusqlite::Result<Vec<Job>> {

@@ -307,3 +307,35 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
     let (ended, claims) = bench.store.complete_and_claim(vec![], claim(1)).await;
     assert!(ended.is_empty() && matches!(claims, Err(Error::Unavailable(_))), "{claims:?}");
 }
+
+#[tokio::test]
+async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_taken_since() {
+    let bench = bench();
+    bench.accept("github", github("e1", "push", "{}"), &["moved"]).await;
+    let claim = |user: u128| {
+        let incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(user), 8);
+        let runner = Some(Runner { name: "deploy".parse().unwrap(), incarnation });
+        bench.store.claiming(Claim { handler: name("moved"), limit: 1, runner })
+    };
+    // A reload has moved the handler: both lanes claim, and the first commit is rolled back.
+    let ((before, had), (since, has)) = (claim(7), claim(8));
+    let mut items = Some((before.work, since.work));
+    let twice = move |tx: &Connection| {
+        let Some((mut before, mut since)) = items.take() else { return Ok(()) };
+        tx.execute_batch("SAVEPOINT refused")?;
+        before.run(tx)?;
+        tx.execute_batch("ROLLBACK TO refused; RELEASE refused")?;
+        since.run(tx)?;
+        before.run(tx)?;
+        before.committed();
+        since.committed();
+        Ok(())
+    };
+    bench.store.submit(Lane::Verb, twice).await.unwrap();
+    let mut got = Vec::new();
+    for answer in [had, has] {
+        let taken = answer.await.unwrap().unwrap();
+        got.push(bench.store.claimed(&name("moved"), taken).await.jobs.len());
+    }
+    assert_eq!(got, [0, 1]);
+}
