@@ -111,6 +111,7 @@ fn complete(bencher: Bencher) {
             next: Next::Succeeded,
             finished_at: site.clock.now(),
             record: Record::default(),
+            answer: None,
         };
         assert!(site.runtime.block_on(site.store.complete(done)).unwrap());
     });

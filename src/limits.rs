@@ -187,6 +187,8 @@ limits! {
         "Kept from the end of an attempt's standard output, and as much of its standard error.";
     answer_kept_bytes: Bytes = 4 * KIB, 0..=MIB,
         "Kept of a forward's answer.";
+    answer_whole_bytes: Bytes = MIB, KIB..=16 * MIB,
+        "The body of an answer that is stored for whoever asks again with the same key; a longer one is no answer, and is never cut.";
     stdin_memory_bytes: Bytes = MIB, 0..=64 * MIB,
         "Bodies up to this size reach a command from memory, larger ones from an unlinked file: the memory of a memfd cannot be reclaimed.";
     runner_attempts_count: Count = 256, 1..=10_000,

@@ -3,6 +3,8 @@
 //! Nothing here does I/O or knows how it is stored or sent. A value of one of these types is valid
 //! by construction; the text forms are the ones used in SQL, JSON, logs and help.
 
+mod answer;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +14,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use uuid::Uuid;
+
+pub use answer::Answer;
 
 /// Declares an enum whose variants have one fixed text each, used in SQL, JSON and messages.
 macro_rules! words {

@@ -191,6 +191,7 @@ fn worker(name: &str, handler: Handler) -> Worker {
         give_up: GiveUp::Attempts(3),
         backoff_base: Duration::from_millis(20),
         backoff_max: Duration::from_millis(50),
+        answers: false,
     };
     Worker { name: name.parse().unwrap(), handler, policy, concurrency: 1 }
 }
@@ -348,6 +349,7 @@ async fn a_stop_waits_then_gives_up_what_has_no_answer() {
         timeout: MINUTE,
         connect_timeout: MINUTE,
         answer_bytes: 1024,
+        whole_answer_bytes: None,
     });
     bench.accept("mute", &["mute"]).await;
     bench.accept("later", &["mute"]).await;
@@ -408,6 +410,7 @@ async fn a_stop_waits_for_what_ends_in_time() {
         timeout: MINUTE,
         connect_timeout: MINUTE,
         answer_bytes: 1024,
+        whole_answer_bytes: None,
     });
     bench.accept("f", &["forward"]).await;
     let handle = bench.start(vec![worker("forward", forward)]);

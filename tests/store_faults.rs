@@ -91,6 +91,7 @@ impl Bench {
             next: Next::Succeeded,
             finished_at: START,
             record: Record::default(),
+            answer: None,
         }
     }
 

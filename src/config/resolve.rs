@@ -179,6 +179,7 @@ impl Resolver<'_> {
             accept_wait: accept_wait(&self.config.limits, source.scheme.deadline()),
             refuse_proxied: source.scheme.is_unsigned(),
             on_redelivery: source.on_redelivery,
+            reply: None,
             routes: self.routes(source),
         }
     }
@@ -230,12 +231,14 @@ impl Resolver<'_> {
                 runner: command.runner.value.clone(),
                 configuration: digest(handler, command, limits),
                 timeout: handler.timeout,
+                answers: false,
             }),
             Action::Forward(target) => handler::Handler::Forward(ForwardSettings {
                 target: target.clone(),
                 timeout: handler.timeout,
                 connect_timeout: Limits::duration(limits.forward_connect_millis),
                 answer_bytes: size(limits.answer_kept_bytes),
+                whole_answer_bytes: None,
             }),
         };
         Worker {
@@ -246,6 +249,7 @@ impl Resolver<'_> {
                 give_up: handler.give_up,
                 backoff_base: Limits::duration(limits.backoff_base_millis),
                 backoff_max: Limits::duration(limits.backoff_max_millis),
+                answers: false,
             },
             concurrency: handler.concurrency,
         }
@@ -261,6 +265,7 @@ impl Resolver<'_> {
             timeout: handler.timeout,
             grace: command.grace,
             output_bytes: (size(limits.output_head_bytes), size(limits.output_tail_bytes)),
+            answer_bytes: None,
             stdin_memory_bytes: size(limits.stdin_memory_bytes),
         }
     }

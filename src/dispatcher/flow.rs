@@ -42,6 +42,7 @@ const GONE: Policy = Policy {
     give_up: GiveUp::Attempts(u32::MAX),
     backoff_base: Duration::ZERO,
     backoff_max: Duration::ZERO,
+    answers: false,
 };
 
 /// The dispatcher's state.
@@ -461,7 +462,8 @@ impl Flow {
             let detail = format!("not begun: {why}");
             let record = Record { detail, ..Record::default() };
             let (outcome, handler_broken, retry_after) = (Outcome::NotStarted, false, None);
-            return self.settle(attempt, Report { outcome, handler_broken, retry_after, record });
+            let report = Report { outcome, handler_broken, retry_after, record, answer: None };
+            return self.settle(attempt, report);
         }
         let ended = |attempt, report| Step::Ended(Box::new((attempt, report)));
         match (runner, &*handler) {
@@ -588,7 +590,7 @@ fn completion(
     pause: Option<Duration>,
     now: Timestamp,
 ) -> Completion {
-    let Report { outcome, retry_after, record, .. } = report;
+    let Report { outcome, retry_after, record, answer, .. } = report;
     let counts = pause.is_none() && outcome != Outcome::NotStarted;
     let counted = attempt.counted + u32::from(counts);
     let next = match (outcome, pause) {
@@ -604,6 +606,7 @@ fn completion(
         next,
         finished_at: now,
         record,
+        answer,
     }
 }
 
@@ -619,6 +622,7 @@ mod tests {
         give_up: GiveUp::Attempts(3),
         backoff_base: Duration::from_secs(10),
         backoff_max: Duration::from_secs(3600),
+        answers: false,
     };
 
     fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
@@ -640,7 +644,7 @@ mod tests {
             span,
         };
         let (handler_broken, record) = (pause.is_some(), Record::default());
-        let report = Report { outcome, handler_broken, retry_after: None, record };
+        let report = Report { outcome, handler_broken, retry_after: None, record, answer: None };
         completion(&attempt, report, &POLICY, pause, NOW)
     }
 

@@ -359,12 +359,14 @@ mod tests {
                 timeout: SECOND,
                 connect_timeout: SECOND,
                 answer_bytes: 0,
+                whole_answer_bytes: None,
             }),
             policy: Policy {
                 on_unknown: OnUnknown::Hold,
                 give_up: GiveUp::Attempts(5),
                 backoff_base: SECOND,
                 backoff_max: SECOND,
+                answers: false,
             },
             concurrency,
         }
@@ -433,7 +435,7 @@ mod tests {
             let mut lanes = lanes(64, &[9]);
             let (configuration, timeout) = (crate::model::Digest([0; 32]), SECOND);
             let lane = lanes.all.remove(0);
-            let handler = Command { runner: name(runner), configuration, timeout };
+            let handler = Command { runner: name(runner), configuration, timeout, answers: false };
             let handler = Arc::new(Handler::Command(handler));
             Lane { name: format!("h{index}").parse().unwrap(), handler, ..lane }
         };
@@ -486,7 +488,8 @@ mod tests {
         let rooms = BTreeMap::from([(deploy.clone(), Room { incarnation, attempts: 9 })]);
         assert_eq!(fill(&mut lanes, NOW), [(0, 2)]);
         let configuration = crate::model::Digest([0; 32]);
-        let command = Command { runner: deploy.clone(), configuration, timeout: SECOND };
+        let command =
+            Command { runner: deploy.clone(), configuration, timeout: SECOND, answers: false };
         let moved = Worker { handler: Handler::Command(command), ..worker(0, 2) };
         lanes.reload(vec![moved], &Limits::default());
         assert_eq!(

@@ -41,6 +41,8 @@ pub struct Command {
     pub configuration: Digest,
     /// How long it may run; the runner sees to it.
     pub timeout: Duration,
+    /// What it prints is an answer that somebody waits for.
+    pub answers: bool,
 }
 
 impl Command {
@@ -136,6 +138,7 @@ fn judge(exited: Exited, timeout: Option<Duration>) -> Report {
                 memory_bytes: exited.usage.memory_bytes,
             }),
         },
+        answer: None,
     }
 }
 

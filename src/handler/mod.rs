@@ -13,7 +13,7 @@ pub mod links;
 
 use std::time::Duration;
 
-use crate::model::{Blob, Outcome};
+use crate::model::{Answer, Blob, Outcome};
 use crate::store::{Captured, Record};
 
 pub use crate::runner::{End, Ender};
@@ -43,13 +43,15 @@ pub struct Report {
     pub retry_after: Option<Duration>,
     /// What is kept for people.
     pub record: Record,
+    /// What it answered, whole, where somebody may wait for that.
+    pub answer: Option<Answer>,
 }
 
 impl Report {
     /// A report of `outcome` with one sentence for people.
     fn new(outcome: Outcome, detail: impl Into<String>) -> Self {
         let record = Record { detail: detail.into(), ..Record::default() };
-        Report { outcome, handler_broken: false, retry_after: None, record }
+        Report { outcome, handler_broken: false, retry_after: None, record, answer: None }
     }
 
     /// A report that nothing was begun because the handler cannot run.

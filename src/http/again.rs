@@ -74,6 +74,7 @@ mod tests {
             accept_wait: Duration::ZERO,
             refuse_proxied: false,
             on_redelivery: OnRedelivery::ReplayDead,
+            reply: None,
             routes: vec![route("wants", "invoice.*"), route("does-not", "charge.*")],
         };
         Sources::new([source]).unwrap()

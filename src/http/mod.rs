@@ -27,6 +27,7 @@ use std::time::Duration;
 use crate::model::{Name, OnRedelivery};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
+use crate::provider::place::Pointer;
 use crate::traffic::{Place, SourceTraffic, Traffic};
 use crate::verify;
 
@@ -61,6 +62,34 @@ pub struct Source {
     pub on_redelivery: OnRedelivery,
     /// The handlers and the types they want.
     pub routes: Vec<Route>,
+    /// Its requests are answered with what its one handler answers; none where a delivery is told only
+    /// that it is stored.
+    pub reply: Option<Reply>,
+}
+
+/// How a source's requests get their handler's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The one handler.
+    pub handler: Name,
+    /// Whose secret each reference is. A reference that is not here is the source's only caller's.
+    pub callers: Vec<(String, Name)>,
+    /// A header whose value keeps keys apart, beside the caller's name.
+    pub caller_header: Option<String>,
+    /// The header in which a trusted proxy names the client's certificate; it is the caller's name.
+    pub certificate_header: Option<String>,
+    /// What of the JSON body makes a request this one and no other; where empty, all of it.
+    pub fields: Vec<Pointer>,
+    /// How long the first request waits for its answer.
+    pub first_wait: Duration,
+    /// How long a repeat waits for the answer of the first.
+    pub repeat_wait: Duration,
+    /// How long a key and its answer are kept.
+    pub keep: Duration,
+    /// How long an answer of 5xx is kept.
+    pub keep_errors: Duration,
+    /// Requests of one caller in a minute; none where they are not bounded.
+    pub requests_per_minute: Option<u32>,
 }
 
 /// A handler and the event types it wants from one source.

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A JSON pointer (RFC 6901), split into its decoded steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pointer(Vec<String>);
+pub struct Pointer(Vec<String>);
 
 /// Most steps of a pointer: providers' have up to 4, and the parser descends once per step.
 const POINTER_STEPS_MAX: usize = 16;

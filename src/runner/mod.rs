@@ -62,6 +62,8 @@ pub struct CommandSettings {
     pub grace: Duration,
     /// Bytes kept of each stream: head, tail.
     pub output_bytes: (usize, usize),
+    /// Somebody waits for its standard output, and so many bytes of it are kept from its start.
+    pub answer_bytes: Option<usize>,
     /// Bodies up to this size are given from memory, larger ones from an unlinked file.
     pub stdin_memory_bytes: usize,
 }

@@ -44,6 +44,7 @@ fn settings(folder: &Path, argv: &[&str]) -> CommandSettings {
         timeout: Duration::from_secs(60),
         grace: Duration::from_secs(60),
         output_bytes: (1024, 1024),
+        answer_bytes: None,
         stdin_memory_bytes: 1 << 20,
     }
 }

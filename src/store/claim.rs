@@ -139,6 +139,7 @@ impl Store {
             next: Next::Dead(DeadReason::PayloadGone),
             finished_at: self.inner.clock.now(),
             record: Record { detail, ..Record::default() },
+            answer: None,
         };
         // Those claimed with it must come to their handler all the same: nobody else would run them.
         if let Err(error) = self.complete(done).await {

@@ -6,6 +6,7 @@
 //! answered after its flush; listings have a connection of their own and see flushed commits only.
 
 mod accept;
+mod answer;
 mod arrived;
 mod before;
 mod checkpoint;
@@ -88,8 +89,8 @@ pub use rows::{
 pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
 pub use types::{
-    Accept, Accepted, Captured, Claim, Claimed, Claims, Completion, Error, OpenError, Record,
-    Recovered, Refused, Replay, Running, Settings, Usage,
+    Accept, Accepted, Ask, Asked, Captured, Claim, Claimed, Claims, Completion, Error, KeyState,
+    OpenError, Record, Recovered, Refused, Replay, Running, Settings, Usage,
 };
 
 /// A handle to the running store; clones share the one writer. When the last is dropped the writer

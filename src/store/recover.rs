@@ -111,6 +111,7 @@ fn cut_off(
                 detail: "the receiver ended while the attempt ran".to_owned(),
                 ..Record::default()
             },
+            answer: None,
         };
         Ok((row.get(0)?, done))
     })?

@@ -1,13 +1,15 @@
 //! What goes over the store's border with its verbs, and how they fail. Domain types only.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 use crate::model::{
-    Blob, EventId, Facts, HeldReason, JobId, Name, OnRedelivery, Outcome, Runner, State, Timestamp,
+    Answer, Blob, Digest, EventId, Facts, HeldReason, JobId, Name, OnRedelivery, Outcome, Runner,
+    State, Timestamp,
 };
 use crate::retry::Next;
 use crate::verify::Verified;
@@ -153,6 +155,68 @@ pub struct Completion {
     pub finished_at: Timestamp,
     /// What is recorded with it.
     pub record: Record,
+    /// What its handler answered, whole, where somebody may wait for that.
+    pub answer: Option<Answer>,
+}
+
+/// A request whose answer is kept under its key, which is the delivery's event id.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The source it came through.
+    pub source: Name,
+    /// Whose key it is: keys of one caller are nothing to another. Empty where the source has one caller.
+    pub caller: String,
+    /// Of all that makes it this request and no other.
+    pub request: Digest,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// What `verify` proved.
+    pub delivery: Verified,
+    /// The source's one handler.
+    pub handler: Name,
+    /// How long the key is kept, from now on.
+    pub keep: Duration,
+    /// The same where the answer is a 5xx, from the answer on; never longer than the key.
+    pub keep_errors: Duration,
+}
+
+/// What a request with a key has come to. All of it is on disk when this is returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// The key is new, or its last run is known to have failed: its job is ready because of this request.
+    Begun {
+        /// Its job.
+        job: JobId,
+        /// It had run before, and failed.
+        again: bool,
+    },
+    /// An earlier request has the key.
+    Known {
+        /// Its job.
+        job: JobId,
+        /// What has become of it.
+        state: KeyState,
+    },
+    /// An earlier request has the key, and is another request.
+    Conflict,
+}
+
+/// What has become of a key's request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyState {
+    /// It is answered: the same to whoever asks.
+    Answered(Answer),
+    /// Its job is to run, or runs.
+    Pending,
+    /// Its handler is known to have failed, without an answer.
+    Failed,
+    /// Nobody knows whether its handler did what it should; a person is to say so.
+    Unknown {
+        /// Its time-out ended it.
+        timed_out: bool,
+    },
+    /// The operator has dropped its job.
+    Dropped,
 }
 
 /// What an attempt leaves behind for people.

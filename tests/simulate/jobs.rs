@@ -157,6 +157,7 @@ impl World<'_> {
                 stdout: Captured { head, total: 8, ..Captured::default() },
                 ..Record::default()
             },
+            answer: None,
         }
     }
 

@@ -460,6 +460,7 @@ const GONE: Policy = Policy {
     give_up: GiveUp::Attempts(u32::MAX),
     backoff_base: Duration::ZERO,
     backoff_max: Duration::ZERO,
+    answers: false,
 };
 
 /// The one runner of these stores, which never dies.
@@ -495,6 +496,7 @@ fn any_policies(random: &mut Random) -> Vec<(&'static str, Policy)> {
             },
             backoff_base: Duration::from_secs(1 + random.below(30) as u64),
             backoff_max: Duration::from_secs(30 + random.below(600) as u64),
+            answers: false,
         };
         policies.push((handler, policy));
     }

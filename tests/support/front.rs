@@ -126,6 +126,7 @@ fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits)
         accept_wait: Duration::from_millis(limits.accept_wait_millis),
         refuse_proxied: unsigned,
         on_redelivery: hooklatch::model::OnRedelivery::Ignore,
+        reply: None,
         routes: vec![Route {
             handler: handler.parse().unwrap(),
             patterns: vec![Pattern::new("*", false)],

@@ -44,6 +44,8 @@ pub struct ForwardSettings {
     pub connect_timeout: Duration,
     /// Bytes kept of the answer. No more is read.
     pub answer_bytes: usize,
+    /// Somebody waits for the answer: it is kept whole, or it is none. Up to so many bytes of its body.
+    pub whole_answer_bytes: Option<usize>,
 }
 
 /// The port of `http:` where the target names none (RFC 9110, section 4.2.1).

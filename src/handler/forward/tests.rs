@@ -18,6 +18,7 @@ fn settings(target: &str) -> ForwardSettings {
         timeout: Duration::from_secs(60),
         connect_timeout: Duration::from_secs(60),
         answer_bytes: 16,
+        whole_answer_bytes: None,
     }
 }
 

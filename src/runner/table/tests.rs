@@ -27,6 +27,7 @@ fn bench() -> Bench {
         timeout: std::time::Duration::MAX,
         grace: std::time::Duration::MAX,
         output_bytes: (0, 0),
+        answer_bytes: None,
         stdin_memory_bytes: 0,
     };
     let name = "fulfil".parse().unwrap();

@@ -222,6 +222,7 @@ pub(super) fn completion(
         next,
         finished_at,
         record: Record::default(),
+        answer: None,
     }
 }
 
@@ -231,5 +232,6 @@ pub(super) fn policy(on_unknown: OnUnknown, attempts: u32) -> Policy {
         give_up: GiveUp::Attempts(attempts),
         backoff_base: Duration::from_secs(10),
         backoff_max: HOUR,
+        answers: false,
     }
 }

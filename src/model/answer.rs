@@ -1,0 +1,165 @@
+//! What a handler answers to a caller that waits for it: a status, headers and a body, whole.
+
+use bytes::Bytes;
+
+use super::Headers;
+
+/// An answer as it is stored and sent: the same bytes to whoever asks again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// An HTTP status, 200 to 599.
+    pub status: u16,
+    /// Its header lines, without those that belong to one connection.
+    pub headers: Headers,
+    /// The body, byte for byte.
+    pub body: Bytes,
+}
+
+/// What only says how one message goes over one connection (RFC 9110, section 7.6.1, and the framing of
+/// RFC 9112, section 6), and what the receiver itself says of every stored answer.
+const NOT_KEPT: [&str; 11] = [
+    "connection",
+    "content-length",
+    "date",
+    "idempotency-result",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+];
+
+/// The media type of what a command printed without saying what it is.
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+impl Answer {
+    /// The statuses that an answer may have: final ones (RFC 9110, section 15).
+    pub const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
+
+    /// An answer of this status; none where it is no final one. Headers of one connection are left out.
+    pub fn new(status: u16, headers: &Headers, body: Bytes) -> Option<Answer> {
+        let kept = |name: &str| !NOT_KEPT.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let mut own = Headers::new();
+        headers
+            .iter()
+            .filter(|(name, _)| kept(name))
+            .for_each(|(name, value)| own.push(name, value));
+        Answer::STATUSES.contains(&status).then_some(Answer { status, headers: own, body })
+    }
+
+    /// What a command printed, as an answer: the body, behind an optional block of header lines.
+    ///
+    /// There is a block where the first line is a `Status: 201` or a `Content-Type: …`, as in CGI
+    /// (RFC 3875, section 6.3); it ends with the first empty line. Without a `Status` line the status is
+    /// `status`. An `Err` says, for people, why it can be no answer.
+    pub fn printed(output: &Bytes, status: u16) -> Result<Answer, String> {
+        let mut headers = Headers::new();
+        let begins = |name: &str| {
+            output.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name.as_bytes()))
+        };
+        if !begins("status:") && !begins("content-type:") {
+            headers.push("Content-Type", PLAIN);
+            return Answer::new(status, &headers, output.clone())
+                .ok_or_else(|| format!("{status} is no status of an answer"));
+        }
+        let (mut status, mut at) = (status, 0);
+        loop {
+            let rest = &output[at..];
+            let end = rest.iter().position(|&byte| byte == b'\n');
+            let end = end.ok_or("its header lines do not end with an empty line")?;
+            let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+            at += end + 1;
+            if line.is_empty() {
+                break;
+            }
+            let line = std::str::from_utf8(line).map_err(|_| "a header line is not UTF-8")?;
+            let (name, value) = line
+                .split_once(':')
+                .filter(|(name, _)| is_token(name))
+                .ok_or_else(|| format!("'{line}' is no header line"))?;
+            let value = value.trim();
+            if value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+                return Err(format!("the value of {name} has a control character"));
+            }
+            match name.eq_ignore_ascii_case("status") {
+                true => status = read_status(value)?,
+                false => headers.push(name, value),
+            }
+        }
+        if headers.all("content-type").next().is_none() {
+            headers.push("Content-Type", PLAIN);
+        }
+        Answer::new(status, &headers, output.slice(at..))
+            .ok_or_else(|| format!("{status} is no status of an answer"))
+    }
+}
+
+/// `201`, or `201 Created`.
+fn read_status(value: &str) -> Result<u16, String> {
+    let code = value.split_whitespace().next().unwrap_or_default();
+    let code = Some(code).filter(|code| code.len() == 3).and_then(|code| code.parse().ok());
+    code.filter(|code| Answer::STATUSES.contains(code))
+        .ok_or_else(|| format!("'{value}' is no status of an answer: it is 200 to 599"))
+}
+
+/// A `token` of RFC 9110, section 5.6.2.
+fn is_token(text: &str) -> bool {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !text.is_empty() && text.bytes().all(token)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn printed(output: &str) -> Result<(u16, String, String), String> {
+        let answer = Answer::printed(&Bytes::copy_from_slice(output.as_bytes()), 200)?;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ok((answer.status, text(answer.headers.to_wire()), text(answer.body.to_vec())))
+    }
+
+    #[test]
+    fn what_a_command_prints_is_the_body_behind_an_optional_block() {
+        let plain = "Content-Type: text/plain; charset=utf-8\r\n";
+        for (output, status, headers, body) in [
+            ("", 200, plain, ""),
+            ("paid\n", 200, plain, "paid\n"),
+            // Only what begins as a block is one.
+            ("note: paid\n\nyes", 200, plain, "note: paid\n\nyes"),
+            ("Status: 402\n\nno money", 402, plain, "no money"),
+            ("status: 201 Created\r\n\r\n\n{}", 201, plain, "\n{}"),
+            (
+                "Content-Type: application/json\nLocation: /charges/1\n\n{\"a\":1}",
+                200,
+                "Content-Type: application/json\r\nLocation: /charges/1\r\n",
+                "{\"a\":1}",
+            ),
+            ("Status: 204\nConnection: close\nContent-Length: 7\n\n", 204, plain, ""),
+        ] {
+            assert_eq!(printed(output), Ok((status, headers.into(), body.into())), "{output:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_none_is_no_answer() {
+        for output in [
+            "Status: 200",
+            "Status: 200\nX: y\n",
+            "Status: 99\n\n",
+            "Status: 600\n\n",
+            "Status: 0200\n\n",
+            "Status: ok\n\n",
+            "Status:\n\n",
+            "Status: 200\nno line\n\n",
+            "Status: 200\nA b: c\n\n",
+            "Status: 200\nA: \u{1}b\n\n",
+        ] {
+            assert!(printed(output).is_err(), "{output:?}");
+        }
+        assert!(Answer::printed(&Bytes::from_static(b"Status: 200\n\xff: a\n\n"), 200).is_err());
+        assert_eq!(Answer::new(101, &Headers::new(), Bytes::new()), None);
+    }
+}
