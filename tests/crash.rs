@@ -9,6 +9,11 @@
 #[path = "support/account.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod account;
+#[path = "crash/answers.rs"]
+mod answers;
+#[path = "support/caller.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod caller;
 #[path = "crash/case.rs"]
 mod case;
 #[path = "crash/deaths.rs"]
@@ -28,8 +33,8 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use case::{Case, delivered, delivered_with, must_die};
 use deaths::Left::Known;
 use deaths::{
-    BETWEEN_TWO_EVENTS, Death, OF_THE_NEXT_RECEIVER, OF_THE_NEXT_RUNNER, OF_THE_RECEIVER,
-    OF_THE_RUNNER,
+    BETWEEN_TWO_EVENTS, Death, OF_A_REQUEST_WITH_A_KEY, OF_ITS_RUNNER, OF_THE_NEXT_RECEIVER,
+    OF_THE_NEXT_RUNNER, OF_THE_RECEIVER, OF_THE_RUNNER,
 };
 use support::runner;
 
@@ -176,6 +181,13 @@ fn whenever_the_runner_dies_only_what_it_could_not_note_is_unknown() {
 fn whenever_the_runner_dies_and_then_the_receiver_no_more_is_unknown() {
     each(OF_THE_RUNNER, |death| runner_dies(death, true));
     each(OF_THE_NEXT_RUNNER, |death| next_runner_dies(death, true));
+}
+
+#[test]
+fn whoever_dies_a_caller_gets_the_answer_of_the_one_run_or_the_word_that_nobody_knows() {
+    each(OF_A_REQUEST_WITH_A_KEY, |death| answers::receiver_dies(death, false));
+    each(OF_A_REQUEST_WITH_A_KEY, |death| answers::receiver_dies(death, true));
+    each(OF_ITS_RUNNER, answers::runner_dies);
 }
 
 /// What so many bytes make: small enough for the socket of one that does not read, large enough that

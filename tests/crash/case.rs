@@ -60,6 +60,11 @@ impl Case {
         let fetched = [".Fetch", ".Output"].iter().any(|frame| point.ends_with(frame));
         let printed = if fetched { TOLD_BYTES + 1 } else { 1 };
         site.script("once", &SCRIPT.replace("PRINTED", &printed.to_string()));
+        Case::at(site, (point, nth))
+    }
+
+    /// With a site of its own.
+    pub(crate) fn at(site: Site, (point, nth): (&str, usize)) -> Self {
         let token = site.path("token");
         let armed = format!("{point} {nth} {}", token.display());
         Case { site, token, armed }

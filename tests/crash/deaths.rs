@@ -63,6 +63,38 @@ pub(crate) const BETWEEN_TWO_EVENTS: &[Death] = &[
     ("receiver.before.Start", 2, Known),
 ];
 
+/// While a caller waits for its handler's answer, which is fetched.
+pub(crate) const OF_A_REQUEST_WITH_A_KEY: &[Death] = &[
+    ("ask.commit.before", 1, Known),
+    ("ask.commit.after", 1, Either),
+    ("claim.commit.before", 1, Known),
+    ("claim.commit.after", 1, Known),
+    ("receiver.before.Start", 1, Known),
+    ("receiver.sent.Start", 1, Either),
+    ("receiver.read.Started", 1, Either),
+    ("receiver.read.Finished", 1, Unknown),
+    ("receiver.sent.Fetch", 1, Unknown),
+    ("receiver.read.Output", 1, Unknown),
+    ("complete.commit.before", 1, Unknown),
+    ("complete.commit.after", 1, Known),
+    ("answer.before", 1, Known),
+    ("answer.after", 1, Known),
+    ("receiver.before.Ack", 1, Known),
+];
+
+/// The same of the runner. Its ledger has no output: an exit that it notes is known, and the answer is not.
+pub(crate) const OF_ITS_RUNNER: &[Death] = &[
+    ("runner.read.Start", 1, Known),
+    ("runner.start.noted", 1, Unknown),
+    ("runner.spawned", 1, Unknown),
+    ("runner.sent.Started", 1, Unknown),
+    ("runner.reaped", 1, Unknown),
+    ("runner.exit.noted", 1, Unknown),
+    ("runner.sent.Finished", 1, Unknown),
+    ("runner.sent.Output", 2, Known),
+    ("runner.read.Ack", 1, Known),
+];
+
 /// Of a receiver that starts while a command of an earlier one runs, and what it leaves of that one.
 pub(crate) const OF_THE_NEXT_RECEIVER: &[Death] = &[
     ("epoch.commit.before", 1, Unknown),

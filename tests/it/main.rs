@@ -9,7 +9,10 @@
     reason = "a test may fail loudly"
 )]
 
+mod answers;
 mod backup;
+#[path = "../support/caller.rs"]
+mod caller;
 mod cancel;
 mod cli;
 mod doctor;

@@ -1,0 +1,264 @@
+//! Requests whose answers are kept, from the caller's side: one key, one run, one answer.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use crate::caller::{Answered, answer, by, send};
+use crate::operator::{fails, id, text};
+use crate::support::{Receiver, Site};
+
+/// Two callers, a command and a forward.
+const SOURCES: &str = r#"
+[sources.pay]
+provider = "bearer"
+path = "/pay"
+reply = "handler"
+reply_wait = "WAIT"
+[sources.pay.callers]
+shop = ["file:shop"]
+app = ["file:app"]
+"#;
+
+const HANDLERS: &str = r#"
+[handlers.charge]
+source = "pay"
+events = ["*"]
+command = ["./charge"]
+concurrency = 4
+timeout = "3s"
+"#;
+
+fn ask(receiver: &Receiver, key: &str, body: &str) -> Answered {
+    answer(send(receiver.address, &by("shop", key), body).unwrap()).unwrap()
+}
+
+/// A site whose handler runs this script; each run appends the key to `runs`. `wait`: how long repeats wait.
+fn site(script: &str, wait: &str) -> Site {
+    let site = Site::with(&SOURCES.replace("WAIT", wait), HANDLERS);
+    for caller in ["shop", "app"] {
+        fs::write(site.path(caller), format!("{caller}-token")).unwrap();
+    }
+    site.script("charge", &format!("echo \"$HOOKLATCH_EVENT_ID\" >> \"$SITE/runs\"\n{script}"));
+    site
+}
+
+#[test]
+fn a_request_is_run_once_and_its_answer_outlives_the_receiver() {
+    let site = site(
+        r#"printf 'Status: 201\nLocation: /charges/%s\nContent-Type: application/json\n\n{"job":"%s"}' "$HOOKLATCH_EVENT_ID" "$HOOKLATCH_JOB""#,
+        "5s",
+    );
+    let receiver = site.start();
+    let first = ask(&receiver, "order-1", "{}");
+    assert_eq!((first.status, first.result.as_deref()), (201, Some("created")), "{first:?}");
+    assert_eq!(first.header("location"), Some("/charges/order-1"));
+    assert_eq!(first.header("content-type"), Some("application/json"));
+    // Bare as Stripe's clients write it, or quoted as the draft has it: it is the same key.
+    assert_eq!(ask(&receiver, "\"order-1\"", "{}"), first.clone().reused());
+
+    let other = ask(&receiver, "order-1", "{\"amount\":1}");
+    assert_eq!((other.status, other.result), (422, None));
+    let app = answer(send(receiver.address, &by("app", "order-1"), "{}").unwrap()).unwrap();
+    assert!(app.result.as_deref() == Some("created") && app.body != first.body);
+    receiver.kill();
+
+    let receiver = site.start();
+    assert_eq!(ask(&receiver, "order-1", "{}"), first.reused());
+    assert_eq!(site.lines("runs"), ["order-1", "order-1"]);
+    assert_eq!(receiver.stop(), Some(0));
+}
+
+#[test]
+fn ten_at_once_make_one_run_and_ten_equal_answers() {
+    let site = site("while [ ! -e \"$SITE/go\" ]; do sleep 0.01; done; echo $$", "60s");
+    let receiver = site.start();
+    let streams: Vec<_> =
+        (0..10).map(|_| send(receiver.address, &by("shop", "one"), "{}").unwrap()).collect();
+    site.jobs_when(|jobs| jobs.len() == 1 && jobs[0]["state"] == "running");
+    fs::write(site.path("go"), "").unwrap();
+    let answers: Vec<_> = streams.into_iter().map(|stream| answer(stream).unwrap()).collect();
+    let created = answers.iter().filter(|one| one.result.as_deref() == Some("created")).count();
+    assert_eq!(created, 1, "{answers:?}");
+    let first = answers[0].clone().reused();
+    assert!(answers.into_iter().all(|one| one.status == 200 && one.reused() == first));
+    assert_eq!(site.lines("runs"), ["one"]);
+}
+
+#[test]
+fn a_repeat_waits_for_a_while_and_a_connection_that_drops_stops_nothing() {
+    let site = site("while [ ! -e \"$SITE/go\" ]; do sleep 0.01; done; echo done", "200ms");
+    let receiver = site.start();
+    let first = send(receiver.address, &by("shop", "slow"), "{}").unwrap();
+    site.jobs_when(|jobs| jobs.len() == 1 && jobs[0]["state"] == "running");
+    let early = ask(&receiver, "slow", "{}");
+    assert_eq!((early.status, early.result.as_deref()), (409, None), "{early:?}");
+    assert!(early.header("retry-after").is_some());
+    assert_eq!(ask(&receiver, "slow", "{} ").status, 422, "another request is one at any time");
+    drop(first);
+    fs::write(site.path("go"), "").unwrap();
+    site.all_jobs(1, "succeeded");
+    assert!(ask(&receiver, "slow", "{}").is(200, "reused", "done\n"));
+    assert_eq!(site.lines("runs"), ["slow"]);
+}
+
+#[test]
+fn what_is_known_to_have_failed_is_run_again_once_by_the_next_requests() {
+    let site = site(
+        "[ -e \"$SITE/mended\" ] || exit 1\nwhile [ ! -e \"$SITE/go\" ]; do sleep 0.01; done; echo ok",
+        "60s",
+    );
+    let receiver = site.start();
+    for _ in 0..2 {
+        let failed = ask(&receiver, "k", "{}");
+        assert_eq!((failed.status, failed.result.as_deref()), (502, None), "{failed:?}");
+    }
+    fs::write(site.path("mended"), "").unwrap();
+    let ten: Vec<_> =
+        (0..10).map(|_| send(receiver.address, &by("shop", "k"), "{}").unwrap()).collect();
+    site.jobs_when(|jobs| jobs[0]["state"] == "running");
+    fs::write(site.path("go"), "").unwrap();
+    let answers: Vec<_> = ten.into_iter().map(|stream| answer(stream).unwrap()).collect();
+    assert!(answers.iter().all(|one| one.status == 200 && one.body == "ok\n"), "{answers:?}");
+    assert_eq!(site.lines("runs"), ["k", "k", "k"]);
+    let jobs = site.all_jobs(1, "succeeded");
+    assert_eq!((&jobs[0]["attempt"], &jobs[0]["replays"]), (&3.into(), &2.into()));
+}
+
+#[test]
+fn a_handlers_own_refusals_are_answers_and_one_that_cannot_run_is_none() {
+    let site = site(
+        r#"case $HOOKLATCH_EVENT_ID in
+            declined) printf 'Status: 402\n\nno money' ;;
+            broken) printf 'Status: 500\n\nsorry' ;;
+            never) echo 'no such account'; exit 65 ;;
+            gone) exit 127 ;;
+        esac"#,
+        "5s",
+    );
+    let receiver = site.start();
+    for (key, status, body) in [
+        ("declined", 402, "no money"),
+        ("broken", 500, "sorry"),
+        ("never", 422, "no such account\n"),
+    ] {
+        assert!(ask(&receiver, key, "{}").is(status, "created", body), "{key}");
+        assert!(ask(&receiver, key, "{}").is(status, "reused", body), "{key}");
+    }
+    for _ in 0..3 {
+        assert_eq!(ask(&receiver, "gone", "{}").status, 502);
+    }
+    // The handler does not rest meanwhile: nobody else waits for it to be mended.
+    assert!(ask(&receiver, "other", "{}").is(200, "created", ""));
+    let runs = site.lines("runs");
+    assert_eq!(runs, ["declined", "broken", "never", "gone", "gone", "gone", "other"]);
+}
+
+#[test]
+fn what_nobody_knows_waits_for_a_person_whose_word_is_an_answer() {
+    let site = site(
+        r#"case $HOOKLATCH_EVENT_ID in
+            late*) trap '' TERM; sleep 100 ;;
+            large) head -c 1048577 /dev/zero ;;
+            odd) printf 'Status: ok\n\n' ;;
+            *) kill -KILL $$ ;;
+        esac"#,
+        "5s",
+    );
+    site.configure(
+        &format!("{}[limits]\n", SOURCES.replace("WAIT", "5s")),
+        &format!("{HANDLERS}grace = \"100ms\"\n"),
+    );
+    let receiver = site.start();
+    let late = thread::scope(|scope| {
+        let late = scope.spawn(|| ask(&receiver, "late", "{}"));
+        for key in ["paid", "unpaid", "large", "odd"] {
+            assert_eq!(ask(&receiver, key, "{}").status, 502, "{key}");
+            for _ in 0..2 {
+                let again = ask(&receiver, key, "{}");
+                assert_eq!((again.status, again.header("retry-after")), (409, None), "{key}");
+            }
+        }
+        late.join().unwrap()
+    });
+    assert_eq!((late.status, late.result.as_deref()), (504, None), "{late:?}");
+    assert_eq!(ask(&receiver, "late", "{}").status, 409);
+    assert_eq!(site.lines("runs").len(), 5);
+
+    let jobs = site.all_jobs(5, "held");
+    let of = |key: &str| id(jobs.iter().find(|job| job["event_id"] == key).unwrap()).to_owned();
+    let (code, said) = fails(&site, &["resolve", &of("paid"), "--succeeded"]);
+    assert!(code != Some(0) && said.contains("--answer"), "{said}");
+    fs::write(site.path("answer"), "Status: 201\n\npaid by hand").unwrap();
+    let file = site.path("answer").display().to_string();
+    let said = site.run(&["resolve", &of("paid"), "--succeeded", "--answer", &file]);
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    assert!(ask(&receiver, "paid", "{}").is(201, "reused", "paid by hand"));
+
+    // Free, and so a new request: even another one may use the key.
+    assert!(site.run(&["resolve", &of("unpaid"), "--failed"]).status.success());
+    assert_eq!(ask(&receiver, "unpaid", "{\"other\":1}").status, 502);
+    assert_eq!(ask(&receiver, "unpaid", "{}").status, 422);
+    assert_eq!(site.lines("runs").iter().filter(|key| *key == "unpaid").count(), 2);
+
+    // What callers have been answered is not run again.
+    let (code, said) = fails(&site, &["replay", "--job", &of("paid")]);
+    assert!(code != Some(0) && said.contains("answer"), "{said}");
+}
+
+/// The console blocks of the guide: each command, and the lines of the answer below it.
+fn guide() -> Vec<(String, Vec<String>)> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/answers.md");
+    let text = fs::read_to_string(path).unwrap();
+    let mut told: Vec<(String, Vec<String>)> = Vec::new();
+    for block in text.split("```console\n").skip(1) {
+        for line in block.split("```").next().unwrap().lines() {
+            match (line.strip_prefix("$ "), told.last_mut()) {
+                (Some(command), _) => told.push((command.to_owned(), Vec::new())),
+                (None, Some((_, lines))) => lines.push(line.to_owned()),
+                (None, None) => panic!("{line}"),
+            }
+        }
+    }
+    told
+}
+
+/// Copies a folder and what is in it.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn the_guides_payment_endpoint_answers_as_it_says() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "no curl");
+        return eprintln!("not run: there is no curl here");
+    }
+    let site = Site::storing("hooklatch.db".into(), "", "");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/payments");
+    copy(std::path::Path::new(example), &site.path("."));
+    // Only the port is not as written: the usual one may be taken.
+    let written = fs::read_to_string(site.config()).unwrap();
+    let idle = "\n[limits]\nrunner_idle_millis = \"300ms\"\n";
+    fs::write(site.config(), written.replace("127.0.0.1:8080", "127.0.0.1:0") + idle).unwrap();
+    let receiver = site.start();
+    let steps = guide();
+    assert!(steps.len() >= 6, "{steps:?}");
+    for (command, wanted) in steps {
+        let command = command.replace("127.0.0.1:8080", &receiver.address.to_string());
+        let said = Command::new("sh").args(["-c", &command]).output().unwrap();
+        let said = text(&said.stdout).replace('\r', "");
+        for line in wanted {
+            assert!(said.lines().any(|got| got == line), "{command}: no '{line}' in\n{said}");
+        }
+    }
+    assert_eq!(fs::read_dir(site.path("charges")).unwrap().count(), 2);
+}
