@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod accepts;
+mod answers;
 mod backlog;
 mod ceiling;
 mod commands;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     }
     let table = Table::new();
     accepts::measure(&table);
+    answers::measure(&table);
     commands::measure(&table);
     forwards::measure(&table);
     first::measure(&table);
