@@ -409,7 +409,10 @@ async fn little_output_is_told_with_the_end_and_can_be_fetched_too() {
         receiver.started(job).await;
         let (end, printed) = receiver.finished_saying(job).await;
         assert_eq!(end, exited(Status::Code(0)));
-        let all = |bytes| Captured { head: vec![0; bytes], tail: Vec::new(), total: bytes as u64 };
+        let all = |bytes| {
+            let total = Some(bytes as u64);
+            Captured { head: vec![0; bytes], tail: Vec::new(), total }
+        };
         assert_eq!(printed, told.then_some([all(out), all(err)]), "{out} {err}");
         assert_eq!(receiver.output(job, Stream::Stdout).await.len(), out);
         assert_eq!(receiver.output(job, Stream::Stderr).await.len(), err);
