@@ -218,6 +218,11 @@ mod tests {
             prop_assert_eq!(&got.head, &all[..all.len().min(head_bytes)]);
             let rest = &all[got.head.len()..];
             prop_assert_eq!(&got.tail, &rest[rest.len().saturating_sub(tail_bytes)..]);
+            prop_assert_eq!(got.is_whole(), all.len() <= head_bytes + tail_bytes);
+            // More of the beginning was kept, and is cut: the same.
+            let mut kept = Kept { head_bytes: head_bytes + 50, tail_bytes, ..Kept::default() };
+            kept.push(&all);
+            prop_assert_eq!(kept.captured().cut((head_bytes, tail_bytes)), got);
         }
     }
 }

@@ -193,6 +193,21 @@ async fn ten_megabytes_hold_nobody_and_both_ends_are_kept() {
 }
 
 #[tokio::test]
+async fn an_answer_is_kept_whole_up_to_its_limit_and_nothing_else_is() {
+    let folder = tempfile::tempdir().unwrap();
+    for (printed, head, tail) in [(0, 0, 0), (300_000, 300_000, 0), (300_001, 300_000, 1)] {
+        let text = format!("head -c {printed} /dev/zero; head -c {printed} /dev/zero >&2");
+        let base = settings(folder.path(), &["/bin/sh", "-c", &text]);
+        let settings = CommandSettings { answer_bytes: Some(300_000), ..base };
+        let Ok(Ended::Exited(exited)) = run_it(&settings, "").await else { panic!("must run") };
+        let Captured { head: got, tail: end, total } = exited.stdout;
+        assert_eq!((got.len(), end.len(), total), (head, tail, Some(printed)));
+        let most = usize::try_from(printed.min(1024)).unwrap();
+        assert_eq!((exited.stderr.head.len(), exited.stderr.tail.len()), (most, most));
+    }
+}
+
+#[tokio::test]
 async fn a_grandchild_with_the_pipe_does_not_hold_the_attempt() {
     let folder = tempfile::tempdir().unwrap();
     // It leaves the group, keeps both outputs, and the command goes on once it has.
