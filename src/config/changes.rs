@@ -161,8 +161,17 @@ fn same_source(before: &Source, now: &Source) -> bool {
 }
 
 fn same_handler(before: &Handler, now: &Handler) -> bool {
-    let Handler { name, sources, events, action, timeout, concurrency, give_up, on_unknown } =
-        before;
+    let Handler {
+        name,
+        sources,
+        events,
+        action,
+        timeout,
+        concurrency,
+        give_up,
+        on_unknown,
+        answers,
+    } = before;
     *name == now.name
         && values(sources).eq(values(&now.sources))
         && values(events).eq(values(&now.events))
@@ -171,6 +180,7 @@ fn same_handler(before: &Handler, now: &Handler) -> bool {
         && *concurrency == now.concurrency
         && *give_up == now.give_up
         && *on_unknown == now.on_unknown
+        && *answers == now.answers
 }
 
 fn same_action(before: &Action, now: &Action) -> bool {

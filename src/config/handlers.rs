@@ -22,6 +22,8 @@ pub(super) struct Handler {
     pub(super) concurrency: usize,
     pub(super) give_up: GiveUp,
     pub(super) on_unknown: OnUnknown,
+    /// What it answers is what a source's requests are answered with.
+    pub(super) answers: bool,
 }
 
 /// What a handler runs.
@@ -103,6 +105,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         timeout: handler.timeout,
         concurrency: handler.concurrency,
         give_up: handler.give_up,
+        answers: false,
     })
 }
 

@@ -6,9 +6,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
+
 use super::*;
 use crate::handler::Handler;
-use crate::model::{OnUnknown, RunnerName};
+use crate::model::{Digest, OnUnknown, RunnerName};
 use crate::retry::GiveUp;
 
 const TWO: &str = r#"
@@ -126,6 +128,53 @@ fn workers_have_absolute_programs_resolved_variables_and_the_defaults_of_their_k
     assert_eq!(tell.policy.on_unknown, OnUnknown::Rerun);
     assert_eq!(tell.policy.give_up, GiveUp::After(Duration::from_secs(3 * 86_400)));
     assert_eq!((tell.concurrency, forward.timeout), (8, Duration::from_secs(30)));
+}
+
+#[test]
+fn a_handler_that_answers_is_tried_once_and_what_it_says_is_kept_whole() {
+    let text = r#"
+[limits]
+answer_whole_bytes = "3 KiB"
+[sources.shop]
+provider = "none"
+allow_unsigned = true
+[handlers.run]
+source = "shop"
+events = ["*"]
+command = ["/bin/true"]
+on_unknown = "rerun"
+[handlers.tell]
+source = "shop"
+events = ["*"]
+forward = "http://127.0.0.1:3000/in"
+"#;
+    let (_folder, path) = written(text);
+    // What runners of the last version have made of it too: they go on starting it.
+    let plain = r#"{"argv":["/bin/true"],"cwd":null,"env":[],"grace_millis":"10000","output_bytes":[16384,16384],"pass_env":[],"stdin_memory_bytes":1048576,"timeout_millis":"600000"}"#;
+    for answers in [false, true] {
+        let mut config = load(&path).unwrap();
+        config.handlers.iter_mut().for_each(|handler| handler.answers = answers);
+        let commands = config.resolve_commands(&environment(), &RunnerName::default()).unwrap();
+        let workers = config.resolve(&environment()).unwrap().workers;
+        let whole = answers.then_some(3 << 10);
+        for worker in &workers {
+            let once = (OnUnknown::Hold, GiveUp::Attempts(1));
+            let policy = &worker.policy;
+            assert_eq!((policy.on_unknown, policy.give_up) == once, answers);
+            assert_eq!(policy.answers, answers);
+            match &worker.handler {
+                Handler::Command(command) => {
+                    assert_eq!(command.answers, answers);
+                    assert_eq!(command.output_bytes, (16 << 10, 16 << 10));
+                    assert_eq!(command.configuration, commands[0].digest, "both ends have one");
+                }
+                Handler::Forward(forward) => assert_eq!(forward.whole_answer_bytes, whole),
+            }
+        }
+        assert_eq!(commands[0].settings.answer_bytes, whole);
+        let plain = Digest(Sha256::digest(plain).into());
+        assert_eq!(commands[0].digest == plain, !answers);
+    }
 }
 
 #[test]
