@@ -173,8 +173,12 @@ Examples:
 For a job whose outcome nobody knows, once you have looked. With --succeeded it is done; with --failed it
 is a dead letter. To run it again instead: hooklatch replay --job JOB.
 
-Example:
-  hooklatch resolve 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b --succeeded")]
+Where a caller waits for the answer (reply = \"handler\"), --succeeded needs one: a body, behind header lines
+where it begins with `Status: 201` or `Content-Type: ...` and they end with an empty line.
+
+Examples:
+  hooklatch resolve 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b --succeeded
+  hooklatch resolve 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b --succeeded --answer answer.txt")]
     Resolve(Resolve),
 
     /// Cancel a running job: its command is asked to end, and the job is held

@@ -1,5 +1,7 @@
 //! What the operator types to change jobs and handlers.
 
+use std::path::PathBuf;
+
 use clap::{ArgGroup, Args};
 
 use super::{ConfigFile, Filter, Format, Since};
@@ -76,9 +78,13 @@ pub struct Resolve {
     /// What it should do is done: it counts as succeeded
     #[arg(long)]
     pub succeeded: bool,
-    /// It is not done: it becomes a dead letter
+    /// It is not done: it becomes a dead letter, and where a caller waits for its answer, its key is free again
     #[arg(long)]
     pub failed: bool,
+    /// With --succeeded, where a caller waits for the answer: the answer, as its command would print it; - reads
+    /// standard input
+    #[arg(long, value_name = "FILE", requires = "succeeded")]
+    pub answer: Option<PathBuf>,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

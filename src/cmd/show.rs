@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::cli;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::store::{AttemptRow, Captured, EventDetail, JobDetail};
+use crate::store::{AttemptRow, Captured, EventDetail, JobDetail, KeyRow};
 
 use super::output::{self, escape, escape_lines, local, outcome_style, size};
 use super::{events, follow, jobs, store};
@@ -81,6 +81,7 @@ fn event(detail: &EventDetail) -> Result<(), Failure> {
     for (name, value) in &detail.headers {
         output::line(format_args!("header    {}: {}", escape(name), escape(value)))?;
     }
+    detail.key.iter().try_for_each(key)?;
     match (detail.jobs.is_empty(), event.jobs.is_empty()) {
         (false, _) => {}
         (true, true) => output::line("jobs      none: no handler wants it")?,
@@ -92,6 +93,27 @@ fn event(detail: &EventDetail) -> Result<(), Failure> {
         }
     }
     detail.jobs.iter().try_for_each(job)
+}
+
+/// A request's key, and what its caller was answered.
+fn key(row: &KeyRow) -> Result<(), Failure> {
+    let caller = match row.caller.as_str() {
+        "" => String::new(),
+        caller => format!("of caller {}, ", escape(caller)),
+    };
+    let until = local(row.expires_at);
+    output::line(format_args!("key       {caller}kept until {until}, request {}", row.request))?;
+    let (Some(status), Some(at)) = (row.status, row.answered_at) else {
+        return output::line("answer    none yet");
+    };
+    let body = row.body.as_deref().unwrap_or_default();
+    let bytes = size(body.len() as u64);
+    output::line(format_args!("answer    {status}, {}, {bytes}", local(at)))?;
+    for (name, value) in &row.headers {
+        output::line(format_args!("          {}: {}", escape(name), escape(value)))?;
+    }
+    let text = escape_lines(&String::from_utf8_lossy(body));
+    text.lines().try_for_each(|line| output::line(format_args!("          | {line}")))
 }
 
 fn job(detail: &JobDetail) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use crate::model::{
 };
 use crate::pattern::Pattern;
 use crate::retry::GiveUp;
-use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, JobRow};
+use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, JobRow, KeyRow};
 
 use crate::cmd::events::jobs;
 use crate::cmd::output::{count, span};
@@ -89,7 +89,7 @@ impl Telling<'_> {
             .collect();
         for job in &detail.jobs {
             if handlers.iter().all(|told| told.handler != job.job.handler) {
-                handlers.push(self.not_its_own(event, job));
+                handlers.push(self.not_its_own(detail, job));
             }
         }
         let idle = event.jobs.is_empty() && !handlers.iter().any(|handler| handler.wants);
@@ -130,9 +130,15 @@ impl Telling<'_> {
             Some(scheme) if scheme.is_unsigned() => "the source takes unsigned deliveries",
             _ => "its signature was good",
         };
-        let mut said = match event.variant {
-            0 => vec![format!("accepted {first}: {proof}, and its id was new to source {source}")],
-            variant => vec![format!(
+        let replies = self.config.replies(source);
+        let mut said = match (event.variant, &detail.key) {
+            (_, Some(key)) => self.keyed(event, key, proof),
+            (_, None) if replies => vec![format!(
+                "accepted {first}: {proof}, and its key was new; the key has been given up since: a request \
+                 with it would be a new one"
+            )],
+            (0, None) => vec![format!("accepted {first}: {proof}, and its id was new to source {source}")],
+            (variant, None) => vec![format!(
                 "accepted {first} as an event of its own (variant {variant}): {proof}, its id had come \
                  before with another body or type, and the signature does not cover the id"
             )],
@@ -164,6 +170,30 @@ impl Telling<'_> {
                 ));
             }
         }
+        said
+    }
+
+    /// A request whose handler's answer its caller gets.
+    fn keyed(&self, event: &EventRow, key: &KeyRow, proof: &str) -> Vec<String> {
+        let (first, until) = ((self.time)(event.received_at), (self.time)(key.expires_at));
+        let caller = match key.caller.as_str() {
+            "" => String::new(),
+            caller => format!(" of caller {caller}"),
+        };
+        let mut said = vec![format!(
+            "accepted {first}: {proof}, and the key{caller} was new to source {}",
+            event.source
+        )];
+        said.push(match (key.status, key.answered_at) {
+            (Some(status), Some(at)) => format!(
+                "answered with {status}, {}: the same request gets the same answer until {until}, and \
+                 another one with this key is refused",
+                (self.time)(at)
+            ),
+            _ => "not answered yet: another request with this key is refused, and the same one waits for \
+                  the answer, or is told how it stands"
+                .to_owned(),
+        });
         said
     }
 
@@ -248,13 +278,13 @@ impl Telling<'_> {
             handler: name.clone(),
             wants: matching.is_some(),
             why,
-            job: job.map(|job| self.job(event, job, Some(handler))),
+            job: job.map(|job| self.job(detail, job, Some(handler))),
             next,
         }
     }
 
     /// A handler with a job of the event, and without its source or not there at all.
-    fn not_its_own(&self, event: &EventRow, job: &JobDetail) -> HandlerStory {
+    fn not_its_own(&self, detail: &EventDetail, job: &JobDetail) -> HandlerStory {
         let handler = self.config.described().find(|known| *known.name == job.job.handler);
         let why = match handler {
             Some(_) => "it takes no events of this source any more, but the job was made",
@@ -264,7 +294,7 @@ impl Telling<'_> {
             handler: job.job.handler.clone(),
             wants: false,
             why: why.to_owned(),
-            job: Some(self.job(event, job, handler.as_ref())),
+            job: Some(self.job(detail, job, handler.as_ref())),
             next: None,
         }
     }
@@ -282,17 +312,18 @@ impl Telling<'_> {
 
     fn job(
         &self,
-        event: &EventRow,
+        event: &EventDetail,
         detail: &JobDetail,
         handler: Option<&Described<'_>>,
     ) -> JobStory {
         let row = &detail.job;
+        let waited_for = event.key.as_ref().is_some_and(|key| key.answered_at.is_none());
         JobStory {
             job: row.job,
             state: row.state,
             reason: row.reason.clone(),
             attempts: detail.attempts.iter().map(|attempt| self.attempt(attempt)).collect(),
-            next: self.next(event, detail, handler),
+            next: self.next(&event.event, detail, handler, waited_for),
         }
     }
 
@@ -309,7 +340,14 @@ impl Telling<'_> {
         }
     }
 
-    fn next(&self, event: &EventRow, detail: &JobDetail, handler: Option<&Described<'_>>) -> Next {
+    /// `waited_for`: its caller has no answer yet.
+    fn next(
+        &self,
+        event: &EventRow,
+        detail: &JobDetail,
+        handler: Option<&Described<'_>>,
+        waited_for: bool,
+    ) -> Next {
         let (row, job) = (&detail.job, detail.job.job);
         let next = |what: String, command| Next { what, at: None, command };
         match row.state {
@@ -338,6 +376,18 @@ impl Telling<'_> {
             _ if !event.payload_kept => next(
                 "it cannot run again without its payload: drop it".to_owned(),
                 self.command(format!("drop {job}")),
+            ),
+            State::Held if waited_for => next(
+                format!(
+                    "nothing until you say how it ended, and its caller is told to ask you: look at what it \
+                     should have done, then `resolve {job} --succeeded --answer FILE` with the answer, or \
+                     `resolve {job} --failed`, which frees its key, or run it again (`replay --job {job}`)"
+                ),
+                self.command(format!("show {} --source {}", event.event_id.shell_word(), event.source)),
+            ),
+            State::Dead if waited_for => next(
+                "runs again when its caller sends the request again".to_owned(),
+                self.command(format!("replay --job {job}")),
             ),
             State::Held => self.held(event, row),
             State::Dead => {
