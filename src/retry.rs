@@ -180,24 +180,23 @@ mod tests {
     }
 
     proptest! {
-           #[test]
-           fn delays_are_bounded_and_never_shrink(counted in 0u32..10_000, base in 1u64..100_000, max in 1u64..10_000_000) {
-               let policy = Policy {
-                   backoff_base: Duration::from_millis(base),
-                   backoff_max: Duration::from_millis(max),
-    answers: false,
-                   ..POLICY
-               };
-               prop_assert!(policy.delay(counted) <= policy.delay(counted + 1));
-               prop_assert!(policy.delay(counted) <= policy.backoff_max);
-           }
+        #[test]
+        fn delays_are_bounded_and_never_shrink(counted in 0u32..10_000, base in 1u64..100_000, max in 1u64..10_000_000) {
+            let policy = Policy {
+                backoff_base: Duration::from_millis(base),
+                backoff_max: Duration::from_millis(max),
+                ..POLICY
+            };
+            prop_assert!(policy.delay(counted) <= policy.delay(counted + 1));
+            prop_assert!(policy.delay(counted) <= policy.backoff_max);
+        }
 
-           #[test]
-           fn a_retry_after_is_clamped(wish in 0u64..u64::MAX / 2_000) {
-               let next = POLICY.next(Outcome::Failed, after(1), Some(Duration::from_secs(wish)), START);
-               let Next::Wait { due_at } = next else { return Err(TestCaseError::fail("must wait")) };
-               prop_assert!(due_at.since(START) >= Duration::from_secs(10));
-               prop_assert!(due_at.since(START) <= POLICY.backoff_max);
-           }
-       }
+        #[test]
+        fn a_retry_after_is_clamped(wish in 0u64..u64::MAX / 2_000) {
+            let next = POLICY.next(Outcome::Failed, after(1), Some(Duration::from_secs(wish)), START);
+            let Next::Wait { due_at } = next else { return Err(TestCaseError::fail("must wait")) };
+            prop_assert!(due_at.since(START) >= Duration::from_secs(10));
+            prop_assert!(due_at.since(START) <= POLICY.backoff_max);
+        }
+    }
 }

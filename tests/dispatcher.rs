@@ -16,7 +16,7 @@ use hooklatch::clock::Clock;
 use hooklatch::config::{self, Environment};
 use hooklatch::dispatcher::{Dispatcher, DispatcherHandle, Worker};
 use hooklatch::handler::links::{self, Links, Runners};
-use hooklatch::handler::{ForwardSettings, Handler, Target};
+use hooklatch::handler::{Command, ForwardSettings, Handler, Target};
 use hooklatch::limits::Limits;
 use hooklatch::model::{Headers, Name, OnRedelivery, OnUnknown, Outcome, State};
 use hooklatch::provider::Scheme;
@@ -180,6 +180,14 @@ impl Bench {
         jobs.pop().unwrap().attempts
     }
 
+    /// What the runner has noted.
+    fn ledger(&self) -> String {
+        let files = fs::read_dir(folder::of(&self.file("hooklatch.db"))).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        let mut ledgers = paths.filter(|path| path.to_str().unwrap().contains("ledger-"));
+        fs::read_to_string(ledgers.next().unwrap()).unwrap()
+    }
+
     async fn outcomes(&self, id: &str) -> Vec<Option<Outcome>> {
         self.attempts(id).await.iter().map(|attempt| attempt.outcome).collect()
     }
@@ -194,6 +202,18 @@ fn worker(name: &str, handler: Handler) -> Worker {
         answers: false,
     };
     Worker { name: name.parse().unwrap(), handler, policy, concurrency: 1 }
+}
+
+/// Somebody waits for what it answers.
+fn answering(worker: Worker) -> Worker {
+    let handler = match worker.handler {
+        Handler::Command(command) => Handler::Command(Command { answers: true, ..command }),
+        Handler::Forward(forward) => {
+            Handler::Forward(ForwardSettings { whole_answer_bytes: Some(1024), ..forward })
+        }
+    };
+    let policy = Policy { give_up: GiveUp::Attempts(1), answers: true, ..worker.policy };
+    Worker { handler, policy, ..worker }
 }
 
 fn rerun(worker: Worker) -> Worker {
@@ -319,6 +339,69 @@ async fn a_broken_handler_pauses_loses_no_attempts_and_delays_nobody() {
     assert!(broken.iter().all(|attempt| attempt.outcome == Some(Outcome::NotStarted)));
     assert!(broken[0].record.detail.contains("/program: No such file"), "{:?}", broken[0]);
     assert!(bench.attempts("n1").await[0].record.detail.contains("127"));
+}
+
+#[tokio::test]
+async fn where_somebody_waits_what_cannot_be_run_has_failed_and_pauses_nothing() {
+    let mut bench = Bench::new();
+    // Over every bound here: whatever runs was not paused.
+    bench.limits.handler_backoff_base_millis = 600_000;
+    bench.limits.handler_backoff_max_millis = 600_000;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    let refused = Handler::Forward(ForwardSettings {
+        target: Target::parse(&closed).unwrap(),
+        timeout: MINUTE,
+        connect_timeout: MINUTE,
+        answer_bytes: 1024,
+        whole_answer_bytes: None,
+    });
+    let workers = [
+        bench.command("missing", &["/nowhere/program"]),
+        bench.script("not-found", "exec no-such-program"),
+        worker("refused", refused),
+    ];
+    let handle = bench.start(workers.into_iter().map(answering).collect());
+    for handler in ["missing", "not-found", "refused"] {
+        for nth in 0..3 {
+            let id = format!("{handler}-{nth}");
+            bench.accept(&id, &[handler]).await;
+            let dead = bench.until_all(handler, State::Dead).await;
+            assert_eq!(dead[0].reason.as_deref(), Some("attempts exhausted"));
+            assert_eq!(bench.outcomes(&id).await, [Some(Outcome::Failed)]);
+        }
+    }
+    handle.stop(MINUTE, pending()).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_died_with_its_runner_is_not_an_empty_one() {
+    let bench = Bench::new();
+    let waits = "echo begun >>begun; while ! [ -e go ]; do sleep 0.01; done; echo paid";
+    let (pays, notes) = (answering(bench.script("pays", waits)), bench.script("notes", waits));
+    bench.accept("pays", &["pays"]).await;
+    bench.accept("notes", &["notes"]).await;
+    let handle = bench.start(vec![pays.clone(), notes.clone()]);
+    bench.until_lines("begun", 2).await;
+    handle.stop(Duration::ZERO, pending()).await;
+    fs::write(bench.file("go"), "").unwrap();
+    // Both have ended, with nobody to tell.
+    let begun = Instant::now();
+    while bench.ledger().matches("\"exit\"").count() < 2 {
+        assert!(begun.elapsed() < MINUTE, "{}", bench.ledger());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    runner::kill_runner(&bench.file("hooklatch.db"));
+    let handle = bench.start(vec![pays, notes]);
+    let held = bench.until_all("pays", State::Held).await;
+    assert_eq!(held[0].reason.as_deref(), Some("unknown outcome"));
+    let record = bench.attempts("pays").await.pop().unwrap().record;
+    assert_eq!(record.detail, "exit status 0, and no answer: its output died with its runner");
+    assert_eq!(record.exit_code, Some(0));
+    // Nobody waits for this one's.
+    bench.until_all("notes", State::Succeeded).await;
+    handle.stop(MINUTE, pending()).await;
 }
 
 #[tokio::test]
@@ -543,14 +626,8 @@ async fn what_a_full_runner_has_of_an_unknown_handler_is_waited_for() {
     bench.accept("next", &["next"]).await;
     let handle = bench.start(vec![bench.script("next", "exit 0")]);
     // Its second receiver is admitted. That nothing happens then cannot be waited for.
-    let ledger = || {
-        let files = fs::read_dir(folder::of(&bench.file("hooklatch.db"))).unwrap();
-        let paths = files.map(|file| file.unwrap().path());
-        let mut ledgers = paths.filter(|path| path.to_str().unwrap().contains("ledger-"));
-        fs::read_to_string(ledgers.next().unwrap()).unwrap()
-    };
     let begun = Instant::now();
-    while !ledger().contains("\"epoch\":2") {
+    while !bench.ledger().contains("\"epoch\":2") {
         assert!(begun.elapsed() < MINUTE);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

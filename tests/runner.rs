@@ -59,6 +59,11 @@ source = "github"
 events = ["*"]
 command = ["/bin/sh", "-c", "printf abcdefgh; read line <go; printf 12"]
 cwd = "SITE"
+[handlers.prints-much]
+source = "github"
+events = ["*"]
+command = ["/bin/sh", "-c", "head -c 300000 /dev/zero; read line <go; printf 12"]
+cwd = "SITE"
 [handlers.orphan]
 source = "github"
 events = ["*"]
@@ -409,7 +414,10 @@ async fn little_output_is_told_with_the_end_and_can_be_fetched_too() {
         receiver.started(job).await;
         let (end, printed) = receiver.finished_saying(job).await;
         assert_eq!(end, exited(Status::Code(0)));
-        let all = |bytes| Captured { head: vec![0; bytes], tail: Vec::new(), total: bytes as u64 };
+        let all = |bytes| {
+            let total = Some(bytes as u64);
+            Captured { head: vec![0; bytes], tail: Vec::new(), total }
+        };
         assert_eq!(printed, told.then_some([all(out), all(err)]), "{out} {err}");
         assert_eq!(receiver.output(job, Stream::Stdout).await.len(), out);
         assert_eq!(receiver.output(job, Stream::Stderr).await.len(), err);
@@ -935,6 +943,35 @@ async fn a_command_outlives_the_upgrade_of_its_runner() {
     first.started(5).await;
     first.say.kill(key(5)).await.unwrap();
     assert_eq!(first.finished(5).await, asked(Status::Signal(15), Some(AskedBy::Cancelled)));
+}
+
+#[tokio::test]
+async fn a_long_output_is_whole_after_the_upgrade_and_for_the_next_receiver() {
+    let site = Site::new("output_head_bytes = \"300 KiB\"");
+    let mut runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("chats", 1, b"300000 0\n").await;
+    receiver.started(1).await;
+    receiver.finished(1).await;
+    receiver.start("prints-much", 2, b"").await;
+    receiver.started(2).await;
+    let printed = async |receiver: &mut Receiver| {
+        receiver.say.peek(key(2), Stream::Stdout).await.unwrap();
+        match receiver.hear().await.0 {
+            ToReceiver::Output { total, .. } => total,
+            other => panic!("{other:?}"),
+        }
+    };
+    patient(async { while printed(&mut receiver).await != Some(300_000) {} }).await;
+    runner.signal(Signal::USR2);
+    receiver.cut().await;
+    runner.listens();
+    let mut receiver = site.receiver(2).await;
+    assert_eq!(receiver.output(1, Stream::Stdout).await.len(), 300_000);
+    site.go().await;
+    receiver.finished(2).await;
+    let output = receiver.output(2, Stream::Stdout).await;
+    assert_eq!((output.len(), &output[299_999..]), (300_002, "\012"));
 }
 
 #[tokio::test]

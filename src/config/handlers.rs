@@ -22,7 +22,7 @@ pub(super) struct Handler {
     pub(super) concurrency: usize,
     pub(super) give_up: GiveUp,
     pub(super) on_unknown: OnUnknown,
-    /// Whoever sent the event waits for what it answers.
+    /// What it answers is what a source's requests are answered with.
     pub(super) answers: bool,
 }
 

@@ -147,7 +147,7 @@ fn digest(handler: &Handler, command: &Command, limits: &Limits) -> Digest {
             serde_json::json!([name, "reference", reference.to_string()])
         }
     };
-    let all = serde_json::json!({
+    let mut all = serde_json::json!({
         "argv": command.argv.value,
         "cwd": command.cwd.as_ref().map(|cwd| cwd.value.to_string_lossy()),
         "env": command.env.iter().map(variable).collect::<Vec<_>>(),
@@ -157,6 +157,9 @@ fn digest(handler: &Handler, command: &Command, limits: &Limits) -> Digest {
         "output_bytes": [limits.output_head_bytes, limits.output_tail_bytes],
         "stdin_memory_bytes": limits.stdin_memory_bytes,
     });
+    if handler.answers {
+        all["answer_bytes"] = limits.answer_whole_bytes.into();
+    }
     Digest(Sha256::digest(all.to_string()).into())
 }
 
@@ -278,19 +281,21 @@ impl Resolver<'_> {
 
     fn worker(&self, handler: &Handler) -> Worker {
         let limits = &self.config.limits;
+        let whole_answer_bytes = handler.answers.then(|| size(limits.answer_whole_bytes));
         let built = match &handler.action {
             Action::Command(command) => handler::Handler::Command(handler::Command {
                 runner: command.runner.value.clone(),
                 configuration: digest(handler, command, limits),
                 timeout: handler.timeout,
-                answers: false,
+                output_bytes: output_bytes(limits),
+                answers: handler.answers,
             }),
             Action::Forward(target) => handler::Handler::Forward(ForwardSettings {
                 target: target.clone(),
                 timeout: handler.timeout,
                 connect_timeout: Limits::duration(limits.forward_connect_millis),
                 answer_bytes: size(limits.answer_kept_bytes),
-                whole_answer_bytes: None,
+                whole_answer_bytes,
             }),
         };
         Worker {
@@ -301,7 +306,7 @@ impl Resolver<'_> {
                 give_up: handler.give_up,
                 backoff_base: Limits::duration(limits.backoff_base_millis),
                 backoff_max: Limits::duration(limits.backoff_max_millis),
-                answers: false,
+                answers: handler.answers,
             },
             concurrency: handler.concurrency,
         }
@@ -316,8 +321,8 @@ impl Resolver<'_> {
             env: self.variables(command),
             timeout: handler.timeout,
             grace: command.grace,
-            output_bytes: (size(limits.output_head_bytes), size(limits.output_tail_bytes)),
-            answer_bytes: None,
+            output_bytes: output_bytes(limits),
+            answer_bytes: handler.answers.then(|| size(limits.answer_whole_bytes)),
             stdin_memory_bytes: size(limits.stdin_memory_bytes),
         }
     }
@@ -374,6 +379,11 @@ pub(super) fn search_path(command: &Command, environment: &Environment) -> Strin
 fn accept_wait(limits: &Limits, deadline: Option<Duration>) -> Duration {
     let wait = Limits::duration(limits.accept_wait_millis);
     deadline.map_or(wait, |deadline| wait.min(deadline * 4 / 5))
+}
+
+/// Bytes kept of each output: head, tail.
+fn output_bytes(limits: &Limits) -> (usize, usize) {
+    (size(limits.output_head_bytes), size(limits.output_tail_bytes))
 }
 
 fn size(bytes: u64) -> usize {

@@ -276,8 +276,8 @@ impl Flow {
             let key = Key { job, attempt };
             let span = span(&source, &event_id, key, &handler);
             let lane = self.lanes.take_for(&handler, &runner.name);
-            let timeout = lane.and_then(|lane| match &*self.lanes.get_mut(lane).handler {
-                Handler::Command(command) => Some(command.timeout),
+            let command = lane.and_then(|lane| match &*self.lanes.get_mut(lane).handler {
+                Handler::Command(command) => Some(command.clone()),
                 Handler::Forward(_) => None,
             });
             let tracked = self.links.to(&runner.name).adopt(key, runner.incarnation);
@@ -298,7 +298,7 @@ impl Flow {
             };
             let wait = async move {
                 tracing::info!("claimed by an earlier receiver: waiting for its end");
-                let report = handler::adopted(tracked, timeout).await;
+                let report = handler::adopted(tracked, command).await;
                 Step::Ended(Box::new((attempt, report)))
             };
             self.commands.spawn(wait.instrument(span));
@@ -486,6 +486,8 @@ impl Flow {
 
     fn settle(&mut self, attempt: Attempt, report: Report) {
         let _inside = attempt.span.clone().entered();
+        let answers = self.lanes.policy(&attempt.name).is_some_and(|policy| policy.answers);
+        let report = if answers { report.at_once() } else { report };
         let pause = attempt.lane.and_then(|lane| self.pause(lane, &attempt, &report));
         // By the policy of its handler as it is configured now, whatever it was when it began.
         let policy = self.lanes.policy(&attempt.name).unwrap_or(&GONE);

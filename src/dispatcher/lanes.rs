@@ -435,7 +435,8 @@ mod tests {
             let mut lanes = lanes(64, &[9]);
             let (configuration, timeout) = (crate::model::Digest([0; 32]), SECOND);
             let lane = lanes.all.remove(0);
-            let handler = Command { runner: name(runner), configuration, timeout, answers: false };
+            let (runner, output_bytes, answers) = (name(runner), (0, 0), false);
+            let handler = Command { runner, configuration, timeout, output_bytes, answers };
             let handler = Arc::new(Handler::Command(handler));
             Lane { name: format!("h{index}").parse().unwrap(), handler, ..lane }
         };
@@ -488,8 +489,8 @@ mod tests {
         let rooms = BTreeMap::from([(deploy.clone(), Room { incarnation, attempts: 9 })]);
         assert_eq!(fill(&mut lanes, NOW), [(0, 2)]);
         let configuration = crate::model::Digest([0; 32]);
-        let command =
-            Command { runner: deploy.clone(), configuration, timeout: SECOND, answers: false };
+        let (runner, timeout, output_bytes, answers) = (deploy.clone(), SECOND, (0, 0), false);
+        let command = Command { runner, configuration, timeout, output_bytes, answers };
         let moved = Worker { handler: Handler::Command(command), ..worker(0, 2) };
         lanes.reload(vec![moved], &Limits::default());
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Commands: asked of the runner, and what their ends mean.
 //!
-//! How a command is started, read and ended is the runner's business; what an exit status means is
-//! decided here. The receiver knows a command by its handler's name and its configuration's digest, and
+//! How a command is started, read and ended is the runner's business; what an exit status means, and
+//! what it printed where somebody waits for that, is decided here. The receiver knows a command by its handler's name and its configuration's digest, and
 //! never sees its line or its environment.
 
 use std::time::Duration;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::model::{Digest, Facts, Incarnation, Outcome, RunnerName};
+use crate::limits::Limits;
+use crate::model::{Answer, Digest, Facts, Incarnation, Outcome, RunnerName};
 use crate::runner::message::{Refusal, Start};
-use crate::runner::{AskedBy, Ended, Exited, Status};
+use crate::runner::{AskedBy, Captured, Ended, Exited, Status};
 use crate::store::{Record, Usage};
 
 use super::Report;
@@ -29,6 +30,9 @@ const CANNOT_RUN: [i32; 2] = [126, 127];
 /// about the effects than the signal itself would.
 const ENDED_BY_US: [i32; 2] = [128 + 15, 128 + 9];
 
+/// The exits with which a command has answered, and the answer's status where it prints none.
+const ANSWERED: [(i32, u16); 2] = [(0, 200), (REJECTED, 422)];
+
 /// Larger bodies are hashed on a blocking thread.
 const INLINE_BYTES: usize = 256 * 1024;
 
@@ -41,6 +45,8 @@ pub struct Command {
     pub configuration: Digest,
     /// How long it may run; the runner sees to it.
     pub timeout: Duration,
+    /// Bytes recorded of each output: head, tail.
+    pub output_bytes: (usize, usize),
     /// What it prints is an answer that somebody waits for.
     pub answers: bool,
 }
@@ -53,14 +59,14 @@ impl Command {
         let digest = digest(body.clone()).await;
         let start = Start::new(runner, self.configuration, digest, &facts);
         drop(facts);
-        report(tracked.start(start, body).await, Some(self.timeout))
+        report(tracked.start(start, body).await, Some(self))
     }
 }
 
-/// Waits for the end of an attempt that an earlier receiver has claimed. `timeout`: how long it was
-/// given, where its handler is still configured.
-pub async fn adopted(tracked: Tracked, timeout: Option<Duration>) -> Report {
-    report(tracked.ended().await, timeout)
+/// Waits for the end of an attempt that an earlier receiver has claimed. `command`: its handler's, where
+/// that is still configured. Without it what was printed is no answer.
+pub async fn adopted(tracked: Tracked, command: Option<Command>) -> Report {
+    report(tracked.ended().await, command.as_ref())
 }
 
 async fn digest(body: Bytes) -> Digest {
@@ -73,9 +79,9 @@ async fn digest(body: Bytes) -> Digest {
     tokio::task::spawn_blocking(hash).await.unwrap_or(Digest([0; 32]))
 }
 
-fn report(verdict: Verdict, timeout: Option<Duration>) -> Report {
+fn report(verdict: Verdict, command: Option<&Command>) -> Report {
     match verdict {
-        Verdict::Ended(Ended::Exited(exited)) => judge(exited, timeout),
+        Verdict::Ended(Ended::Exited(exited)) => judge(exited, command),
         Verdict::Ended(Ended::Lost(reason)) => Report::new(Outcome::Unknown, reason),
         Verdict::NeverStarted(reason) => Report::new(Outcome::NotStarted, reason),
         Verdict::Refused(refusal, detail) => refused(refusal, detail),
@@ -100,8 +106,9 @@ fn refused(refusal: Refusal, detail: String) -> Report {
     }
 }
 
-fn judge(exited: Exited, timeout: Option<Duration>) -> Report {
-    let (outcome, detail) = match (exited.status, exited.asked_by) {
+fn judge(exited: Exited, command: Option<&Command>) -> Report {
+    let timeout = command.map(|command| command.timeout);
+    let (mut outcome, mut detail) = match (exited.status, exited.asked_by) {
         (Status::Code(0), _) => (Outcome::Succeeded, "exit status 0".to_owned()),
         (Status::Code(REJECTED), _) => (Outcome::Rejected, said(REJECTED, ": rejected")),
         // Not to be tried again, as the operator has said.
@@ -121,6 +128,20 @@ fn judge(exited: Exited, timeout: Option<Duration>) -> Report {
         Status::Code(code) => (Some(code), None),
         Status::Signal(signal) => (None, Some(signal)),
     };
+    let mut answer = None;
+    if command.is_some_and(|command| command.answers)
+        && let Some((_, status)) = ANSWERED.iter().find(|(code, _)| exit_code == Some(*code))
+    {
+        match printed(&exited.stdout, *status) {
+            Ok(printed) => answer = Some(printed),
+            // It has had its effects, so nothing may run it again by itself.
+            Err(why) => {
+                outcome = Outcome::Unknown;
+                detail = format!("{detail}, and no answer: {why}");
+            }
+        }
+    }
+    let recorded = command.map_or_else(usual_bytes, |command| command.output_bytes);
     Report {
         outcome,
         handler_broken: outcome == Outcome::Failed
@@ -131,15 +152,33 @@ fn judge(exited: Exited, timeout: Option<Duration>) -> Report {
             exit_code,
             signal,
             http_status: None,
-            stdout: exited.stdout.into(),
-            stderr: exited.stderr.into(),
+            stdout: exited.stdout.cut(recorded).into(),
+            stderr: exited.stderr.cut(recorded).into(),
             usage: Some(Usage {
                 cpu_millis: exited.usage.cpu_millis,
                 memory_bytes: exited.usage.memory_bytes,
             }),
         },
-        answer: None,
+        answer,
     }
+}
+
+/// What was printed, as an answer; else why it is none. What was cut has a tail, or left out more.
+fn printed(stdout: &Captured, status: u16) -> Result<Answer, String> {
+    match stdout.total {
+        None => Err("its output died with its runner".to_owned()),
+        Some(total) if total > stdout.head.len() as u64 => {
+            Err(format!("{total} bytes of output are more than limits.answer_whole_bytes"))
+        }
+        Some(_) => Answer::printed(&Bytes::copy_from_slice(&stdout.head), status),
+    }
+}
+
+/// What is recorded of the outputs of a handler that is not configured any more.
+fn usual_bytes() -> (usize, usize) {
+    let limits = Limits::default();
+    let size = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
+    (size(limits.output_head_bytes), size(limits.output_tail_bytes))
 }
 
 /// The end that the runner brought about, and that says nothing about the effects.
@@ -165,12 +204,36 @@ fn killed(signal: i32) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn report(status: Status, asked_by: Option<AskedBy>) -> Report {
         let (stdout, stderr, usage) = Default::default();
-        let exited = Exited { status, asked_by, usage, stdout, stderr };
-        judge(exited, Some(Duration::from_secs(60)))
+        judge(Exited { status, asked_by, usage, stdout, stderr }, Some(&command(false)))
+    }
+
+    fn command(answers: bool) -> Command {
+        Command {
+            runner: RunnerName::default(),
+            configuration: Digest([0; 32]),
+            timeout: Duration::from_secs(60),
+            output_bytes: (8, 4),
+            answers,
+        }
+    }
+
+    /// Of an answering command that has printed so, to a runner that keeps 16 bytes of an answer.
+    fn answered(status: Status, stdout: &str) -> Report {
+        let (head, rest) = stdout.as_bytes().split_at(stdout.len().min(16));
+        let tail = rest[rest.len().saturating_sub(4)..].to_vec();
+        let total = Some(stdout.len() as u64);
+        let stdout = Captured { head: head.to_vec(), tail, total };
+        judge(ended_with(status, stdout), Some(&command(true)))
+    }
+
+    fn ended_with(status: Status, stdout: Captured) -> Exited {
+        let (asked_by, usage, stderr) = Default::default();
+        Exited { status, asked_by, usage, stdout, stderr }
     }
 
     #[test]
@@ -195,6 +258,62 @@ mod tests {
                 assert_eq!(report.handler_broken, broken, "{code}");
                 assert_eq!((report.record.exit_code, report.record.signal), (Some(code), None));
             }
+        }
+    }
+
+    #[test]
+    fn what_is_printed_with_0_and_65_is_the_answer_and_is_recorded_like_any_output() {
+        for (status, outcome, http) in [(0, Outcome::Succeeded, 200), (65, Outcome::Rejected, 422)]
+        {
+            for (stdout, head, tail) in [
+                ("", "", ""),
+                ("0123456789abcdef", "01234567", "cdef"),
+                ("012345678", "01234567", "8"),
+            ] {
+                let Report { outcome: got, answer, record, .. } =
+                    answered(Status::Code(status), stdout);
+                let answer = answer.unwrap();
+                assert_eq!((got, answer.status, &*answer.body), (outcome, http, stdout.as_bytes()));
+                assert_eq!(
+                    (&*record.stdout.head, &*record.stdout.tail),
+                    (head.as_bytes(), tail.as_bytes())
+                );
+                assert_eq!(record.stdout.total, stdout.len() as u64);
+            }
+        }
+        let own = answered(Status::Code(65), "Status: 402\n\nno").answer.unwrap();
+        assert_eq!((own.status, &*own.body), (402, &b"no"[..]));
+    }
+
+    #[test]
+    fn an_end_without_a_whole_answer_is_unknown_and_any_other_end_has_none() {
+        let lost = Captured::default();
+        for (stdout, why) in [
+            (None, "exit status 0, and no answer: its output died with its runner"),
+            (
+                Some("0123456789abcdefg"),
+                "17 bytes of output are more than limits.answer_whole_bytes",
+            ),
+            (Some("Status: 42\n\n"), "line 1"),
+        ] {
+            let report = match stdout {
+                Some(stdout) => answered(Status::Code(0), stdout),
+                None => judge(ended_with(Status::Code(0), lost.clone()), Some(&command(true))),
+            };
+            assert_eq!((report.outcome, report.handler_broken), (Outcome::Unknown, false));
+            assert!(report.record.detail.contains(why), "{}", report.record.detail);
+            assert_eq!((report.answer, report.record.exit_code), (None, Some(0)));
+        }
+        for status in [Status::Code(1), Status::Code(75), Status::Code(127), Status::Signal(9)] {
+            let outcome = report(status, None).outcome;
+            let answered = answered(status, "paid");
+            assert_eq!((answered.outcome, answered.answer), (outcome, None), "{status:?}");
+        }
+        // Of a handler that is not configured any more, or does not answer, nothing is an answer.
+        for command in [None, Some(&command(false))] {
+            let stdout = Captured { head: b"paid".to_vec(), tail: Vec::new(), total: Some(4) };
+            let report = judge(ended_with(Status::Code(0), stdout), command);
+            assert_eq!((report.outcome, report.answer), (Outcome::Succeeded, None));
         }
     }
 

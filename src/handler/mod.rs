@@ -58,10 +58,19 @@ impl Report {
     fn broken(detail: impl Into<String>) -> Self {
         Report { handler_broken: true, ..Report::new(Outcome::NotStarted, detail) }
     }
+
+    /// The same where somebody waits for an answer: what cannot be run now has failed, and is known to.
+    pub(crate) fn at_once(self) -> Self {
+        match self.handler_broken {
+            true => Report { outcome: Outcome::Failed, handler_broken: false, ..self },
+            false => self,
+        }
+    }
 }
 
 impl From<crate::runner::Captured> for Captured {
     fn from(captured: crate::runner::Captured) -> Self {
-        Captured { head: Blob(captured.head), tail: Blob(captured.tail), total: captured.total }
+        let total = captured.total.unwrap_or_default();
+        Captured { head: Blob(captured.head), tail: Blob(captured.tail), total }
     }
 }

@@ -263,7 +263,7 @@ mod tests {
         by_proxy: bool,
     ) -> Option<String> {
         let mut headers = Headers::new();
-        lines.iter().for_each(|(name, value)| headers.push(name, *value));
+        lines.iter().for_each(|(name, value)| headers.push(*name, *value));
         caller(reply, Some(secret), &headers, by_proxy).ok()
     }
 

@@ -38,9 +38,16 @@ impl Answer {
     /// The statuses that an answer may have: final ones (RFC 9110, section 15).
     pub const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
 
-    /// An answer of this status; none where it is no final one. Headers of one connection are left out.
+    /// An answer of this status; none where it is no final one. Headers of one connection are left out,
+    /// and so are those that its `Connection` names.
     pub fn new(status: u16, headers: &Headers, body: Bytes) -> Option<Answer> {
-        let kept = |name: &str| !NOT_KEPT.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let options: Vec<_> =
+            headers.all("connection").flat_map(|value| value.split(|&b| b == b',')).collect();
+        let kept = |name: &str| {
+            let same = |other: &&[u8]| other.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
+            !NOT_KEPT.iter().any(|other| other.eq_ignore_ascii_case(name))
+                && !options.iter().any(same)
+        };
         let mut own = Headers::new();
         headers
             .iter()
@@ -65,7 +72,7 @@ impl Answer {
                 .ok_or_else(|| format!("{status} is no status of an answer"));
         }
         let (mut status, mut at) = (status, 0);
-        loop {
+        for number in 1.. {
             let rest = &output[at..];
             let end = rest.iter().position(|&byte| byte == b'\n');
             let end = end.ok_or("its header lines do not end with an empty line")?;
@@ -74,17 +81,14 @@ impl Answer {
             if line.is_empty() {
                 break;
             }
-            let line = std::str::from_utf8(line).map_err(|_| "a header line is not UTF-8")?;
-            let (name, value) = line
-                .split_once(':')
-                .filter(|(name, _)| is_token(name))
-                .ok_or_else(|| format!("'{line}' is no header line"))?;
-            let value = value.trim();
-            if value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
-                return Err(format!("the value of {name} has a control character"));
-            }
+            // By its number: it may be as long as the output.
+            let wrong = |how: &str| format!("line {number} of its output {how}");
+            let (name, value) = header_line(line).map_err(wrong)?;
             match name.eq_ignore_ascii_case("status") {
-                true => status = read_status(value)?,
+                true => {
+                    let read = read_status(value);
+                    status = read.ok_or_else(|| wrong("has no status of an answer, 200 to 599"))?;
+                }
                 false => headers.push(name, value),
             }
         }
@@ -96,12 +100,21 @@ impl Answer {
     }
 }
 
+/// Name and value.
+fn header_line(line: &[u8]) -> Result<(&str, &str), &'static str> {
+    let line = std::str::from_utf8(line).map_err(|_| "is not UTF-8")?;
+    let parts = line.split_once(':').filter(|(name, _)| is_token(name));
+    let (name, value) = parts.ok_or("is no header line")?;
+    match value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+        true => Err("has a control character"),
+        false => Ok((name, value.trim())),
+    }
+}
+
 /// `201`, or `201 Created`.
-fn read_status(value: &str) -> Result<u16, String> {
-    let code = value.split_whitespace().next().unwrap_or_default();
-    let code = Some(code).filter(|code| code.len() == 3).and_then(|code| code.parse().ok());
-    code.filter(|code| Answer::STATUSES.contains(code))
-        .ok_or_else(|| format!("'{value}' is no status of an answer: it is 200 to 599"))
+fn read_status(value: &str) -> Option<u16> {
+    let code = value.split_whitespace().next().filter(|code| code.len() == 3)?;
+    code.parse().ok().filter(|code| Answer::STATUSES.contains(code))
 }
 
 /// A `token` of RFC 9110, section 5.6.2.
@@ -137,7 +150,12 @@ mod tests {
                 "Content-Type: application/json\r\nLocation: /charges/1\r\n",
                 "{\"a\":1}",
             ),
-            ("Status: 204\nConnection: close\nContent-Length: 7\n\n", 204, plain, ""),
+            (
+                "Status: 204\nConnection: close, x-hop\nContent-Length: 7\nX-Hop: 1\n\n",
+                204,
+                plain,
+                "",
+            ),
         ] {
             assert_eq!(printed(output), Ok((status, headers.into(), body.into())), "{output:?}");
         }

@@ -20,8 +20,32 @@ pub struct Captured {
     /// Its end, where the head did not hold all.
     #[serde(with = "base64")]
     pub tail: Vec<u8>,
-    /// All bytes there were.
-    pub total: u64,
+    /// All bytes there were; nothing where the output is gone with a dead runner.
+    pub total: Option<u64>,
+}
+
+impl Captured {
+    /// An output without a byte, which is no more than is known.
+    pub(super) fn empty() -> Self {
+        Captured { total: Some(0), ..Captured::default() }
+    }
+
+    /// Whether nothing between its beginning and its end is left out.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.total == Some((self.head.len() + self.tail.len()) as u64)
+    }
+
+    /// So much of its beginning and of its end at most.
+    pub(crate) fn cut(mut self, (head_bytes, tail_bytes): (usize, usize)) -> Self {
+        let whole = self.is_whole();
+        let mut rest = self.head.split_off(head_bytes.min(self.head.len()));
+        if whole {
+            rest.append(&mut self.tail);
+            self.tail = rest;
+        }
+        self.tail.drain(..self.tail.len().saturating_sub(tail_bytes));
+        self
+    }
 }
 
 /// Bytes read at once: a quarter of a pipe's usual 64 KiB (pipe(7)).
@@ -64,7 +88,8 @@ impl Stream {
         (head_bytes, tail_bytes): (usize, usize),
         Captured { head, tail, total }: Captured,
     ) -> Self {
-        let kept = Kept { head_bytes, tail_bytes, head, tail: tail.into(), total };
+        let (tail, total) = (tail.into(), total.unwrap_or_default());
+        let kept = Kept { head_bytes, tail_bytes, head, tail, total };
         Stream { pipe, kept: Shared(Arc::new(Mutex::new(kept))), ended: false }
     }
 
@@ -152,7 +177,8 @@ impl Kept {
 
     fn captured(&self) -> Captured {
         let (front, back) = self.tail.as_slices();
-        Captured { head: self.head.clone(), tail: [front, back].concat(), total: self.total }
+        let (head, tail) = (self.head.clone(), [front, back].concat());
+        Captured { head, tail, total: Some(self.total) }
     }
 }
 
@@ -188,10 +214,15 @@ mod tests {
             }
             let all = chunks.concat();
             let got = kept.captured();
-            prop_assert_eq!(got.total, all.len() as u64);
+            prop_assert_eq!(got.total, Some(all.len() as u64));
             prop_assert_eq!(&got.head, &all[..all.len().min(head_bytes)]);
             let rest = &all[got.head.len()..];
             prop_assert_eq!(&got.tail, &rest[rest.len().saturating_sub(tail_bytes)..]);
+            prop_assert_eq!(got.is_whole(), all.len() <= head_bytes + tail_bytes);
+            // More of the beginning was kept, and is cut: the same.
+            let mut kept = Kept { head_bytes: head_bytes + 50, tail_bytes, ..Kept::default() };
+            kept.push(&all);
+            prop_assert_eq!(kept.captured().cut((head_bytes, tail_bytes)), got);
         }
     }
 }

@@ -274,8 +274,7 @@ async fn search(key: Key, peer: Peer, table: Arc<Table>) {
 }
 
 fn output(key: Key, stream: Stream, peek: bool, captured: Option<Captured>) -> Outgoing {
-    let total = captured.as_ref().map(|captured| captured.total);
-    let Captured { mut head, tail, .. } = captured.unwrap_or_default();
+    let Captured { mut head, tail, total } = captured.unwrap_or_default();
     let head_bytes = head.len() as u64;
     head.extend(tail);
     (ToReceiver::Output { key, stream, head_bytes, total, peek }, head)

@@ -62,7 +62,7 @@ pub struct CommandSettings {
     pub grace: Duration,
     /// Bytes kept of each stream: head, tail.
     pub output_bytes: (usize, usize),
-    /// Somebody waits for its standard output, and so many bytes of it are kept from its start.
+    /// Somebody waits for what it prints: so many bytes are kept of its standard output's head.
     pub answer_bytes: Option<usize>,
     /// Bodies up to this size are given from memory, larger ones from an unlinked file.
     pub stdin_memory_bytes: usize,

@@ -96,7 +96,8 @@ pub(super) struct Plan {
     argv: Vec<String>,
     cwd: PathBuf,
     env: Vec<(String, String)>,
-    output_bytes: (usize, usize),
+    /// Standard output's and standard error's: head, tail.
+    output_bytes: [(usize, usize); 2],
     stdin_memory_bytes: usize,
     timeout: Duration,
     grace: Duration,
@@ -104,11 +105,13 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(settings: &CommandSettings, facts: &Facts) -> Self {
+        let (head_bytes, tail_bytes) = settings.output_bytes;
+        let printed = (settings.answer_bytes.unwrap_or(head_bytes), tail_bytes);
         Plan {
             argv: settings.argv.clone(),
             cwd: settings.cwd.clone().unwrap_or_else(|| settings.home.clone()),
             env: environment(settings, facts),
-            output_bytes: settings.output_bytes,
+            output_bytes: [printed, settings.output_bytes],
             stdin_memory_bytes: settings.stdin_memory_bytes,
             timeout: settings.timeout,
             grace: settings.grace,
@@ -159,7 +162,8 @@ impl Plan {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?.into();
         let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?.into();
-        let streams = [stdout, stderr].map(|pipe| (pipe, self.output_bytes, Captured::default()));
+        let [out, err] = self.output_bytes;
+        let streams = [(stdout, out, Captured::empty()), (stderr, err, Captured::empty())];
         Child::resumed(pid, pidfd, streams, Course::new(self.timeout, self.grace))
     }
 

@@ -291,7 +291,7 @@ impl Table {
                 Stream::Stdout => child.streams[0].1.now(),
                 Stream::Stderr => child.streams[1].1.now(),
             });
-            return Some(kept.unwrap_or_default());
+            return Some(kept.unwrap_or_else(Captured::empty));
         }
         self.output(key, stream)
     }

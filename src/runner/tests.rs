@@ -186,10 +186,25 @@ async fn ten_megabytes_hold_nobody_and_both_ends_are_kept() {
     let text = "echo begin; head -c 10000000 /dev/zero; head -c 10000000 /dev/zero >&2; echo end";
     let exited = script(folder.path(), text, "").await;
     assert_eq!(exited.status, Status::Code(0));
-    assert_eq!((exited.stdout.total, exited.stderr.total), (10_000_010, 10_000_000));
+    assert_eq!((exited.stdout.total, exited.stderr.total), (Some(10_000_010), Some(10_000_000)));
     assert_eq!((exited.stdout.head.len(), exited.stdout.tail.len()), (1024, 1024));
     assert!(exited.stdout.head.starts_with(b"begin\n\0"));
     assert!(exited.stdout.tail.ends_with(b"\0end\n"));
+}
+
+#[tokio::test]
+async fn an_answer_is_kept_whole_up_to_its_limit_and_nothing_else_is() {
+    let folder = tempfile::tempdir().unwrap();
+    for (printed, head, tail) in [(0, 0, 0), (300_000, 300_000, 0), (300_001, 300_000, 1)] {
+        let text = format!("head -c {printed} /dev/zero; head -c {printed} /dev/zero >&2");
+        let base = settings(folder.path(), &["/bin/sh", "-c", &text]);
+        let settings = CommandSettings { answer_bytes: Some(300_000), ..base };
+        let Ok(Ended::Exited(exited)) = run_it(&settings, "").await else { panic!("must run") };
+        let Captured { head: got, tail: end, total } = exited.stdout;
+        assert_eq!((got.len(), end.len(), total), (head, tail, Some(printed)));
+        let most = usize::try_from(printed.min(1024)).unwrap();
+        assert_eq!((exited.stderr.head.len(), exited.stderr.tail.len()), (most, most));
+    }
 }
 
 #[tokio::test]
@@ -272,7 +287,7 @@ fn what_is_told_with_an_end_is_nothing_to_an_older_receiver_and_missed_from_an_o
     let key = Key { job: JobId::from_bytes([7; 16]), attempt: 1 };
     let end = message::Summary::Lost("gone".to_owned());
     let older = Older::Finished { key, end: end.clone() };
-    let captured = Captured { head: b"printed".to_vec(), tail: Vec::new(), total: 7 };
+    let captured = Captured { head: b"printed".to_vec(), tail: Vec::new(), total: Some(7) };
     let (status, asked_by, usage) = (Status::Code(0), None, Usage::default());
     let (stdout, stderr) = (captured.clone(), captured);
     let told = message::Printed::of(&Exited { status, asked_by, usage, stdout, stderr });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
 
-use crate::model::{Outcome, Timestamp};
+use crate::model::{Headers, Outcome, Timestamp};
 
 /// The outcome that a status stands for. A redirect is a failure: it is never followed, since what
 /// was signed for one endpoint must not be sent to another.
@@ -28,6 +28,15 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     }
     let date = headers.get(header::DATE).and_then(|date| http_date(date.to_str().ok()?));
     Some(http_date(text)?.since(date.unwrap_or(now)))
+}
+
+/// Its header lines, in order.
+pub(super) fn headers(from: &HeaderMap) -> Headers {
+    let mut headers = Headers::new();
+    for (name, value) in from {
+        headers.push(name.as_str(), value.as_bytes());
+    }
+    headers
 }
 
 fn http_date(text: &str) -> Option<Timestamp> {

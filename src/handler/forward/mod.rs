@@ -26,7 +26,7 @@ use tokio::select;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::clock::Clock;
-use crate::model::{Facts, Outcome};
+use crate::model::{Answer, Facts, Outcome};
 use crate::store::{Captured, Record};
 
 use super::{End, Report};
@@ -42,9 +42,10 @@ pub struct ForwardSettings {
     pub timeout: Duration,
     /// How long looking the host up and connecting may take.
     pub connect_timeout: Duration,
-    /// Bytes kept of the answer. No more is read.
+    /// Bytes recorded of the answer's body. No more is read, unless somebody waits for it.
     pub answer_bytes: usize,
-    /// Somebody waits for the answer: it is kept whole, or it is none. Up to so many bytes of its body.
+    /// Somebody waits for the answer: whatever its status, it is one where its body came whole and has
+    /// so many bytes at most.
     pub whole_answer_bytes: Option<usize>,
 }
 
@@ -135,6 +136,17 @@ async fn exchange(
             Err(error) => return unknown(in_full(&error)),
         };
         let mut kept = Captured::default();
+        if let Some(most) = settings.whole_answer_bytes {
+            let read = select! {
+                read = keep_whole(response.body_mut(), most, &mut kept) => read,
+                () = sleep_until(deadline) => {
+                    let limit = humantime::format_duration(settings.timeout);
+                    Err(format!("its body did not end within {limit}"))
+                }
+                _ = end.wished() => Err("its body had not ended when the receiver stopped".to_owned()),
+            };
+            return answered(&response, kept, read, settings.answer_bytes);
+        }
         // The status stands, however the rest of the answer fares.
         select! {
             () = keep(response.body_mut(), settings.answer_bytes, &mut kept) => {}
@@ -160,6 +172,56 @@ async fn keep(body: &mut Incoming, most: usize, kept: &mut Captured) {
         kept.head.0.extend_from_slice(&data[..data.len().min(most - kept.head.len())]);
     }
     kept.total = declared.unwrap_or(kept.total);
+}
+
+/// Keeps all of the answer's body. An `Err` says, for people, why that is not to be had.
+async fn keep_whole(body: &mut Incoming, most: usize, kept: &mut Captured) -> Result<(), String> {
+    let over = || format!("its body has more than {most} bytes (limits.answer_whole_bytes)");
+    if body.size_hint().lower() > most as u64 {
+        return Err(over());
+    }
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|error| format!("its body was cut short: {}", in_full(&error)))?;
+        let Some(data) = frame.data_ref() else { continue };
+        kept.total += data.len() as u64;
+        if kept.total > most as u64 {
+            return Err(over());
+        }
+        kept.head.0.extend_from_slice(data);
+    }
+    Ok(())
+}
+
+/// Somebody waits for the answer: any status is one, if the body was read whole. What was not has had
+/// its effects all the same, so nothing may run it again by itself.
+fn answered(
+    response: &Response<Incoming>,
+    mut kept: Captured,
+    read: Result<(), String>,
+    recorded_bytes: usize,
+) -> Report {
+    let status = response.status().as_u16();
+    let body = Bytes::copy_from_slice(&kept.head);
+    kept.head.0.truncate(recorded_bytes);
+    let headers = answer::headers(response.headers());
+    let answer = read.and_then(|()| {
+        Answer::new(status, &headers, body).ok_or_else(|| "it is no final status".to_owned())
+    });
+    let (outcome, why) = match &answer {
+        Ok(_) => (Outcome::Succeeded, String::new()),
+        Err(why) => (Outcome::Unknown, format!(", and no answer: {why}")),
+    };
+    Report {
+        record: Record {
+            detail: format!("HTTP {status}{why}"),
+            http_status: Some(status),
+            stdout: kept,
+            ..Record::default()
+        },
+        answer: answer.ok(),
+        ..Report::new(outcome, "")
+    }
 }
 
 fn judge(response: &Response<Incoming>, kept: Captured, clock: &Clock) -> Report {

@@ -343,6 +343,107 @@ async fn an_answer_is_kept_to_its_limit_and_its_status_stands() {
     );
 }
 
+/// Forwards for somebody who waits for the answer, which may have 20 bytes, to an endpoint that reads the
+/// request, gives this answer, and closes.
+async fn asked(answer: &str) -> Report {
+    let (listener, target) = listen().await;
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    };
+    let settings = ForwardSettings { whole_answer_bytes: Some(20), ..settings(&target) };
+    let facts = facts("body");
+    tokio::join!(forward(&settings, &facts), endpoint).0
+}
+
+#[tokio::test]
+async fn a_whole_answer_of_any_status_is_what_somebody_waits_for() {
+    let most = "0123456789abcdefghij";
+    let head = "HTTP/1.1 201 Created\r\n";
+    let chunked =
+        format!("{head}Transfer-Encoding: chunked\r\n\r\n2\r\nye\r\n1\r\ns\r\n0\r\nX: y\r\n\r\n");
+    for (answer, status, body) in [
+        (format!("{head}Content-Length: 20\r\n\r\n{most}"), 201, most),
+        (format!("{head}Connection: close\r\n\r\n{most}"), 201, most),
+        (chunked, 201, "yes"),
+        ("HTTP/1.1 204 No Content\r\n\r\n".to_owned(), 204, ""),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_owned(), 200, "ok"),
+        ("HTTP/1.1 301 X\r\nLocation: /\r\nContent-Length: 0\r\n\r\n".to_owned(), 301, ""),
+        ("HTTP/1.1 400 X\r\nContent-Length: 2\r\n\r\nno".to_owned(), 400, "no"),
+        ("HTTP/1.1 503 X\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\nno".to_owned(), 503, "no"),
+    ] {
+        let report = asked(&answer).await;
+        let got = report.answer.unwrap_or_else(|| panic!("{answer}: {}", report.record.detail));
+        assert_eq!((got.status, &*got.body), (status, body.as_bytes()), "{answer}");
+        assert_eq!((report.outcome, report.retry_after), (Outcome::Succeeded, None));
+        assert_eq!(report.record.detail, format!("HTTP {status}"));
+        // What is recorded for people is cut as ever.
+        let recorded = &body.as_bytes()[..body.len().min(16)];
+        assert_eq!((&*report.record.stdout.head, report.record.stdout.total), (recorded, body.len() as u64));
+    }
+}
+
+#[tokio::test]
+async fn the_headers_of_a_whole_answer_are_its_own_in_their_order() {
+    let answer = asked(
+        "HTTP/1.1 402 Payment Required\r\nContent-Type: application/json\r\nSet-Cookie: a\r\n\
+         Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\n\
+         Set-Cookie: b\r\nContent-Length: 2\r\n\r\n{}",
+    );
+    let answer = answer.await.answer.unwrap();
+    assert_eq!((answer.status, &*answer.body), (402, &b"{}"[..]));
+    let headers = String::from_utf8(answer.headers.to_wire()).unwrap();
+    assert_eq!(headers, "content-type: application/json\r\nset-cookie: a\r\nset-cookie: b\r\n");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_whole_is_none_and_nobody_knows_the_effects() {
+    let head = "HTTP/1.1 200 OK\r\n";
+    let over = "its body has more than 20 bytes (limits.answer_whole_bytes)";
+    let cut = "its body was cut short: ";
+    for (answer, why) in [
+        (format!("{head}Content-Length: 21\r\n\r\n0123456789abcdefghijk"), over),
+        (format!("{head}Connection: close\r\n\r\n0123456789abcdefghijk"), over),
+        (
+            format!(
+                "{head}Transfer-Encoding: chunked\r\n\r\n15\r\n0123456789abcdefghijk\r\n0\r\n\r\n"
+            ),
+            over,
+        ),
+        (format!("{head}Content-Length: 20\r\n\r\n0123"), cut),
+        (format!("{head}Transfer-Encoding: chunked\r\n\r\n4\r\n0123\r\n"), cut),
+        ("HTTP/1.1 101 X\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n".to_owned(), ""),
+    ] {
+        let report = asked(&answer).await;
+        assert_eq!((report.outcome, report.handler_broken), (Outcome::Unknown, false), "{answer}");
+        assert!(report.answer.is_none(), "{answer}");
+        assert!(report.record.detail.contains(why), "{answer}: {}", report.record.detail);
+    }
+    // Begun, and not ended in time, nor when the receiver stops.
+    for stops in [false, true] {
+        let (listener, target) = listen().await;
+        let (ender, end) = End::pair();
+        let endpoint = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha").await.unwrap();
+            if stops {
+                ender.wish(crate::runner::AskedBy::Stop);
+            }
+            stream
+        };
+        let timeout = Duration::from_secs(if stops { 60 } else { 1 });
+        let whole_answer_bytes = Some(20);
+        let settings = ForwardSettings { timeout, whole_answer_bytes, ..settings(&target) };
+        let (facts, clock) = (facts("body"), Clock::manual(Timestamp(0)));
+        let (report, _stream) = tokio::join!(run(&settings, &facts, &end, &clock), endpoint);
+        assert_eq!((report.outcome, report.answer), (Outcome::Unknown, None));
+        let why = if stops { "when the receiver stopped" } else { "within 1s" };
+        assert!(report.record.detail.contains(why), "{}", report.record.detail);
+    }
+}
+
 #[tokio::test]
 async fn a_unix_socket_is_an_endpoint_like_any_other() {
     let folder = tempfile::tempdir().unwrap();

@@ -94,7 +94,7 @@ impl Fetches {
 
 pub(super) fn captured((mut head, head_bytes, total): Output) -> Captured {
     let tail = head.split_off(usize::try_from(head_bytes).unwrap_or(usize::MAX).min(head.len()));
-    Captured { head, tail, total: total.unwrap_or_default() }
+    Captured { head, tail, total }
 }
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn printed(text: &str) -> Captured {
-        Captured { head: text.into(), tail: Vec::new(), total: text.len() as u64 }
+        Captured { head: text.into(), tail: Vec::new(), total: Some(text.len() as u64) }
     }
 
     fn outputs(ended: (Key, Ended)) -> (Key, [Captured; 2]) {

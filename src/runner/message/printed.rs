@@ -32,12 +32,11 @@ impl Printed {
         if parts.as_flattened().iter().map(|part| part.len()).sum::<usize>() > TOLD_BYTES {
             return None;
         }
-        let lengths = outputs.map(|Captured { head, tail, total }| Lengths {
-            head: head.len(),
-            tail: tail.len(),
-            total: *total,
-        });
-        Some((Printed(lengths), parts.as_flattened().concat()))
+        let lengths = |Captured { head, tail, total }: &Captured| {
+            Some(Lengths { head: head.len(), tail: tail.len(), total: (*total)? })
+        };
+        let [stdout, stderr] = outputs.map(lengths);
+        Some((Printed([stdout?, stderr?]), parts.as_flattened().concat()))
     }
 
     /// Standard output and standard error as this body has them; nothing where it is not theirs.
@@ -48,7 +47,7 @@ impl Printed {
         };
         let Printed([stdout, stderr]) = self;
         let mut output = |Lengths { head, tail, total }| {
-            Some(Captured { head: take(head)?, tail: take(tail)?, total })
+            Some(Captured { head: take(head)?, tail: take(tail)?, total: Some(total) })
         };
         let outputs = [output(stdout)?, output(stderr)?];
         body.is_empty().then_some(outputs)
@@ -65,7 +64,7 @@ mod tests {
         let captured = |[head, tail]: [usize; 2], byte| Captured {
             head: vec![byte; head],
             tail: vec![byte + 1; tail],
-            total: (head + 2 * tail) as u64,
+            total: Some((head + 2 * tail) as u64),
         };
         let (stdout, stderr) = (captured(stdout, b'1'), captured(stderr, b'3'));
         Exited { status: Status::Code(0), asked_by: None, usage: Usage::default(), stdout, stderr }
