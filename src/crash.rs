@@ -13,6 +13,8 @@ pub const POINTS: &[&str] = &[
     "accept.commit.after",
     "answer.before",
     "answer.after",
+    "ask.commit.before",
+    "ask.commit.after",
     "claim.commit.before",
     "claim.commit.after",
     "complete.commit.before",

@@ -31,12 +31,12 @@ macro_rules! same_body {
 pub(super) use same_body;
 
 /// A delivery in its stored form.
-struct Prepared {
-    source: Name,
+pub(super) struct Prepared {
+    pub(super) source: Name,
     received_at: Timestamp,
     /// Now, where it is accepted later than it arrived.
-    now: Timestamp,
-    delivery: Verified,
+    pub(super) now: Timestamp,
+    pub(super) delivery: Verified,
     handlers: Vec<Name>,
     headers: Vec<u8>,
     body: Vec<u8>,
@@ -61,6 +61,18 @@ impl Store {
         now: Timestamp,
     ) -> Result<Accepted, Refused> {
         self.ready()?;
+        let (new, bytes) = self.prepare(new, now).await?;
+        let accepted = self.submit(Lane::Accept { bytes }, move |tx| new.store(tx)).await;
+        crash::point("accept.commit.after");
+        accepted
+    }
+
+    /// A delivery's stored form, and what it takes in memory.
+    pub(super) async fn prepare(
+        &self,
+        new: Accept,
+        now: Timestamp,
+    ) -> Result<(Prepared, usize), Refused> {
         let Accept { source, received_at, delivery, handlers, on_redelivery } = new;
         let body = codec::compress(delivery.body().clone())
             .await
@@ -80,9 +92,7 @@ impl Store {
             on_redelivery,
             notices: self.inner.notices.clone(),
         };
-        let accepted = self.submit(Lane::Accept { bytes }, move |tx| new.store(tx)).await;
-        crash::point("accept.commit.after");
-        accepted
+        Ok((new, bytes))
     }
 }
 
@@ -100,7 +110,7 @@ struct Known {
 impl Prepared {
     fn store(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
         self.note_secret(tx)?;
-        match self.insert_event(tx, 0)? {
+        match self.insert_event(tx, 0, self.guarded())? {
             Some(event) => self.new_event(tx, event),
             None => self.known_event(tx),
         }
@@ -146,14 +156,26 @@ impl Prepared {
 
     fn new_variant(&self, tx: &Connection, variant: i64) -> rusqlite::Result<Accepted> {
         // The variants were read in this transaction, so the number is free.
-        let event =
-            self.insert_event(tx, variant)?.ok_or(rusqlite::Error::StatementChangedRows(0))?;
+        let event = self
+            .insert_event(tx, variant, self.guarded())?
+            .ok_or(rusqlite::Error::StatementChangedRows(0))?;
         let held = Some(HeldReason::IdReused);
         self.insert_payload_and_jobs(tx, event, held)?;
         Ok(Accepted::Created { jobs: self.handlers.len(), held, flagged: false })
     }
 
-    fn insert_event(&self, tx: &Connection, variant: i64) -> rusqlite::Result<Option<i64>> {
+    /// Whether the replay guard looks at its body.
+    fn guarded(&self) -> bool {
+        self.delivery.guard() != ReplayGuard::Off
+    }
+
+    /// The new event's row; none where there is one of this id and variant.
+    pub(super) fn insert_event(
+        &self,
+        tx: &Connection,
+        variant: i64,
+        guarded: bool,
+    ) -> rusqlite::Result<Option<i64>> {
         let delivery = &self.delivery;
         // A row means that the event is new; none that it is known. DO NOTHING names its conflict:
         // OR IGNORE would also swallow a broken CHECK and call the lost event a duplicate (S5).
@@ -169,7 +191,7 @@ impl Prepared {
             delivery.event_type().as_str(),
             delivery.event_type().raw(),
             delivery.digest().0,
-            delivery.guard() != ReplayGuard::Off,
+            guarded,
             self.received_at.0,
             codec::size(delivery.body().len()),
         ])?;
@@ -185,9 +207,7 @@ impl Prepared {
         event: i64,
         held: Option<HeldReason>,
     ) -> rusqlite::Result<()> {
-        // The payload lies in its own table, so that retention leaves the id.
-        tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
-            .execute(params![event, self.headers, self.body])?;
+        self.insert_payload(tx, event)?;
         let state = if held.is_some() { State::Held } else { State::Ready };
         for handler in &self.handlers {
             let job = insert_job(tx, event, handler, state, held, self.now)?;
@@ -200,6 +220,13 @@ impl Prepared {
                 self.notices.note(tx, &notice, now)?;
             }
         }
+        Ok(())
+    }
+
+    /// The payload lies in its own table, so that retention leaves the id.
+    pub(super) fn insert_payload(&self, tx: &Connection, event: i64) -> rusqlite::Result<()> {
+        tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
+            .execute(params![event, self.headers, self.body])?;
         Ok(())
     }
 
@@ -325,7 +352,7 @@ impl Prepared {
         Ok(())
     }
 
-    fn note_secret(&self, tx: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn note_secret(&self, tx: &Connection) -> rusqlite::Result<()> {
         let Some(reference) = self.delivery.secret() else { return Ok(()) };
         // Writes nothing within the minute of the last note, so a busy source pays a look-up only.
         tx.prepare_cached(

@@ -1,38 +1,232 @@
-//! ANSWERS: the keys of requests, and what was answered under them.
+//! The keys of requests and their answers: how they are stored, and what they say of a job.
+//!
+//! What must stay true: an answer is written once, by the transaction that settles its job (I1); the job of
+//! a key that has none never becomes `succeeded` or rejected, since nobody could say what it answered; and
+//! while a key is in use its event has this one job.
 
-use std::time::Duration;
+use std::io;
 
-use crate::model::{Digest, EventId, JobId, Name};
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::Store;
-use super::types::{Ask, Asked, KeyState, Refused};
+use crate::model::{
+    Answer, DeadReason, Digest, EventId, Headers, HeldReason, JobId, Name, Outcome, State,
+    Timestamp,
+};
+use crate::retry::Next;
 
-impl Store {
-    /// ASK: the event, its job and the key in one transaction where the key is new; the job put back where
-    /// its last run is known to have failed; else what is known of the key. Returns after the flush, as
-    /// [`Store::accept`] does.
-    pub async fn ask(&self, ask: Ask) -> Result<Asked, Refused> {
-        let _ = ask;
-        Err(Refused::Failed("not yet".to_owned()))
+use super::codec;
+use super::types::{Completion, KeyState};
+
+/// An answer as it is stored.
+#[derive(Debug, Clone)]
+pub(super) struct Stored {
+    status: u16,
+    headers: Vec<u8>,
+    body: Vec<u8>,
+    body_bytes: usize,
+}
+
+impl Stored {
+    /// The stored form, off the writer's thread.
+    pub(super) async fn of(answer: Answer) -> io::Result<Stored> {
+        let Answer { status, headers, body } = answer;
+        let (headers, body_bytes) = (headers.to_wire(), body.len());
+        Ok(Stored { status, headers, body: codec::compress(body).await?, body_bytes })
     }
 
-    /// What is known of a key that was used before, by a look at flushed commits: nothing to be written, and
-    /// no queue. None where [`Store::ask`] has something to do, or where the store cannot be read.
-    pub fn known_key(
-        &self,
-        source: &Name,
-        caller: &str,
-        key: &EventId,
-        request: Digest,
-    ) -> Option<Asked> {
-        let _ = (source, caller, key, request);
-        None
+    /// The answer, byte for byte.
+    async fn open(mut self) -> io::Result<Answer> {
+        let body = codec::decompress(std::mem::take(&mut self.body), self.body_bytes).await?;
+        Ok(self.with(body))
     }
 
-    /// Waits until the job of a key does not run any more and is not to run, at most `wait`, and says what
-    /// has become of it.
-    pub async fn await_answer(&self, job: JobId, wait: Duration) -> Result<KeyState, Refused> {
-        let _ = (job, wait);
-        Err(Refused::Failed("not yet".to_owned()))
+    /// The same here and now; none where that would take long, or where it cannot be read.
+    pub(super) fn open_now(self) -> Option<Answer> {
+        let body = codec::decompress_soon(&self.body, self.body_bytes)?;
+        Some(self.with(body))
+    }
+
+    fn with(self, body: Vec<u8>) -> Answer {
+        let headers = Headers::from_wire(&self.headers);
+        Answer { status: self.status, headers, body: Bytes::from(body) }
     }
 }
+
+/// What has become of a job whose handler's answer somebody waits for, as it is stored.
+#[derive(Debug, Clone)]
+pub(super) enum Fate {
+    Answered(Stored),
+    /// Without an answer.
+    Other(KeyState),
+}
+
+impl Fate {
+    /// The same with its answer's body, which is got back off the caller's thread where it is large.
+    pub(super) async fn open(self) -> io::Result<KeyState> {
+        match self {
+            Fate::Answered(stored) => stored.open().await.map(KeyState::Answered),
+            Fate::Other(state) => Ok(state),
+        }
+    }
+
+    /// Of a row whose first columns are those of [`fate!`].
+    fn read(row: &Row<'_>) -> rusqlite::Result<Fate> {
+        if let Some(status) = row.get(2)? {
+            let (headers, body) = (row.get(3)?, row.get(4)?);
+            let body_bytes = usize::try_from(codec::count(row, 5)?).unwrap_or(usize::MAX);
+            return Ok(Fate::Answered(Stored { status, headers, body, body_bytes }));
+        }
+        let timed_out = codec::maybe_text(row, 1)? == Some(Outcome::TimedOut);
+        Ok(Fate::Other(match codec::text(row, 0)? {
+            State::Ready | State::Running | State::Waiting => KeyState::Pending,
+            State::Dead => KeyState::Failed,
+            State::Dropped => KeyState::Dropped,
+            State::Held | State::Succeeded => KeyState::Unknown { timed_out },
+        }))
+    }
+}
+
+/// What an answer's error says where its body cannot be got back.
+pub(super) fn unreadable(error: &io::Error) -> String {
+    format!("the stored answer cannot be read: {error}")
+}
+
+/// The columns of [`Fate::read`]: of a job `j`, its last attempt `t`, and its event's key `a`.
+macro_rules! fate {
+    () => {
+        "j.state, t.outcome, a.status, a.headers, a.body, a.body_bytes"
+    };
+}
+
+/// A key that is in use.
+#[derive(Debug, Clone)]
+pub(super) struct Key {
+    pub(super) request: Digest,
+    /// Its job's row.
+    pub(super) row: i64,
+    pub(super) job: JobId,
+    pub(super) fate: Fate,
+}
+
+/// The caller's key, where it is in use: also one that should have expired, until retention has deleted it.
+pub(super) fn find_key(
+    conn: &Connection,
+    source: &Name,
+    caller: &str,
+    key: &EventId,
+) -> rusqlite::Result<Option<Key>> {
+    // By the unique (source, caller, key), and the job by its unique (event, handler).
+    conn.prepare_cached(concat!(
+        "SELECT ",
+        fate!(),
+        ", a.request, j.row, j.id
+         FROM answer a JOIN job j ON j.event = a.event
+             LEFT JOIN attempt t ON t.job = j.row AND t.number = j.attempt
+         WHERE a.source = ?1 AND a.caller = ?2 AND a.key = ?3"
+    ))?
+    .query_row(params![source.as_str(), caller, codec::stored_id(key)], |row| {
+        let (request, job) = (Digest(row.get(6)?), codec::job_id(row, 8)?);
+        Ok(Key { request, row: row.get(7)?, job, fate: Fate::read(row)? })
+    })
+    .optional()
+}
+
+/// What has become of a job; none where there is no such job.
+pub(super) fn find_fate(conn: &Connection, job: JobId) -> rusqlite::Result<Option<Fate>> {
+    // By the unique id, and the key by its event.
+    conn.prepare_cached(concat!(
+        "SELECT ",
+        fate!(),
+        " FROM job j LEFT JOIN answer a ON a.event = j.event
+             LEFT JOIN attempt t ON t.job = j.row AND t.number = j.attempt
+         WHERE j.id = ?1"
+    ))?
+    .query_row([job.as_bytes()], Fate::read)
+    .optional()
+}
+
+/// What is known of the key of an event's job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyOf {
+    /// There is none: no caller waits for an answer.
+    Nobody,
+    /// It has no answer yet.
+    Unanswered,
+    /// It has one.
+    Answered,
+}
+
+/// Whether the event is a request whose key is in use, and whether it is answered.
+pub(super) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
+    // By the primary key.
+    let answered = tx
+        .prepare_cached("SELECT answered_at IS NOT NULL FROM answer WHERE event = ?1")?
+        .query_row([event], |row| row.get(0))
+        .optional()?;
+    Ok(match answered {
+        None => KeyOf::Nobody,
+        Some(false) => KeyOf::Unanswered,
+        Some(true) => KeyOf::Answered,
+    })
+}
+
+/// Writes the answer of the event's job, where its key waits for one. Whether it did.
+pub(super) fn write(
+    tx: &Connection,
+    event: i64,
+    answer: &Stored,
+    now: Timestamp,
+) -> rusqlite::Result<bool> {
+    // Into an unanswered row only: what callers were told is never changed.
+    let written = tx
+        .prepare_cached(
+            "UPDATE answer SET answered_at = ?2, status = ?3, headers = ?4, body = ?5, body_bytes = ?6,
+                 expires_at = CASE WHEN ?3 >= 500 THEN min(expires_at, ?2 + keep_errors) ELSE expires_at END
+             WHERE event = ?1 AND answered_at IS NULL",
+        )?
+        .execute(params![
+            event,
+            now.0,
+            answer.status,
+            answer.headers,
+            answer.body,
+            codec::size(answer.body_bytes),
+        ])?;
+    Ok(written > 0)
+}
+
+/// Frees the unanswered key of an event: its next request is a new one.
+pub(super) fn free(tx: &Connection, event: i64) -> rusqlite::Result<()> {
+    tx.prepare_cached("DELETE FROM answer WHERE event = ?1 AND answered_at IS NULL")?
+        .execute([event])
+        .map(drop)
+}
+
+/// Writes the answer that comes with the end of an attempt, where its job's key waits for one. Returns what
+/// the end comes to instead where an answer is missing: the handler has done what it should, and nobody can
+/// tell its caller what it answered.
+pub(super) fn keep(
+    tx: &Connection,
+    event: i64,
+    done: &Completion,
+    answer: Option<&Stored>,
+) -> rusqlite::Result<Option<Completion>> {
+    if !matches!(done.next, Next::Succeeded | Next::Dead(DeadReason::Rejected)) {
+        return Ok(None);
+    }
+    match answer {
+        Some(answer) => write(tx, event, answer, done.finished_at).map(|_| None),
+        None if key_of(tx, event)? == KeyOf::Unanswered => {
+            let mut held = done.clone();
+            held.outcome = Outcome::Unknown;
+            held.next = Next::Held(HeldReason::UnknownOutcome);
+            held.record.detail.push_str(NO_ANSWER);
+            Ok(Some(held))
+        }
+        None => Ok(None),
+    }
+}
+
+/// What the record of an attempt says where its answer is missing.
+const NO_ANSWER: &str = ", but no answer for the caller who waits for one";

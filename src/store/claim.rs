@@ -11,7 +11,7 @@ use crate::retry::Next;
 
 use super::notice::Notices;
 use super::pause::is_paused;
-use super::queue::{Answer, Item, Lane};
+use super::queue::{Item, Lane, Told};
 use super::types::{Claim, Claimed, Claims, Completion, Error, Record};
 use super::{Store, codec, exactly_one};
 
@@ -75,7 +75,7 @@ impl Store {
     }
 
     /// The item that claims.
-    pub(super) fn claiming(&self, asked: Claim) -> (Item, Answer<Taken>) {
+    pub(super) fn claiming(&self, asked: Claim) -> (Item, Told<Taken>) {
         let (clock, notices) = (self.inner.clock.clone(), self.inner.notices.clone());
         let mut last: Vec<(i64, u32)> = Vec::new();
         Item::new(Lane::Kept, move |tx| {

@@ -57,6 +57,11 @@ pub(super) async fn decompress(stored: Vec<u8>, bytes: usize) -> io::Result<Vec<
         .map_err(io::Error::other)?
 }
 
+/// Gets a body of exactly `bytes` bytes back, here; none where it is large, or cannot be got back.
+pub(super) fn decompress_soon(stored: &[u8], bytes: usize) -> Option<Vec<u8>> {
+    (bytes <= INLINE_BYTES).then(|| decompress_now(stored, bytes).ok()).flatten()
+}
+
 /// Gets a body of exactly `bytes` bytes back, here.
 pub(super) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
     let body = zstd::bulk::decompress(stored, bytes)?;

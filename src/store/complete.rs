@@ -1,5 +1,7 @@
 //! COMPLETE: settles the running attempt, guarded by its number.
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, params};
 
 use crate::crash;
@@ -7,8 +9,9 @@ use crate::model::{JobId, Outcome, Runner, RunnerName, State, Timestamp};
 use crate::retry::Next;
 
 use super::accept::find_job;
+use super::answer::{self, Stored};
 use super::notice::Notices;
-use super::queue::{Answer, Item, Lane};
+use super::queue::{Item, Lane, Told};
 use super::replay::was_key;
 use super::types::{Claim, Claims, Completion, Error, Record, Refused, Running};
 use super::{Store, codec, exactly_one, heard};
@@ -19,7 +22,7 @@ impl Store {
     /// it is committed: never lost while the process lives and is not stopping.
     pub async fn complete(&self, done: Completion) -> Result<bool, Error> {
         let job = done.job;
-        let (item, answer) = self.completion(done);
+        let (item, answer) = self.completion(done).await;
         completed(job, self.push(item, answer).await)
     }
 
@@ -35,7 +38,7 @@ impl Store {
         let (mut items, mut answers) = (Vec::new(), Vec::new());
         for done in ends {
             let job = done.job;
-            let (item, answer) = self.completion(done);
+            let (item, answer) = self.completion(done).await;
             items.push(item);
             answers.push((job, answer));
         }
@@ -61,19 +64,30 @@ impl Store {
         (ended, claims)
     }
 
-    /// The item that settles an attempt. Its answer is none where there is no such job.
-    fn completion(&self, done: Completion) -> (Item, Answer<Option<bool>>) {
-        let notices = self.inner.notices.clone();
-        Item::new(Lane::Kept, move |tx| match find_job(tx, done.job)? {
-            Some((row, State::Running, attempt, _)) if attempt == done.attempt => {
-                settle(tx, row, &done, &notices)?;
+    /// The item that settles an attempt, and keeps its answer where its caller waits for one (I1). Its own
+    /// answer is none where there is no such job.
+    async fn completion(&self, mut done: Completion) -> (Item, Told<Option<bool>>) {
+        let (job, notices) = (done.job, self.inner.notices.clone());
+        let kept = match done.answer.take() {
+            Some(answer) => Stored::of(answer).await.map(Some).unwrap_or_else(|error| {
+                tracing::error!(%job, attempt = done.attempt, %error, "an answer cannot be stored");
+                None
+            }),
+            None => None,
+        };
+        let settle = move |tx: &Connection| match find_job(tx, done.job)? {
+            Some((row, State::Running, attempt, event)) if attempt == done.attempt => {
+                let held = answer::keep(tx, event, &done, kept.as_ref())?;
+                settle(tx, row, held.as_ref().unwrap_or(&done), &notices)?;
                 crash::point("complete.commit.before");
                 Ok(Some(true))
             }
             Some(_) => Ok(Some(false)),
             // What carried a key that was replaced since is settled too.
             None => Ok(was_key(tx, done.job)?.then_some(false)),
-        })
+        };
+        let waiters = Arc::clone(&self.inner.waiters);
+        Item::with(Lane::Kept, settle, move |_| waiters.tell(job))
     }
 
     /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a

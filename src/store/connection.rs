@@ -38,6 +38,8 @@ pub(super) struct Opened {
     pub(super) checkpointer: Connection,
     /// For listings.
     pub(super) reader: Connection,
+    /// For the keys of requests, which wait for no listing.
+    pub(super) keys: Connection,
     /// The store's random identity, in hex.
     pub(super) id: uuid::Uuid,
 }
@@ -76,7 +78,8 @@ pub(super) fn open(
     let id = schema::store_id(&writer).map_err(sql)?;
     let checkpointer = connect(path, limits, Role::Writer).map_err(sql)?;
     let reader = connect(path, limits, Role::Reader).map_err(sql)?;
-    Ok(Opened { writer, checkpointer, reader, id })
+    let keys = connect(path, limits, Role::Reader).map_err(sql)?;
+    Ok(Opened { writer, checkpointer, reader, keys, id })
 }
 
 /// Copies the log into the database and empties it, before anything is served: a migration's is far over

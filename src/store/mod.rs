@@ -8,6 +8,7 @@
 mod accept;
 mod answer;
 mod arrived;
+mod ask;
 mod before;
 mod checkpoint;
 mod claim;
@@ -42,6 +43,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 mod types;
+mod waiters;
 mod writer;
 
 #[cfg(test)]
@@ -62,9 +64,10 @@ use connection::Opened;
 use lock::Lock;
 use notice::Notices;
 use pause::Paused;
-use queue::{Answer, Item, Lane, Queue};
+use queue::{Item, Lane, Queue, Told};
 use read::Readers;
 use space::Space;
+use waiters::Waiters;
 use writer::Writer;
 
 pub use arrived::{Arrived, Mark};
@@ -107,6 +110,9 @@ struct Inner {
     queue: Arc<Queue>,
     space: Arc<Space>,
     readers: Arc<Readers>,
+    /// A reader of its own: what an HTTP worker asks does not wait for a listing.
+    keys: Arc<Readers>,
+    waiters: Arc<Waiters>,
     wake: Arc<Notify>,
     stirred: watch::Sender<()>,
     commits: Arc<Commits>,
@@ -140,7 +146,7 @@ impl Store {
         copy::remove_leftover(path);
         connection::warn_of_network(path);
         let space = Arc::new(Space::new(path, limits));
-        let Opened { writer, checkpointer, reader, id } =
+        let Opened { writer, checkpointer, reader, keys: for_keys, id } =
             connection::open(path, limits, true, clock.now())?;
         let paused = Arc::new(Paused::default());
         paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
@@ -156,6 +162,8 @@ impl Store {
         let queue = Arc::new(Queue::new(limits));
         let readers = Arc::new(Readers::default());
         readers.put(reader);
+        let keys = Arc::new(Readers::default());
+        keys.put(for_keys);
         let checkpoints = Arc::new(Checkpoints::default());
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
@@ -175,6 +183,7 @@ impl Store {
             queue: Arc::clone(&queue),
             space: Arc::clone(&space),
             readers: Arc::clone(&readers),
+            keys: Arc::clone(&keys),
             checkpoints: Arc::clone(&checkpoints),
             wake: Arc::clone(&wake),
             stirred: stirred.clone(),
@@ -203,6 +212,8 @@ impl Store {
             queue,
             space,
             readers,
+            keys,
+            waiters: Arc::default(),
             wake,
             stirred,
             commits,
@@ -270,14 +281,14 @@ impl Store {
     }
 
     /// Hands the writer an item and waits for its answer.
-    async fn push<T>(&self, item: Item, answer: Answer<T>) -> Result<T, Refused> {
+    async fn push<T>(&self, item: Item, answer: Told<T>) -> Result<T, Refused> {
         self.inner.queue.push(item)?;
         heard(answer).await
     }
 }
 
 /// Waits for the writer's answer. It gives none to what came after its end.
-async fn heard<T>(answer: Answer<T>) -> Result<T, Refused> {
+async fn heard<T>(answer: Told<T>) -> Result<T, Refused> {
     answer.await.unwrap_or(Err(Refused::Stopping))
 }
 

@@ -42,7 +42,7 @@ pub(super) trait Work: Send {
 }
 
 /// On which the result of an item comes.
-pub(super) type Answer<T> = oneshot::Receiver<Result<T, Refused>>;
+pub(super) type Told<T> = oneshot::Receiver<Result<T, Refused>>;
 
 /// Work with its lane.
 pub(super) struct Item {
@@ -52,7 +52,7 @@ pub(super) struct Item {
 
 impl Item {
     /// Makes an item of a closure, and the channel on which its result comes.
-    pub(super) fn new<T, F>(lane: Lane, run: F) -> (Item, Answer<T>)
+    pub(super) fn new<T, F>(lane: Lane, run: F) -> (Item, Told<T>)
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -62,7 +62,7 @@ impl Item {
 
     /// The same; `then` is told the result on the writer's thread once it is flushed, before anybody else
     /// hears of it.
-    pub(super) fn with<T, F, G>(lane: Lane, run: F, then: G) -> (Item, Answer<T>)
+    pub(super) fn with<T, F, G>(lane: Lane, run: F, then: G) -> (Item, Told<T>)
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,

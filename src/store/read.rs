@@ -34,7 +34,11 @@ impl Readers {
         }
     }
 
-    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
+    /// Runs `query` here, once a running one has ended.
+    pub(super) fn read<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
         let mut held = lock(&self.0);
         let conn = held.as_mut().ok_or_else(|| Error::Unavailable("it is closed".to_owned()))?;
         // One snapshot for all statements of a listing; it ends, unchanged, with this call.

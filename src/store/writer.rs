@@ -69,6 +69,7 @@ pub(super) struct Writer {
     pub(super) queue: Arc<Queue>,
     pub(super) space: Arc<Space>,
     pub(super) readers: Arc<Readers>,
+    pub(super) keys: Arc<Readers>,
     pub(super) checkpoints: Arc<Checkpoints>,
     pub(super) wake: Arc<Notify>,
     /// For those who look at the store when it has changed.
@@ -330,7 +331,7 @@ impl Writer {
 
     fn reopen(&mut self) -> Result<(), String> {
         let Settings { path, limits } = &self.settings;
-        let Opened { writer, checkpointer, reader, id } =
+        let Opened { writer, checkpointer, reader, keys, id } =
             connection::open(path, limits, false, self.clock.now())
                 .map_err(|error| error.to_string())?;
         if id != self.id {
@@ -341,12 +342,14 @@ impl Writer {
         self.conn = Some(writer);
         self.checkpoints.put(checkpointer);
         self.readers.put(reader);
+        self.keys.put(keys);
         Ok(())
     }
 
     fn close_connections(&mut self) {
         self.checkpoints.close();
         self.readers.close();
+        self.keys.close();
         if let Some(conn) = self.conn.take() {
             connection::close(conn);
         }
@@ -423,6 +426,7 @@ impl Writer {
         }
         drop(self.signal);
         self.readers.close();
+        self.keys.close();
         if self.conn.is_some() {
             match self.checkpoints.pass(CheckpointMode::TRUNCATE) {
                 Pass::Done => {}

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 mod accept;
+mod answers;
 mod copy;
 mod gauges;
 mod ids;

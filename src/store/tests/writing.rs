@@ -24,7 +24,7 @@ pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
 }
 
 /// Runs the future until it has put its item into the queue.
-async fn queued<F>(future: F) -> tokio::task::JoinHandle<F::Output>
+pub(super) async fn queued<F>(future: F) -> tokio::task::JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
 {
