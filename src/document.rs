@@ -280,7 +280,10 @@ impl<'d> Section<'d> {
     /// The key's value, or nothing where it is absent or wrong (which is then a problem).
     pub fn get<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
         self.asked.borrow_mut().insert(key);
-        let value = self.table.get(key)?;
+        self.read(key, self.table.get(key)?)
+    }
+
+    fn read<T: FromToml>(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Value<T>> {
         let at = self.at(key, value.span());
         match T::from_toml(value.get_ref()) {
             Ok(value) => Some(Value { value, at }),
@@ -309,8 +312,22 @@ impl<'d> Section<'d> {
 
     /// The strings of a string or a list, each with its own place.
     pub fn texts(&self, key: &'static str) -> Option<Vec<Value<String>>> {
-        let whole = self.get::<OneOrMany>(key)?;
-        let Some(array) = self.table.get(key).and_then(|value| value.get_ref().as_array()) else {
+        self.asked.borrow_mut().insert(key);
+        self.texts_of(key, self.table.get(key)?)
+    }
+
+    /// Every key of this table with its strings; what is neither one nor a list of them is a problem.
+    pub fn named_texts(&self) -> Vec<(String, Vec<Value<String>>)> {
+        let named = |(name, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+            let name: &str = AsRef::<str>::as_ref(name.get_ref());
+            self.texts_of(name, value).map(|texts| (name.to_owned(), texts))
+        };
+        self.table.iter().filter_map(named).collect()
+    }
+
+    fn texts_of(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Vec<Value<String>>> {
+        let whole = self.read::<OneOrMany>(key, value)?;
+        let Some(array) = value.get_ref().as_array() else {
             let one = |value| Value { value, at: whole.at.clone() };
             return Some(whole.value.0.into_iter().map(one).collect());
         };

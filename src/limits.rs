@@ -189,6 +189,14 @@ limits! {
         "Kept of a forward's answer.";
     answer_whole_bytes: Bytes = MIB, KIB..=16 * MIB,
         "The body of an answer that is stored for whoever asks again with the same key; a longer one is no answer, and is never cut.";
+    reply_wait_millis: Millis = 5 * SECOND, 0..=10 * MINUTE,
+        "How long a repeat waits for the answer of the first request with its key, where the source says nothing; then it is told to come again.";
+    keep_answers_millis: Millis = DAY, MINUTE..=90 * DAY,
+        "How long a key and its answer are kept, where the source says nothing: 24 hours is usual, 24 to 72 for payments.";
+    keep_error_answers_millis: Millis = 10 * MINUTE, 0..=90 * DAY,
+        "How long an answer of 5xx is kept, where the source says nothing: the handler may be well again soon.";
+    requests_per_minute_count: Count = 600, 0..=1_000_000,
+        "Requests of one caller in a minute, where the source says nothing; 0 is no bound.";
     stdin_memory_bytes: Bytes = MIB, 0..=64 * MIB,
         "Bodies up to this size reach a command from memory, larger ones from an unlinked file: the memory of a memfd cannot be reclaimed.";
     runner_attempts_count: Count = 256, 1..=10_000,

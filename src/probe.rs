@@ -100,7 +100,7 @@ pub fn facts(body: &[u8], form_field: Option<&str>, pointers: &[String]) -> Opti
     let fact = |found| match found {
         Found::Absent => Fact::Absent,
         Found::Text(text) => Fact::Text(text),
-        Found::Other => Fact::Other,
+        Found::Other(_) => Fact::Other,
         Found::Twice => Fact::Twice,
     };
     Some(found.into_iter().map(fact).collect())

@@ -3,8 +3,9 @@
 use comfy_table::{Cell, Color};
 
 use crate::cli;
-use crate::config::{Shown, ShownHandler, ShownLimit, ShownSecret, ShownSource};
+use crate::config::{Shown, ShownHandler, ShownLimit, ShownReply, ShownSecret, ShownSource};
 use crate::exit::{Exit, Failure};
+use crate::model::Name;
 
 use super::output::{self, outside};
 use super::store;
@@ -29,6 +30,11 @@ fn tables(shown: &Shown) -> Result<(), Failure> {
     let sources = shown.sources.iter().map(source).collect();
     let head = ["SOURCE", "PROVIDER", "PATH", "SECRETS", "MAX BODY", "TOLERANCE", "PUBLIC URL"];
     output::table(&head, sources, "no source")?;
+    for source in &shown.sources {
+        for line in source.reply.iter().flat_map(answers) {
+            output::line(format!("  {}: {}", source.name, output::escape(&line)))?;
+        }
+    }
     output::line("")?;
     let handlers = shown.handlers.iter().map(handler).collect();
     let head = [
@@ -76,6 +82,28 @@ fn source(source: &ShownSource) -> Vec<Cell> {
         Cell::new(source.tolerance.as_deref().unwrap_or("-")),
         outside(source.public_url.as_deref().unwrap_or("-")),
     ]
+}
+
+/// How its requests get their handler's answer, in sentences.
+fn answers(reply: &ShownReply) -> Vec<String> {
+    let mut lines = vec![format!(
+        "answers with its handler's answer; a repeat waits {}; kept {}, a 5xx {}",
+        reply.wait, reply.keep, reply.keep_errors
+    )];
+    lines.extend(
+        reply.requests_per_minute.map(|count| format!("{count} requests of a caller in a minute")),
+    );
+    if !reply.request_fields.is_empty() {
+        lines.push(format!("one request by {}", reply.request_fields.join(", ")));
+    }
+    let caller = |(name, secret): &(Name, ShownSecret)| {
+        format!("caller {name}: {} {}", secret.reference, secret.value)
+    };
+    lines.extend(reply.callers.iter().map(caller));
+    let header = |what: &str, header: &Option<String>| Some(format!("{what} {}", header.as_ref()?));
+    lines.extend(header("caller by header", &reply.caller_header));
+    lines.extend(header("caller by certificate in header", &reply.certificate_header));
+    lines
 }
 
 fn handler(handler: &ShownHandler) -> Vec<Cell> {

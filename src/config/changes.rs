@@ -11,6 +11,8 @@ use crate::model::Name;
 
 use super::Config;
 use super::handlers::{Action, Command, Handler};
+use super::replies::Replies;
+use super::secrets::Reference;
 use super::sources::Source;
 use super::variables::Variable;
 
@@ -58,7 +60,7 @@ impl Config {
         else {
             return Vec::new();
         };
-        for source in self.sources.iter().filter(|source| source.scheme.is_unsigned()) {
+        for source in self.sources.iter().filter(|source| source.takes_anybody()) {
             let message = format!(
                 "source '{}' takes events from anybody, and the receiver listens on {listen}, which is not only this machine",
                 source.name
@@ -149,8 +151,17 @@ fn names<T>(
 
 /// Taken apart, so that a new key is not forgotten. Where they stand in a file does not matter.
 fn same_source(before: &Source, now: &Source) -> bool {
-    let Source { name, at: _, path, scheme, secrets, public_url, body_limit_bytes, on_redelivery } =
-        before;
+    let Source {
+        name,
+        at: _,
+        path,
+        scheme,
+        secrets,
+        public_url,
+        body_limit_bytes,
+        on_redelivery,
+        replies,
+    } = before;
     *name == now.name
         && path.value == now.path.value
         && *scheme == now.scheme
@@ -158,6 +169,32 @@ fn same_source(before: &Source, now: &Source) -> bool {
         && *public_url == now.public_url
         && *body_limit_bytes == now.body_limit_bytes
         && *on_redelivery == now.on_redelivery
+        && match (replies, &now.replies) {
+            (Some(before), Some(now)) => same_replies(before, now),
+            (before, now) => before.is_none() && now.is_none(),
+        }
+}
+
+fn same_replies(before: &Replies, now: &Replies) -> bool {
+    let Replies {
+        at: _,
+        wait,
+        keep,
+        keep_errors,
+        fields,
+        callers,
+        caller_header,
+        certificate_header,
+        requests_per_minute,
+    } = before;
+    wait.value == now.wait.value
+        && keep.value == now.keep.value
+        && *keep_errors == now.keep_errors
+        && *fields == now.fields
+        && named(callers).eq(named(&now.callers))
+        && written(caller_header) == written(&now.caller_header)
+        && written(certificate_header) == written(&now.certificate_header)
+        && *requests_per_minute == now.requests_per_minute
 }
 
 fn same_handler(before: &Handler, now: &Handler) -> bool {
@@ -195,6 +232,14 @@ fn same_action(before: &Action, now: &Action) -> bool {
         && values(pass_env).eq(values(&now.pass_env))
         && *grace == now.grace
         && runner.value == now.runner.value
+}
+
+fn named(callers: &[(Name, Value<Reference>)]) -> impl Iterator<Item = (&Name, &Reference)> {
+    callers.iter().map(|(caller, secret)| (caller, &secret.value))
+}
+
+fn written(header: &Option<Value<String>>) -> Option<&str> {
+    header.as_ref().map(|read| read.value.as_str())
 }
 
 fn variables(env: &[(String, Value<Variable>)]) -> impl Iterator<Item = (&String, &Variable)> {

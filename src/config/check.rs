@@ -1,8 +1,11 @@
 //! What only shows when everything is read: whether the parts agree.
 
-use crate::document::Problems;
-use crate::limits::Unit;
+use std::time::Duration;
 
+use crate::document::{At, Problems};
+use crate::limits::{Limits, Unit};
+
+use super::handlers::Handler;
 use super::settings::Settings;
 use super::sources::Source;
 
@@ -59,7 +62,7 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
             problems.push(source.at.problem(message, Some(help.to_owned())));
         }
         let listen = settings.server.listen;
-        if source.scheme.is_unsigned() && !listen.ip().is_loopback() {
+        if source.takes_anybody() && !listen.ip().is_loopback() {
             let at = settings.listen_at.as_ref().unwrap_or(&source.at);
             let message = format!(
                 "source '{}' takes events from anybody, and {listen} is not only this machine",
@@ -67,6 +70,70 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
             );
             let help = "listen on 127.0.0.1, or give the source a provider that verifies";
             problems.push(at.problem(message, Some(help.to_owned())));
+        }
+    }
+}
+
+/// Each source that answers has the one handler whose answers they are, and times that can be kept.
+pub(super) fn replies(
+    settings: &Settings,
+    sources: &[Source],
+    handlers: &[Handler],
+    problems: &Problems,
+) {
+    let push = |at: &At, message: String, help: &str| {
+        problems.push(at.problem(message, Some(help.to_owned())));
+    };
+    let millis =
+        |time: Duration| Unit::Millis.show(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    for (source, replies) in sources.iter().filter_map(|own| Some((own, own.replies.as_ref()?))) {
+        let takes = |handler: &&Handler| {
+            handler.sources.iter().any(|own| own.value == source.name.as_str())
+        };
+        match handlers.iter().filter(takes).collect::<Vec<_>>()[..] {
+            [_] => {}
+            [] => push(
+                &replies.at,
+                "no handler answers".to_owned(),
+                "add the one handler with this source that does",
+            ),
+            [first, second, ..] => push(
+                &replies.at,
+                format!("handlers '{}' and '{}' would both answer", first.name, second.name),
+                "give this source one handler; what else is to happen can be done by that",
+            ),
+        }
+        if let Some(deadline) = source.scheme.deadline().filter(|it| replies.wait.value >= *it) {
+            push(
+                &replies.wait.at,
+                format!(
+                    "reply_wait ({}) is not shorter than provider '{}' waits for an answer ({})",
+                    millis(replies.wait.value),
+                    source.scheme.name(),
+                    millis(deadline)
+                ),
+                "a repeat that waits so long is never told anything; lower it",
+            );
+        }
+        let payloads = Limits::duration(settings.limits.keep_payloads_millis);
+        if replies.keep.value > payloads {
+            push(
+                &replies.keep.at,
+                format!(
+                    "keep_answers ({}) is longer than storage.keep_payloads ({})",
+                    millis(replies.keep.value),
+                    millis(payloads)
+                ),
+                "lower it, or raise storage.keep_payloads",
+            );
+        }
+        let proxies = &settings.server.trusted_proxies;
+        if let Some(header) = replies.certificate_header.as_ref().filter(|_| proxies.is_empty()) {
+            push(
+                &header.at,
+                format!("whoever reaches the port can send {}", header.value),
+                "add server.trusted_proxies, the proxies that check certificates and set it",
+            );
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::document::{Section, Value, nearest};
+use crate::document::{At, Section, Value, nearest};
 use crate::handler::Target;
 use crate::limits::Limits;
 use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown, RunnerName};
@@ -91,6 +91,10 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
             None
         }
     };
+    let answers = sources.iter().flatten().any(|own| context.replying.contains(&own.value));
+    if answers {
+        check_answers(&section, &sources, &events, on_unknown, context);
+    }
     section.finish();
     let handler = handler?;
     Some(Handler {
@@ -98,15 +102,67 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         sources: sources?,
         events: events?,
         on_unknown: on_unknown.unwrap_or(match handler.action {
-            Action::Command(_) => OnUnknown::Hold,
-            Action::Forward(_) => OnUnknown::Rerun,
+            Action::Forward(_) if !answers => OnUnknown::Rerun,
+            Action::Command(_) | Action::Forward(_) => OnUnknown::Hold,
         }),
+        answers,
         action: handler.action,
         timeout: handler.timeout,
         concurrency: handler.concurrency,
-        give_up: handler.give_up,
-        answers: false,
+        // The repeat of whoever asked is the next attempt.
+        give_up: if answers { GiveUp::Attempts(1) } else { handler.give_up },
     })
+}
+
+/// What a handler that answers cannot say: it runs once for each key, for whatever its sources are sent, and
+/// again only where its caller, or a person, says so.
+fn check_answers(
+    section: &Section<'_>,
+    sources: &Option<Vec<Value<String>>>,
+    events: &Option<Vec<Value<String>>>,
+    on_unknown: Option<OnUnknown>,
+    context: &Context<'_>,
+) {
+    let push = |at: &At, message: String, help: &str| {
+        section.problems().push(at.problem(message, Some(help.to_owned())));
+    };
+    let other = sources.iter().flatten().find(|own| !context.replying.contains(&own.value));
+    if let Some(other) = other {
+        push(
+            &other.at,
+            format!(
+                "source '{}' waits for no answer, and another of this handler does",
+                other.value
+            ),
+            "make two handlers: one that answers, and one that does not",
+        );
+    }
+    for key in ["max_attempts", "give_up_after"] {
+        if let Some(at) = section.place_of(key) {
+            push(
+                &at,
+                "a handler that answers is tried once".to_owned(),
+                "remove it: whoever asks again with the same key runs it again, where it is known to have failed",
+            );
+        }
+    }
+    if let Some(at) =
+        section.place_of("on_unknown").filter(|_| on_unknown == Some(OnUnknown::Rerun))
+    {
+        push(
+            &at,
+            "a handler that answers is not run again by itself".to_owned(),
+            "remove it: a job whose outcome is unknown is held, and whoever asks is told so",
+        );
+    }
+    let all = |events: &Vec<Value<String>>| events.iter().any(|event| event.value == "*");
+    if let (Some(at), Some(false)) = (section.place_of("events"), events.as_ref().map(all)) {
+        push(
+            &at,
+            "a handler that answers takes every event of its sources".to_owned(),
+            "write events = [\"*\"], and look at the type in the handler",
+        );
+    }
 }
 
 /// What the two kinds read in their own way.

@@ -14,6 +14,7 @@ mod files;
 mod handlers;
 mod providers;
 mod read;
+mod replies;
 mod resolve;
 mod secrets;
 mod settings;
@@ -24,6 +25,7 @@ mod variables;
 mod wanted;
 mod warnings;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +44,7 @@ pub use providers::provider;
 pub use resolve::Resolved;
 pub use secrets::{CREDENTIALS, Reference, ReferenceError, SecretError};
 pub use settings::Server;
-pub use shown::{Shown, ShownHandler, ShownLimit, ShownSecret, ShownSource};
+pub use shown::{Shown, ShownHandler, ShownLimit, ShownReply, ShownSecret, ShownSource};
 pub use signers::Endpoint;
 pub use wanted::Described;
 
@@ -156,11 +158,15 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
         limits: &settings.limits,
         catalogue: &catalogue,
         sources: complete.then_some(&source_names),
+        replying: &BTreeSet::new(),
     };
     let mut sources = Vec::new();
     for (name, section) in source_sections {
         sources.extend(sources::read(&name, section, &context));
     }
+    let replying = sources.iter().filter(|source: &&Source| source.replies.is_some());
+    let replying = replying.map(|source| source.name.to_string()).collect();
+    let context = Context { replying: &replying, ..context };
     let mut handlers = Vec::new();
     for (name, section) in handler_sections {
         handlers.extend(handlers::read(&name, section, &context));
@@ -169,6 +175,7 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
 
     check::paths(&sources, problems);
     check::settings(&settings, &sources, problems);
+    check::replies(&settings, &sources, &handlers, problems);
     sources.sort_by(|a, b| a.name.cmp(&b.name));
     handlers.sort_by(|a, b| a.name.cmp(&b.name));
     let warnings = warnings::general(&main.name, &settings, &sources, catalogue.warnings);

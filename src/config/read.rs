@@ -1,6 +1,6 @@
 //! What the readers of sections share: ranges, words and paths.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -25,6 +25,8 @@ pub(super) struct Context<'a> {
     pub(super) catalogue: &'a Catalogue,
     /// The names of all sources; nothing where a file could not be read, in which one may stand.
     pub(super) sources: Option<&'a Declared>,
+    /// Those among them whose requests get their handler's answer; known once the sources are read.
+    pub(super) replying: &'a BTreeSet<String>,
 }
 
 /// A number of the unit of the limit called `limit`, in the range of that limit.

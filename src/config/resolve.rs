@@ -11,9 +11,9 @@ use crate::document::{Problem, Problems, Value};
 use crate::handler::{self, ForwardSettings};
 use crate::http;
 use crate::limits::Limits;
-use crate::model::{Digest, OnUnknown, RunnerName};
+use crate::model::{Digest, Name, RunnerName};
 use crate::pattern::Pattern;
-use crate::retry::{GiveUp, Policy};
+use crate::retry::Policy;
 use crate::runner;
 use crate::runner::{CommandSettings, Configured};
 use crate::verify;
@@ -171,7 +171,9 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn source(&self, source: &Source) -> http::Source {
-        let keys = source.secrets.iter().filter_map(|secret| self.key(source, secret)).collect();
+        let keys: Vec<_> =
+            source.all_secrets().filter_map(|secret| self.key(source, secret)).collect();
+        self.check_callers(source, &keys);
         http::Source {
             name: source.name.clone(),
             path: source.path.value.clone(),
@@ -180,11 +182,61 @@ impl Resolver<'_> {
             public_url: source.public_url.clone(),
             body_limit_bytes: source.body_limit_bytes,
             accept_wait: accept_wait(&self.config.limits, source.scheme.deadline()),
-            refuse_proxied: source.scheme.is_unsigned(),
+            refuse_proxied: source.takes_anybody(),
             on_redelivery: source.on_redelivery,
-            reply: None,
+            reply: self.reply(source),
             routes: self.routes(source),
         }
+    }
+
+    /// Two callers with one secret would be one caller.
+    fn check_callers(&self, source: &Source, keys: &[verify::Key]) {
+        let callers = source.replies.iter().flat_map(|replies| &replies.callers);
+        let of = |key: &verify::Key| {
+            callers.clone().find(|(_, secret)| secret.value.to_string() == key.reference())
+        };
+        for (n, key) in keys.iter().enumerate() {
+            let Some(same) = keys[..n].iter().find(|other| other.is_same(key)) else { continue };
+            if let (Some((other, _)), Some((caller, secret))) = (of(same), of(key))
+                && other != caller
+            {
+                let message = format!("'{}' is the secret of caller '{other}' too", secret.value);
+                let help = "give each caller a secret of its own".to_owned();
+                self.problems.push(secret.at.problem(message, Some(help)));
+            }
+        }
+    }
+
+    /// Nothing where no one handler answers, which loading the configuration refuses first.
+    fn reply(&self, source: &Source) -> Option<http::Reply> {
+        let replies = source.replies.as_ref()?;
+        let own = |handler: &&Handler| {
+            handler.sources.iter().any(|name| name.value == source.name.as_str())
+        };
+        let handler = self.config.handlers.iter().find(own)?;
+        let grace = match &handler.action {
+            Action::Command(command) => command.grace,
+            Action::Forward(_) => Duration::ZERO,
+        };
+        let accept_wait = Limits::duration(self.config.limits.accept_wait_millis);
+        // The job may wait its turn, and its end is committed.
+        let whole = handler.timeout.saturating_add(grace).saturating_add(accept_wait);
+        let deadline = source.scheme.deadline().map(|deadline| deadline * 4 / 5);
+        let caller =
+            |(name, secret): &(Name, Value<Reference>)| (secret.value.to_string(), name.clone());
+        let written = |header: &Option<Value<String>>| Some(header.as_ref()?.value.clone());
+        Some(http::Reply {
+            handler: handler.name.clone(),
+            callers: replies.callers.iter().map(caller).collect(),
+            caller_header: written(&replies.caller_header),
+            certificate_header: written(&replies.certificate_header),
+            fields: replies.fields.clone(),
+            first_wait: deadline.map_or(whole, |deadline| whole.min(deadline)),
+            repeat_wait: replies.wait.value,
+            keep: replies.keep.value,
+            keep_errors: replies.keep_errors,
+            requests_per_minute: replies.requests_per_minute,
+        })
     }
 
     fn key(&self, source: &Source, secret: &Value<Reference>) -> Option<verify::Key> {
@@ -246,17 +298,12 @@ impl Resolver<'_> {
                 whole_answer_bytes,
             }),
         };
-        // Whoever waits for the answer asks again, and that alone runs it again.
-        let (on_unknown, give_up) = match handler.answers {
-            true => (OnUnknown::Hold, GiveUp::Attempts(1)),
-            false => (handler.on_unknown, handler.give_up),
-        };
         Worker {
             name: handler.name.clone(),
             handler: built,
             policy: Policy {
-                on_unknown,
-                give_up,
+                on_unknown: handler.on_unknown,
+                give_up: handler.give_up,
                 backoff_base: Limits::duration(limits.backoff_base_millis),
                 backoff_max: Limits::duration(limits.backoff_max_millis),
                 answers: handler.answers,

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::document::Value;
 use crate::limits::{self, Unit};
 use crate::model::{Name, OnUnknown, RunnerName};
 use crate::retry::GiveUp;
 
 use super::Config;
 use super::handlers::{Action, Handler};
+use super::secrets::Reference;
 use super::sources::Source;
 use super::variables::Variable;
 
@@ -53,12 +55,35 @@ pub struct ShownSource {
     pub public_url: Option<String>,
     /// Where its secrets are, and stars in their place.
     pub secrets: Vec<ShownSecret>,
+    /// How its requests get their handler's answer, where they do.
+    pub reply: Option<ShownReply>,
     /// The largest body taken, in bytes.
     pub max_body_bytes: u64,
     /// How far a signed time may be from now.
     pub tolerance: Option<String>,
     /// How long the provider sends an event again.
     pub resends_for: Option<String>,
+}
+
+/// How the requests of a source get their handler's answer.
+#[derive(Debug, Serialize)]
+pub struct ShownReply {
+    /// How long a repeat waits for it.
+    pub wait: String,
+    /// How long a key and its answer are kept.
+    pub keep: String,
+    /// The same of an answer of 5xx.
+    pub keep_errors: String,
+    /// What of the body makes a request this one; empty where all of it does.
+    pub request_fields: Vec<String>,
+    /// The callers by name, each with where its secret is, and stars.
+    pub callers: Vec<(Name, ShownSecret)>,
+    /// The header that divides keys further.
+    pub caller_header: Option<String>,
+    /// The header in which a trusted proxy names the client's certificate.
+    pub certificate_header: Option<String>,
+    /// Requests of one caller in a minute; none where they are not bounded.
+    pub requests_per_minute: Option<u32>,
 }
 
 /// A secret that is not shown.
@@ -155,14 +180,28 @@ impl Config {
 }
 
 fn source(source: &Source) -> ShownSource {
-    let secret = |reference| ShownSecret { reference, value: STARS };
+    let secret =
+        |read: &Value<Reference>| ShownSecret { reference: read.value.to_string(), value: STARS };
+    let caller = |(name, read): &(Name, Value<Reference>)| (name.clone(), secret(read));
+    let written = |header: &Option<Value<String>>| Some(header.as_ref()?.value.clone());
+    let reply = source.replies.as_ref().map(|replies| ShownReply {
+        wait: duration(replies.wait.value),
+        keep: duration(replies.keep.value),
+        keep_errors: duration(replies.keep_errors),
+        request_fields: replies.fields.iter().map(ToString::to_string).collect(),
+        callers: replies.callers.iter().map(caller).collect(),
+        caller_header: written(&replies.caller_header),
+        certificate_header: written(&replies.certificate_header),
+        requests_per_minute: replies.requests_per_minute,
+    });
     let scheme = &source.scheme;
     ShownSource {
         name: source.name.clone(),
         provider: scheme.name().to_owned(),
         path: source.path.value.clone(),
         public_url: source.public_url.clone(),
-        secrets: source.secrets.iter().map(|read| secret(read.value.to_string())).collect(),
+        secrets: source.secrets.iter().map(secret).collect(),
+        reply,
         max_body_bytes: source.body_limit_bytes,
         tolerance: scheme.tolerance().map(duration),
         resends_for: scheme.resends_for().map(duration),

@@ -45,7 +45,7 @@ impl Config {
         environment: &Environment,
     ) -> Result<Signer, String> {
         let source = endpoint.source;
-        let key = match source.secrets.first() {
+        let key = match source.all_secrets().next() {
             None => None,
             Some(secret) => {
                 let reference = &secret.value;

@@ -1,5 +1,6 @@
 //! `[sources.NAME]`: what one inbound endpoint says, checked by itself.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::document::{At, Section, Value};
@@ -8,6 +9,7 @@ use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery};
 use crate::provider::Scheme;
 
 use super::read::{Context, missing, parsed, ranged};
+use super::replies::{self, Replies};
 use super::secrets::Reference;
 
 /// One source, its secrets still references.
@@ -22,6 +24,22 @@ pub(super) struct Source {
     /// The source's own word, the provider's, or the default.
     pub(super) body_limit_bytes: u64,
     pub(super) on_redelivery: OnRedelivery,
+    /// How its requests get their handler's answer; none where a delivery is told that it is stored.
+    pub(super) replies: Option<Replies>,
+}
+
+impl Source {
+    /// Whether nothing proves who sends to it: neither the request nor a proxy.
+    pub(super) fn takes_anybody(&self) -> bool {
+        let named = self.replies.as_ref().is_some_and(|own| own.certificate_header.is_some());
+        self.scheme.is_unsigned() && !named
+    }
+
+    /// Every secret, whoever's it is.
+    pub(super) fn all_secrets(&self) -> impl Iterator<Item = &Value<Reference>> {
+        let callers = self.replies.iter().flat_map(|replies| &replies.callers);
+        self.secrets.iter().chain(callers.map(|(_, secret)| secret))
+    }
 }
 
 /// Reads one; problems go to the section's. Nothing where no source can be made of it.
@@ -39,8 +57,9 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let public_url = read_public_url(&section);
     let max_body = ranged(&section, "max_body", "body_default_bytes");
     let on_redelivery = parsed::<OnRedelivery>(&section, "on_redelivery");
+    let replies = replies::read(&section, scheme.as_ref(), context);
     if let Some(scheme) = &scheme {
-        check_signing(&section, scheme, allow_unsigned, secrets.is_some());
+        check_signing(&section, scheme, allow_unsigned, secrets.is_some(), replies.as_ref());
         if scheme.value.signs_url() && section.place_of("public_url").is_none() {
             let message = format!("provider '{}' signs the URL", scheme.value.name());
             let help = "add public_url, the URL that the provider was given";
@@ -63,6 +82,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         public_url,
         body_limit_bytes,
         on_redelivery: on_redelivery.map_or(OnRedelivery::Ignore, |read| read.value),
+        replies,
     })
 }
 
@@ -92,6 +112,7 @@ fn check_signing(
     scheme: &Value<Arc<Scheme>>,
     allow_unsigned: Option<Value<bool>>,
     has_secrets: bool,
+    replies: Option<&Replies>,
 ) {
     let provider = scheme.value.name();
     let push = |at: &At, message: String, help: &str| {
@@ -99,6 +120,13 @@ fn check_signing(
     };
     let allowed = allow_unsigned.as_ref().filter(|allow| allow.value);
     match (scheme.value.is_unsigned(), allowed) {
+        (true, Some(allow)) if replies.is_some() => push(
+            &allow.at,
+            "nobody gets an answer unless it is known who asks".to_owned(),
+            "remove allow_unsigned",
+        ),
+        // What proves it instead is checked with the answers.
+        (true, None) if replies.is_some() => {}
         (true, None) => push(
             &scheme.at,
             format!("provider '{provider}' proves nothing about who sent a request"),
@@ -111,16 +139,22 @@ fn check_signing(
         ),
         _ => {}
     }
-    let secrets = section.place_of("secrets");
-    match (scheme.value.is_unsigned(), secrets) {
+    let (secrets, callers) = (section.place_of("secrets"), section.place_of("callers"));
+    let callers = callers.filter(|_| replies.is_some());
+    match (scheme.value.is_unsigned(), secrets.as_ref().or(callers.as_ref())) {
+        (false, Some(at)) if secrets.is_some() && callers.is_some() => push(
+            at,
+            "both 'secrets' and 'callers' are given".to_owned(),
+            "a source has one caller, or each has a name: move these to callers",
+        ),
         (false, None) => section.problem(
             format!("provider '{provider}' needs a secret, and 'secrets' is missing"),
             Some(format!("add secrets = [\"file:/path/to/{provider}.secret\"]")),
         ),
-        (true, Some(at)) if has_secrets => push(
-            &at,
+        (true, Some(at)) if has_secrets || callers.is_some() => push(
+            at,
             format!("provider '{provider}' uses no secret"),
-            "remove secrets, or choose the sender's provider",
+            "remove it, or choose the sender's provider",
         ),
         _ => {}
     }
@@ -136,10 +170,20 @@ fn read_secrets(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Valu
         }
         return None;
     }
-    let mut references: Vec<Value<Reference>> = Vec::new();
     let count = texts.len();
+    let references = read_references(section, texts, context.folder);
+    (references.len() == count).then_some(references)
+}
+
+/// The references that these texts are; what is none, or is there twice, is a problem.
+pub(super) fn read_references(
+    section: &Section<'_>,
+    texts: Vec<Value<String>>,
+    folder: &Path,
+) -> Vec<Value<Reference>> {
+    let mut references: Vec<Value<Reference>> = Vec::new();
     for text in texts {
-        match Reference::parse(&text.value, context.folder) {
+        match Reference::parse(&text.value, folder) {
             Ok(reference) if references.iter().any(|other| other.value == reference) => {
                 let message = format!("'{reference}' is there twice");
                 section.problems().push(text.at.problem(message, None));
@@ -150,7 +194,7 @@ fn read_secrets(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Valu
             }
         }
     }
-    (references.len() == count).then_some(references)
+    references
 }
 
 fn read_path(section: &Section<'_>, name: &Name) -> Option<Value<String>> {

@@ -131,29 +131,99 @@ fn workers_have_absolute_programs_resolved_variables_and_the_defaults_of_their_k
 }
 
 #[test]
+fn a_source_whose_handler_answers_says_how_long_and_to_whom() {
+    let text = r#"
+[server]
+trusted_proxies = ["127.0.0.1"]
+[limits]
+accept_wait_millis = "9s"
+[sources.shop]
+provider = "bearer"
+reply = "handler"
+reply_wait = "2s"
+keep_answers = "72h"
+keep_error_answers = "1min"
+request_fields = ["/amount"]
+caller_header = "X-Tenant"
+certificate_header = "X-Client-Cert"
+requests_per_minute = 0
+[sources.shop.callers]
+till = ["env:SECRET", "env:OLD"]
+web = "env:WEB"
+[sources.plain]
+provider = "bearer"
+secrets = "env:SECRET"
+reply = "handler"
+[sources.certified]
+provider = "certificate"
+reply = "handler"
+certificate_header = "X-Client-Cert"
+[handlers.pay]
+source = ["shop", "plain", "certified"]
+events = ["*"]
+command = ["/bin/true"]
+timeout = "7s"
+grace = "2s"
+"#;
+    let (_folder, path) = written(text);
+    let environment = environment().with("OLD", "o").with("WEB", "w");
+    let config = load(&path).unwrap();
+    let sources = config.resolve(&environment).unwrap().sources;
+    let [certified, plain, shop] = &sources[..] else { panic!("three sources") };
+    let [of_certified, of_plain, reply] =
+        [certified, plain, shop].map(|source| source.reply.as_ref().unwrap());
+    assert!(!certified.refuse_proxied && certified.keys.is_empty());
+    assert_eq!(of_certified.certificate_header.as_deref(), Some("X-Client-Cert"));
+    let seconds = Duration::from_secs;
+    let waits = |reply: &crate::http::Reply| (reply.first_wait, reply.repeat_wait);
+    // As long as the handler may take to its very end, and the commit of it.
+    assert_eq!(waits(of_plain), (seconds(7 + 2 + 9), seconds(5)));
+    assert_eq!((of_plain.keep, of_plain.keep_errors), (seconds(86_400), seconds(600)));
+    assert_eq!((of_plain.callers.len(), of_plain.requests_per_minute), (0, Some(600)));
+    assert_eq!((reply.handler.as_str(), waits(reply).1), ("pay", seconds(2)));
+    assert_eq!((reply.keep, reply.keep_errors), (seconds(72 * 3600), seconds(60)));
+    assert_eq!((reply.fields[0].to_string().as_str(), reply.fields.len()), ("/amount", 1));
+    assert_eq!((shop.keys.len(), reply.requests_per_minute), (3, None));
+    let callers: Vec<_> = reply.callers.iter().map(|(at, name)| (&**at, name.as_str())).collect();
+    assert_eq!(callers, [("env:SECRET", "till"), ("env:OLD", "till"), ("env:WEB", "web")]);
+    let headers = (reply.caller_header.as_deref(), reply.certificate_header.as_deref());
+    assert_eq!(headers, (Some("X-Tenant"), Some("X-Client-Cert")));
+    // A secret of two callers would be a way for the one to the other's answers.
+    let same = environment.with("WEB", "o");
+    let found = config.resolve(&same).err().unwrap();
+    assert_eq!((found.len(), found[0].line), (1, 18), "{found:?}");
+    let same = config.unresolved(&Environment::empty().with("SECRET", "s").with("OLD", "s"));
+    assert_eq!(same.len(), 1, "two of one caller may be the same while one is rotated: {same:?}");
+}
+
+#[test]
 fn a_handler_that_answers_is_tried_once_and_what_it_says_is_kept_whole() {
     let text = r#"
 [limits]
 answer_whole_bytes = "3 KiB"
 [sources.shop]
-provider = "none"
-allow_unsigned = true
+provider = "bearer"
+secrets = "env:SECRET"
+reply = "accepted"
+[sources.till]
+provider = "bearer"
+secrets = "env:SECRET"
+reply = "accepted"
 [handlers.run]
 source = "shop"
 events = ["*"]
 command = ["/bin/true"]
-on_unknown = "rerun"
 [handlers.tell]
-source = "shop"
+source = "till"
 events = ["*"]
 forward = "http://127.0.0.1:3000/in"
 "#;
-    let (_folder, path) = written(text);
     // What runners of the last version have made of it too: they go on starting it.
     let plain = r#"{"argv":["/bin/true"],"cwd":null,"env":[],"grace_millis":"10000","output_bytes":[16384,16384],"pass_env":[],"stdin_memory_bytes":1048576,"timeout_millis":"600000"}"#;
     for answers in [false, true] {
-        let mut config = load(&path).unwrap();
-        config.handlers.iter_mut().for_each(|handler| handler.answers = answers);
+        let reply = if answers { "handler" } else { "accepted" };
+        let (_folder, path) = written(&text.replace("accepted", reply));
+        let config = load(&path).unwrap();
         let commands = config.resolve_commands(&environment(), &RunnerName::default()).unwrap();
         let workers = config.resolve(&environment()).unwrap().workers;
         let whole = answers.then_some(3 << 10);

@@ -30,7 +30,7 @@ impl Config {
                     "no handler reads this source: its events are stored, and nothing runs";
                 found.push(source.at.problem(message, None));
             }
-            for secret in &source.secrets {
+            for secret in source.all_secrets() {
                 let told = secret.value.file().and_then(exposed);
                 found.extend(told.map(|(message, help)| secret.at.problem(message, Some(help))));
             }
@@ -131,7 +131,7 @@ pub(super) fn general(
             );
         }
     }
-    for source in sources.iter().filter(|source| source.scheme.is_unsigned()) {
+    for source in sources.iter().filter(|source| source.takes_anybody()) {
         let message = "takes events from anybody on this machine, unverified";
         found.push(source.at.problem(message, None));
     }

@@ -1,6 +1,7 @@
 //! Whose request it is: the peer, or whoever a trusted proxy says.
 //!
-//! For the quarantine, which bounds what one address may fill. Never asked by verification.
+//! For the quarantine, which bounds what one address may fill, and for the word of a proxy on its client's
+//! certificate. Never asked by verification.
 
 use std::net::IpAddr;
 
@@ -24,13 +25,18 @@ pub(super) fn address(peer: IpAddr, headers: &Headers, proxies: &Proxies) -> IpA
     let lines: Vec<&[u8]> = headers.all("x-forwarded-for").collect();
     let hops = lines.iter().rev().flat_map(|line| line.rsplit(|&byte| byte == b','));
     for hop in hops.take(HOPS) {
-        if !proxies.iter().any(|proxy| holds(*proxy, address)) {
+        if !is_proxy(address, proxies) {
             break;
         }
         let Some(next) = std::str::from_utf8(hop).ok().and_then(parse) else { break };
         address = next;
     }
     address
+}
+
+/// Whether a peer is one of `proxies`.
+pub(super) fn is_proxy(peer: IpAddr, proxies: &Proxies) -> bool {
+    proxies.iter().any(|proxy| holds(*proxy, peer.to_canonical()))
 }
 
 /// An address as proxies write it, some with the port.

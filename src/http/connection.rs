@@ -30,7 +30,8 @@ use crate::crash;
 /// Read at once where it is not known how much belongs to a request: a usual head and body.
 const AHEAD_BYTES: usize = 16 * 1024;
 
-/// What the kernel keeps of answers that are not taken. Several of ours fit: none has 1 KiB.
+/// What the kernel keeps of answers that are not taken. Several of ours fit: none has 1 KiB, but for those of
+/// handlers.
 const SEND_BUFFER_BYTES: usize = 16 * 1024;
 
 /// What a connection may hand over now.

@@ -1,7 +1,7 @@
 //! The front door: HTTP/1.1 in, exactly one answer per delivery out.
 //!
 //! For `serve`, which builds [`Sources`], starts a [`Server`] and stops it. What must stay true: a
-//! 2xx is sent only after `store.accept` has returned; nothing unproven is parsed here; every byte held
+//! 2xx is sent only after `store.accept` has returned, and a handler's answer only once it is committed; nothing unproven is parsed here; every byte held
 //! is accounted for in [`budget`]; the outside learns nothing of why a signature failed; and a
 //! delivery that was read to its end is stored whatever its client does next.
 
@@ -13,6 +13,9 @@ mod client;
 pub(crate) mod connection;
 mod files;
 mod health;
+mod keyed;
+mod problem;
+mod rate;
 mod receive;
 mod reply;
 mod server;
@@ -56,7 +59,7 @@ pub struct Source {
     pub body_limit_bytes: u64,
     /// How long a delivery may wait for its commit before it is told 503.
     pub accept_wait: Duration,
-    /// Whether requests that came through a proxy are refused: sources without signatures.
+    /// Whether requests that came through a proxy are refused: sources that take events from anybody.
     pub refuse_proxied: bool,
     /// What a duplicate delivery does to its event's dead letters.
     pub on_redelivery: OnRedelivery,
@@ -185,6 +188,7 @@ impl Source {
             path: self.path.clone(),
             deadline: self.scheme.deadline(),
             secrets: self.keys.iter().map(|key| key.reference().to_owned()).collect(),
+            answers: self.reply.is_some(),
         }
     }
 

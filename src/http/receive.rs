@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix_web::http::header::{CONTENT_LENGTH, HeaderMap, UPGRADE};
 use actix_web::{HttpMessage, HttpRequest, rt, web};
@@ -19,6 +19,8 @@ use super::body::{self, Unread};
 use super::budget::Permit;
 use super::client;
 use super::connection::Gate;
+use super::keyed;
+use super::problem::Problem;
 use super::reply::{self, Answer};
 use super::server::Shared;
 use super::snapshot::Snapshot;
@@ -91,11 +93,14 @@ pub(super) async fn receive(
         method: request.method().to_string(),
         url: signed_url(source, request.uri().query()),
         origin,
+        sent: source.reply.as_ref().map(|_| keyed::Sent::of(snapshot, request)),
         headers,
         body,
         permit,
     };
-    match timeout(source.accept_wait, rt::spawn(delivery.take())).await {
+    // The wait for a handler's answer has bounds of its own.
+    let patience = if source.reply.is_none() { source.accept_wait } else { Duration::MAX };
+    match timeout(patience, rt::spawn(delivery.take())).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => {
             refuse(Answer::Unavailable("failed"), "failed", "the delivery's task broke off")
@@ -116,6 +121,8 @@ struct Delivery {
     method: String,
     url: Option<String>,
     origin: Origin,
+    /// Where its handler's answer is waited for.
+    sent: Option<keyed::Sent>,
     headers: Headers,
     body: Bytes,
     permit: Permit,
@@ -132,6 +139,7 @@ impl Delivery {
             method,
             url,
             origin,
+            sent,
             headers,
             body,
             permit,
@@ -163,6 +171,12 @@ impl Delivery {
             Ok(verified) => {
                 drop(evidence);
                 served.traffic.verified();
+                if let (Some(sent), Some(reply)) = (sent, &served.source.reply) {
+                    let delivery = verified;
+                    let asked =
+                        keyed::Request { sent, headers, delivery, received_at, begun, permit };
+                    return asked.take(&shared, &served, reply).await;
+                }
                 store(&shared, &served, verified, received_at, begun).await
             }
         };
@@ -229,7 +243,11 @@ fn reject(
 ) -> Answer {
     let (source, now) = (&served.source, shared.clock.now());
     let Rejection { reason, detail, malformed } = rejection;
-    let answer = if malformed { Answer::Malformed(reason) } else { Answer::Rejected };
+    let answer = match malformed {
+        true if source.reply.is_some() => Answer::Problem(Problem::Malformed(reason)),
+        true => Answer::Malformed(reason),
+        false => Answer::Rejected,
+    };
     let refusal = Refusal { answer: answer.name(), reason, told: reason, unproven: !malformed };
     let Refused { first, failing } = served.traffic.refused(refusal, now);
     if first {
@@ -239,7 +257,8 @@ fn reject(
     if let Some((count, first_at)) = failing {
         notify::failing(&shared.store, &source.name, reason, count, first_at, now);
     }
-    if !source.scheme.is_unsigned() {
+    // A caller that waits is told, and asks again itself.
+    if !source.scheme.is_unsigned() && source.reply.is_none() {
         let received_at = read.as_ref().map_or(now, |(at, _)| *at);
         let body = read.map(|(_, body)| body);
         let body_bytes = body.as_ref().map_or(0, |body| body.len() as u64);

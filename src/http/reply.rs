@@ -1,7 +1,8 @@
 //! Every answer this server gives, in one table: status, headers, JSON.
 //!
 //! Rules: never 410 (it unsubscribes the endpoint at several providers), never 409 or 422 for an
-//! event that is stored (it only earns days of retries), and no detail of a failed verification.
+//! event that is stored (it only earns days of retries), and no detail of a failed verification. Where
+//! a handler answers, the answer is its own, and `problem` has what stands in its place.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,7 +17,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::connection::Gate;
-use crate::model::{EventId, State};
+use super::problem::Problem;
+use crate::model::{self, EventId, State};
 use crate::store::Refused;
 
 /// What a client is told to wait before it tries again, in seconds: long enough for a checkpoint or
@@ -42,6 +44,15 @@ pub(super) enum Answer {
         /// Its dead jobs that this delivery has put back.
         replayed: usize,
     },
+    /// What the source's handler has answered.
+    Answered {
+        /// As it is stored.
+        answer: model::Answer,
+        /// For this request, and not for an earlier one.
+        created: bool,
+    },
+    /// Why there is none.
+    Problem(Problem),
     /// Not proven genuine.
     Rejected,
     /// Genuine or not, it cannot be an event; a fixed word says what is wrong.
@@ -83,6 +94,9 @@ impl Answer {
         match self {
             Answer::Accepted(_) => "accepted",
             Answer::Duplicate { .. } => "duplicate",
+            Answer::Answered { .. } => "answered",
+            Answer::Problem(Problem::Malformed(_)) => "malformed",
+            Answer::Problem(problem) => problem.word(),
             Answer::Rejected => "rejected",
             Answer::Malformed(_) => "malformed",
             Answer::Proxied => "refused",
@@ -102,6 +116,10 @@ impl Answer {
             Answer::Accepted(_) | Answer::Duplicate { .. } | Answer::Alive | Answer::Ready => {
                 StatusCode::OK
             }
+            Answer::Answered { answer, .. } => {
+                StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY)
+            }
+            Answer::Problem(problem) => problem.status(),
             Answer::Malformed(_) => StatusCode::BAD_REQUEST,
             Answer::Rejected => StatusCode::UNAUTHORIZED,
             Answer::Proxied => StatusCode::FORBIDDEN,
@@ -113,13 +131,36 @@ impl Answer {
         }
     }
 
-    fn header(&self) -> Option<(HeaderName, &'static str)> {
+    fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        let (name, value) = match self {
+            Answer::Accepted(_) | Answer::Answered { created: true, .. } => {
+                (IDEMPOTENCY_RESULT, "created")
+            }
+            Answer::Duplicate { .. } | Answer::Answered { created: false, .. } => {
+                (IDEMPOTENCY_RESULT, "reused")
+            }
+            Answer::Method(allowed) => (ALLOW, *allowed),
+            Answer::Unavailable(_) | Answer::Unready(_) => (RETRY_AFTER, RETRY_AFTER_SECONDS),
+            Answer::Problem(problem) => {
+                return problem.retry_after().map(|seconds| (RETRY_AFTER, seconds.into()));
+            }
+            _ => return None,
+        };
+        Some((name, HeaderValue::from_static(value)))
+    }
+
+    /// The body and, but for an answer of a handler, its type.
+    fn body(&self) -> (Bytes, Option<&'static str>) {
         match self {
-            Answer::Accepted(_) => Some((IDEMPOTENCY_RESULT, "created")),
-            Answer::Duplicate { .. } => Some((IDEMPOTENCY_RESULT, "reused")),
-            Answer::Method(allowed) => Some((ALLOW, allowed)),
-            Answer::Unavailable(_) | Answer::Unready(_) => Some((RETRY_AFTER, RETRY_AFTER_SECONDS)),
-            _ => None,
+            // What has no content (RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5) is over with its head.
+            Answer::Answered { answer, .. } if [204, 205, 304].contains(&answer.status) => {
+                (Bytes::new(), None)
+            }
+            Answer::Answered { answer, .. } => (answer.body.clone(), None),
+            Answer::Problem(problem) => {
+                (problem.json().to_string().into(), Some("application/problem+json"))
+            }
+            _ => (self.json().to_string().into(), Some("application/json")),
         }
     }
 
@@ -153,13 +194,24 @@ impl Answer {
     /// where it would otherwise drain chunks for as long as they come. `close` asks the client for
     /// a new connection.
     pub(super) fn respond(self, unread: Unread, close: bool) -> HttpResponse {
-        let text = self.json().to_string().into();
+        let (text, kind) = self.body();
         let mut response = HttpResponse::with_body(self.status(), Text { text, _unread: unread })
             .map_into_boxed_body();
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(kind) = kind {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        }
+        if let Answer::Answered { answer, .. } = &self {
+            for (name, value) in answer.headers.iter() {
+                // One that HTTP cannot carry was no header of the answer.
+                let name = HeaderName::from_bytes(name.as_bytes());
+                if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+                    headers.append(name, value);
+                }
+            }
+        }
         if let Some((name, value)) = self.header() {
-            headers.insert(name, HeaderValue::from_static(value));
+            headers.insert(name, value);
         }
         if close || matches!(self, Answer::TooSlow | Answer::TooLarge(_)) {
             response.head_mut().set_connection_type(ConnectionType::Close);

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::connection::{Connection, Gate, Open};
+use super::rate::Rates;
 use super::reply::{Answer, Unread};
 use super::snapshot::Snapshot;
 use super::{Sources, files, health, receive, sums};
@@ -47,6 +48,8 @@ pub(super) struct Shared {
     /// One turn for each large body that is hashed at the moment: what is not proven yet must not take
     /// every core. All that the budget lets in is through within a tenth of a second all the same.
     pub(super) hashing: Semaphore,
+    /// How often each caller asks, of sources whose handlers answer.
+    pub(super) rates: Rates,
     /// Set once at the beginning of a stop: every answer then asks for a new connection.
     pub(super) closing: AtomicBool,
 }
@@ -82,6 +85,7 @@ impl Server {
             clock,
             open: Open::new(per_worker.saturating_mul(workers)),
             hashing: Semaphore::new((workers / 2).max(1)),
+            rates: Rates::default(),
             closing: AtomicBool::new(false),
         });
         let wait = Limits::duration(limits.stop_wait_millis);

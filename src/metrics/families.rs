@@ -64,6 +64,8 @@ families! {
         "Deliveries to a source by how they were answered. One that was answered too late and is committed all the same counts as both.";
     REFUSALS: Counter "hooklatch_refusals_total" ["source", "answer", "reason"]
         "Refused deliveries by answer and reason; answer unavailable is a 503.";
+    KEYED: Counter "hooklatch_keyed_requests_total" ["source", "result"]
+        "Requests to a source whose handler answers, by what they were told. Absent for other sources.";
     UNKNOWN_PATHS: Counter "hooklatch_unknown_path_requests_total" []
         "Requests to paths that no source has.";
     UNREADABLE: Counter "hooklatch_unreadable_requests_total" []

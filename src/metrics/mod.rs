@@ -18,7 +18,7 @@ pub use families::{FAMILIES, Family, Kind};
 pub use page::CONTENT_TYPE;
 
 /// How a delivery to a source can be answered.
-const ANSWERS: [&str; 9] = [
+const ANSWERS: [&str; 11] = [
     "accepted",
     "duplicate",
     "rejected",
@@ -27,6 +27,8 @@ const ANSWERS: [&str; 9] = [
     "method_not_allowed",
     "too_slow",
     "too_large",
+    "conflict",
+    "limited",
     "unavailable",
 ];
 
@@ -126,6 +128,12 @@ fn sources(page: &mut Page, facts: &Facts) {
     for source in all {
         for (answer, reason, count) in &source.refused {
             family.count(&[source.name.as_str(), answer, reason], *count);
+        }
+    }
+    let mut family = page.family(&KEYED);
+    for source in all {
+        for (result, count) in &source.keyed {
+            family.count(&[source.name.as_str(), result], *count);
         }
     }
     page.family(&UNKNOWN_PATHS).count(&[], facts.unknown_path_requests);

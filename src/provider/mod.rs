@@ -21,6 +21,8 @@ use template::{Part, Template};
 
 /// The provider files built in, by name.
 const EMBEDDED: &[(&str, &str)] = &[
+    ("bearer", include_str!("../../providers/bearer.toml")),
+    ("certificate", include_str!("../../providers/certificate.toml")),
     ("github", include_str!("../../providers/github.toml")),
     ("none", include_str!("../../providers/none.toml")),
     ("standard-webhooks", include_str!("../../providers/standard-webhooks.toml")),
@@ -242,11 +244,7 @@ impl Scheme {
             StampPlace::Header(name) => Some(name.as_str()),
             StampPlace::Item(_) | StampPlace::Json(_) => None,
         });
-        let facts =
-            self.event.ids.iter().chain(&self.event.types).filter_map(|place| match place {
-                Place::Header(name) => Some(name.as_str()),
-                Place::Json(_) | Place::Digest => None,
-            });
+        let facts = self.event.ids.iter().chain(&self.event.types).filter_map(Place::header);
         let signed = self.template().into_iter().flat_map(Template::headers);
         for name in signature.chain(stamp).chain(facts).chain(signed) {
             if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
@@ -261,12 +259,28 @@ impl Scheme {
     pub(crate) fn covers(&self, place: &Place) -> bool {
         let Some(signed) = self.template() else { return false };
         match place {
-            Place::Json(_) | Place::Digest => signed.has(&Part::Body),
-            Place::Header(name) => {
+            Place::Json(_) | Place::Form(_) | Place::Digest => signed.has(&Part::Body),
+            Place::Header(name) | Place::Key(name) => {
                 let by_id = signed.has(&Part::Id) && self.event.ids.first() == Some(place);
                 by_id || signed.headers().any(|header| header.eq_ignore_ascii_case(name))
             }
         }
+    }
+
+    /// Whether a signature covers what is sent, and leaves this header out: then whoever has captured a
+    /// request can send it again with another value in it.
+    pub fn leaves_out(&self, header: &str) -> bool {
+        self.template().is_some() && !self.covers(&Place::Header(header.to_owned()))
+    }
+
+    /// Whether a signature covers what is sent; a token is sent along and proves only who sends.
+    pub fn signs(&self) -> bool {
+        self.template().is_some()
+    }
+
+    /// Whether the id can be the body's digest, where the sender has given none.
+    pub fn makes_ids(&self) -> bool {
+        self.event.ids.contains(&Place::Digest)
     }
 
     /// Whether the signature covers the event id wherever that is read from.

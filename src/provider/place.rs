@@ -1,4 +1,4 @@
-//! Where in a request a value is found: a header, a place in the JSON body, or the body's digest.
+//! Where in a request a value is found: a header, a place in the body, or the body's digest.
 
 use std::fmt;
 
@@ -46,8 +46,12 @@ impl fmt::Display for Pointer {
 pub(crate) enum Place {
     /// `header:NAME`
     Header(String),
+    /// `key:NAME`: a header that holds a key, quoted or bare (see [`key_text`]).
+    Key(String),
     /// `json:/POINTER`
     Json(Pointer),
+    /// `form:FIELD`, of a form-encoded body.
+    Form(String),
     /// `digest`: of the body without its volatile fields. Ids only.
     Digest,
 }
@@ -60,9 +64,21 @@ impl Place {
         }
         match text.split_once(':') {
             Some(("header", name)) if is_header_name(name) => Ok(Place::Header(name.to_owned())),
-            Some(("header", name)) => Err(format!("'{name}' is no header name")),
+            Some(("key", name)) if is_header_name(name) => Ok(Place::Key(name.to_owned())),
+            Some(("header" | "key", name)) => Err(format!("'{name}' is no header name")),
             Some(("json", pointer)) => Pointer::parse(pointer).map(Place::Json),
-            _ => Err(format!("'{text}' is none of header:NAME, json:/POINTER, digest")),
+            Some(("form", field)) if !field.is_empty() => Ok(Place::Form(field.to_owned())),
+            _ => Err(format!(
+                "'{text}' is none of header:NAME, key:NAME, json:/POINTER, form:FIELD, digest"
+            )),
+        }
+    }
+
+    /// The header that it is in, if it is in one.
+    pub(crate) fn header(&self) -> Option<&str> {
+        match self {
+            Place::Header(name) | Place::Key(name) => Some(name),
+            Place::Json(_) | Place::Form(_) | Place::Digest => None,
         }
     }
 }
@@ -70,9 +86,29 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Header(name) => write!(f, "header {name}"),
+            Place::Header(name) | Place::Key(name) => write!(f, "header {name}"),
             Place::Json(pointer) => write!(f, "{pointer} in the JSON body"),
+            Place::Form(field) => write!(f, "field {field} of the form"),
             Place::Digest => f.write_str("the body's digest"),
+        }
+    }
+}
+
+/// The key that a header's value is. draft-ietf-httpapi-idempotency-key-header writes it as a string of RFC
+/// 8941, section 3.3.3, in quotes; Stripe's libraries and most people write it bare. Both are one key. None
+/// where it begins as the one and goes on as the other.
+pub(crate) fn key_text(value: &str) -> Option<String> {
+    let value = value.trim_matches([' ', '\t']);
+    let Some(quoted) = value.strip_prefix('"') else {
+        return (!value.contains('"')).then(|| value.to_owned());
+    };
+    let mut text = String::new();
+    let mut rest = quoted.chars();
+    loop {
+        match rest.next()? {
+            '"' => return rest.as_str().is_empty().then_some(text),
+            '\\' => text.push(rest.next().filter(|next| matches!(next, '"' | '\\'))?),
+            plain => text.push(plain),
         }
     }
 }
@@ -95,16 +131,45 @@ mod tests {
         assert_eq!(pointer.to_string(), "/a~1b/~01/0/");
         assert_eq!(Place::parse("header:X-Id"), Ok(Place::Header("X-Id".to_owned())));
         assert_eq!(Place::parse("digest"), Ok(Place::Digest));
+        assert_eq!(Place::parse("key:X-Key"), Ok(Place::Key("X-Key".to_owned())));
+        assert_eq!(Place::parse("form:a b"), Ok(Place::Form("a b".to_owned())));
         for bad in [
             "",
             "header:",
             "header:a b",
+            "key:",
+            "key:a b",
+            "form:",
             "json:id",
             "body",
             "json",
             &format!("json:{}", "/a".repeat(17)),
         ] {
             assert!(Place::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_the_same_quoted_and_bare() {
+        for (value, key) in [
+            ("a", Some("a")),
+            (r#""a""#, Some("a")),
+            (r#" "a"	"#, Some("a")),
+            (r#""a\"b\\""#, Some(r#"a"b\"#)),
+            (r"a\b", Some(r"a\b")),
+            (r#""""#, Some("")),
+            ("", Some("")),
+            (r#"""#, None),
+            (r#""a"#, None),
+            (r#"a""#, None),
+            (r#"a"b"#, None),
+            (r#""a"b"#, None),
+            (r#""a";p=1"#, None),
+            (r#""a", "b""#, None),
+            (r#""a\b""#, None),
+            (r#""a\"#, None),
+        ] {
+            assert_eq!(key_text(value).as_deref(), key, "{value}");
         }
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn listeners(
         if address.ip().to_canonical().is_loopback() {
             continue;
         }
-        if let Some(source) = sources.iter().find(|source| source.scheme.is_unsigned()) {
+        if let Some(source) = sources.iter().find(|source| source.refuse_proxied) {
             return Err(Error::Exposed { name: source.name.clone(), address });
         }
         tracing::warn!(

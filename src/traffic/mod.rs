@@ -20,7 +20,7 @@ use crate::measure::Counter;
 use crate::model::{Name, Timestamp};
 
 pub use handler::{HandlerCounts, HandlerTraffic};
-pub use source::{Place, Refusal, Refused, SourceCounts, SourceTraffic};
+pub use source::{Keyed, Place, Refusal, Refused, SourceCounts, SourceTraffic};
 pub use sums::Told;
 
 use sums::Sum;
@@ -242,7 +242,8 @@ mod tests {
 
     fn place(name: &str, path: &str) -> Place {
         let (name, path) = (name.parse().unwrap(), path.to_owned());
-        Place { name, path, deadline: Some(Duration::from_secs(10)), secrets: Vec::new() }
+        let deadline = Some(Duration::from_secs(10));
+        Place { name, path, deadline, secrets: Vec::new(), answers: false }
     }
 
     fn traffic() -> Traffic {

@@ -33,6 +33,53 @@ pub struct Place {
     pub deadline: Option<Duration>,
     /// Where its secrets are, such as `file:github`.
     pub secrets: Vec<String>,
+    /// Its requests get their handler's answer.
+    pub answers: bool,
+}
+
+/// What a request has come to whose key's answer is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keyed {
+    /// It began a run, and was told its answer.
+    Created,
+    /// It was told the answer of an earlier one.
+    Reused,
+    /// Its key was another request's.
+    Conflict,
+    /// There was no answer in time, and there may be one later.
+    InProgress,
+    /// There is no answer, and nobody knows what the handler has done; or the operator has dropped it.
+    Unknown,
+    /// The handler has failed without an answer.
+    Failed,
+    /// Its caller asked too often.
+    Limited,
+}
+
+impl Keyed {
+    /// Every one, in the order of the counters.
+    const ALL: [Keyed; 7] = [
+        Keyed::Created,
+        Keyed::Reused,
+        Keyed::Conflict,
+        Keyed::InProgress,
+        Keyed::Unknown,
+        Keyed::Failed,
+        Keyed::Limited,
+    ];
+
+    /// The fixed word in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Keyed::Created => "created",
+            Keyed::Reused => "reused",
+            Keyed::Conflict => "conflict",
+            Keyed::InProgress => "in_progress",
+            Keyed::Unknown => "unknown",
+            Keyed::Failed => "failed",
+            Keyed::Limited => "limited",
+        }
+    }
 }
 
 /// A source as one snapshot of the configuration has it, with what is seen of it. Clones count
@@ -48,6 +95,7 @@ pub struct SourceTraffic {
 pub(super) struct Counts {
     accepted: Counter,
     duplicates: Counter,
+    keyed: [Counter; Keyed::ALL.len()],
     seconds: Histogram,
     shares: Histogram,
     last_good_at: AtomicI64,
@@ -68,6 +116,7 @@ impl Default for Counts {
         Counts {
             accepted: Counter::default(),
             duplicates: Counter::default(),
+            keyed: Default::default(),
             seconds: Histogram::new(SECONDS),
             shares: Histogram::new(SHARES),
             last_good_at: AtomicI64::new(NEVER),
@@ -112,6 +161,8 @@ pub struct SourceCounts {
     pub duplicates: u64,
     /// Refused deliveries by answer and reason.
     pub refused: Vec<(&'static str, &'static str, u64)>,
+    /// Requests with a key by what they have come to; empty where the source's handler does not answer.
+    pub keyed: Vec<(&'static str, u64)>,
     /// Seconds from a good delivery's head to its answer.
     pub seconds: Distribution,
     /// The same as parts of the provider's patience, where that is known.
@@ -133,6 +184,11 @@ impl SourceTraffic {
         if let Some(deadline) = self.place.deadline {
             counts.shares.observe(took.div_duration_f64(deadline));
         }
+    }
+
+    /// A request with a key has come to this.
+    pub fn keyed(&self, result: Keyed) {
+        self.counts.keyed[result as usize].one();
     }
 
     /// A delivery was refused.
@@ -172,12 +228,15 @@ impl SourceTraffic {
         let one = |((answer, reason), sum): (&(&'static str, &'static str), &Sum)| {
             (*answer, *reason, sum.total())
         };
+        let counted = Keyed::ALL.iter().zip(&counts.keyed);
+        let counted = counted.map(|(result, count)| (result.as_str(), count.get()));
         SourceCounts {
             name: place.name.clone(),
             secrets: place.secrets.clone(),
             accepted: counts.accepted.get(),
             duplicates: counts.duplicates.get(),
             refused: self.refusals().by_reason.iter().map(one).collect(),
+            keyed: counted.filter(|_| place.answers).collect(),
             seconds: counts.seconds.get(),
             shares: place.deadline.map(|_| counts.shares.get()),
             last_good_at: self.last_good_at(),

@@ -22,8 +22,8 @@ pub(crate) enum Found {
     Absent,
     /// A string's text, or a whole number as it is written.
     Text(String),
-    /// Something else.
-    Other,
+    /// Something else, as it is written.
+    Other(String),
     /// The member, or one on the way to it, is there twice.
     Twice,
 }
@@ -32,6 +32,7 @@ pub(crate) enum Found {
 #[derive(Debug)]
 pub(super) struct Facts {
     values: Vec<(Pointer, Found)>,
+    fields: Vec<(String, Found)>,
     json: bool,
 }
 
@@ -39,10 +40,16 @@ impl Facts {
     /// Reads everything the scheme wants from the body.
     pub(super) fn read(scheme: &Scheme, body: &[u8]) -> Self {
         let event = &scheme.event;
-        let facts = event.ids.iter().chain(&event.types).filter_map(|place| match place {
+        let places = || event.ids.iter().chain(&event.types);
+        let facts = places().filter_map(|place| match place {
             Place::Json(pointer) => Some(pointer),
-            Place::Header(_) | Place::Digest => None,
+            Place::Header(_) | Place::Key(_) | Place::Form(_) | Place::Digest => None,
         });
+        let fields = places().filter_map(|place| match place {
+            Place::Form(name) => Some((name.clone(), field(body, name))),
+            Place::Header(_) | Place::Key(_) | Place::Json(_) | Place::Digest => None,
+        });
+        let fields = fields.collect();
         let stamp = scheme.timestamp.iter().filter_map(|stamp| match &stamp.place {
             StampPlace::Json(pointer) => Some(pointer),
             StampPlace::Item(_) | StampPlace::Header(_) => None,
@@ -53,11 +60,11 @@ impl Facts {
                 wanted.push(pointer);
             }
         }
-        let json = json_of(body, event.form_field.as_deref());
+        let json = json_of(body, event.form_field.as_deref()).filter(|_| !wanted.is_empty());
         let found = json.and_then(|json| follow(&json, &wanted));
         let json = found.is_some();
         let found = found.unwrap_or_else(|| vec![Found::Absent; wanted.len()]);
-        Facts { values: wanted.into_iter().cloned().zip(found).collect(), json }
+        Facts { values: wanted.into_iter().cloned().zip(found).collect(), fields, json }
     }
 
     /// What stands at `pointer`.
@@ -65,17 +72,39 @@ impl Facts {
         self.values.iter().find(|(p, _)| p == pointer).map_or(&Found::Absent, |(_, found)| found)
     }
 
+    /// What a place of the body has; nothing where it is none of the body's.
+    pub(super) fn at(&self, place: &Place) -> &Found {
+        match place {
+            Place::Json(pointer) => self.get(pointer),
+            Place::Form(name) => {
+                let field = self.fields.iter().find(|(field, _)| field == name);
+                field.map_or(&Found::Absent, |(_, found)| found)
+            }
+            Place::Header(_) | Place::Key(_) | Place::Digest => &Found::Absent,
+        }
+    }
+
     /// The text at `pointer`, where there is exactly one.
     pub(super) fn text(&self, pointer: &Pointer) -> Option<&str> {
         match self.get(pointer) {
             Found::Text(text) => Some(text),
-            Found::Absent | Found::Other | Found::Twice => None,
+            Found::Absent | Found::Other(_) | Found::Twice => None,
         }
     }
 
-    /// Whether the body, or its form field, is JSON.
+    /// Whether the body, or its form field, is JSON; only where the scheme wants something of it.
     pub(super) fn is_json(&self) -> bool {
         self.json
+    }
+}
+
+/// What a form-encoded body has in the field `name`.
+fn field(body: &[u8], name: &str) -> Found {
+    let mut values = form_urlencoded::parse(body).filter(|(field, _)| field == name);
+    match (values.next(), values.next()) {
+        (None, _) => Found::Absent,
+        (Some((_, value)), None) => Found::Text(value.into_owned()),
+        (Some(_), Some(_)) => Found::Twice,
     }
 }
 
@@ -224,10 +253,37 @@ fn scalar(raw: &str) -> Found {
     let whole = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match raw.as_bytes().first() {
         Some(b'n') => Found::Absent,
-        Some(b'"') => serde_json::from_str(raw).map_or(Found::Other, Found::Text),
+        Some(b'"') => match serde_json::from_str(raw) {
+            Ok(text) => Found::Text(text),
+            Err(_) => Found::Other(raw.to_owned()),
+        },
         _ if whole(raw.strip_prefix('-').unwrap_or(raw)) => Found::Text(raw.to_owned()),
-        _ => Found::Other,
+        _ => Found::Other(raw.to_owned()),
     }
+}
+
+/// SHA-256 of what stands at `pointers` in a body's JSON, each value as it is written and with its length
+/// before it. None where that is not the same to every reader: the body is no JSON, or a value is there twice.
+pub(super) fn digest_at(
+    body: &[u8],
+    form_field: Option<&str>,
+    pointers: &[Pointer],
+) -> Option<Digest> {
+    let json = json_of(body, form_field)?;
+    let found = follow(&json, &pointers.iter().collect::<Vec<_>>())?;
+    let mut hash = Sha256::new();
+    for value in &found {
+        let (kind, text) = match value {
+            Found::Absent => (0, ""),
+            Found::Text(text) => (1, text.as_str()),
+            Found::Other(raw) => (2, raw.as_str()),
+            Found::Twice => return None,
+        };
+        hash.update([kind]);
+        hash.update((text.len() as u64).to_be_bytes());
+        hash.update(text);
+    }
+    Some(Digest(hash.finalize().into()))
 }
 
 /// SHA-256 of a body. Where the scheme has volatile fields and the body is a JSON object, of each

@@ -12,6 +12,10 @@ fn one(json: &str, pointer: &str) -> Option<Found> {
     follow(json.as_bytes(), &[&pointer]).map(|mut found| found.remove(0))
 }
 
+fn other(raw: &str) -> Option<Found> {
+    Some(Found::Other(raw.to_owned()))
+}
+
 fn text(text: &str) -> Option<Found> {
     Some(Found::Text(text.to_owned()))
 }
@@ -28,10 +32,10 @@ fn values_are_found_where_the_pointer_says() {
         (r#"{"i\u0064":"a\u00e4"}"#, "/id", text("aä")),
         (r#"{"a/b":{"~":"x"}}"#, "/a~1b/~0", text("x")),
         (r#"{"id":null}"#, "/id", Some(Found::Absent)),
-        (r#"{"id":1.0}"#, "/id", Some(Found::Other)),
-        (r#"{"id":true}"#, "/id", Some(Found::Other)),
-        (r#"{"id":["a"]}"#, "/id", Some(Found::Other)),
-        (r#"{"id":"\ud800"}"#, "/id", Some(Found::Other)),
+        (r#"{"id":1.0}"#, "/id", other("1.0")),
+        (r#"{"id":true}"#, "/id", other("true")),
+        (r#"{"id":["a"]}"#, "/id", other(r#"["a"]"#)),
+        (r#"{"id":"\ud800"}"#, "/id", other(r#""\ud800""#)),
         (r#"{"id":"a"}"#, "/id/x", Some(Found::Absent)),
         (r#""id""#, "/id", Some(Found::Absent)),
         (r#"{"a":[1]}"#, "/a/01", Some(Found::Absent)),
@@ -48,6 +52,28 @@ fn values_are_found_where_the_pointer_says() {
 }
 
 #[test]
+fn chosen_values_make_a_request_this_one_and_nothing_else_does() {
+    let fields = ["/amount", "/to/name"].map(|p| Pointer::parse(p).unwrap());
+    let digest = |json: &str| digest_at(json.as_bytes(), None, &fields);
+    let one = digest(r#"{"amount":10.5,"to":{"name":"a"},"note":"x"}"#);
+    assert!(one.is_some());
+    assert_eq!(one, digest(r#"{"note":"y","to":{"name":"a"},"amount":10.5}"#));
+    for other in [
+        r#"{"amount":10.6,"to":{"name":"a"}}"#,
+        r#"{"amount":"10.5","to":{"name":"a"}}"#,
+        r#"{"amount":10.5,"to":{"name":"b"}}"#,
+        r#"{"amount":10.5,"to":{"name":["a"]}}"#,
+        r#"{"amount":10.5}"#,
+        r#"{"to":{"name":"a"}}"#,
+    ] {
+        assert!(digest(other).is_some_and(|digest| Some(digest) != one), "{other}");
+    }
+    // Two readers could take two values: the whole body decides.
+    assert_eq!(digest(r#"{"amount":1,"amount":10.5,"to":{"name":"a"}}"#), None);
+    assert_eq!(digest("amount=10.5"), None);
+}
+
+#[test]
 fn one_pass_serves_pointers_that_lead_through_each_other() {
     let json = br#"{"event":{"id":"e","type":"t","more":[1,2]},"type":"outer"}"#;
     let pointers: Vec<Pointer> = ["/event", "/event/id", "/type", "/event/type", "/event/more/1"]
@@ -55,7 +81,8 @@ fn one_pass_serves_pointers_that_lead_through_each_other() {
         .to_vec();
     let found = follow(json, &pointers.iter().collect::<Vec<_>>()).unwrap();
     let text = |t: &str| Found::Text(t.to_owned());
-    assert_eq!(found, [Found::Other, text("e"), text("outer"), text("t"), text("2")]);
+    let whole = Found::Other(r#"{"id":"e","type":"t","more":[1,2]}"#.to_owned());
+    assert_eq!(found, [whole, text("e"), text("outer"), text("t"), text("2")]);
 }
 
 #[test]
@@ -123,7 +150,7 @@ fn expected(value: &Value, pointer: &str) -> Found {
         None | Some(Value::Null) => Found::Absent,
         Some(Value::String(text)) => Found::Text(text.clone()),
         Some(Value::Number(n)) if n.is_i64() || n.is_u64() => Found::Text(n.to_string()),
-        Some(_) => Found::Other,
+        Some(other) => Found::Other(other.to_string()),
     }
 }
 

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
 use crate::provider::Scheme;
-use crate::provider::place::Place;
+use crate::provider::place::{Place, Pointer, key_text};
 use extract::Found;
 pub use hint::hint;
 pub use sample::{Told, sample, told};
@@ -101,6 +101,13 @@ impl Verified {
     /// SHA-256 of the body, without the fields the provider changes between deliveries of one event.
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// What makes its request this one and no other: what stands at `fields` of its JSON, or
+    /// [`Verified::digest`] where there are none, or not each just once.
+    pub fn request(&self, scheme: &Scheme, fields: &[Pointer]) -> Digest {
+        let chosen = || extract::digest_at(&self.body, scheme.event.form_field.as_deref(), fields);
+        (!fields.is_empty()).then(chosen).flatten().unwrap_or(self.digest)
     }
 
     /// The headers worth keeping.
@@ -244,14 +251,20 @@ fn event_id(
 ) -> Result<(EventId, bool), Rejection> {
     for place in &scheme.event.ids {
         let text = match place {
-            Place::Header(name) => {
-                headers.all(name).next().map(|value| String::from_utf8_lossy(value).into_owned())
-            }
+            Place::Header(name) => header(headers, name),
+            Place::Key(name) => match header(headers, name) {
+                Some(value) => Some(key_text(&value).ok_or_else(|| {
+                    let detail =
+                        format!("the key, {place}, is neither bare nor a string in quotes");
+                    Rejection::malformed("bad_id", detail)
+                })?),
+                None => None,
+            },
             Place::Digest => Some(digest.to_string()),
-            Place::Json(pointer) => match found.get(pointer) {
+            Place::Json(_) | Place::Form(_) => match found.at(place) {
                 Found::Text(text) => Some(text.clone()),
                 Found::Absent => None,
-                Found::Other => {
+                Found::Other(_) => {
                     let detail =
                         format!("the event id, {place}, is neither a string nor a whole number");
                     return Err(Rejection::malformed("bad_id", detail));
@@ -270,19 +283,25 @@ fn event_id(
         }
     }
     let places: Vec<String> = scheme.event.ids.iter().map(ToString::to_string).collect();
-    let why = if found.is_json() { "" } else { " (the body is not JSON)" };
+    let wants_json = scheme.event.ids.iter().any(|place| matches!(place, Place::Json(_)));
+    let why = if found.is_json() || !wants_json { "" } else { " (the body is not JSON)" };
     let detail = format!("there is no event id: {}{why}", places.join(", "));
     Err(Rejection::malformed("missing_id", detail))
+}
+
+fn header(headers: &Headers, name: &str) -> Option<String> {
+    headers.all(name).next().map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
 /// The first place that has something is the type. A type that is odd, or there twice, is `?`: no
 /// reason to refuse an event.
 fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts) -> EventType {
     let first = scheme.event.types.iter().find_map(|place| match place {
-        Place::Header(name) => {
-            headers.all(name).next().map(|value| String::from_utf8_lossy(value).into_owned())
-        }
-        Place::Json(pointer) => found.text(pointer).map(str::to_owned),
+        Place::Header(name) | Place::Key(name) => header(headers, name),
+        Place::Json(_) | Place::Form(_) => match found.at(place) {
+            Found::Text(text) => Some(text.clone()),
+            Found::Absent | Found::Other(_) | Found::Twice => None,
+        },
         Place::Digest => None,
     });
     let Some(first) = first.map(|text| EventType::from_raw(&text)) else {

@@ -1,11 +1,11 @@
 //! Makes a small body of our own in a provider's form, and reads what a given one says of itself.
 //!
-//! For test deliveries. Nothing of it is a provider's text: an object with id, type and time where the
-//! scheme looks for them.
+//! For test deliveries. Nothing of it is a provider's text: an object, or a form, with id, type and time
+//! where the scheme looks for them.
 
 use serde_json::{Map, Value};
 
-use super::extract::Facts;
+use super::extract::{Facts, Found};
 use super::stamp;
 use crate::model::Timestamp;
 use crate::provider::place::{Place, Pointer};
@@ -15,6 +15,19 @@ use crate::provider::{Scheme, StampPlace};
 /// takes one for the other.
 pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Vec<u8> {
     let (first, second) = levels(scheme, event_type);
+    let field = |places: &[Place]| match places.first() {
+        Some(Place::Form(field)) => Some(field.clone()),
+        _ => None,
+    };
+    let fields = [(field(&scheme.event.types), first), (field(&scheme.event.ids), id)];
+    if fields.iter().any(|(field, _)| field.is_some()) {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("hooklatch_sample", id);
+        for (field, value) in fields {
+            form.extend_pairs(field.iter().map(|field| (field, value)));
+        }
+        return form.finish().into_bytes();
+    }
     let mut body = Map::new();
     body.insert("hooklatch_sample".to_owned(), id.into());
     if let Some(stamp) = &scheme.timestamp
@@ -55,16 +68,16 @@ pub struct Told {
 /// Reads what `body` says of its event, which is to be sent as `event_type`.
 pub fn told(scheme: &Scheme, body: &[u8], event_type: &str) -> Told {
     let facts = Facts::read(scheme, body);
-    let at = |places: &[Place]| match places.first() {
-        Some(Place::Json(pointer)) => facts.text(pointer).map(str::to_owned),
-        _ => None,
+    let at = |places: &[Place]| match facts.at(places.first()?) {
+        Found::Text(text) => Some(text.clone()),
+        Found::Absent | Found::Other(_) | Found::Twice => None,
     };
     let first = at(&scheme.event.types);
     let first = first.unwrap_or_else(|| levels(scheme, event_type).0.to_owned());
     let second = scheme.event.subtype.as_ref().and_then(|pointer| facts.text(pointer));
     Told {
         id: at(&scheme.event.ids),
-        id_is_free: matches!(scheme.event.ids.first(), Some(Place::Header(_))),
+        id_is_free: scheme.event.ids.first().is_some_and(|place| place.header().is_some()),
         event_type: match second.filter(|second| !second.is_empty()) {
             Some(second) => format!("{first}.{second}"),
             None => first,

@@ -42,8 +42,8 @@ pub fn sign(
     let mut headers = draft.headers.clone();
     for (places, value) in [(&scheme.event.ids, draft.id), (&scheme.event.types, draft.event_type)]
     {
-        if let (Some(Place::Header(name)), false) = (places.first(), value.is_empty()) {
-            headers.push(name.as_str(), value);
+        if let (Some(name), false) = (places.first().and_then(Place::header), value.is_empty()) {
+            headers.push(name, value);
         }
     }
     let time = scheme.timestamp.as_ref().map(|at| stamp::print(now, at.unit));

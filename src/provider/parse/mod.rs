@@ -72,7 +72,7 @@ fn sound(root: &Section<'_>, scheme: &Scheme, guard: Option<ReplayGuard>) {
     let ids = &scheme.event.ids;
     if let Some(signed) = scheme.template() {
         if signed.has(&Part::Id) && !matches!(ids[..], [Place::Header(_)]) {
-            root.problem("{id} is signed, so event.id must be one header", None);
+            root.problem("{id} is signed, so event.id must be one header:NAME", None);
         }
         let by_body = matches!(&scheme.timestamp, Some(Stamp { place: StampPlace::Json(_), .. }));
         match (&scheme.timestamp, signed.has(&Part::Timestamp)) {

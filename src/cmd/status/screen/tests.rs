@@ -18,7 +18,8 @@ fn at(seconds_ago: i64) -> Timestamp {
 fn traffic() -> Traffic {
     let (name, path) = (name("github"), "/github".to_owned());
     let traffic = Traffic::default();
-    traffic.set_sources(vec![Place { name, path, deadline: None, secrets: Vec::new() }]);
+    let (deadline, secrets, answers) = (None, Vec::new(), false);
+    traffic.set_sources(vec![Place { name, path, deadline, secrets, answers }]);
     traffic
 }
 

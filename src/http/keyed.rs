@@ -1,0 +1,336 @@
+//! Takes a verified request that has a key: whose it is, whether that caller may ask now, and what the
+//! handler has answered, or answers while it waits.
+//!
+//! For sources that answer with what their handler answers; `receive` hands over what it has verified, in a
+//! task that goes on when the client hangs up. Must stay true: an answer is sent only after it is committed
+//! (I1), and only to the caller whose key it is; whoever waits holds no body.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use actix_web::HttpRequest;
+use sha2::{Digest as _, Sha256};
+use tokio::time::timeout;
+use tracing::info;
+
+use super::budget::Permit;
+use super::client;
+use super::problem::Problem;
+use super::receive::refuse;
+use super::reply::{self, Answer};
+use super::server::Shared;
+use super::snapshot::Snapshot;
+use super::{Reply, ServedSource};
+use crate::model::{Digest, EventId, Headers, JobId, Timestamp};
+use crate::store::{Ask, Asked, KeyState, Refused};
+use crate::traffic::Keyed;
+use crate::verify::Verified;
+
+/// Longest value of a header that names a caller, in bytes: as long as a key.
+const CALLER_BYTES: usize = 200;
+
+/// Between the parts of a caller's name; it can be in none of them.
+const BETWEEN: &str = "\t";
+
+/// How a request was sent, beside its headers and body.
+pub(super) struct Sent {
+    method: String,
+    /// Path and query, as sent.
+    target: String,
+    /// Straight from a trusted proxy, whose word on its client's certificate is believed.
+    by_proxy: bool,
+}
+
+impl Sent {
+    pub(super) fn of(snapshot: &Snapshot, request: &HttpRequest) -> Sent {
+        let peer: Option<IpAddr> = request.peer_addr().map(|peer| peer.ip());
+        let proxies = snapshot.sources.proxies();
+        Sent {
+            method: request.method().to_string(),
+            target: request.uri().to_string(),
+            by_proxy: peer.is_some_and(|peer| client::is_proxy(peer, proxies)),
+        }
+    }
+}
+
+/// A request that is proven, and its body's place in memory.
+pub(super) struct Request {
+    pub(super) sent: Sent,
+    pub(super) headers: Headers,
+    pub(super) delivery: Verified,
+    pub(super) received_at: Timestamp,
+    pub(super) begun: Instant,
+    pub(super) permit: Permit,
+}
+
+/// Why a request is refused: what it is told, and for the log a word and a sentence.
+type Refusal = (Answer, &'static str, &'static str);
+
+impl Request {
+    /// Says what to answer.
+    pub(super) async fn take(
+        self,
+        shared: &Shared,
+        served: &ServedSource,
+        reply: &Reply,
+    ) -> Answer {
+        let Request { sent, headers, delivery, received_at, begun, permit } = self;
+        let source = &served.source;
+        let refuse = |(answer, reason, told)| refuse(shared, served, answer, reason, told);
+        let caller = match caller(reply, delivery.secret(), &headers, sent.by_proxy) {
+            Ok(caller) => caller,
+            Err(refusal) => return refuse(refusal),
+        };
+        if let Some(per_minute) = reply.requests_per_minute {
+            let bucket = format!("{}{BETWEEN}{caller}", source.name);
+            let now = shared.clock.monotonic();
+            if let Err(wait) = shared.rates.take(bucket, per_minute, now) {
+                served.traffic.keyed(Keyed::Limited);
+                let told = "a caller is over requests_per_minute";
+                return refuse((Answer::Problem(Problem::Limited(wait)), "limited", told));
+            }
+        }
+        let key = delivery.event_id().clone();
+        let request = digest(&sent, delivery.request(&source.scheme, &reply.fields));
+        let known = shared.store.known_key(&source.name, &caller, &key, request);
+        let asked = match known {
+            Some(asked) => {
+                drop(delivery);
+                asked
+            }
+            None => {
+                let ask = Ask {
+                    source: source.name.clone(),
+                    caller: caller.clone(),
+                    request,
+                    received_at,
+                    delivery,
+                    handler: reply.handler.clone(),
+                    keep: reply.keep,
+                    keep_errors: reply.keep_errors,
+                };
+                match timeout(source.accept_wait, shared.store.ask(ask)).await {
+                    Ok(Ok(asked)) => asked,
+                    Ok(Err(refused)) => return unavailable(shared, served, &refused),
+                    Err(_) => {
+                        let told = "not committed in time; it may still be";
+                        return refuse((Answer::Unavailable("slow"), "slow", told));
+                    }
+                }
+            }
+        };
+        drop(permit);
+        let (job, created, again, state) = match asked {
+            Asked::Conflict => {
+                served.traffic.keyed(Keyed::Conflict);
+                let told = "a key was used again for another request";
+                return refuse((Answer::Problem(Problem::Conflict), "conflict", told));
+            }
+            Asked::Begun { job, again } => (job, true, again, KeyState::Pending),
+            Asked::Known { job, state } => (job, false, true, state),
+        };
+        let state = match state {
+            KeyState::Pending => {
+                let wait = if created { reply.first_wait } else { reply.repeat_wait };
+                match shared.store.await_answer(job, wait).await {
+                    Ok(state) => state,
+                    Err(refused) => return unavailable(shared, served, &refused),
+                }
+            }
+            settled => settled,
+        };
+        let (answer, result) = told(state, created);
+        let took = begun.elapsed();
+        served.traffic.good(again, received_at, took);
+        served.traffic.keyed(result);
+        log(served, &answer, result, &key, &caller, job, took);
+        answer
+    }
+}
+
+/// What whoever asked is told of a key's request: the one that began the run, or another.
+fn told(state: KeyState, created: bool) -> (Answer, Keyed) {
+    let (problem, result) = match (state, created) {
+        (KeyState::Answered(answer), true) => {
+            return (Answer::Answered { answer, created }, Keyed::Created);
+        }
+        (KeyState::Answered(answer), false) => {
+            return (Answer::Answered { answer, created }, Keyed::Reused);
+        }
+        (KeyState::Pending, true) => (Problem::Slow, Keyed::InProgress),
+        (KeyState::Pending, false) => (Problem::InProgress, Keyed::InProgress),
+        (KeyState::Failed, _) => (Problem::Failed, Keyed::Failed),
+        (KeyState::Unknown { timed_out: true }, true) => (Problem::TimedOut, Keyed::Unknown),
+        (KeyState::Unknown { timed_out: false }, true) => (Problem::Lost, Keyed::Unknown),
+        (KeyState::Unknown { .. }, false) => (Problem::Unknown, Keyed::Unknown),
+        (KeyState::Dropped, _) => (Problem::Dropped, Keyed::Unknown),
+    };
+    (Answer::Problem(problem), result)
+}
+
+fn unavailable(shared: &Shared, served: &ServedSource, refused: &Refused) -> Answer {
+    let reason = reply::word(refused);
+    refuse(shared, served, Answer::Unavailable(reason), reason, &refused.to_string())
+}
+
+fn log(
+    served: &ServedSource,
+    answer: &Answer,
+    result: Keyed,
+    key: &EventId,
+    caller: &str,
+    job: JobId,
+    took: Duration,
+) {
+    let (source, answer, result) = (&served.source.name, answer.name(), result.as_str());
+    let caller = (!caller.is_empty()).then_some(caller);
+    let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    info!(%source, answer, result, %key, caller, %job, millis, "delivery");
+}
+
+/// All that makes it this request and no other, each part with its length before it.
+fn digest(sent: &Sent, body: Digest) -> Digest {
+    let mut hash = Sha256::new();
+    for part in [sent.method.as_bytes(), sent.target.as_bytes(), &body.0] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    Digest(hash.finalize().into())
+}
+
+/// Whose request it is: the caller whose secret fits, the name of its certificate, and what it says itself in
+/// a header, as far as each is configured. Empty where the source has one caller.
+fn caller(
+    reply: &Reply,
+    secret: Option<&str>,
+    headers: &Headers,
+    by_proxy: bool,
+) -> Result<String, Refusal> {
+    let named = reply.callers.iter().find(|(reference, _)| Some(reference.as_str()) == secret);
+    let mut parts: Vec<&str> = named.iter().map(|(_, name)| name.as_str()).collect();
+    if let Some(header) = &reply.certificate_header {
+        if !by_proxy {
+            let told =
+                "did not come straight from a trusted proxy, which alone can name certificates";
+            return Err((Answer::Rejected, "no_proxy", told));
+        }
+        // Names of certificates have spaces.
+        let name = only(headers, header, |byte| (b' '..=b'~').contains(&byte));
+        let told = "no certificate is named, or several, or not in 1 to 200 bytes of ASCII";
+        parts.push(name.ok_or((Answer::Rejected, "no_certificate", told))?);
+    }
+    if let Some(header) = &reply.caller_header {
+        let name = only(headers, header, |byte| byte.is_ascii_graphic());
+        let answer = Answer::Problem(Problem::Malformed("bad_caller"));
+        let told = "caller_header is not there once, in 1 to 200 bytes of visible ASCII";
+        parts.push(name.ok_or((answer, "bad_caller", told))?);
+    }
+    Ok(parts.join(BETWEEN))
+}
+
+/// A header's value, where it came once and every byte fits.
+fn only<'h>(headers: &'h Headers, name: &'h str, fits: fn(u8) -> bool) -> Option<&'h str> {
+    let mut lines = headers.all(name);
+    let (value, None) = (lines.next()?.trim_ascii(), lines.next()) else { return None };
+    let sound = (1..=CALLER_BYTES).contains(&value.len()) && value.iter().all(|&byte| fits(byte));
+    std::str::from_utf8(value).ok().filter(|_| sound)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn reply() -> Reply {
+        Reply {
+            handler: "pay".parse().unwrap(),
+            callers: Vec::new(),
+            caller_header: None,
+            certificate_header: None,
+            fields: Vec::new(),
+            first_wait: Duration::ZERO,
+            repeat_wait: Duration::ZERO,
+            keep: Duration::ZERO,
+            keep_errors: Duration::ZERO,
+            requests_per_minute: None,
+        }
+    }
+
+    fn named(
+        reply: &Reply,
+        secret: &str,
+        lines: &[(&str, &str)],
+        by_proxy: bool,
+    ) -> Option<String> {
+        let mut headers = Headers::new();
+        lines.iter().for_each(|(name, value)| headers.push(*name, *value));
+        caller(reply, Some(secret), &headers, by_proxy).ok()
+    }
+
+    #[test]
+    fn a_caller_is_whom_its_secret_its_certificate_and_its_header_say() {
+        let pair = |reference: &str, name: &str| (reference.to_owned(), name.parse().unwrap());
+        let callers = vec![pair("env:A", "a"), pair("env:A2", "a"), pair("env:B", "b")];
+        assert_eq!(named(&reply(), "env:A", &[], false).as_deref(), Some(""));
+        let reply = Reply { callers, ..reply() };
+        let plain = |secret| named(&reply, secret, &[], false).unwrap();
+        assert_eq!([plain("env:A"), plain("env:A2"), plain("env:B")], ["a", "a", "b"]);
+        let reply = Reply {
+            caller_header: Some("X-Tenant".to_owned()),
+            certificate_header: Some("X-Client-Cert".to_owned()),
+            ..reply
+        };
+        let (tenant, other) = (("x-tenant", "t-1"), ("X-Tenant", "t-2"));
+        let certificate = ("X-Client-Cert", "CN=till 7,O=Shop");
+        let all = |lines: &[(&str, &str)], by_proxy| named(&reply, "env:B", lines, by_proxy);
+        let whole = "b\tCN=till 7,O=Shop\tt-1";
+        assert_eq!(all(&[tenant, certificate], true).as_deref(), Some(whole));
+        assert_eq!(all(&[tenant, certificate], false), None, "anybody can write such a header");
+        assert_eq!(all(&[tenant], true), None);
+        assert_eq!(all(&[tenant, certificate, certificate], true), None);
+        assert_eq!(all(&[certificate], true), None);
+        assert_eq!(all(&[certificate, tenant, other], true), None);
+        let long = "x".repeat(201);
+        for odd in ["", "a b", "a\tb", "ä", "\u{7f}", &long] {
+            assert_eq!(all(&[certificate, ("X-Tenant", odd)], true), None, "{odd}");
+        }
+        assert!(all(&[certificate, ("X-Tenant", &long[..200])], true).is_some());
+        assert_eq!(all(&[tenant, ("X-Client-Cert", "a\tb")], true), None);
+    }
+
+    #[test]
+    fn another_method_target_or_body_is_another_request() {
+        let sent = |method: &str, target: &str| Sent {
+            method: method.to_owned(),
+            target: target.to_owned(),
+            by_proxy: false,
+        };
+        let one = digest(&sent("POST", "/pay?a=1"), Digest([1; 32]));
+        assert_eq!(one, digest(&sent("POST", "/pay?a=1"), Digest([1; 32])));
+        for other in [
+            digest(&sent("POS", "T/pay?a=1"), Digest([1; 32])),
+            digest(&sent("POST", "/pay?a=2"), Digest([1; 32])),
+            digest(&sent("POST", "/pay"), Digest([1; 32])),
+            digest(&sent("POST", "/pay?a=1"), Digest([2; 32])),
+        ] {
+            assert_ne!(one, other);
+        }
+    }
+
+    #[test]
+    fn only_the_request_that_began_a_run_is_told_how_it_went_wrong() {
+        let told = |state: &KeyState, created| told(state.clone(), created);
+        let lost = KeyState::Unknown { timed_out: false };
+        let late = KeyState::Unknown { timed_out: true };
+        for (state, first, repeat, result) in [
+            (KeyState::Pending, Problem::Slow, Problem::InProgress, Keyed::InProgress),
+            (KeyState::Failed, Problem::Failed, Problem::Failed, Keyed::Failed),
+            (lost, Problem::Lost, Problem::Unknown, Keyed::Unknown),
+            (late, Problem::TimedOut, Problem::Unknown, Keyed::Unknown),
+            (KeyState::Dropped, Problem::Dropped, Problem::Dropped, Keyed::Unknown),
+        ] {
+            assert_eq!(told(&state, true), (Answer::Problem(first), result));
+            assert_eq!(told(&state, false), (Answer::Problem(repeat), result));
+        }
+    }
+}
