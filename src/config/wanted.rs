@@ -81,6 +81,11 @@ impl Config {
         self.sources.iter().any(|own| own.name == *source && replays(own))
     }
 
+    /// Whether requests to this source are answered with what their handler answers.
+    pub fn replies(&self, source: &Name) -> bool {
+        self.sources.iter().any(|own| own.name == *source && own.replies.is_some())
+    }
+
     /// Which handlers take the receiver's own events.
     pub fn interest(&self) -> Interest {
         let takes = |handler: &&Handler| handler.takes_internal().is_some();

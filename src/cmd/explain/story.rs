@@ -137,7 +137,9 @@ impl Telling<'_> {
                 "accepted {first}: {proof}, and its key was new; the key has been given up since: a request \
                  with it would be a new one"
             )],
-            (0, None) => vec![format!("accepted {first}: {proof}, and its id was new to source {source}")],
+            (0, None) => {
+                vec![format!("accepted {first}: {proof}, and its id was new to source {source}")]
+            }
             (variant, None) => vec![format!(
                 "accepted {first} as an event of its own (variant {variant}): {proof}, its id had come \
                  before with another body or type, and the signature does not cover the id"
@@ -383,7 +385,11 @@ impl Telling<'_> {
                      should have done, then `resolve {job} --succeeded --answer FILE` with the answer, or \
                      `resolve {job} --failed`, which frees its key, or run it again (`replay --job {job}`)"
                 ),
-                self.command(format!("show {} --source {}", event.event_id.shell_word(), event.source)),
+                self.command(format!(
+                    "show {} --source {}",
+                    event.event_id.shell_word(),
+                    event.source
+                )),
             ),
             State::Dead if waited_for => next(
                 "runs again when its caller sends the request again".to_owned(),
