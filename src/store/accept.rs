@@ -1,6 +1,8 @@
 //! ACCEPT: a genuine delivery becomes an event with its jobs, a duplicate, a variant, or evidence, in
 //! one transaction (S6). A duplicate, a variant or a suspected replay supersedes nothing (I7).
 
+use std::sync::{Arc, OnceLock};
+
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::crash;
@@ -39,7 +41,8 @@ struct Prepared {
     delivery: Verified,
     handlers: Vec<Name>,
     headers: Vec<u8>,
-    body: Vec<u8>,
+    /// Compressed. Not there while it is only looked up: nothing is stored then.
+    body: OnceLock<Vec<u8>>,
     evidence_max: u64,
     on_redelivery: OnRedelivery,
     notices: Notices,
@@ -62,27 +65,53 @@ impl Store {
     ) -> Result<Accepted, Refused> {
         self.ready()?;
         let Accept { source, received_at, delivery, handlers, on_redelivery } = new;
-        let body = codec::compress(delivery.body().clone())
-            .await
-            .map_err(|error| Refused::Failed(format!("compression: {error}")))?;
         let headers = delivery.headers().to_wire();
-        let bytes = body.len() + headers.len() + ITEM_BYTES;
         let evidence_max = self.inner.settings.limits.evidence_count;
-        let new = Prepared {
+        let bytes = headers.len() + ITEM_BYTES;
+        let new = Arc::new(Prepared {
             source,
             received_at,
             now,
             delivery,
             handlers,
             headers,
-            body,
+            body: OnceLock::new(),
             evidence_max,
             on_redelivery,
             notices: self.inner.notices.clone(),
+        });
+        let accepted = match self.repeated(&new, bytes).await? {
+            Some(duplicate) => duplicate,
+            None => self.store(new, bytes).await?,
         };
-        let accepted = self.submit(Lane::Accept { bytes }, move |tx| new.store(tx)).await;
         crash::point("accept.commit.after");
-        accepted
+        Ok(accepted)
+    }
+
+    /// A duplicate of an event that came not long ago: counted without its body, which is the larger part of what an
+    /// accept takes of a processor. None where it is to be stored, or nobody knows yet.
+    async fn repeated(
+        &self,
+        new: &Arc<Prepared>,
+        bytes: usize,
+    ) -> Result<Option<Accepted>, Refused> {
+        if !self.inner.recent.has(&new.source, new.delivery.event_id()) {
+            return Ok(None);
+        }
+        let new = Arc::clone(new);
+        self.submit(Lane::Accept { bytes }, move |tx| new.repeated(tx)).await
+    }
+
+    async fn store(&self, new: Arc<Prepared>, bytes: usize) -> Result<Accepted, Refused> {
+        let body = codec::compress(new.delivery.body().clone())
+            .await
+            .map_err(|error| Refused::Failed(format!("compression: {error}")))?;
+        let bytes = bytes + body.len();
+        new.body.get_or_init(|| body);
+        let item = Arc::clone(&new);
+        let accepted = self.submit(Lane::Accept { bytes }, move |tx| item.store(tx)).await?;
+        self.inner.recent.note(&new.source, new.delivery.event_id());
+        Ok(accepted)
     }
 }
 
@@ -126,22 +155,33 @@ impl Prepared {
 
     fn known_event(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
         let known = self.known(tx)?;
-        let delivery = &self.delivery;
-        let signed = delivery.id_signed();
-        let same = |event: &&Known| {
-            event.digest == delivery.digest().0
-                && (signed || event.event_type == *delivery.event_type())
-        };
-        if let Some(event) = known.iter().find(same) {
+        if let Some(event) = self.same(&known) {
             return self.duplicate(tx, event, false);
         }
         match known.first() {
-            Some(first) if signed => {
+            Some(first) if self.delivery.id_signed() => {
                 self.keep_evidence(tx, first)?;
                 self.duplicate(tx, first, true)
             }
             _ => self.new_variant(tx, known.last().map_or(0, |last| last.variant) + 1),
         }
+    }
+
+    /// The duplicate that it is, where its very body came before.
+    fn repeated(&self, tx: &Connection) -> rusqlite::Result<Option<Accepted>> {
+        let known = self.known(tx)?;
+        let Some(event) = self.same(&known) else { return Ok(None) };
+        self.note_secret(tx)?;
+        self.duplicate(tx, event, false).map(Some)
+    }
+
+    /// Which of these it repeats.
+    fn same<'a>(&self, known: &'a [Known]) -> Option<&'a Known> {
+        let delivery = &self.delivery;
+        known.iter().find(|event| {
+            event.digest == delivery.digest().0
+                && (delivery.id_signed() || event.event_type == *delivery.event_type())
+        })
     }
 
     fn new_variant(&self, tx: &Connection, variant: i64) -> rusqlite::Result<Accepted> {
@@ -187,7 +227,7 @@ impl Prepared {
     ) -> rusqlite::Result<()> {
         // The payload lies in its own table, so that retention leaves the id.
         tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
-            .execute(params![event, self.headers, self.body])?;
+            .execute(params![event, self.headers, self.body.get()])?;
         let state = if held.is_some() { State::Held } else { State::Ready };
         for handler in &self.handlers {
             let job = insert_job(tx, event, handler, state, held, self.now)?;
@@ -319,7 +359,7 @@ impl Prepared {
             self.received_at.0,
             self.headers,
             codec::size(self.delivery.body().len()),
-            self.body,
+            self.body.get(),
             i64::try_from(self.evidence_max).unwrap_or(i64::MAX),
         ])?;
         Ok(())

@@ -29,6 +29,7 @@ mod pause;
 mod quarantine;
 mod queue;
 mod read;
+mod recent;
 mod recover;
 mod replay;
 mod resolve;
@@ -63,6 +64,7 @@ use notice::Notices;
 use pause::Paused;
 use queue::{Answer, Item, Lane, Queue};
 use read::Readers;
+use recent::Recent;
 use space::Space;
 use writer::Writer;
 
@@ -111,6 +113,7 @@ struct Inner {
     commits: Arc<Commits>,
     checkpoints: Arc<Checkpoints>,
     notices: Notices,
+    recent: Recent,
     paused: Arc<Paused>,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
@@ -207,6 +210,7 @@ impl Store {
             commits,
             checkpoints,
             notices,
+            recent: Recent::default(),
             paused,
             quarantine,
             closed,
