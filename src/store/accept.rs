@@ -13,6 +13,7 @@ use crate::model::{
 use crate::verify::Verified;
 
 use super::notice::{NoticeJob, Notices, of_jobs};
+use super::payload::Stored;
 use super::queue::Lane;
 use super::replay::put_back;
 use super::types::{Accept, Accepted, Refused};
@@ -41,8 +42,8 @@ struct Prepared {
     delivery: Verified,
     handlers: Vec<Name>,
     headers: Vec<u8>,
-    /// Compressed. Not there while it is only looked up: nothing is stored then.
-    body: OnceLock<Vec<u8>>,
+    /// Not there while it is only looked up: nothing is stored then.
+    stored: OnceLock<Stored>,
     evidence_max: u64,
     on_redelivery: OnRedelivery,
     notices: Notices,
@@ -75,7 +76,7 @@ impl Store {
             delivery,
             handlers,
             headers,
-            body: OnceLock::new(),
+            stored: OnceLock::new(),
             evidence_max,
             on_redelivery,
             notices: self.inner.notices.clone(),
@@ -103,14 +104,19 @@ impl Store {
     }
 
     async fn store(&self, new: Arc<Prepared>, bytes: usize) -> Result<Accepted, Refused> {
-        let body = codec::compress(new.delivery.body().clone())
-            .await
-            .map_err(|error| Refused::Failed(format!("compression: {error}")))?;
-        let bytes = bytes + body.len();
-        new.body.get_or_init(|| body);
+        let (source, delivery) = (&new.source, &new.delivery);
+        let (event_type, body) = (delivery.event_type(), delivery.body());
+        let stored = self.inner.patterns.pack(source, event_type, &new.headers, body).await;
+        let stored = stored.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
+        let bytes = bytes + stored.body.len();
+        let learns = stored.pattern.is_none();
+        new.stored.get_or_init(|| stored);
         let item = Arc::clone(&new);
         let accepted = self.submit(Lane::Accept { bytes }, move |tx| item.store(tx)).await?;
-        self.inner.recent.note(&new.source, new.delivery.event_id());
+        self.inner.recent.note(source, delivery.event_id());
+        if learns && matches!(accepted, Accepted::Created { .. }) {
+            self.learn(source, event_type, &new.headers, body);
+        }
         Ok(accepted)
     }
 }
@@ -226,8 +232,16 @@ impl Prepared {
         held: Option<HeldReason>,
     ) -> rusqlite::Result<()> {
         // The payload lies in its own table, so that retention leaves the id.
-        tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
-            .execute(params![event, self.headers, self.body.get()])?;
+        let stored = self.stored.get();
+        tx.prepare_cached(
+            "INSERT INTO payload (event, headers, body, pattern) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![
+            event,
+            stored.map(|stored| &stored.headers),
+            stored.map(|stored| &stored.body),
+            stored.and_then(|stored| stored.pattern),
+        ])?;
         let state = if held.is_some() { State::Held } else { State::Ready };
         for handler in &self.handlers {
             let job = insert_job(tx, event, handler, state, held, self.now)?;
@@ -346,6 +360,9 @@ impl Prepared {
     }
 
     fn keep_evidence(&self, tx: &Connection, event: &Known) -> rusqlite::Result<()> {
+        // Evidence stands by itself. Only a small body has a pattern.
+        let plain = self.stored.get().map(|stored| stored.plain(self.delivery.body())).transpose();
+        let plain = plain.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         // Each differing body once, and no more of them than the limit.
         tx.prepare_cached(
             "INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
@@ -359,7 +376,7 @@ impl Prepared {
             self.received_at.0,
             self.headers,
             codec::size(self.delivery.body().len()),
-            self.body.get(),
+            plain,
             i64::try_from(self.evidence_max).unwrap_or(i64::MAX),
         ])?;
         Ok(())

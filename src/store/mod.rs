@@ -25,7 +25,9 @@ mod live;
 mod lock;
 mod missing;
 mod notice;
+mod pattern;
 mod pause;
+mod payload;
 mod quarantine;
 mod queue;
 mod read;
@@ -61,6 +63,7 @@ use commits::Commits;
 use connection::Opened;
 use lock::Lock;
 use notice::Notices;
+use pattern::Patterns;
 use pause::Paused;
 use queue::{Answer, Item, Lane, Queue};
 use read::Readers;
@@ -115,6 +118,7 @@ struct Inner {
     notices: Notices,
     recent: Recent,
     paused: Arc<Paused>,
+    patterns: Arc<Patterns>,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
 }
@@ -146,6 +150,8 @@ impl Store {
             connection::open(path, limits, true, clock.now())?;
         let paused = Arc::new(Paused::default());
         paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
+        let patterns = Arc::new(Patterns::default());
+        patterns.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
         space.make_ballast();
         let quarantine = quarantine::Handle::start(
             path,
@@ -212,6 +218,7 @@ impl Store {
             notices,
             recent: Recent::default(),
             paused,
+            patterns,
             quarantine,
             closed,
         };

@@ -11,6 +11,7 @@ mod migration;
 mod missing;
 mod notice;
 mod opening;
+mod patterns;
 mod pause;
 mod redelivery;
 mod replays;
