@@ -1,6 +1,8 @@
 //! ACCEPT: a genuine delivery becomes an event with its jobs, a duplicate, a variant, or evidence, in
 //! one transaction (S6). A duplicate, a variant or a suspected replay supersedes nothing (I7).
 
+use std::sync::{Arc, OnceLock};
+
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::crash;
@@ -11,6 +13,7 @@ use crate::model::{
 use crate::verify::Verified;
 
 use super::notice::{NoticeJob, Notices, of_jobs};
+use super::payload::Stored;
 use super::queue::Lane;
 use super::replay::put_back;
 use super::types::{Accept, Accepted, Refused};
@@ -39,7 +42,8 @@ pub(super) struct Prepared {
     pub(super) delivery: Verified,
     handlers: Vec<Name>,
     headers: Vec<u8>,
-    body: Vec<u8>,
+    /// Not there while it is only looked up: nothing is stored then.
+    stored: OnceLock<Stored>,
     evidence_max: u64,
     on_redelivery: OnRedelivery,
     notices: Notices,
@@ -61,38 +65,69 @@ impl Store {
         now: Timestamp,
     ) -> Result<Accepted, Refused> {
         self.ready()?;
-        let (new, bytes) = self.prepare(new, now).await?;
-        let accepted = self.submit(Lane::Accept { bytes }, move |tx| new.store(tx)).await;
+        let new = Arc::new(self.prepare(new, now));
+        let accepted = match self.repeated(&new).await? {
+            Some(duplicate) => duplicate,
+            None => self.store(new).await?,
+        };
         crash::point("accept.commit.after");
-        accepted
+        Ok(accepted)
     }
 
-    /// A delivery's stored form, and what it takes in memory.
-    pub(super) async fn prepare(
-        &self,
-        new: Accept,
-        now: Timestamp,
-    ) -> Result<(Prepared, usize), Refused> {
+    /// A duplicate of an event that came not long ago: counted without its body, which is the larger part of what an
+    /// accept takes of a processor. None where it is to be stored, or nobody knows yet.
+    async fn repeated(&self, new: &Arc<Prepared>) -> Result<Option<Accepted>, Refused> {
+        if !self.inner.recent.has(&new.source, new.delivery.event_id()) {
+            return Ok(None);
+        }
+        let (new, bytes) = (Arc::clone(new), new.bytes());
+        self.submit(Lane::Accept { bytes }, move |tx| new.repeated(tx)).await
+    }
+
+    async fn store(&self, new: Arc<Prepared>) -> Result<Accepted, Refused> {
+        self.pack(&new).await?;
+        let (item, bytes) = (Arc::clone(&new), new.bytes());
+        let accepted = self.submit(Lane::Accept { bytes }, move |tx| item.store(tx)).await?;
+        self.inner.recent.note(&new.source, new.delivery.event_id());
+        if matches!(accepted, Accepted::Created { .. }) {
+            self.learn_from(&new);
+        }
+        Ok(accepted)
+    }
+
+    /// A delivery as it is looked up.
+    pub(super) fn prepare(&self, new: Accept, now: Timestamp) -> Prepared {
         let Accept { source, received_at, delivery, handlers, on_redelivery } = new;
-        let body = codec::compress(delivery.body().clone())
-            .await
-            .map_err(|error| Refused::Failed(format!("compression: {error}")))?;
-        let headers = delivery.headers().to_wire();
-        let bytes = body.len() + headers.len() + ITEM_BYTES;
-        let evidence_max = self.inner.settings.limits.evidence_count;
-        let new = Prepared {
+        Prepared {
             source,
             received_at,
             now,
+            headers: delivery.headers().to_wire(),
             delivery,
             handlers,
-            headers,
-            body,
-            evidence_max,
+            stored: OnceLock::new(),
+            evidence_max: self.inner.settings.limits.evidence_count,
             on_redelivery,
             notices: self.inner.notices.clone(),
-        };
-        Ok((new, bytes))
+        }
+    }
+
+    /// Makes the stored form of its payload.
+    pub(super) async fn pack(&self, new: &Prepared) -> Result<(), Refused> {
+        let Prepared { source, delivery, headers, .. } = new;
+        let (event_type, body) = (delivery.event_type(), delivery.body());
+        let stored = self.inner.patterns.pack(source, event_type, headers, body).await;
+        let stored = stored.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
+        new.stored.get_or_init(|| stored);
+        Ok(())
+    }
+
+    /// Learns from an event that was just stored, where its type has no pattern.
+    pub(super) fn learn_from(&self, new: &Prepared) {
+        if new.stored.get().is_some_and(|stored| stored.pattern.is_none()) {
+            let Prepared { source, delivery, headers, .. } = new;
+            self.learn(source, delivery.event_type(), headers, delivery.body());
+        }
     }
 }
 
@@ -108,6 +143,12 @@ struct Known {
 }
 
 impl Prepared {
+    /// What it takes of the queue's memory.
+    pub(super) fn bytes(&self) -> usize {
+        let stored = self.stored.get().map_or(0, |stored| stored.body.len());
+        stored + self.headers.len() + ITEM_BYTES
+    }
+
     fn store(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
         self.note_secret(tx)?;
         match self.insert_event(tx, 0, self.guarded())? {
@@ -136,22 +177,33 @@ impl Prepared {
 
     fn known_event(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
         let known = self.known(tx)?;
-        let delivery = &self.delivery;
-        let signed = delivery.id_signed();
-        let same = |event: &&Known| {
-            event.digest == delivery.digest().0
-                && (signed || event.event_type == *delivery.event_type())
-        };
-        if let Some(event) = known.iter().find(same) {
+        if let Some(event) = self.same(&known) {
             return self.duplicate(tx, event, false);
         }
         match known.first() {
-            Some(first) if signed => {
+            Some(first) if self.delivery.id_signed() => {
                 self.keep_evidence(tx, first)?;
                 self.duplicate(tx, first, true)
             }
             _ => self.new_variant(tx, known.last().map_or(0, |last| last.variant) + 1),
         }
+    }
+
+    /// The duplicate that it is, where its very body came before.
+    fn repeated(&self, tx: &Connection) -> rusqlite::Result<Option<Accepted>> {
+        let known = self.known(tx)?;
+        let Some(event) = self.same(&known) else { return Ok(None) };
+        self.note_secret(tx)?;
+        self.duplicate(tx, event, false).map(Some)
+    }
+
+    /// Which of these it repeats.
+    fn same<'a>(&self, known: &'a [Known]) -> Option<&'a Known> {
+        let delivery = &self.delivery;
+        known.iter().find(|event| {
+            event.digest == delivery.digest().0
+                && (delivery.id_signed() || event.event_type == *delivery.event_type())
+        })
     }
 
     fn new_variant(&self, tx: &Connection, variant: i64) -> rusqlite::Result<Accepted> {
@@ -225,8 +277,16 @@ impl Prepared {
 
     /// The payload lies in its own table, so that retention leaves the id.
     pub(super) fn insert_payload(&self, tx: &Connection, event: i64) -> rusqlite::Result<()> {
-        tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
-            .execute(params![event, self.headers, self.body])?;
+        let stored = self.stored.get();
+        tx.prepare_cached(
+            "INSERT INTO payload (event, headers, body, pattern) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![
+            event,
+            stored.map(|stored| &stored.headers),
+            stored.map(|stored| &stored.body),
+            stored.and_then(|stored| stored.pattern),
+        ])?;
         Ok(())
     }
 
@@ -335,6 +395,9 @@ impl Prepared {
     }
 
     fn keep_evidence(&self, tx: &Connection, event: &Known) -> rusqlite::Result<()> {
+        // Evidence stands by itself. Only a small body has a pattern.
+        let plain = self.stored.get().map(|stored| stored.plain(self.delivery.body())).transpose();
+        let plain = plain.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         // Each differing body once, and no more of them than the limit.
         tx.prepare_cached(
             "INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
@@ -348,7 +411,7 @@ impl Prepared {
             self.received_at.0,
             self.headers,
             codec::size(self.delivery.body().len()),
-            self.body,
+            plain,
             i64::try_from(self.evidence_max).unwrap_or(i64::MAX),
         ])?;
         Ok(())

@@ -47,7 +47,9 @@ impl Store {
         let handlers = vec![handler.clone()];
         let on_redelivery = OnRedelivery::Ignore;
         let new = Accept { source, received_at, delivery, handlers, on_redelivery };
-        let (prepared, bytes) = self.prepare(new, received_at).await?;
+        let prepared = self.prepare(new, received_at);
+        self.pack(&prepared).await?;
+        let bytes = prepared.bytes();
         let digest = request;
         let request = Request { prepared, handler, caller, digest, keep, keep_errors };
         let found = self.submit(Lane::Accept { bytes }, move |tx| request.store(tx)).await?;

@@ -1,16 +1,18 @@
 //! CLAIM: jobs become `running`, each with a new attempt, before anything starts.
 
 use bytes::Bytes;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::model::{
-    DeadReason, EventId, EventType, Facts, Headers, JobId, Name, Outcome, Runner, Timestamp,
+    DeadReason, EventId, EventType, Facts, JobId, Name, Outcome, Runner, Timestamp,
 };
 use crate::retry::Next;
 
 use super::notice::Notices;
 use super::pause::is_paused;
+use super::payload::Stored;
 use super::queue::{Item, Lane, Told};
 use super::types::{Claim, Claimed, Claims, Completion, Error, Record};
 use super::{Store, codec, exactly_one};
@@ -50,8 +52,7 @@ struct Payload {
     event_id: EventId,
     event_type: EventType,
     received_at: Timestamp,
-    headers: Headers,
-    body: Vec<u8>,
+    stored: Stored,
     body_bytes: usize,
 }
 
@@ -108,9 +109,10 @@ impl Store {
         let Job { job, attempt, counted, since, replays, payload, .. } = taken;
         let detail = match payload {
             Some(payload) => {
-                let Payload { source, event_id, event_type, received_at, headers, .. } = payload;
-                match codec::decompress(payload.body, payload.body_bytes).await {
-                    Ok(body) => {
+                let Payload { source, event_id, event_type, received_at, stored, body_bytes } =
+                    payload;
+                match self.inner.patterns.unpack(stored, body_bytes).await {
+                    Ok((headers, body)) => {
                         let facts = Facts {
                             handler: handler.clone(),
                             job,
@@ -231,15 +233,14 @@ fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
     tx.prepare_cached(
         "SELECT j.id, j.attempt, j.counted, j.since, j.replays,
                 e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes,
-                p.headers, p.body
+                p.headers, p.body, p.pattern
          FROM job j JOIN event e ON e.row = j.event LEFT JOIN payload p ON p.event = j.event
          WHERE j.row = ?1",
     )?
     .query_row([row], |found| {
-        let body: Option<Vec<u8>> = found.get(12)?;
-        let payload = match body {
-            None => None,
-            Some(body) => {
+        let payload = match found.get_ref(12)? {
+            ValueRef::Null => None,
+            _ => {
                 let raw: Option<String> = found.get(8)?;
                 Some(Payload {
                     source: codec::text(found, 5)?,
@@ -247,8 +248,7 @@ fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
                     event_type: EventType::from_parts(found.get_ref(7)?.as_str()?, raw.as_deref()),
                     received_at: codec::time(found, 9)?,
                     body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),
-                    headers: Headers::from_wire(found.get_ref(11)?.as_blob()?),
-                    body,
+                    stored: Stored::read(found, 11)?,
                 })
             }
         };

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rusqlite::Row;
 use rusqlite::types::{Type, Value, ValueRef};
 use uuid::Uuid;
-use zstd::bulk::Compressor;
+use zstd::zstd_safe::{CCtx, compress_bound, get_error_name};
 
 use crate::model::{EventId, JobId, Timestamp};
 
@@ -17,11 +17,11 @@ use crate::model::{EventId, JobId, Timestamp};
 const LEVEL: i32 = 1;
 
 /// Larger bodies are compressed on a blocking thread: a worker serves all its connections (H2).
-const INLINE_BYTES: usize = 256 * 1024;
+pub(super) const INLINE_BYTES: usize = 256 * 1024;
 
 thread_local! {
     /// Each thread's own, made at its first body: making one costs as much as compressing a usual body.
-    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static COMPRESSOR: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
 }
 
 /// Compresses a body, off the caller's thread where it is large.
@@ -38,13 +38,29 @@ pub(super) async fn compress(body: Bytes) -> io::Result<Vec<u8>> {
 
 /// Compresses a body here.
 pub(super) fn compress_now(body: &[u8]) -> io::Result<Vec<u8>> {
+    compressed(body.len(), |compressor, frame| compressor.compress(frame, body, LEVEL))
+}
+
+/// The frame that `compress` makes of so many bytes with this thread's compressor. An `Err` of it is zstd's
+/// own code.
+pub(super) fn compressed(
+    bytes: usize,
+    compress: impl FnOnce(&mut CCtx<'static>, &mut Vec<u8>) -> Result<usize, usize>,
+) -> io::Result<Vec<u8>> {
+    let mut frame = Vec::with_capacity(compress_bound(bytes));
     COMPRESSOR.with_borrow_mut(|kept| {
         let compressor = match kept {
             Some(compressor) => compressor,
-            None => kept.insert(Compressor::new(LEVEL)?),
+            None => kept.insert(CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?),
         };
-        compressor.compress(body)
-    })
+        compress(compressor, &mut frame).map_err(failed)
+    })?;
+    Ok(frame)
+}
+
+/// What zstd's own code says.
+pub(super) fn failed(code: usize) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, get_error_name(code))
 }
 
 /// Gets a body of exactly `bytes` bytes back, off the caller's thread where it is large.

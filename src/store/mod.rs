@@ -27,10 +27,13 @@ mod live;
 mod lock;
 mod missing;
 mod notice;
+mod pattern;
 mod pause;
+mod payload;
 mod quarantine;
 mod queue;
 mod read;
+mod recent;
 mod recover;
 mod replay;
 mod resolve;
@@ -63,9 +66,11 @@ use commits::Commits;
 use connection::Opened;
 use lock::Lock;
 use notice::Notices;
+use pattern::Patterns;
 use pause::Paused;
 use queue::{Item, Lane, Queue, Told};
 use read::Readers;
+use recent::Recent;
 use space::Space;
 use waiters::Waiters;
 use writer::Writer;
@@ -118,7 +123,9 @@ struct Inner {
     commits: Arc<Commits>,
     checkpoints: Arc<Checkpoints>,
     notices: Notices,
+    recent: Recent,
     paused: Arc<Paused>,
+    patterns: Arc<Patterns>,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
 }
@@ -150,6 +157,8 @@ impl Store {
             connection::open(path, limits, true, clock.now())?;
         let paused = Arc::new(Paused::default());
         paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
+        let patterns = Arc::new(Patterns::default());
+        patterns.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
         space.make_ballast();
         let quarantine = quarantine::Handle::start(
             path,
@@ -219,7 +228,9 @@ impl Store {
             commits,
             checkpoints,
             notices,
+            recent: Recent::default(),
             paused,
+            patterns,
             quarantine,
             closed,
         };

@@ -10,6 +10,8 @@ use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
 use super::accept::same_body;
 use super::connection::close;
+use super::pattern::Patterns;
+use super::payload::Stored;
 use super::rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
     SecretUse, Twin,
@@ -89,6 +91,7 @@ impl Store {
         source: Option<Name>,
         event: EventId,
     ) -> Result<Vec<EventDetail>, Error> {
+        let patterns = Arc::clone(&self.inner.patterns);
         self.read(move |conn| {
             let mut clauses = Clauses::default();
             clauses.push("e.event_id", "=", Some(codec::stored_id(&event)));
@@ -99,7 +102,7 @@ impl Store {
                 .prepare_cached(&sql)?
                 .query_map(clauses.values().as_slice(), event_row)?
                 .collect::<rusqlite::Result<Vec<_>>>()?;
-            events.into_iter().map(|event| detail(conn, event)).collect()
+            events.into_iter().map(|event| detail(conn, &patterns, event)).collect()
         })
         .await
     }
@@ -212,10 +215,11 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     })
 }
 
-fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
-    let (row, bytes, digest) = (listed.row, listed.digest.0, listed.digest.to_string());
+fn detail(conn: &Connection, patterns: &Patterns, listed: Listed) -> rusqlite::Result<EventDetail> {
+    let (row, raw_digest, digest) = (listed.row, listed.digest.0, listed.digest.to_string());
     let event = with_jobs(conn, listed)?;
-    let (headers, body) = payload(conn, row, usize::try_from(event.body_bytes).unwrap_or(0))?;
+    let bytes = usize::try_from(event.body_bytes).unwrap_or(0);
+    let (headers, body) = payload(conn, patterns, row, bytes)?;
     // Its jobs in the order of their making.
     let jobs = conn
         .prepare_cached(&format!("{JOB} WHERE j.event = ?1 ORDER BY j.row"))?
@@ -228,7 +232,7 @@ fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
             Ok(JobDetail { job, attempts, former_keys })
         })
         .collect::<rusqlite::Result<_>>()?;
-    let twins = twins(conn, row, event.source.as_str(), bytes)?;
+    let twins = twins(conn, row, event.source.as_str(), raw_digest)?;
     // Those of a backup in which the event was.
     let restores = super::restore::restores(conn, event.received_at, None)?;
     let (body, key) = (body.map(Blob), super::answer::key_row(conn, row)?);
@@ -263,21 +267,30 @@ fn twins(
 
 type Payload = (Vec<(String, String)>, Option<Vec<u8>>);
 
-fn payload(conn: &Connection, event: i64, bytes: usize) -> rusqlite::Result<Payload> {
+fn payload(
+    conn: &Connection,
+    patterns: &Patterns,
+    event: i64,
+    bytes: usize,
+) -> rusqlite::Result<Payload> {
     // None once retention has deleted it.
-    let mut select = conn.prepare_cached("SELECT headers, body FROM payload WHERE event = ?1")?;
+    let mut select =
+        conn.prepare_cached("SELECT headers, body, pattern FROM payload WHERE event = ?1")?;
     let mut rows = select.query([event])?;
     let Some(row) = rows.next()? else { return Ok((Vec::new(), None)) };
-    let headers = header_lines(row.get_ref(0)?.as_blob()?);
-    let body = codec::decompress_now(row.get_ref(1)?.as_blob()?, bytes)
+    let (headers, body) = patterns
+        .unpack_now(&Stored::read(row, 0)?, bytes)
         .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
-    Ok((headers, Some(body)))
+    Ok((lines(&headers), Some(body)))
 }
 
 /// Stored headers as people read them.
 pub(super) fn header_lines(wire: &[u8]) -> Vec<(String, String)> {
+    lines(&Headers::from_wire(wire))
+}
+
+fn lines(headers: &Headers) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let headers = Headers::from_wire(wire);
     headers.iter().map(|(name, value)| (name.to_owned(), text(value))).collect()
 }
 

@@ -12,6 +12,7 @@ mod migration;
 mod missing;
 mod notice;
 mod opening;
+mod patterns;
 mod pause;
 mod redelivery;
 mod replays;

@@ -143,6 +143,37 @@ async fn the_queue_is_bounded_in_bytes() {
 }
 
 #[tokio::test]
+async fn what_came_a_moment_ago_is_looked_up_without_its_body() {
+    let mut bench = bench_with(Limits { writer_queue_bytes: 3000, ..limits() });
+    let noise: String =
+        (0..2_000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
+    let large = || stripe("large", "a.b", &format!("\"{noise}\""));
+    bench.accept("stripe", large(), &["h"]).await;
+    for known in [true, false] {
+        let release = hold_writer(&bench.store).await;
+        let other = queued(accept(&bench, if known { "e1" } else { "e2" })).await;
+        let store = bench.store.clone();
+        let new = Accept {
+            source: name("stripe"),
+            received_at: START,
+            delivery: large(),
+            handlers: vec![name("h")],
+            on_redelivery: OnRedelivery::Ignore,
+        };
+        let again = tokio::spawn(async move { store.accept(new).await });
+        tokio::task::yield_now().await;
+        drop(release);
+        assert!(other.await.unwrap().is_ok());
+        let again = again.await.unwrap();
+        assert_eq!(matches!(again, Ok(Accepted::Duplicate { .. })), known, "{again:?}");
+        // Nobody remembers across a restart, but the store.
+        bench.restart().await;
+    }
+    let again = bench.accept("stripe", large(), &["h"]).await;
+    assert!(matches!(again, Accepted::Duplicate { .. }), "{again:?}");
+}
+
+#[tokio::test]
 async fn a_caller_that_went_away_cancels_nothing() {
     let bench = bench();
     let release = hold_writer(&bench.store).await;
