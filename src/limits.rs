@@ -117,8 +117,8 @@ limits! {
         "How long a connection is kept that is idle, or whose client takes no answers; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";
     connections_count: Count = 25_000, 16..=1_000_000,
         "Open connections per worker; at a soft file limit of 1,024 a slow flood shut everyone out.";
-    control_request_bytes: Bytes = 64 * KIB, KIB..=MIB,
-        "One request of a command to the running receiver.";
+    control_request_bytes: Bytes = 2 * MIB, KIB..=32 * MIB,
+        "One request of a command to the running receiver: `resolve` may bring a whole answer, in base64.";
     control_answer_bytes: Bytes = 256 * MIB, MIB..=2 * GIB,
         "One answer of the running receiver to a command: `show` may hold several bodies, in base64.";
     control_connections_count: Count = 16, 1..=1_000,

@@ -150,7 +150,7 @@ async fn bad_clients_are_bounded_in_size_time_and_number() {
         })
     };
     let huge = ask(b"\x7f\xff\xff\xff".to_vec()).await.unwrap();
-    assert!(huge.contains("2147483647 bytes; 65536 is the limit"), "{huge}");
+    assert!(huge.contains("2147483647 bytes; 2097152 is the limit"), "{huge}");
     let unknown = ask(b"\0\0\0\x08\"unheard".to_vec()).await.unwrap();
     assert!(unknown.contains("unavailable"), "{unknown}");
     assert_eq!(ask(b"\0\0\0\x09\"cut".to_vec()).await.unwrap(), "", "nothing in time: closed");

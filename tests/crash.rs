@@ -15,6 +15,8 @@ mod case;
 mod deaths;
 #[path = "crash/keeping.rs"]
 mod keeping;
+#[path = "crash/keys.rs"]
+mod keys;
 #[path = "it/support.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod support;

@@ -218,7 +218,8 @@ pub struct Failure {
 pub enum FailureKind {
     /// Nothing has that name.
     NotFound,
-    /// It is not in a state from which this can be done, or what it needs is no longer kept.
+    /// It is not in a state from which this can be done, what it needs is no longer kept, or the answer for its
+    /// caller is missing, too long or not wanted.
     WrongState,
     /// Several things have that name: say which.
     Ambiguous,
@@ -240,7 +241,12 @@ impl From<store::Error> for Failure {
             store::Error::NoEvent(_) | store::Error::NoJob(_) => FailureKind::NotFound,
             store::Error::WrongState { .. }
             | store::Error::PayloadGone { .. }
-            | store::Error::JobsGone { .. } => FailureKind::WrongState,
+            | store::Error::JobsGone { .. }
+            | store::Error::Answered { .. }
+            | store::Error::AnswerNeeded { .. }
+            | store::Error::NobodyWaits { .. }
+            | store::Error::AnswerTooLong { .. }
+            | store::Error::OneHandler { .. } => FailureKind::WrongState,
             store::Error::Ambiguous { .. } | store::Error::Variants { .. } => {
                 FailureKind::Ambiguous
             }

@@ -41,12 +41,13 @@ pub(super) async fn run(store: Store, limits: watch::Receiver<Limits>, clock: Cl
                 payloads: before(limits.keep_payloads_millis),
                 ids: before(limits.keep_ids_millis),
                 dead: before(limits.keep_dead_millis),
+                keys: now,
             }
         };
         match store.expire(cutoffs).await {
             Ok(expired) if expired == Expired::default() => {}
-            Ok(Expired { payloads, events, bytes }) => {
-                tracing::info!(payloads, events, bytes, "deleted what was old");
+            Ok(Expired { keys, payloads, events, bytes }) => {
+                tracing::info!(keys, payloads, events, bytes, "deleted what was old");
             }
             Err(error) => tracing::warn!(%error, "failed to delete what is old"),
         }

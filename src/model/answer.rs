@@ -1,11 +1,13 @@
 //! What a handler answers to a caller that waits for it: a status, headers and a body, whole.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
-use super::Headers;
+use super::{Blob, Headers};
 
 /// An answer as it is stored and sent: the same bytes to whoever asks again.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Form", try_from = "Form")]
 pub struct Answer {
     /// An HTTP status, 200 to 599.
     pub status: u16,
@@ -33,6 +35,39 @@ const NOT_KEPT: [&str; 11] = [
 
 /// The media type of what a command printed without saying what it is.
 const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// An answer in JSON: no byte of it is lost.
+#[derive(Serialize, Deserialize)]
+struct Form {
+    status: u16,
+    headers: Vec<(String, Blob)>,
+    body: Blob,
+}
+
+impl From<Answer> for Form {
+    fn from(answer: Answer) -> Form {
+        let headers = answer.headers.iter();
+        let headers = headers.map(|(name, value)| (name.to_owned(), Blob(value.to_vec())));
+        let body = Blob(answer.body.to_vec());
+        Form { status: answer.status, headers: headers.collect(), body }
+    }
+}
+
+impl TryFrom<Form> for Answer {
+    type Error = String;
+
+    fn try_from(form: Form) -> Result<Answer, String> {
+        let mut headers = Headers::new();
+        for (name, value) in form.headers {
+            if !is_token(&name) || value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+                return Err(format!("'{name}' is no header line"));
+            }
+            headers.push(name, value.0);
+        }
+        Answer::new(form.status, &headers, Bytes::from(form.body.0))
+            .ok_or_else(|| format!("{} is no status of an answer", form.status))
+    }
+}
 
 impl Answer {
     /// The statuses that an answer may have: final ones (RFC 9110, section 15).
@@ -158,6 +193,19 @@ mod tests {
             ),
         ] {
             assert_eq!(printed(output), Ok((status, headers.into(), body.into())), "{output:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_survives_json_and_one_of_no_final_status_does_not() {
+        let mut headers = Headers::new();
+        headers.push("X-A", b"\xff".as_slice());
+        headers.push("X-A", "b");
+        let answer = Answer::new(402, &headers, Bytes::from_static(b"\0\xfe")).unwrap();
+        let json = serde_json::to_string(&answer).unwrap();
+        assert_eq!(serde_json::from_str::<Answer>(&json).unwrap(), answer);
+        for (good, bad) in [("402", "102"), ("X-A", "X A"), (r#""b""#, r#""b\r\nX: y""#)] {
+            assert!(serde_json::from_str::<Answer>(&json.replace(good, bad)).is_err(), "{bad}");
         }
     }
 

@@ -316,13 +316,15 @@ impl Prepared {
     }
 
     /// Puts the dead jobs of an event back, for a delivery that brought this very body again. What a
-    /// person resolved as failed stays so, and a job without its payload has nothing to run with.
+    /// person resolved as failed stays so, what answered a caller does, and a job without its payload has
+    /// nothing to run with.
     fn replay_dead(&self, tx: &Connection, event: i64) -> rusqlite::Result<usize> {
         // By the unique (event, handler).
         let dead = tx
             .prepare_cached(
                 "SELECT row FROM job WHERE event = ?1 AND state = 'dead' AND reason <> ?2
-                 AND EXISTS (SELECT 1 FROM payload WHERE payload.event = ?1)",
+                 AND EXISTS (SELECT 1 FROM payload WHERE payload.event = ?1)
+                 AND NOT EXISTS (SELECT 1 FROM answer WHERE answer.event = ?1 AND answered_at IS NOT NULL)",
             )?
             .query_map(params![event, DeadReason::Resolved.as_str()], |row| row.get(0))?
             .collect::<rusqlite::Result<Vec<i64>>>()?;

@@ -7,16 +7,19 @@
 use std::io;
 
 use bytes::Bytes;
+use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::model::{
-    Answer, DeadReason, Digest, EventId, Headers, HeldReason, JobId, Name, Outcome, State,
+    Answer, Blob, DeadReason, Digest, EventId, Headers, HeldReason, JobId, Name, Outcome, State,
     Timestamp,
 };
 use crate::retry::Next;
 
-use super::codec;
+use super::read::header_lines;
+use super::rows::KeyRow;
 use super::types::{Completion, KeyState};
+use super::{codec, exactly_one};
 
 /// An answer as it is stored.
 #[derive(Debug, Clone)]
@@ -171,16 +174,45 @@ pub(super) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
     })
 }
 
-/// Writes the answer of the event's job, where its key waits for one. Whether it did.
+/// The event's key for people, where it has one.
+pub(super) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<KeyRow>> {
+    // By the primary key.
+    conn.prepare_cached(
+        "SELECT caller, request, created_at, expires_at, answered_at, status, headers, body, body_bytes
+         FROM answer WHERE event = ?1",
+    )?
+    .query_row([event], |row| {
+        let body = match row.get_ref(7)?.as_blob_or_null()? {
+            Some(body) => {
+                let bytes = usize::try_from(codec::count(row, 8)?).unwrap_or(usize::MAX);
+                let body = codec::decompress_now(body, bytes);
+                Some(Blob(body.map_err(|error| codec::unreadable(7, Type::Blob, error))?))
+            }
+            None => None,
+        };
+        Ok(KeyRow {
+            caller: row.get(0)?,
+            request: Digest(row.get(1)?).to_string(),
+            created_at: codec::time(row, 2)?,
+            expires_at: codec::time(row, 3)?,
+            answered_at: codec::maybe_time(row, 4)?,
+            status: row.get(5)?,
+            headers: header_lines(row.get_ref(6)?.as_blob_or_null()?.unwrap_or_default()),
+            body,
+        })
+    })
+    .optional()
+}
+
+/// Writes the answer of the event's job, where its key waits for one. Returns the rows changed.
 pub(super) fn write(
     tx: &Connection,
     event: i64,
     answer: &Stored,
     now: Timestamp,
-) -> rusqlite::Result<bool> {
+) -> rusqlite::Result<usize> {
     // Into an unanswered row only: what callers were told is never changed.
-    let written = tx
-        .prepare_cached(
+    tx.prepare_cached(
             "UPDATE answer SET answered_at = ?2, status = ?3, headers = ?4, body = ?5, body_bytes = ?6,
                  expires_at = CASE WHEN ?3 >= 500 THEN min(expires_at, ?2 + keep_errors) ELSE expires_at END
              WHERE event = ?1 AND answered_at IS NULL",
@@ -192,15 +224,15 @@ pub(super) fn write(
             answer.headers,
             answer.body,
             codec::size(answer.body_bytes),
-        ])?;
-    Ok(written > 0)
+        ])
 }
 
-/// Frees the unanswered key of an event: its next request is a new one.
+/// Frees the unanswered key of an event: the next request that has it is a new one.
 pub(super) fn free(tx: &Connection, event: i64) -> rusqlite::Result<()> {
-    tx.prepare_cached("DELETE FROM answer WHERE event = ?1 AND answered_at IS NULL")?
-        .execute([event])
-        .map(drop)
+    let freed = tx
+        .prepare_cached("DELETE FROM answer WHERE event = ?1 AND answered_at IS NULL")?
+        .execute([event])?;
+    exactly_one(freed)
 }
 
 /// Writes the answer that comes with the end of an attempt, where its job's key waits for one. Returns what

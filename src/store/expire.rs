@@ -1,4 +1,5 @@
-//! Retention: payloads first, ids much later, and neither while a job may still need it (S12).
+//! Retention: payloads first, ids much later, and neither while a job may still need it (S12); keys as long as
+//! their sources say, and never while their job is not settled (I4).
 //!
 //! All of it is done by the writer in short steps, each a transaction of its own that other work joins:
 //! nobody waits for more than one step. What must stay true: the caller has checked the clock (K2); a
@@ -21,7 +22,7 @@ const STEP: usize = 200;
 /// beside its own commit. One row is never divided, so a body of 25 MiB takes what it takes.
 const BUDGET: Duration = Duration::from_millis(10);
 
-/// What has arrived, or ended, before these times may go.
+/// What has arrived, or ended, or was to be kept, until before these times may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cutoffs {
     /// Payloads of events that arrived before then, and whose jobs had all ended by then.
@@ -30,11 +31,18 @@ pub struct Cutoffs {
     pub ids: Timestamp,
     /// Dead jobs that ended before then no longer keep what they belong to.
     pub dead: Timestamp,
+    /// Keys that expired by then, and a minute before: so much a clock may have jumped unseen (K2).
+    pub keys: Timestamp,
 }
+
+/// How long a key is kept beyond its time.
+const KEY_MARGIN: Duration = Duration::from_secs(60);
 
 /// What one pass has deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expired {
+    /// Keys, each with its answer.
+    pub keys: u64,
     /// Payloads.
     pub payloads: u64,
     /// Whole events.
@@ -58,9 +66,10 @@ impl Store {
     /// jobs and their attempts, and the event says how many had succeeded or been dropped; where one is
     /// dead they all stay, without what their attempts printed. An id stays as long as one payload of its
     /// bodies, and while one of them is younger. The use of a secret is forgotten with the last event of
-    /// its source.
+    /// its source. A key keeps what it belongs to: event, payload and job. With it goes its answer.
     pub async fn expire(&self, before: Cutoffs) -> Result<Expired, Error> {
         let mut expired = Expired::default();
+        expired.keys = self.expire_keys(before.keys.before(KEY_MARGIN), &mut expired.bytes).await?;
         expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
         expired.events = self.walk(before, expire_events, &mut expired.bytes).await?;
         self.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
@@ -81,6 +90,19 @@ impl Store {
             .optional()
         })
         .await
+    }
+
+    async fn expire_keys(&self, before: Timestamp, bytes: &mut u64) -> Result<u64, Error> {
+        let (mut deleted, mut after) = (0, Some(BEGINNING));
+        while let Some(place) = after {
+            let work = move |tx: &Connection| expire_keys(tx, before, place);
+            let (gone, next) = self.submit(Lane::Verb, work).await?;
+            if gone > 0 {
+                *bytes += self.give_back().await?;
+            }
+            (deleted, after) = (deleted + gone, next);
+        }
+        Ok(deleted)
     }
 
     async fn walk(
@@ -114,13 +136,52 @@ impl Store {
     }
 }
 
+/// A place in the walk over the keys: when one expires, and its event.
+type KeyPlace = (i64, i64);
+
+const BEGINNING: KeyPlace = (i64::MIN, 0);
+
+/// Deletes the next expired keys whose jobs are settled. Returns how many, and where to go on.
+fn expire_keys(
+    tx: &Connection,
+    before: Timestamp,
+    after: KeyPlace,
+) -> rusqlite::Result<(u64, Option<KeyPlace>)> {
+    // By the index of their times, each with its job by the unique (event, handler).
+    let keys = tx
+        .prepare_cached(
+            "SELECT expires_at, event,
+                 EXISTS (SELECT 1 FROM job j WHERE j.event = a.event AND j.settled_at IS NULL)
+             FROM answer a WHERE (expires_at, event) > (?1, ?2) AND expires_at < ?3
+             ORDER BY expires_at, event LIMIT ?4",
+        )?
+        .query_map(params![after.0, after.1, before.0, codec::size(STEP)], |row| {
+            Ok(((row.get(0)?, row.get(1)?), row.get(2)?))
+        })?
+        .collect::<rusqlite::Result<Vec<(KeyPlace, bool)>>>()?;
+    let (mut deleted, begun) = (0, Instant::now());
+    for &(place, needed) in &keys {
+        if !needed {
+            tx.prepare_cached("DELETE FROM answer WHERE event = ?1")?.execute([place.1])?;
+            deleted += 1;
+            if begun.elapsed() > BUDGET {
+                return Ok((deleted, Some(place)));
+            }
+        }
+    }
+    let more = keys.len() == STEP;
+    Ok((deleted, keys.last().filter(|_| more).map(|&(place, _)| place)))
+}
+
 fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step> {
-    // The next payloads in the order of arrival, and whether each may go.
+    // The next payloads in the order of arrival, and whether each may go: a key says what has become of its
+    // job, and its repeat may put that back.
     let rows = look(
         tx,
         "SELECT e.row, e.received_at < ?2, NOT EXISTS (SELECT 1 FROM job j WHERE j.event = e.row
              AND (j.settled_at IS NULL
                  OR j.settled_at >= CASE j.state WHEN 'dead' THEN ?4 ELSE ?2 END))
+             AND NOT EXISTS (SELECT 1 FROM answer a WHERE a.event = e.row)
          FROM payload p JOIN event e ON e.row = p.event
          WHERE p.event > ?1 ORDER BY p.event LIMIT ?3",
         before.payloads,

@@ -75,7 +75,8 @@ pub struct Made {
     /// Of those, held: accepting the event would have held them.
     pub held: u64,
     /// Events that have a job of this handler already, in whatever state, and those whose jobs were
-    /// removed with their payload: they were handled, though nobody knows by whom any more.
+    /// removed with their payload: they were handled, though nobody knows by whom any more. So are requests
+    /// that their one handler answers, while their keys are kept.
     pub present: u64,
     /// Events skipped because their payload has been deleted, and not handled as far as is known.
     pub payload_gone: u64,
@@ -139,7 +140,7 @@ struct Event {
     new_enough: bool,
     held: Option<HeldReason>,
     payload_kept: bool,
-    /// It has a job of this handler, or had jobs that were removed.
+    /// It has a job of this handler, had jobs that were removed, or is answered by another handler.
     present: bool,
 }
 
@@ -180,6 +181,7 @@ fn look(conn: &Connection, ask: &Missing, place: Place) -> rusqlite::Result<Vec<
              EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
              e.removed_succeeded + e.removed_dropped > 0
                  OR EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.handler = ?4)
+                 OR EXISTS (SELECT 1 FROM answer a WHERE a.event = e.row)
          FROM event e WHERE e.row > ?1 AND e.row <= ?2 ORDER BY e.row LIMIT ?5",
     )?
     .query_map(

@@ -87,7 +87,7 @@ pub use resolve::Resolution;
 pub use restore::{RestoreError, Restored, is_there, restore};
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    PausedRow, RestoredRow, SecretUse, Twin,
+    KeyRow, PausedRow, RestoredRow, SecretUse, Twin,
 };
 pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};

@@ -231,7 +231,8 @@ fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
     let twins = twins(conn, row, event.source.as_str(), bytes)?;
     // Those of a backup in which the event was.
     let restores = super::restore::restores(conn, event.received_at, None)?;
-    Ok(EventDetail { event, digest, headers, body: body.map(Blob), jobs, twins, restores })
+    let (body, key) = (body.map(Blob), super::answer::key_row(conn, row)?);
+    Ok(EventDetail { event, digest, headers, body, jobs, twins, restores, key })
 }
 
 /// Most twins that are told of one event: the first one is the one that matters.
@@ -267,14 +268,17 @@ fn payload(conn: &Connection, event: i64, bytes: usize) -> rusqlite::Result<Payl
     let mut select = conn.prepare_cached("SELECT headers, body FROM payload WHERE event = ?1")?;
     let mut rows = select.query([event])?;
     let Some(row) = rows.next()? else { return Ok((Vec::new(), None)) };
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let headers = Headers::from_wire(row.get_ref(0)?.as_blob()?)
-        .iter()
-        .map(|(name, value)| (name.to_owned(), text(value)))
-        .collect();
+    let headers = header_lines(row.get_ref(0)?.as_blob()?);
     let body = codec::decompress_now(row.get_ref(1)?.as_blob()?, bytes)
         .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
     Ok((headers, Some(body)))
+}
+
+/// Stored headers as people read them.
+pub(super) fn header_lines(wire: &[u8]) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let headers = Headers::from_wire(wire);
+    headers.iter().map(|(name, value)| (name.to_owned(), text(value))).collect()
 }
 
 fn former_keys(conn: &Connection, job: i64) -> rusqlite::Result<Vec<FormerKey>> {

@@ -1,11 +1,12 @@
 //! REPLAY: the operator puts a job back to `ready`. It keeps its key (R22) unless a new one is asked for;
-//! attempt numbers go on either way.
+//! attempt numbers go on either way. What has answered a caller is never put back.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::model::{EventId, JobId, Name, State, Timestamp};
 
 use super::accept::{find_job, insert_job};
+use super::answer::{KeyOf, key_of};
 use super::queue::Lane;
 use super::types::{Error, Replay};
 use super::{Store, codec, exactly_one};
@@ -58,6 +59,9 @@ fn replay_job(tx: &Connection, job: JobId, now: Timestamp, new_key: bool) -> Out
     };
     if !can_be_replayed(state) {
         return Ok(Err(Error::WrongState { job, state, verb: "replayed" }));
+    }
+    if key_of(tx, event)? == KeyOf::Answered {
+        return Ok(Err(Error::Answered { job }));
     }
     // The job's event exists, by its foreign key.
     let found = tx
@@ -147,6 +151,9 @@ fn replay_event(
             if !found.payload_kept {
                 return Ok(Err(found.gone()));
             }
+            if key_of(tx, found.row)? == KeyOf::Answered {
+                return Ok(Err(Error::Answered { job: job.1 }));
+            }
             chosen.push((found, job));
         }
     }
@@ -206,6 +213,10 @@ fn blocked(tx: &Connection, events: &[Found], handler: &Name) -> rusqlite::Resul
 /// Makes the job that the event has not got: of its first body, where that is still kept.
 fn make(tx: &Connection, events: &[Found], handler: &Name, now: Timestamp) -> Outcome<Vec<JobId>> {
     match events.first() {
+        Some(event) if key_of(tx, event.row)? != KeyOf::Nobody => {
+            let (source_name, event) = (event.source.clone(), event.event.clone());
+            Ok(Err(Error::OneHandler { source_name, event }))
+        }
         Some(event) if event.payload_kept => {
             Ok(Ok(vec![insert_job(tx, event.row, handler, State::Ready, None, now)?]))
         }

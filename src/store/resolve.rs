@@ -1,31 +1,36 @@
 //! RESOLVE: the operator says how a held job ended. Its attempts keep their outcomes: what was
-//! unknown stays so in the record.
+//! unknown stays so in the record. Where a caller waits for the job's answer, the operator gives it, or frees
+//! its key (I5).
 
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
-use crate::model::{DeadReason, JobId, State, Timestamp};
+use crate::model::{Answer, DeadReason, JobId, State, Timestamp};
 
 use super::accept::find_job;
+use super::answer::{KeyOf, Stored, free, key_of, write};
 use super::queue::Lane;
 use super::types::Error;
 use super::{Store, exactly_one};
 
 /// What the operator found out about a held job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
-    /// What its handler should do is done.
+    /// What its handler should do is done. No caller waits for its answer.
     Succeeded,
-    /// It is not done, and shall not be.
+    /// The same, and this is the answer that its caller gets.
+    Answered(Answer),
+    /// It is not done, and shall not be. Where a caller waits for its answer the key is free again: the next
+    /// request that has it is a new one.
     Failed,
 }
 
 impl Resolution {
     /// The job's state after it, and the reason of that.
-    fn after(self) -> (State, Option<DeadReason>) {
+    fn after(&self) -> (State, Option<DeadReason>) {
         match self {
-            Resolution::Succeeded => (State::Succeeded, None),
+            Resolution::Succeeded | Resolution::Answered(_) => (State::Succeeded, None),
             Resolution::Failed => (State::Dead, Some(DeadReason::Resolved)),
         }
     }
@@ -36,23 +41,47 @@ impl Store {
     /// nothing. Of several at once one does it, and the others find the job in another state.
     pub async fn resolve(&self, job: JobId, how: Resolution) -> Result<State, Error> {
         let clock = self.inner.clock.clone();
-        self.submit(Lane::Verb, move |tx| resolve(tx, job, how, clock.now())).await?
+        let answer = match &how {
+            Resolution::Answered(answer) => Some(self.stored(job, answer.clone()).await?),
+            Resolution::Succeeded | Resolution::Failed => None,
+        };
+        let resolve = move |tx: &Connection| resolve(tx, job, &how, answer.as_ref(), clock.now());
+        self.submit(Lane::Verb, resolve).await?
+    }
+
+    async fn stored(&self, job: JobId, answer: Answer) -> Result<Stored, Error> {
+        let (bytes, limit) =
+            (answer.body.len() as u64, self.inner.settings.limits.answer_whole_bytes);
+        if bytes > limit {
+            return Err(Error::AnswerTooLong { job, bytes, limit });
+        }
+        Stored::of(answer).await.map_err(|error| Error::Unavailable(error.to_string()))
     }
 }
 
 fn resolve(
     tx: &Connection,
     job: JobId,
-    how: Resolution,
+    how: &Resolution,
+    answer: Option<&Stored>,
     now: Timestamp,
 ) -> rusqlite::Result<Result<State, Error>> {
-    let (row, attempt) = match find_job(tx, job)? {
+    let (row, attempt, event) = match find_job(tx, job)? {
         None => return Ok(Err(Error::NoJob(job))),
-        Some((row, State::Held, attempt, _)) => (row, attempt),
+        Some((row, State::Held, attempt, event)) => (row, attempt, event),
         Some((_, state, ..)) => {
             return Ok(Err(Error::WrongState { job, state, verb: "resolved" }));
         }
     };
+    match (how, answer, key_of(tx, event)?) {
+        (Resolution::Succeeded, _, KeyOf::Unanswered) => {
+            return Ok(Err(Error::AnswerNeeded { job }));
+        }
+        (Resolution::Failed, _, KeyOf::Unanswered) => free(tx, event)?,
+        (_, Some(answer), KeyOf::Unanswered) => exactly_one(write(tx, event, answer, now)?)?,
+        (_, Some(_), _) => return Ok(Err(Error::NobodyWaits { job })),
+        (_, None, _) => {}
+    }
     let (state, reason) = how.after();
     // From held after this attempt only.
     let moved = tx

@@ -77,6 +77,31 @@ pub struct EventDetail {
     /// The restores that carried it over, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restores: Vec<RestoredRow>,
+    /// Its key, while that is kept, where it is a request that its handler answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyRow>,
+}
+
+/// The key of a request, and its answer; the key itself is the event's id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRow {
+    /// Whose key it is; empty where the source has one caller.
+    pub caller: String,
+    /// SHA-256 of what makes it this request and no other, in hex.
+    pub request: String,
+    /// When the request arrived.
+    pub created_at: Timestamp,
+    /// From then on the next request with the key is a new one, once retention has found it and its job is
+    /// settled.
+    pub expires_at: Timestamp,
+    /// When it was answered; none of what follows is there before.
+    pub answered_at: Option<Timestamp>,
+    /// The answer's status.
+    pub status: Option<u16>,
+    /// Its header lines (lossy UTF-8, for people).
+    pub headers: Vec<(String, String)>,
+    /// Its body.
+    pub body: Option<Blob>,
 }
 
 /// A restore of the store from a backup.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{HeldReason, JobId, Name, State, Timestamp};
 
+use super::answer::{KeyOf, key_of};
 use super::drop::take_out;
 use super::queue::Lane;
 use super::read::Clauses;
@@ -70,6 +71,9 @@ pub struct Selected {
     pub jobs: Vec<Chosen>,
     /// Left out: suspected replays and reused ids, which might be forged.
     pub suspected: u64,
+    /// Left out of a replay: they have answered their callers, who get those answers again.
+    #[serde(default)]
+    pub answered: u64,
     /// Where to go on; nothing at the end.
     pub next: Option<Cursor>,
 }
@@ -90,7 +94,7 @@ pub struct Batch {
 pub struct Moved {
     /// Jobs put back or dropped, by handler.
     pub done: BTreeMap<Name, u64>,
-    /// Passed over: in another state, after another attempt, or gone.
+    /// Passed over: in another state, after another attempt, answered, or gone.
     pub changed: u64,
     /// Passed over: retention has deleted the payload.
     pub payload_gone: u64,
@@ -118,7 +122,7 @@ fn select(conn: &Connection, ask: &Select) -> rusqlite::Result<Selected> {
     clauses.after("j.row", ask.after.map(|cursor| cursor.0));
     // The next in the order of their making, so that a page ends where the following one begins.
     let sql = format!(
-        "SELECT j.row, j.id, j.attempt, j.handler, coalesce(j.reason, '') FROM job j
+        "SELECT j.row, j.id, j.attempt, j.handler, coalesce(j.reason, ''), j.event FROM job j
          JOIN event e ON e.row = j.event {} ORDER BY j.row LIMIT {PAGE}",
         clauses.sql()
     );
@@ -130,17 +134,19 @@ fn select(conn: &Connection, ask: &Select) -> rusqlite::Result<Selected> {
                 attempt: row.get(2)?,
                 handler: codec::text(row, 3)?,
             };
-            Ok((row.get(0)?, chosen, row.get(4)?))
+            Ok((row.get(0)?, chosen, row.get(4)?, row.get(5)?))
         })?
-        .collect::<rusqlite::Result<Vec<(i64, Chosen, String)>>>()?;
+        .collect::<rusqlite::Result<Vec<(i64, Chosen, String, i64)>>>()?;
     let mut selected = Selected::default();
     if found.len() == PAGE {
         selected.next = found.last().map(|(row, ..)| Cursor(*row));
     }
     let guarded = ask.verb == Verb::Replay && ask.filter.reason.is_none();
-    for (_, chosen, reason) in found {
+    for (_, chosen, reason, event) in found {
         if guarded && is_suspected(&reason) {
             selected.suspected += 1;
+        } else if ask.verb == Verb::Replay && key_of(conn, event)? == KeyOf::Answered {
+            selected.answered += 1;
         } else {
             selected.jobs.push(chosen);
         }
@@ -156,6 +162,7 @@ fn is_suspected(reason: &str) -> bool {
 /// A job of a batch as it is now.
 struct Found {
     row: i64,
+    event: i64,
     handler: Name,
     state: State,
     attempt: u32,
@@ -179,6 +186,10 @@ fn move_batch(tx: &Connection, batch: &Batch, now: Timestamp) -> rusqlite::Resul
                 moved.payload_gone += 1;
                 continue;
             }
+            Verb::Replay if key_of(tx, found.event)? == KeyOf::Answered => {
+                moved.changed += 1;
+                continue;
+            }
             Verb::Replay => put_back(tx, found.row, now)?,
             Verb::Drop => take_out(tx, found.row, found.state, found.attempt, now)?,
         }
@@ -190,17 +201,18 @@ fn move_batch(tx: &Connection, batch: &Batch, now: Timestamp) -> rusqlite::Resul
 fn find(tx: &Connection, job: JobId) -> rusqlite::Result<Option<Found>> {
     // By the unique id.
     tx.prepare_cached(
-        "SELECT row, handler, state, attempt,
+        "SELECT row, event, handler, state, attempt,
              EXISTS (SELECT 1 FROM payload WHERE payload.event = job.event)
          FROM job WHERE id = ?1",
     )?
     .query_row(params![job.as_bytes()], |row| {
         Ok(Found {
             row: row.get(0)?,
-            handler: codec::text(row, 1)?,
-            state: codec::text(row, 2)?,
-            attempt: row.get(3)?,
-            payload_kept: row.get(4)?,
+            event: row.get(1)?,
+            handler: codec::text(row, 2)?,
+            state: codec::text(row, 3)?,
+            attempt: row.get(4)?,
+            payload_kept: row.get(5)?,
         })
     })
     .optional()

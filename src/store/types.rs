@@ -344,6 +344,48 @@ pub enum Error {
         /// The event's id.
         event: EventId,
     },
+    /// Its caller has the answer of its handler, and gets it again whenever he asks.
+    #[error("job {job} has answered its caller, who gets that answer again; it cannot be replayed")]
+    Answered {
+        /// Which job.
+        job: JobId,
+    },
+    /// Its caller waits for an answer, and would wait for ever.
+    #[error(
+        "the caller of job {job} waits for its answer; give it with `--answer FILE`, or resolve the job as failed, which frees the caller's key"
+    )]
+    AnswerNeeded {
+        /// Which job.
+        job: JobId,
+    },
+    /// No caller waits for an answer of this job.
+    #[error("no caller waits for an answer of job {job}; resolve it without `--answer`")]
+    NobodyWaits {
+        /// Which job.
+        job: JobId,
+    },
+    /// The answer is longer than one that a handler may give.
+    #[error(
+        "the answer for job {job} has {}; {} are the limit (limits.answer_whole_bytes)", ByteSize(*bytes), ByteSize(*limit)
+    )]
+    AnswerTooLong {
+        /// Which job.
+        job: JobId,
+        /// The bytes of its body.
+        bytes: u64,
+        /// `answer_whole_bytes`.
+        limit: u64,
+    },
+    /// The event is a request whose answer is its one handler's.
+    #[error(
+        "event {event} of source {source_name} is a request that its one handler answers; no other handler can have a job of it while its key is kept"
+    )]
+    OneHandler {
+        /// The event's source.
+        source_name: Name,
+        /// The event's id.
+        event: EventId,
+    },
     /// The store cannot be used now. What was asked for may still have been done where this follows
     /// an I/O error: look before asking again.
     #[error("the store is not available: {0}")]

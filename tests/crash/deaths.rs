@@ -7,8 +7,8 @@ use std::path::Path;
 use hooklatch::crash::{FRAMES, POINTS, VARIABLE};
 
 use super::case::HANDLER;
-use super::keeping;
 use super::support::Site;
+use super::{keeping, keys};
 
 use Left::{Either, Known, Unknown};
 
@@ -136,7 +136,7 @@ fn every_point_is_in_one_place_and_somebody_dies_there() {
     let tables = [OF_THE_RECEIVER, OF_THE_NEXT_RECEIVER, OF_THE_RUNNER, OF_THE_NEXT_RUNNER];
     let mut died: BTreeSet<String> =
         tables.concat().iter().map(|death| death.0.to_owned()).collect();
-    died.extend(keeping::POINTS.iter().map(|point| (*point).to_owned()));
+    died.extend(keeping::POINTS.iter().chain(keys::POINTS).map(|point| (*point).to_owned()));
     let mut all: BTreeSet<String> = POINTS.iter().map(|point| (*point).to_owned()).collect();
     let frames = |point: &str, kinds: &[&str]| -> Vec<String> {
         kinds.iter().map(|kind| format!("{point}.{kind}")).collect()

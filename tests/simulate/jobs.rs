@@ -226,6 +226,12 @@ fn reason(error: &Error) -> Option<No> {
         Error::Ambiguous { .. } => Some(No::Ambiguous),
         Error::Variants { .. } => Some(No::Variants),
         Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
-        Error::Unavailable(_) => None,
+        // There is no key of a request here.
+        Error::Answered { .. }
+        | Error::AnswerNeeded { .. }
+        | Error::NobodyWaits { .. }
+        | Error::AnswerTooLong { .. }
+        | Error::OneHandler { .. }
+        | Error::Unavailable(_) => None,
     }
 }

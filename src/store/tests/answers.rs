@@ -240,3 +240,303 @@ async fn what_succeeded_without_its_answer_is_held() {
     succeed(&bench, &claimed, None).await;
     assert_eq!(bench.job(claimed.facts.job).await.state, State::Succeeded);
 }
+
+/// Retention of keys alone, at this time. Returns how many it freed.
+async fn expire_keys(bench: &Bench, keys: Timestamp) -> u64 {
+    let never = Timestamp(i64::MIN);
+    let before = Cutoffs { payloads: never, ids: never, dead: never, keys };
+    bench.store.expire(before).await.unwrap().keys
+}
+
+/// The event's key, as it is shown.
+async fn shown(bench: &Bench, key: &str) -> Option<KeyRow> {
+    bench.store.show(Some(name("pay")), id(key)).await.unwrap().remove(0).key
+}
+
+#[tokio::test]
+async fn a_key_and_its_answer_are_shown() {
+    let bench = bench();
+    let claimed = running(&bench, "k").await;
+    let row = KeyRow {
+        caller: String::new(),
+        request: request(&bench, "k", "{}").request.to_string(),
+        created_at: START,
+        expires_at: START.after(KEEP),
+        answered_at: None,
+        status: None,
+        headers: Vec::new(),
+        body: None,
+    };
+    assert_eq!(shown(&bench, "k").await, Some(row.clone()));
+    bench.clock.advance(HOUR);
+    succeed(&bench, &claimed, Some(answer(402, "no"))).await;
+    let line = |value: &str| ("X-Charge".to_owned(), value.to_owned());
+    let answered = KeyRow {
+        answered_at: Some(bench.clock.now()),
+        status: Some(402),
+        headers: vec![line("\u{fffd}1"), line("2")],
+        body: Some(Blob(b"no".to_vec())),
+        ..row
+    };
+    assert_eq!(shown(&bench, "k").await, Some(answered));
+    // What an older receiver shows has none.
+    let shown = bench.store.show(None, id("k")).await.unwrap().remove(0);
+    let mut json = serde_json::to_value(shown).unwrap();
+    json.as_object_mut().unwrap().remove("key").unwrap();
+    assert_eq!(serde_json::from_value::<EventDetail>(json).unwrap().key, None);
+}
+
+#[tokio::test]
+async fn a_key_expires_by_retention_and_never_before_its_job_is_settled() {
+    let bench = bench();
+    let margin = Duration::from_secs(60);
+    let claimed = running(&bench, "done").await;
+    succeed(&bench, &claimed, Some(answer(200, "first"))).await;
+    ended(&bench, "dead", FAILED).await;
+    let held = ended(&bench, "held", UNKNOWN).await;
+    let live = running(&bench, "live").await;
+    let ready = begun(ask(&bench, "ready").await);
+
+    // However old it is, a row that is there counts; a clock that is a minute wrong takes nothing.
+    bench.clock.advance(KEEP + margin);
+    assert_eq!(expire_keys(&bench, bench.clock.now()).await, 0);
+    assert!(matches!(ask(&bench, "done").await, Asked::Known { state: KeyState::Answered(_), .. }));
+    bench.clock.advance(SECOND);
+    assert_eq!(expire_keys(&bench, bench.clock.now()).await, 2);
+    for (key, job) in [("held", held), ("live", live.facts.job), ("ready", ready)] {
+        let Some(Asked::Known { job: found, .. }) = look(&bench, key) else { panic!("{key}") };
+        assert_eq!(found, job);
+    }
+
+    // The same key is another generation; the event before it stays what it was.
+    let again = begun(ask(&bench, "done").await);
+    assert_ne!(again, claimed.facts.job);
+    let generations = bench.store.show(None, id("done")).await.unwrap();
+    let seen: Vec<_> = generations
+        .iter()
+        .map(|shown| (shown.event.variant, shown.key.is_some(), shown.jobs[0].job.state))
+        .collect();
+    assert_eq!(seen, [(0, false, State::Succeeded), (1, true, State::Ready)]);
+    assert_eq!(bench.store.await_answer(again, Duration::ZERO).await, Ok(KeyState::Pending));
+    // The old job's end is nobody's answer any more.
+    succeed(&bench, &live, Some(answer(200, "late"))).await;
+    assert_eq!(expire_keys(&bench, bench.clock.now()).await, 1);
+}
+
+#[tokio::test]
+async fn a_walk_over_many_keys_ends_and_passes_by_those_that_stay() {
+    let mut bench = bench();
+    let first = begun(ask(&bench, "k0").await);
+    bench
+        .with_file(|conn| {
+            // 500 more, every tenth of them not settled; all expire at the same time.
+            conn.execute_batch(
+                "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500)
+                 INSERT INTO event (row, source, event_id, type, digest, guarded, received_at, body_bytes)
+                     SELECT 100 + i, 'pay', 'k' || i, 'a.b', zeroblob(32), 0, 1, 0 FROM n;
+                 INSERT INTO job (id, event, handler, state, since, created_at, settled_at)
+                     SELECT randomblob(16), row, 'h', iif(row % 10, 'succeeded', 'ready'), 1, 1,
+                         iif(row % 10, 1, NULL)
+                     FROM event WHERE row > 100;
+                 INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors)
+                     SELECT row, source, '', event_id, zeroblob(32), 1, 2, 0 FROM event WHERE row > 100;",
+            )
+            .unwrap();
+        })
+        .await;
+    assert_eq!(expire_keys(&bench, START).await, 450);
+    assert_eq!(expire_keys(&bench, START).await, 0);
+    assert_eq!(look(&bench, "k0"), Some(known(first, KeyState::Pending)));
+}
+
+#[tokio::test]
+async fn a_5xx_is_kept_for_a_shorter_time_and_never_for_longer() {
+    let bench = bench();
+    for (key, status, after, expires) in [
+        ("kept", 499, HOUR, KEEP),
+        ("shorter", 500, HOUR, HOUR + KEEP_ERRORS),
+        ("never longer", 503, KEEP, KEEP),
+    ] {
+        let key = key.replace(' ', "-");
+        let (begun, claimed) = (bench.clock.now(), running(&bench, &key).await);
+        bench.clock.advance(after);
+        succeed(&bench, &claimed, Some(answer(status, ""))).await;
+        assert_eq!(shown(&bench, &key).await.unwrap().expires_at, begun.after(expires), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_keeps_what_it_belongs_to() {
+    let bench = bench();
+    let claimed = running(&bench, "k").await;
+    succeed(&bench, &claimed, Some(answer(200, "yes"))).await;
+    bench.clock.advance(HOUR);
+    let later = bench.clock.now();
+    assert_eq!(expired(&bench, later, later).await, (0, 0));
+    let answered = known(claimed.facts.job, KeyState::Answered(answer(200, "yes")));
+    assert_eq!(look(&bench, "k"), Some(answered));
+    // With the key both may go, in one pass.
+    bench.clock.advance(2 * KEEP);
+    let (never, now) = (Timestamp(i64::MIN), bench.clock.now());
+    let all = Cutoffs { payloads: now, ids: now, dead: never, keys: now };
+    let expired = bench.store.expire(all).await.unwrap();
+    assert_eq!((expired.keys, expired.payloads, expired.events), (1, 1, 1));
+    assert_eq!(look(&bench, "k"), None);
+}
+
+#[tokio::test]
+async fn resolve_brings_the_answer_or_frees_the_key() {
+    let mut bench = bench_with(Limits { answer_whole_bytes: 1024, ..limits() });
+    let plain = bench.running("plain").await;
+    bench.complete(&plain, UNKNOWN.0, UNKNOWN.1).await;
+    let plain = plain.facts.job;
+    let resolve = async |job, how| bench.store.resolve(job, how).await;
+    let answered = |body: &str| Resolution::Answered(answer(201, body));
+    assert_eq!(resolve(plain, answered("")).await, Err(Error::NobodyWaits { job: plain }));
+    assert_eq!(resolve(plain, Resolution::Succeeded).await, Ok(State::Succeeded));
+
+    let job = ended(&bench, "k", UNKNOWN).await;
+    assert_eq!(resolve(job, Resolution::Succeeded).await, Err(Error::AnswerNeeded { job }));
+    let long = Error::AnswerTooLong { job, bytes: 1025, limit: 1024 };
+    assert_eq!(resolve(job, answered(&"x".repeat(1025))).await, Err(long));
+    assert_eq!(look(&bench, "k"), Some(known(job, KeyState::Unknown { timed_out: false })));
+    assert_eq!(resolve(job, answered("made")).await, Ok(State::Succeeded));
+    let error = Error::WrongState { job, state: State::Succeeded, verb: "resolved" };
+    assert_eq!(resolve(job, answered("other")).await, Err(error));
+
+    let failed = ended(&bench, "f", UNKNOWN).await;
+    assert_eq!(resolve(failed, Resolution::Failed).await, Ok(State::Dead));
+    assert_eq!(look(&bench, "f"), None);
+    assert_ne!(begun(ask(&bench, "f").await), failed);
+
+    bench.restart().await;
+    let told = known(job, KeyState::Answered(answer(201, "made")));
+    assert_eq!(look(&bench, "k"), Some(told));
+}
+
+#[tokio::test]
+async fn nothing_puts_back_what_has_answered() {
+    let bench = bench();
+    let claimed = running(&bench, "k").await;
+    let rejected = Next::Dead(DeadReason::Rejected);
+    let done = completion(&claimed, Outcome::Rejected, rejected, START);
+    let done = Completion { answer: Some(answer(422, "no")), ..done };
+    assert!(bench.store.complete(done).await.unwrap());
+    let job = claimed.facts.job;
+    let answered = Err(Error::Answered { job });
+    for what in [
+        Replay::Job(job),
+        Replay::NewKey(job),
+        Replay::Event { source: None, event: id("k"), handler: None },
+        Replay::Event { source: None, event: id("k"), handler: Some(name("h")) },
+    ] {
+        assert_eq!(bench.store.replay(what).await, answered);
+    }
+    // Nor does another handler get a job of it.
+    let (source_name, event) = (name("pay"), id("k"));
+    let other = Replay::Event { source: None, event: id("k"), handler: Some(name("late")) };
+    let error = Error::OneHandler { source_name, event };
+    assert_eq!(bench.store.replay(other).await, Err(error));
+    let wanted = Wanted {
+        sources: vec![name("pay")],
+        types: vec![crate::pattern::Pattern::new("*", true)],
+        only: None,
+    };
+    let since = Timestamp(0);
+    let missing =
+        Missing { handler: name("late"), since, wanted: vec![wanted], dry_run: false, from: None };
+    let made = bench.store.make_missing(missing).await.unwrap();
+    assert_eq!((made.made, made.present), (0, 1));
+    // Nor many at once, also where it was chosen before, nor a redelivery.
+    let filter = JobFilter { state: Some(State::Dead), ..JobFilter::default() };
+    let select = Select { filter, after: None, verb: Verb::Replay };
+    let selected = bench.store.select(select.clone()).await.unwrap();
+    assert_eq!((selected.jobs.len(), selected.answered), (0, 1));
+    let batch = Batch { verb: Verb::Replay, state: State::Dead, jobs: vec![(job, 1)] };
+    assert_eq!(bench.store.move_batch(batch).await.unwrap().changed, 1);
+    let again = stripe("k", "pay", "{}");
+    let again = bench.accept_as(OnRedelivery::ReplayDead, "pay", again, &["h"]).await;
+    assert!(matches!(again, Ok(Accepted::Duplicate { replayed: 0, .. })), "{again:?}");
+    assert_eq!(bench.job(job).await.state, State::Dead);
+
+    // It may be dropped, and its caller is told the same.
+    let select = Select { verb: Verb::Drop, ..select };
+    assert_eq!(bench.store.select(select).await.unwrap().jobs.len(), 1);
+    bench.store.drop_job(job).await.unwrap();
+    assert_eq!(ask(&bench, "k").await, known(job, KeyState::Answered(answer(422, "no"))));
+}
+
+#[tokio::test]
+async fn the_operator_puts_back_what_has_no_answer() {
+    let bench = bench();
+    for (key, end) in [("dead", FAILED), ("held", UNKNOWN)] {
+        let job = ended(&bench, key, end).await;
+        assert_eq!(bench.store.replay(Replay::NewKey(job)).await.map(|jobs| jobs.len()), Ok(1));
+        let claimed = bench.claim_one().await;
+        assert_eq!(look(&bench, key), Some(known(claimed.facts.job, KeyState::Pending)));
+        succeed(&bench, &claimed, Some(answer(200, key))).await;
+        let told = known(claimed.facts.job, KeyState::Answered(answer(200, key)));
+        assert_eq!(look(&bench, key), Some(told));
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_told_anything_while_the_store_is_closed_for_repair() {
+    let bench = bench();
+    let claimed = running(&bench, "k").await;
+    let job = claimed.facts.job;
+    let away = bench.beside(".away");
+    std::fs::rename(&bench.settings.path, &away).unwrap();
+    let mut changes = bench.store.changes();
+    bench.store.inner.queue.report_broken("for the test".to_owned());
+    while look(&bench, "k").is_some() {
+        changes.changed().await.unwrap();
+    }
+    let degraded = |refused: Refused| assert!(matches!(refused, Refused::Degraded(_)), "{refused}");
+    degraded(bench.store.ask(request(&bench, "k", "{}")).await.unwrap_err());
+    degraded(bench.store.await_answer(job, Duration::ZERO).await.unwrap_err());
+    // Who waits meanwhile is told once it is committed.
+    let store = bench.store.clone();
+    let waiting = queued(async move { store.await_answer(job, HOUR).await }).await;
+    let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, START);
+    let done = Completion { answer: Some(answer(200, "")), ..done };
+    let store = bench.store.clone();
+    let completing = queued(async move { store.complete(done).await }).await;
+    std::fs::rename(&away, &bench.settings.path).unwrap();
+    assert_eq!(completing.await.unwrap(), Ok(true));
+    assert_eq!(waiting.await.unwrap(), Ok(KeyState::Answered(answer(200, ""))));
+    assert!(matches!(look(&bench, "k"), Some(Asked::Known { .. })));
+    bench.store.close().await;
+    assert_eq!(look(&bench, "k"), None);
+    assert_eq!(bench.store.await_answer(job, HOUR).await, Err(Refused::Stopping));
+}
+
+#[tokio::test]
+async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinished() {
+    let bench = bench();
+    let claimed = running(&bench, "done").await;
+    succeed(&bench, &claimed, Some(answer(200, "yes"))).await;
+    let ready = begun(ask(&bench, "ready").await);
+    let Copied { mut file, .. } = bench.store.copy().unwrap().finished().await.unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let settings = Settings { path: elsewhere.path().join("new.db"), limits: limits() };
+    restore(&settings, &mut file, false, &bench.clock).unwrap();
+    let store = Store::open(&settings, bench.clock.clone()).unwrap();
+    let look = |key| {
+        let Ask { source, caller, request, .. } = request(&bench, key, "{}");
+        store.known_key(&source, &caller, &id(key), request)
+    };
+    let answered = KeyState::Answered(answer(200, "yes"));
+    assert_eq!(look("done"), Some(known(claimed.facts.job, answered)));
+    assert_eq!(look("ready"), Some(known(ready, KeyState::Unknown { timed_out: false })));
+}
+
+#[tokio::test]
+async fn what_a_crash_cut_off_is_unknown_to_its_caller() {
+    let mut bench = bench();
+    let claimed = running(&bench, "k").await;
+    bench.restart().await;
+    bench.store.recover(vec![(name("h"), policy(OnUnknown::Hold, 1))]).await.unwrap();
+    let unknown = known(claimed.facts.job, KeyState::Unknown { timed_out: false });
+    assert_eq!(ask(&bench, "k").await, unknown);
+}

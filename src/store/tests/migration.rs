@@ -56,6 +56,19 @@ async fn a_store_of_the_first_schema_keeps_everything_and_can_pause() {
     store.resume(&name("h")).await.unwrap();
     assert_eq!(store.claim(&name("h"), 1, None).await.unwrap().jobs[0].facts.attempt, 2);
     store.resolve(shown.jobs[1].job.job, Resolution::Succeeded).await.unwrap();
+    // An event of that schema is no key's: its id is free as one.
+    let delivery = stripe("evt", "a.b", "{}");
+    let ask = Ask {
+        source: name("stripe"),
+        caller: String::new(),
+        request: delivery.digest(),
+        received_at: START,
+        delivery,
+        handler: name("k"),
+        keep: DAY,
+        keep_errors: HOUR,
+    };
+    assert!(matches!(store.ask(ask).await, Ok(Asked::Begun { again: false, .. })));
     store.close().await;
 
     let conn = Connection::open(&settings.path).unwrap();

@@ -62,6 +62,42 @@ async fn the_schema_holds_the_shape_of_each_state() {
 }
 
 #[tokio::test]
+async fn the_schema_holds_an_answer_whole() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
+    bench.accept("stripe", stripe("f", "a", "{}"), &["h"]).await;
+    bench
+        .with_file(|conn| {
+            conn.execute_batch(
+                "INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors)
+                     VALUES (1, 's', '', 'k', zeroblob(32), 1, 2, 3)",
+            )
+            .unwrap();
+            for broken in [
+                "UPDATE answer SET answered_at = 1",
+                "UPDATE answer SET status = 200",
+                "UPDATE answer SET headers = x'', body = x'', body_bytes = 0",
+                "UPDATE answer SET answered_at = 1, status = 199, headers = x'', body = x'', body_bytes = 0",
+                "UPDATE answer SET answered_at = 1, status = 600, headers = x'', body = x'', body_bytes = 0",
+                "UPDATE answer SET answered_at = 1, status = 200, headers = x'', body = x''",
+                "UPDATE answer SET key = ''",
+                "UPDATE answer SET key = 7",
+                "UPDATE answer SET request = x''",
+                "UPDATE answer SET keep_errors = -1",
+                "INSERT INTO answer SELECT 2, source, caller, key, request, created_at, expires_at, keep_errors,
+                     NULL, NULL, NULL, NULL, NULL FROM answer",
+            ] {
+                let error = conn.execute(broken, []).expect_err(broken);
+                let code = error.sqlite_error_code();
+                assert_eq!(code, Some(rusqlite::ErrorCode::ConstraintViolation), "{broken}");
+            }
+            let whole = "UPDATE answer SET answered_at = 1, status = 200, headers = x'', body = x'', body_bytes = 0";
+            conn.execute(whole, []).unwrap();
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn a_new_file_is_ours_private_and_set_up() {
     use std::os::unix::fs::PermissionsExt;
     let bench = bench();

@@ -12,7 +12,7 @@ const DEAD: Next = Next::Dead(DeadReason::Rejected);
 
 async fn selected(bench: &Bench, verb: Verb, filter: JobFilter) -> (Vec<JobId>, u64) {
     let ask = Select { filter, after: None, verb };
-    let Selected { jobs, suspected, next } = bench.store.select(ask).await.unwrap();
+    let Selected { jobs, suspected, next, .. } = bench.store.select(ask).await.unwrap();
     assert_eq!(next, None);
     (jobs.into_iter().map(|chosen| chosen.job).collect(), suspected)
 }

@@ -38,7 +38,7 @@ async fn only_a_held_job_is_resolved() {
         for (state, job) in in_every_state(&bench).await {
             bench.clock.advance(HOUR);
             let before = bench.job(job).await;
-            let resolved = bench.store.resolve(job, how).await;
+            let resolved = bench.store.resolve(job, how.clone()).await;
             let after = bench.job(job).await;
             if state != State::Held {
                 assert_eq!(resolved, Err(Error::WrongState { job, state, verb: "resolved" }));
@@ -50,7 +50,7 @@ async fn only_a_held_job_is_resolved() {
             }
             let (wanted, reason) = match how {
                 Resolution::Succeeded => (State::Succeeded, None),
-                Resolution::Failed => (State::Dead, Some("resolved as failed")),
+                _ => (State::Dead, Some("resolved as failed")),
             };
             assert_eq!(resolved, Ok(wanted));
             assert_eq!((after.state, after.reason.as_deref()), (wanted, reason));

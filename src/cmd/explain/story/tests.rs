@@ -69,6 +69,7 @@ fn event(source: &str, event_type: &str) -> EventDetail {
         jobs: Vec::new(),
         twins: Vec::new(),
         restores: Vec::new(),
+        key: None,
     }
 }
 
