@@ -971,7 +971,7 @@ async fn a_long_output_is_whole_after_the_upgrade_and_for_the_next_receiver() {
     site.go().await;
     receiver.finished(2).await;
     let output = receiver.output(2, Stream::Stdout).await;
-    assert_eq!((output.len(), &output[299_999..]), (300_002, "\012"));
+    assert_eq!((output.len(), &output[299_999..]), (300_002, "\x0012"));
 }
 
 #[tokio::test]

@@ -163,7 +163,8 @@ fn judge(exited: Exited, command: Option<&Command>) -> Report {
     }
 }
 
-/// What was printed, as an answer; else why it is none. What was cut has a tail, or left out more.
+/// What was printed, as an answer; else why it is none. The runner keeps as much of the head as an answer
+/// may have: a tail that completes it makes it too long all the same.
 fn printed(stdout: &Captured, status: u16) -> Result<Answer, String> {
     match stdout.total {
         None => Err("its output died with its runner".to_owned()),

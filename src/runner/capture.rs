@@ -31,7 +31,7 @@ impl Captured {
     }
 
     /// Whether nothing between its beginning and its end is left out.
-    pub(crate) fn is_whole(&self) -> bool {
+    fn is_whole(&self) -> bool {
         self.total == Some((self.head.len() + self.tail.len()) as u64)
     }
 
