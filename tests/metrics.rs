@@ -149,6 +149,45 @@ fn a_page_has_what_happened_and_every_family_as_documented() {
     promtool(&["check", "metrics"], &text);
 }
 
+#[test]
+fn requests_with_keys_are_counted_by_what_they_were_told() {
+    let source = "[sources.pay]\nprovider = \"bearer\"\nsecrets = \"file:token\"\nreply = \"handler\"\n\
+                  requests_per_minute = 5\n";
+    let handler = "[handlers.pay]\nsource = \"pay\"\nevents = [\"*\"]\ncommand = [\"./pay\"]\n";
+    let site = Site::with(&format!("{LISTEN}{source}"), handler);
+    fs::write(site.config().with_file_name("token"), "a token of this test").unwrap();
+    site.script("pay", r#"test "$HOOKLATCH_EVENT_ID" != broken && echo '{"paid":true}'"#);
+    let (receiver, address) = start(&site);
+    let pay = |key: &str, body: &[u8]| {
+        let headers =
+            format!("Authorization: Bearer a token of this test\r\nIdempotency-Key: {key}\r\n");
+        post(receiver.address, "/hooks/pay", &headers, body).0
+    };
+    assert_eq!([pay("k", b"1"), pay("k", b"1"), pay("k", b"2")], [200, 200, 422]);
+    assert_eq!([pay("broken", b"1"), pay("broken", b"1"), pay("k", b"1")], [502, 502, 429]);
+    let text = page(address);
+    let all = samples(&text);
+    for (result, wanted) in
+        [("created", 1.0), ("reused", 1.0), ("conflict", 1.0), ("failed", 2.0), ("limited", 1.0)]
+    {
+        let series =
+            format!("hooklatch_keyed_requests_total{{source=\"pay\",result=\"{result}\"}}");
+        assert_eq!(all[&series], wanted, "{series}");
+    }
+    for (answer, wanted) in
+        [("accepted", 2.0), ("duplicate", 2.0), ("conflict", 1.0), ("limited", 1.0)]
+    {
+        let series = format!("hooklatch_deliveries_total{{source=\"pay\",answer=\"{answer}\"}}");
+        assert_eq!(all[&series], wanted, "{series}");
+    }
+    assert!(!text.contains("hooklatch_keyed_requests_total{source=\"github\""), "{text}");
+    as_documented(&text);
+    let line = receiver.log_when(|line| line["result"] == "created");
+    let said = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+    assert_eq!([said("source"), said("answer"), said("key")], ["pay", "answered", "k"]);
+    assert!(line["job"].is_string() && line["millis"].is_number(), "{line}");
+}
+
 /// Names, types and help in the order of [`FAMILIES`], and each sample with its family's labels.
 fn as_documented(text: &str) {
     let types: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();

@@ -88,7 +88,7 @@ fn wrong_questions_are_errors_and_show_no_secret() {
     let error = ran(&unknown, NOW).0.unwrap_err().to_string();
     assert_eq!(
         error,
-        "no provider 'strip'; built in are: github, none, standard-webhooks, stripe, svix"
+        "no provider 'strip'; built in are: bearer, certificate, github, none, standard-webhooks, stripe, svix"
     );
 }
 

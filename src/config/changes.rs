@@ -326,6 +326,56 @@ env = { A = "1" }
     }
 
     #[test]
+    fn every_key_of_a_source_that_answers_is_one_that_can_differ() {
+        let text = r#"
+[server]
+trusted_proxies = ["127.0.0.1"]
+[sources.pay]
+provider = "bearer"
+reply = "handler"
+reply_wait = "1s"
+keep_answers = "1h"
+keep_error_answers = "1min"
+request_fields = ["/amount"]
+caller_header = "X-Tenant"
+certificate_header = "X-Client-Cert"
+requests_per_minute = 7
+callers = { shop = "env:SHOP", till = "env:TILL" }
+[handlers.pay]
+source = "pay"
+events = ["*"]
+command = ["/bin/true"]
+"#;
+        let folder = tempfile::tempdir().unwrap();
+        let before = load(folder.path(), text);
+        assert!(load(folder.path(), text).changed_sources(&before).is_empty());
+        for (from, to) in [
+            ("reply_wait = \"1s\"", "reply_wait = \"2s\""),
+            ("keep_answers = \"1h\"", "keep_answers = \"2h\""),
+            ("keep_error_answers = \"1min\"", ""),
+            ("[\"/amount\"]", "[\"/amount\", \"/to\"]"),
+            ("caller_header = \"X-Tenant\"", ""),
+            ("X-Client-Cert", "X-Cert"),
+            ("= 7", "= 0"),
+            ("shop = ", "web = "),
+            ("\"env:TILL\"", "[\"env:TILL\", \"env:OLD\"]"),
+        ] {
+            assert!(text.contains(from), "{from}");
+            let after = load(folder.path(), &text.replace(from, to));
+            assert_eq!(all(&after.changed_sources(&before)), [("pay", "changed")], "{from}");
+            assert!(after.changed_handlers(&before).is_empty(), "{from}");
+        }
+        let plain = text.split("reply_wait").next().unwrap().replace("handler", "accepted");
+        let plain = format!(
+            "{plain}secrets = \"env:SHOP\"\n[handlers.pay]{}",
+            text.split("[handlers.pay]").nth(1).unwrap()
+        );
+        let plain = load(folder.path(), &plain);
+        assert_eq!(all(&plain.changed_sources(&before)), [("pay", "changed")]);
+        assert_eq!(all(&plain.changed_handlers(&before)), [("pay", "changed")]);
+    }
+
+    #[test]
     fn a_source_that_proves_nothing_is_refused_where_the_world_can_reach_it() {
         let folder = tempfile::tempdir().unwrap();
         let config = load(folder.path(), BEFORE);

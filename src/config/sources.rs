@@ -141,6 +141,7 @@ fn check_signing(
     }
     let (secrets, callers) = (section.place_of("secrets"), section.place_of("callers"));
     let callers = callers.filter(|_| replies.is_some());
+    let used = if secrets.is_some() { "secrets" } else { "callers" };
     match (scheme.value.is_unsigned(), secrets.as_ref().or(callers.as_ref())) {
         (false, Some(at)) if secrets.is_some() && callers.is_some() => push(
             at,
@@ -154,7 +155,7 @@ fn check_signing(
         (true, Some(at)) if has_secrets || callers.is_some() => push(
             at,
             format!("provider '{provider}' uses no secret"),
-            "remove it, or choose the sender's provider",
+            &format!("remove {used}, or choose the sender's provider"),
         ),
         _ => {}
     }

@@ -21,7 +21,14 @@ impl Sources {
     }
 }
 
+/// Kept before the source's handler answered: nobody waits any more, and a handler that answers runs for
+/// requests with keys alone.
+const NOBODY_WAITS: &str = "nobody_waits";
+
 fn again(source: &Source, kept: Kept) -> Result<Accept, &'static str> {
+    if source.reply.is_some() {
+        return Err(NOBODY_WAITS);
+    }
     let Kept { received_at, path, headers, body, .. } = kept;
     let (path, query) = match path.split_once('?') {
         Some((path, query)) => (path, Some(query)),

@@ -78,6 +78,31 @@ fn what_is_signed_is_accepted_under_every_construct() {
 }
 
 #[test]
+fn an_id_in_a_form_is_signed_with_it_and_there_once() {
+    let text = "name = \"test\"\n[signature]\nalgorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{body}\"\n[event]\nid = \"form:trigger id\"\ntype = \"form:command\"\n";
+    let scheme = parsed(text);
+    let judged = |body: &str| delivered(&scheme, "s", &draft("", "", body));
+    let verified = judged("command=%2Fpay&trigger+id=1%2E2&text=x").unwrap();
+    assert_eq!((verified.event_id().as_str(), verified.event_type().as_str()), ("1.2", "/pay"));
+    assert!(verified.id_signed());
+    for (body, reason) in [
+        ("command=%2Fpay", "missing_id"),
+        ("trigger+id=", "bad_id"),
+        ("trigger+id=a&trigger%20id=a", "bad_id"),
+        (r#"{"trigger id":"a"}"#, "missing_id"),
+        ("", "missing_id"),
+    ] {
+        let rejection = judged(body).unwrap_err();
+        assert_eq!((rejection.reason, rejection.malformed), (reason, true), "{body}");
+    }
+    assert_eq!(judged("trigger+id=a&command=x&command=y").unwrap().event_type().as_str(), "?");
+    let body = sample(&scheme, "an id", "a/type", NOW);
+    let told = told(&scheme, &body, "another");
+    assert_eq!((told.id.as_deref(), told.id_is_free), (Some("an id"), false));
+    assert_eq!(told.event_type, "a/type");
+}
+
+#[test]
 fn a_token_is_compared_and_never_kept() {
     let scheme = signed_by(
         "algorithm = \"token\"\nheader = \"Authorization\"\nprefix = \"Bearer \"",
@@ -269,7 +294,7 @@ proptest! {
             let request = Request { method: "POST", url: None, headers: &headers, body: body.clone().into() };
             let _ = precheck(&scheme, &headers);
             let judged = verify(&scheme, &keys, request.clone(), Timestamp(now));
-            prop_assert!(judged.is_err() || name == "none");
+            prop_assert!(judged.is_err() || scheme.is_unsigned());
             if let Err(rejection) = judged {
                 let _ = hint(&scheme, &keys, &request, &rejection, Timestamp(now));
             }
