@@ -24,6 +24,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0007_quarantine.sql"),
     include_str!("../../migrations/0008_restored.sql"),
     include_str!("../../migrations/0009_smaller.sql"),
+    include_str!("../../migrations/0010_guard.sql"),
 ];
 
 /// This program, for the message of an older one that meets its store.
