@@ -1,6 +1,8 @@
 //! ACCEPT: a genuine delivery becomes an event with its jobs, a duplicate, a variant, or evidence, in
 //! one transaction (S6). A duplicate, a variant or a suspected replay supersedes nothing (I7).
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::crash;
@@ -13,14 +15,12 @@ use crate::verify::Verified;
 use super::notice::{NoticeJob, Notices, of_jobs};
 use super::queue::Lane;
 use super::replay::put_back;
+use super::secrets::SecretUses;
 use super::types::{Accept, Accepted, Refused};
 use super::{Store, codec, exactly_one};
 
 /// What an item takes in memory beside its body and headers, roughly.
 const ITEM_BYTES: usize = 1024;
-
-/// How often a secret's last match is written.
-const SECRET_EVERY_MS: i64 = 60_000;
 
 /// The first event of source ?1 that the guard looks at and whose body has the digest ?2: one, or none where
 /// it is deleted before those that repeat it. By its own index.
@@ -52,6 +52,7 @@ struct Prepared {
     evidence_max: u64,
     on_redelivery: OnRedelivery,
     notices: Notices,
+    secret_uses: Arc<SecretUses>,
 }
 
 impl Store {
@@ -88,6 +89,7 @@ impl Store {
             evidence_max,
             on_redelivery,
             notices: self.inner.notices.clone(),
+            secret_uses: Arc::clone(&self.inner.secret_uses),
         };
         let accepted = self.submit(Lane::Accept { bytes }, move |tx| new.store(tx)).await;
         crash::point("accept.commit.after");
@@ -108,7 +110,9 @@ struct Known {
 
 impl Prepared {
     fn store(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
-        self.note_secret(tx)?;
+        if let Some(reference) = self.delivery.secret() {
+            self.secret_uses.note(tx, &self.source, reference, self.now)?;
+        }
         match self.insert_event(tx, 0)? {
             Some(event) => self.new_event(tx, event),
             None => self.known_event(tx),
@@ -351,18 +355,6 @@ impl Prepared {
             self.body,
             i64::try_from(self.evidence_max).unwrap_or(i64::MAX),
         ])?;
-        Ok(())
-    }
-
-    fn note_secret(&self, tx: &Connection) -> rusqlite::Result<()> {
-        let Some(reference) = self.delivery.secret() else { return Ok(()) };
-        // Writes nothing within the minute of the last note, so a busy source pays a look-up only.
-        tx.prepare_cached(
-            "INSERT INTO secret_use (source, reference, last_matched_at) VALUES (?1, ?2, ?3)
-             ON CONFLICT (source, reference) DO UPDATE SET last_matched_at = excluded.last_matched_at
-             WHERE abs(excluded.last_matched_at - last_matched_at) >= ?4",
-        )?
-        .execute(params![self.source.as_str(), reference, self.now.0, SECRET_EVERY_MS])?;
         Ok(())
     }
 }

@@ -35,6 +35,7 @@ mod resolve;
 mod restore;
 mod rows;
 mod schema;
+mod secrets;
 mod select;
 mod space;
 mod standing;
@@ -63,6 +64,7 @@ use notice::Notices;
 use pause::Paused;
 use queue::{Answer, Item, Lane, Queue};
 use read::Readers;
+use secrets::SecretUses;
 use space::Space;
 use writer::Writer;
 
@@ -112,6 +114,7 @@ struct Inner {
     checkpoints: Arc<Checkpoints>,
     notices: Notices,
     paused: Arc<Paused>,
+    secret_uses: Arc<SecretUses>,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
 }
@@ -161,6 +164,7 @@ impl Store {
         let stirred = watch::Sender::new(());
         let commits = Arc::new(Commits::default());
         let notices = Notices::default();
+        let secret_uses = Arc::new(SecretUses::default());
         let (closed, is_closed) = watch::channel(false);
         let thread = |error: std::io::Error| OpenError::Io {
             path: path.clone(),
@@ -180,6 +184,7 @@ impl Store {
             commits: Arc::clone(&commits),
             notices: notices.clone(),
             paused: Arc::clone(&paused),
+            secret_uses: Arc::clone(&secret_uses),
             degraded: None,
             id,
             conn: Some(writer),
@@ -208,6 +213,7 @@ impl Store {
             checkpoints,
             notices,
             paused,
+            secret_uses,
             quarantine,
             closed,
         };
