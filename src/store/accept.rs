@@ -16,22 +16,29 @@ use super::notice::{NoticeJob, Notices, of_jobs};
 use super::payload::Stored;
 use super::queue::Lane;
 use super::replay::put_back;
+use super::secrets::SecretUses;
 use super::types::{Accept, Accepted, Refused};
 use super::{Store, codec, exactly_one};
 
 /// What an item takes in memory beside its body and headers, roughly.
 const ITEM_BYTES: usize = 1024;
 
-/// How often a secret's last match is written.
-const SECRET_EVERY_MS: i64 = 60_000;
-
-/// The events of source ?1 that the guard looks at and whose body has the digest ?2, by the guard's index.
-macro_rules! same_body {
+/// The first event of source ?1 that the guard looks at and whose body has the digest ?2: one, or none where
+/// it is deleted before those that repeat it. By its own index.
+macro_rules! first_of_body {
     () => {
-        "substr(digest, 1, 8) = substr(?2, 1, 8) AND source = ?1 AND guarded = 1 AND digest = ?2"
+        "substr(digest, 1, 4) = substr(?2, 1, 4) AND source = ?1 AND guarded = 1 AND repeated = 0 AND digest = ?2"
     };
 }
-pub(super) use same_body;
+pub(super) use first_of_body;
+
+/// The events that repeat it, by theirs.
+macro_rules! repeated_body {
+    () => {
+        "digest = ?2 AND source = ?1 AND guarded = 1 AND repeated = 1"
+    };
+}
+pub(super) use repeated_body;
 
 /// A delivery in its stored form.
 pub(super) struct Prepared {
@@ -47,6 +54,7 @@ pub(super) struct Prepared {
     evidence_max: u64,
     on_redelivery: OnRedelivery,
     notices: Notices,
+    secret_uses: Arc<SecretUses>,
 }
 
 impl Store {
@@ -109,6 +117,7 @@ impl Store {
             evidence_max: self.inner.settings.limits.evidence_count,
             on_redelivery,
             notices: self.inner.notices.clone(),
+            secret_uses: Arc::clone(&self.inner.secret_uses),
         }
     }
 
@@ -211,6 +220,8 @@ impl Prepared {
         let event = self
             .insert_event(tx, variant, self.guarded())?
             .ok_or(rusqlite::Error::StatementChangedRows(0))?;
+        // It is held whatever else had its body.
+        self.repeats(tx, event)?;
         let held = Some(HeldReason::IdReused);
         self.insert_payload_and_jobs(tx, event, held)?;
         Ok(Accepted::Created { jobs: self.handlers.len(), held, flagged: false })
@@ -292,38 +303,56 @@ impl Prepared {
 
     /// What the replay guard says of a new id: whether the same signed body came under another one.
     fn suspicion(&self, tx: &Connection, event: i64) -> rusqlite::Result<Suspicion> {
-        let guard = self.delivery.guard();
-        if guard == ReplayGuard::Off {
+        if !self.repeats(tx, event)? {
             return Ok(Suspicion::None);
         }
-        let (source, digest) = (self.source.as_str(), self.delivery.digest().0);
-        // Any other event with this body; the new one itself is in the table already. For nearly every
-        // event this is the only question.
-        let again = tx
-            .prepare_cached(concat!(
-                "SELECT 1 FROM event WHERE ",
-                same_body!(),
-                " AND row <> ?3 LIMIT 1"
-            ))?
-            .exists(params![source, digest, event])?;
-        match guard {
-            _ if !again => return Ok(Suspicion::None),
-            ReplayGuard::Hold => return Ok(Suspicion::Hold),
-            ReplayGuard::Flag | ReplayGuard::Off => {}
+        Ok(match self.delivery.guard() {
+            ReplayGuard::Flag if !self.is_under_another_type(tx)? => Suspicion::Flag,
+            _ => Suspicion::Hold,
+        })
+    }
+
+    /// Whether the guard has another event with the body of this one, which was just stored; marks it then.
+    fn repeats(&self, tx: &Connection, event: i64) -> rusqlite::Result<bool> {
+        if self.delivery.guard() == ReplayGuard::Off {
+            return Ok(false);
         }
-        // A lesser and a greater type of this body: one look-up each, however often it came.
-        let other_type: bool = tx
+        // Until it is marked it counts as a first one itself. For nearly every event this is all that is asked.
+        let repeats: bool = tx
             .prepare_cached(concat!(
                 "SELECT EXISTS (SELECT 1 FROM event WHERE ",
-                same_body!(),
-                " AND type < ?3) OR EXISTS (SELECT 1 FROM event WHERE ",
-                same_body!(),
-                " AND type > ?3)"
+                first_of_body!(),
+                " AND row <> ?3) OR EXISTS (SELECT 1 FROM event WHERE ",
+                repeated_body!(),
+                ")"
             ))?
-            .query_row(params![source, digest, self.delivery.event_type().as_str()], |row| {
+            .query_row(params![self.source.as_str(), self.delivery.digest().0, event], |row| {
                 row.get(0)
             })?;
-        Ok(if other_type { Suspicion::Hold } else { Suspicion::Flag })
+        if repeats {
+            // The row is this transaction's own.
+            exactly_one(
+                tx.prepare_cached("UPDATE event SET repeated = 1 WHERE row = ?1")?
+                    .execute([event])?,
+            )?;
+        }
+        Ok(repeats)
+    }
+
+    /// Whether an event of another type has this body: the first one, or a repeated one of a lesser or a
+    /// greater type. One look-up each, however often it came.
+    fn is_under_another_type(&self, tx: &Connection) -> rusqlite::Result<bool> {
+        let (source, digest) = (self.source.as_str(), self.delivery.digest().0);
+        tx.prepare_cached(concat!(
+            "SELECT EXISTS (SELECT 1 FROM event WHERE ",
+            first_of_body!(),
+            " AND type <> ?3) OR EXISTS (SELECT 1 FROM event WHERE ",
+            repeated_body!(),
+            " AND type < ?3) OR EXISTS (SELECT 1 FROM event WHERE ",
+            repeated_body!(),
+            " AND type > ?3)"
+        ))?
+        .query_row(params![source, digest, self.delivery.event_type().as_str()], |row| row.get(0))
     }
 
     /// All variants of this id, the first one first.
@@ -417,16 +446,12 @@ impl Prepared {
         Ok(())
     }
 
+    /// Notes which secret has matched.
     pub(super) fn note_secret(&self, tx: &Connection) -> rusqlite::Result<()> {
-        let Some(reference) = self.delivery.secret() else { return Ok(()) };
-        // Writes nothing within the minute of the last note, so a busy source pays a look-up only.
-        tx.prepare_cached(
-            "INSERT INTO secret_use (source, reference, last_matched_at) VALUES (?1, ?2, ?3)
-             ON CONFLICT (source, reference) DO UPDATE SET last_matched_at = excluded.last_matched_at
-             WHERE abs(excluded.last_matched_at - last_matched_at) >= ?4",
-        )?
-        .execute(params![self.source.as_str(), reference, self.now.0, SECRET_EVERY_MS])?;
-        Ok(())
+        match self.delivery.secret() {
+            Some(reference) => self.secret_uses.note(tx, &self.source, reference, self.now),
+            None => Ok(()),
+        }
     }
 }
 

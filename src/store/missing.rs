@@ -171,13 +171,11 @@ fn step(conn: &Connection, ask: &Missing, place: Place, now: Timestamp) -> rusql
 }
 
 fn look(conn: &Connection, ask: &Missing, place: Place) -> rusqlite::Result<Vec<Event>> {
-    // The next events in the order of arrival. The guard held an event where an earlier one had the
-    // same signed body, and flagged it where its type may honestly repeat.
+    // The next events in the order of arrival. The guard held an event that repeats the signed body of an
+    // earlier one, and flagged it where its type may honestly repeat.
     conn.prepare_cached(
         "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0,
-             e.guarded = 1 AND e.flagged = 0 AND EXISTS (SELECT 1 FROM event o
-                 WHERE substr(o.digest, 1, 8) = substr(e.digest, 1, 8) AND o.source = e.source
-                     AND o.guarded = 1 AND o.digest = e.digest AND o.row < e.row),
+             e.repeated = 1 AND e.flagged = 0,
              EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
              e.removed_succeeded + e.removed_dropped > 0
                  OR EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.handler = ?4)

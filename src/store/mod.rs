@@ -40,6 +40,7 @@ mod resolve;
 mod restore;
 mod rows;
 mod schema;
+mod secrets;
 mod select;
 mod space;
 mod standing;
@@ -71,6 +72,7 @@ use pause::Paused;
 use queue::{Item, Lane, Queue, Told};
 use read::Readers;
 use recent::Recent;
+use secrets::SecretUses;
 use space::Space;
 use waiters::Waiters;
 use writer::Writer;
@@ -126,6 +128,7 @@ struct Inner {
     recent: Recent,
     paused: Arc<Paused>,
     patterns: Arc<Patterns>,
+    secret_uses: Arc<SecretUses>,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
 }
@@ -179,6 +182,7 @@ impl Store {
         let stirred = watch::Sender::new(());
         let commits = Arc::new(Commits::default());
         let notices = Notices::default();
+        let secret_uses = Arc::new(SecretUses::default());
         let (closed, is_closed) = watch::channel(false);
         let thread = |error: std::io::Error| OpenError::Io {
             path: path.clone(),
@@ -199,6 +203,7 @@ impl Store {
             commits: Arc::clone(&commits),
             notices: notices.clone(),
             paused: Arc::clone(&paused),
+            secret_uses: Arc::clone(&secret_uses),
             degraded: None,
             id,
             conn: Some(writer),
@@ -231,6 +236,7 @@ impl Store {
             recent: Recent::default(),
             paused,
             patterns,
+            secret_uses,
             quarantine,
             closed,
         };

@@ -5,7 +5,7 @@
 //! fullness and go first in a batch (S7).
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -138,6 +138,8 @@ struct State {
     copy: Option<CopyTask>,
     /// A copy waits or is being made.
     copying: bool,
+    /// The writer waits, and nobody has woken it yet.
+    idle: bool,
     closed: bool,
 }
 
@@ -191,7 +193,7 @@ impl Queue {
                 state.accepts.push_back(item);
             }
         }
-        self.filled.notify_one();
+        self.wake(state);
         Ok(())
     }
 
@@ -201,7 +203,7 @@ impl Queue {
         let mut state = lock(&self.state);
         if !state.closed {
             state.verbs.extend(items);
-            self.filled.notify_one();
+            self.wake(state);
         }
     }
 
@@ -218,7 +220,7 @@ impl Queue {
             return Err(CopyError::Busy);
         }
         state.copy = Some(task);
-        self.filled.notify_one();
+        self.wake(state);
         Ok(())
     }
 
@@ -271,14 +273,15 @@ impl Queue {
             return None;
         }
         state.asking.push(asking);
-        self.filled.notify_one();
+        self.wake(state);
         Some(answer)
     }
 
     /// Tells the writer of an I/O error that another thread met.
     pub(super) fn report_broken(&self, reason: String) {
-        lock(&self.state).broken = Some(reason);
-        self.filled.notify_one();
+        let mut state = lock(&self.state);
+        state.broken = Some(reason);
+        self.wake(state);
     }
 
     /// Forgets what was reported of connections that are closed now.
@@ -318,6 +321,7 @@ impl Queue {
             if state.closed {
                 return Next::Closed;
             }
+            state.idle = true;
             state = self.filled.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
@@ -347,11 +351,21 @@ impl Queue {
         while !state.closed {
             state.answer();
             let Some(left) = until.checked_duration_since(Instant::now()) else { return };
+            state.idle = true;
             state = self
                 .filled
                 .wait_timeout(state, left)
                 .unwrap_or_else(std::sync::PoisonError::into_inner)
                 .0;
+        }
+    }
+
+    /// Wakes the writer where it waits. Most find it at work, and need not ask the kernel.
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        let idle = std::mem::take(&mut state.idle);
+        drop(state);
+        if idle {
+            self.filled.notify_one();
         }
     }
 

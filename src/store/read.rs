@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row, params};
 
 use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
-use super::accept::same_body;
+use super::accept::{first_of_body, repeated_body};
 use super::connection::close;
 use super::pattern::Patterns;
 use super::payload::Stored;
@@ -248,11 +248,13 @@ fn twins(
     source: &str,
     digest: [u8; 32],
 ) -> rusqlite::Result<Vec<Twin>> {
-    // The guard's own index has them; the event itself is in it too, where it is guarded at all.
+    // The guard's own indexes have them; the event itself is in one too, where it is guarded at all.
     conn.prepare_cached(concat!(
-        "SELECT event_id, type, received_at FROM event WHERE ",
-        same_body!(),
-        " AND row <> ?3 AND (SELECT guarded FROM event WHERE row = ?3) = 1
+        "SELECT event_id, type, received_at FROM event WHERE row IN (SELECT row FROM event WHERE ",
+        first_of_body!(),
+        " UNION ALL SELECT row FROM event WHERE ",
+        repeated_body!(),
+        ") AND row <> ?3 AND (SELECT guarded FROM event WHERE row = ?3) = 1
          ORDER BY row LIMIT ?4"
     ))?
     .query_map(params![source, digest, event, TWINS], |row| {

@@ -25,6 +25,7 @@ use super::notice::{Notice, Notices, degraded};
 use super::pause::Paused;
 use super::queue::{Item, Lane, Next, Queue};
 use super::read::Readers;
+use super::secrets::SecretUses;
 use super::space::Space;
 use super::types::{Refused, Settings};
 
@@ -77,6 +78,7 @@ pub(super) struct Writer {
     pub(super) commits: Arc<Commits>,
     pub(super) notices: Notices,
     pub(super) paused: Arc<Paused>,
+    pub(super) secret_uses: Arc<SecretUses>,
     /// What has kept the store from storing since then, told once it can be stored.
     pub(super) degraded: Option<(&'static str, Timestamp)>,
     pub(super) id: uuid::Uuid,
@@ -191,6 +193,9 @@ impl Writer {
     pub(super) fn commit(&self, conn: &Connection, items: &mut [Item]) -> rusqlite::Result<bool> {
         let (before, begun) = (conn.total_changes(), Instant::now());
         let result = transact(conn, items, self.full);
+        if result.is_err() {
+            self.secret_uses.forget();
+        }
         if result.is_err() && !conn.is_autocommit() {
             // Nothing of a failed batch may stay open.
             if let Err(error) = conn.execute_batch("ROLLBACK") {

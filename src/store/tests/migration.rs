@@ -30,7 +30,7 @@ fn old_schema(path: &std::path::Path, schema: usize) -> Connection {
     .unwrap();
     // A body of two bytes in its stored form.
     let body = codec::compress_now(b"{}").unwrap();
-    conn.execute("INSERT INTO payload VALUES (9, x'', ?1)", [body]).unwrap();
+    conn.execute("INSERT INTO payload (event, headers, body) VALUES (9, x'', ?1)", [body]).unwrap();
     conn
 }
 
