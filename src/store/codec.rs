@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rusqlite::Row;
 use rusqlite::types::{Type, Value, ValueRef};
 use uuid::Uuid;
-use zstd::bulk::Compressor;
+use zstd::bulk::{Compressor, Decompressor};
 
 use crate::model::{EventId, JobId, Timestamp};
 
@@ -22,6 +22,8 @@ const INLINE_BYTES: usize = 256 * 1024;
 thread_local! {
     /// Each thread's own, made at its first body: making one costs as much as compressing a usual body.
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    /// The same for getting bodies back, of which it costs twice as much.
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 /// Compresses a body, off the caller's thread where it is large.
@@ -59,7 +61,13 @@ pub(super) async fn decompress(stored: Vec<u8>, bytes: usize) -> io::Result<Vec<
 
 /// Gets a body of exactly `bytes` bytes back, here.
 pub(super) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
-    let body = zstd::bulk::decompress(stored, bytes)?;
+    let body = DECOMPRESSOR.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(Decompressor::new()?),
+        };
+        decompressor.decompress(stored, bytes)
+    })?;
     if body.len() == bytes {
         return Ok(body);
     }
