@@ -14,7 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::{Instrument, Span};
 
 use crate::clock::Clock;
-use crate::handler::{self, End, Ender, Handler, Link, Links, Report};
+use crate::handler::{self, End, Ender, Handler, Kept, Link, Links, Report};
 use crate::limits::Limits;
 use crate::model::{
     EventId, INTERNAL_SOURCE, Name, OnUnknown, Outcome, Runner, RunnerName, State, Timestamp,
@@ -52,6 +52,8 @@ pub(super) struct Flow {
     tick: Duration,
     lanes: Lanes,
     links: Links,
+    /// The connections of forwards.
+    kept: Kept,
     /// Whether runners take attempts now.
     rooms: watch::Receiver<()>,
     /// What has ended and is not with the store yet.
@@ -191,6 +193,7 @@ impl Flow {
             lanes: Lanes::new(workers, traffic, &limits),
             rooms: links.changes(),
             links,
+            kept: Kept::default(),
             ends: Vec::new(),
             work: JoinSet::new(),
             commands: JoinSet::new(),
@@ -477,7 +480,12 @@ impl Flow {
             }
             (_, Handler::Forward(forward)) => {
                 let (forward, end, clock) = (forward.clone(), self.end.clone(), self.clock.clone());
-                let run = async move { ended(attempt, forward.run(&facts, &end, &clock).await) };
+                // Where an unknown outcome holds a job, nothing is to make one more likely.
+                let reruns = self.lanes.get_mut(lane).policy.on_unknown == OnUnknown::Rerun;
+                let kept = reruns.then(|| self.kept.clone());
+                let run = async move {
+                    ended(attempt, forward.run(&facts, &end, &clock, kept.as_ref()).await)
+                };
                 self.work.spawn(run.instrument(inside));
             }
             (None, Handler::Command(_)) => unreachable!("a command is claimed for a runner"),

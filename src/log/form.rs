@@ -15,6 +15,9 @@ const PREFIX: &str = "HOOKLATCH_";
 /// What `journalctl -t` knows the lines by.
 const IDENTIFIER: &str = "hooklatch";
 
+/// A delivery's line as JSON, and most others: each has a buffer of its own, which then need not grow.
+const USUAL_BYTES: usize = 512;
+
 /// A form of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
@@ -49,7 +52,7 @@ impl Form {
     pub(super) fn bytes(self, line: &Line) -> Vec<u8> {
         match self {
             Form::Text => format!("{} {:<5} {}\n", now(), line.level, sentence(line)).into_bytes(),
-            Form::Json => json(line).into_bytes(),
+            Form::Json => json(line),
             Form::Journal => journal(line),
         }
     }
@@ -86,23 +89,34 @@ fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-fn json(line: &Line) -> String {
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let mut text = format!(
-        "{{\"timestamp\":{},\"level\":\"{}\",\"message\":{}",
-        quoted(&now()),
-        line.level,
-        quoted(&line.message)
-    );
+fn json(line: &Line) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    let mut member = |name: &str, value: &str, is_plain: bool| {
+        bytes.push(if bytes.is_empty() { b'{' } else { b',' });
+        quote(&mut bytes, name);
+        bytes.push(b':');
+        match is_plain {
+            true => bytes.extend_from_slice(value.as_bytes()),
+            false => quote(&mut bytes, value),
+        }
+    };
+    member("timestamp", &now(), false);
+    member("level", line.level.as_str(), false);
+    member("message", &line.message, false);
     for (name, value) in &line.fields.0 {
-        let value = match value {
-            Value::Plain(value) => value.clone(),
-            Value::Text(value) => quoted(value),
-        };
-        let _ = write!(text, ",{}:{value}", quoted(name));
+        match value {
+            Value::Plain(value) => member(name, value, true),
+            Value::Text(value) => member(name, value, false),
+        }
     }
-    let _ = writeln!(text, ",\"target\":{}}}", quoted(line.target));
-    text
+    member("target", line.target, false);
+    bytes.extend_from_slice(b"}\n");
+    bytes
+}
+
+fn quote(bytes: &mut Vec<u8>, text: &str) {
+    // A vector takes whatever is written to it.
+    let _ = serde_json::to_writer(bytes, text);
 }
 
 fn journal(line: &Line) -> Vec<u8> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rusqlite::Row;
 use rusqlite::types::{Type, Value, ValueRef};
 use uuid::Uuid;
-use zstd::zstd_safe::{CCtx, compress_bound, get_error_name};
+use zstd::zstd_safe::{CCtx, DCtx, compress_bound, get_error_name};
 
 use crate::model::{EventId, JobId, Timestamp};
 
@@ -22,6 +22,8 @@ pub(super) const INLINE_BYTES: usize = 256 * 1024;
 thread_local! {
     /// Each thread's own, made at its first body: making one costs as much as compressing a usual body.
     static COMPRESSOR: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
+    /// The same for getting bodies back, of which it costs twice as much.
+    static DECOMPRESSOR: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
 /// Compresses a body, off the caller's thread where it is large.
@@ -59,7 +61,7 @@ pub(super) fn compressed(
 }
 
 /// What zstd's own code says.
-pub(super) fn failed(code: usize) -> io::Error {
+fn failed(code: usize) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, get_error_name(code))
 }
 
@@ -80,7 +82,23 @@ pub(super) fn decompress_soon(stored: &[u8], bytes: usize) -> Option<Vec<u8>> {
 
 /// Gets a body of exactly `bytes` bytes back, here.
 pub(super) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
-    let body = zstd::bulk::decompress(stored, bytes)?;
+    decompressed(bytes, |decompressor, body| decompressor.decompress(body, stored))
+}
+
+/// The exactly `bytes` bytes that `decompress` gets back with this thread's decompressor. An `Err` of it is
+/// zstd's own code.
+pub(super) fn decompressed(
+    bytes: usize,
+    decompress: impl FnOnce(&mut DCtx<'static>, &mut Vec<u8>) -> Result<usize, usize>,
+) -> io::Result<Vec<u8>> {
+    let mut body = Vec::with_capacity(bytes);
+    DECOMPRESSOR.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?),
+        };
+        decompress(decompressor, &mut body).map_err(failed)
+    })?;
     if body.len() == bytes {
         return Ok(body);
     }

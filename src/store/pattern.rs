@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use bytes::Bytes;
 use rusqlite::{Connection, params};
-use zstd::zstd_safe::{CDict, DCtx, DDict, get_frame_content_size};
+use zstd::zstd_safe::{CDict, DDict, get_frame_content_size};
 
 use crate::model::{EventType, Headers, Name, Timestamp};
 
@@ -151,11 +151,9 @@ impl Pattern {
             return Err(wrong("the stored payload is not as long as its event says"));
         }
         let decoder = self.decoder.get_or_init(|| DDict::create(&self.words));
-        let mut whole = Vec::with_capacity(size);
-        DCtx::create().decompress_using_ddict(&mut whole, frame, decoder).map_err(codec::failed)?;
-        if whole.len() != size {
-            return Err(wrong("the stored payload is cut"));
-        }
+        let mut whole = codec::decompressed(size, |decompressor, whole| {
+            decompressor.decompress_using_ddict(whole, frame, decoder)
+        })?;
         let body = whole.split_off(size - bytes);
         Ok((Headers::from_wire(&whole), body))
     }

@@ -1,23 +1,28 @@
-//! Forwards: one POST to a local endpoint per attempt, over a connection of its own.
+//! Forwards: one POST to a local endpoint per attempt.
 //!
-//! A connection of its own keeps two things apart that a pool would mix: what was certainly never
-//! sent (no connection came about: the attempt never began) and what may have been (anything after:
-//! without an answer the effects are unknown). Redirects are never followed.
+//! Two things are kept apart: what was certainly never sent (no connection came about: the attempt never
+//! began) and what may have been (anything after: without an answer the effects are unknown). So nothing
+//! is sent again by itself, over a [`kept`] connection either. Redirects are never followed.
 
 pub(crate) mod answer;
+mod kept;
 mod request;
 mod target;
 #[cfg(test)]
 mod tests;
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::os::fd::AsFd;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1::{Connection, SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -31,6 +36,7 @@ use crate::store::{Captured, Record};
 
 use super::{End, Report};
 
+pub use kept::Kept;
 pub use target::Target;
 
 /// A configured forward.
@@ -57,26 +63,51 @@ impl ForwardSettings {
     ///
     /// Once `end` is wished, what has no answer yet is given up. The future must be polled to its end:
     /// an attempt whose future is dropped is left to the next start's recovery. `clock` tells what a
-    /// Retry-After date means where the answer has no date of its own.
-    pub async fn run(&self, facts: &Facts, end: &End, clock: &Clock) -> Report {
-        run(self, facts, end, clock).await
+    /// Retry-After date means where the answer has no date of its own. It has a connection of its own, or
+    /// one of those `kept`.
+    pub async fn run(
+        &self,
+        facts: &Facts,
+        end: &End,
+        clock: &Clock,
+        kept: Option<&Kept>,
+    ) -> Report {
+        run(self, facts, end, clock, kept).await
     }
 }
 
-async fn run(settings: &ForwardSettings, facts: &Facts, end: &End, clock: &Clock) -> Report {
+async fn run(
+    settings: &ForwardSettings,
+    facts: &Facts,
+    end: &End,
+    clock: &Clock,
+    kept: Option<&Kept>,
+) -> Report {
     let target = &settings.target;
     let request = match request::build(target, facts) {
         Ok(request) => request,
         Err(error) => return Report::broken(format!("failed to write the request: {error}")),
     };
+    let reached = async {
+        match kept.and_then(|kept| kept.take(target)) {
+            Some(stream) => Ok(stream),
+            None => connect(target).await,
+        }
+    };
     let connected = select! {
-        connected = timeout(settings.connect_timeout, connect(target)) => connected,
+        connected = timeout(settings.connect_timeout, reached) => connected,
         _ = end.wished() => {
             return Report::new(Outcome::NotStarted, "not sent: the receiver stopped first");
         }
     };
     match connected {
-        Ok(Ok(stream)) => exchange(stream, request, settings, end, clock).await,
+        Ok(Ok(stream)) => {
+            let (report, idle) = exchange(stream, request, settings, end, clock).await;
+            if let (Some(kept), Some(stream)) = (kept, idle) {
+                kept.put(target, stream);
+            }
+            report
+        }
         Ok(Err(error)) => Report::broken(format!("failed to connect to {target}: {error}")),
         Err(_) => {
             let limit = humantime::format_duration(settings.connect_timeout);
@@ -86,7 +117,7 @@ async fn run(settings: &ForwardSettings, facts: &Facts, end: &End, clock: &Clock
 }
 
 /// What both kinds of connection are.
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+trait Stream: AsyncRead + AsyncWrite + AsFd + Unpin + Send {}
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
@@ -107,59 +138,78 @@ async fn connect(target: &Target) -> io::Result<Box<dyn Stream>> {
 }
 
 /// Sends the request and reads the answer. From here on no answer means that the effects are
-/// unknown, also where the connection broke before the first byte: nobody can tell.
+/// unknown, also where the connection broke before the first byte: nobody can tell. Returns the stream too,
+/// where the endpoint waits for another request on it.
 async fn exchange(
     stream: Box<dyn Stream>,
     request: Request<Full<Bytes>>,
     settings: &ForwardSettings,
     end: &End,
     clock: &Clock,
-) -> Report {
+) -> (Report, Option<Box<dyn Stream>>) {
     let deadline = Instant::now() + settings.timeout;
-    let (mut sender, connection) =
-        match hyper::client::conn::http1::handshake(TokioIo::new(stream)).await {
-            Ok(pair) => pair,
-            Err(error) => return unknown(in_full(&error)),
-        };
-    let mut answer = pin!(async move {
-        let response = select! {
-            biased;
-            response = sender.send_request(request) => response,
-            () = sleep_until(deadline) => {
-                let limit = humantime::format_duration(settings.timeout);
-                return unknown(format!("within {limit}"));
-            }
-            _ = end.wished() => return unknown("when the receiver stopped"),
-        };
-        let mut response = match response {
-            Ok(response) => response,
-            Err(error) => return unknown(in_full(&error)),
-        };
-        let mut kept = Captured::default();
-        if let Some(most) = settings.whole_answer_bytes {
-            let read = select! {
-                read = keep_whole(response.body_mut(), most, &mut kept) => read,
+    let (mut sender, mut connection) = match handshake(TokioIo::new(stream)).await {
+        Ok(pair) => pair,
+        Err(error) => return (unknown(in_full(&error)), None),
+    };
+    let (report, ended) = {
+        let mut answer = pin!(async {
+            let response = select! {
+                biased;
+                response = sender.send_request(request) => response,
                 () = sleep_until(deadline) => {
                     let limit = humantime::format_duration(settings.timeout);
-                    Err(format!("its body did not end within {limit}"))
+                    return unknown(format!("within {limit}"));
                 }
-                _ = end.wished() => Err("its body had not ended when the receiver stopped".to_owned()),
+                _ = end.wished() => return unknown("when the receiver stopped"),
             };
-            return answered(&response, kept, read, settings.answer_bytes);
-        }
-        // The status stands, however the rest of the answer fares.
+            let mut response = match response {
+                Ok(response) => response,
+                Err(error) => return unknown(in_full(&error)),
+            };
+            let mut kept = Captured::default();
+            if let Some(most) = settings.whole_answer_bytes {
+                let read = select! {
+                    read = keep_whole(response.body_mut(), most, &mut kept) => read,
+                    () = sleep_until(deadline) => {
+                        let limit = humantime::format_duration(settings.timeout);
+                        Err(format!("its body did not end within {limit}"))
+                    }
+                    _ = end.wished() => Err("its body had not ended when the receiver stopped".to_owned()),
+                };
+                return answered(&response, kept, read, settings.answer_bytes);
+            }
+            // The status stands, however the rest of the answer fares.
+            select! {
+                () = keep(response.body_mut(), settings.answer_bytes, &mut kept) => {}
+                () = sleep_until(deadline) => {}
+                _ = end.wished() => {}
+            }
+            judge(&response, kept, clock)
+        });
         select! {
-            () = keep(response.body_mut(), settings.answer_bytes, &mut kept) => {}
-            () = sleep_until(deadline) => {}
-            _ = end.wished() => {}
+            report = &mut answer => (report, false),
+            // What the connection had read before it ended is still to be had.
+            _ended = &mut connection => (answer.await, true),
         }
-        judge(&response, kept, clock)
-    });
-    select! {
-        report = &mut answer => report,
-        // What the connection had read before it ended is still to be had.
-        _ended = connection => answer.await,
-    }
+    };
+    // What an attempt has given up on may still be answered, and nobody is to take that for his own.
+    let is_answered = report.record.http_status.is_some();
+    let idle = if ended || !is_answered { None } else { idle(&sender, connection).await };
+    (report, idle)
+}
+
+/// The stream of a connection on which the request was sent and the answer came whole, and which both ends
+/// leave open. Does not wait for what is not there.
+async fn idle(
+    sender: &SendRequest<Full<Bytes>>,
+    mut connection: Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>,
+) -> Option<Box<dyn Stream>> {
+    let ended = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx).is_ready())).await;
+    // It takes the next request only once it is done with this one.
+    let is_idle = !ended && sender.is_ready();
+    let parts = is_idle.then(|| connection.into_parts())?;
+    parts.read_buf.is_empty().then(|| parts.io.into_inner())
 }
 
 /// Keeps the first `most` bytes of the answer and reads no further.

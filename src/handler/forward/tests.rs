@@ -24,8 +24,13 @@ fn settings(target: &str) -> ForwardSettings {
 
 /// Forwards with a bound for a broken build only: nothing below waits this long.
 async fn forward(settings: &ForwardSettings, facts: &Facts) -> Report {
+    forward_over(settings, facts, None).await
+}
+
+/// The same, over connections that are kept.
+async fn forward_over(settings: &ForwardSettings, facts: &Facts, kept: Option<&Kept>) -> Report {
     let (end, clock) = (End::never(), Clock::manual(Timestamp(784_111_777_000)));
-    let attempt = run(settings, facts, &end, &clock);
+    let attempt = run(settings, facts, &end, &clock, kept);
     tokio::time::timeout(Duration::from_secs(90), attempt).await.expect("the attempt must end")
 }
 
@@ -304,7 +309,7 @@ async fn the_wish_to_stop_gives_an_unanswered_forward_up() {
     };
     let (settings, facts) = (settings(&target), facts("body"));
     let clock = Clock::manual(Timestamp(0));
-    let (report, _stream) = tokio::join!(run(&settings, &facts, &end, &clock), endpoint);
+    let (report, _stream) = tokio::join!(run(&settings, &facts, &end, &clock, None), endpoint);
     assert_eq!(report.outcome, Outcome::Unknown);
     assert!(report.record.detail.ends_with("when the receiver stopped"));
 }
@@ -437,7 +442,7 @@ async fn an_answer_that_is_not_whole_is_none_and_nobody_knows_the_effects() {
         let whole_answer_bytes = Some(20);
         let settings = ForwardSettings { timeout, whole_answer_bytes, ..settings(&target) };
         let (facts, clock) = (facts("body"), Clock::manual(Timestamp(0)));
-        let (report, _stream) = tokio::join!(run(&settings, &facts, &end, &clock), endpoint);
+        let (report, _stream) = tokio::join!(run(&settings, &facts, &end, &clock, None), endpoint);
         assert_eq!((report.outcome, report.answer), (Outcome::Unknown, None));
         let why = if stops { "when the receiver stopped" } else { "within 1s" };
         assert!(report.record.detail.contains(why), "{}", report.record.detail);
@@ -466,4 +471,75 @@ async fn a_unix_socket_is_an_endpoint_like_any_other() {
     assert!(
         head.starts_with("POST /hooks HTTP/1.1\r\n") && head.contains("\r\nhost: localhost\r\n")
     );
+}
+
+#[tokio::test]
+async fn attempts_that_follow_each_other_share_a_connection() {
+    let (listener, target) = listen().await;
+    let (settings, facts, kept) = (settings(&target), facts("body"), Kept::default());
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for answer in ["200 OK\r\nContent-Length: 2\r\n\r\nok", "204 No Content\r\n\r\n", "500 X"] {
+            read_request(&mut stream).await;
+            stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.unwrap();
+        }
+    };
+    let attempts = async {
+        let mut outcomes = Vec::new();
+        for _ in 0..3 {
+            outcomes.push(forward_over(&settings, &facts, Some(&kept)).await.outcome);
+        }
+        outcomes
+    };
+    let (outcomes, ()) = tokio::join!(attempts, endpoint);
+    // The last answer is cut off, and what was sent on a kept connection may have been heard.
+    assert_eq!(outcomes, [Outcome::Succeeded, Outcome::Succeeded, Outcome::Unknown]);
+}
+
+#[tokio::test]
+async fn what_an_endpoint_closes_or_has_not_answered_in_full_is_not_used_again() {
+    for (answer, closes) in [
+        ("200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", false),
+        ("200 OK\r\nContent-Length: 99\r\n\r\nmore than is kept of", false),
+        ("204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", false),
+        ("204 No Content\r\n\r\n", true),
+    ] {
+        let (listener, target) = listen().await;
+        let (settings, facts, kept) = (settings(&target), facts("body"), Kept::default());
+        let endpoint = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.unwrap();
+            (!closes).then_some(stream)
+        };
+        let first = forward_over(&settings, &facts, Some(&kept));
+        let (report, _open) = tokio::join!(first, endpoint);
+        assert_eq!(report.outcome, Outcome::Succeeded, "{answer}");
+        let endpoint = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        };
+        let second = forward_over(&settings, &facts, Some(&kept));
+        let both = async { tokio::join!(second, endpoint) };
+        let both = tokio::time::timeout(Duration::from_secs(30), both).await;
+        assert_eq!(both.expect(answer).0.outcome, Outcome::Succeeded, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_needs_is_closed() {
+    let (listener, target) = listen().await;
+    let (settings, facts, kept) = (settings(&target), facts("body"), Kept::default());
+    let endpoint = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        stream
+    };
+    let attempt = forward_over(&settings, &facts, Some(&kept));
+    let (report, mut stream) = tokio::join!(attempt, endpoint);
+    assert_eq!(report.outcome, Outcome::Succeeded);
+    assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+    assert!(kept.take(&settings.target).is_none());
 }
