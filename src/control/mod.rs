@@ -219,7 +219,7 @@ pub enum FailureKind {
     /// Nothing has that name.
     NotFound,
     /// It is not in a state from which this can be done, what it needs is no longer kept, or the answer for its
-    /// caller is missing, too long or not wanted.
+    /// caller is missing, or not wanted.
     WrongState,
     /// Several things have that name: say which.
     Ambiguous,
@@ -245,7 +245,6 @@ impl From<store::Error> for Failure {
             | store::Error::Answered { .. }
             | store::Error::AnswerNeeded { .. }
             | store::Error::NobodyWaits { .. }
-            | store::Error::AnswerTooLong { .. }
             | store::Error::OneHandler { .. } => FailureKind::WrongState,
             store::Error::Ambiguous { .. } | store::Error::Variants { .. } => {
                 FailureKind::Ambiguous

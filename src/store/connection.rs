@@ -28,7 +28,7 @@ const BUSY_WAIT: Duration = Duration::from_secs(5);
 const REWRITE_BYTES: usize = 1 << 20;
 
 /// Prepared statements kept per connection: more than there are statements.
-const STATEMENTS_KEPT: usize = 64;
+const STATEMENTS_KEPT: usize = 96;
 
 /// An open, sound store: its log is flushed, its schema is ours and current.
 pub(super) struct Opened {

@@ -42,20 +42,14 @@ impl Store {
     pub async fn resolve(&self, job: JobId, how: Resolution) -> Result<State, Error> {
         let clock = self.inner.clock.clone();
         let answer = match &how {
-            Resolution::Answered(answer) => Some(self.stored(job, answer.clone()).await?),
+            Resolution::Answered(answer) => {
+                let stored = Stored::of(answer.clone()).await;
+                Some(stored.map_err(|error| Error::Unavailable(error.to_string()))?)
+            }
             Resolution::Succeeded | Resolution::Failed => None,
         };
         let resolve = move |tx: &Connection| resolve(tx, job, &how, answer.as_ref(), clock.now());
         self.submit(Lane::Verb, resolve).await?
-    }
-
-    async fn stored(&self, job: JobId, answer: Answer) -> Result<Stored, Error> {
-        let (bytes, limit) =
-            (answer.body.len() as u64, self.inner.settings.limits.answer_whole_bytes);
-        if bytes > limit {
-            return Err(Error::AnswerTooLong { job, bytes, limit });
-        }
-        Stored::of(answer).await.map_err(|error| Error::Unavailable(error.to_string()))
     }
 }
 

@@ -364,18 +364,6 @@ pub enum Error {
         /// Which job.
         job: JobId,
     },
-    /// The answer is longer than one that a handler may give.
-    #[error(
-        "the answer for job {job} has {}; {} are the limit (limits.answer_whole_bytes)", ByteSize(*bytes), ByteSize(*limit)
-    )]
-    AnswerTooLong {
-        /// Which job.
-        job: JobId,
-        /// The bytes of its body.
-        bytes: u64,
-        /// `answer_whole_bytes`.
-        limit: u64,
-    },
     /// The event is a request whose answer is its one handler's.
     #[error(
         "event {event} of source {source_name} is a request that its one handler answers; no other handler can have a job of it while its key is kept"

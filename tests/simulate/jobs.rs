@@ -230,7 +230,6 @@ fn reason(error: &Error) -> Option<No> {
         Error::Answered { .. }
         | Error::AnswerNeeded { .. }
         | Error::NobodyWaits { .. }
-        | Error::AnswerTooLong { .. }
         | Error::OneHandler { .. }
         | Error::Unavailable(_) => None,
     }

@@ -386,7 +386,7 @@ async fn a_key_keeps_what_it_belongs_to() {
 
 #[tokio::test]
 async fn resolve_brings_the_answer_or_frees_the_key() {
-    let mut bench = bench_with(Limits { answer_whole_bytes: 1024, ..limits() });
+    let mut bench = bench();
     let plain = bench.running("plain").await;
     bench.complete(&plain, UNKNOWN.0, UNKNOWN.1).await;
     let plain = plain.facts.job;
@@ -397,8 +397,6 @@ async fn resolve_brings_the_answer_or_frees_the_key() {
 
     let job = ended(&bench, "k", UNKNOWN).await;
     assert_eq!(resolve(job, Resolution::Succeeded).await, Err(Error::AnswerNeeded { job }));
-    let long = Error::AnswerTooLong { job, bytes: 1025, limit: 1024 };
-    assert_eq!(resolve(job, answered(&"x".repeat(1025))).await, Err(long));
     assert_eq!(look(&bench, "k"), Some(known(job, KeyState::Unknown { timed_out: false })));
     assert_eq!(resolve(job, answered("made")).await, Ok(State::Succeeded));
     let error = Error::WrongState { job, state: State::Succeeded, verb: "resolved" };
