@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "support/raw.rs"]
-#[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
 mod raw;
 
 use std::fs;
