@@ -24,8 +24,12 @@ use hooklatch::traffic::Traffic;
 use raw::{Raw, head, post};
 use sha2::Sha256;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 const START: Timestamp = Timestamp(1_767_225_600_000);
+
+/// Longer than anything a test waits for: reaching it is a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const SOURCES: &str = r#"
 [limits]
@@ -119,13 +123,16 @@ impl Front {
     /// The next job, which runs from now on.
     async fn claim(&self) -> Claimed {
         let wake = self.store.wake();
-        loop {
-            let mut jobs = self.store.claim(&"h".parse().unwrap(), 1, None).await.unwrap().jobs;
-            match jobs.pop() {
-                Some(job) => return job,
-                None => wake.notified().await,
+        let claim = async {
+            loop {
+                let claims = self.store.claim(&"h".parse().unwrap(), 1, None).await.unwrap();
+                match claims.jobs.into_iter().next() {
+                    Some(job) => return job,
+                    None => wake.notified().await,
+                }
             }
-        }
+        };
+        timeout(PATIENCE, claim).await.expect("a request begins a job")
     }
 
     async fn complete(
