@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "support/raw.rs"]
-#[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
 mod raw;
 
 use std::fs;
@@ -22,11 +21,15 @@ use hooklatch::store::{
     Claimed, Completion, EventFilter, JobFilter, QuarantineFilter, Record, Store,
 };
 use hooklatch::traffic::Traffic;
-use raw::{Raw, post};
+use raw::{Raw, head, post};
 use sha2::Sha256;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 const START: Timestamp = Timestamp(1_767_225_600_000);
+
+/// Longer than anything a test waits for: reaching it is a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const SOURCES: &str = r#"
 [limits]
@@ -120,13 +123,16 @@ impl Front {
     /// The next job, which runs from now on.
     async fn claim(&self) -> Claimed {
         let wake = self.store.wake();
-        loop {
-            let mut jobs = self.store.claim(&"h".parse().unwrap(), 1, None).await.unwrap().jobs;
-            match jobs.pop() {
-                Some(job) => return job,
-                None => wake.notified().await,
+        let claim = async {
+            loop {
+                let claims = self.store.claim(&"h".parse().unwrap(), 1, None).await.unwrap();
+                match claims.jobs.into_iter().next() {
+                    Some(job) => return job,
+                    None => wake.notified().await,
+                }
             }
-        }
+        };
+        timeout(PATIENCE, claim).await.expect("a request begins a job")
     }
 
     async fn complete(
@@ -605,5 +611,47 @@ fn chosen_fields_and_the_target_make_a_request_this_one() {
         let target = String::from_utf8(pay("k", body)).unwrap();
         let target = target.replace("/hooks/pay", "/hooks/pay?currency=eur");
         is_problem(&front.ask(target.as_bytes()).await, 422, "conflict");
+    });
+}
+
+#[test]
+fn whoever_waits_keeps_no_body_in_memory() {
+    multi(async {
+        // One body of this size at a time, beside the lane for small ones.
+        let limits = "[limits]\nbodies_in_flight_bytes = \"2 MiB\"\nsmall_bodies_in_flight_bytes = \"1 MiB\"";
+        let front = Front::with(&SOURCES.replace("WAIT", "20s").replace("[limits]", limits));
+        let body = "x".repeat(700 * 1024);
+        let first = front.asking(pay("a", &body));
+        let claimed = front.claim().await;
+        // What the first one took is free again while it waits.
+        let second = front.ask_answered(pay("b", &body), answer(200, "second")).await;
+        assert_eq!((second.status, second.body.as_str()), (200, "second"));
+        front
+            .complete(&claimed, Outcome::Succeeded, Next::Succeeded, Some(answer(200, "first")))
+            .await;
+        assert_eq!(first.await.unwrap().body, "first");
+    });
+}
+
+#[test]
+fn a_stop_waits_for_an_answer_that_comes_in_time() {
+    multi(async {
+        let mut front = Front::start();
+        let first = front.asking(pay("k", "{}"));
+        let claimed = front.claim().await;
+        let mut other = Raw::connect(front.address).await;
+        let stopping = tokio::spawn(front.server.take().unwrap().stop(std::future::pending()));
+        loop {
+            other.send(&head("GET", "/healthz", &[])).await;
+            if other.answer().await.closes() {
+                break;
+            }
+        }
+        front
+            .complete(&claimed, Outcome::Succeeded, Next::Succeeded, Some(answer(200, "paid")))
+            .await;
+        let first = first.await.unwrap();
+        assert_eq!((first.body.as_str(), first.closes()), ("paid", true));
+        assert!(stopping.await.unwrap());
     });
 }

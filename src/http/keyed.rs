@@ -5,6 +5,7 @@
 //! task that goes on when the client hangs up. Must stay true: an answer is sent only after it is committed
 //! (I1), and only to the caller whose key it is; whoever waits holds no body.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -63,8 +64,28 @@ pub(super) struct Request {
     pub(super) permit: Permit,
 }
 
-/// Why a request is refused: what it is told, and for the log a word and a sentence.
-type Refusal = (Answer, &'static str, &'static str);
+/// Why a request is refused.
+struct Refusal {
+    /// What it is told.
+    answer: Answer,
+    /// For the log, in one of a few words.
+    reason: &'static str,
+    /// For people.
+    told: Cow<'static, str>,
+}
+
+impl Refusal {
+    fn new(answer: Answer, reason: &'static str, told: &'static str) -> Refusal {
+        Refusal { answer, reason, told: told.into() }
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Refusal {
+        let reason = reply::word(&refused);
+        Refusal { answer: Answer::Unavailable(reason), reason, told: refused.to_string().into() }
+    }
+}
 
 impl Request {
     /// Says what to answer.
@@ -74,26 +95,25 @@ impl Request {
         served: &ServedSource,
         reply: &Reply,
     ) -> Answer {
+        match self.ask(shared, served, reply).await {
+            Ok(answer) => answer,
+            Err(Refusal { answer, reason, told }) => refuse(shared, served, answer, reason, &told),
+        }
+    }
+
+    async fn ask(
+        self,
+        shared: &Shared,
+        served: &ServedSource,
+        reply: &Reply,
+    ) -> Result<Answer, Refusal> {
         let Request { sent, headers, delivery, received_at, begun, permit } = self;
         let source = &served.source;
-        let refuse = |(answer, reason, told)| refuse(shared, served, answer, reason, told);
-        let caller = match caller(reply, delivery.secret(), &headers, sent.by_proxy) {
-            Ok(caller) => caller,
-            Err(refusal) => return refuse(refusal),
-        };
-        if let Some(per_minute) = reply.requests_per_minute {
-            let bucket = format!("{}{BETWEEN}{caller}", source.name);
-            let now = shared.clock.monotonic();
-            if let Err(wait) = shared.rates.take(bucket, per_minute, now) {
-                served.traffic.keyed(Keyed::Limited);
-                let told = "a caller is over requests_per_minute";
-                return refuse((Answer::Problem(Problem::Limited(wait)), "limited", told));
-            }
-        }
+        let caller = caller(reply, delivery.secret(), &headers, sent.by_proxy)?;
+        admit(shared, served, reply, &caller)?;
         let key = delivery.event_id().clone();
         let request = digest(&sent, delivery.request(&source.scheme, &reply.fields));
-        let known = shared.store.known_key(&source.name, &caller, &key, request);
-        let asked = match known {
+        let asked = match shared.store.known_key(&source.name, &caller, &key, request) {
             Some(asked) => {
                 drop(delivery);
                 asked
@@ -109,34 +129,26 @@ impl Request {
                     keep: reply.keep,
                     keep_errors: reply.keep_errors,
                 };
-                match timeout(source.accept_wait, shared.store.ask(ask)).await {
-                    Ok(Ok(asked)) => asked,
-                    Ok(Err(refused)) => return unavailable(shared, served, &refused),
-                    Err(_) => {
-                        let told = "not committed in time; it may still be";
-                        return refuse((Answer::Unavailable("slow"), "slow", told));
-                    }
-                }
+                let slow = |_| {
+                    let told = "not committed in time; it may still be";
+                    Refusal::new(Answer::Unavailable("slow"), "slow", told)
+                };
+                timeout(source.accept_wait, shared.store.ask(ask)).await.map_err(slow)??
             }
         };
         drop(permit);
         let (job, created, again, state) = match asked {
+            Asked::Begun { job, again } => (job, true, again, KeyState::Pending),
+            Asked::Known { job, state } => (job, false, true, state),
             Asked::Conflict => {
                 served.traffic.keyed(Keyed::Conflict);
                 let told = "a key was used again for another request";
-                return refuse((Answer::Problem(Problem::Conflict), "conflict", told));
+                return Err(Refusal::new(Answer::Problem(Problem::Conflict), "conflict", told));
             }
-            Asked::Begun { job, again } => (job, true, again, KeyState::Pending),
-            Asked::Known { job, state } => (job, false, true, state),
         };
+        let wait = if created { reply.first_wait } else { reply.repeat_wait };
         let state = match state {
-            KeyState::Pending => {
-                let wait = if created { reply.first_wait } else { reply.repeat_wait };
-                match shared.store.await_answer(job, wait).await {
-                    Ok(state) => state,
-                    Err(refused) => return unavailable(shared, served, &refused),
-                }
-            }
+            KeyState::Pending => shared.store.await_answer(job, wait).await?,
             settled => settled,
         };
         let (answer, result) = told(state, created);
@@ -144,8 +156,24 @@ impl Request {
         served.traffic.good(again, received_at, took);
         served.traffic.keyed(result);
         log(served, &answer, result, &key, &caller, job, took);
-        answer
+        Ok(answer)
     }
+}
+
+/// Takes one of the requests that the caller has in a minute.
+fn admit(
+    shared: &Shared,
+    served: &ServedSource,
+    reply: &Reply,
+    caller: &str,
+) -> Result<(), Refusal> {
+    let Some(per_minute) = reply.requests_per_minute else { return Ok(()) };
+    let bucket = format!("{}{BETWEEN}{caller}", served.source.name);
+    shared.rates.take(bucket, per_minute, shared.clock.monotonic()).map_err(|wait| {
+        served.traffic.keyed(Keyed::Limited);
+        let told = "a caller is over requests_per_minute";
+        Refusal::new(Answer::Problem(Problem::Limited(wait)), "limited", told)
+    })
 }
 
 /// What whoever asked is told of a key's request: the one that began the run, or another.
@@ -166,11 +194,6 @@ fn told(state: KeyState, created: bool) -> (Answer, Keyed) {
         (KeyState::Dropped, _) => (Problem::Dropped, Keyed::Unknown),
     };
     (Answer::Problem(problem), result)
-}
-
-fn unavailable(shared: &Shared, served: &ServedSource, refused: &Refused) -> Answer {
-    let reason = reply::word(refused);
-    refuse(shared, served, Answer::Unavailable(reason), reason, &refused.to_string())
 }
 
 fn log(
@@ -212,18 +235,18 @@ fn caller(
         if !by_proxy {
             let told =
                 "did not come straight from a trusted proxy, which alone can name certificates";
-            return Err((Answer::Rejected, "no_proxy", told));
+            return Err(Refusal::new(Answer::Rejected, "no_proxy", told));
         }
         // Names of certificates have spaces.
         let name = only(headers, header, |byte| (b' '..=b'~').contains(&byte));
         let told = "no certificate is named, or several, or not in 1 to 200 bytes of ASCII";
-        parts.push(name.ok_or((Answer::Rejected, "no_certificate", told))?);
+        parts.push(name.ok_or_else(|| Refusal::new(Answer::Rejected, "no_certificate", told))?);
     }
     if let Some(header) = &reply.caller_header {
         let name = only(headers, header, |byte| byte.is_ascii_graphic());
         let answer = Answer::Problem(Problem::Malformed("bad_caller"));
         let told = "caller_header is not there once, in 1 to 200 bytes of visible ASCII";
-        parts.push(name.ok_or((answer, "bad_caller", told))?);
+        parts.push(name.ok_or_else(|| Refusal::new(answer, "bad_caller", told))?);
     }
     Ok(parts.join(BETWEEN))
 }
