@@ -58,7 +58,7 @@ pub enum Request {
     Replay(store::Replay),
     /// Make the jobs that the next stored events lack.
     MakeMissing(store::Missing),
-    /// Say how a held job ended.
+    /// Say how a held job ended: `"succeeded"`, `"failed"`, or `{"answered": …}` with what its caller gets.
     Resolve {
         /// Which job.
         job: JobId,
