@@ -87,7 +87,6 @@ fn expire(store: &Path) {
         payloads: Clock::system().now().after(Duration::from_secs(60)),
         ids: Timestamp(0),
         dead: Timestamp(0),
-        keys: Timestamp(0),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -32,6 +32,7 @@ struct Counted {
     jobs: Vec<(JobId, u32)>,
     handlers: BTreeMap<Name, u64>,
     suspected: u64,
+    answered: u64,
 }
 
 /// Counts, asks, and does it batch by batch.
@@ -78,6 +79,7 @@ async fn count(door: &mut Door, wish: &Wish) -> Result<Counted, Failure> {
             counted.jobs.push((chosen.job, chosen.attempt));
         }
         counted.suspected += selected.suspected;
+        counted.answered += selected.answered;
         after = selected.next;
         if after.is_none() {
             return Ok(counted);
@@ -137,6 +139,7 @@ fn told(wish: &Wish, counted: &Counted, moved: &Moved) -> Result<Exit, Failure> 
             "changed": moved.changed,
             "payload_gone": moved.payload_gone,
             "suspected": suspected,
+            "answered": counted.answered,
         }))?;
         return Ok(Exit::Ok);
     }
@@ -163,6 +166,12 @@ fn told(wish: &Wish, counted: &Counted, moved: &Moved) -> Result<Exit, Failure> 
         let jobs = output::count(suspected, "job");
         output::line(format_args!(
             "left held: {jobs} that may be forged (suspected replay, id reused); --reason means them"
+        ))?;
+    }
+    if counted.answered > 0 {
+        let jobs = output::count(counted.answered, "job");
+        output::line(format_args!(
+            "left alone: {jobs} that answered a caller, who gets that answer again"
         ))?;
     }
     Ok(Exit::Ok)

@@ -1,12 +1,13 @@
 //! `hooklatch resolve`: the operator says how a held job ended, and what its caller is answered.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use crate::cli;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::limits;
+use crate::limits::Unit;
 use crate::model::Answer;
 use crate::store::Resolution;
 
@@ -14,14 +15,15 @@ use super::{output, store};
 
 /// Settles a held job and prints its state.
 pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
+    let config = store::load(&args.file.config)?;
     // The command line has exactly one of the two, and an answer with the first alone.
     let how = match &args.answer {
-        Some(file) => Resolution::Answered(read(file)?),
+        Some(file) => Resolution::Answered(read(file, config.limits().answer_whole_bytes)?),
         None if args.succeeded => Resolution::Succeeded,
         None => Resolution::Failed,
     };
     let job = args.job;
-    let state = match store::ask(&args.file.config, Request::Resolve { job, how }) {
+    let state = match store::ask_of(&config, Request::Resolve { job, how }) {
         Ok(Reply::Resolve(state)) => state,
         Ok(other) => return Err(store::unexpected(&other)),
         Err(failure) if failure.exit == Exit::WrongState => {
@@ -37,21 +39,28 @@ pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The answer in a file, or from standard input.
-fn read(file: &Path) -> Result<Answer, Failure> {
-    // No more than any store takes; this one's own limit is its receiver's to know.
-    let most = limits::limit("answer_whole_bytes").map_or(0, |limit| *limit.range.end());
+/// The answer in a file, or from standard input; never a part of it.
+fn read(file: &Path, most: u64) -> Result<Answer, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(Exit::Io, format!("failed to read {}: {error}", file.display()))
     };
     let mut bytes = Vec::new();
     let read = match file.as_os_str() == "-" {
-        true => std::io::stdin().lock().take(most).read_to_end(&mut bytes),
-        false => std::fs::File::open(file).and_then(|file| file.take(most).read_to_end(&mut bytes)),
+        true => std::io::stdin().lock().take(most + 1).read_to_end(&mut bytes),
+        false => File::open(file).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)),
     };
     read.map_err(failed)?;
+    if bytes.len() as u64 > most {
+        let most = Unit::Bytes.show(most);
+        let message = format!("{} is longer than an answer may be ({most})", file.display());
+        return Err(
+            Failure::new(Exit::WrongState, message).help("limits.answer_whole_bytes is the limit")
+        );
+    }
     Answer::printed(&bytes.into(), 200).map_err(|wrong| {
-        Failure::new(Exit::WrongState, format!("{} is no answer: {wrong}", file.display()))
-            .help("it begins with 'Status: 201' or 'Content-Type: ...' and an empty line ends that, or it is the body alone")
+        let message = format!("{} is no answer: {wrong}", file.display());
+        Failure::new(Exit::WrongState, message).help(
+            "an answer is a body, behind header lines where it begins with 'Status: 201' or 'Content-Type: ...'",
+        )
     })
 }

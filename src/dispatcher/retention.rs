@@ -21,10 +21,35 @@ const TOLERANCE: Duration = Duration::from_secs(60);
 /// How long nothing is deleted after a jump: time for somebody to see it.
 const QUIET: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Between two looks for keys that have expired: an answer of 5xx is kept for minutes.
+const KEYS_PERIOD: Duration = Duration::from_secs(60);
+
 /// Runs until it is aborted, which may be at any point: the store finishes what it has begun. Each pass
 /// goes by the limits that hold then.
 pub(super) async fn run(store: Store, limits: watch::Receiver<Limits>, clock: Clock) {
-    let mut watch = first_look(&store, &clock).await;
+    tokio::join!(events(&store, limits, &clock), keys(&store, &clock));
+}
+
+/// The keys of requests, with their answers.
+async fn keys(store: &Store, clock: &Clock) {
+    let mut watch = first_look(store, clock).await;
+    loop {
+        sleep(KEYS_PERIOD).await;
+        let now = clock.now();
+        if !watch.may_expire(now, clock.monotonic()) {
+            continue;
+        }
+        match store.expire_keys(now).await {
+            Ok(0) => {}
+            Ok(keys) => tracing::info!(keys, "deleted keys that had expired"),
+            Err(error) => tracing::warn!(%error, "failed to delete keys that have expired"),
+        }
+    }
+}
+
+/// Payloads, and what of events is left.
+async fn events(store: &Store, limits: watch::Receiver<Limits>, clock: &Clock) {
+    let mut watch = first_look(store, clock).await;
     loop {
         sleep(PERIOD).await;
         let now = clock.now();
@@ -41,13 +66,12 @@ pub(super) async fn run(store: Store, limits: watch::Receiver<Limits>, clock: Cl
                 payloads: before(limits.keep_payloads_millis),
                 ids: before(limits.keep_ids_millis),
                 dead: before(limits.keep_dead_millis),
-                keys: now,
             }
         };
         match store.expire(cutoffs).await {
             Ok(expired) if expired == Expired::default() => {}
-            Ok(Expired { keys, payloads, events, bytes }) => {
-                tracing::info!(keys, payloads, events, bytes, "deleted what was old");
+            Ok(Expired { payloads, events, bytes }) => {
+                tracing::info!(payloads, events, bytes, "deleted what was old");
             }
             Err(error) => tracing::warn!(%error, "failed to delete what is old"),
         }

@@ -22,7 +22,7 @@ const STEP: usize = 200;
 /// beside its own commit. One row is never divided, so a body of 25 MiB takes what it takes.
 const BUDGET: Duration = Duration::from_millis(10);
 
-/// What has arrived, or ended, or was to be kept, until before these times may go.
+/// What has arrived, or ended, before these times may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cutoffs {
     /// Payloads of events that arrived before then, and whose jobs had all ended by then.
@@ -31,8 +31,6 @@ pub struct Cutoffs {
     pub ids: Timestamp,
     /// Dead jobs that ended before then no longer keep what they belong to.
     pub dead: Timestamp,
-    /// Keys that expired by then, and a minute before: so much a clock may have jumped unseen (K2).
-    pub keys: Timestamp,
 }
 
 /// How long a key is kept beyond its time.
@@ -41,8 +39,6 @@ const KEY_MARGIN: Duration = Duration::from_secs(60);
 /// What one pass has deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Keys, each with its answer.
-    pub keys: u64,
     /// Payloads.
     pub payloads: u64,
     /// Whole events.
@@ -66,10 +62,9 @@ impl Store {
     /// jobs and their attempts, and the event says how many had succeeded or been dropped; where one is
     /// dead they all stay, without what their attempts printed. An id stays as long as one payload of its
     /// bodies, and while one of them is younger. The use of a secret is forgotten with the last event of
-    /// its source. A key keeps what it belongs to: event, payload and job. With it goes its answer.
+    /// its source. A key keeps what it belongs to: event, payload and job.
     pub async fn expire(&self, before: Cutoffs) -> Result<Expired, Error> {
         let mut expired = Expired::default();
-        expired.keys = self.expire_keys(before.keys.before(KEY_MARGIN), &mut expired.bytes).await?;
         expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
         expired.events = self.walk(before, expire_events, &mut expired.bytes).await?;
         self.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
@@ -92,13 +87,15 @@ impl Store {
         .await
     }
 
-    async fn expire_keys(&self, before: Timestamp, bytes: &mut u64) -> Result<u64, Error> {
-        let (mut deleted, mut after) = (0, Some(BEGINNING));
+    /// EXPIRE of keys, each with its answer: those whose time had come a minute before `now`, which is how far a
+    /// clock may have jumped unseen (K2), and whose jobs are settled. Returns how many.
+    pub async fn expire_keys(&self, now: Timestamp) -> Result<u64, Error> {
+        let (before, mut deleted, mut after) = (now.before(KEY_MARGIN), 0, Some(BEGINNING));
         while let Some(place) = after {
             let work = move |tx: &Connection| expire_keys(tx, before, place);
             let (gone, next) = self.submit(Lane::Verb, work).await?;
             if gone > 0 {
-                *bytes += self.give_back().await?;
+                self.give_back().await?;
             }
             (deleted, after) = (deleted + gone, next);
         }

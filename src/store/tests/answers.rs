@@ -243,9 +243,7 @@ async fn what_succeeded_without_its_answer_is_held() {
 
 /// Retention of keys alone, at this time. Returns how many it freed.
 async fn expire_keys(bench: &Bench, keys: Timestamp) -> u64 {
-    let never = Timestamp(i64::MIN);
-    let before = Cutoffs { payloads: never, ids: never, dead: never, keys };
-    bench.store.expire(before).await.unwrap().keys
+    bench.store.expire_keys(keys).await.unwrap()
 }
 
 /// The event's key, as it is shown.
@@ -375,12 +373,11 @@ async fn a_key_keeps_what_it_belongs_to() {
     assert_eq!(expired(&bench, later, later).await, (0, 0));
     let answered = known(claimed.facts.job, KeyState::Answered(answer(200, "yes")));
     assert_eq!(look(&bench, "k"), Some(answered));
-    // With the key both may go, in one pass.
+    // With the key both may go.
     bench.clock.advance(2 * KEEP);
-    let (never, now) = (Timestamp(i64::MIN), bench.clock.now());
-    let all = Cutoffs { payloads: now, ids: now, dead: never, keys: now };
-    let expired = bench.store.expire(all).await.unwrap();
-    assert_eq!((expired.keys, expired.payloads, expired.events), (1, 1, 1));
+    let now = bench.clock.now();
+    assert_eq!(expire_keys(&bench, now).await, 1);
+    assert_eq!(expired(&bench, now, now).await, (1, 1));
     assert_eq!(look(&bench, "k"), None);
 }
 

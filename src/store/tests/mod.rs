@@ -205,7 +205,7 @@ impl Bench {
 
 /// Payloads and events that retention deletes where dead jobs are kept for ever.
 pub(super) async fn expired(bench: &Bench, payloads: Timestamp, ids: Timestamp) -> (u64, u64) {
-    let before = Cutoffs { payloads, ids, dead: Timestamp(i64::MIN), keys: START };
+    let before = Cutoffs { payloads, ids, dead: Timestamp(i64::MIN) };
     let expired = bench.store.expire(before).await.unwrap();
     (expired.payloads, expired.events)
 }

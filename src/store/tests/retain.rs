@@ -128,7 +128,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     assert_eq!(state("none").await, (None, false));
 
     // Once nothing keeps the dead one's payload, its jobs stay all the same: it was not done.
-    let before = Cutoffs { payloads: day, ids: START, dead: day, keys: day };
+    let before = Cutoffs { payloads: day, ids: START, dead: day };
     assert_eq!(bench.store.expire(before).await.unwrap().payloads, 1);
     let dead = told(&bench, "dead").await;
     assert_eq!(dead, (vec![(State::Succeeded, 1), (State::Dead, 1)], 2, false));
@@ -277,8 +277,7 @@ async fn a_dead_letter_keeps_what_it_has_for_keep_dead_and_then_goes_like_the_re
     let now = bench.clock.now();
     let said =
         async || bench.store.show(None, id("e")).await.unwrap()[0].jobs[0].attempts[0].clone();
-    let before =
-        |payloads, ids, dead| bench.store.expire(Cutoffs { payloads, ids, dead, keys: START });
+    let before = |payloads, ids, dead| bench.store.expire(Cutoffs { payloads, ids, dead });
 
     let kept = before(now, now, START).await.unwrap();
     assert_eq!((kept.payloads, kept.events), (0, 0), "it ended at that very moment, not before");
@@ -364,7 +363,7 @@ async fn space_is_given_back_and_no_accept_waits_long_meanwhile() {
     let day = bench.clock.now();
     let begun = std::time::Instant::now();
     let store = bench.store.clone();
-    let before = Cutoffs { payloads: day, ids: day, dead: day, keys: day };
+    let before = Cutoffs { payloads: day, ids: day, dead: day };
     let pass = tokio::spawn(async move { store.expire(before).await.unwrap() });
     let mut waits = Vec::new();
     while !pass.is_finished() {
