@@ -73,7 +73,7 @@ impl Store {
         key: &EventId,
         request: Digest,
     ) -> Option<Asked> {
-        let found = self.inner.keys.read(|conn| find_key(conn, source, caller, key)).ok()??;
+        let found = self.inner.keys.look(|conn| find_key(conn, source, caller, key)).ok()??;
         if found.request != request {
             return Some(Asked::Conflict);
         }

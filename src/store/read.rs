@@ -41,11 +41,25 @@ impl Readers {
         &self,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
+        // One snapshot for all statements of a listing; it ends, unchanged, with this call.
+        self.with(|conn| conn.transaction().and_then(|tx| query(&tx)))
+    }
+
+    /// The same of a query of one statement, which is a snapshot by itself.
+    pub(super) fn look<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        self.with(|conn| query(conn))
+    }
+
+    fn with<T>(
+        &self,
+        query: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
         let mut held = lock(&self.0);
         let conn = held.as_mut().ok_or_else(|| Error::Unavailable("it is closed".to_owned()))?;
-        // One snapshot for all statements of a listing; it ends, unchanged, with this call.
-        let result = conn.transaction().and_then(|tx| query(&tx));
-        result.map_err(|error| Error::Unavailable(error.to_string()))
+        query(conn).map_err(|error| Error::Unavailable(error.to_string()))
     }
 }
 

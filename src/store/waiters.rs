@@ -67,7 +67,7 @@ impl Store {
         // First this, then the look: what is committed in between is told.
         let mut waiting = self.inner.waiters.wait(job);
         loop {
-            let found = self.inner.keys.read(|conn| find_fate(conn, job));
+            let found = self.inner.keys.look(|conn| find_fate(conn, job));
             let left = until.saturating_duration_since(Instant::now());
             match found {
                 Ok(None) => return Err(Refused::Failed(format!("no such job: {job}"))),
