@@ -211,6 +211,36 @@ async fn a_body_whose_digest_only_begins_alike_is_another_body() {
 }
 
 #[tokio::test]
+async fn of_each_body_one_event_is_the_first_however_it_comes_and_goes() {
+    let mut bench = bench();
+    let held = |reason| Accepted::Created { jobs: 1, held: Some(reason), flagged: false };
+    let flagged = Accepted::Created { jobs: 1, held: None, flagged: true };
+    assert_eq!(bench.accept("github", github("l1", "label", "L"), &["h"]).await, CREATED);
+    assert_eq!(bench.accept("github", github("l2", "label", "L"), &["h"]).await, flagged);
+    assert_eq!(bench.accept("other", github("l1", "label", "L"), &["h"]).await, CREATED);
+    // A variant repeats a body too, which came under another type then.
+    let variant = bench.accept("github", github("l2", "push", "L"), &["h"]).await;
+    assert_eq!(variant, held(HeldReason::IdReused));
+    let firsts =
+        "SELECT group_concat(source || ' ' || event_id, ', ') FROM event WHERE repeated = 0";
+    let found: String =
+        bench.store.read(move |conn| conn.query_row(firsts, [], |row| row.get(0))).await.unwrap();
+    assert_eq!(found, "github l1, other l1");
+    // When the first one is forgotten, those that repeat it still say that it came.
+    bench
+        .with_file(|conn| {
+            let forget = "DELETE FROM event WHERE source = 'github' AND event_id = 'l1'";
+            assert_eq!(conn.execute(forget, []), Ok(1));
+        })
+        .await;
+    let again = bench.accept("github", github("l3", "label", "L"), &["h"]).await;
+    assert_eq!(again, held(HeldReason::SuspectedReplay));
+    let found: String =
+        bench.store.read(move |conn| conn.query_row(firsts, [], |row| row.get(0))).await.unwrap();
+    assert_eq!(found, "other l1");
+}
+
+#[tokio::test]
 async fn the_guard_asks_its_own_indexes_alone() {
     let mut bench = bench();
     bench
@@ -281,6 +311,26 @@ async fn a_secrets_last_match_is_noted_once_a_minute() {
         seen.push(bench.store.secrets().await.unwrap().remove(0).last_matched_at);
     }
     assert_eq!(seen, [START, START, START.after(Duration::from_secs(61))]);
+}
+
+#[tokio::test]
+async fn a_secrets_match_that_is_rolled_back_is_noted_by_the_next() {
+    let bench = bench();
+    let uses = Arc::clone(&bench.store.inner.secret_uses);
+    let bad = move |tx: &Connection| {
+        uses.note(tx, &name("stripe"), "secret", START)?;
+        tx.execute("UPDATE meta SET store_id = x'00'", [])
+    };
+    assert!(bench.store.submit(Lane::Verb, bad).await.is_err());
+    let uses = Arc::clone(&bench.store.inner.secret_uses);
+    let note = move |tx: &Connection| {
+        let before = tx.total_changes();
+        uses.note(tx, &name("stripe"), "secret", START)?;
+        Ok(tx.total_changes() - before)
+    };
+    assert_eq!(bench.store.submit(Lane::Verb, note.clone()).await, Ok(1));
+    assert_eq!(bench.store.submit(Lane::Verb, note).await, Ok(0), "within the minute");
+    assert_eq!(bench.store.secrets().await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -249,6 +249,56 @@ async fn a_store_of_the_schema_before_smaller_events_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_store_of_the_schema_before_the_smaller_guard_knows_what_repeats() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
+    let conn = old_schema(&settings.path, 9);
+    for (id, source, event_type, body, guarded) in [
+        ("a1", "github", "label", "A", true),
+        ("a2", "github", "label", "A", true),
+        ("b1", "github", "push", "B", true),
+        ("b2", "github", "label", "B", true),
+        ("b3", "other", "label", "B", true),
+        ("c1", "github", "label", "C", true),
+        ("u1", "github", "label", "U", false),
+        ("u2", "github", "label", "U", false),
+    ] {
+        conn.execute(
+            "INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
+             VALUES (?1, ?2, ?3, ?4, ?5, 1, 2)",
+            (source, id, event_type, github(id, event_type, body).digest().0, guarded),
+        )
+        .unwrap();
+    }
+    drop(conn);
+
+    let store = Store::open(&settings, Clock::manual(START)).unwrap();
+    let repeated = "SELECT group_concat(event_id, ' ') FROM event WHERE repeated = 1";
+    let repeated: String =
+        store.read(move |conn| conn.query_row(repeated, [], |row| row.get(0))).await.unwrap();
+    assert_eq!(repeated, "a2 b2");
+    let created = |held, flagged| Ok(Accepted::Created { jobs: 0, held, flagged });
+    let held = Some(HeldReason::SuspectedReplay);
+    for (source, body, answer) in [
+        ("github", "A", created(None, true)),
+        ("github", "B", created(held, false)),
+        ("other", "B", created(None, true)),
+        ("github", "C", created(None, true)),
+        ("github", "U", created(None, false)),
+    ] {
+        let accept = Accept {
+            source: name(source),
+            received_at: START,
+            delivery: github(&format!("{source}-{body}"), "label", body),
+            handlers: vec![],
+            on_redelivery: OnRedelivery::Ignore,
+        };
+        assert_eq!(store.accept(accept).await, answer, "{source} {body}");
+    }
+    store.close().await;
+}
+
+#[tokio::test]
 async fn a_view_and_a_trigger_over_the_events_keep_no_store_from_its_migration() {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
