@@ -510,11 +510,13 @@ async fn what_an_endpoint_closes_or_has_not_answered_in_full_is_not_used_again()
             let (mut stream, _) = listener.accept().await.unwrap();
             read_request(&mut stream).await;
             stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.unwrap();
-            (!closes).then_some(stream)
+            stream
         };
         let first = forward_over(&settings, &facts, Some(&kept));
-        let (report, _open) = tokio::join!(first, endpoint);
+        let (report, stream) = tokio::join!(first, endpoint);
         assert_eq!(report.outcome, Outcome::Succeeded, "{answer}");
+        // Once it is kept, where it is.
+        let _open = (!closes).then_some(stream);
         let endpoint = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             read_request(&mut stream).await;
