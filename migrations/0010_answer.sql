@@ -16,8 +16,10 @@ CREATE TABLE answer (
     request     BLOB    NOT NULL CHECK (length(request) = 32),
     created_at  INTEGER NOT NULL,
     expires_at  INTEGER NOT NULL,
-    -- Milliseconds that a 5xx is kept at most.
+    -- Milliseconds that an answer is kept which says that the request is not done now.
     keep_errors INTEGER NOT NULL CHECK (keep_errors >= 0),
+    -- When such an answer is forgotten, and the same request may have its job run again.
+    error_until INTEGER,
     -- What its job's handler has answered. Headers as HTTP writes them, the body under zstd.
     answered_at INTEGER,
     status      INTEGER CHECK (status BETWEEN 200 AND 599),
@@ -26,7 +28,13 @@ CREATE TABLE answer (
     body_bytes  INTEGER CHECK (body_bytes >= 0),
     UNIQUE (source, caller, key),
     CHECK ((answered_at IS NULL) = (status IS NULL) AND (status IS NULL) = (headers IS NULL)
-        AND (headers IS NULL) = (body IS NULL) AND (body IS NULL) = (body_bytes IS NULL))
+        AND (headers IS NULL) = (body IS NULL) AND (body IS NULL) = (body_bytes IS NULL)),
+    CHECK (error_until IS NULL OR answered_at IS NOT NULL)
 ) STRICT;
 
 CREATE INDEX answer_expires ON answer (expires_at);
+CREATE INDEX answer_error ON answer (error_until) WHERE error_until IS NOT NULL;
+
+-- It was a request with a key, which may be gone since: then nothing runs it again, for its caller has his
+-- answer, or was told to ask anew.
+ALTER TABLE event ADD COLUMN asked INTEGER NOT NULL DEFAULT 0 CHECK (asked IN (0, 1));

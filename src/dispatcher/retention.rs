@@ -21,8 +21,12 @@ const TOLERANCE: Duration = Duration::from_secs(60);
 /// How long nothing is deleted after a jump: time for somebody to see it.
 const QUIET: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Between two looks for keys that have expired: an answer of 5xx is kept for minutes.
+/// Between two looks for keys that have expired: an answer of 5xx is kept for minutes. The first comes as late
+/// as that for events, for the same reason.
 const KEYS_PERIOD: Duration = Duration::from_secs(60);
+
+/// How far the two clocks may drift apart between two of these: ten times what a slewed clock does.
+const KEYS_TOLERANCE: Duration = Duration::from_millis(300);
 
 /// Runs until it is aborted, which may be at any point: the store finishes what it has begun. Each pass
 /// goes by the limits that hold then.
@@ -33,10 +37,13 @@ pub(super) async fn run(store: Store, limits: watch::Receiver<Limits>, clock: Cl
 /// The keys of requests, with their answers.
 async fn keys(store: &Store, clock: &Clock) {
     let mut watch = first_look(store, clock).await;
+    let (mut pause, mut tolerance) = (PERIOD, TOLERANCE);
     loop {
-        sleep(KEYS_PERIOD).await;
+        sleep(pause).await;
         let now = clock.now();
-        if !watch.may_expire(now, clock.monotonic()) {
+        let believed = watch.may_expire(now, clock.monotonic(), tolerance);
+        (pause, tolerance) = (KEYS_PERIOD, KEYS_TOLERANCE);
+        if !believed {
             continue;
         }
         match store.expire_keys(now).await {
@@ -53,7 +60,7 @@ async fn events(store: &Store, limits: watch::Receiver<Limits>, clock: &Clock) {
     loop {
         sleep(PERIOD).await;
         let now = clock.now();
-        if !watch.may_expire(now, clock.monotonic()) {
+        if !watch.may_expire(now, clock.monotonic(), TOLERANCE) {
             tracing::warn!(
                 "nothing is deleted for a day: the clock has jumped, or no event came for a day"
             );
@@ -107,10 +114,10 @@ impl ClockWatch {
 
     /// Whether a pass may delete now: not in the day after the wall clock moved otherwise than the
     /// monotonic one since the last look. A suspended machine counts as a jump.
-    fn may_expire(&mut self, wall: Timestamp, monotonic: Duration) -> bool {
+    fn may_expire(&mut self, wall: Timestamp, monotonic: Duration, tolerance: Duration) -> bool {
         let (last_wall, last_monotonic) = std::mem::replace(&mut self.last, (wall, monotonic));
         let expected = last_wall.after(monotonic.saturating_sub(last_monotonic));
-        if wall.since(expected).max(expected.since(wall)) > TOLERANCE {
+        if wall.since(expected).max(expected.since(wall)) > tolerance {
             self.quiet_until = monotonic.saturating_add(QUIET);
         }
         monotonic >= self.quiet_until
@@ -169,13 +176,16 @@ mod tests {
             let mut watch = first_look(&store, &clock).await;
             for hour in 1..=25 {
                 clock.advance(PERIOD);
-                let may = watch.may_expire(clock.now(), clock.monotonic());
+                let may = watch.may_expire(clock.now(), clock.monotonic(), TOLERANCE);
                 assert_eq!(may, hour >= hours, "{start}, {hour} hours later");
             }
         }
         store.close().await;
         let mut watch = first_look(&store, &Clock::manual(START)).await;
-        assert!(!watch.may_expire(START, Duration::ZERO), "where the store says nothing");
+        assert!(
+            !watch.may_expire(START, Duration::ZERO, TOLERANCE),
+            "where the store says nothing"
+        );
     }
 
     #[test]
@@ -183,7 +193,11 @@ mod tests {
         let mut watch = ClockWatch::new(START, PERIOD);
         for hours in 1..50 {
             let drift = Duration::from_secs(u64::from(hours % 2) * 30);
-            assert!(watch.may_expire(START.after(hours * PERIOD + drift), (hours + 1) * PERIOD));
+            assert!(watch.may_expire(
+                START.after(hours * PERIOD + drift),
+                (hours + 1) * PERIOD,
+                TOLERANCE
+            ));
         }
     }
 
@@ -193,9 +207,13 @@ mod tests {
             for moved in [START.after(jump), START.before(jump)] {
                 let mut watch = ClockWatch::new(START, Duration::ZERO);
                 for hours in 1..25 {
-                    assert!(!watch.may_expire(moved.after(hours * PERIOD), hours * PERIOD));
+                    assert!(!watch.may_expire(
+                        moved.after(hours * PERIOD),
+                        hours * PERIOD,
+                        TOLERANCE
+                    ));
                 }
-                assert!(watch.may_expire(moved.after(25 * PERIOD), 25 * PERIOD));
+                assert!(watch.may_expire(moved.after(25 * PERIOD), 25 * PERIOD, TOLERANCE));
             }
         }
     }

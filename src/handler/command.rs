@@ -133,12 +133,15 @@ fn judge(exited: Exited, command: Option<&Command>) -> Report {
         && let Some((_, status)) = ANSWERED.iter().find(|(code, _)| exit_code == Some(*code))
     {
         match printed(&exited.stdout, *status) {
-            Ok(printed) => answer = Some(printed),
-            // It has had its effects, so nothing may run it again by itself.
-            Err(why) => {
-                outcome = Outcome::Unknown;
-                detail = format!("{detail}, and no answer: {why}");
+            Ok(printed) => {
+                if printed.is_error() {
+                    outcome = Outcome::Failed;
+                    detail = format!("{detail}, and answered {}", printed.status);
+                }
+                answer = Some(printed);
             }
+            // Where a caller waits for it nothing runs it again by itself, which the store sees to.
+            Err(why) => detail = format!("{detail}, and no answer: {why}"),
         }
     }
     let recorded = command.map_or_else(usual_bytes, |command| command.output_bytes);

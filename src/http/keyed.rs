@@ -22,7 +22,7 @@ use super::reply::{self, Answer};
 use super::server::Shared;
 use super::snapshot::Snapshot;
 use super::{Reply, ServedSource};
-use crate::model::{Digest, EventId, Headers, JobId, Timestamp};
+use crate::model::{Digest, EventId, EventType, Headers, JobId, Timestamp};
 use crate::store::{Ask, Asked, KeyState, Refused};
 use crate::traffic::Keyed;
 use crate::verify::Verified;
@@ -112,7 +112,8 @@ impl Request {
         let caller = caller(reply, delivery.secret(), &headers, sent.by_proxy)?;
         admit(shared, served, reply, &caller)?;
         let key = delivery.event_id().clone();
-        let request = digest(&sent, delivery.request(&source.scheme, &reply.fields));
+        let body = delivery.request(&source.scheme, &reply.fields);
+        let request = digest(&sent, delivery.event_type(), body);
         let asked = match shared.store.known_key(&source.name, &caller, &key, request) {
             Some(asked) => {
                 drop(delivery);
@@ -212,9 +213,10 @@ fn log(
 }
 
 /// All that makes it this request and no other, each part with its length before it.
-fn digest(sent: &Sent, body: Digest) -> Digest {
+fn digest(sent: &Sent, event_type: &EventType, body: Digest) -> Digest {
     let mut hash = Sha256::new();
-    for part in [sent.method.as_bytes(), sent.target.as_bytes(), &body.0] {
+    let event_type = event_type.raw().unwrap_or(event_type.as_str());
+    for part in [sent.method.as_bytes(), sent.target.as_bytes(), event_type.as_bytes(), &body.0] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }

@@ -33,6 +33,9 @@ const NOT_KEPT: [&str; 11] = [
     "via",
 ];
 
+/// Most header lines of what a command printed, in bytes: what usual HTTP clients take of them.
+const BLOCK_BYTES: usize = 64 * 1024;
+
 /// The media type of what a command printed without saying what it is.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -73,6 +76,12 @@ impl Answer {
     /// The statuses that an answer may have: final ones (RFC 9110, section 15).
     pub const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
 
+    /// Whether it says that its request may be done later, and is not done now: any 5xx, and 408, 425 and 429
+    /// (RFC 9110, section 15.5.9; RFC 8470; RFC 6585).
+    pub fn is_error(&self) -> bool {
+        matches!(self.status, 408 | 425 | 429 | 500..)
+    }
+
     /// An answer of this status; none where it is no final one. Headers of one connection are left out,
     /// and so are those that its `Connection` names.
     pub fn new(status: u16, headers: &Headers, body: Bytes) -> Option<Answer> {
@@ -107,10 +116,11 @@ impl Answer {
                 .ok_or_else(|| format!("{status} is no status of an answer"));
         }
         let (mut status, mut at) = (status, 0);
+        let within = &output[..output.len().min(BLOCK_BYTES)];
         for number in 1.. {
-            let rest = &output[at..];
+            let rest = &within[at..];
             let end = rest.iter().position(|&byte| byte == b'\n');
-            let end = end.ok_or("its header lines do not end with an empty line")?;
+            let end = end.ok_or("its header lines do not end with an empty line within 64 KiB")?;
             let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
             at += end + 1;
             if line.is_empty() {

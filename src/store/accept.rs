@@ -97,7 +97,8 @@ impl Store {
         let (item, bytes) = (Arc::clone(&new), new.bytes());
         let accepted = self.submit(Lane::Accept { bytes }, move |tx| item.store(tx)).await?;
         self.inner.recent.note(&new.source, new.delivery.event_id());
-        if matches!(accepted, Accepted::Created { .. }) {
+        // What may be forged or a copy teaches nothing.
+        if matches!(accepted, Accepted::Created { held: None, flagged: false, .. }) {
             self.learn_from(&new);
         }
         Ok(accepted)
@@ -135,7 +136,7 @@ impl Store {
     pub(super) fn learn_from(&self, new: &Prepared) {
         if new.stored.get().is_some_and(|stored| stored.pattern.is_none()) {
             let Prepared { source, delivery, headers, .. } = new;
-            self.learn(source, delivery.event_type(), headers, delivery.body());
+            self.learn(source, delivery, headers);
         }
     }
 }
@@ -154,7 +155,8 @@ struct Known {
 impl Prepared {
     /// What it takes of the queue's memory.
     pub(super) fn bytes(&self) -> usize {
-        let stored = self.stored.get().map_or(0, |stored| stored.body.len());
+        let body = self.delivery.body().len();
+        let stored = self.stored.get().map_or(body, |stored| stored.body.len());
         stored + self.headers.len() + ITEM_BYTES
     }
 

@@ -158,20 +158,39 @@ pub(super) enum KeyOf {
     Unanswered,
     /// It has one.
     Answered,
+    /// It was given up: its caller has the answer, or was told to ask anew.
+    GivenUp,
+}
+
+impl KeyOf {
+    /// Whether the operator may have its job run again.
+    pub(super) fn may_run(self) -> bool {
+        matches!(self, KeyOf::Nobody | KeyOf::Unanswered)
+    }
 }
 
 /// Whether the event is a request whose key is in use, and whether it is answered.
 pub(super) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
-    // By the primary key.
-    let answered = tx
-        .prepare_cached("SELECT answered_at IS NOT NULL FROM answer WHERE event = ?1")?
-        .query_row([event], |row| row.get(0))
-        .optional()?;
-    Ok(match answered {
-        None => KeyOf::Nobody,
-        Some(false) => KeyOf::Unanswered,
-        Some(true) => KeyOf::Answered,
+    // By the primary keys.
+    tx.prepare_cached(
+        "SELECT e.asked, a.event IS NOT NULL, a.answered_at IS NOT NULL
+         FROM event e LEFT JOIN answer a ON a.event = e.row WHERE e.row = ?1",
+    )?
+    .query_row([event], |row| {
+        Ok(match (row.get(0)?, row.get(1)?, row.get(2)?) {
+            (false, ..) => KeyOf::Nobody,
+            (true, false, _) => KeyOf::GivenUp,
+            (true, true, false) => KeyOf::Unanswered,
+            (true, true, true) => KeyOf::Answered,
+        })
     })
+}
+
+/// Whether a caller waits for an answer of the event's job.
+fn is_waited_for(tx: &Connection, event: i64) -> rusqlite::Result<bool> {
+    // By the primary key.
+    tx.prepare_cached("SELECT 1 FROM answer WHERE event = ?1 AND answered_at IS NULL")?
+        .exists([event])
 }
 
 /// The event's key for people, where it has one.
@@ -204,27 +223,30 @@ pub(super) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<
     .optional()
 }
 
-/// Writes the answer of the event's job, where its key waits for one. Returns the rows changed.
+/// Writes the answer of the event's job, where its key waits for one. `is_error`: the job is dead with it, and
+/// may run again once it is forgotten. Returns the rows changed.
 pub(super) fn write(
     tx: &Connection,
     event: i64,
     answer: &Stored,
+    is_error: bool,
     now: Timestamp,
 ) -> rusqlite::Result<usize> {
     // Into an unanswered row only: what callers were told is never changed.
     tx.prepare_cached(
-            "UPDATE answer SET answered_at = ?2, status = ?3, headers = ?4, body = ?5, body_bytes = ?6,
-                 expires_at = CASE WHEN ?3 >= 500 THEN min(expires_at, ?2 + keep_errors) ELSE expires_at END
+        "UPDATE answer SET answered_at = ?2, status = ?3, headers = ?4, body = ?5, body_bytes = ?6,
+                 error_until = CASE WHEN ?7 THEN ?2 + keep_errors END
              WHERE event = ?1 AND answered_at IS NULL",
-        )?
-        .execute(params![
-            event,
-            now.0,
-            answer.status,
-            answer.headers,
-            answer.body,
-            codec::size(answer.body_bytes),
-        ])
+    )?
+    .execute(params![
+        event,
+        now.0,
+        answer.status,
+        answer.headers,
+        answer.body,
+        codec::size(answer.body_bytes),
+        is_error,
+    ])
 }
 
 /// Frees the unanswered key of an event: the next request that has it is a new one.
@@ -236,28 +258,54 @@ pub(super) fn free(tx: &Connection, event: i64) -> rusqlite::Result<()> {
 }
 
 /// Writes the answer that comes with the end of an attempt, where its job's key waits for one. Returns what
-/// the end comes to instead where an answer is missing: the handler has done what it should, and nobody can
-/// tell its caller what it answered.
+/// the end comes to instead where the key forbids the other: whatever its handler's policy is by now, a job
+/// that a caller waits for has one attempt, and only its repeat begins another (I3); and where the handler
+/// has done what it should and has no answer, nobody can tell its caller what it answered.
 pub(super) fn keep(
     tx: &Connection,
     event: i64,
     done: &Completion,
     answer: Option<&Stored>,
 ) -> rusqlite::Result<Option<Completion>> {
-    if !matches!(done.next, Next::Succeeded | Next::Dead(DeadReason::Rejected)) {
+    if done.next == Next::Ready || !is_waited_for(tx, event)? {
         return Ok(None);
     }
-    match answer {
-        Some(answer) => write(tx, event, answer, done.finished_at).map(|_| None),
-        None if key_of(tx, event)? == KeyOf::Unanswered => {
-            let mut held = done.clone();
-            held.outcome = Outcome::Unknown;
-            held.next = Next::Held(HeldReason::UnknownOutcome);
-            held.record.detail.push_str(NO_ANSWER);
-            Ok(Some(held))
+    let instead = |next| Some(Completion { next, ..done.clone() });
+    let dead = Next::Dead(DeadReason::Exhausted);
+    match (answer, done.next) {
+        (Some(answer), next) => {
+            let is_error = done.outcome == Outcome::Failed;
+            write(tx, event, answer, is_error, done.finished_at)?;
+            Ok(instead(dead).filter(|_| matches!(next, Next::Wait { .. })))
         }
-        None => Ok(None),
+        (None, Next::Succeeded | Next::Dead(DeadReason::Rejected)) => {
+            let held = instead(Next::Held(HeldReason::UnknownOutcome));
+            Ok(held.map(|mut held| {
+                held.outcome = Outcome::Unknown;
+                held.record.detail.push_str(NO_ANSWER);
+                held
+            }))
+        }
+        (None, Next::Wait { .. }) if done.outcome == Outcome::Failed => Ok(instead(dead)),
+        (None, Next::Wait { .. }) => Ok(instead(Next::Held(HeldReason::UnknownOutcome))),
+        (None, _) => Ok(None),
     }
+}
+
+/// Forgets the next answers that said "not now", and that were to be kept until before then: the same request
+/// may have its job run again, which is the same job to its handler. Returns how many.
+pub(super) fn forget_errors(
+    tx: &Connection,
+    before: Timestamp,
+    count: i64,
+) -> rusqlite::Result<usize> {
+    // By the index of their times. The job is dead, by the completion that wrote the answer.
+    tx.prepare_cached(
+        "UPDATE answer SET answered_at = NULL, status = NULL, headers = NULL, body = NULL, body_bytes = NULL,
+             error_until = NULL
+         WHERE event IN (SELECT event FROM answer WHERE error_until < ?1 ORDER BY error_until LIMIT ?2)",
+    )?
+    .execute(params![before.0, count])
 }
 
 /// What the record of an attempt says where its answer is missing.

@@ -16,7 +16,7 @@ use super::answer::{Fate, Key, find_key, unreadable};
 use super::queue::Lane;
 use super::replay::put_back;
 use super::types::{Accept, Ask, Asked, KeyState, Refused};
-use super::{Store, codec};
+use super::{Store, codec, exactly_one};
 
 /// A request with a key in its stored form.
 struct Request {
@@ -118,6 +118,10 @@ impl Request {
         let event = self.prepared.insert_event(tx, variant, false)?;
         // The number was free in this transaction.
         let event = event.ok_or(rusqlite::Error::StatementChangedRows(0))?;
+        // The row is this transaction's own.
+        exactly_one(
+            tx.prepare_cached("UPDATE event SET asked = 1 WHERE row = ?1")?.execute([event])?,
+        )?;
         self.prepared.insert_payload(tx, event)?;
         let job = insert_job(tx, event, &self.handler, State::Ready, None, *now)?;
         // The unique (source, caller, key) refuses a second row.

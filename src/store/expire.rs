@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::model::{INTERNAL_SOURCE, Timestamp};
 
+use super::answer;
 use super::queue::Lane;
 use super::types::Error;
 use super::{Store, codec};
@@ -88,9 +89,13 @@ impl Store {
     }
 
     /// EXPIRE of keys, each with its answer: those whose time had come a minute before `now`, which is how far a
-    /// clock may have jumped unseen (K2), and whose jobs are settled. Returns how many.
+    /// clock may have jumped unseen (K2), and whose jobs are settled. Returns how many. Answers that said "not
+    /// now" are forgotten without their keys.
     pub async fn expire_keys(&self, now: Timestamp) -> Result<u64, Error> {
         let (before, mut deleted, mut after) = (now.before(KEY_MARGIN), 0, Some(BEGINNING));
+        let step = codec::size(STEP);
+        let forget = move |tx: &Connection| answer::forget_errors(tx, before, step);
+        while self.submit(Lane::Verb, forget).await? == STEP {}
         while let Some(place) = after {
             let work = move |tx: &Connection| expire_keys(tx, before, place);
             let (gone, next) = self.submit(Lane::Verb, work).await?;
@@ -210,11 +215,14 @@ fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Re
 fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step> {
     // The next events in the order of arrival, and whether each may go: an id is remembered while one
     // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
-    // old enough as such. With the first body gone another one's redelivery would be a new event.
+    // old enough as such. With the first body gone another one's redelivery would be a new event. Requests with
+    // the same key are each an event of its own.
     let rows = look(
         tx,
         "SELECT e.row, e.received_at < ?2,
              NOT EXISTS (SELECT 1 FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
+                 AND v.variant BETWEEN iif(e.asked, e.variant, 0)
+                     AND iif(e.asked, e.variant, 9223372036854775807)
                  AND (v.received_at >= ?2
                      OR EXISTS (SELECT 1 FROM payload p WHERE p.event = v.row)
                      OR EXISTS (SELECT 1 FROM job j WHERE j.event = v.row

@@ -76,7 +76,7 @@ pub struct Made {
     pub held: u64,
     /// Events that have a job of this handler already, in whatever state, and those whose jobs were
     /// removed with their payload: they were handled, though nobody knows by whom any more. So are requests
-    /// that their one handler answers, while their keys are kept.
+    /// that their one handler answers.
     pub present: u64,
     /// Events skipped because their payload has been deleted, and not handled as far as is known.
     pub payload_gone: u64,
@@ -179,7 +179,7 @@ fn look(conn: &Connection, ask: &Missing, place: Place) -> rusqlite::Result<Vec<
              EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
              e.removed_succeeded + e.removed_dropped > 0
                  OR EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.handler = ?4)
-                 OR EXISTS (SELECT 1 FROM answer a WHERE a.event = e.row)
+                 OR e.asked = 1
          FROM event e WHERE e.row > ?1 AND e.row <= ?2 ORDER BY e.row LIMIT ?5",
     )?
     .query_map(

@@ -9,11 +9,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-use bytes::Bytes;
-use rusqlite::{Connection, params};
+use rusqlite::types::Type;
+use rusqlite::{Connection, Row, params};
 use zstd::zstd_safe::{CDict, DDict, get_frame_content_size};
 
-use crate::model::{EventType, Headers, Name, Timestamp};
+use crate::model::{Digest, Headers, Name, Timestamp};
+use crate::verify::Verified;
 
 use super::queue::Lane;
 use super::{Store, codec, lock};
@@ -22,11 +23,13 @@ use super::{Store, codec, lock};
 /// row have is the provider's, or says little.
 const SAMPLES: usize = 8;
 
-/// Sizes of bodies that are learned from. Shorter ones have nothing to gain; of longer ones the rest is their own.
-const SAMPLE_BYTES: std::ops::RangeInclusive<usize> = 512..=16 * 1024;
+/// Sizes of payloads that are learned from. Shorter ones have nothing to gain; of longer ones the rest is their
+/// own.
+const SAMPLE_BYTES: std::ops::RangeInclusive<usize> = 512..=12 * 1024;
 
-/// Types that are learned at once, the oldest given up for the next: samples are kept in memory, 1 MiB at most.
-const LEARNING_COUNT: usize = 8;
+/// Types that are learned at once, the oldest given up for the next: samples are kept in memory, some 5 MiB at
+/// most.
+const LEARNING_COUNT: usize = PATTERNS_COUNT;
 
 /// Patterns of one store. A prepared one takes some 100 KiB of memory once it is used.
 const PATTERNS_COUNT: usize = 64;
@@ -38,8 +41,8 @@ const LEVEL: i32 = 3;
 pub(super) struct Pattern {
     pub(super) row: i64,
     words: Vec<u8>,
-    encoder: OnceLock<CDict<'static>>,
-    decoder: OnceLock<DDict<'static>>,
+    encoder: OnceLock<Option<CDict<'static>>>,
+    decoder: OnceLock<Option<DDict<'static>>>,
 }
 
 /// The patterns of a store, and what is being learned.
@@ -58,7 +61,8 @@ struct Known {
 struct Learning {
     source: Name,
     event_type: String,
-    samples: Vec<Vec<u8>>,
+    /// Each with the digest of its body.
+    samples: Vec<(Digest, Vec<u8>)>,
 }
 
 impl Patterns {
@@ -66,10 +70,7 @@ impl Patterns {
     pub(super) fn load(&self, conn: &Connection) -> rusqlite::Result<()> {
         let mut select = conn.prepare("SELECT row, source, type, words FROM pattern")?;
         let found = select.query_map([], |row| {
-            let words = row.get_ref(3)?.as_blob()?;
-            let words = zstd::stream::decode_all(words)
-                .map_err(|error| codec::unreadable(3, rusqlite::types::Type::Blob, error))?;
-            Ok((row.get(0)?, codec::text(row, 1)?, row.get(2)?, words))
+            Ok((row.get(0)?, codec::text(row, 1)?, row.get(2)?, unpacked(row, 3)?))
         })?;
         for pattern in found {
             let (row, source, event_type, words) = pattern?;
@@ -99,15 +100,12 @@ impl Patterns {
         self.known().by_row.get(&row).cloned()
     }
 
-    /// Takes a sample of a type without a pattern. The samples where there are enough now.
-    fn sample(
-        &self,
-        source: &Name,
-        event_type: &str,
-        headers: &[u8],
-        body: &[u8],
-    ) -> Option<Vec<Vec<u8>>> {
-        if !SAMPLE_BYTES.contains(&body.len()) || self.known().by_row.len() >= PATTERNS_COUNT {
+    /// Takes a sample of a type without a pattern. The samples where there are enough now, no two with the same
+    /// body: what is common to copies of one event is that event.
+    fn sample(&self, source: &Name, delivery: &Verified, headers: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let (event_type, body) = (delivery.event_type().as_str(), delivery.body());
+        let bytes = headers.len() + body.len();
+        if !SAMPLE_BYTES.contains(&bytes) || self.known().by_row.len() >= PATTERNS_COUNT {
             return None;
         }
         let mut learning = lock(&self.learning);
@@ -120,9 +118,15 @@ impl Patterns {
             learning.push_back(Learning { source, event_type, samples: Vec::new() });
             learning.len() - 1
         });
-        learning[at].samples.push([headers, body].concat());
-        let enough = learning[at].samples.len() >= SAMPLES;
-        enough.then(|| learning.remove(at).map(|one| one.samples)).flatten()
+        let (samples, digest) = (&mut learning[at].samples, delivery.digest());
+        if samples.iter().all(|(known, _)| *known != digest) {
+            samples.push((digest, [headers, body].concat()));
+        }
+        if samples.len() < SAMPLES {
+            return None;
+        }
+        let learned = learning.remove(at)?;
+        Some(learned.samples.into_iter().map(|(_, sample)| sample).collect())
     }
 }
 
@@ -134,7 +138,8 @@ impl Pattern {
     /// Headers and body in one frame.
     pub(super) fn compress(&self, headers: &[u8], body: &[u8]) -> io::Result<Vec<u8>> {
         let whole = [headers, body].concat();
-        let encoder = self.encoder.get_or_init(|| CDict::create(&self.words, LEVEL));
+        let encoder = self.encoder.get_or_init(|| CDict::try_create(&self.words, LEVEL));
+        let encoder = encoder.as_ref().ok_or_else(unprepared)?;
         codec::compressed(whole.len(), |compressor, frame| {
             compressor.compress_using_cdict(frame, &whole, encoder)
         })
@@ -150,7 +155,8 @@ impl Pattern {
         if size < bytes || size > most {
             return Err(wrong("the stored payload is not as long as its event says"));
         }
-        let decoder = self.decoder.get_or_init(|| DDict::create(&self.words));
+        let decoder = self.decoder.get_or_init(|| DDict::try_create(&self.words));
+        let decoder = decoder.as_ref().ok_or_else(unprepared)?;
         let mut whole = codec::decompressed(size, |decompressor, whole| {
             decompressor.decompress_using_ddict(whole, frame, decoder)
         })?;
@@ -163,52 +169,53 @@ impl Pattern {
 /// ends.
 const HEADERS_BYTES: usize = 512 * 1024;
 
+/// zstd has refused a dictionary, for lack of memory.
+fn unprepared() -> io::Error {
+    io::Error::from(io::ErrorKind::OutOfMemory)
+}
+
 impl Store {
     /// Learns from an event that was just accepted, where its type has no pattern. Nothing depends on it.
-    pub(super) fn learn(
-        &self,
-        source: &Name,
-        event_type: &EventType,
-        headers: &[u8],
-        body: &Bytes,
-    ) {
-        let event_type = event_type.as_str();
-        let Some(samples) = self.inner.patterns.sample(source, event_type, headers, body) else {
-            return;
-        };
-        let (store, source, event_type) = (self.clone(), source.clone(), event_type.to_owned());
+    pub(super) fn learn(&self, source: &Name, delivery: &Verified, headers: &[u8]) {
+        let Some(samples) = self.inner.patterns.sample(source, delivery, headers) else { return };
+        let event_type = delivery.event_type().as_str().to_owned();
+        let (store, source) = (self.clone(), source.clone());
         tokio::spawn(async move {
             let made = tokio::task::spawn_blocking(move || {
-                let words = common(&samples);
-                let stored = zstd::bulk::compress(&words, zstd::DEFAULT_COMPRESSION_LEVEL);
-                Some((words, stored.ok()?))
+                zstd::bulk::compress(&common(&samples), zstd::DEFAULT_COMPRESSION_LEVEL)
             });
-            let Ok(Some((words, stored))) = made.await else { return };
+            let Ok(Ok(stored)) = made.await else { return };
             let now = store.inner.clock.now();
             let (of, named) = (source.clone(), event_type.clone());
             let insert = move |tx: &Connection| insert(tx, &of, &named, &stored, now);
-            // One that was made before, by a commit that was called lost, is read at the next start.
-            if let Ok(Some(row)) = store.submit(Lane::Verb, insert).await {
+            if let Ok((row, words)) = store.submit(Lane::Verb, insert).await {
                 store.inner.patterns.add(source, event_type, Pattern::new(row, words));
             }
         });
     }
 }
 
+/// Returns the pattern as it is stored: where a commit that was called lost has one, that.
 fn insert(
     tx: &Connection,
     source: &Name,
     event_type: &str,
     words: &[u8],
     now: Timestamp,
-) -> rusqlite::Result<Option<i64>> {
-    let inserted = tx
-        .prepare_cached(
-            "INSERT INTO pattern (source, type, made_at, words) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (source, type) DO NOTHING",
-        )?
-        .execute(params![source.as_str(), event_type, now.0, words])?;
-    Ok((inserted == 1).then(|| tx.last_insert_rowid()))
+) -> rusqlite::Result<(i64, Vec<u8>)> {
+    tx.prepare_cached(
+        "INSERT INTO pattern (source, type, made_at, words) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (source, type) DO NOTHING",
+    )?
+    .execute(params![source.as_str(), event_type, now.0, words])?;
+    // By the unique (source, type).
+    tx.prepare_cached("SELECT row, words FROM pattern WHERE source = ?1 AND type = ?2")?
+        .query_row(params![source.as_str(), event_type], |row| Ok((row.get(0)?, unpacked(row, 1)?)))
+}
+
+fn unpacked(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<u8>> {
+    let words = row.get_ref(column)?.as_blob()?;
+    zstd::stream::decode_all(words).map_err(|error| codec::unreadable(column, Type::Blob, error))
 }
 
 /// The words of the first sample that all others have too, and what stands between them, in their order.
@@ -216,7 +223,9 @@ fn common(samples: &[Vec<u8>]) -> Vec<u8> {
     let Some((first, others)) = samples.split_first() else { return Vec::new() };
     let others: Vec<HashSet<&[u8]>> = others.iter().map(|other| words(other).collect()).collect();
     let has_all = |word: &&[u8]| others.iter().all(|other| other.contains(word));
-    words(first).filter(has_all).flatten().copied().collect()
+    let words = words(first).filter(has_all).flatten().copied();
+    // What begins with zstd's own mark would be read as a dictionary of its own making.
+    std::iter::once(b'\n').chain(words).collect()
 }
 
 /// Runs of letters, digits and underscores, and every other byte by itself.

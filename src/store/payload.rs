@@ -31,16 +31,14 @@ impl Patterns {
         headers: &[u8],
         body: &Bytes,
     ) -> io::Result<Stored> {
-        match self.of(source, event_type.as_str()) {
-            Some(pattern) if body.len() <= codec::INLINE_BYTES => {
-                let body = pattern.compress(headers, body)?;
-                Ok(Stored { headers: Vec::new(), body, pattern: Some(pattern.row) })
-            }
-            _ => {
-                let body = codec::compress(body.clone()).await?;
-                Ok(Stored { headers: headers.to_vec(), body, pattern: None })
-            }
+        if body.len() <= codec::INLINE_BYTES
+            && let Some(pattern) = self.of(source, event_type.as_str())
+            && let Ok(frame) = pattern.compress(headers, body)
+        {
+            return Ok(Stored { headers: Vec::new(), body: frame, pattern: Some(pattern.row) });
         }
+        let body = codec::compress(body.clone()).await?;
+        Ok(Stored { headers: headers.to_vec(), body, pattern: None })
     }
 
     /// The headers and the body, whose size its event knows, off the caller's thread where it is large.

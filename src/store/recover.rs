@@ -7,6 +7,7 @@ use rusqlite::{Connection, params, params_from_iter};
 use crate::model::{HeldReason, INTERNAL_SOURCE, Name, NoticeType, Outcome, Timestamp};
 use crate::retry::{History, Next, Policy};
 
+use super::answer;
 use super::complete::settle;
 use super::notice::{NoticeJob, Notices, of_jobs};
 use super::queue::Lane;
@@ -67,8 +68,9 @@ fn recover(
     now: Timestamp,
 ) -> rusqlite::Result<Recovered> {
     let mut recovered = Recovered::default();
-    for (row, done) in cut_off(tx, policies, now)? {
-        let state = settle(tx, row, &done, notices)?;
+    for (row, event, done) in cut_off(tx, policies, now)? {
+        let held = answer::keep(tx, event, &done, None)?;
+        let state = settle(tx, row, held.as_ref().unwrap_or(&done), notices)?;
         recovered.unknown.push((done.job, done.attempt, state));
     }
     let known = policies.iter().map(|(name, _)| name);
@@ -79,16 +81,16 @@ fn recover(
     Ok(recovered)
 }
 
-/// The completion of every running attempt of the receiver's own. What was claimed for a runner is
+/// The job, the event and the completion of every running attempt of the receiver's own. What was claimed for a runner is
 /// judged by what a runner says.
 fn cut_off(
     tx: &Connection,
     policies: &[(Name, Policy)],
     now: Timestamp,
-) -> rusqlite::Result<Vec<(i64, Completion)>> {
+) -> rusqlite::Result<Vec<(i64, i64, Completion)>> {
     // By the index of the running ones, each with its live attempt.
     tx.prepare_cached(
-        "SELECT j.row, j.id, j.attempt, j.handler, j.counted, j.since
+        "SELECT j.row, j.id, j.attempt, j.handler, j.counted, j.since, j.event
          FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt
          WHERE j.state = 'running' AND a.incarnation IS NULL ORDER BY j.row",
     )?
@@ -113,7 +115,7 @@ fn cut_off(
             },
             answer: None,
         };
-        Ok((row.get(0)?, done))
+        Ok((row.get(0)?, row.get(6)?, done))
     })?
     .collect()
 }

@@ -60,7 +60,7 @@ fn replay_job(tx: &Connection, job: JobId, now: Timestamp, new_key: bool) -> Out
     if !can_be_replayed(state) {
         return Ok(Err(Error::WrongState { job, state, verb: "replayed" }));
     }
-    if key_of(tx, event)? == KeyOf::Answered {
+    if !key_of(tx, event)?.may_run() {
         return Ok(Err(Error::Answered { job }));
     }
     // The job's event exists, by its foreign key.
@@ -151,7 +151,7 @@ fn replay_event(
             if !found.payload_kept {
                 return Ok(Err(found.gone()));
             }
-            if key_of(tx, found.row)? == KeyOf::Answered {
+            if !key_of(tx, found.row)?.may_run() {
                 return Ok(Err(Error::Answered { job: job.1 }));
             }
             chosen.push((found, job));

@@ -255,6 +255,13 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
          WHERE state IN ('ready', 'waiting', 'running')",
         [],
     )?;
+    // And of requests with keys what had failed: their repeats would begin them again, and one may have done so.
+    let failed = tx.execute(
+        "UPDATE job SET state = 'held', reason = 'restored', settled_at = NULL
+         WHERE state = 'dead' AND event IN (SELECT event FROM answer WHERE answered_at IS NULL)",
+        [],
+    )?;
+    let held = held + failed;
     tx.execute(
         "INSERT INTO restored (from_store, made_at, restored_at, held) VALUES (?1, ?2, ?3, ?4)",
         params![gap.from_store.as_bytes(), gap.made_at.0, now, codec::size(held)],

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{HeldReason, JobId, Name, State, Timestamp};
 
-use super::answer::{KeyOf, key_of};
+use super::answer::key_of;
 use super::drop::take_out;
 use super::queue::Lane;
 use super::read::Clauses;
@@ -145,7 +145,7 @@ fn select(conn: &Connection, ask: &Select) -> rusqlite::Result<Selected> {
     for (_, chosen, reason, event) in found {
         if guarded && is_suspected(&reason) {
             selected.suspected += 1;
-        } else if ask.verb == Verb::Replay && key_of(conn, event)? == KeyOf::Answered {
+        } else if ask.verb == Verb::Replay && !key_of(conn, event)?.may_run() {
             selected.answered += 1;
         } else {
             selected.jobs.push(chosen);
@@ -186,7 +186,7 @@ fn move_batch(tx: &Connection, batch: &Batch, now: Timestamp) -> rusqlite::Resul
                 moved.payload_gone += 1;
                 continue;
             }
-            Verb::Replay if key_of(tx, found.event)? == KeyOf::Answered => {
+            Verb::Replay if !key_of(tx, found.event)?.may_run() => {
                 moved.changed += 1;
                 continue;
             }

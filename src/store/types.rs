@@ -345,7 +345,9 @@ pub enum Error {
         event: EventId,
     },
     /// Its caller has the answer of its handler, and gets it again whenever he asks.
-    #[error("job {job} has answered its caller, who gets that answer again; it cannot be replayed")]
+    #[error(
+        "the caller of job {job} has its answer, or was told to ask anew; it cannot be replayed"
+    )]
     Answered {
         /// Which job.
         job: JobId,

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use hyper::StatusCode;
+use hyper::body::Body;
 use hyper::header::{self, HeaderMap};
+use hyper::{Response, StatusCode};
 
 use crate::model::{Headers, Outcome, Timestamp};
 
@@ -28,6 +29,14 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     }
     let date = headers.get(header::DATE).and_then(|date| http_date(date.to_str().ok()?));
     Some(http_date(text)?.since(date.unwrap_or(now)))
+}
+
+/// Whether its end can be told from the end of its connection (RFC 9112, section 6.3).
+pub(super) fn says_its_end<B: Body>(response: &Response<B>) -> bool {
+    let headers = response.headers();
+    let has = |name| headers.contains_key(name);
+    let empty = matches!(response.status().as_u16(), 204 | 304);
+    empty || has(header::CONTENT_LENGTH) || has(header::TRANSFER_ENCODING)
 }
 
 /// Its header lines, in order.

@@ -169,6 +169,10 @@ async fn exchange(
             };
             let mut kept = Captured::default();
             if let Some(most) = settings.whole_answer_bytes {
+                if !answer::says_its_end(&response) {
+                    let why = "it has neither a length nor chunks, so nobody can tell whether it is whole";
+                    return answered(&response, kept, Err(why.to_owned()), settings.answer_bytes);
+                }
                 let read = select! {
                     read = keep_whole(response.body_mut(), most, &mut kept) => read,
                     () = sleep_until(deadline) => {
@@ -244,7 +248,7 @@ async fn keep_whole(body: &mut Incoming, most: usize, kept: &mut Captured) -> Re
 }
 
 /// Somebody waits for the answer: any status is one, if the body was read whole. What was not has had
-/// its effects all the same, so nothing may run it again by itself.
+/// its effects all the same; where a caller waits for it nothing runs it again by itself.
 fn answered(
     response: &Response<Incoming>,
     mut kept: Captured,
@@ -259,7 +263,11 @@ fn answered(
         Answer::new(status, &headers, body).ok_or_else(|| "it is no final status".to_owned())
     });
     let (outcome, why) = match &answer {
+        Ok(answer) if answer.is_error() => (Outcome::Failed, String::new()),
         Ok(_) => (Outcome::Succeeded, String::new()),
+        Err(why) if response.status().is_success() => {
+            (Outcome::Succeeded, format!(", and no answer: {why}"))
+        }
         Err(why) => (Outcome::Unknown, format!(", and no answer: {why}")),
     };
     Report {
