@@ -152,6 +152,7 @@ impl Receiver {
             attempt: 1,
             replays: 0,
             source: "github".parse().unwrap(),
+            caller: None,
             event_id: "evt_1".parse().unwrap(),
             event_type: EventType::from_raw("push"),
             received_at: Timestamp(0),

@@ -664,6 +664,9 @@ pub struct Facts {
     pub replays: u32,
     /// The source the event came through.
     pub source: Name,
+    /// Whose request it is, the parts of the name with a tab between, which is in none of them: visible ASCII
+    /// and spaces beside it. None where its source has one caller, or its key is in use no more.
+    pub caller: Option<String>,
     /// The event's id.
     pub event_id: EventId,
     /// The event's type.

@@ -4,6 +4,9 @@
 //! difference before it is committed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
+#[path = "support/caller.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod caller;
 #[path = "recorded/examples.rs"]
 mod examples;
 #[path = "recorded/plain.rs"]

@@ -78,8 +78,17 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     if secret.is_some() && keeper == Keeper::Receiver {
         files::give(&secret_file, &config.store().path)?;
     }
-    let endpoint =
-        Endpoint { args, main: &main, config: &config, scheme, path, secret, secret_file, keeper };
+    let endpoint = Endpoint {
+        args,
+        main: &main,
+        config: &config,
+        scheme,
+        path,
+        secret,
+        secret_file,
+        stanza,
+        keeper,
+    };
     let made = made.keep();
     if args.format.json {
         output::json(&endpoint.json(&made))?;
@@ -163,6 +172,7 @@ struct Endpoint<'a> {
     path: String,
     secret: Option<Zeroizing<String>>,
     secret_file: PathBuf,
+    stanza: PathBuf,
     keeper: Keeper,
 }
 
@@ -170,8 +180,10 @@ impl Endpoint<'_> {
     fn url(&self) -> String {
         let base = match &self.args.public_url {
             Some(url) => url.clone(),
-            // Nothing that came through a proxy is taken without a signature.
-            None if self.scheme.is_unsigned() => format!("http://{}", self.config.server().listen),
+            // Nothing that came through a proxy is taken without a signature, or a certificate.
+            None if self.scheme.is_unsigned() && !self.scheme.wants_certificates() => {
+                format!("http://{}", self.config.server().listen)
+            }
             None => "https://YOUR-HOST".to_owned(),
         };
         http::public_url(&base, &self.path, None)
@@ -207,7 +219,7 @@ impl Endpoint<'_> {
         fields
     }
 
-    /// None where the source takes nothing from proxies.
+    /// None where the source takes nothing from proxies, or the proxy has certificates to check as well.
     fn proxies(&self) -> Option<texts::Proxies> {
         if self.scheme.is_unsigned() {
             return None;
@@ -229,11 +241,12 @@ impl Endpoint<'_> {
             (Keeper::Systemd, true) => format!("systemctl restart {UNIT}"),
             (Keeper::Receiver, _) => format!("hooklatch serve{config}"),
         };
-        vec![
-            format!("hooklatch config check{config}"),
-            serve,
-            format!("hooklatch send {source} {kind}{config}"),
-        ]
+        let mut next = vec![format!("hooklatch config check{config}"), serve];
+        // It has no certificate.
+        if !self.scheme.wants_certificates() {
+            next.push(format!("hooklatch send {source} {kind}{config}"));
+        }
+        next
     }
 
     fn json(&self, made: &[PathBuf]) -> Value {
@@ -278,6 +291,12 @@ impl Endpoint<'_> {
                 output::note("the secret is shown on a terminal, or with --show-secret");
             }
             None => {}
+        }
+        if self.scheme.wants_certificates() {
+            let file = self.stanza.display();
+            output::line(format!(
+                "\nThen name the proxy that checks certificates in server.trusted_proxies, and take the comment\nsigns away in {file}"
+            ))?;
         }
         if let Some(texts::Proxies { caddy, nginx }) = self.proxies() {
             for (proxy, text) in [("Caddy", caddy), ("nginx, in the host's server block", nginx)] {

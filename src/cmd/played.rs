@@ -58,6 +58,8 @@ impl Provider {
 /// What was answered.
 pub(super) struct Answer {
     pub(super) status: u16,
+    /// Its `Idempotency-Result`.
+    pub(super) result: Option<String>,
     /// Null where it was cut or is no JSON.
     pub(super) body: serde_json::Value,
 }
@@ -81,9 +83,11 @@ pub(super) async fn post(
     }
     let response = sender.send_request(request.body(Full::new(body))?).await?;
     let status = response.status().as_u16();
+    let result = response.headers().get("Idempotency-Result");
+    let result = result.and_then(|value| value.to_str().ok()).map(str::to_owned);
     let bytes = response.into_body().collect().await.map(|body| body.to_bytes());
     // It has said all that counts; its end is waited for so that nothing of it stays behind.
     let _ = connection.await;
     let body = serde_json::from_slice(&bytes.unwrap_or_default()).unwrap_or_default();
-    Ok(Answer { status, body })
+    Ok(Answer { status, result, body })
 }

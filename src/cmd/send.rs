@@ -31,6 +31,13 @@ pub(super) fn run(args: &cli::Send) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     let endpoint = config.endpoint(&args.source).ok_or_else(|| no_source(&config, &args.source))?;
     let event = event(args, &config, endpoint.scheme)?;
+    if endpoint.certified {
+        let source = &args.source;
+        let message = format!(
+            "source {source} knows its callers by the certificates that a proxy has checked, and send has none to prove itself"
+        );
+        return Err(wrong(message).help("send it through the proxy, with a client's certificate"));
+    }
     let sent = block_on(async {
         let address = address(args, &config).await?;
         let signed = sign(args, &config, &endpoint, &event).await?;
@@ -40,9 +47,10 @@ pub(super) fn run(args: &cli::Send) -> Result<Exit, Failure> {
                 played::post(address, endpoint.path, &signed.headers, event.body.clone()).await;
             answers.push(posted.map_err(|error| nobody(args, address, &*error))?);
         }
-        Ok::<_, Failure>(Sent { address, path: endpoint.path, signed, answers })
+        let Endpoint { path, replies, .. } = endpoint;
+        Ok::<_, Failure>(Sent { address, path, replies, signed, answers })
     })??;
-    let good = expected(args, &sent.answers);
+    let good = sent.is_expected(args);
     if args.format.json {
         output::json(&sent.json(args, &event, good))?;
     } else {
@@ -223,26 +231,43 @@ async fn receiver(config: &Config, request: &Request) -> Result<Reply, Failure> 
     client.call(request).await.map_err(store::call_failure)
 }
 
-/// Whether the answers are what a receiver that works gives.
-fn expected(args: &cli::Send, answers: &[Answer]) -> bool {
-    if args.forge || args.stale {
-        return answers.iter().all(|answer| answer.status == 401);
-    }
-    let known = |answer: &Answer| answer.body["status"] == "duplicate";
-    let last = answers.last().is_some_and(known);
-    answers.iter().all(|answer| answer.status == 200) && (!args.duplicate || last)
-}
-
 struct Sent<'a> {
     address: SocketAddr,
     path: &'a str,
+    /// Whether its handler answers: with any status, and the second time the same.
+    replies: bool,
     signed: Signed,
     answers: Vec<Answer>,
 }
 
 impl Sent<'_> {
+    /// Whether the answers are what a receiver that works gives.
+    fn is_expected(&self, args: &cli::Send) -> bool {
+        if args.forge || args.stale {
+            return self.answers.iter().all(|answer| answer.status == 401);
+        }
+        let (good, known): (fn(&Answer) -> bool, fn(&Answer) -> bool) = match self.replies {
+            true => (
+                |answer| answer.result.is_some(),
+                |answer| answer.result.as_deref() == Some("reused"),
+            ),
+            false => (|answer| answer.status == 200, |answer| answer.body["status"] == "duplicate"),
+        };
+        let last = self.answers.last().is_some_and(known);
+        self.answers.iter().all(good) && (!args.duplicate || last)
+    }
+
+    /// What an answer says in a word, or why a request with a key has none of its handler's.
+    fn word<'a>(&self, answer: &'a Answer) -> &'a str {
+        let of = |field: &str| answer.body[field].as_str();
+        match (self.replies, &answer.result) {
+            (true, Some(result)) => result,
+            _ => of("status").or_else(|| of("detail")).unwrap_or_default(),
+        }
+    }
+
     fn json(&self, args: &cli::Send, event: &Event, good: bool) -> Value {
-        let answer = |answer: &Answer| json!({ "status": answer.status, "body": answer.body });
+        let answer = |answer: &Answer| json!({ "status": answer.status, "result": answer.result, "body": answer.body });
         json!({
             "source": args.source,
             "url": format!("http://{}{}", self.address, self.path),
@@ -260,13 +285,14 @@ impl Sent<'_> {
         output::line(format!("sent      {id} ({kind}) to http://{}{}", self.address, self.path))?;
         output::line(format!("signed    with {}", escape(&self.signed.by)))?;
         for answer in &self.answers {
-            let word = escape(answer.body["status"].as_str().unwrap_or_default());
+            let word = escape(self.word(answer));
             output::line(format!("answered  {} {word}", answer.status))?;
         }
         output::line(match (good, args.forge || args.stale) {
             (true, true) => "as it must be: refused",
             (true, false) => "as expected",
             (false, true) => "NOT as expected: it must be refused with 401",
+            (false, false) if self.replies => "NOT as expected: its handler must answer it",
             (false, false) => "NOT as expected: it must be answered 200",
         })?;
         output::line(format!("next      {}", self.next(args, event, good)))
@@ -278,10 +304,13 @@ impl Sent<'_> {
         let last = self.answers.last();
         let status = last.map_or(0, |answer| answer.status);
         // The receiver knows best: the id may be the body's digest.
-        let stored = last.and_then(|answer| answer.body["event"].as_str()).unwrap_or(&event.id);
+        let told = last.filter(|_| !self.replies).and_then(|answer| answer.body["event"].as_str());
+        let stored = told.unwrap_or(&event.id);
+        let answered = last.is_some_and(|answer| answer.result.is_some());
+        let stands = answered || self.replies && matches!(status, 409 | 502 | 504);
         let source = &args.source;
         match (status, good) {
-            (200, _) => format!("hooklatch show {} --source {source}{config}", escape(stored)),
+            _ if stands => format!("hooklatch show {} --source {source}{config}", escape(stored)),
             (401, true) => format!("hooklatch events --rejected --source {source}{config}"),
             (401, false) => format!(
                 "hooklatch events --rejected --source {source}{config} (hooklatch reload, if its secret has changed)"

@@ -19,6 +19,10 @@ pub struct Endpoint<'a> {
     pub path: &'a str,
     /// The URL that its provider signs, where it signs one.
     pub signed_url: Option<String>,
+    /// Whether its requests get their handler's answer.
+    pub replies: bool,
+    /// Whether it takes a trusted proxy's word alone on who calls.
+    pub certified: bool,
     source: &'a Source,
 }
 
@@ -34,7 +38,10 @@ impl Config {
         let configured = source.public_url.as_deref().filter(|_| source.scheme.signs_url());
         let path = source.path.value.as_str();
         let signed_url = configured.map(|url| http::public_url(url, path, None));
-        Some(Endpoint { scheme: &source.scheme, path, signed_url, source })
+        let replies = source.replies.as_ref();
+        let certified = replies.is_some_and(|replies| replies.certificate_header.is_some());
+        let replies = replies.is_some();
+        Some(Endpoint { scheme: &source.scheme, path, signed_url, replies, certified, source })
     }
 
     /// What signs as this source: with its first secret, of which any is taken. An `Err` says why that

@@ -9,8 +9,9 @@ use super::read::is_variable;
 use super::secrets::Reference;
 
 /// The variables that tell a command about its event. They cannot be configured.
-const FACTS: [&str; 8] = [
+const FACTS: [&str; 9] = [
     "HOOKLATCH_SOURCE",
+    "HOOKLATCH_CALLER",
     "HOOKLATCH_EVENT_ID",
     "HOOKLATCH_EVENT_TYPE",
     "HOOKLATCH_JOB",

@@ -30,7 +30,7 @@ use crate::verify::Verified;
 /// Longest value of a header that names a caller, in bytes: as long as a key.
 const CALLER_BYTES: usize = 200;
 
-/// Between the parts of a caller's name; it can be in none of them.
+/// Between the parts of a caller's name, for handlers too; it can be in none of them.
 const BETWEEN: &str = "\t";
 
 /// How a request was sent, beside its headers and body.

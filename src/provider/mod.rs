@@ -210,6 +210,12 @@ impl Scheme {
         self.signature.is_none()
     }
 
+    /// Whether its requests have keys and nothing of them proves whose: a proxy says it that has checked the
+    /// client's certificate.
+    pub fn wants_certificates(&self) -> bool {
+        self.is_unsigned() && self.event.ids.iter().any(|place| matches!(place, Place::Key(_)))
+    }
+
     /// Whether the signature covers the URL: the source must have a `public_url`.
     pub fn signs_url(&self) -> bool {
         self.template().is_some_and(|signed| signed.has(&Part::Url))

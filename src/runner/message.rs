@@ -83,6 +83,9 @@ pub struct Start {
     pub replays: u32,
     /// The source the event came through.
     pub source: Name,
+    /// Whose request it is; nothing where nobody is named, and from an older receiver.
+    #[serde(default)]
+    pub caller: Option<String>,
     /// The event's id.
     pub event_id: EventId,
     /// The event's type, or `?`.
@@ -107,6 +110,7 @@ impl Start {
             body,
             replays: facts.replays,
             source: facts.source.clone(),
+            caller: facts.caller.clone(),
             event_id: facts.event_id.clone(),
             event_type: facts.event_type.to_string(),
             received_at: facts.received_at,
@@ -121,6 +125,7 @@ impl Start {
             attempt: self.key.attempt,
             replays: self.replays,
             source: self.source,
+            caller: self.caller,
             event_id: self.event_id,
             event_type: EventType::from_raw(&self.event_type),
             received_at: self.received_at,

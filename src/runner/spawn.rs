@@ -201,9 +201,11 @@ fn environment(settings: &CommandSettings, facts: &Facts) -> Vec<(String, String
         ("HOOKLATCH_RECEIVED_AT", facts.received_at.to_string()),
         ("HOOKLATCH_HANDLER", facts.handler.to_string()),
     ];
+    let caller = facts.caller.iter().map(|caller| ("HOOKLATCH_CALLER", caller.clone()));
     let owned = |(key, value): (&str, String)| (key.to_owned(), value);
     let fixed = fixed.into_iter().map(owned);
-    fixed.chain(settings.env.iter().cloned()).chain(told.into_iter().map(owned)).collect()
+    let told = told.into_iter().chain(caller).map(owned);
+    fixed.chain(settings.env.iter().cloned()).chain(told).collect()
 }
 
 fn text(path: &Path) -> String {

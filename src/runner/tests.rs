@@ -13,11 +13,12 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_getfd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use uuid::Uuid;
 
-use super::message::Key;
+use super::message::{Key, Start};
 use super::spawn::NoChild;
 use super::*;
-use crate::model::{EventType, Facts, Headers, JobId, Timestamp};
+use crate::model::{Digest, EventType, Facts, Headers, Incarnation, JobId, Timestamp};
 
 /// The facts of an attempt with this body.
 pub(crate) fn facts(body: impl Into<Bytes>) -> Facts {
@@ -27,6 +28,7 @@ pub(crate) fn facts(body: impl Into<Bytes>) -> Facts {
         attempt: 3,
         replays: 1,
         source: "stripe".parse().unwrap(),
+        caller: None,
         event_id: "evt_1".parse().unwrap(),
         event_type: EventType::from_raw("invoice.paid"),
         received_at: Timestamp(1_767_225_600_123),
@@ -137,6 +139,35 @@ async fn the_environment_is_exactly_this() {
         "SHOP=a b=c",
     ];
     assert_eq!(lines, expected);
+}
+
+#[tokio::test]
+async fn a_caller_is_one_variable_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = vec![("HOOKLATCH_CALLER".to_owned(), "forged".to_owned())];
+    let own = CommandSettings { env, ..settings(folder.path(), &["env"]) };
+    let caller = Some("shop\tCN=till 7,O=Shop".to_owned());
+    let facts = Facts { caller, ..facts("") };
+    let Ok(Ended::Exited(exited)) = run(&own, &facts, &End::never()).await else {
+        panic!("must run")
+    };
+    let out = stdout(&exited);
+    let callers: Vec<_> = out.lines().filter(|line| line.starts_with("HOOKLATCH_CALLER")).collect();
+    assert_eq!(callers, ["HOOKLATCH_CALLER=shop\tCN=till 7,O=Shop"]);
+    assert_eq!(out.lines().count(), 12);
+}
+
+#[test]
+fn a_start_from_an_older_receiver_names_no_caller() {
+    let facts = Facts { caller: Some("shop".to_owned()), ..facts("") };
+    let (digest, incarnation) = (Digest([0; 32]), Incarnation::from_parts(Uuid::nil(), 0));
+    let start = Start::new(incarnation, digest, digest, &facts);
+    let mut written = serde_json::to_value(&start).unwrap();
+    let read =
+        |written: &serde_json::Value| -> Start { serde_json::from_value(written.clone()).unwrap() };
+    assert_eq!(read(&written).facts(Vec::new()).caller.as_deref(), Some("shop"));
+    written.as_object_mut().unwrap().remove("caller");
+    assert_eq!(read(&written).facts(Vec::new()).caller, None);
 }
 
 #[tokio::test]

@@ -49,6 +49,7 @@ struct Job {
 
 struct Payload {
     source: Name,
+    caller: Option<String>,
     event_id: EventId,
     event_type: EventType,
     received_at: Timestamp,
@@ -109,8 +110,15 @@ impl Store {
         let Job { job, attempt, counted, since, replays, payload, .. } = taken;
         let detail = match payload {
             Some(payload) => {
-                let Payload { source, event_id, event_type, received_at, stored, body_bytes } =
-                    payload;
+                let Payload {
+                    source,
+                    caller,
+                    event_id,
+                    event_type,
+                    received_at,
+                    stored,
+                    body_bytes,
+                } = payload;
                 match self.inner.patterns.unpack(stored, body_bytes).await {
                     Ok((headers, body)) => {
                         let facts = Facts {
@@ -119,6 +127,7 @@ impl Store {
                             attempt,
                             replays,
                             source,
+                            caller,
                             event_id,
                             event_type,
                             received_at,
@@ -229,12 +238,14 @@ fn again(tx: &Connection, last: &[(i64, u32)]) -> rusqlite::Result<Vec<Job>> {
 }
 
 fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
-    // A job of this transaction, with its event and, where it is still kept, its payload.
+    // A job of this transaction, with its event and, where they are still kept, its payload and whose key
+    // it has: each by its primary key.
     tx.prepare_cached(
         "SELECT j.id, j.attempt, j.counted, j.since, j.replays,
                 e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes,
-                p.headers, p.body, p.pattern
+                p.headers, p.body, p.pattern, nullif(a.caller, '')
          FROM job j JOIN event e ON e.row = j.event LEFT JOIN payload p ON p.event = j.event
+             LEFT JOIN answer a ON a.event = j.event
          WHERE j.row = ?1",
     )?
     .query_row([row], |found| {
@@ -244,6 +255,7 @@ fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
                 let raw: Option<String> = found.get(8)?;
                 Some(Payload {
                     source: codec::text(found, 5)?,
+                    caller: found.get(14)?,
                     event_id: codec::event_id(found, 6)?,
                     event_type: EventType::from_parts(found.get_ref(7)?.as_str()?, raw.as_deref()),
                     received_at: codec::time(found, 9)?,

@@ -70,6 +70,29 @@ fn a_request_is_run_once_and_its_answer_outlives_the_receiver() {
 }
 
 #[test]
+fn each_run_is_told_whose_it_is() {
+    let site = site("echo \"${HOOKLATCH_CALLER-nobody}\"", "5s");
+    let named = SOURCES.replace("WAIT", "5s");
+    let divided = named.replace("reply_wait", "caller_header = \"X-Tenant\"\nreply_wait");
+    let (one, _) = named.split_once("[sources.pay.callers]").unwrap();
+    let one = format!("{one}secrets = [\"file:shop\", \"file:app\"]\n");
+    for (key, sources, told) in [
+        ("named", &named, ["shop\n", "app\n"]),
+        ("divided", &divided, ["shop\tt-1\n", "app\tt-1\n"]),
+        ("one", &one, ["nobody\n", "nobody\n"]),
+    ] {
+        site.configure(sources, HANDLERS);
+        let receiver = site.start();
+        for (caller, told) in ["shop", "app"].into_iter().zip(told) {
+            let headers = format!("{}X-Tenant: t-1\r\n", by(caller, &format!("{key}-{caller}")));
+            let answered = answer(send(receiver.address, &headers, "{}").unwrap()).unwrap();
+            assert!(answered.is(200, "created", told), "{key} {caller}: {answered:?}");
+        }
+        assert_eq!(receiver.stop(), Some(0));
+    }
+}
+
+#[test]
 fn ten_at_once_make_one_run_and_ten_equal_answers() {
     let site = site("while [ ! -e \"$SITE/go\" ]; do sleep 0.01; done; echo $$", "60s");
     let receiver = site.start();

@@ -106,6 +106,42 @@ fn every_provider_and_an_own_one_can_be_set_up() {
 }
 
 #[test]
+fn a_source_of_certificates_waits_for_its_proxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let said =
+        hooklatch(here, &["init", "--dir", ".", "--source", "till", "--provider", "certificate"]);
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    let said = text(&said.stdout);
+    assert!(said.contains("https://YOUR-HOST/hooks/till"), "{said}");
+    assert!(said.contains("server.trusted_proxies") && said.contains("conf.d/till.toml"), "{said}");
+    assert!(!said.contains("hooklatch send") && !here.join("secrets").exists(), "{said}");
+    let check = || hooklatch(here, &["config", "check", "--config", "hooklatch.toml"]);
+    assert!(check().status.success());
+
+    let stanza = here.join("conf.d/till.toml");
+    let written = fs::read_to_string(&stanza).unwrap();
+    assert!(!written.contains("allow_unsigned"), "{written}");
+    // With the comment signs gone it is whole, but for the proxy.
+    let is_toml = |line: &&str| line.starts_with('[') || line.contains(" = ");
+    let lines = written.lines().map(|line| line.trim_start_matches("# ")).filter(is_toml);
+    let lines: Vec<&str> = lines.filter(|line| !line.starts_with("forward")).collect();
+    fs::write(&stanza, lines.join("\n").replace("/usr/local/bin/on-till", "/bin/true")).unwrap();
+    let lacking = check();
+    assert!(
+        text(&lacking.stdout).contains("add server.trusted_proxies"),
+        "{}",
+        text(&lacking.stdout)
+    );
+    let main = here.join("hooklatch.toml");
+    let proxied = fs::read_to_string(&main).unwrap();
+    let proxied = proxied.replace("[server]\n", "[server]\ntrusted_proxies = [\"127.0.0.1\"]\n");
+    fs::write(&main, proxied).unwrap();
+    let checked = check();
+    assert!(checked.status.success(), "{}", text(&checked.stdout));
+}
+
+#[test]
 fn nothing_that_exists_is_changed_and_nothing_stays_of_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

@@ -105,6 +105,57 @@ fn duplicates_forgeries_and_stale_ones_are_answered_as_they_must_be() {
 }
 
 #[test]
+fn a_handlers_own_answer_is_as_expected_and_its_failure_is_not() {
+    let pay = r#"
+[sources.pay]
+provider = "bearer"
+reply = "handler"
+secrets = ["file:secret"]
+[sources.till]
+provider = "certificate"
+reply = "handler"
+certificate_header = "X-Client-Cert"
+[handlers.pay]
+source = ["pay", "till"]
+events = ["*"]
+command = ["./pay"]
+"#;
+    let site = Site::new(pay);
+    let listen = "listen = \"127.0.0.1:0\"";
+    let trusting = format!("{listen}\ntrusted_proxies = [\"127.0.0.2\"]");
+    let written = fs::read_to_string(site.config()).unwrap();
+    fs::write(site.config(), written.replace(listen, &trusting)).unwrap();
+    site.script(
+        "pay",
+        r#"[ "$HOOKLATCH_EVENT_TYPE" != broken ] || exit 1; printf 'Status: 402\n\nno money'"#,
+    );
+    let _receiver = site.start();
+    let results = |told: &Value| -> Vec<Value> {
+        told["answers"].as_array().unwrap().iter().map(|one| one["result"].clone()).collect()
+    };
+    let (code, told) = sent(&site, &["pay", "test"]);
+    assert_eq!((code, statuses(&told)), (Some(0), vec![402]), "{told}");
+    assert_eq!(results(&told), ["created"]);
+    let next = told["next"].as_str().unwrap();
+    assert!(next.starts_with("hooklatch show sample-"), "{next}");
+    let (code, told) = sent(&site, &["pay", "test", "--duplicate"]);
+    assert_eq!((code, statuses(&told)), (Some(0), vec![402, 402]), "{told}");
+    assert_eq!(results(&told), ["created", "reused"]);
+    let (code, told) = sent(&site, &["pay", "test", "--forge"]);
+    assert_eq!((code, statuses(&told)), (Some(0), vec![401]), "{told}");
+    for how in [&["pay", "broken"][..], &["pay", "broken", "--duplicate"]] {
+        let output = site.run(&[&["send"], how].concat());
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("answered  502 ") && said.contains("NOT as expected"), "{said}");
+        assert!(said.contains("handler must answer") && said.contains("hooklatch show"), "{said}");
+    }
+    let (code, said) = fails(&site, &["send", "till", "test"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("certificates") && said.contains("proxy"), "{said}");
+}
+
+#[test]
 fn a_given_body_is_sent_as_it_is() {
     let site = site();
     let _receiver = site.start();

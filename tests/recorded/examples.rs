@@ -1,9 +1,11 @@
 //! Every example in every help, run: an operator pastes them.
 
+use std::fs;
 use std::process::Output;
 
 use serde_json::Value;
 
+use crate::caller::{answer, by, send};
 use crate::commands;
 use crate::support::{Receiver, SECRET, Site, stripe_event};
 
@@ -14,7 +16,22 @@ const JOB: &str = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
 /// Those that run on until a signal, for long, or without a receiver: each is run by tests of its own.
 const RUN_ELSEWHERE: &[&str] = &["serve", "runner", "demo", "drill", "events --follow", "restore"];
 
+/// What an operator says that a caller is answered.
+const ANSWER: &str = "answer.txt";
+
+const SOURCES: &str = r#"
+[sources.pay]
+provider = "bearer"
+path = "/pay"
+reply = "handler"
+secrets = ["file:shop"]
+"#;
+
 const HANDLERS: &str = r#"
+[handlers.charge]
+source = "pay"
+events = ["*"]
+command = ["/bin/sh", "-c", "kill -9 $$"]
 [handlers.fulfil]
 source = "stripe"
 events = ["*"]
@@ -62,8 +79,10 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let site = Site::new(HANDLERS);
+        let site = Site::with(SOURCES, HANDLERS);
         site.script("fulfil", FULFIL);
+        fs::write(site.path("shop"), "shop-token").unwrap();
+        fs::write(site.path(ANSWER), "Status: 201\n\n{}").unwrap();
         let receiver = site.start();
         let stage = Stage { site, receiver, sent: 0 };
         stage.receiver.stripe(&stripe_event(EVENT, "invoice.paid", ""), 0);
@@ -77,6 +96,13 @@ impl Stage {
         let id = format!("evt_{}", self.sent);
         self.receiver.stripe(&stripe_event(&id, &format!("{state}.one"), ""), 0);
         self.job_of(&id, state)
+    }
+
+    /// A held one whose caller waits for its answer.
+    fn asked(&self) -> String {
+        let told = answer(send(self.receiver.address, &by("shop", "order-1"), "{}").unwrap());
+        assert_eq!(told.unwrap().status, 502);
+        self.job_of("order-1", "held")
     }
 
     fn job_of(&self, id: &str, state: &str) -> String {
@@ -93,9 +119,12 @@ impl Stage {
             _ => "dead",
         };
         let mut args: Vec<String> = example[1..].to_vec();
+        let answers = args.iter().any(|word| word == ANSWER);
         for word in &mut args {
             if word == JOB {
-                *word = self.job(state);
+                *word = if answers { self.asked() } else { self.job(state) };
+            } else if word == ANSWER {
+                *word = self.site.path(ANSWER).display().to_string();
             } else if word == "/etc/hooklatch/hooklatch.toml" {
                 *word = self.site.config().display().to_string();
             } else if let Some(name) = word.strip_prefix("/var/backups/") {

@@ -36,6 +36,21 @@ listen = \"127.0.0.1:8080\"
     )
 }
 
+/// What a source needs first that takes a proxy's word on who calls.
+const BEFORE_CERTIFIED: &str = "\
+#
+# Only a proxy knows whose certificate came with a request. Name it in server.trusted_proxies, have it set the
+# header below and take out what clients send in it, and then take the comment signs away here and below:
+# whoever asks gets what the source's one handler answers.
+#
+";
+
+/// How such a source knows its callers.
+const CERTIFIED: &str = "\
+reply = \"handler\"
+certificate_header = \"X-Client-Cert\"   # the certificate's name, as the proxy says it
+";
+
 /// The stanza of one source, with a handler commented out. `reference` and the source's name are its
 /// secret.
 pub(super) fn stanza(
@@ -46,28 +61,31 @@ pub(super) fn stanza(
     reference: &str,
 ) -> String {
     let provider = scheme.name();
-    let mut text = format!(
-        "\
-# What {provider} sends. After a change: hooklatch reload.
-
-[sources.{source}]
-provider = {}
-path = {}
-",
-        quoted(provider),
-        quoted(path)
-    );
-    if scheme.is_unsigned() {
-        text.push_str("allow_unsigned = true            # nothing proves who sent a request\n");
+    let mut table =
+        format!("[sources.{source}]\nprovider = {}\npath = {}\n", quoted(provider), quoted(path));
+    if scheme.wants_certificates() {
+        table.push_str(CERTIFIED);
+    } else if scheme.is_unsigned() {
+        table.push_str("allow_unsigned = true            # nothing proves who sent a request\n");
     } else {
         let reference = quoted(&format!("{reference}{source}"));
         let comment = "# several at once while one is being rotated";
-        text.push_str(&format!("secrets = [{reference}]  {comment}\n"));
+        table.push_str(&format!("secrets = [{reference}]  {comment}\n"));
     }
     if let Some(url) = public_url {
-        text.push_str(&format!("public_url = {}\n", quoted(url)));
+        table.push_str(&format!("public_url = {}\n", quoted(url)));
     }
-    let kind = scheme.setup().sample_type.as_deref().unwrap_or("*");
+    let mut text = format!("# What {provider} sends. After a change: hooklatch reload.\n");
+    if scheme.wants_certificates() {
+        // What the loader would refuse for want of a proxy.
+        text.push_str(BEFORE_CERTIFIED);
+        table.lines().for_each(|line| text.push_str(&format!("# {line}\n")));
+    } else {
+        text.push_str(&format!("\n{table}"));
+    }
+    // A handler that answers takes every type.
+    let kind = scheme.setup().sample_type.as_deref().filter(|_| !scheme.wants_certificates());
+    let kind = kind.unwrap_or("*");
     text.push_str(&format!(
         "
 # What runs for its events: a command, or a local HTTP endpoint. Here, or in a file of its own.

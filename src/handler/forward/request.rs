@@ -38,6 +38,7 @@ pub(super) fn build(target: &Target, facts: &Facts) -> Result<Request<Full<Bytes
         .map_err(|error| error.to_string())?;
     let headers = request.headers_mut();
     copy(&facts.headers, headers);
+    let caller = facts.caller.iter().map(|caller| ("hooklatch-caller", caller.as_str()));
     for (name, value) in [
         ("host", target.host()),
         // Said for an empty body too: many servers answer a POST without it by 411.
@@ -51,7 +52,10 @@ pub(super) fn build(target: &Target, facts: &Facts) -> Result<Request<Full<Bytes
         ("hooklatch-replay", &facts.replays.to_string()),
         ("hooklatch-received-at", &facts.received_at.to_string()),
         ("hooklatch-handler", facts.handler.as_str()),
-    ] {
+    ]
+    .into_iter()
+    .chain(caller)
+    {
         let value = HeaderValue::from_str(value).map_err(|error| format!("{name}: {error}"))?;
         headers.insert(HeaderName::from_static(name), value);
     }

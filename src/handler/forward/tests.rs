@@ -93,6 +93,7 @@ async fn the_endpoint_gets_the_body_and_exactly_these_headers() {
         ("Expect", b"100-continue"),
         ("Idempotency-Key", b"forged"),
         ("Hooklatch-Job", b"forged"),
+        ("Hooklatch-Caller", b"forged"),
         ("hooklatch-other", b"forged"),
     ] {
         facts.headers.push(name, value);
@@ -135,10 +136,12 @@ async fn the_endpoint_gets_the_body_and_exactly_these_headers() {
 }
 
 #[tokio::test]
-async fn an_odd_type_and_an_empty_body_are_sent_too() {
+async fn an_odd_type_an_empty_body_and_a_caller_are_sent_too() {
     let (listener, target) = listen().await;
     let mut facts = facts("");
     facts.event_type = EventType::from_raw("a\r\nb");
+    facts.headers.push("Hooklatch-Caller", "forged");
+    facts.caller = Some("shop\tt-1".to_owned());
     let endpoint = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let request = read_request(&mut stream).await;
@@ -149,6 +152,8 @@ async fn an_odd_type_and_an_empty_body_are_sent_too() {
     let (report, (head, body)) = tokio::join!(forward(&settings, &facts), endpoint);
     assert_eq!((report.outcome, body.len()), (Outcome::Succeeded, 0));
     assert!(head.contains("\r\nhooklatch-event-type: ?\r\n"), "{head}");
+    let callers: Vec<_> = head.lines().filter(|line| line.contains("caller")).collect();
+    assert_eq!(callers, ["hooklatch-caller: shop\tt-1"]);
 }
 
 #[tokio::test]

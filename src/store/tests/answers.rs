@@ -124,7 +124,10 @@ async fn another_request_with_the_key_is_a_conflict_and_another_caller_s_is_not(
     assert_eq!(variants.iter().map(|event| event.variant).collect::<Vec<_>>(), [0, 1]);
     assert!(variants.iter().all(|event| event.duplicates == 0 && event.conflicts == 0));
     // A failed one, too, is not begun by another request.
-    let claimed = bench.claim_one().await;
+    let (claimed, of_shop) = (bench.claim_one().await, bench.claim_one().await);
+    // Its handler is told whose it is.
+    let callers = [&claimed, &of_shop].map(|claimed| claimed.facts.caller.as_deref());
+    assert_eq!(callers, [None, Some("shop")]);
     bench.complete(&claimed, FAILED.0, FAILED.1).await;
     assert_eq!(bench.store.ask(other()).await, Ok(Asked::Conflict));
     assert_eq!(bench.job(job).await.state, State::Dead);
