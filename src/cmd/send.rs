@@ -246,12 +246,13 @@ impl Sent<'_> {
         if args.forge || args.stale {
             return self.answers.iter().all(|answer| answer.status == 401);
         }
-        let (good, known): (fn(&Answer) -> bool, fn(&Answer) -> bool) = match self.replies {
-            true => (
-                |answer| answer.result.is_some(),
-                |answer| answer.result.as_deref() == Some("reused"),
-            ),
-            false => (|answer| answer.status == 200, |answer| answer.body["status"] == "duplicate"),
+        let good = |answer: &Answer| match self.replies {
+            true => answer.result.is_some(),
+            false => answer.status == 200,
+        };
+        let known = |answer: &Answer| match self.replies {
+            true => answer.result.as_deref() == Some("reused"),
+            false => answer.body["status"] == "duplicate",
         };
         let last = self.answers.last().is_some_and(known);
         self.answers.iter().all(good) && (!args.duplicate || last)

@@ -318,8 +318,8 @@ impl<'c> World<'c> {
         }
         self.note(format!("expire payloads before {payloads}, ids before {ids}"));
         let expected = self.memory.model.expire(payloads.0, ids.0);
-        let (dead, keys) = (Timestamp(i64::MIN), Timestamp(i64::MIN));
-        let expired = self.store.expire(Cutoffs { payloads, ids, dead, keys }).await.unwrap();
+        let dead = Timestamp(i64::MIN);
+        let expired = self.store.expire(Cutoffs { payloads, ids, dead }).await.unwrap();
         let deleted = (expired.payloads, expired.events);
         assert_eq!(deleted, expected, "how many payloads and events were deleted");
         self.saw("payload deleted", deleted.0);
