@@ -191,10 +191,12 @@ limits! {
         "The body of an answer that is stored for whoever asks again with the same key; a longer one is no answer, and is never cut.";
     reply_wait_millis: Millis = 5 * SECOND, 0..=10 * MINUTE,
         "How long a repeat waits for the answer of the first request with its key, where the source says nothing; then it is told to come again.";
+    callers_waiting_count: Count = 1_000, 1..=100_000,
+        "Requests that wait for a handler's answer at once, over all sources, one of a client that hung up too; further ones are told to come again, so that connections are left for everybody else.";
     keep_answers_millis: Millis = DAY, MINUTE..=90 * DAY,
         "How long a key and its answer are kept, where the source says nothing: 24 hours is usual, 24 to 72 for payments.";
     keep_error_answers_millis: Millis = 10 * MINUTE, 0..=90 * DAY,
-        "How long an answer of 5xx is kept, where the source says nothing: the handler may be well again soon.";
+        "How long an answer that says \"not now\" (5xx, 408, 425, 429) is kept, where the source says nothing: the handler may be well again soon.";
     requests_per_minute_count: Count = 600, 0..=1_000_000,
         "Requests of one caller in a minute, where the source says nothing; 0 is no bound.";
     stdin_memory_bytes: Bytes = MIB, 0..=64 * MIB,

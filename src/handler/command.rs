@@ -287,10 +287,16 @@ mod tests {
         }
         let own = answered(Status::Code(65), "Status: 402\n\nno").answer.unwrap();
         assert_eq!((own.status, &*own.body), (402, &b"no"[..]));
+        for (status, outcome) in
+            [(499, Outcome::Succeeded), (429, Outcome::Failed), (503, Outcome::Failed)]
+        {
+            let told = answered(Status::Code(0), &format!("Status: {status}\n\n"));
+            assert_eq!((told.outcome, told.answer.unwrap().status), (outcome, status));
+        }
     }
 
     #[test]
-    fn an_end_without_a_whole_answer_is_unknown_and_any_other_end_has_none() {
+    fn an_end_without_a_whole_answer_says_why_and_any_other_end_has_none() {
         let lost = Captured::default();
         for (stdout, why) in [
             (None, "exit status 0, and no answer: its output died with its runner"),
@@ -304,7 +310,7 @@ mod tests {
                 Some(stdout) => answered(Status::Code(0), stdout),
                 None => judge(ended_with(Status::Code(0), lost.clone()), Some(&command(true))),
             };
-            assert_eq!((report.outcome, report.handler_broken), (Outcome::Unknown, false));
+            assert_eq!((report.outcome, report.handler_broken), (Outcome::Succeeded, false));
             assert!(report.record.detail.contains(why), "{}", report.record.detail);
             assert_eq!((report.answer, report.record.exit_code), (None, Some(0)));
         }

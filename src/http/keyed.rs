@@ -149,7 +149,13 @@ impl Request {
         };
         let wait = if created { reply.first_wait } else { reply.repeat_wait };
         let state = match state {
-            KeyState::Pending => shared.store.await_answer(job, wait).await?,
+            KeyState::Pending => {
+                // The job goes on without whoever is told so.
+                let told = "limits.callers_waiting_count requests wait for an answer";
+                let busy = |_| Refusal::new(Answer::Unavailable("busy"), "busy", told);
+                let _place = shared.waiting.try_acquire().map_err(busy)?;
+                shared.store.await_answer(job, wait).await?
+            }
             settled => settled,
         };
         let (answer, result) = told(state, created);
@@ -330,13 +336,15 @@ mod tests {
             target: target.to_owned(),
             by_proxy: false,
         };
-        let one = digest(&sent("POST", "/pay?a=1"), Digest([1; 32]));
-        assert_eq!(one, digest(&sent("POST", "/pay?a=1"), Digest([1; 32])));
+        let typed = EventType::from_raw;
+        let one = digest(&sent("POST", "/pay?a=1"), &typed("pay"), Digest([1; 32]));
+        assert_eq!(one, digest(&sent("POST", "/pay?a=1"), &typed("pay"), Digest([1; 32])));
         for other in [
-            digest(&sent("POS", "T/pay?a=1"), Digest([1; 32])),
-            digest(&sent("POST", "/pay?a=2"), Digest([1; 32])),
-            digest(&sent("POST", "/pay"), Digest([1; 32])),
-            digest(&sent("POST", "/pay?a=1"), Digest([2; 32])),
+            digest(&sent("POS", "T/pay?a=1"), &typed("pay"), Digest([1; 32])),
+            digest(&sent("POST", "/pay?a=2"), &typed("pay"), Digest([1; 32])),
+            digest(&sent("POST", "/pay"), &typed("pay"), Digest([1; 32])),
+            digest(&sent("POST", "/pay?a=1"), &typed("pay"), Digest([2; 32])),
+            digest(&sent("POST", "/pay?a=1"), &typed("refund"), Digest([1; 32])),
         ] {
             assert_ne!(one, other);
         }

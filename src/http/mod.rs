@@ -2,7 +2,7 @@
 //!
 //! For `serve`, which builds [`Sources`], starts a [`Server`] and stops it. What must stay true: a
 //! 2xx is sent only after `store.accept` has returned, and a handler's answer only once it is committed; nothing unproven is parsed here; every byte held
-//! is accounted for in [`budget`]; the outside learns nothing of why a signature failed; and a
+//! of a request is accounted for in [`budget`]; the outside learns nothing of why a signature failed; and a
 //! delivery that was read to its end is stored whatever its client does next.
 
 mod again;

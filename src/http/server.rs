@@ -50,6 +50,8 @@ pub(super) struct Shared {
     pub(super) hashing: Semaphore,
     /// How often each caller asks, of sources whose handlers answer.
     pub(super) rates: Rates,
+    /// A place for each request that waits for a handler's answer.
+    pub(super) waiting: Semaphore,
     /// Set once at the beginning of a stop: every answer then asks for a new connection.
     pub(super) closing: AtomicBool,
 }
@@ -86,6 +88,9 @@ impl Server {
             open: Open::new(per_worker.saturating_mul(workers)),
             hashing: Semaphore::new((workers / 2).max(1)),
             rates: Rates::default(),
+            waiting: Semaphore::new(
+                usize::try_from(limits.callers_waiting_count).unwrap_or(Semaphore::MAX_PERMITS),
+            ),
             closing: AtomicBool::new(false),
         });
         let wait = Limits::duration(limits.stop_wait_millis);

@@ -15,6 +15,7 @@ pub const OF_RECEIVER: &[&str] = &[
     "header_read_millis",
     "keep_alive_millis",
     "connections_count",
+    "callers_waiting_count",
     "control_request_bytes",
     "control_answer_bytes",
     "control_connections_count",

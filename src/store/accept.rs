@@ -155,8 +155,7 @@ struct Known {
 impl Prepared {
     /// What it takes of the queue's memory.
     pub(super) fn bytes(&self) -> usize {
-        let body = self.delivery.body().len();
-        let stored = self.stored.get().map_or(body, |stored| stored.body.len());
+        let stored = self.stored.get().map_or(0, |stored| stored.body.len());
         stored + self.headers.len() + ITEM_BYTES
     }
 

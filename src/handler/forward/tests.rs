@@ -375,7 +375,6 @@ async fn a_whole_answer_of_any_status_is_what_somebody_waits_for() {
         format!("{head}Transfer-Encoding: chunked\r\n\r\n2\r\nye\r\n1\r\ns\r\n0\r\nX: y\r\n\r\n");
     for (answer, status, body) in [
         (format!("{head}Content-Length: 20\r\n\r\n{most}"), 201, most),
-        (format!("{head}Connection: close\r\n\r\n{most}"), 201, most),
         (chunked, 201, "yes"),
         ("HTTP/1.1 204 No Content\r\n\r\n".to_owned(), 204, ""),
         ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_owned(), 200, "ok"),
@@ -386,7 +385,8 @@ async fn a_whole_answer_of_any_status_is_what_somebody_waits_for() {
         let report = asked(&answer).await;
         let got = report.answer.unwrap_or_else(|| panic!("{answer}: {}", report.record.detail));
         assert_eq!((got.status, &*got.body), (status, body.as_bytes()), "{answer}");
-        assert_eq!((report.outcome, report.retry_after), (Outcome::Succeeded, None));
+        let outcome = if status == 503 { Outcome::Failed } else { Outcome::Succeeded };
+        assert_eq!((report.outcome, report.retry_after), (outcome, None));
         assert_eq!(report.record.detail, format!("HTTP {status}"));
         // What is recorded for people is cut as ever.
         let recorded = &body.as_bytes()[..body.len().min(16)];
@@ -408,13 +408,13 @@ async fn the_headers_of_a_whole_answer_are_its_own_in_their_order() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_whole_is_none_and_nobody_knows_the_effects() {
+async fn an_answer_that_is_not_whole_is_none() {
     let head = "HTTP/1.1 200 OK\r\n";
     let over = "its body has more than 20 bytes (limits.answer_whole_bytes)";
     let cut = "its body was cut short: ";
     for (answer, why) in [
         (format!("{head}Content-Length: 21\r\n\r\n0123456789abcdefghijk"), over),
-        (format!("{head}Connection: close\r\n\r\n0123456789abcdefghijk"), over),
+        (format!("{head}Connection: close\r\n\r\n0123"), "it has neither a length nor chunks"),
         (
             format!(
                 "{head}Transfer-Encoding: chunked\r\n\r\n15\r\n0123456789abcdefghijk\r\n0\r\n\r\n"
@@ -426,7 +426,9 @@ async fn an_answer_that_is_not_whole_is_none_and_nobody_knows_the_effects() {
         ("HTTP/1.1 101 X\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n".to_owned(), ""),
     ] {
         let report = asked(&answer).await;
-        assert_eq!((report.outcome, report.handler_broken), (Outcome::Unknown, false), "{answer}");
+        let switched = answer.contains(" 101 ");
+        let outcome = if switched { Outcome::Unknown } else { Outcome::Succeeded };
+        assert_eq!((report.outcome, report.handler_broken), (outcome, false), "{answer}");
         assert!(report.answer.is_none(), "{answer}");
         assert!(report.record.detail.contains(why), "{answer}: {}", report.record.detail);
     }
@@ -448,7 +450,11 @@ async fn an_answer_that_is_not_whole_is_none_and_nobody_knows_the_effects() {
         let settings = ForwardSettings { timeout, whole_answer_bytes, ..settings(&target) };
         let (facts, clock) = (facts("body"), Clock::manual(Timestamp(0)));
         let (report, _stream) = tokio::join!(run(&settings, &facts, &end, &clock, None), endpoint);
-        assert_eq!((report.outcome, report.answer), (Outcome::Unknown, None));
+        // The wish to stop may come before the status.
+        assert!(
+            report.outcome == Outcome::Succeeded || stops && report.outcome == Outcome::Unknown
+        );
+        assert_eq!(report.answer, None);
         let why = if stops { "when the receiver stopped" } else { "within 1s" };
         assert!(report.record.detail.contains(why), "{}", report.record.detail);
     }

@@ -351,19 +351,69 @@ async fn a_walk_over_many_keys_ends_and_passes_by_those_that_stay() {
 }
 
 #[tokio::test]
-async fn a_5xx_is_kept_for_a_shorter_time_and_never_for_longer() {
+async fn an_error_is_forgotten_after_a_while_and_the_same_job_runs_again() {
     let bench = bench();
-    for (key, status, after, expires) in [
-        ("kept", 499, HOUR, KEEP),
-        ("shorter", 500, HOUR, HOUR + KEEP_ERRORS),
-        ("never longer", 503, KEEP, KEEP),
+    let claimed = running(&bench, "k").await;
+    let other = running(&bench, "other").await;
+    succeed(&bench, &other, Some(answer(499, ""))).await;
+    let job = claimed.facts.job;
+    let done = completion(&claimed, FAILED.0, FAILED.1, bench.clock.now());
+    let answer = Some(answer(503, "later"));
+    assert!(bench.store.complete(Completion { answer: answer.clone(), ..done }).await.unwrap());
+    let answered = known(job, KeyState::Answered(answer.unwrap()));
+    bench.clock.advance(KEEP_ERRORS + KEY_MARGIN);
+    expire_keys(&bench, bench.clock.now()).await;
+    assert_eq!(look(&bench, "k"), Some(answered));
+    assert!(bench.store.replay(Replay::Job(job)).await.is_err(), "its caller has an answer");
+    bench.clock.advance(SECOND);
+    expire_keys(&bench, bench.clock.now()).await;
+    assert_eq!(look(&bench, "k"), None);
+    let conflict = bench.store.ask(request(&bench, "k", r#"{"n":2}"#)).await.unwrap();
+    assert_eq!(conflict, Asked::Conflict, "the key is still this request's");
+    assert_eq!(ask(&bench, "k").await, Asked::Begun { job, again: true });
+    assert!(look(&bench, "other").is_some());
+}
+
+/// A minute, as retention has it.
+const KEY_MARGIN: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn whatever_its_handler_s_policy_is_by_now_a_request_has_one_attempt() {
+    let wait = Next::Wait { due_at: START.after(HOUR) };
+    for (outcome, state) in [
+        (Outcome::Failed, State::Dead),
+        (Outcome::Unknown, State::Held),
+        (Outcome::TimedOut, State::Held),
     ] {
-        let key = key.replace(' ', "-");
-        let (begun, claimed) = (bench.clock.now(), running(&bench, &key).await);
-        bench.clock.advance(after);
-        succeed(&bench, &claimed, Some(answer(status, ""))).await;
-        assert_eq!(shown(&bench, &key).await.unwrap().expires_at, begun.after(expires), "{key}");
+        let bench = bench();
+        let job = ended(&bench, "k", (outcome, wait)).await;
+        assert_eq!(bench.job(job).await.state, state, "{outcome}");
+        let plain = bench.running("plain").await;
+        bench.complete(&plain, outcome, wait).await;
+        assert_eq!(bench.job(plain.facts.job).await.state, State::Waiting, "{outcome}");
     }
+    // What a crash cut off, where the handler runs again by itself since.
+    let mut bench = bench();
+    let job = running(&bench, "k").await.facts.job;
+    bench.restart().await;
+    let rerun = vec![(name("h"), policy(OnUnknown::Rerun, 5))];
+    bench.store.recover(rerun).await.unwrap();
+    assert_eq!(bench.job(job).await.state, State::Held);
+}
+
+#[tokio::test]
+async fn what_was_asked_is_not_run_again_once_its_key_is_given_up() {
+    let bench = bench();
+    let rejected = (Outcome::Rejected, Next::Dead(DeadReason::Rejected));
+    let claimed = running(&bench, "k").await;
+    let done = completion(&claimed, rejected.0, rejected.1, bench.clock.now());
+    let answer = Some(answer(422, "no"));
+    assert!(bench.store.complete(Completion { answer, ..done }).await.unwrap());
+    bench.clock.advance(2 * KEEP);
+    assert_eq!(expire_keys(&bench, bench.clock.now()).await, 1);
+    let job = claimed.facts.job;
+    assert_eq!(bench.store.replay(Replay::Job(job)).await, Err(Error::Answered { job }));
+    assert_eq!(bench.job(job).await.state, State::Dead);
 }
 
 #[tokio::test]
@@ -514,6 +564,7 @@ async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinish
     let bench = bench();
     let claimed = running(&bench, "done").await;
     succeed(&bench, &claimed, Some(answer(200, "yes"))).await;
+    let failed = ended(&bench, "failed", FAILED).await;
     let ready = begun(ask(&bench, "ready").await);
     let Copied { mut file, .. } = bench.store.copy().unwrap().finished().await.unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -526,7 +577,10 @@ async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinish
     };
     let answered = KeyState::Answered(answer(200, "yes"));
     assert_eq!(look("done"), Some(known(claimed.facts.job, answered)));
-    assert_eq!(look("ready"), Some(known(ready, KeyState::Unknown { timed_out: false })));
+    // Its repeat may have run it since the backup was made.
+    for (key, job) in [("ready", ready), ("failed", failed)] {
+        assert_eq!(look(key), Some(known(job, KeyState::Unknown { timed_out: false })));
+    }
 }
 
 #[tokio::test]

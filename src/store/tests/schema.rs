@@ -84,8 +84,9 @@ async fn the_schema_holds_an_answer_whole() {
                 "UPDATE answer SET key = 7",
                 "UPDATE answer SET request = x''",
                 "UPDATE answer SET keep_errors = -1",
-                "INSERT INTO answer SELECT 2, source, caller, key, request, created_at, expires_at, keep_errors,
-                     NULL, NULL, NULL, NULL, NULL FROM answer",
+                "INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors)
+                     SELECT 2, source, caller, key, request, created_at, expires_at, keep_errors FROM answer",
+                "UPDATE answer SET error_until = 1",
             ] {
                 let error = conn.execute(broken, []).expect_err(broken);
                 let code = error.sqlite_error_code();
