@@ -165,8 +165,7 @@ impl Pattern {
     }
 }
 
-/// Most headers of a payload in bytes: the end of the range of `limits.headers_kept_bytes`, twice, for their line
-/// ends.
+/// Most headers of a payload in bytes: twice what may be kept of them at most, which counts no line ends.
 const HEADERS_BYTES: usize = 512 * 1024;
 
 /// zstd has refused a dictionary, for lack of memory.

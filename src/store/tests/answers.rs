@@ -358,9 +358,10 @@ async fn an_error_is_forgotten_after_a_while_and_the_same_job_runs_again() {
     succeed(&bench, &other, Some(answer(499, ""))).await;
     let job = claimed.facts.job;
     let done = completion(&claimed, FAILED.0, FAILED.1, bench.clock.now());
-    let answer = Some(answer(503, "later"));
-    assert!(bench.store.complete(Completion { answer: answer.clone(), ..done }).await.unwrap());
-    let answered = known(job, KeyState::Answered(answer.unwrap()));
+    let later = answer(503, "later");
+    let answer = Some(later.clone());
+    assert!(bench.store.complete(Completion { answer, ..done }).await.unwrap());
+    let answered = known(job, KeyState::Answered(later));
     bench.clock.advance(KEEP_ERRORS + KEY_MARGIN);
     expire_keys(&bench, bench.clock.now()).await;
     assert_eq!(look(&bench, "k"), Some(answered));
