@@ -634,6 +634,33 @@ fn whoever_waits_keeps_no_body_in_memory() {
 }
 
 #[test]
+fn whoever_finds_no_place_to_wait_is_told_to_come_again_and_its_job_goes_on() {
+    multi(async {
+        let one = SOURCES.replace("[limits]\n", "[limits]\ncallers_waiting_count = 1\n");
+        let front = Front::with(&one.replace("WAIT", "20s"));
+        let mut asking = JoinSet::new();
+        for key in ["a", "b"] {
+            let (address, request) = (front.address, pay(key, "{}"));
+            asking.spawn(async move { (key, ask(address, &request).await) });
+        }
+        let claimed = [front.claim().await, front.claim().await];
+        // Nothing is answered yet, so this is the one that may not wait.
+        let refused = timeout(PATIENCE, asking.join_next()).await.expect("one may not wait");
+        let (key, refused) = refused.unwrap().unwrap();
+        assert_eq!(refused.status, 503, "{}", refused.body);
+        assert!(refused.header("retry-after").is_some());
+        for job in &claimed {
+            let made = Some(answer(200, "made"));
+            front.complete(job, Outcome::Succeeded, Next::Succeeded, made).await;
+        }
+        let (_, other) = asking.join_next().await.unwrap().unwrap();
+        assert_eq!((other.status, other.header("idempotency-result")), (200, Some("created")));
+        let again = front.ask(&pay(key, "{}")).await;
+        assert_eq!((again.status, again.header("idempotency-result")), (200, Some("reused")));
+    });
+}
+
+#[test]
 fn a_stop_waits_for_an_answer_that_comes_in_time() {
     multi(async {
         let mut front = Front::start();
