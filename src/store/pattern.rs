@@ -232,3 +232,21 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let in_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || !byte.is_ascii();
     text.chunk_by(move |a, b| in_word(a) && in_word(b))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The mark of a dictionary that zstd has made (RFC 8878, section 6).
+    const MARK: [u8; 4] = [0x37, 0xA4, 0x30, 0xEC];
+
+    #[test]
+    fn words_are_never_taken_for_a_dictionary_of_zstd_s_own_making() {
+        let sample = [&MARK[..], b" what every payload says, ", &[b'x'; 600]].concat();
+        let pattern = Pattern::new(1, common(&vec![sample; SAMPLES]));
+        let frame = pattern.compress(b"", b"what every payload says").unwrap();
+        let (_, body) = pattern.decompress(&frame, 23).unwrap();
+        assert_eq!(body, b"what every payload says");
+    }
+}

@@ -150,20 +150,11 @@ async fn a_payload_that_is_not_as_its_event_says_is_no_payload() {
 }
 
 #[tokio::test]
-async fn copies_of_one_event_teach_nothing_and_no_words_are_taken_for_a_dictionary_of_zstd_s() {
+async fn copies_of_one_event_teach_nothing() {
     let bench = bench();
     let same = body(1, "owner");
     for number in 0..20 {
         bench.accept("github", github(&format!("c{number}"), "label.edited", &same), &["h"]).await;
     }
     assert!(bench.store.inner.patterns.of(&name("github"), "label.edited").is_none());
-    // The mark of a dictionary that zstd has made (RFC 8878, section 6).
-    let mark = "\u{37}\u{a4}\u{30}\u{ec}";
-    for number in 0..8 {
-        let body = format!("{mark}{}", body(number, "owner"));
-        bench.accept("github", github(&format!("m{number}"), "push", &body), &["h"]).await;
-    }
-    learned(&bench).await;
-    push(&bench, 9, "another").await;
-    assert!(stored(&bench).await.last().unwrap().0.is_some());
 }
