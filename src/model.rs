@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use answer::Answer;
+pub(crate) use answer::is_header_name;
 
 /// Declares an enum whose variants have one fixed text each, used in SQL, JSON and messages.
 macro_rules! words {

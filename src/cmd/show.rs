@@ -108,7 +108,9 @@ fn key(row: &KeyRow) -> Result<(), Failure> {
     };
     let body = row.body.as_deref().unwrap_or_default();
     let bytes = size(body.len() as u64);
-    output::line(format_args!("answer    {status}, {}, {bytes}", local(at)))?;
+    let forgotten = row.error_until.map(|until| format!(", forgotten {}", local(until)));
+    let forgotten = forgotten.unwrap_or_default();
+    output::line(format_args!("answer    {status}, {}, {bytes}{forgotten}", local(at)))?;
     for (name, value) in &row.headers {
         output::line(format_args!("          {}: {}", escape(name), escape(value)))?;
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::document::{At, Section, Value};
 use crate::limits::Limits;
-use crate::model::Name;
+use crate::model::{Name, is_header_name};
 use crate::provider::Scheme;
-use crate::provider::place::{Pointer, is_header_name};
+use crate::provider::place::Pointer;
 
 use super::read::{Context, ranged};
 use super::secrets::Reference;
@@ -23,7 +23,7 @@ pub(super) struct Replies {
     pub(super) wait: Value<Duration>,
     /// How long a key is kept.
     pub(super) keep: Value<Duration>,
-    /// How long an answer of 5xx is kept.
+    /// How long an answer is kept that says "not now".
     pub(super) keep_errors: Duration,
     /// What of the body makes a request this one; where empty, all of it.
     pub(super) fields: Vec<Pointer>,

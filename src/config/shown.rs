@@ -72,7 +72,7 @@ pub struct ShownReply {
     pub wait: String,
     /// How long a key and its answer are kept.
     pub keep: String,
-    /// The same of an answer of 5xx.
+    /// How long an answer is kept that says "not now".
     pub keep_errors: String,
     /// What of the body makes a request this one; empty where all of it does.
     pub request_fields: Vec<String>,

@@ -21,8 +21,8 @@ const TOLERANCE: Duration = Duration::from_secs(60);
 /// How long nothing is deleted after a jump: time for somebody to see it.
 const QUIET: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Between two looks for keys that have expired: an answer of 5xx is kept for minutes. The first comes as late
-/// as that for events, for the same reason.
+/// Between two looks for keys that have expired: an answer that says "not now" is kept for minutes. The first
+/// comes as late as that for events, for the same reason.
 const KEYS_PERIOD: Duration = Duration::from_secs(60);
 
 /// How far the two clocks may drift apart between two of these: ten times what a slewed clock does.

@@ -26,6 +26,7 @@ use crate::model::{Digest, EventId, EventType, Headers, JobId, Timestamp};
 use crate::store::{Ask, Asked, KeyState, Refused};
 use crate::traffic::Keyed;
 use crate::verify::Verified;
+use crate::verify::extract::add_part;
 
 /// Longest value of a header that names a caller, in bytes: as long as a key.
 const CALLER_BYTES: usize = 200;
@@ -223,8 +224,7 @@ fn digest(sent: &Sent, event_type: &EventType, body: Digest) -> Digest {
     let mut hash = Sha256::new();
     let event_type = event_type.raw().unwrap_or(event_type.as_str());
     for part in [sent.method.as_bytes(), sent.target.as_bytes(), event_type.as_bytes(), &body.0] {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
+        add_part(&mut hash, part);
     }
     Digest(hash.finalize().into())
 }

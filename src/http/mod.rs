@@ -89,7 +89,7 @@ pub struct Reply {
     pub repeat_wait: Duration,
     /// How long a key and its answer are kept.
     pub keep: Duration,
-    /// How long an answer of 5xx is kept.
+    /// How long an answer is kept that says "not now".
     pub keep_errors: Duration,
     /// Requests of one caller in a minute; none where they are not bounded.
     pub requests_per_minute: Option<u32>,

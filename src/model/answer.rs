@@ -62,7 +62,8 @@ impl TryFrom<Form> for Answer {
     fn try_from(form: Form) -> Result<Answer, String> {
         let mut headers = Headers::new();
         for (name, value) in form.headers {
-            if !is_token(&name) || value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+            if !is_header_name(&name) || value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+            {
                 return Err(format!("'{name}' is no header line"));
             }
             headers.push(name, value.0);
@@ -148,7 +149,7 @@ impl Answer {
 /// Name and value.
 fn header_line(line: &[u8]) -> Result<(&str, &str), &'static str> {
     let line = std::str::from_utf8(line).map_err(|_| "is not UTF-8")?;
-    let parts = line.split_once(':').filter(|(name, _)| is_token(name));
+    let parts = line.split_once(':').filter(|(name, _)| is_header_name(name));
     let (name, value) = parts.ok_or("is no header line")?;
     match value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
         true => Err("has a control character"),
@@ -162,8 +163,8 @@ fn read_status(value: &str) -> Option<u16> {
     code.parse().ok().filter(|code| Answer::STATUSES.contains(code))
 }
 
-/// A `token` of RFC 9110, section 5.6.2.
-fn is_token(text: &str) -> bool {
+/// Whether a text is an HTTP field name (a `token` of RFC 9110, section 5.6.2).
+pub(crate) fn is_header_name(text: &str) -> bool {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !text.is_empty() && text.bytes().all(token)
 }

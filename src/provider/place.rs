@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::model::is_header_name;
+
 /// A JSON pointer (RFC 6901), split into its decoded steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer(Vec<String>);
@@ -111,12 +113,6 @@ pub(crate) fn key_text(value: &str) -> Option<String> {
             plain => text.push(plain),
         }
     }
-}
-
-/// Whether a text is an HTTP field name (a `token` of RFC 9110, section 5.6.2).
-pub(crate) fn is_header_name(text: &str) -> bool {
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    !text.is_empty() && text.bytes().all(token)
 }
 
 #[cfg(test)]

@@ -185,7 +185,7 @@ fn part(name: &str) -> Result<Part, String> {
         "method" => Part::Method,
         "url" => Part::Url,
         _ => match name.strip_prefix("header:") {
-            Some(header) if super::place::is_header_name(header) => Part::Header(header.to_owned()),
+            Some(header) if crate::model::is_header_name(header) => Part::Header(header.to_owned()),
             _ => {
                 return Err(format!(
                     "has {{{name}}}, which is none of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{header:NAME}}"

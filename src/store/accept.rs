@@ -133,7 +133,7 @@ impl Store {
     }
 
     /// Learns from an event that was just stored, where its type has no pattern.
-    pub(super) fn learn_from(&self, new: &Prepared) {
+    fn learn_from(&self, new: &Prepared) {
         if new.stored.get().is_some_and(|stored| stored.pattern.is_none()) {
             let Prepared { source, delivery, headers, .. } = new;
             self.learn(source, delivery, headers);

@@ -197,7 +197,8 @@ fn is_waited_for(tx: &Connection, event: i64) -> rusqlite::Result<bool> {
 pub(super) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<KeyRow>> {
     // By the primary key.
     conn.prepare_cached(
-        "SELECT caller, request, created_at, expires_at, answered_at, status, headers, body, body_bytes
+        "SELECT caller, request, created_at, expires_at, answered_at, status, headers, body, body_bytes,
+             error_until
          FROM answer WHERE event = ?1",
     )?
     .query_row([event], |row| {
@@ -215,6 +216,7 @@ pub(super) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<
             created_at: codec::time(row, 2)?,
             expires_at: codec::time(row, 3)?,
             answered_at: codec::maybe_time(row, 4)?,
+            error_until: codec::maybe_time(row, 9)?,
             status: row.get(5)?,
             headers: header_lines(row.get_ref(6)?.as_blob_or_null()?.unwrap_or_default()),
             body,
@@ -224,16 +226,16 @@ pub(super) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<
 }
 
 /// Writes the answer of the event's job, where its key waits for one. `is_error`: the job is dead with it, and
-/// may run again once it is forgotten. Returns the rows changed.
+/// may run again once it is forgotten.
 pub(super) fn write(
     tx: &Connection,
     event: i64,
     answer: &Stored,
     is_error: bool,
     now: Timestamp,
-) -> rusqlite::Result<usize> {
+) -> rusqlite::Result<()> {
     // Into an unanswered row only: what callers were told is never changed.
-    tx.prepare_cached(
+    let written = tx.prepare_cached(
         "UPDATE answer SET answered_at = ?2, status = ?3, headers = ?4, body = ?5, body_bytes = ?6,
                  error_until = CASE WHEN ?7 THEN ?2 + keep_errors END
              WHERE event = ?1 AND answered_at IS NULL",
@@ -246,7 +248,8 @@ pub(super) fn write(
         answer.body,
         codec::size(answer.body_bytes),
         is_error,
-    ])
+    ])?;
+    exactly_one(written)
 }
 
 /// Frees the unanswered key of an event: the next request that has it is a new one.

@@ -77,8 +77,7 @@ impl Store {
         };
         let settle = move |tx: &Connection| match find_job(tx, done.job)? {
             Some((row, State::Running, attempt, event)) if attempt == done.attempt => {
-                let held = answer::keep(tx, event, &done, kept.as_ref())?;
-                settle(tx, row, held.as_ref().unwrap_or(&done), &notices)?;
+                settle(tx, (row, event), &done, kept.as_ref(), &notices)?;
                 crash::point("complete.commit.before");
                 Ok(Some(true))
             }
@@ -153,14 +152,17 @@ impl After {
     }
 }
 
-/// Settles the live attempt of the job in `row`, which the caller found running with this number.
-/// Returns the job's state after it.
+/// Settles the live attempt of the job in `row`, which the caller found running with this number, as its
+/// event's key allows, and keeps the answer for that. Returns the job's state after it.
 pub(super) fn settle(
     tx: &Connection,
-    row: i64,
+    (row, event): (i64, i64),
     done: &Completion,
+    answer: Option<&Stored>,
     notices: &Notices,
 ) -> rusqlite::Result<State> {
+    let instead = answer::keep(tx, event, done, answer)?;
+    let done = instead.as_ref().unwrap_or(done);
     let after = After::of(done.next, done.finished_at);
     // From running with this attempt's number only: a late result of an older attempt changes nothing.
     let moved = tx

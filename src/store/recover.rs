@@ -7,7 +7,6 @@ use rusqlite::{Connection, params, params_from_iter};
 use crate::model::{HeldReason, INTERNAL_SOURCE, Name, NoticeType, Outcome, Timestamp};
 use crate::retry::{History, Next, Policy};
 
-use super::answer;
 use super::complete::settle;
 use super::notice::{NoticeJob, Notices, of_jobs};
 use super::queue::Lane;
@@ -68,9 +67,8 @@ fn recover(
     now: Timestamp,
 ) -> rusqlite::Result<Recovered> {
     let mut recovered = Recovered::default();
-    for (row, event, done) in cut_off(tx, policies, now)? {
-        let held = answer::keep(tx, event, &done, None)?;
-        let state = settle(tx, row, held.as_ref().unwrap_or(&done), notices)?;
+    for (place, done) in cut_off(tx, policies, now)? {
+        let state = settle(tx, place, &done, None, notices)?;
         recovered.unknown.push((done.job, done.attempt, state));
     }
     let known = policies.iter().map(|(name, _)| name);
@@ -81,13 +79,13 @@ fn recover(
     Ok(recovered)
 }
 
-/// The job, the event and the completion of every running attempt of the receiver's own. What was claimed for a runner is
+/// The rows of job and event, and the completion, of every running attempt of the receiver's own. What was claimed for a runner is
 /// judged by what a runner says.
 fn cut_off(
     tx: &Connection,
     policies: &[(Name, Policy)],
     now: Timestamp,
-) -> rusqlite::Result<Vec<(i64, i64, Completion)>> {
+) -> rusqlite::Result<Vec<((i64, i64), Completion)>> {
     // By the index of the running ones, each with its live attempt.
     tx.prepare_cached(
         "SELECT j.row, j.id, j.attempt, j.handler, j.counted, j.since, j.event
@@ -115,7 +113,7 @@ fn cut_off(
             },
             answer: None,
         };
-        Ok((row.get(0)?, row.get(6)?, done))
+        Ok(((row.get(0)?, row.get(6)?), done))
     })?
     .collect()
 }

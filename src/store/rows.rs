@@ -96,6 +96,9 @@ pub struct KeyRow {
     pub expires_at: Timestamp,
     /// When it was answered; none of what follows is there before.
     pub answered_at: Option<Timestamp>,
+    /// When it is forgotten, where it says "not now"; the key stays.
+    #[serde(default)]
+    pub error_until: Option<Timestamp>,
     /// The answer's status.
     pub status: Option<u16>,
     /// Its header lines (lossy UTF-8, for people).

@@ -176,7 +176,7 @@ pub struct Ask {
     pub handler: Name,
     /// How long the key is kept, from now on.
     pub keep: Duration,
-    /// The same where the answer is a 5xx, from the answer on; never longer than the key.
+    /// How long an answer is kept that says "not now", from the answer on.
     pub keep_errors: Duration,
 }
 

@@ -280,10 +280,15 @@ pub(super) fn digest_at(
             Found::Twice => return None,
         };
         hash.update([kind]);
-        hash.update((text.len() as u64).to_be_bytes());
-        hash.update(text);
+        add_part(&mut hash, text.as_bytes());
     }
     Some(Digest(hash.finalize().into()))
+}
+
+/// Adds one of several parts, with its length before it: no bytes can move from one to the next.
+pub(crate) fn add_part(hash: &mut Sha256, part: &[u8]) {
+    hash.update((part.len() as u64).to_be_bytes());
+    hash.update(part);
 }
 
 /// SHA-256 of a body. Where the scheme has volatile fields and the body is a JSON object, of each
@@ -331,8 +336,7 @@ impl<'de> Visitor<'de> for Members<'_> {
             }
             let raw: &RawValue = map.next_value()?;
             for text in [name.as_str(), raw.get()] {
-                self.hash.update((text.len() as u64).to_be_bytes());
-                self.hash.update(text);
+                add_part(self.hash, text.as_bytes());
             }
         }
         Ok(())

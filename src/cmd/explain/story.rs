@@ -177,7 +177,8 @@ impl Telling<'_> {
 
     /// A request whose handler's answer its caller gets.
     fn keyed(&self, event: &EventRow, key: &KeyRow, proof: &str) -> Vec<String> {
-        let (first, until) = ((self.time)(event.received_at), (self.time)(key.expires_at));
+        let first = (self.time)(event.received_at);
+        let until = (self.time)(key.error_until.unwrap_or(key.expires_at));
         let caller = match key.caller.as_str() {
             "" => String::new(),
             caller => format!(" of caller {caller}"),

@@ -8,12 +8,13 @@ mod proof;
 
 use std::time::Duration;
 
-use super::place::{Place, is_header_name};
+use super::place::Place;
 use super::setup;
 use super::template::Part;
 use super::{Event, Proof, Scheme, Signature, Stamp, StampPlace};
 use crate::document::{Document, OneOrMany, Problems, Section, Size, Value, nearest};
 use crate::limits;
+use crate::model::is_header_name;
 use crate::model::{Name, ReplayGuard};
 use crate::pattern::Pattern;
 

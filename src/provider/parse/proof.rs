@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{header_names, parsed, word};
 use crate::document::{OneOrMany, Section};
-use crate::provider::place::{Pointer, is_header_name};
+use crate::model::is_header_name;
+use crate::provider::place::Pointer;
 use crate::provider::template::Template;
 use crate::provider::{
     Encoding, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace, StampUnit,

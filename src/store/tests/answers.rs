@@ -263,6 +263,7 @@ async fn a_key_and_its_answer_are_shown() {
         request: request(&bench, "k", "{}").request.to_string(),
         created_at: START,
         expires_at: START.after(KEEP),
+        error_until: None,
         answered_at: None,
         status: None,
         headers: Vec::new(),
@@ -362,6 +363,8 @@ async fn an_error_is_forgotten_after_a_while_and_the_same_job_runs_again() {
     let answer = Some(later.clone());
     assert!(bench.store.complete(Completion { answer, ..done }).await.unwrap());
     let answered = known(job, KeyState::Answered(later));
+    let until = bench.clock.now().after(KEEP_ERRORS);
+    assert_eq!(shown(&bench, "k").await.unwrap().error_until, Some(until));
     bench.clock.advance(KEEP_ERRORS + KEY_MARGIN);
     expire_keys(&bench, bench.clock.now()).await;
     assert_eq!(look(&bench, "k"), Some(answered));
