@@ -94,7 +94,12 @@ fn fill(site: &Site, events: usize) {
     let (id, digest) = (("event_id", event_id.as_str()), ("digest", "randomblob(32)"));
     let removed = ("removed_succeeded", "1");
     copy(&conn, "event", events, &[("row", "1 + i"), id, digest, removed]);
-    conn.execute_batch("COMMIT; PRAGMA journal_mode = WAL;").unwrap();
+    conn.execute_batch(
+        "INSERT INTO body SELECT substr(digest, 1, 4), row FROM event WHERE row > 1 ORDER BY 1, 2;
+         UPDATE meta SET listed = (SELECT max(row) FROM event);
+         COMMIT; PRAGMA journal_mode = WAL;",
+    )
+    .unwrap();
     drop(conn);
     // The kernel still has all of it in memory, on this process' account and not on the receiver's.
     let file = File::open(site.store()).unwrap();

@@ -12,6 +12,7 @@ use crate::model::{
 };
 use crate::verify::Verified;
 
+use super::guard::{Guard, repeated_body};
 use super::notice::{NoticeJob, Notices, of_jobs};
 use super::payload::Stored;
 use super::queue::Lane;
@@ -22,23 +23,6 @@ use super::{Store, codec, exactly_one};
 
 /// What an item takes in memory beside its body and headers, roughly.
 const ITEM_BYTES: usize = 1024;
-
-/// The first event of source ?1 that the guard looks at and whose body has the digest ?2: one, or none where
-/// it is deleted before those that repeat it. By its own index.
-macro_rules! first_of_body {
-    () => {
-        "substr(digest, 1, 4) = substr(?2, 1, 4) AND source = ?1 AND guarded = 1 AND repeated = 0 AND digest = ?2"
-    };
-}
-pub(super) use first_of_body;
-
-/// The events that repeat it, by theirs.
-macro_rules! repeated_body {
-    () => {
-        "digest = ?2 AND source = ?1 AND guarded = 1 AND repeated = 1"
-    };
-}
-pub(super) use repeated_body;
 
 /// A delivery in its stored form.
 pub(super) struct Prepared {
@@ -55,6 +39,7 @@ pub(super) struct Prepared {
     on_redelivery: OnRedelivery,
     notices: Notices,
     secret_uses: Arc<SecretUses>,
+    guard: Arc<Guard>,
 }
 
 impl Store {
@@ -119,6 +104,7 @@ impl Store {
             on_redelivery,
             notices: self.inner.notices.clone(),
             secret_uses: Arc::clone(&self.inner.secret_uses),
+            guard: Arc::clone(&self.inner.guard),
         }
     }
 
@@ -259,9 +245,12 @@ impl Prepared {
             self.received_at.0,
             codec::size(delivery.body().len()),
         ])?;
-        let row = rows.next()?.map(|row| row.get(0)).transpose()?;
+        let row: Option<i64> = rows.next()?.map(|row| row.get(0)).transpose()?;
         // RETURNING is stepped to its end, or the commit fails (S5).
         while rows.next()?.is_some() {}
+        if let Some(row) = row {
+            self.guard.came(row);
+        }
         Ok(row)
     }
 
@@ -318,24 +307,19 @@ impl Prepared {
         if self.delivery.guard() == ReplayGuard::Off {
             return Ok(false);
         }
-        // Until it is marked it counts as a first one itself. For nearly every event this is all that is asked.
-        let repeats: bool = tx
-            .prepare_cached(concat!(
-                "SELECT EXISTS (SELECT 1 FROM event WHERE ",
-                first_of_body!(),
-                " AND row <> ?3) OR EXISTS (SELECT 1 FROM event WHERE ",
-                repeated_body!(),
-                ")"
-            ))?
-            .query_row(params![self.source.as_str(), self.delivery.digest().0, event], |row| {
-                row.get(0)
-            })?;
+        let (source, digest) = (&self.source, self.delivery.digest());
+        let repeats = self.guard.first(tx, source, digest)?.is_some()
+            || tx
+                .prepare_cached(concat!("SELECT 1 FROM event WHERE ", repeated_body!()))?
+                .exists(params![source.as_str(), digest.0])?;
         if repeats {
             // The row is this transaction's own.
             exactly_one(
                 tx.prepare_cached("UPDATE event SET repeated = 1 WHERE row = ?1")?
                     .execute([event])?,
             )?;
+        } else {
+            self.guard.add(digest, event);
         }
         Ok(repeats)
     }
@@ -343,17 +327,19 @@ impl Prepared {
     /// Whether an event of another type has this body: the first one, or a repeated one of a lesser or a
     /// greater type. One look-up each, however often it came.
     fn is_under_another_type(&self, tx: &Connection) -> rusqlite::Result<bool> {
-        let (source, digest) = (self.source.as_str(), self.delivery.digest().0);
+        let (source, digest) = (&self.source, self.delivery.digest());
+        let own = self.delivery.event_type().as_str();
+        if self.guard.first(tx, source, digest)?.is_some_and(|first| first != own) {
+            return Ok(true);
+        }
         tx.prepare_cached(concat!(
             "SELECT EXISTS (SELECT 1 FROM event WHERE ",
-            first_of_body!(),
-            " AND type <> ?3) OR EXISTS (SELECT 1 FROM event WHERE ",
             repeated_body!(),
             " AND type < ?3) OR EXISTS (SELECT 1 FROM event WHERE ",
             repeated_body!(),
             " AND type > ?3)"
         ))?
-        .query_row(params![source, digest, self.delivery.event_type().as_str()], |row| row.get(0))
+        .query_row(params![source.as_str(), digest.0, own], |row| row.get(0))
     }
 
     /// All variants of this id, the first one first.

@@ -68,7 +68,8 @@ impl Store {
         let mut expired = Expired::default();
         expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
         expired.events = self.walk(before, expire_events, &mut expired.bytes).await?;
-        self.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
+        let oldest = self.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
+        self.inner.guard.forget(oldest);
         // Also what a pass that was cut off, or an earlier version, has left.
         expired.bytes += self.give_back().await?;
         Ok(expired)
@@ -234,11 +235,18 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
         after,
     )?;
     // Its jobs, attempts and evidence go with it, by their foreign keys.
-    delete(tx, &rows, &["DELETE FROM event WHERE row = ?1"])
+    delete(
+        tx,
+        &rows,
+        &[
+            "DELETE FROM body WHERE event = ?1 AND start = (SELECT substr(digest, 1, 4) FROM event WHERE row = ?1)",
+            "DELETE FROM event WHERE row = ?1",
+        ],
+    )
 }
 
-/// What hangs on no payload and no event: a few rows each.
-fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
+/// What hangs on no payload and no event: a few rows each. Returns the row of the oldest event that is left.
+fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<i64> {
     // Other bodies that came when the first one was deleted already.
     tx.prepare_cached(
         "DELETE FROM evidence WHERE received_at < ?1
@@ -256,7 +264,7 @@ fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
         "DELETE FROM notice WHERE max(coalesce(last_at, 0), coalesce(told_at, 0)) < ?1",
     )?
     .execute([before.ids.0])?;
-    Ok(())
+    tx.prepare_cached("SELECT coalesce(min(row), 0) FROM event")?.query_row([], |row| row.get(0))
 }
 
 /// (row, old enough, not needed any more)

@@ -22,6 +22,7 @@ mod durable;
 mod epoch;
 mod expire;
 mod gauges;
+mod guard;
 mod inspect;
 mod live;
 mod lock;
@@ -65,6 +66,7 @@ use crate::clock::Clock;
 use checkpoint::Checkpoints;
 use commits::Commits;
 use connection::Opened;
+use guard::Guard;
 use lock::Lock;
 use notice::Notices;
 use pattern::Patterns;
@@ -129,6 +131,7 @@ struct Inner {
     paused: Arc<Paused>,
     patterns: Arc<Patterns>,
     secret_uses: Arc<SecretUses>,
+    guard: Arc<Guard>,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
 }
@@ -162,6 +165,8 @@ impl Store {
         paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
         let patterns = Arc::new(Patterns::default());
         patterns.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
+        let guard = Arc::new(Guard::default());
+        guard.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
         space.make_ballast();
         let quarantine = quarantine::Handle::start(
             path,
@@ -204,6 +209,7 @@ impl Store {
             notices: notices.clone(),
             paused: Arc::clone(&paused),
             secret_uses: Arc::clone(&secret_uses),
+            guard: Arc::clone(&guard),
             degraded: None,
             id,
             conn: Some(writer),
@@ -237,6 +243,7 @@ impl Store {
             paused,
             patterns,
             secret_uses,
+            guard,
             quarantine,
             closed,
         };

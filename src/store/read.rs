@@ -8,8 +8,8 @@ use rusqlite::{Connection, Row, params};
 
 use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
-use super::accept::{first_of_body, repeated_body};
 use super::connection::close;
+use super::guard::repeated_body;
 use super::pattern::Patterns;
 use super::payload::Stored;
 use super::rows::{
@@ -262,13 +262,16 @@ fn twins(
     source: &str,
     digest: [u8; 32],
 ) -> rusqlite::Result<Vec<Twin>> {
-    // The guard's own indexes have them; the event itself is in one too, where it is guarded at all.
+    // The guard's own indexes have them, and of the newest events the rows themselves; the event itself is
+    // among them, where it is guarded at all.
     conn.prepare_cached(concat!(
-        "SELECT event_id, type, received_at FROM event WHERE row IN (SELECT row FROM event WHERE ",
-        first_of_body!(),
-        " UNION ALL SELECT row FROM event WHERE ",
+        "SELECT event_id, type, received_at FROM event WHERE row IN (
+             SELECT event FROM body WHERE start = substr(?2, 1, 4)
+             UNION ALL SELECT row FROM event WHERE row > (SELECT listed FROM meta) AND guarded = 1 AND digest = ?2
+             UNION ALL SELECT row FROM event WHERE ",
         repeated_body!(),
-        ") AND row <> ?3 AND (SELECT guarded FROM event WHERE row = ?3) = 1
+        ") AND source = ?1 AND digest = ?2 AND row <> ?3
+             AND (SELECT guarded FROM event WHERE row = ?3) = 1
          ORDER BY row LIMIT ?4"
     ))?
     .query_map(params![source, digest, event, TWINS], |row| {

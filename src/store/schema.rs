@@ -27,6 +27,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0010_answer.sql"),
     include_str!("../../migrations/0011_pattern.sql"),
     include_str!("../../migrations/0012_guard.sql"),
+    include_str!("../../migrations/0013_body.sql"),
 ];
 
 /// This program, for the message of an older one that meets its store.

@@ -20,6 +20,7 @@ use crate::model::{NoticeType, Timestamp};
 use super::checkpoint::{Checkpoints, Pass};
 use super::commits::Commits;
 use super::connection::{self, Opened};
+use super::guard::Guard;
 use super::lock::Lock;
 use super::notice::{Notice, Notices, degraded};
 use super::pause::Paused;
@@ -79,6 +80,7 @@ pub(super) struct Writer {
     pub(super) notices: Notices,
     pub(super) paused: Arc<Paused>,
     pub(super) secret_uses: Arc<SecretUses>,
+    pub(super) guard: Arc<Guard>,
     /// What has kept the store from storing since then, told once it can be stored.
     pub(super) degraded: Option<(&'static str, Timestamp)>,
     pub(super) id: uuid::Uuid,
@@ -192,9 +194,13 @@ impl Writer {
     /// and would let the next statement commit alone (S4). Returns whether any row changed.
     pub(super) fn commit(&self, conn: &Connection, items: &mut [Item]) -> rusqlite::Result<bool> {
         let (before, begun) = (conn.total_changes(), Instant::now());
-        let result = transact(conn, items, self.full);
-        if result.is_err() {
-            self.secret_uses.forget();
+        let result = self.transact(conn, items);
+        match &result {
+            Ok(()) => self.guard.committed(),
+            Err(_) => {
+                self.secret_uses.forget();
+                self.guard.rolled_back();
+            }
         }
         if result.is_err() && !conn.is_autocommit() {
             // Nothing of a failed batch may stay open.
@@ -206,6 +212,21 @@ impl Writer {
             self.commits.batch(items.len(), begun.elapsed());
             conn.total_changes() != before
         })
+    }
+
+    fn transact(&self, conn: &Connection, items: &mut [Item]) -> rusqlite::Result<()> {
+        // IMMEDIATE: the write lock is taken before anything is read, so a later write cannot fail busy.
+        conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        for item in items {
+            item.work.run(conn)?;
+        }
+        self.guard.list(conn)?;
+        if self.full {
+            // A write that asks whether a full disk has space again.
+            conn.prepare_cached("UPDATE meta SET probes = probes + 1 WHERE one = 1")?.execute([])?;
+        }
+        conn.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
     }
 
     /// Answers items that cannot be committed now, keeps those that must be, and deals with the cause.
@@ -344,6 +365,7 @@ impl Writer {
         }
         // A change that was refused may have been recovered with the log.
         self.paused.load(&writer).map_err(|error| error.to_string())?;
+        self.guard.load(&writer).map_err(|error| error.to_string())?;
         self.conn = Some(writer);
         self.checkpoints.put(checkpointer);
         self.readers.put(reader);
@@ -447,20 +469,6 @@ impl Writer {
         drop(self.lock);
         let _ = self.closed.send(true);
     }
-}
-
-fn transact(conn: &Connection, items: &mut [Item], probe: bool) -> rusqlite::Result<()> {
-    // IMMEDIATE: the write lock is taken before anything is read, so a later write cannot fail busy.
-    conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-    for item in items {
-        item.work.run(conn)?;
-    }
-    if probe {
-        // A write that asks whether a full disk has space again.
-        conn.prepare_cached("UPDATE meta SET probes = probes + 1 WHERE one = 1")?.execute([])?;
-    }
-    conn.prepare_cached("COMMIT")?.execute([])?;
-    Ok(())
 }
 
 fn closed() -> rusqlite::Error {

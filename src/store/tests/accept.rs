@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::accept::{first_of_body, repeated_body};
+use crate::store::guard::repeated_body;
 
 const CREATED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
 
@@ -241,13 +241,11 @@ async fn of_each_body_one_event_is_the_first_however_it_comes_and_goes() {
 }
 
 #[tokio::test]
-async fn the_guard_asks_its_own_indexes_alone() {
+async fn the_guard_asks_its_own_index_for_what_repeats() {
     let mut bench = bench();
     bench
         .with_file(|conn| {
             for (body, end, search) in [
-                (first_of_body!(), "row <> 1", "event_first (<expr>=?)"),
-                (first_of_body!(), "type <> 'a'", "event_first (<expr>=?)"),
                 (repeated_body!(), "1", "event_repeated (digest=? AND source=?)"),
                 (
                     repeated_body!(),
