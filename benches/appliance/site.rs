@@ -3,13 +3,16 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use hooklatch::runner::folder;
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::requests::SECRET;
@@ -45,6 +48,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// A folder with a configuration and what comes of it. Goes with its value.
 pub(crate) struct Site {
     folder: tempfile::TempDir,
+    /// What the receiver that was started last has logged. In memory: where a service manager takes it, it is
+    /// not written to the store's disk by the kernel, tens of megabytes at once that a flush waits for.
+    log: Mutex<File>,
 }
 
 impl Site {
@@ -52,7 +58,7 @@ impl Site {
     pub(crate) fn new(more: &str) -> Self {
         // Where the build lies there is a disk; the system's folder for temporary files may be memory.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let site = Site { folder };
+        let site = Site { folder, log: Mutex::new(memory()) };
         fs::write(site.path("hooklatch.toml"), format!("{CONFIGURATION}{more}")).unwrap();
         fs::write(site.path("secret"), SECRET).unwrap();
         fs::set_permissions(site.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -78,20 +84,21 @@ impl Site {
 
     /// Starts `program`, which is hooklatch or ends in it, with the arguments of a receiver.
     pub(crate) fn start_by(&self, program: &mut Command) -> Receiver {
-        let log = File::create(self.path("log")).unwrap();
+        let log = memory();
         let mut child = program
             .args(["serve", "--config"])
             .arg(self.path("hooklatch.toml"))
             .stdin(Stdio::null())
-            .stderr(log)
+            .stderr(log.try_clone().unwrap())
             .spawn()
             .unwrap();
+        *self.log.lock().unwrap() = log;
         let begun = Instant::now();
         let address = loop {
             if let Some(address) = self.address(r#""message":"serving""#) {
                 break address;
             }
-            let log = fs::read_to_string(self.path("log")).unwrap();
+            let log = self.logged();
             assert_eq!(child.try_wait().unwrap(), None, "it ended: {log}");
             assert!(begun.elapsed() < PATIENCE, "it does not serve: {log}");
             std::thread::sleep(Duration::from_millis(1));
@@ -101,11 +108,20 @@ impl Site {
 
     /// The address in the line of the log with these words, once all of that is written.
     pub(crate) fn address(&self, words: &str) -> Option<SocketAddr> {
-        let log = fs::read_to_string(self.path("log")).unwrap();
+        let log = self.logged();
         let mut lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let line = lines.find(|line| line.contains(words))?;
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         Some(line["address"].as_str().unwrap().parse().unwrap())
+    }
+
+    fn logged(&self) -> String {
+        let mut text = String::new();
+        // A descriptor of its own: the receiver's has the same place in the file.
+        let log = self.log.lock().unwrap();
+        let mut reader = File::open(format!("/proc/self/fd/{}", log.as_raw_fd())).unwrap();
+        reader.read_to_string(&mut text).unwrap();
+        text
     }
 
     /// Runs a command of the product, which must succeed, and returns what it printed.
@@ -129,6 +145,10 @@ impl Site {
     pub(crate) fn resume(&self) {
         self.run(&["resume", "job"]);
     }
+}
+
+fn memory() -> File {
+    memfd_create("log", MemfdFlags::CLOEXEC).unwrap().into()
 }
 
 /// A running receiver. It and its runner end with it.

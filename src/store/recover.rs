@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, params, params_from_iter};
+use rusqlite::{Connection, params};
 
 use crate::model::{HeldReason, INTERNAL_SOURCE, Name, NoticeType, Outcome, Timestamp};
 use crate::retry::{History, Next, Policy};
@@ -120,44 +120,72 @@ fn cut_off(
 
 fn hold_orphans<'a>(
     tx: &Connection,
-    handlers: impl ExactSizeIterator<Item = &'a Name> + Clone,
+    handlers: impl Iterator<Item = &'a Name> + Clone,
     notices: &Notices,
     now: Timestamp,
 ) -> rusqlite::Result<u64> {
-    let marks = vec!["?"; handlers.len()].join(", ");
-    if notices.want(NoticeType::JobHeld) {
-        // Handler by handler, since a million jobs may be held at once: how many, and the last of them.
-        let sql = format!(
-            "SELECT j.handler, count(*), max(j.row), j.id, e.source, e.event_id
-             FROM job j JOIN event e ON e.row = j.event
-             WHERE j.state IN ('ready', 'waiting') AND j.handler NOT IN ({marks})
-                 AND e.source <> '{INTERNAL_SOURCE}' GROUP BY j.handler"
-        );
-        let known = params_from_iter(handlers.clone().map(Name::as_str));
-        let held = tx
-            .prepare(&sql)?
-            .query_map(known, |row| {
-                let job = NoticeJob {
-                    job: codec::job_id(row, 3)?,
-                    source: codec::text(row, 4)?,
-                    event_id: codec::event_id(row, 5)?,
-                };
+    let mut moved = 0;
+    for handler in handlers_with_work(tx)? {
+        if handlers.clone().any(|known| *known == handler) {
+            continue;
+        }
+        if notices.want(NoticeType::JobHeld) {
+            // A million jobs may be held at once: how many, and the last of them.
+            let (jobs, last) = tx
+                .prepare_cached(&format!(
+                    "SELECT count(*), max(j.row), j.id, e.source, e.event_id
+                     FROM job j JOIN event e ON e.row = j.event
+                     WHERE j.state IN ('ready', 'waiting') AND j.handler = ?1
+                         AND e.source <> '{INTERNAL_SOURCE}'"
+                ))?
+                .query_row([handler.as_str()], |row| {
+                    let jobs = codec::count(row, 0)?;
+                    if jobs == 0 {
+                        return Ok((0, None));
+                    }
+                    let job = NoticeJob {
+                        job: codec::job_id(row, 2)?,
+                        source: codec::text(row, 3)?,
+                        event_id: codec::event_id(row, 4)?,
+                    };
+                    Ok((jobs, Some(job)))
+                })?;
+            if let Some(job) = last {
                 let reason = HeldReason::HandlerGone.as_str().to_owned();
-                let (handler, count) = (codec::text(row, 0)?, codec::count(row, 1)?);
-                Ok(of_jobs(NoticeType::JobHeld, handler, reason, count, now, job))
-            })?
-            .collect::<rusqlite::Result<Vec<_>>>()?;
-        for notice in &held {
-            notices.note(tx, notice, now)?;
+                let notice = of_jobs(NoticeType::JobHeld, handler.clone(), reason, jobs, now, job);
+                notices.note(tx, &notice, now)?;
+            }
+        }
+        // Only what could be claimed: a held or settled job of a handler that is gone is already at rest.
+        moved += tx
+            .prepare_cached(
+                "UPDATE job SET state = 'held', reason = 'handler gone', due_at = NULL
+                 WHERE state IN ('ready', 'waiting') AND handler = ?1",
+            )?
+            .execute([handler.as_str()])?;
+    }
+    Ok(moved as u64)
+}
+
+/// The handlers that have ready or waiting jobs. This is asked at each tick, and a million jobs may wait: one
+/// look-up each in the indexes of such jobs leads from one handler to the next.
+pub(super) fn handlers_with_work(tx: &Connection) -> rusqlite::Result<Vec<Name>> {
+    let mut found = Vec::new();
+    for next in [
+        "SELECT min(handler) FROM job WHERE state = 'ready' AND handler > ?1",
+        "SELECT min(handler) FROM job WHERE state = 'waiting' AND handler > ?1",
+    ] {
+        let mut select = tx.prepare_cached(next)?;
+        let mut after = String::new();
+        while let Some(handler) = select.query_row([&after], |row| codec::maybe_text(row, 0))? {
+            let handler: Name = handler;
+            after = handler.as_str().to_owned();
+            if !found.contains(&handler) {
+                found.push(handler);
+            }
         }
     }
-    // Only what could be claimed: a held or settled job of a handler that is gone is already at rest.
-    let sql = format!(
-        "UPDATE job SET state = 'held', reason = 'handler gone', due_at = NULL
-         WHERE state IN ('ready', 'waiting') AND handler NOT IN ({marks})"
-    );
-    let known = params_from_iter(handlers.map(Name::as_str));
-    tx.prepare(&sql)?.execute(known).map(|moved| moved as u64)
+    Ok(found)
 }
 
 fn clamp(tx: &Connection, handler: &Name, latest: Timestamp) -> rusqlite::Result<u64> {

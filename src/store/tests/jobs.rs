@@ -1,5 +1,6 @@
 //! The rows of the state table: claim, complete, recover, and the clock rule.
 use super::*;
+use crate::store::recover::handlers_with_work;
 
 #[tokio::test]
 async fn a_job_is_claimed_once_and_oldest_first() {
@@ -338,4 +339,26 @@ async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_
         got.push(bench.store.claimed(&name("moved"), taken).await.jobs.len());
     }
     assert_eq!(got, [0, 1]);
+}
+
+#[tokio::test]
+async fn which_handlers_have_work_costs_no_more_where_many_jobs_wait() {
+    let mut bench = bench();
+    for event in 0..300 {
+        let event = stripe(&format!("e{event}"), "a", "{}");
+        bench.accept("stripe", event, &["a", "b", "c"]).await;
+    }
+    bench
+        .with_file(|conn| {
+            let mut conn = Connection::open(conn.path().unwrap()).unwrap();
+            // What is counted is not the reading of the schema.
+            assert_eq!(handlers_with_work(&conn).unwrap().len(), 3);
+            let steps = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+            let counter = std::sync::Arc::clone(&steps);
+            let count = move || counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 200;
+            conn.progress_handler(1, Some(count)).unwrap();
+            let found = handlers_with_work(&conn);
+            assert_eq!(found, Ok(["a", "b", "c"].map(name).to_vec()), "{steps:?} steps");
+        })
+        .await;
 }
