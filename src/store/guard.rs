@@ -8,13 +8,14 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::model::{Digest, Name};
 
-use super::lock;
+use super::starts::Starts;
+use super::{codec, lock};
 
 struct Bounds {
     /// First events that wait.
@@ -44,12 +45,8 @@ type Entry = ([u8; 4], i64);
 pub(super) struct Guard {
     bounds: Bounds,
     state: Mutex<State>,
-}
-
-impl Default for Guard {
-    fn default() -> Self {
-        Guard { bounds: BOUNDS, state: Mutex::default() }
-    }
+    /// Those that are in the table.
+    starts: Arc<Starts>,
 }
 
 #[derive(Default)]
@@ -73,6 +70,21 @@ struct State {
 }
 
 impl Guard {
+    /// That of a store that was just opened.
+    pub(super) fn open(conn: &Connection) -> rusqlite::Result<Self> {
+        let events = "SELECT coalesce(max(row), 0) FROM event";
+        let events = conn.query_row(events, [], |row| codec::count(row, 0))?;
+        let starts = Arc::new(Starts::of(events));
+        let guard = Guard { bounds: BOUNDS, state: Mutex::default(), starts };
+        guard.load(conn)?;
+        Ok(guard)
+    }
+
+    /// Of the table, to be read.
+    pub(super) fn starts(&self) -> Arc<Starts> {
+        Arc::clone(&self.starts)
+    }
+
     /// Reads the first events that may not be in the table of a store that was just opened.
     pub(super) fn load(&self, conn: &Connection) -> rusqlite::Result<()> {
         let mut select = conn.prepare(
@@ -107,10 +119,12 @@ impl Guard {
             let same = state.waiting.range((start, i64::MIN)..=(start, i64::MAX));
             same.map(|&(_, event)| event).collect()
         };
-        let mut select = tx.prepare_cached("SELECT event FROM body WHERE start = ?1")?;
-        let mut rows = select.query([start])?;
-        while let Some(row) = rows.next()? {
-            events.push(row.get(0)?);
+        if self.starts.may_have(start) {
+            let mut select = tx.prepare_cached("SELECT event FROM body WHERE start = ?1")?;
+            let mut rows = select.query([start])?;
+            while let Some(row) = rows.next()? {
+                events.push(row.get(0)?);
+            }
         }
         for event in events {
             let found = tx
@@ -155,6 +169,7 @@ impl Guard {
         state.listed.extend(state.waiting.range((after, Unbounded)).take(count));
         state.ends = state.listed.len() < count;
         for (start, event) in &state.listed {
+            self.starts.add(*start);
             // After a start some are in it.
             tx.prepare_cached(
                 "INSERT INTO body (start, event) VALUES (?1, ?2) ON CONFLICT (start, event) DO NOTHING",
@@ -210,12 +225,14 @@ mod tests {
     use rusqlite::Connection;
 
     use super::*;
+    use crate::store::read::Readers;
     use crate::store::schema::MIGRATIONS;
 
     const SMALL: Bounds = Bounds { waiting: 40, behind: 300, haste: 4 };
 
     /// A store's file, and what knows it.
     struct Bench {
+        _folder: tempfile::TempDir,
         conn: Connection,
         guard: Guard,
         source: Name,
@@ -225,25 +242,30 @@ mod tests {
     }
 
     fn bench() -> Bench {
-        let conn = Connection::open_in_memory().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let conn = Connection::open(folder.path().join("store.db")).unwrap();
+        conn.execute_batch("PRAGMA synchronous = OFF").unwrap();
         MIGRATIONS.iter().for_each(|migration| conn.execute_batch(migration).unwrap());
         conn.execute("INSERT INTO meta (one, store_id, created_at, written_by) VALUES (1, zeroblob(16), 0, '')", [])
             .unwrap();
         let source = "github".parse().unwrap();
-        let mut bench = Bench { conn, guard: guard(), source, known: Vec::new(), next: 0 };
-        bench.open();
-        bench
+        let guard = guard(&conn);
+        Bench { _folder: folder, conn, guard, source, known: Vec::new(), next: 0 }
     }
 
-    fn guard() -> Guard {
-        Guard { bounds: SMALL, ..Guard::default() }
+    /// As it is once its table has been read.
+    fn guard(conn: &Connection) -> Guard {
+        let guard = Guard { bounds: SMALL, ..Guard::open(conn).unwrap() };
+        let readers = Readers::default();
+        readers.put(Connection::open(conn.path().unwrap()).unwrap());
+        guard.starts.fill(&readers).unwrap();
+        guard
     }
 
     impl Bench {
         /// As after a kill: what was in memory is gone.
         fn open(&mut self) {
-            self.guard = guard();
-            self.guard.load(&self.conn).unwrap();
+            self.guard = guard(&self.conn);
         }
 
         /// A transaction with so many events, which is committed or not.
@@ -332,6 +354,8 @@ mod tests {
         }
         bench.check();
         assert!(bench.listed() > 0, "no round has ended");
+        // What never came is not looked for.
+        assert!(!bench.guard.starts.may_have([200, 0, 0, 0]));
     }
 
     #[test]

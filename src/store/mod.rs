@@ -45,6 +45,7 @@ mod secrets;
 mod select;
 mod space;
 mod standing;
+mod starts;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -165,8 +166,8 @@ impl Store {
         paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
         let patterns = Arc::new(Patterns::default());
         patterns.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
-        let guard = Arc::new(Guard::default());
-        guard.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
+        let guard = Guard::open(&writer).map_err(|error| OpenError::from_sql(path, error))?;
+        let guard = Arc::new(guard);
         space.make_ballast();
         let quarantine = quarantine::Handle::start(
             path,
@@ -193,6 +194,7 @@ impl Store {
             path: path.clone(),
             detail: format!("failed to start a thread: {error}"),
         };
+        starts::start(guard.starts(), Arc::clone(&readers)).map_err(thread)?;
         let signal =
             checkpoint::start(Arc::clone(&checkpoints), Arc::clone(&queue)).map_err(thread)?;
         let writer = Writer {
