@@ -6,11 +6,13 @@
 mod answer;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 use uuid::Uuid;
@@ -442,9 +444,7 @@ impl JobId {
     /// A new id; `now` orders it among others, the rest is random.
     pub fn new(now: Timestamp) -> Self {
         let ms = u64::try_from(now.0).unwrap_or(0);
-        let stamp =
-            uuid::Timestamp::from_unix(uuid::NoContext, ms / 1000, (ms % 1000) as u32 * 1_000_000);
-        JobId(Uuid::new_v7(stamp))
+        JobId(uuid::Builder::from_unix_timestamp_millis(ms, &random()).into_uuid())
     }
 
     /// The 16 bytes it is stored as.
@@ -456,6 +456,28 @@ impl JobId {
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         JobId(Uuid::from_bytes(bytes))
     }
+}
+
+thread_local! {
+    /// What is random in the next ids of this thread, each taken once: to ask the kernel costs more than the
+    /// rest of an id.
+    static RANDOM: RefCell<Vec<[u8; 10]>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Ten bytes of the kernel's that nobody else gets.
+fn random() -> [u8; 10] {
+    RANDOM.with_borrow_mut(|left| {
+        left.pop().unwrap_or_else(|| {
+            let mut bytes = [[0; 10]; 25];
+            // Up to 256 bytes come whole (getrandom(2)).
+            if let Err(error) = getrandom(bytes.as_flattened_mut(), GetRandomFlags::empty()) {
+                panic!("no random numbers: {error}");
+            }
+            let [first, rest @ ..] = bytes;
+            left.extend(rest);
+            first
+        })
+    })
 }
 
 impl fmt::Display for JobId {
@@ -760,6 +782,7 @@ impl<'de> Deserialize<'de> for Incarnation {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -782,6 +805,20 @@ mod tests {
         assert_eq!("a b".parse::<EventId>(), Err(BadEventId::BadByte(1)));
         assert_eq!("a".repeat(201).parse::<EventId>(), Err(BadEventId::TooLong(201)));
         assert!("a".repeat(200).parse::<EventId>().is_ok());
+    }
+
+    #[test]
+    fn ids_of_one_moment_share_its_time_and_no_random_bits() {
+        let ids = || (0..1000).map(|_| JobId::new(Timestamp(0x0199_d0a3_5f6c))).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(ids)).collect();
+        let ids: Vec<_> = threads.into_iter().flat_map(|ids| ids.join().unwrap()).collect();
+        assert!(ids.iter().all(|id| id.to_string().starts_with("0199d0a3-5f6c-7")));
+        // Behind the variant's two bits.
+        let random = |id: &JobId| u64::from_be_bytes(*id.as_bytes().last_chunk().unwrap()) << 2;
+        let all: std::collections::HashSet<u64> = ids.iter().map(random).collect();
+        assert_eq!(all.len(), 4000);
+        let ones = all.iter().fold(0, |ones, bits| ones | bits);
+        assert_eq!(ones, u64::MAX << 2, "every bit is one somewhere");
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub(super) async fn receive(
     if source.refuse_proxied && came_through_proxy(&headers) {
         return refuse(Answer::Proxied, "proxied", "came through a proxy");
     }
-    if kept_bytes(source, &headers) > snapshot.headers_kept {
+    // Before anything is proven, since a failed delivery's are kept too.
+    if verify::evidence_bytes(&source.scheme, &headers) > snapshot.headers_kept {
         let (reason, told) =
             ("headers_too_large", "the headers to keep are over limits.headers_kept_bytes");
         return refuse(Answer::Malformed(reason), reason, told);
@@ -322,13 +323,6 @@ fn headers(map: &HeaderMap) -> Headers {
         headers.push(name.as_str(), value.as_bytes());
     }
     headers
-}
-
-/// What the headers worth keeping of this delivery take, names included. Counted before anything is
-/// proven, since a failed delivery's are kept too.
-fn kept_bytes(source: &Source, headers: &Headers) -> u64 {
-    let kept = verify::evidence(&source.scheme, headers);
-    kept.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
 }
 
 /// Whether any proxy left its mark. Only its presence counts: what it says is not believed.

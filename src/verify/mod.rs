@@ -219,13 +219,23 @@ pub fn can_be_judged_again(scheme: &Scheme) -> bool {
 /// What may be kept of a failed delivery's headers: those the scheme reads or keeps, but never a
 /// static token.
 pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
+    only(headers, is_evidence(scheme))
+}
+
+/// How many bytes [`evidence`] has, names included.
+pub fn evidence_bytes(scheme: &Scheme, headers: &Headers) -> u64 {
+    let keep = is_evidence(scheme);
+    let kept = headers.iter().filter(|(name, _)| keep(name));
+    kept.map(|(name, value)| (name.len() + value.len()) as u64).sum()
+}
+
+fn is_evidence(scheme: &Scheme) -> impl Fn(&str) -> bool {
     let reads = scheme.reads_headers();
     let token = scheme.template().is_none();
-    let secret =
-        |name: &str| token && scheme.signature.as_ref().is_some_and(|s| listed(&s.headers, name));
-    only(headers, |name| {
-        !secret(name) && (listed(&reads, name) || listed(&scheme.keep_headers, name))
-    })
+    let secret = move |name: &str| {
+        token && scheme.signature.as_ref().is_some_and(|s| listed(&s.headers, name))
+    };
+    move |name| !secret(name) && (listed(&reads, name) || listed(&scheme.keep_headers, name))
 }
 
 fn listed(names: &[impl AsRef<str>], name: &str) -> bool {
@@ -237,7 +247,8 @@ fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
     let mut all: Vec<_> = headers.iter().filter(|(name, _)| keep(name)).collect();
     // By name: HTTP gives the order of different ones no meaning (RFC 9110, section 5.3), and the
     // server has lost it. Those of one name stay as they came.
-    all.sort_by_key(|(name, _)| name.to_ascii_lowercase());
+    let lower = |byte: u8| byte.to_ascii_lowercase();
+    all.sort_by(|(a, _), (b, _)| a.bytes().map(lower).cmp(b.bytes().map(lower)));
     all.into_iter().for_each(|(name, value)| kept.push(name, value));
     kept
 }

@@ -122,6 +122,7 @@ fn a_token_is_compared_and_never_kept() {
         let mut headers = draft.headers.clone();
         headers.push("Authorization", wrong);
         assert_eq!(evidence(&scheme, &headers).all("authorization").count(), 0);
+        assert_eq!(evidence_bytes(&scheme, &headers), 29, "X-Kept and content-type");
         assert!(!can_be_judged_again(&scheme), "without the token nothing can be proven");
         let judged = verify(&scheme, std::slice::from_ref(&key), request(&draft, &headers), NOW);
         assert!(!judged.unwrap_err().malformed, "{wrong}");
