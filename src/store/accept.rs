@@ -227,31 +227,32 @@ impl Prepared {
         guarded: bool,
     ) -> rusqlite::Result<Option<i64>> {
         let delivery = &self.delivery;
-        // A row means that the event is new; none that it is known. DO NOTHING names its conflict:
-        // OR IGNORE would also swallow a broken CHECK and call the lost event a duplicate (S5).
-        let mut insert = tx.prepare_cached(
-            "INSERT INTO event (source, event_id, variant, type, raw_type, digest, guarded, received_at, body_bytes)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-             ON CONFLICT (source, event_id, variant) DO NOTHING RETURNING row",
-        )?;
-        let mut rows = insert.query(params![
-            self.source.as_str(),
-            codec::stored_id(delivery.event_id()),
-            variant,
-            delivery.event_type().as_str(),
-            delivery.event_type().raw(),
-            delivery.digest().0,
-            guarded,
-            self.received_at.0,
-            codec::size(delivery.body().len()),
-        ])?;
-        let row: Option<i64> = rows.next()?.map(|row| row.get(0)).transpose()?;
-        // RETURNING is stepped to its end, or the commit fails (S5).
-        while rows.next()?.is_some() {}
-        if let Some(row) = row {
-            self.guard.came(row);
+        // One row means that the event is new; none that it is known. DO NOTHING names its conflict: OR IGNORE
+        // would also swallow a broken CHECK and call the lost event a duplicate (S5). No RETURNING: SQLite
+        // would keep a journal of the statement for it.
+        let inserted = tx
+            .prepare_cached(
+                "INSERT INTO event (source, event_id, variant, type, raw_type, digest, guarded, received_at, body_bytes)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+                 ON CONFLICT (source, event_id, variant) DO NOTHING",
+            )?
+            .execute(params![
+                self.source.as_str(),
+                codec::stored_id(delivery.event_id()),
+                variant,
+                delivery.event_type().as_str(),
+                delivery.event_type().raw(),
+                delivery.digest().0,
+                guarded,
+                self.received_at.0,
+                codec::size(delivery.body().len()),
+            ])?;
+        if inserted == 0 {
+            return Ok(None);
         }
-        Ok(row)
+        let row = tx.last_insert_rowid();
+        self.guard.came(row);
+        Ok(Some(row))
     }
 
     fn insert_payload_and_jobs(
