@@ -63,6 +63,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 
 use checkpoint::Checkpoints;
+use claim::Takers;
 use commits::Commits;
 use connection::Opened;
 use lock::Lock;
@@ -126,6 +127,7 @@ struct Inner {
     checkpoints: Arc<Checkpoints>,
     notices: Notices,
     recent: Recent,
+    takers: Arc<Takers>,
     paused: Arc<Paused>,
     patterns: Arc<Patterns>,
     secret_uses: Arc<SecretUses>,
@@ -234,6 +236,7 @@ impl Store {
             checkpoints,
             notices,
             recent: Recent::default(),
+            takers: Arc::default(),
             paused,
             patterns,
             secret_uses,
