@@ -23,19 +23,6 @@ use super::queue::{Item, Lane, Told};
 use super::types::{Claim, Claimed, Claims, Completion, Error, Record};
 use super::{Store, codec, exactly_one, lock};
 
-/// The oldest jobs of ?1 that are ready, or waiting and due at ?2; at most ?3. Each half has its own
-/// partial index, so a backlog of a million costs no more than one of ten.
-macro_rules! claimable {
-    () => {
-        "SELECT row FROM (SELECT row FROM job WHERE handler = ?1 AND state = 'ready'
-             ORDER BY row LIMIT ?3)
-         UNION ALL
-         SELECT row FROM (SELECT row FROM job WHERE handler = ?1 AND state = 'waiting' AND due_at <= ?2
-             ORDER BY due_at LIMIT ?3)
-         ORDER BY 1 LIMIT ?3"
-    };
-}
-
 /// What a claim has taken.
 pub(super) struct Taken {
     /// Of the run of the claim.
@@ -226,42 +213,69 @@ fn claim(
     }
     let incarnation = runner.as_ref().map(|runner| runner.incarnation.to_string());
     let runner = runner.as_ref().map(|runner| runner.name.as_str());
-    let chosen = params![handler.as_str(), now.0, codec::size(*limit)];
-    // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
-    let mut update = tx.prepare_cached(concat!(
-        "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
-         WHERE row IN (",
-        claimable!(),
-        ") AND state IN ('ready', 'waiting')
-         AND NOT EXISTS (SELECT 1 FROM payload WHERE payload.event = job.event) RETURNING row"
-    ))?;
-    let gone = update.query_map(chosen, |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
-    for row in gone {
-        notices.job(tx, row, now)?;
-    }
     // The one statement that makes a job run: from ready or waiting only, the attempt's number + 1.
-    let mut update = tx.prepare_cached(concat!(
-        "UPDATE job SET state = 'running', attempt = attempt + 1, due_at = NULL
-         WHERE row IN (",
-        claimable!(),
-        ") AND state IN ('ready', 'waiting') RETURNING row"
-    ))?;
-    let mut rows = update.query_map(chosen, |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
-    // RETURNING keeps no order; the rows' order is that of arrival (I6).
-    rows.sort_unstable();
-    let taken = rows.into_iter().map(|row| read(tx, row)).collect::<rusqlite::Result<Vec<_>>>()?;
-    for job in &taken {
-        // The index on live attempts refuses a second one of the same job.
-        let inserted = tx
-            .prepare_cached(
-                "INSERT INTO attempt (job, number, started_at, incarnation, runner)
-                     VALUES (?1, ?2, ?3, ?4, ?5)",
-            )?
-            .execute(params![job.row, job.attempt, now.0, incarnation, runner])?;
-        exactly_one(inserted)?;
+    let mut run = tx.prepare_cached(
+        "UPDATE job SET state = 'running', attempt = ?2, due_at = NULL
+         WHERE row = ?1 AND state IN ('ready', 'waiting') AND attempt = ?2 - 1",
+    )?;
+    // The index on live attempts refuses a second one of the same job.
+    let mut begin = tx.prepare_cached(
+        "INSERT INTO attempt (job, number, started_at, incarnation, runner) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    let chosen = choose(tx, handler, *limit, now)?;
+    let mut taken = Vec::with_capacity(chosen.len());
+    for row in chosen {
+        let job = read(tx, row)?;
+        // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
+        if job.payload.is_none() {
+            die(tx, job.row, now)?;
+            notices.job(tx, job.row, now)?;
+            continue;
+        }
+        let attempt = job.attempt + 1;
+        exactly_one(run.execute(params![job.row, attempt])?)?;
+        exactly_one(begin.execute(params![job.row, attempt, now.0, incarnation, runner])?)?;
         crash::point("claim.commit.before");
+        taken.push(Job { attempt, ..job });
     }
     Ok(taken)
+}
+
+/// The rows of the oldest jobs of `handler` that are ready, or waiting and due: `limit` at most. Each half has its
+/// own partial index, so a backlog of a million costs no more than one of ten; in one statement SQLite would make
+/// a table of each of them, which takes longer than the look-ups.
+fn choose(
+    tx: &Connection,
+    handler: &Name,
+    limit: usize,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<i64>> {
+    let mut ready = tx.prepare_cached(
+        "SELECT row FROM job WHERE handler = ?1 AND state = 'ready' ORDER BY row LIMIT ?2",
+    )?;
+    let mut waiting = tx.prepare_cached(
+        "SELECT row FROM job WHERE handler = ?1 AND state = 'waiting' AND due_at <= ?3
+         ORDER BY due_at LIMIT ?2",
+    )?;
+    let (handler, count) = (handler.as_str(), codec::size(limit));
+    let ready = ready.query_map(params![handler, count], |row| row.get(0))?;
+    let waiting = waiting.query_map(params![handler, count, now.0], |row| row.get(0))?;
+    let mut rows = ready.chain(waiting).collect::<rusqlite::Result<Vec<i64>>>()?;
+    // The rows' order is that of arrival (I6).
+    rows.sort_unstable();
+    rows.truncate(limit);
+    Ok(rows)
+}
+
+/// The payload of a job that was to run is gone.
+fn die(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
+    let died = tx
+        .prepare_cached(
+            "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
+             WHERE row = ?1 AND state IN ('ready', 'waiting')",
+        )?
+        .execute(params![row, now.0])?;
+    exactly_one(died)
 }
 
 /// When the next waiting job of `handler` is due, unless it is paused: what is due and cannot be claimed
