@@ -91,8 +91,8 @@ enum Step {
         runners: Vec<RunnerName>,
         claim: Option<(Claim, Result<Claims, Error>)>,
     },
-    /// After a claim that failed.
-    Rested(usize),
+    /// After a claim of so many that failed.
+    Rested(usize, usize),
     Ended(Box<(Attempt, Report)>),
     Clamped,
 }
@@ -309,8 +309,9 @@ impl Flow {
     }
 
     /// Records the ends that have come, and claims whatever may be claimed now. What a handler claims is
-    /// committed together with the ends that leave it the slots. There is one such exchange of each at
-    /// most: what ends meanwhile gathers for the next one.
+    /// committed together with the ends that leave it the slots. Of commands there is one such exchange of
+    /// each handler at most, and what ends meanwhile gathers for the next one; what ends of forwards is with
+    /// the writer at once, which has its next batch then when it is done with this one.
     fn exchange(&mut self) {
         let mut exchanges: BTreeMap<Option<usize>, Exchange> = BTreeMap::new();
         for (end, completion) in std::mem::take(&mut self.ends) {
@@ -318,7 +319,7 @@ impl Flow {
             let with =
                 end.lane.filter(|lane| self.lanes.get_mut(*lane).runner() == end.runner.as_ref());
             // In a stop nothing is claimed any more, and what is not with the writer at its end is lost.
-            if !self.stopping && with.is_some_and(|lane| self.lanes.get_mut(lane).busy) {
+            if !self.stopping && with.is_some_and(|lane| self.lanes.get_mut(lane).is_held_up()) {
                 self.ends.push((end, completion));
                 continue;
             }
@@ -331,7 +332,7 @@ impl Flow {
             }
         }
         for (lane, exchange) in exchanges {
-            lane.into_iter().for_each(|lane| self.lanes.get_mut(lane).busy = true);
+            lane.into_iter().for_each(|lane| self.lanes.get_mut(lane).exchanges += 1);
             self.work.spawn(exchange.run(lane, self.store.clone()));
         }
     }
@@ -394,14 +395,15 @@ impl Flow {
         match step {
             Step::Exchanged { lane, runners, claim } => {
                 runners.iter().for_each(|runner| self.lanes.acknowledged(runner));
-                lane.into_iter().for_each(|lane| self.lanes.get_mut(lane).busy = false);
+                lane.into_iter().for_each(|lane| self.lanes.get_mut(lane).exchanges -= 1);
                 if let (Some(lane), Some((asked, claims))) = (lane, claim) {
                     self.claimed(lane, asked, claims);
                 }
             }
-            Step::Rested(index) => {
-                self.lanes.claimed(index, 0, None);
-                self.lanes.get_mut(index).wanted = true;
+            Step::Rested(index, asked) => {
+                self.lanes.claimed(index, asked, 0, None);
+                let lane = self.lanes.get_mut(index);
+                (lane.resting, lane.wanted) = (false, true);
             }
             Step::Ended(ended) => self.settle(ended.0, ended.1),
             Step::Clamped => {
@@ -414,21 +416,23 @@ impl Flow {
     }
 
     fn claimed(&mut self, lane: usize, asked: Claim, claims: Result<Claims, Error>) {
-        let Claim { handler, runner, .. } = asked;
+        let Claim { handler, limit, runner } = asked;
         match claims {
-            Ok(Claims { jobs, due }) => {
-                self.lanes.claimed(lane, jobs.len(), runner.as_ref().map(|one| &one.name));
-                self.lanes.get_mut(lane).due = due;
+            Ok(Claims { number, jobs, due }) => {
+                let name = runner.as_ref().map(|one| &one.name);
+                self.lanes.claimed(lane, limit, jobs.len(), name);
+                self.lanes.set_due(lane, number, due);
                 for claimed in jobs {
                     self.begin(lane, runner.clone(), claimed);
                 }
             }
-            // Until it has rested its slots stay taken, and it claims nothing.
+            // Until it has rested its slots stay taken, and its handler claims nothing.
             Err(error) => {
                 tracing::error!(%handler, %error, "failed to claim");
+                self.lanes.get_mut(lane).resting = true;
                 self.work.spawn(async move {
                     sleep(CLAIM_PAUSE).await;
-                    Step::Rested(lane)
+                    Step::Rested(lane, limit)
                 });
             }
         }

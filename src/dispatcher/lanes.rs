@@ -26,12 +26,17 @@ pub(super) struct Lane {
     pub(super) running: usize,
     /// Slots taken by a claim under way.
     pub(super) claiming: usize,
-    /// An exchange with the store is under way: ends that are recorded, a claim, or both.
-    pub(super) busy: bool,
+    /// Exchanges with the store that are under way: ends that are recorded, a claim, or both.
+    pub(super) exchanges: usize,
+    /// A claim has failed: there is none until it has rested.
+    pub(super) resting: bool,
     /// There may be something to claim.
     pub(super) wanted: bool,
-    /// When the next waiting job is due, as of the last claim.
-    pub(super) due: Option<Timestamp>,
+    /// The last claim got as many as it asked for.
+    more: bool,
+    /// When the next waiting job is due, as of the claim of this number.
+    due: Option<Timestamp>,
+    due_as_of: u64,
     pause: Option<Pause>,
     /// Its handler is not configured any more, or is run by somebody else now: it claims nothing, and what
     /// is under way comes to its end.
@@ -59,9 +64,12 @@ impl Lane {
             concurrency: worker.concurrency.max(1),
             running: 0,
             claiming: 0,
-            busy: false,
+            exchanges: 0,
+            resting: false,
             wanted: true,
+            more: false,
             due: None,
+            due_as_of: 0,
             pause: None,
             gone: false,
         }
@@ -92,6 +100,13 @@ impl Lane {
     /// Who runs it; none where the receiver itself does.
     pub(super) fn runner(&self) -> Option<&RunnerName> {
         runner_of(&self.handler)
+    }
+
+    /// Whether what it has for the store waits for the exchange that is under way. A command is asked for
+    /// after the Ack of the one whose place it takes, so one exchange comes after the other; forwards follow
+    /// no order.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.exchanges > 0 && self.runner().is_some()
     }
 
     /// Slots that it may have now. After a pause one probe goes first.
@@ -162,8 +177,10 @@ impl Lanes {
             }
         }
         // In the places of those that are gone with nothing under way.
-        let mut free =
-            self.all.iter_mut().filter(|lane| lane.gone && lane.taken() == 0 && !lane.busy);
+        let mut free = self
+            .all
+            .iter_mut()
+            .filter(|lane| lane.gone && lane.taken() == 0 && lane.exchanges == 0);
         let left: Vec<Lane> = new
             .into_iter()
             .filter_map(|lane| match free.next() {
@@ -209,14 +226,14 @@ impl Lanes {
             .find(|(_, slots)| *slots > 0)?;
         let lane = &mut self.all[index];
         lane.wanted = false;
-        lane.claiming = slots;
+        lane.claiming += slots;
         self.first = (index + 1) % count;
         Some((index, slots))
     }
 
     fn share(&self, index: usize, now: Duration, rooms: &BTreeMap<RunnerName, Room>) -> usize {
         let lane = &self.all[index];
-        if lane.gone || !lane.wanted || lane.busy || lane.claiming > 0 {
+        if lane.gone || !lane.wanted || lane.resting || lane.is_held_up() {
             return 0;
         }
         let left = self.limit.saturating_sub(self.all.iter().map(Lane::taken).sum());
@@ -252,7 +269,9 @@ impl Lanes {
 
     /// The end of an attempt is with the store: its slot is free for what is claimed together with it.
     pub(super) fn ended(&mut self, index: usize) {
-        self.all[index].running -= 1;
+        let lane = &mut self.all[index];
+        lane.running -= 1;
+        lane.wanted |= lane.more;
     }
 
     /// The end of an attempt is recorded and acknowledged: `runner` has room for another.
@@ -262,16 +281,32 @@ impl Lanes {
         }
     }
 
-    /// A claim brought `got` jobs, for `runner` where they are commands.
-    pub(super) fn claimed(&mut self, index: usize, got: usize, runner: Option<&RunnerName>) {
+    /// A claim of `asked` jobs brought `got`, for `runner` where they are commands.
+    pub(super) fn claimed(
+        &mut self,
+        index: usize,
+        asked: usize,
+        got: usize,
+        runner: Option<&RunnerName>,
+    ) {
         if let Some(runner) = runner {
             *self.at.entry(runner.clone()).or_default() += got;
         }
         let lane = &mut self.all[index];
         // As many as asked for: there may be more.
-        lane.wanted |= got == lane.claiming;
-        lane.claiming = 0;
+        lane.more = got == asked;
+        lane.wanted |= lane.more;
+        lane.claiming -= asked;
         lane.running += got;
+    }
+
+    /// When the next waiting job is due, as of the claim of this number. Claims that are under way together
+    /// may come back in another order than that of their commits.
+    pub(super) fn set_due(&mut self, index: usize, claim: u64, due: Option<Timestamp>) {
+        let lane = &mut self.all[index];
+        if claim > lane.due_as_of {
+            (lane.due, lane.due_as_of) = (due, claim);
+        }
     }
 
     /// Everybody looks again.
@@ -381,27 +416,44 @@ mod tests {
     fn fill(lanes: &mut Lanes, now: Duration) -> Vec<(usize, usize)> {
         let mut claims = Vec::new();
         while let Some((index, slots)) = next(lanes, now) {
-            lanes.claimed(index, slots, None);
+            lanes.claimed(index, slots, slots, None);
             claims.push((index, slots));
         }
         claims
     }
 
     #[test]
-    fn an_end_frees_its_slot_for_the_exchange_that_records_it_and_there_is_one_at_a_time() {
-        let mut lanes = lanes(64, &[2]);
-        assert_eq!(fill(&mut lanes, NOW), [(0, 2)]);
-        lanes.get_mut(0).busy = true;
-        lanes.ended(0);
-        assert_eq!(next(&mut lanes, NOW), None, "an exchange is under way");
-        lanes.get_mut(0).busy = false;
+    fn an_end_frees_its_slot_for_the_exchange_that_records_it() {
+        let mut lanes = lanes(64, &[3]);
+        assert_eq!(fill(&mut lanes, NOW), [(0, 3)]);
+        // Each with an exchange of its own, and neither waits for the other's.
+        for _ in 0..2 {
+            lanes.ended(0);
+            lanes.get_mut(0).exchanges += 1;
+            assert_eq!(next(&mut lanes, NOW), Some((0, 1)));
+            assert_eq!(next(&mut lanes, NOW), None, "all slots are taken");
+        }
+        lanes.set_due(0, 2, Some(Timestamp(7)));
+        lanes.claimed(0, 1, 0, None);
+        // The other one was committed first: there was more then.
+        lanes.set_due(0, 1, None);
+        lanes.claimed(0, 1, 1, None);
+        lanes.get_mut(0).exchanges = 0;
+        assert_eq!(lanes.get_mut(0).due, Some(Timestamp(7)));
         assert_eq!(next(&mut lanes, NOW), Some((0, 1)));
-        lanes.claimed(0, 1, None);
+        lanes.claimed(0, 1, 0, None);
+        assert_eq!(next(&mut lanes, NOW), None, "nothing is left");
+
+        // After one that failed there is none for a while.
+        lanes.want_all();
+        lanes.get_mut(0).resting = true;
+        assert_eq!(next(&mut lanes, NOW), None);
+        lanes.get_mut(0).resting = false;
 
         // Its number is not given away under an exchange that will come back with it.
         lanes.ended(0);
         lanes.ended(0);
-        lanes.get_mut(0).busy = true;
+        lanes.get_mut(0).exchanges = 1;
         lanes.reload(vec![worker(1, 1)], &Limits::default());
         assert_eq!((lanes.all.len(), lanes.all[0].name.as_str()), (2, "h0"));
     }
@@ -420,11 +472,11 @@ mod tests {
         assert_eq!(next(&mut lanes, NOW), Some((0, 3)));
         assert_eq!(next(&mut lanes, NOW), Some((1, 1)));
         assert_eq!(next(&mut lanes, NOW), None, "a claim is under way");
-        lanes.claimed(0, 2, None);
+        lanes.claimed(0, 3, 2, None);
         assert_eq!(next(&mut lanes, NOW), None, "fewer than asked for: nothing is left");
         lanes.want_all();
         assert_eq!(next(&mut lanes, NOW), Some((0, 1)));
-        lanes.claimed(0, 1, None);
+        lanes.claimed(0, 1, 1, None);
         assert_eq!(next(&mut lanes, NOW), None, "all slots are taken");
     }
 
@@ -465,12 +517,12 @@ mod tests {
             None,
             "a third runner takes none"
         );
-        lanes.claimed(0, 3, Some(&default));
-        lanes.claimed(1, 2, Some(&deploy));
+        lanes.claimed(0, 3, 3, Some(&default));
+        lanes.claimed(1, 2, 2, Some(&deploy));
         lanes.acknowledged(&deploy);
         lanes.want_all();
         assert_eq!(lanes.next_claim(NOW, &rooms, &BTreeSet::new()), Some((1, 1)));
-        lanes.claimed(1, 1, Some(&deploy));
+        lanes.claimed(1, 1, 1, Some(&deploy));
         lanes.want_all();
         lanes.ended(0);
         lanes.acknowledged(&deploy);
@@ -500,7 +552,7 @@ mod tests {
         );
         lanes.ended(0);
         assert_eq!(lanes.next_claim(NOW, &rooms, &BTreeSet::new()), Some((1, 1)));
-        lanes.claimed(1, 1, Some(&deploy));
+        lanes.claimed(1, 1, 1, Some(&deploy));
         lanes.ended(0);
         assert_eq!(lanes.next_claim(NOW, &rooms, &BTreeSet::new()), Some((1, 1)));
     }

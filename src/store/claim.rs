@@ -1,4 +1,10 @@
 //! CLAIM: jobs become `running`, each with a new attempt, before anything starts.
+//!
+//! What must stay true: no attempt is told to two claims. A claim is tried again where nobody knows whether its
+//! commit has come about, and then takes for its own only what no other claim has taken since.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use rusqlite::types::ValueRef;
@@ -15,23 +21,12 @@ use super::pause::is_paused;
 use super::payload::Stored;
 use super::queue::{Item, Lane, Told};
 use super::types::{Claim, Claimed, Claims, Completion, Error, Record};
-use super::{Store, codec, exactly_one};
-
-/// The oldest jobs of ?1 that are ready, or waiting and due at ?2; at most ?3. Each half has its own
-/// partial index, so a backlog of a million costs no more than one of ten.
-macro_rules! claimable {
-    () => {
-        "SELECT row FROM (SELECT row FROM job WHERE handler = ?1 AND state = 'ready'
-             ORDER BY row LIMIT ?3)
-         UNION ALL
-         SELECT row FROM (SELECT row FROM job WHERE handler = ?1 AND state = 'waiting' AND due_at <= ?2
-             ORDER BY due_at LIMIT ?3)
-         ORDER BY 1 LIMIT ?3"
-    };
-}
+use super::{Store, codec, exactly_one, lock};
 
 /// What a claim has taken.
 pub(super) struct Taken {
+    /// Of the run of the claim.
+    number: u64,
     jobs: Vec<Job>,
     due: Option<Timestamp>,
 }
@@ -57,6 +52,42 @@ struct Payload {
     body_bytes: usize,
 }
 
+/// Which run of which claim took a job's row last. By the writer's thread only, and no longer than until that
+/// claim is committed.
+#[derive(Default)]
+pub(super) struct Takers(Mutex<Runs>);
+
+#[derive(Default)]
+struct Runs {
+    /// How many there were.
+    count: u64,
+    by_row: HashMap<i64, u64>,
+}
+
+impl Takers {
+    /// Notes a run that has taken these, and returns its number.
+    fn took(&self, jobs: &[Job]) -> u64 {
+        let mut runs = lock(&self.0);
+        runs.count += 1;
+        let number = runs.count;
+        runs.by_row.extend(jobs.iter().map(|job| (job.row, number)));
+        number
+    }
+
+    /// Whether that run was the last one to take this row.
+    fn is_of(&self, row: i64, number: u64) -> bool {
+        lock(&self.0).by_row.get(&row) == Some(&number)
+    }
+
+    /// What was taken is flushed.
+    fn committed(&self, taken: &Taken) {
+        let mut runs = lock(&self.0);
+        for job in &taken.jobs {
+            runs.by_row.remove(&job.row);
+        }
+    }
+}
+
 impl Store {
     /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first.
     /// Each has a new attempt, number + 1, committed before this returns. Jobs whose payload is gone
@@ -79,20 +110,30 @@ impl Store {
     /// The item that claims.
     pub(super) fn claiming(&self, asked: Claim) -> (Item, Told<Taken>) {
         let (clock, notices) = (self.inner.clock.clone(), self.inner.notices.clone());
-        let mut last: Vec<(i64, u32)> = Vec::new();
-        Item::new(Lane::Kept, move |tx| {
-            // A commit that failed in its flush may be found in the log by the repair: then these
-            // are ours already, and nobody else would ever run them.
-            let jobs = match last.first() {
-                Some(&(row, attempt)) if is_ours(tx, row, attempt, &asked)? => again(tx, &last)?,
-                _ => claim(tx, &asked, clock.now(), &notices)?,
-            };
-            last = jobs.iter().map(|job| (job.row, job.attempt)).collect();
-            // Of what is left there is more to claim, or nothing before this time.
-            let more = jobs.len() == asked.limit;
-            let due = if more { None } else { next_due(tx, &asked.handler)? };
-            Ok(Taken { jobs, due })
-        })
+        let takers = Arc::clone(&self.inner.takers);
+        let (mut number, mut last): (u64, Vec<(i64, u32)>) = (0, Vec::new());
+        let take = {
+            let takers = Arc::clone(&takers);
+            move |tx: &Connection| {
+                // A commit that failed in its flush may be found in the log by the repair: then these
+                // are ours already, and nobody else would ever run them.
+                let jobs = match last.first() {
+                    Some(&(row, attempt))
+                        if takers.is_of(row, number) && is_running(tx, row, attempt)? =>
+                    {
+                        again(tx, &last)?
+                    }
+                    _ => claim(tx, &asked, clock.now(), &notices)?,
+                };
+                number = takers.took(&jobs);
+                last = jobs.iter().map(|job| (job.row, job.attempt)).collect();
+                // Of what is left there is more to claim, or nothing before this time.
+                let more = jobs.len() == asked.limit;
+                let due = if more { None } else { next_due(tx, &asked.handler)? };
+                Ok(Taken { number, jobs, due })
+            }
+        };
+        Item::with(Lane::Kept, take, move |taken| takers.committed(taken))
     }
 
     /// What was taken for `handler`, after the commit.
@@ -102,7 +143,7 @@ impl Store {
             crash::point("claim.commit.after");
             jobs.extend(self.unpack(handler, job).await);
         }
-        Claims { jobs, due: taken.due }
+        Claims { number: taken.number, jobs, due: taken.due }
     }
 
     /// Decompresses the payload. One that cannot be is as good as gone.
@@ -172,42 +213,69 @@ fn claim(
     }
     let incarnation = runner.as_ref().map(|runner| runner.incarnation.to_string());
     let runner = runner.as_ref().map(|runner| runner.name.as_str());
-    let chosen = params![handler.as_str(), now.0, codec::size(*limit)];
-    // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
-    let mut update = tx.prepare_cached(concat!(
-        "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
-         WHERE row IN (",
-        claimable!(),
-        ") AND state IN ('ready', 'waiting')
-         AND NOT EXISTS (SELECT 1 FROM payload WHERE payload.event = job.event) RETURNING row"
-    ))?;
-    let gone = update.query_map(chosen, |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
-    for row in gone {
-        notices.job(tx, row, now)?;
-    }
     // The one statement that makes a job run: from ready or waiting only, the attempt's number + 1.
-    let mut update = tx.prepare_cached(concat!(
-        "UPDATE job SET state = 'running', attempt = attempt + 1, due_at = NULL
-         WHERE row IN (",
-        claimable!(),
-        ") AND state IN ('ready', 'waiting') RETURNING row"
-    ))?;
-    let mut rows = update.query_map(chosen, |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
-    // RETURNING keeps no order; the rows' order is that of arrival (I6).
-    rows.sort_unstable();
-    let taken = rows.into_iter().map(|row| read(tx, row)).collect::<rusqlite::Result<Vec<_>>>()?;
-    for job in &taken {
-        // The index on live attempts refuses a second one of the same job.
-        let inserted = tx
-            .prepare_cached(
-                "INSERT INTO attempt (job, number, started_at, incarnation, runner)
-                     VALUES (?1, ?2, ?3, ?4, ?5)",
-            )?
-            .execute(params![job.row, job.attempt, now.0, incarnation, runner])?;
-        exactly_one(inserted)?;
+    let mut run = tx.prepare_cached(
+        "UPDATE job SET state = 'running', attempt = ?2, due_at = NULL
+         WHERE row = ?1 AND state IN ('ready', 'waiting') AND attempt = ?2 - 1",
+    )?;
+    // The index on live attempts refuses a second one of the same job.
+    let mut begin = tx.prepare_cached(
+        "INSERT INTO attempt (job, number, started_at, incarnation, runner) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    let chosen = choose(tx, handler, *limit, now)?;
+    let mut taken = Vec::with_capacity(chosen.len());
+    for row in chosen {
+        let job = read(tx, row)?;
+        // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
+        if job.payload.is_none() {
+            die(tx, job.row, now)?;
+            notices.job(tx, job.row, now)?;
+            continue;
+        }
+        let attempt = job.attempt + 1;
+        exactly_one(run.execute(params![job.row, attempt])?)?;
+        exactly_one(begin.execute(params![job.row, attempt, now.0, incarnation, runner])?)?;
         crash::point("claim.commit.before");
+        taken.push(Job { attempt, ..job });
     }
     Ok(taken)
+}
+
+/// The rows of the oldest jobs of `handler` that are ready, or waiting and due: `limit` at most. Each half has its
+/// own partial index, so a backlog of a million costs no more than one of ten; in one statement SQLite would make
+/// a table of each of them, which takes longer than the look-ups.
+fn choose(
+    tx: &Connection,
+    handler: &Name,
+    limit: usize,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<i64>> {
+    let mut ready = tx.prepare_cached(
+        "SELECT row FROM job WHERE handler = ?1 AND state = 'ready' ORDER BY row LIMIT ?2",
+    )?;
+    let mut waiting = tx.prepare_cached(
+        "SELECT row FROM job WHERE handler = ?1 AND state = 'waiting' AND due_at <= ?3
+         ORDER BY due_at LIMIT ?2",
+    )?;
+    let (handler, count) = (handler.as_str(), codec::size(limit));
+    let ready = ready.query_map(params![handler, count], |row| row.get(0))?;
+    let waiting = waiting.query_map(params![handler, count, now.0], |row| row.get(0))?;
+    let mut rows = ready.chain(waiting).collect::<rusqlite::Result<Vec<i64>>>()?;
+    // The rows' order is that of arrival (I6).
+    rows.sort_unstable();
+    rows.truncate(limit);
+    Ok(rows)
+}
+
+/// The payload of a job that was to run is gone.
+fn die(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
+    let died = tx
+        .prepare_cached(
+            "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
+             WHERE row = ?1 AND state IN ('ready', 'waiting')",
+        )?
+        .execute(params![row, now.0])?;
+    exactly_one(died)
 }
 
 /// When the next waiting job of `handler` is due, unless it is paused: what is due and cannot be claimed
@@ -221,16 +289,11 @@ fn next_due(tx: &Connection, handler: &Name) -> rusqlite::Result<Option<Timestam
     .query_row([handler.as_str()], |row| codec::maybe_time(row, 0))
 }
 
-/// Whether this very attempt is the live one, and was claimed for the runner that `asked` names: another
-/// claim of the same handler may have taken the job since, for another one.
-fn is_ours(tx: &Connection, row: i64, attempt: u32, asked: &Claim) -> rusqlite::Result<bool> {
-    let incarnation = asked.runner.as_ref().map(|runner| runner.incarnation.to_string());
-    // By the job's row and the index of live attempts.
-    tx.prepare_cached(
-        "SELECT 1 FROM job j JOIN attempt a ON a.job = j.row AND a.outcome IS NULL
-         WHERE j.row = ?1 AND j.state = 'running' AND a.number = ?2 AND a.incarnation IS ?3",
-    )?
-    .exists(params![row, attempt, incarnation])
+/// Whether this very attempt is the live one.
+fn is_running(tx: &Connection, row: i64, attempt: u32) -> rusqlite::Result<bool> {
+    // By the job's row.
+    tx.prepare_cached("SELECT 1 FROM job WHERE row = ?1 AND state = 'running' AND attempt = ?2")?
+        .exists(params![row, attempt])
 }
 
 fn again(tx: &Connection, last: &[(i64, u32)]) -> rusqlite::Result<Vec<Job>> {

@@ -50,15 +50,18 @@ impl Store {
             (handler, answer)
         });
         self.inner.queue.push_kept(items);
+        // It is answered last, so whoever waits for it waits once.
+        let claimed = match claim {
+            Some((handler, answer)) => Some((handler, heard(answer).await)),
+            None => None,
+        };
         let mut ended = Vec::with_capacity(answers.len());
         for (job, answer) in answers {
             ended.push(completed(job, heard(answer).await));
         }
-        let claims = match claim {
-            Some((handler, answer)) => match heard(answer).await {
-                Ok(taken) => Ok(self.claimed(&handler, taken).await),
-                Err(refused) => Err(refused.into()),
-            },
+        let claims = match claimed {
+            Some((handler, Ok(taken))) => Ok(self.claimed(&handler, taken).await),
+            Some((_, Err(refused))) => Err(refused.into()),
             None => Ok(Claims::default()),
         };
         (ended, claims)

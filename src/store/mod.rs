@@ -65,6 +65,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 
 use checkpoint::Checkpoints;
+use claim::Takers;
 use commits::Commits;
 use connection::Opened;
 use guard::Guard;
@@ -129,6 +130,7 @@ struct Inner {
     checkpoints: Arc<Checkpoints>,
     notices: Notices,
     recent: Recent,
+    takers: Arc<Takers>,
     paused: Arc<Paused>,
     patterns: Arc<Patterns>,
     secret_uses: Arc<SecretUses>,
@@ -242,6 +244,7 @@ impl Store {
             checkpoints,
             notices,
             recent: Recent::default(),
+            takers: Arc::default(),
             paused,
             patterns,
             secret_uses,

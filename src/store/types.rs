@@ -110,6 +110,8 @@ pub struct Claim {
 /// What a claim has brought.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
+    /// Higher than that of every claim that was committed before it, since the store was opened.
+    pub number: u64,
     /// The jobs that run now, oldest first.
     pub jobs: Vec<Claimed>,
     /// When the next waiting job of the handler is due. None where there is none, where the handler is

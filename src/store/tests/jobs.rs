@@ -362,3 +362,39 @@ async fn which_handlers_have_work_costs_no_more_where_many_jobs_wait() {
         })
         .await;
 }
+
+#[tokio::test]
+async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_for_its_own() {
+    let bench = bench();
+    for event in ["e1", "e2"] {
+        bench.accept("stripe", stripe(event, "a.b", "{}"), &["h"]).await;
+    }
+    let claim = || bench.store.claiming(Claim { handler: name("h"), limit: 1, runner: None });
+    let ((first, had), (second, has)) = (claim(), claim());
+    let mut items = Some((first.work, second.work));
+    let twice = move |tx: &Connection| {
+        let Some((mut first, mut second)) = items.take() else { return Ok(()) };
+        tx.execute_batch("SAVEPOINT refused")?;
+        first.run(tx)?;
+        second.run(tx)?;
+        tx.execute_batch("ROLLBACK TO refused; RELEASE refused")?;
+        // What the first one had is not to be had any more: now it gets what the second one had.
+        tx.execute_batch(
+            "UPDATE job SET state = 'dropped', reason = 'by the operator', settled_at = 1
+             WHERE row = (SELECT min(row) FROM job)",
+        )?;
+        first.run(tx)?;
+        second.run(tx)?;
+        first.committed();
+        second.committed();
+        Ok(())
+    };
+    bench.store.submit(Lane::Verb, twice).await.unwrap();
+    let mut got = Vec::new();
+    for answer in [had, has] {
+        let taken = answer.await.unwrap().unwrap();
+        let claims = bench.store.claimed(&name("h"), taken).await;
+        got.push((claims.number, claims.jobs.len()));
+    }
+    assert_eq!(got, [(3, 1), (4, 0)], "and their numbers are those of what was committed");
+}
