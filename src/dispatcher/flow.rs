@@ -149,10 +149,19 @@ impl Exchange {
         let (ends, completions): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
         let (committed, claims) = store.complete_and_claim(completions, claim.clone()).await;
         let mut runners = Vec::new();
+        let mut settled: BTreeMap<RunnerName, (Link, Vec<Key>)> = BTreeMap::new();
         for (end, committed) in ends.into_iter().zip(committed) {
-            runners.extend(end.runner.clone());
-            let span = end.span.clone();
-            end.recorded(committed).instrument(span).await;
+            end.tell(&committed);
+            let Some(runner) = end.runner else { continue };
+            if let (Some(link), Ok(_)) = (end.link, committed) {
+                settled.entry(runner.clone()).or_insert((link, Vec::new())).1.push(end.key);
+            }
+            runners.push(runner);
+        }
+        // After the commit only (R9), and before what was claimed with it is asked for: a Start that
+        // overtook the Ack would find its place, or its job, still taken.
+        for (link, keys) in settled.into_values() {
+            link.settled(&keys).await;
         }
         Step::Exchanged { lane, runners, claim: claim.map(|claim| (claim, claims)) }
     }
@@ -160,17 +169,13 @@ impl Exchange {
 
 impl Ending {
     /// Tells of it what its commit has come to.
-    async fn recorded(self, committed: Result<bool, Error>) {
-        let Ending { outcome, state, took, traffic, .. } = &self;
-        match &committed {
+    fn tell(&self, committed: &Result<bool, Error>) {
+        let _inside = self.span.enter();
+        let Ending { outcome, state, took, traffic, .. } = self;
+        match committed {
             Ok(true) => traffic.iter().for_each(|traffic| traffic.ended(*outcome, *state, *took)),
             Ok(false) => tracing::error!("was settled already: this end changes nothing"),
             Err(error) => tracing::error!(%error, "failed to record the end"),
-        }
-        // After the commit only (R9), and before what was claimed with it is asked for: a Start that
-        // overtook the Ack would find its place, or its job, still taken.
-        if let (Some(link), Ok(_)) = (self.link, committed) {
-            link.settled(self.key).await;
         }
     }
 }
