@@ -3,7 +3,7 @@
 //! One task owns the state. Whatever takes time (an exchange with the store, an attempt) is a task of its
 //! own and comes back as a [`Step`], so that nothing waits for anything else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -315,15 +315,24 @@ impl Flow {
 
     /// Records the ends that have come, and claims whatever may be claimed now. What a handler claims is
     /// committed together with the ends that leave it the slots. There is one such exchange of each at
-    /// most: what ends meanwhile gathers for the next one.
+    /// most: what ends meanwhile gathers for the next one, and for a moment where there is little of it.
     fn exchange(&mut self) {
         let mut exchanges: BTreeMap<Option<usize>, Exchange> = BTreeMap::new();
+        let now = self.clock.monotonic();
+        let lanes = self.ends.iter().filter_map(|(end, _)| end.lane);
+        // As they are before the first of them is let go.
+        let gather: BTreeSet<usize> = lanes
+            .filter(|lane| {
+                let lane = self.lanes.get(*lane);
+                lane.busy || lane.gathers(now)
+            })
+            .collect();
         for (end, completion) in std::mem::take(&mut self.ends) {
             // No claim for a runner waits for an Ack to another one, which the handler had before.
             let with =
                 end.lane.filter(|lane| self.lanes.get_mut(*lane).runner() == end.runner.as_ref());
             // In a stop nothing is claimed any more, and what is not with the writer at its end is lost.
-            if !self.stopping && with.is_some_and(|lane| self.lanes.get_mut(lane).busy) {
+            if !self.stopping && with.is_some_and(|lane| gather.contains(&lane)) {
                 self.ends.push((end, completion));
                 continue;
             }
@@ -514,6 +523,7 @@ impl Flow {
         let took = begun.map(|begun| begun.elapsed());
         let state = next.state();
         let end = Ending { lane, key, outcome, state, took, traffic, link, runner, span };
+        end.lane.into_iter().for_each(|lane| self.lanes.came(lane, self.clock.monotonic()));
         self.ends.push((end, completion));
     }
 

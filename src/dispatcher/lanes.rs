@@ -13,6 +13,13 @@ use crate::traffic::{HandlerTraffic, Traffic};
 
 use super::Worker;
 
+/// How long an end waits for others of its handler at most: some commits' time. A commit takes as much for
+/// one as for a few.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// Of so many attempts under way one end need not wait.
+const GATHER_SHARE: usize = 3;
+
 /// A handler with its slots.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -24,6 +31,9 @@ pub(super) struct Lane {
     concurrency: usize,
     /// Slots taken by attempts whose end is not recorded yet.
     pub(super) running: usize,
+    /// How many of those have come to their end, and when the first did.
+    ends: usize,
+    first_end: Option<Duration>,
     /// Slots taken by a claim under way.
     pub(super) claiming: usize,
     /// An exchange with the store is under way: ends that are recorded, a claim, or both.
@@ -58,6 +68,8 @@ impl Lane {
             traffic,
             concurrency: worker.concurrency.max(1),
             running: 0,
+            ends: 0,
+            first_end: None,
             claiming: 0,
             busy: false,
             wanted: true,
@@ -101,6 +113,16 @@ impl Lane {
             Some(pause) if now < pause.until => 0,
             Some(_) => 1,
         }
+    }
+
+    /// Whether its ends wait for more of them: where many attempts are under way and few have ended.
+    pub(super) fn gathers(&self, now: Duration) -> bool {
+        self.gathers_until().is_some_and(|until| now < until)
+    }
+
+    fn gathers_until(&self) -> Option<Duration> {
+        let few = self.ends * GATHER_SHARE < self.running && !self.gone;
+        self.first_end.filter(|_| few).map(|first| first + GATHER)
     }
 
     /// The end of its pause, where that is to come.
@@ -188,6 +210,10 @@ impl Lanes {
         !self.all[index].gone && Arc::ptr_eq(&self.all[index].handler, handler)
     }
 
+    pub(super) fn get(&self, index: usize) -> &Lane {
+        &self.all[index]
+    }
+
     pub(super) fn get_mut(&mut self, index: usize) -> &mut Lane {
         &mut self.all[index]
     }
@@ -250,9 +276,19 @@ impl Lanes {
         index
     }
 
+    /// An attempt has come to its end.
+    pub(super) fn came(&mut self, index: usize, now: Duration) {
+        let lane = &mut self.all[index];
+        lane.ends += 1;
+        lane.first_end.get_or_insert(now);
+    }
+
     /// The end of an attempt is with the store: its slot is free for what is claimed together with it.
     pub(super) fn ended(&mut self, index: usize) {
-        self.all[index].running -= 1;
+        let lane = &mut self.all[index];
+        lane.running -= 1;
+        lane.ends = lane.ends.saturating_sub(1);
+        lane.first_end = lane.first_end.filter(|_| lane.ends > 0);
     }
 
     /// The end of an attempt is recorded and acknowledged: `runner` has room for another.
@@ -286,13 +322,15 @@ impl Lanes {
         }
     }
 
-    /// How long nothing will change by time alone: until a job is due or a pause ends.
+    /// How long nothing will change by time alone: until a job is due, a pause ends, or ends have waited.
     pub(super) fn patience(&self, wall: Timestamp, now: Duration) -> Option<Duration> {
         let waits = self.iter().filter_map(|lane| match lane.wanted {
             true => lane.paused_until(now).map(|until| until - now),
             false => lane.due.map(|due| due.since(wall)),
         });
-        waits.min()
+        let gathering = self.iter().filter(|lane| !lane.busy && lane.gathers(now));
+        let gathering = gathering.filter_map(|lane| Some(lane.gathers_until()? - now));
+        waits.chain(gathering).min()
     }
 
     /// The handler could not run: it pauses. Returns what is left of the pause.
@@ -404,6 +442,31 @@ mod tests {
         lanes.get_mut(0).busy = true;
         lanes.reload(vec![worker(1, 1)], &Limits::default());
         assert_eq!((lanes.all.len(), lanes.all[0].name.as_str()), (2, "h0"));
+    }
+
+    #[test]
+    fn few_ends_of_many_attempts_wait_for_each_other_a_moment_and_one_of_few_does_not() {
+        let mut lanes = lanes(64, &[8, 3]);
+        assert_eq!(fill(&mut lanes, NOW), [(0, 8), (1, 3)]);
+        lanes.came(1, NOW);
+        assert!(!lanes.get(1).gathers(NOW));
+        let waits = |lanes: &Lanes| (lanes.get(0).gathers(NOW), lanes.patience(Timestamp(0), NOW));
+        assert_eq!(waits(&lanes), (false, None));
+        for _ in 0..2 {
+            lanes.came(0, NOW);
+            assert_eq!(waits(&lanes), (true, Some(GATHER)));
+        }
+        assert!(!lanes.get(0).gathers(NOW + GATHER), "long enough");
+        lanes.get_mut(0).busy = true;
+        assert_eq!(waits(&lanes).1, None, "an exchange is under way");
+        lanes.get_mut(0).busy = false;
+        lanes.came(0, NOW);
+        assert_eq!(waits(&lanes), (false, None), "three of eight");
+        for _ in 0..3 {
+            lanes.ended(0);
+        }
+        lanes.came(0, NOW + GATHER);
+        assert!(lanes.get(0).gathers(NOW + GATHER), "the next one waits anew");
     }
 
     #[test]
