@@ -331,7 +331,7 @@ impl Receiver {
 
     /// Returns when the runner has forgotten it.
     async fn ack(&mut self, job: u8) {
-        self.say.ack(key(job)).await.unwrap();
+        self.say.ack(&[key(job)]).await.unwrap();
         self.say.peek(key(job), Stream::Stdout).await.unwrap();
         match self.hear().await.0 {
             ToReceiver::Output { key: heard, total: None, .. } => assert_eq!(heard, key(job)),
@@ -387,7 +387,7 @@ async fn an_attempt_is_started_finished_fetched_and_forgotten() {
     receiver.start("say", 4, b"").await;
     assert_eq!(receiver.refused(4).await, Refusal::NoResources);
     // The room of what it has forgotten is there for whatever is said next.
-    receiver.say.ack(key(1)).await.unwrap();
+    receiver.say.ack(&[key(1)]).await.unwrap();
     receiver.start("say", 5, b"").await;
     receiver.started(5).await;
     receiver.finished(5).await;
@@ -839,7 +839,7 @@ async fn a_runner_that_stops_waits_for_its_commands_and_their_results() {
     assert!(second.list.draining);
     site.go().await;
     assert_eq!(second.finished(1).await, exited(Status::Code(7)));
-    second.say.ack(key(1)).await.unwrap();
+    second.say.ack(&[key(1)]).await.unwrap();
     assert_eq!(runner.left().await, Some(0));
     assert_eq!(site.ran(), 1);
 }

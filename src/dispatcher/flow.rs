@@ -3,7 +3,7 @@
 //! One task owns the state. Whatever takes time (an exchange with the store, an attempt) is a task of its
 //! own and comes back as a [`Step`], so that nothing waits for anything else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -149,10 +149,19 @@ impl Exchange {
         let (ends, completions): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
         let (committed, claims) = store.complete_and_claim(completions, claim.clone()).await;
         let mut runners = Vec::new();
+        let mut settled: BTreeMap<RunnerName, (Link, Vec<Key>)> = BTreeMap::new();
         for (end, committed) in ends.into_iter().zip(committed) {
-            runners.extend(end.runner.clone());
-            let span = end.span.clone();
-            end.recorded(committed).instrument(span).await;
+            end.tell(&committed);
+            let Some(runner) = end.runner else { continue };
+            if let (Some(link), Ok(_)) = (end.link, committed) {
+                settled.entry(runner.clone()).or_insert((link, Vec::new())).1.push(end.key);
+            }
+            runners.push(runner);
+        }
+        // After the commit only (R9), and before what was claimed with it is asked for: a Start that
+        // overtook the Ack would find its place, or its job, still taken.
+        for (link, keys) in settled.into_values() {
+            link.settled(&keys).await;
         }
         Step::Exchanged { lane, runners, claim: claim.map(|claim| (claim, claims)) }
     }
@@ -160,17 +169,13 @@ impl Exchange {
 
 impl Ending {
     /// Tells of it what its commit has come to.
-    async fn recorded(self, committed: Result<bool, Error>) {
-        let Ending { outcome, state, took, traffic, .. } = &self;
-        match &committed {
+    fn tell(&self, committed: &Result<bool, Error>) {
+        let _inside = self.span.enter();
+        let Ending { outcome, state, took, traffic, .. } = self;
+        match committed {
             Ok(true) => traffic.iter().for_each(|traffic| traffic.ended(*outcome, *state, *took)),
             Ok(false) => tracing::error!("was settled already: this end changes nothing"),
             Err(error) => tracing::error!(%error, "failed to record the end"),
-        }
-        // After the commit only (R9), and before what was claimed with it is asked for: a Start that
-        // overtook the Ack would find its place, or its job, still taken.
-        if let (Some(link), Ok(_)) = (self.link, committed) {
-            link.settled(self.key).await;
         }
     }
 }
@@ -310,16 +315,26 @@ impl Flow {
 
     /// Records the ends that have come, and claims whatever may be claimed now. What a handler claims is
     /// committed together with the ends that leave it the slots. Of commands there is one such exchange of
-    /// each handler at most, and what ends meanwhile gathers for the next one; what ends of forwards is with
-    /// the writer at once, which has its next batch then when it is done with this one.
+    /// each handler at most: what ends meanwhile gathers for the next one, and for a moment where there is
+    /// little of it. What ends of forwards is with the writer at once, which has its next batch then when it
+    /// is done with this one.
     fn exchange(&mut self) {
         let mut exchanges: BTreeMap<Option<usize>, Exchange> = BTreeMap::new();
+        let now = self.clock.monotonic();
+        let lanes = self.ends.iter().filter_map(|(end, _)| end.lane);
+        // As they are before the first of them is let go.
+        let gather: BTreeSet<usize> = lanes
+            .filter(|lane| {
+                let lane = self.lanes.get(*lane);
+                lane.is_held_up() || lane.gathers(now)
+            })
+            .collect();
         for (end, completion) in std::mem::take(&mut self.ends) {
             // No claim for a runner waits for an Ack to another one, which the handler had before.
             let with =
                 end.lane.filter(|lane| self.lanes.get_mut(*lane).runner() == end.runner.as_ref());
             // In a stop nothing is claimed any more, and what is not with the writer at its end is lost.
-            if !self.stopping && with.is_some_and(|lane| self.lanes.get_mut(lane).is_held_up()) {
+            if !self.stopping && with.is_some_and(|lane| gather.contains(&lane)) {
                 self.ends.push((end, completion));
                 continue;
             }
@@ -513,6 +528,7 @@ impl Flow {
         let took = begun.map(|begun| begun.elapsed());
         let state = next.state();
         let end = Ending { lane, key, outcome, state, took, traffic, link, runner, span };
+        end.lane.into_iter().for_each(|lane| self.lanes.came(lane, self.clock.monotonic()));
         self.ends.push((end, completion));
     }
 

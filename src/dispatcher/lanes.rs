@@ -13,6 +13,13 @@ use crate::traffic::{HandlerTraffic, Traffic};
 
 use super::Worker;
 
+/// How long an end waits for others of its handler at most: some commits' time. A commit takes as much for
+/// one as for a few.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// Of so many attempts under way one end need not wait.
+const GATHER_SHARE: usize = 3;
+
 /// A handler with its slots.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -24,6 +31,9 @@ pub(super) struct Lane {
     concurrency: usize,
     /// Slots taken by attempts whose end is not recorded yet.
     pub(super) running: usize,
+    /// How many of those have come to their end, and when the first did.
+    ends: usize,
+    first_end: Option<Duration>,
     /// Slots taken by a claim under way.
     pub(super) claiming: usize,
     /// Exchanges with the store that are under way: ends that are recorded, a claim, or both.
@@ -63,6 +73,8 @@ impl Lane {
             traffic,
             concurrency: worker.concurrency.max(1),
             running: 0,
+            ends: 0,
+            first_end: None,
             claiming: 0,
             exchanges: 0,
             resting: false,
@@ -116,6 +128,16 @@ impl Lane {
             Some(pause) if now < pause.until => 0,
             Some(_) => 1,
         }
+    }
+
+    /// Whether its ends wait for more of them: where many commands are under way and few have ended.
+    pub(super) fn gathers(&self, now: Duration) -> bool {
+        self.gathers_until().is_some_and(|until| now < until)
+    }
+
+    fn gathers_until(&self) -> Option<Duration> {
+        let few = self.ends * GATHER_SHARE < self.running && self.runner().is_some() && !self.gone;
+        self.first_end.filter(|_| few).map(|first| first + GATHER)
     }
 
     /// The end of its pause, where that is to come.
@@ -205,6 +227,10 @@ impl Lanes {
         !self.all[index].gone && Arc::ptr_eq(&self.all[index].handler, handler)
     }
 
+    pub(super) fn get(&self, index: usize) -> &Lane {
+        &self.all[index]
+    }
+
     pub(super) fn get_mut(&mut self, index: usize) -> &mut Lane {
         &mut self.all[index]
     }
@@ -267,11 +293,20 @@ impl Lanes {
         index
     }
 
+    /// An attempt has come to its end.
+    pub(super) fn came(&mut self, index: usize, now: Duration) {
+        let lane = &mut self.all[index];
+        lane.ends += 1;
+        lane.first_end.get_or_insert(now);
+    }
+
     /// The end of an attempt is with the store: its slot is free for what is claimed together with it.
     pub(super) fn ended(&mut self, index: usize) {
         let lane = &mut self.all[index];
         lane.running -= 1;
         lane.wanted |= lane.more;
+        lane.ends = lane.ends.saturating_sub(1);
+        lane.first_end = lane.first_end.filter(|_| lane.ends > 0);
     }
 
     /// The end of an attempt is recorded and acknowledged: `runner` has room for another.
@@ -321,13 +356,15 @@ impl Lanes {
         }
     }
 
-    /// How long nothing will change by time alone: until a job is due or a pause ends.
+    /// How long nothing will change by time alone: until a job is due, a pause ends, or ends have waited.
     pub(super) fn patience(&self, wall: Timestamp, now: Duration) -> Option<Duration> {
         let waits = self.iter().filter_map(|lane| match lane.wanted {
             true => lane.paused_until(now).map(|until| until - now),
             false => lane.due.map(|due| due.since(wall)),
         });
-        waits.min()
+        let gathering = self.iter().filter(|lane| !lane.is_held_up() && lane.gathers(now));
+        let gathering = gathering.filter_map(|lane| Some(lane.gathers_until()? - now));
+        waits.chain(gathering).min()
     }
 
     /// The handler could not run: it pauses. Returns what is left of the pause.
@@ -407,6 +444,12 @@ mod tests {
         }
     }
 
+    /// A command of this runner.
+    fn command(runner: RunnerName) -> Command {
+        let (configuration, timeout) = (crate::model::Digest([0; 32]), SECOND);
+        Command { runner, configuration, timeout, output_bytes: (0, 0), answers: false }
+    }
+
     /// The next claim where nobody is paused and no runner is there.
     fn next(lanes: &mut Lanes, now: Duration) -> Option<(usize, usize)> {
         lanes.next_claim(now, &BTreeMap::new(), &BTreeSet::new())
@@ -459,6 +502,36 @@ mod tests {
     }
 
     #[test]
+    fn few_ends_of_many_attempts_wait_for_each_other_a_moment_and_one_of_few_does_not() {
+        let mut lanes = lanes(64, &[8, 3, 8]);
+        assert_eq!(fill(&mut lanes, NOW), [(0, 8), (1, 3), (2, 8)]);
+        for lane in &mut lanes.all[..2] {
+            lane.handler = Arc::new(Handler::Command(command("default".parse().unwrap())));
+        }
+        lanes.came(2, NOW);
+        assert!(!lanes.get(2).gathers(NOW), "forwards follow no order");
+        lanes.came(1, NOW);
+        assert!(!lanes.get(1).gathers(NOW));
+        let waits = |lanes: &Lanes| (lanes.get(0).gathers(NOW), lanes.patience(Timestamp(0), NOW));
+        assert_eq!(waits(&lanes), (false, None));
+        for _ in 0..2 {
+            lanes.came(0, NOW);
+            assert_eq!(waits(&lanes), (true, Some(GATHER)));
+        }
+        assert!(!lanes.get(0).gathers(NOW + GATHER), "long enough");
+        lanes.get_mut(0).exchanges = 1;
+        assert_eq!(waits(&lanes).1, None, "an exchange is under way");
+        lanes.get_mut(0).exchanges = 0;
+        lanes.came(0, NOW);
+        assert_eq!(waits(&lanes), (false, None), "three of eight");
+        for _ in 0..3 {
+            lanes.ended(0);
+        }
+        lanes.came(0, NOW + GATHER);
+        assert!(lanes.get(0).gathers(NOW + GATHER), "the next one waits anew");
+    }
+
+    #[test]
     fn whom_the_operator_paused_claims_nothing_and_stays_wanted() {
         let (mut lanes, paused) = (lanes(64, &[1, 1]), BTreeSet::from(["h0".parse().unwrap()]));
         assert_eq!(lanes.next_claim(NOW, &BTreeMap::new(), &paused), Some((1, 1)));
@@ -483,13 +556,10 @@ mod tests {
     #[test]
     fn each_runner_has_room_of_its_own_which_moved_and_gone_handlers_take_too() {
         let name = |name: &str| name.parse::<RunnerName>().unwrap();
-        let command = |index: usize, runner: &str| {
+        let lane_of = |index: usize, runner: &str| {
             let mut lanes = lanes(64, &[9]);
-            let (configuration, timeout) = (crate::model::Digest([0; 32]), SECOND);
             let lane = lanes.all.remove(0);
-            let (runner, output_bytes, answers) = (name(runner), (0, 0), false);
-            let handler = Command { runner, configuration, timeout, output_bytes, answers };
-            let handler = Arc::new(Handler::Command(handler));
+            let handler = Arc::new(Handler::Command(command(name(runner))));
             Lane { name: format!("h{index}").parse().unwrap(), handler, ..lane }
         };
         let (default, deploy) = (name("default"), name("deploy"));
@@ -497,7 +567,7 @@ mod tests {
         let room = |attempts| Room { incarnation, attempts };
         let rooms = BTreeMap::from([(default.clone(), room(3)), (deploy.clone(), room(4))]);
         let mut lanes = lanes(64, &[]);
-        lanes.all = vec![command(0, "default"), command(1, "deploy"), command(2, "nobody")];
+        lanes.all = vec![lane_of(0, "default"), lane_of(1, "deploy"), lane_of(2, "nobody")];
 
         // One of the first handler began when it was the other runner's; one's handler is gone.
         assert_eq!(lanes.take_for(&"h0".parse().unwrap(), &deploy), Some(0));
@@ -540,10 +610,7 @@ mod tests {
         let incarnation = crate::model::Incarnation::from_parts(uuid::Uuid::nil(), 1);
         let rooms = BTreeMap::from([(deploy.clone(), Room { incarnation, attempts: 9 })]);
         assert_eq!(fill(&mut lanes, NOW), [(0, 2)]);
-        let configuration = crate::model::Digest([0; 32]);
-        let (runner, timeout, output_bytes, answers) = (deploy.clone(), SECOND, (0, 0), false);
-        let command = Command { runner, configuration, timeout, output_bytes, answers };
-        let moved = Worker { handler: Handler::Command(command), ..worker(0, 2) };
+        let moved = Worker { handler: Handler::Command(command(deploy.clone())), ..worker(0, 2) };
         lanes.reload(vec![moved], &Limits::default());
         assert_eq!(
             lanes.next_claim(NOW, &rooms, &BTreeSet::new()),

@@ -215,16 +215,18 @@ impl Link {
         Tracked { key, link: self.clone(), verdict }
     }
 
-    /// Says that the outcome of an attempt is committed. Where the runner cannot be told now, it is
-    /// told when it lists the attempt again.
-    pub async fn settled(&self, key: Key) {
+    /// Says that the outcomes of these attempts are committed. Where the runner cannot be told now, it is
+    /// told when it lists them again.
+    pub async fn settled(&self, keys: &[Key]) {
         let line = {
             let mut state = self.lock();
-            state.attempts.remove(&key);
+            for key in keys {
+                state.attempts.remove(key);
+            }
             state.line.clone()
         };
         if let Some(line) = line {
-            let _lost = line.ack(key).await;
+            let _lost = line.ack(keys).await;
         }
     }
 
@@ -445,9 +447,7 @@ impl Link {
         // Beside the reading, so that two full sockets cannot wait for each other.
         let (link, room) = (self.clone(), room(list));
         tokio::spawn(async move {
-            for key in acks {
-                let _lost = line.ack(key).await;
-            }
+            let _lost = line.ack(&acks).await;
             link.hear(&line, room, |state| state.acked = true);
             for key in searches {
                 tracing::warn!(%key, "no runner answers for it: looking for what may still run of it");
@@ -466,7 +466,7 @@ fn room(list: &HelloOk) -> Room {
 
 /// Beside the reading, so that two full sockets cannot wait for each other.
 fn ack(line: Sender, key: Key) {
-    tokio::spawn(async move { drop(line.ack(key).await) });
+    tokio::spawn(async move { drop(line.ack(&[key]).await) });
 }
 
 /// What a list that lacks an attempt proves of it, claimed for `runner` and asked for: nothing where

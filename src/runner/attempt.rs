@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::leftovers;
 use super::message::{Key, Refusal};
 use super::spawn::{Child, NoChild, Plan};
 use super::table::{Leave, Table};
@@ -17,9 +16,9 @@ pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts)
     let (plan, body) = (Plan::new(settings, &facts), facts.body);
     crash::point("runner.start.noted");
     let ended = match tokio::task::spawn_blocking(move || plan.spawn(&body)).await {
-        Ok(Ok(child)) => {
+        Ok(Ok((child, process))) => {
             crash::point("runner.spawned");
-            table.began(key, leftovers::process(child.pid), child.view());
+            table.began(key, process, child.view());
             attend::attend(child, &leave.end).await
         }
         Ok(Err(NoChild::NotStarted(reason))) => {

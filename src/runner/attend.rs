@@ -11,17 +11,14 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{
-    Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_send_signal,
-    test_kill_process_group, waitid,
-};
+use rustix::process::{Signal, kill_process_group, pidfd_send_signal, test_kill_process_group};
 use tokio::select;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::course::{Course, Stage};
 use super::spawn::Child;
-use super::{End, Ended, Exited, Status, leftovers, reap};
+use super::{End, Ended, Exited, leftovers, reap};
 
 /// Attends to `child` until it has been reaped.
 pub(super) async fn attend(mut child: Child, end: &End) -> Ended {
@@ -36,14 +33,13 @@ pub(super) async fn attend(mut child: Child, end: &End) -> Ended {
         never = drained => match never {},
     }
     let asked_by = course.end();
-    let status = process.status();
     // It has exited itself, in whatever group it was.
     let _gone = kill_process_group(pid, Signal::KILL);
     let (stdout, stderr) = (child.stdout.finish(), child.stderr.finish());
-    let usage = reap::reap(pid);
+    let reaped = reap::reap(pid);
     process.group_ended().await;
-    match status {
-        Some(status) => Ended::Exited(Exited { status, asked_by, usage, stdout, stderr }),
+    match reaped {
+        Some((status, usage)) => Ended::Exited(Exited { status, asked_by, usage, stdout, stderr }),
         None => Ended::Lost("its exit status was not to be had".to_owned()),
     }
 }
@@ -114,15 +110,4 @@ impl Process<'_> {
             let _exited = pidfd_send_signal(self.pidfd.as_fd(), signal);
         }
     }
-
-    /// Never blocks, since the child has exited, and does not reap it.
-    fn status(&self) -> Option<Status> {
-        let options = WaitIdOptions::NOWAIT | WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten()?;
-        code(&status).or_else(|| status.terminating_signal().map(Status::Signal))
-    }
-}
-
-fn code(status: &WaitIdStatus) -> Option<Status> {
-    status.exit_status().map(Status::Code)
 }

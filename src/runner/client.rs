@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::io::BufReader;
+use tokio::io::{BufReader, BufWriter};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Mutex;
@@ -51,7 +51,7 @@ pub enum ConnectError {
 #[derive(Debug, Clone)]
 pub struct Sender {
     /// Nothing once a write has failed: half a frame may be out, and the next would be read into it.
-    to: Arc<Mutex<Option<OwnedWriteHalf>>>,
+    to: Arc<Mutex<Option<BufWriter<OwnedWriteHalf>>>>,
     bounds: Bounds,
 }
 
@@ -78,10 +78,11 @@ pub async fn connect(
         .await
         .map_err(|source| ConnectError::Unreachable { socket: socket.to_owned(), source })?;
     let (from, to) = stream.into_split();
-    let sender = Sender { to: Arc::new(Mutex::new(Some(to))), bounds: bounds(TO_RUNNER_BYTES) };
-    let from = BufReader::new(from);
+    let to = Arc::new(Mutex::new(Some(BufWriter::new(to))));
+    let sender = Sender { to, bounds: bounds(TO_RUNNER_BYTES) };
+    let from = BufReader::with_capacity(wire::TOGETHER_BYTES, from);
     let mut events = Events { from, bounds: bounds(TO_RECEIVER_BYTES) };
-    sender.send(&ToRunner::Hello(hello.clone()), b"").await?;
+    sender.send(&[ToRunner::Hello(hello.clone())], b"").await?;
     let answer = timeout(wait, events.next()).await.unwrap_or(Err(WireError::Slow(wait)))?;
     match answer {
         Some((ToReceiver::HelloOk(list), _)) => Ok((*list, sender, events)),
@@ -99,7 +100,7 @@ impl Sender {
     /// # Errors
     /// The connection: whether the runner has it all is not known.
     pub async fn start(&self, start: Start, body: &[u8]) -> Result<(), WireError> {
-        self.send(&ToRunner::Start(Box::new(start)), body).await
+        self.send(&[ToRunner::Start(Box::new(start))], body).await
     }
 
     /// Asks for one output of a settled attempt.
@@ -107,7 +108,7 @@ impl Sender {
     /// # Errors
     /// The connection.
     pub async fn fetch(&self, key: Key, stream: Stream) -> Result<(), WireError> {
-        self.send(&ToRunner::Fetch { key, stream }, b"").await
+        self.send(&[ToRunner::Fetch { key, stream }], b"").await
     }
 
     /// Asks for one output of an attempt as it is now, running or settled.
@@ -115,7 +116,7 @@ impl Sender {
     /// # Errors
     /// The connection.
     pub async fn peek(&self, key: Key, stream: Stream) -> Result<(), WireError> {
-        self.send(&ToRunner::Peek { key, stream }, b"").await
+        self.send(&[ToRunner::Peek { key, stream }], b"").await
     }
 
     /// Asks a running attempt to end.
@@ -123,7 +124,7 @@ impl Sender {
     /// # Errors
     /// The connection.
     pub async fn kill(&self, key: Key) -> Result<(), WireError> {
-        self.send(&ToRunner::Kill { key }, b"").await
+        self.send(&[ToRunner::Kill { key }], b"").await
     }
 
     /// Asks to end whatever still runs of an attempt that the runner does not list. Its answer is a
@@ -132,15 +133,16 @@ impl Sender {
     /// # Errors
     /// The connection; it is asked again at the next one.
     pub async fn search(&self, key: Key) -> Result<(), WireError> {
-        self.send(&ToRunner::Search { key }, b"").await
+        self.send(&[ToRunner::Search { key }], b"").await
     }
 
-    /// Says that the outcome is committed: the runner forgets the attempt.
+    /// Says that these outcomes are committed: the runner forgets the attempts.
     ///
     /// # Errors
-    /// The connection; it is said again at the next one that lists the attempt.
-    pub async fn ack(&self, key: Key) -> Result<(), WireError> {
-        self.send(&ToRunner::Ack { key }, b"").await
+    /// The connection; it is said again at the next one that lists an attempt.
+    pub async fn ack(&self, keys: &[Key]) -> Result<(), WireError> {
+        let acks: Vec<ToRunner> = keys.iter().map(|&key| ToRunner::Ack { key }).collect();
+        self.send(&acks, b"").await
     }
 
     /// Asks to read the commands again and to keep them aside. Its answer is a `Loaded` or a `NotLoaded`
@@ -149,7 +151,7 @@ impl Sender {
     /// # Errors
     /// The connection.
     pub async fn load(&self, number: u64) -> Result<(), WireError> {
-        self.send(&ToRunner::Load { number }, b"").await
+        self.send(&[ToRunner::Load { number }], b"").await
     }
 
     /// Says that what was loaded is to be run: every Start that is said after it is read after it.
@@ -157,7 +159,7 @@ impl Sender {
     /// # Errors
     /// The connection: at the next one the runner reads its commands anyhow.
     pub async fn use_loaded(&self, number: u64) -> Result<(), WireError> {
-        self.send(&ToRunner::Use { number }, b"").await
+        self.send(&[ToRunner::Use { number }], b"").await
     }
 
     /// Whether the two say things on one connection.
@@ -165,12 +167,19 @@ impl Sender {
         Arc::ptr_eq(&self.to, &other.to)
     }
 
-    async fn send(&self, message: &ToRunner, body: &[u8]) -> Result<(), WireError> {
+    /// Says these one after the other, each with this body, and sends them together.
+    async fn send(&self, messages: &[ToRunner], body: &[u8]) -> Result<(), WireError> {
         let mut to = self.to.lock().await;
         let mut open = to.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        crash::frame("receiver.before", message);
-        let sent = wire::write(&mut open, message, body, self.bounds).await;
-        crash::frame("receiver.sent", message);
+        let sent = async {
+            for message in messages {
+                crash::frame("receiver.before", message);
+                wire::write(&mut open, message, body, self.bounds).await?;
+            }
+            wire::flush(&mut open, self.bounds).await
+        };
+        let sent = sent.await;
+        messages.iter().for_each(|message| crash::frame("receiver.sent", message));
         // What is over a limit was not begun.
         if matches!(sent, Ok(()) | Err(WireError::TooLarge { .. })) {
             *to = Some(open);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use tokio::io::BufReader;
+use tokio::io::{BufReader, BufWriter};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, watch};
@@ -110,13 +110,18 @@ fn log(number: u64, ended: Result<(), WireError>) {
 }
 
 async fn write(
-    mut to: OwnedWriteHalf,
+    to: OwnedWriteHalf,
     mut queue: mpsc::Receiver<Outgoing>,
     bounds: Bounds,
 ) -> Result<(), WireError> {
+    let mut to = BufWriter::new(to);
     while let Some((message, body)) = queue.recv().await {
         crash::frame("runner.before", &message);
         wire::write(&mut to, &message, &body, bounds).await?;
+        // What waits goes out together.
+        if queue.is_empty() {
+            wire::flush(&mut to, bounds).await?;
+        }
         crash::frame("runner.sent", &message);
     }
     Ok(())
@@ -129,7 +134,7 @@ async fn converse(
     reload: Arc<Mutex<Reload>>,
     bounds: Bounds,
 ) -> Result<(), WireError> {
-    let mut from = BufReader::new(from);
+    let mut from = BufReader::with_capacity(wire::TOGETHER_BYTES, from);
     let first = timeout(bounds.wait, wire::read::<ToRunner>(&mut from, bounds)).await;
     let hello = match first.unwrap_or(Err(WireError::Slow(bounds.wait)))? {
         Some((ToRunner::Hello(hello), _)) => hello,

@@ -18,9 +18,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 use super::ledger::Process;
 use super::message::Key;
@@ -113,6 +115,25 @@ pub(super) fn process(pid: Pid) -> Option<Process> {
     (!ended).then_some(Process { pid: pid.as_raw_pid(), start: field(&stat, 22)? })
 }
 
+/// The same of a child that is not reaped and began after the clock said `before`. Where it says the same now,
+/// the child began in that tick: /proc, which takes longer than all else about a start but the start itself,
+/// need not be asked.
+pub(super) fn begun(pid: Pid, before: u64) -> Option<Process> {
+    match ticks() {
+        now if now == before => Some(Process { pid: pid.as_raw_pid(), start: now }),
+        _ => process(pid),
+    }
+}
+
+/// The clock by which /proc tells when a process began (proc_pid_stat(5)): ticks since the boot, with those of
+/// a suspended machine.
+pub(super) fn ticks() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let tick_nanos = 1_000_000_000 / clock_ticks_per_second();
+    let nanos = 1_000_000_000 * now.tv_sec.unsigned_abs() + now.tv_nsec.unsigned_abs();
+    nanos / tick_nanos
+}
+
 /// Whether a process of this group lives. It may where /proc cannot be read.
 pub(super) fn group_lives(number: Pid) -> bool {
     let Ok(listing) = fs::read_dir("/proc") else { return true };
@@ -162,6 +183,26 @@ fn has_ended(pidfd: &OwnedFd, deadline: Instant) -> bool {
         match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&left)) {
             Err(Errno::INTR) => {}
             ready => return matches!(ready, Ok(1..)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn what_began_is_told_as_proc_tells_it_whether_or_not_the_clock_went_on() {
+        for behind in [0, 1].repeat(20) {
+            let before = ticks() - behind;
+            let mut child = Command::new("/bin/sleep").arg("60").spawn().unwrap();
+            let pid = Pid::from_child(&child);
+            let begun = begun(pid, before);
+            assert!(begun.is_some() && begun == process(pid), "{begun:?}");
+            child.kill().unwrap();
+            child.wait().unwrap();
         }
     }
 }

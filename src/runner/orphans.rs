@@ -18,8 +18,8 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, w
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-/// Between two looks, however many children end: a zombie costs a number and a page of the kernel's,
-/// and each look reads a file per thread.
+/// From a child's end to the look that follows, however many end meanwhile: a zombie costs a number and a page
+/// of the kernel's, and each look reads a file per thread.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Until a look that a start stood in the way of is taken again.
@@ -68,10 +68,42 @@ pub(super) async fn adopt() {
         return tracing::debug!("orphans of commands are left to the init process");
     }
     while ends.recv().await.is_some() {
-        while !reap() {
-            sleep(AGAIN).await;
+        let mut pause = PAUSE;
+        loop {
+            let unheard = Unheard::now();
+            sleep(pause).await;
+            drop(unheard);
+            if reap() {
+                break;
+            }
+            pause = AGAIN;
         }
-        sleep(PAUSE).await;
+    }
+}
+
+/// While it lives the kernel sends no word of a child's end: each would wake two threads for nothing before
+/// the next look, which is taken after it.
+struct Unheard(Option<libc::sigaction>);
+
+impl Unheard {
+    fn now() -> Self {
+        // SAFETY: all zero is the default action, no flag and an empty mask, and any action may be replaced by
+        // that. Written is one whole `sigaction`, where the call succeeds.
+        let heard = unsafe {
+            let mut heard = std::mem::zeroed();
+            let default = std::mem::zeroed();
+            (libc::sigaction(libc::SIGCHLD, &default, &mut heard) == 0).then_some(heard)
+        };
+        Unheard(heard)
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        if let Some(heard) = &self.0 {
+            // SAFETY: what was in force before, the handler of the runtime.
+            unsafe { libc::sigaction(libc::SIGCHLD, heard, std::ptr::null_mut()) };
+        }
     }
 }
 
@@ -107,17 +139,26 @@ fn children() -> Option<Vec<i32>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use rustix::process::test_kill_process;
     use std::process::Command;
 
-    /// In a process of its own: it would reap what other tests started.
+    /// Whether this is a process of its own for `test`, which would reap what other tests started. Where it
+    /// is not, one has run it.
+    fn is_alone(test: &str) -> bool {
+        const ALONE: &str = "HOOKLATCH_TEST_ORPHANS";
+        let is_alone = std::env::var_os(ALONE).is_some();
+        if !is_alone {
+            let mut alone = Command::new(std::env::current_exe().unwrap());
+            let this = format!("runner::orphans::tests::{test}");
+            let output = alone.args(["--exact", &this]).env(ALONE, "1").output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+        is_alone
+    }
+
     #[test]
     fn only_adopted_children_are_reaped() {
-        const ALONE: &str = "HOOKLATCH_TEST_ORPHANS";
-        let this = "runner::orphans::tests::only_adopted_children_are_reaped";
-        if std::env::var_os(ALONE).is_none() {
-            let mut alone = Command::new(std::env::current_exe().unwrap());
-            let output = alone.args(["--exact", this]).env(ALONE, "1").output().unwrap();
-            assert!(output.status.success(), "{output:?}");
+        if !is_alone("only_adopted_children_are_reaped") {
             return;
         }
         let ended = || {
@@ -135,5 +176,44 @@ mod tests {
         assert!(reap());
         assert!(adopted.wait().is_err());
         assert_eq!(reaping(Pid::from_child(&ours), || ours.wait()).unwrap().code(), Some(7));
+    }
+
+    /// Whether this process has a handler for a child's end (proc_pid_status(5)).
+    fn is_heard() -> bool {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (libc::SIGCHLD - 1) != 0
+    }
+
+    #[tokio::test]
+    async fn nobody_is_woken_between_two_looks_and_the_second_finds_what_ended_meanwhile() {
+        if !is_alone("nobody_is_woken_between_two_looks_and_the_second_finds_what_ended_meanwhile")
+        {
+            return;
+        }
+        // Nothing tells when a handler is set.
+        let until = async |heard| {
+            while is_heard() != heard {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let patient = async {
+            tokio::spawn(adopt());
+            let end = || Pid::from_child(&Command::new("/bin/true").spawn().unwrap());
+            until(true).await;
+            let first = end();
+            until(false).await;
+            let second = end();
+            until(true).await;
+            for adopted in [first, second] {
+                while test_kill_process(adopted).is_ok() {
+                    sleep(Duration::from_millis(1)).await;
+                }
+            }
+            // And heard is the next one too.
+            end();
+            until(false).await;
+        };
+        tokio::time::timeout(Duration::from_secs(60), patient).await.unwrap();
     }
 }

@@ -1,32 +1,36 @@
-//! Reaps a child and reads what it took, which the kernel tells nobody afterwards.
+//! Reaps a child and reads how it ended and what it took, which the kernel tells nobody afterwards.
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use rustix::process::Pid;
 
-use super::{Usage, orphans};
+use super::{Status, Usage, orphans};
 
-/// Reaps a child that has exited; never blocks. Nothing was used as far as is known where the kernel
-/// has nothing to say.
-pub(super) fn reap(pid: Pid) -> Usage {
+/// Reaps a child that has exited; never blocks. None where the kernel has nothing to say.
+pub(super) fn reap(pid: Pid) -> Option<(Status, Usage)> {
     let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
-    let no_status = std::ptr::null_mut();
+    let mut status = 0;
     let reaped = orphans::reaping(pid, || {
-        // SAFETY: wait4(2) takes a null status, and writes one whole `rusage` where it reaps.
-        unsafe { libc::wait4(pid.as_raw_pid(), no_status, libc::WNOHANG, rusage.as_mut_ptr()) }
+        // SAFETY: wait4(2) writes one status and one whole `rusage` where it reaps.
+        unsafe { libc::wait4(pid.as_raw_pid(), &mut status, libc::WNOHANG, rusage.as_mut_ptr()) }
     });
     if reaped != pid.as_raw_pid() {
-        return Usage::default();
+        return None;
     }
+    let status = match libc::WIFSIGNALED(status) {
+        true => Status::Signal(libc::WTERMSIG(status)),
+        false => Status::Code(libc::WEXITSTATUS(status)),
+    };
     // SAFETY: written by the call; all its fields are integers, and were zero before.
     let rusage = unsafe { rusage.assume_init() };
     let cpu = time(rusage.ru_utime).saturating_add(time(rusage.ru_stime));
-    Usage {
+    let usage = Usage {
         cpu_millis: u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX),
         // In KiB on Linux (getrusage(2)).
         memory_bytes: u64::try_from(rusage.ru_maxrss).unwrap_or(0).saturating_mul(1024),
-    }
+    };
+    Some((status, usage))
 }
 
 fn time(time: libc::timeval) -> Duration {

@@ -24,7 +24,8 @@ use tokio::net::unix::pipe::Receiver;
 
 use super::capture::{Shared, Stream};
 use super::course::Course;
-use super::{Captured, CommandSettings, descriptors, oom, orphans, reap, stdin};
+use super::ledger::Process;
+use super::{Captured, CommandSettings, descriptors, leftovers, oom, orphans, reap, stdin};
 use crate::model::Facts;
 
 /// What a command's PATH is where the configuration says nothing: systemd's own default with the
@@ -118,16 +119,19 @@ impl Plan {
         }
     }
 
-    /// Starts the command. Blocks; needs a tokio runtime's context.
-    pub(super) fn spawn(&self, body: &[u8]) -> Result<Child, NoChild> {
+    /// Starts the command, and tells it from every other process of this boot. Blocks; needs a tokio
+    /// runtime's context.
+    pub(super) fn spawn(&self, body: &[u8]) -> Result<(Child, Option<Process>), NoChild> {
         let stdin = stdin::holding(body, self.stdin_memory_bytes)
             .map_err(|error| no_room(&format!("the body of {} bytes", body.len()), &error))?;
         let starting = orphans::starting();
+        let before = leftovers::ticks();
         let mut child = self.start(stdin)?;
+        let process = leftovers::begun(Pid::from_child(&child), before);
         starting.own(child.id());
         drop(starting);
         oom::give_back(child.id());
-        self.attach(&mut child).map_err(|error| {
+        let child = self.attach(&mut child).map_err(|error| {
             if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
                 let _gone = kill_process_group(pid, Signal::KILL);
                 let _ended =
@@ -135,7 +139,8 @@ impl Plan {
                 reap::reap(pid);
             }
             NoChild::Lost(format!("killed at its start, because it could not be watched: {error}"))
-        })
+        })?;
+        Ok((child, process))
     }
 
     fn start(&self, stdin: fs::File) -> Result<std::process::Child, NoChild> {

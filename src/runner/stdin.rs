@@ -4,7 +4,8 @@
 //! offset, and the second command would read nothing.
 
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -27,9 +28,9 @@ pub(super) fn holding(body: &[u8], memory_bytes: usize) -> io::Result<File> {
     Ok(file)
 }
 
-fn filled(mut file: File, body: &[u8]) -> io::Result<File> {
-    file.write_all(body)?;
-    file.rewind()?;
+fn filled(file: File, body: &[u8]) -> io::Result<File> {
+    // At a place of its own, so that the file's stays the beginning.
+    file.write_all_at(body, 0)?;
     Ok(file)
 }
 
@@ -52,7 +53,7 @@ fn unlinked() -> io::Result<File> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::io::Read;
+    use std::io::{Read, Write};
 
     #[test]
     fn a_small_body_cannot_be_changed_and_a_large_one_has_no_name() {

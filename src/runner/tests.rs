@@ -55,7 +55,7 @@ fn settings(folder: &Path, argv: &[&str]) -> CommandSettings {
 async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Result<Ended, NoChild> {
     let (plan, body) = (spawn::Plan::new(settings, facts), facts.body.clone());
     match tokio::task::spawn_blocking(move || plan.spawn(&body)).await.unwrap() {
-        Ok(child) => Ok(attend::attend(child, end).await),
+        Ok((child, _)) => Ok(attend::attend(child, end).await),
         Err(none) => Err(none),
     }
 }

@@ -3,7 +3,7 @@
 //! Four bytes of header length and four of body length, big end first; then the header, then the
 //! body. JSON, because the two ends may be of different versions after an upgrade and must then fail
 //! with a sentence; a raw body, because it may be 25 MiB. What must stay true: a frame that is cut
-//! anywhere is no frame (R14), and a length alone buys no memory.
+//! anywhere is no frame (R14), and a length alone buys no more memory than a small body takes.
 
 use std::fmt::Debug;
 use std::io;
@@ -16,8 +16,9 @@ use tokio::time::timeout;
 
 use crate::crash;
 
-/// Bodies up to this size are copied behind their header, which costs less than a second write.
-const TOGETHER_BYTES: usize = 64 * 1024;
+/// Bodies up to this size are copied behind their header, which costs less than a second write. As much is
+/// read at once, so that most frames come whole.
+pub(crate) const TOGETHER_BYTES: usize = 64 * 1024;
 
 /// How large a frame may be, and how long its rest may take once it has begun.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +77,7 @@ pub(crate) async fn read<T: DeserializeOwned>(
     timeout(bounds.wait, rest).await.unwrap_or(Err(WireError::Slow(bounds.wait)))
 }
 
-/// Writes one frame; nothing is written where it is over the limits.
+/// Writes one frame, which is out at the next [`flush`]; nothing is written where it is over the limits.
 pub(crate) async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     message: &(impl Serialize + Debug),
@@ -99,11 +100,25 @@ pub(crate) async fn write(
         if !together {
             to.write_all(half).await?;
         }
+        // Never where there are no fail points.
+        if !rest.is_empty() {
+            to.flush().await?;
+        }
         crash::frame("half", message);
-        to.write_all(rest).await?;
-        Ok(to.flush().await?)
+        Ok(to.write_all(rest).await?)
     };
     timeout(bounds.wait, sent).await.unwrap_or(Err(WireError::Slow(bounds.wait)))
+}
+
+/// Sends the frames that were written.
+pub(crate) async fn flush(
+    to: &mut (impl AsyncWrite + Unpin),
+    bounds: Bounds,
+) -> Result<(), WireError> {
+    match timeout(bounds.wait, to.flush()).await {
+        Ok(flushed) => Ok(flushed?),
+        Err(_) => Err(WireError::Slow(bounds.wait)),
+    }
 }
 
 fn fits(part: &'static str, bytes: u64, limit: u64) -> Result<u32, WireError> {
@@ -111,9 +126,10 @@ fn fits(part: &'static str, bytes: u64, limit: u64) -> Result<u32, WireError> {
     length.ok_or(WireError::TooLarge { part, bytes, limit })
 }
 
-/// Grows with what arrives.
+/// Beyond a small body's size it grows with what arrives.
 async fn exactly(from: &mut (impl AsyncRead + Unpin), bytes: u64) -> io::Result<Vec<u8>> {
-    let mut read = Vec::new();
+    let small = usize::try_from(bytes).unwrap_or(usize::MAX).min(TOGETHER_BYTES);
+    let mut read = Vec::with_capacity(small);
     from.take(bytes).read_to_end(&mut read).await?;
     if (read.len() as u64) < bytes {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -145,6 +161,21 @@ mod tests {
         }
         let nonsense = read_text(b"\0\0\0\x01\0\0\0\0{").await;
         assert!(matches!(nonsense, Err(WireError::Nonsense(_))));
+    }
+
+    #[tokio::test]
+    async fn frames_that_are_written_together_go_out_together() {
+        let (to, mut from) = tokio::io::duplex(64);
+        let mut to = tokio::io::BufWriter::new(to);
+        for text in ["x", "y"] {
+            write(&mut to, &text, b"", BOUNDS).await.unwrap();
+        }
+        let mut wire = [0; 64];
+        let nothing = timeout(Duration::ZERO, from.read(&mut wire)).await;
+        assert!(nothing.is_err(), "{nothing:?}");
+        flush(&mut to, BOUNDS).await.unwrap();
+        let both = from.read(&mut wire).await.unwrap();
+        assert_eq!(wire[..both], *b"\0\0\0\x03\0\0\0\0\"x\"\0\0\0\x03\0\0\0\0\"y\"");
     }
 
     #[tokio::test]
