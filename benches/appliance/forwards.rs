@@ -1,20 +1,22 @@
-//! Running stored jobs of a forward, beside the HTTP client alone on connections that are kept.
+//! Running stored jobs of a forward, beside the HTTP client that sends them alone: nothing is stored, and what it
+//! sends is in memory.
 
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Full};
+use hooklatch::clock::Clock;
+use hooklatch::handler::{End, ForwardSettings, Kept, Target};
+use hooklatch::model::{EventType, Facts, Headers, JobId, Outcome};
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 use super::accepts::Fresh;
@@ -25,6 +27,9 @@ use super::table::{Bounds, Good, Table};
 /// Jobs of one round: at 4,000 a second three seconds.
 const JOBS: usize = 12_000;
 
+/// How long one may take before the bench gives up.
+const LONGEST: Duration = Duration::from_secs(60);
+
 pub(crate) fn measure(table: &Table) {
     let name = "forwards per second to a keep-alive endpoint, 8 at once";
     if !table.wants(name) {
@@ -34,11 +39,11 @@ pub(crate) fn measure(table: &Table) {
     let endpoint = endpoint();
     let backlog = Backlog::of(&format!(r#"forward = "http://{endpoint}/""#));
     let bounds = Bounds { good: Good::High, floor: 0.4, aim: 0.6 };
-    let ceiling = || client(endpoint, &fresh.take(Kind::GitHub, jobs), usize::MAX);
+    let ceiling = || client(endpoint, &fresh.take(Kind::GitHub, jobs), Some(Kept::default()));
     let measured = || backlog.rate(&fresh.take(Kind::GitHub, jobs));
     table.compare(name, bounds, "/s", ceiling, measured);
-    let single = client(endpoint, &fresh.take(Kind::GitHub, jobs), 1);
-    table.remark(&format!("The client alone, on a connection for each request: {single:.0} /s."));
+    let single = client(endpoint, &fresh.take(Kind::GitHub, jobs), None);
+    table.remark(&format!("  the client alone, on a connection for each request: {single:.0} /s"));
 }
 
 /// An endpoint that reads each request to its end and answers 204, in a thread of its own. It lives as
@@ -68,23 +73,22 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, In
     Ok(response)
 }
 
-/// Sends the bodies of these requests to `endpoint`, so many on a connection: how many a second.
-fn client(endpoint: SocketAddr, requests: &[Vec<u8>], kept: usize) -> f64 {
-    let bodies: Vec<Bytes> = requests.iter().map(|request| body(request)).collect();
+/// The forwards' own client alone: what it is to send is in memory, and nothing is stored. How many a second.
+fn client(endpoint: SocketAddr, requests: &[Vec<u8>], kept: Option<Kept>) -> f64 {
+    let settings = ForwardSettings {
+        target: Target::parse(&format!("http://{endpoint}/")).unwrap(),
+        timeout: LONGEST,
+        connect_timeout: LONGEST,
+        answer_bytes: 0,
+        whole_answer_bytes: None,
+    };
+    let (end, clock) = (End::never(), Clock::system());
+    let all: Vec<Facts> = requests.iter().map(|request| facts(request)).collect();
     let next = Cell::new(0);
-    let take = || bodies.get(next.replace(next.get() + 1)).cloned();
     let send = async || {
-        let mut body = take();
-        while body.is_some() {
-            let stream = TcpStream::connect(endpoint).await.unwrap();
-            stream.set_nodelay(true).unwrap();
-            let (mut sender, connection) = handshake(TokioIo::new(stream)).await.unwrap();
-            tokio::spawn(connection);
-            for _ in 0..kept {
-                let Some(this) = body else { return };
-                post(&mut sender, endpoint, this).await;
-                body = take();
-            }
+        while let Some(facts) = all.get(next.replace(next.get() + 1)) {
+            let report = settings.run(facts, &end, &clock, kept.as_ref()).await;
+            assert_eq!(report.outcome, Outcome::Succeeded);
         }
     };
     let begun = Instant::now();
@@ -92,21 +96,32 @@ fn client(endpoint: SocketAddr, requests: &[Vec<u8>], kept: usize) -> f64 {
     requests.len() as f64 / begun.elapsed().as_secs_f64()
 }
 
-async fn post(sender: &mut SendRequest<Full<Bytes>>, endpoint: SocketAddr, body: Bytes) {
-    let request = Request::post("/")
-        .header(HOST, endpoint.to_string())
-        .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(body))
-        .unwrap();
-    sender.ready().await.unwrap();
-    let response = sender.send_request(request).await.unwrap();
-    assert_eq!(response.status(), StatusCode::NO_CONTENT);
-    response.into_body().collect().await.unwrap();
-}
-
-fn body(request: &[u8]) -> Bytes {
-    let head = request.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
-    Bytes::copy_from_slice(&request[head..])
+/// What an attempt is told of this delivery.
+fn facts(request: &[u8]) -> Facts {
+    let end = request.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+    let mut headers = Headers::new();
+    for line in std::str::from_utf8(&request[..end]).unwrap().split("\r\n").skip(1) {
+        let (name, value) = line.split_once(": ").unwrap();
+        if name.starts_with("X-") || name == "Content-Type" {
+            headers.push(name, value);
+        }
+    }
+    let delivery = headers.all("X-GitHub-Delivery").next().unwrap();
+    let delivery = std::str::from_utf8(delivery).unwrap().parse().unwrap();
+    let now = Clock::system().now();
+    Facts {
+        handler: "job".parse().unwrap(),
+        job: JobId::new(now),
+        attempt: 1,
+        replays: 0,
+        source: "github".parse().unwrap(),
+        caller: None,
+        event_id: delivery,
+        event_type: EventType::from_raw("push"),
+        received_at: now,
+        headers,
+        body: Bytes::copy_from_slice(&request[end + 4..]),
+    }
 }
 
 fn runtime() -> Runtime {

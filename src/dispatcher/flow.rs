@@ -418,7 +418,8 @@ impl Flow {
             Step::Rested(index, asked) => {
                 self.lanes.claimed(index, asked, 0, None);
                 let lane = self.lanes.get_mut(index);
-                (lane.resting, lane.wanted) = (false, true);
+                lane.resting -= 1;
+                lane.wanted = true;
             }
             Step::Ended(ended) => self.settle(ended.0, ended.1),
             Step::Clamped => {
@@ -444,7 +445,7 @@ impl Flow {
             // Until it has rested its slots stay taken, and its handler claims nothing.
             Err(error) => {
                 tracing::error!(%handler, %error, "failed to claim");
-                self.lanes.get_mut(lane).resting = true;
+                self.lanes.get_mut(lane).resting += 1;
                 self.work.spawn(async move {
                     sleep(CLAIM_PAUSE).await;
                     Step::Rested(lane, limit)

@@ -13,8 +13,8 @@ use crate::traffic::{HandlerTraffic, Traffic};
 
 use super::Worker;
 
-/// How long an end waits for others of its handler at most: some commits' time. A commit takes as much for
-/// one as for a few.
+/// How long an end waits for others of its handler, and a timer's millisecond more: some commits' time. A commit
+/// takes as much for one as for a few.
 const GATHER: Duration = Duration::from_millis(1);
 
 /// Of so many attempts under way one end need not wait.
@@ -34,15 +34,15 @@ pub(super) struct Lane {
     /// How many of those have come to their end, and when the first did.
     ends: usize,
     first_end: Option<Duration>,
-    /// Slots taken by a claim under way.
+    /// Slots taken by claims under way.
     pub(super) claiming: usize,
     /// Exchanges with the store that are under way: ends that are recorded, a claim, or both.
     pub(super) exchanges: usize,
-    /// A claim has failed: there is none until it has rested.
-    pub(super) resting: bool,
+    /// Claims that have failed, and rest: there is none until they have.
+    pub(super) resting: usize,
     /// There may be something to claim.
     pub(super) wanted: bool,
-    /// The last claim got as many as it asked for.
+    /// The claim that came back last got as many as it asked for.
     more: bool,
     /// When the next waiting job is due, as of the claim of this number.
     due: Option<Timestamp>,
@@ -77,7 +77,7 @@ impl Lane {
             first_end: None,
             claiming: 0,
             exchanges: 0,
-            resting: false,
+            resting: 0,
             wanted: true,
             more: false,
             due: None,
@@ -130,13 +130,17 @@ impl Lane {
         }
     }
 
-    /// Whether its ends wait for more of them: where many commands are under way and few have ended.
+    /// Whether its ends wait for more of them: where many commands are under way and few have ended, and nobody
+    /// waits for what they say.
     pub(super) fn gathers(&self, now: Duration) -> bool {
         self.gathers_until().is_some_and(|until| now < until)
     }
 
     fn gathers_until(&self) -> Option<Duration> {
-        let few = self.ends * GATHER_SHARE < self.running && self.runner().is_some() && !self.gone;
+        let few = self.ends * GATHER_SHARE < self.running
+            && self.runner().is_some()
+            && !self.policy.answers
+            && !self.gone;
         self.first_end.filter(|_| few).map(|first| first + GATHER)
     }
 
@@ -259,7 +263,7 @@ impl Lanes {
 
     fn share(&self, index: usize, now: Duration, rooms: &BTreeMap<RunnerName, Room>) -> usize {
         let lane = &self.all[index];
-        if lane.gone || !lane.wanted || lane.resting || lane.is_held_up() {
+        if lane.gone || !lane.wanted || lane.resting > 0 || lane.is_held_up() {
             return 0;
         }
         let left = self.limit.saturating_sub(self.all.iter().map(Lane::taken).sum());
@@ -489,9 +493,9 @@ mod tests {
 
         // After one that failed there is none for a while.
         lanes.want_all();
-        lanes.get_mut(0).resting = true;
+        lanes.get_mut(0).resting = 1;
         assert_eq!(next(&mut lanes, NOW), None);
-        lanes.get_mut(0).resting = false;
+        lanes.get_mut(0).resting = 0;
 
         // Its number is not given away under an exchange that will come back with it.
         lanes.ended(0);

@@ -124,7 +124,8 @@ async fn write(
         }
         crash::frame("runner.sent", &message);
     }
-    Ok(())
+    // The last words, where the queue was closed behind them.
+    wire::flush(&mut to, bounds).await
 }
 
 async fn converse(

@@ -6,6 +6,9 @@
 //! command. What must stay true: a child that this program started itself is reaped by whoever
 //! started it, since its exit status is told once.
 //!
+//! For a moment it is deaf to SIGCHLD, with the whole process: `adopt` is called once, and nobody else in the
+//! runner waits for that signal.
+//!
 //! Out of reach without a control group for each attempt: what left its command's process group goes
 //! on when the attempt ends (the operator's own daemon, perhaps), and is only reaped here.
 

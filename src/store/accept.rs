@@ -21,7 +21,7 @@ use super::secrets::SecretUses;
 use super::types::{Accept, Accepted, Refused};
 use super::{Store, codec, exactly_one};
 
-/// What an item takes in memory beside its body and headers, roughly.
+/// What an item takes in memory beside its stored form, roughly.
 const ITEM_BYTES: usize = 1024;
 
 /// A delivery in its stored form.
@@ -32,7 +32,6 @@ pub(super) struct Prepared {
     pub(super) now: Timestamp,
     pub(super) delivery: Verified,
     handlers: Vec<Name>,
-    headers: Vec<u8>,
     /// Not there while it is only looked up: nothing is stored then.
     stored: OnceLock<Stored>,
     evidence_max: u64,
@@ -96,7 +95,6 @@ impl Store {
             source,
             received_at,
             now,
-            headers: delivery.headers().to_wire(),
             delivery,
             handlers,
             stored: OnceLock::new(),
@@ -110,8 +108,9 @@ impl Store {
 
     /// Makes the stored form of its payload.
     pub(super) async fn pack(&self, new: &Prepared) -> Result<(), Refused> {
-        let Prepared { source, delivery, headers, .. } = new;
+        let Prepared { source, delivery, .. } = new;
         let (event_type, body) = (delivery.event_type(), delivery.body());
+        let headers = delivery.headers().to_wire();
         let stored = self.inner.patterns.pack(source, event_type, headers, body).await;
         let stored = stored.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
         new.stored.get_or_init(|| stored);
@@ -121,8 +120,8 @@ impl Store {
     /// Learns from an event that was just stored, where its type has no pattern.
     fn learn_from(&self, new: &Prepared) {
         if new.stored.get().is_some_and(|stored| stored.pattern.is_none()) {
-            let Prepared { source, delivery, headers, .. } = new;
-            self.learn(source, delivery, headers);
+            let Prepared { source, delivery, .. } = new;
+            self.learn(source, delivery);
         }
     }
 }
@@ -141,8 +140,8 @@ struct Known {
 impl Prepared {
     /// What it takes of the queue's memory.
     pub(super) fn bytes(&self) -> usize {
-        let stored = self.stored.get().map_or(0, |stored| stored.body.len());
-        stored + self.headers.len() + ITEM_BYTES
+        let stored = self.stored.get().map_or(0, |stored| stored.headers.len() + stored.body.len());
+        stored + ITEM_BYTES
     }
 
     fn store(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
@@ -381,9 +380,9 @@ impl Prepared {
         exactly_one(counted)?;
         let replay = self.on_redelivery == OnRedelivery::ReplayDead && !conflict;
         let replayed = if replay { self.replay_dead(tx, event.row)? } else { 0 };
-        // The states of its jobs, each once.
+        // Its jobs are as many as it has handlers. No DISTINCT: SQLite would make a table for it.
         let states = tx
-            .prepare_cached("SELECT DISTINCT state FROM job WHERE event = ?1")?
+            .prepare_cached("SELECT state FROM job WHERE event = ?1")?
             .query_map([event.row], |row| codec::text(row, 0))?
             .collect::<rusqlite::Result<Vec<State>>>()?;
         let state = states.into_iter().chain(event.removed).min_by_key(|&state| concern(state));
@@ -426,7 +425,7 @@ impl Prepared {
             event.row,
             self.delivery.digest().0,
             self.received_at.0,
-            self.headers,
+            self.delivery.headers().to_wire(),
             codec::size(self.delivery.body().len()),
             plain,
             i64::try_from(self.evidence_max).unwrap_or(i64::MAX),

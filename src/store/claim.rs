@@ -79,7 +79,8 @@ impl Takers {
         lock(&self.0).by_row.get(&row) == Some(&number)
     }
 
-    /// What was taken is flushed.
+    /// What was taken is flushed. What an earlier run of the same claim took and did not get stays noted until a
+    /// claim gets it.
     fn committed(&self, taken: &Taken) {
         let mut runs = lock(&self.0);
         for job in &taken.jobs {

@@ -68,8 +68,7 @@ impl Store {
         let mut expired = Expired::default();
         expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
         expired.events = self.walk(before, expire_events, &mut expired.bytes).await?;
-        let oldest = self.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
-        self.inner.guard.forget(oldest);
+        self.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
         // Also what a pass that was cut off, or an earlier version, has left.
         expired.bytes += self.give_back().await?;
         Ok(expired)
@@ -234,7 +233,8 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
         before.dead,
         after,
     )?;
-    // Its jobs, attempts and evidence go with it, by their foreign keys.
+    // Its jobs, attempts and evidence go with it, by their foreign keys; what the guard has of it by hand, where
+    // that is in its table.
     delete(
         tx,
         &rows,
@@ -245,8 +245,8 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
     )
 }
 
-/// What hangs on no payload and no event: a few rows each. Returns the row of the oldest event that is left.
-fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<i64> {
+/// What hangs on no payload and no event: a few rows each.
+fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
     // Other bodies that came when the first one was deleted already.
     tx.prepare_cached(
         "DELETE FROM evidence WHERE received_at < ?1
@@ -264,7 +264,7 @@ fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<i64> {
         "DELETE FROM notice WHERE max(coalesce(last_at, 0), coalesce(told_at, 0)) < ?1",
     )?
     .execute([before.ids.0])?;
-    tx.prepare_cached("SELECT coalesce(min(row), 0) FROM event")?.query_row([], |row| row.get(0))
+    Ok(())
 }
 
 /// (row, old enough, not needed any more)

@@ -26,9 +26,17 @@ struct Bounds {
     haste: usize,
 }
 
-/// Those that wait take some 400 KiB; with a million events in the table a page takes ten of a round. What is
-/// behind is read at a start, in less than a tenth of a second; a round usually ends after a quarter of it.
-const BOUNDS: Bounds = Bounds { waiting: 16 * 1024, behind: 128 * 1024, haste: 64 };
+impl Bounds {
+    /// Of a store that has so many events: one in 64 may wait, so that a page of the table takes several of a
+    /// round however large it is. From 400 KiB to 3 MiB of memory. What is behind is read at a start, a million
+    /// in half a second; a round usually ends after a quarter of it.
+    fn of(events: u64) -> Self {
+        // Tests are not to wait for so many.
+        let least = if cfg!(test) { 4 } else { 16 * 1024 };
+        let waiting = (events / 64).clamp(least, 128 * 1024);
+        Bounds { waiting: waiting as usize, behind: 8 * waiting as i64, haste: 64 }
+    }
+}
 
 /// The events of source ?1 that repeat the body with digest ?2, by an index of their own.
 macro_rules! repeated_body {
@@ -72,10 +80,12 @@ struct State {
 impl Guard {
     /// That of a store that was just opened.
     pub(super) fn open(conn: &Connection) -> rusqlite::Result<Self> {
-        let events = "SELECT coalesce(max(row), 0) FROM event";
+        // As many at most: an event that is kept for long counts all that came since.
+        let events =
+            "SELECT coalesce((SELECT max(row) FROM event) - (SELECT min(row) FROM event) + 1, 0)";
         let events = conn.query_row(events, [], |row| codec::count(row, 0))?;
         let starts = Arc::new(Starts::of(events));
-        let guard = Guard { bounds: BOUNDS, state: Mutex::default(), starts };
+        let guard = Guard { bounds: Bounds::of(events), state: Mutex::default(), starts };
         guard.load(conn)?;
         Ok(guard)
     }
@@ -168,11 +178,12 @@ impl Guard {
         let after = state.place.map_or(Unbounded, Excluded);
         state.listed.extend(state.waiting.range((after, Unbounded)).take(count));
         state.ends = state.listed.len() < count;
+        self.starts.add(state.listed.iter().map(|(start, _)| start));
         for (start, event) in &state.listed {
-            self.starts.add(*start);
-            // After a start some are in it.
+            // After a start some are in it, and retention may have deleted the event.
             tx.prepare_cached(
-                "INSERT INTO body (start, event) VALUES (?1, ?2) ON CONFLICT (start, event) DO NOTHING",
+                "INSERT INTO body (start, event) SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM event WHERE row = ?2)
+                 ON CONFLICT (start, event) DO NOTHING",
             )?
             .execute(params![start, event])?;
         }
@@ -206,11 +217,6 @@ impl Guard {
         }
         state.listed.clear();
         (state.ends, state.coming) = (false, 0);
-    }
-
-    /// Events before this one are deleted.
-    pub(super) fn forget(&self, before: i64) {
-        lock(&self.state).waiting.retain(|&(_, event)| event >= before);
     }
 }
 

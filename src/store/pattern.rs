@@ -106,10 +106,14 @@ impl Patterns {
 
     /// Takes a sample of a type without a pattern. The samples where there are enough now, no two with the same
     /// body: what is common to copies of one event is that event.
-    fn sample(&self, source: &Name, delivery: &Verified, headers: &[u8]) -> Option<Vec<Vec<u8>>> {
+    fn sample(&self, source: &Name, delivery: &Verified) -> Option<Vec<Vec<u8>>> {
         let (event_type, body) = (delivery.event_type().as_str(), delivery.body());
+        if self.known().by_row.len() >= PATTERNS_COUNT {
+            return None;
+        }
+        let headers = delivery.headers().to_wire();
         let bytes = headers.len() + body.len();
-        if !SAMPLE_BYTES.contains(&bytes) || self.known().by_row.len() >= PATTERNS_COUNT {
+        if !SAMPLE_BYTES.contains(&bytes) {
             return None;
         }
         let mut learning = lock(&self.learning);
@@ -124,7 +128,7 @@ impl Patterns {
         });
         let (samples, digest) = (&mut learning[at].samples, delivery.digest());
         if samples.iter().all(|(known, _)| *known != digest) {
-            samples.push((digest, [headers, body].concat()));
+            samples.push((digest, [&headers[..], body].concat()));
         }
         if samples.len() < SAMPLES {
             return None;
@@ -179,8 +183,8 @@ fn unprepared() -> io::Error {
 
 impl Store {
     /// Learns from an event that was just accepted, where its type has no pattern. Nothing depends on it.
-    pub(super) fn learn(&self, source: &Name, delivery: &Verified, headers: &[u8]) {
-        let Some(samples) = self.inner.patterns.sample(source, delivery, headers) else { return };
+    pub(super) fn learn(&self, source: &Name, delivery: &Verified) {
+        let Some(samples) = self.inner.patterns.sample(source, delivery) else { return };
         let event_type = delivery.event_type().as_str().to_owned();
         let (store, source) = (self.clone(), source.clone());
         tokio::spawn(async move {
@@ -240,6 +244,9 @@ fn dictionary(words: Vec<u8>, samples: &[Vec<u8>]) -> io::Result<Vec<u8>> {
         samples.iter().map(|sample| Ok(pattern.compress(b"", sample)?.len())).sum()
     };
     let whole = with_statistics(&words, samples);
+    if whole.is_empty() {
+        return Ok(words);
+    }
     let [with, without] = [&whole, &words].map(|words| bytes(Pattern::new(0, words.clone())));
     Ok(if with? < without? { whole } else { words })
 }

@@ -28,17 +28,17 @@ impl Patterns {
         &self,
         source: &Name,
         event_type: &EventType,
-        headers: &[u8],
+        headers: Vec<u8>,
         body: &Bytes,
     ) -> io::Result<Stored> {
         if body.len() <= codec::INLINE_BYTES
             && let Some(pattern) = self.of(source, event_type.as_str())
-            && let Ok(frame) = pattern.compress(headers, body)
+            && let Ok(frame) = pattern.compress(&headers, body)
         {
             return Ok(Stored { headers: Vec::new(), body: frame, pattern: Some(pattern.row) });
         }
         let body = codec::compress(body.clone()).await?;
-        Ok(Stored { headers: headers.to_vec(), body, pattern: None })
+        Ok(Stored { headers, body, pattern: None })
     }
 
     /// The headers and the body, whose size its event knows, off the caller's thread where it is large.

@@ -263,14 +263,14 @@ fn twins(
     digest: [u8; 32],
 ) -> rusqlite::Result<Vec<Twin>> {
     // The guard's own indexes have them, and of the newest events the rows themselves; the event itself is
-    // among them, where it is guarded at all.
+    // among them, where it is guarded at all. By their rows, not by the index of the source's ids.
     conn.prepare_cached(concat!(
         "SELECT event_id, type, received_at FROM event WHERE row IN (
              SELECT event FROM body WHERE start = substr(?2, 1, 4)
              UNION ALL SELECT row FROM event WHERE row > (SELECT listed FROM meta) AND guarded = 1 AND digest = ?2
              UNION ALL SELECT row FROM event WHERE ",
         repeated_body!(),
-        ") AND source = ?1 AND digest = ?2 AND row <> ?3
+        ") AND +source = ?1 AND digest = ?2 AND row <> ?3
              AND (SELECT guarded FROM event WHERE row = ?3) = 1
          ORDER BY row LIMIT ?4"
     ))?

@@ -135,7 +135,7 @@ fn hold_orphans<'a>(
                 .prepare_cached(&format!(
                     "SELECT count(*), max(j.row), j.id, e.source, e.event_id
                      FROM job j JOIN event e ON e.row = j.event
-                     WHERE j.state IN ('ready', 'waiting') AND j.handler = ?1
+                     WHERE (j.state = 'ready' OR j.state = 'waiting') AND j.handler = ?1
                          AND e.source <> '{INTERNAL_SOURCE}'"
                 ))?
                 .query_row([handler.as_str()], |row| {
@@ -156,11 +156,12 @@ fn hold_orphans<'a>(
                 notices.note(tx, &notice, now)?;
             }
         }
-        // Only what could be claimed: a held or settled job of a handler that is gone is already at rest.
+        // Only what could be claimed: a held or settled job of a handler that is gone is already at rest. Each
+        // state has an index, which IN would not find.
         moved += tx
             .prepare_cached(
                 "UPDATE job SET state = 'held', reason = 'handler gone', due_at = NULL
-                 WHERE state IN ('ready', 'waiting') AND handler = ?1",
+                 WHERE (state = 'ready' OR state = 'waiting') AND handler = ?1",
             )?
             .execute([handler.as_str()])?;
     }

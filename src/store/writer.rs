@@ -220,10 +220,11 @@ impl Writer {
         for item in items {
             item.work.run(conn)?;
         }
-        self.guard.list(conn)?;
         if self.full {
             // A write that asks whether a full disk has space again.
             conn.prepare_cached("UPDATE meta SET probes = probes + 1 WHERE one = 1")?.execute([])?;
+        } else {
+            self.guard.list(conn)?;
         }
         conn.prepare_cached("COMMIT")?.execute([])?;
         Ok(())

@@ -241,6 +241,32 @@ async fn of_each_body_one_event_is_the_first_however_it_comes_and_goes() {
 }
 
 #[tokio::test]
+async fn a_body_is_known_however_many_came_since_and_after_a_restart() {
+    let mut bench = bench();
+    let body = |number: usize| format!("body {number}");
+    let came = |id: String, number| github(&id, "push", &body(number));
+    for number in 0..60 {
+        assert_eq!(
+            bench.accept("github", came(format!("a{number}"), number), &["h"]).await,
+            CREATED
+        );
+    }
+    bench
+        .with_file(|conn| {
+            // Some wait in memory, most are in the table.
+            let listed: i64 =
+                conn.query_row("SELECT count(*) FROM body", [], |row| row.get(0)).unwrap();
+            assert!((30..60).contains(&listed), "{listed}");
+        })
+        .await;
+    for number in 0..60 {
+        let again = bench.accept("github", came(format!("b{number}"), number), &["h"]).await;
+        let reason = Some(HeldReason::SuspectedReplay);
+        assert_eq!(again, Accepted::Created { jobs: 1, held: reason, flagged: false }, "{number}");
+    }
+}
+
+#[tokio::test]
 async fn the_guard_asks_its_own_index_for_what_repeats() {
     let mut bench = bench();
     bench
