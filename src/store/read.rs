@@ -256,32 +256,35 @@ fn detail(conn: &Connection, patterns: &Patterns, listed: Listed) -> rusqlite::R
 /// Most twins that are told of one event: the first one is the one that matters.
 const TWINS: i64 = 5;
 
+/// Of source ?1, with the body of digest ?2, but for event ?3. The guard's own indexes have them, and of the newest
+/// events the rows themselves; the event itself is among them, where it is guarded at all. By their rows, and not
+/// by the index of the source's ids.
+pub(super) const SELECT_TWINS: &str = concat!(
+    "SELECT event_id, type, received_at FROM event WHERE row IN (
+         SELECT event FROM body WHERE start = substr(?2, 1, 4)
+         UNION ALL SELECT row FROM event WHERE row > (SELECT listed FROM meta) AND guarded = 1 AND digest = ?2
+         UNION ALL SELECT row FROM event WHERE ",
+    repeated_body!(),
+    ") AND +source = ?1 AND digest = ?2 AND row <> ?3
+         AND (SELECT guarded FROM event WHERE row = ?3) = 1
+     ORDER BY row LIMIT ?4"
+);
+
 fn twins(
     conn: &Connection,
     event: i64,
     source: &str,
     digest: [u8; 32],
 ) -> rusqlite::Result<Vec<Twin>> {
-    // The guard's own indexes have them, and of the newest events the rows themselves; the event itself is
-    // among them, where it is guarded at all. By their rows, not by the index of the source's ids.
-    conn.prepare_cached(concat!(
-        "SELECT event_id, type, received_at FROM event WHERE row IN (
-             SELECT event FROM body WHERE start = substr(?2, 1, 4)
-             UNION ALL SELECT row FROM event WHERE row > (SELECT listed FROM meta) AND guarded = 1 AND digest = ?2
-             UNION ALL SELECT row FROM event WHERE ",
-        repeated_body!(),
-        ") AND +source = ?1 AND digest = ?2 AND row <> ?3
-             AND (SELECT guarded FROM event WHERE row = ?3) = 1
-         ORDER BY row LIMIT ?4"
-    ))?
-    .query_map(params![source, digest, event, TWINS], |row| {
-        Ok(Twin {
-            event_id: codec::event_id(row, 0)?,
-            event_type: row.get(1)?,
-            received_at: codec::time(row, 2)?,
-        })
-    })?
-    .collect()
+    conn.prepare_cached(SELECT_TWINS)?
+        .query_map(params![source, digest, event, TWINS], |row| {
+            Ok(Twin {
+                event_id: codec::event_id(row, 0)?,
+                event_type: row.get(1)?,
+                received_at: codec::time(row, 2)?,
+            })
+        })?
+        .collect()
 }
 
 type Payload = (Vec<(String, String)>, Option<Vec<u8>>);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::store::guard::repeated_body;
+use crate::store::read::SELECT_TWINS;
 
 const CREATED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
 
@@ -289,6 +290,25 @@ async fn the_guard_asks_its_own_index_for_what_repeats() {
                 let plan = plan.replace("USING COVERING INDEX", "USING INDEX");
                 assert_eq!(plan, format!("SEARCH event USING INDEX {search}"));
             }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn twins_are_found_by_their_rows() {
+    let mut bench = bench();
+    bench
+        .with_file(|conn| {
+            let sql = format!("EXPLAIN QUERY PLAN {SELECT_TWINS}");
+            let plan = conn
+                .prepare(&sql)
+                .unwrap()
+                .query_map(rusqlite::params!["s", "d", 1, 5], |row| row.get(3))
+                .unwrap()
+                .collect::<rusqlite::Result<Vec<String>>>()
+                .unwrap();
+            assert_eq!(plan[0], "SEARCH event USING INTEGER PRIMARY KEY (rowid=?)", "{plan:#?}");
+            assert!(!plan.iter().any(|step| step.contains("SCAN event")), "{plan:#?}");
         })
         .await;
 }
