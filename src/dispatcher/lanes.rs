@@ -366,8 +366,10 @@ impl Lanes {
             true => lane.paused_until(now).map(|until| until - now),
             false => lane.due.map(|due| due.since(wall)),
         });
-        let gathering = self.iter().filter(|lane| !lane.is_held_up() && lane.gathers(now));
-        let gathering = gathering.filter_map(|lane| Some(lane.gathers_until()? - now));
+        // Also where their time is over since the look that left them: nobody else would come back for them.
+        let gathering = self.iter().filter(|lane| !lane.is_held_up());
+        let gathering =
+            gathering.filter_map(|lane| Some(lane.gathers_until()?.saturating_sub(now)));
         waits.chain(gathering).min()
     }
 
@@ -523,6 +525,8 @@ mod tests {
             assert_eq!(waits(&lanes), (true, Some(GATHER)));
         }
         assert!(!lanes.get(0).gathers(NOW + GATHER), "long enough");
+        let after = lanes.patience(Timestamp(0), NOW + GATHER * 2);
+        assert_eq!(after, Some(Duration::ZERO), "left by a look before, and not forgotten");
         lanes.get_mut(0).exchanges = 1;
         assert_eq!(waits(&lanes).1, None, "an exchange is under way");
         lanes.get_mut(0).exchanges = 0;
