@@ -62,11 +62,11 @@ pub(crate) fn measure(table: &Table) {
 pub(crate) fn settle(site: &Site) {
     let conn = Connection::open_with_flags(site.store(), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     conn.busy_timeout(Duration::from_secs(5)).unwrap();
-    // Both by the indexes of such jobs.
+    // Both by indexes: of such jobs, and of live attempts.
     let unsettled = || -> bool {
         conn.query_row(
             "SELECT EXISTS (SELECT 1 FROM job WHERE state = 'ready')
-                 OR EXISTS (SELECT 1 FROM job WHERE state = 'running')",
+                 OR EXISTS (SELECT 1 FROM attempt WHERE outcome IS NULL)",
             [],
             |row| row.get(0),
         )

@@ -96,34 +96,35 @@ impl Store {
     /// runner has).
     pub async fn running(&self) -> Result<Vec<Running>, Error> {
         self.read(|conn| {
-            // By the index of the running ones, each with its live attempt.
-            conn.prepare_cached(
-                "SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation,
-                     a.runner
-                 FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt
-                     JOIN event e ON e.row = j.event
-                 WHERE j.state = 'running' ORDER BY j.row",
-            )?
-            .query_map([], |row| {
-                let incarnation = codec::maybe_text(row, 7)?;
-                let name: Option<RunnerName> = codec::maybe_text(row, 8)?;
-                Ok(Running {
-                    job: codec::job_id(row, 0)?,
-                    attempt: row.get(1)?,
-                    handler: codec::text(row, 2)?,
-                    source: codec::text(row, 3)?,
-                    event_id: codec::event_id(row, 4)?,
-                    counted: row.get(5)?,
-                    since: codec::time(row, 6)?,
-                    runner: incarnation
-                        .map(|incarnation| Runner { name: name.unwrap_or_default(), incarnation }),
-                })
-            })?
-            .collect()
+            conn.prepare_cached(RUNNING)?
+                .query_map([], |row| {
+                    let incarnation = codec::maybe_text(row, 7)?;
+                    let name: Option<RunnerName> = codec::maybe_text(row, 8)?;
+                    Ok(Running {
+                        job: codec::job_id(row, 0)?,
+                        attempt: row.get(1)?,
+                        handler: codec::text(row, 2)?,
+                        source: codec::text(row, 3)?,
+                        event_id: codec::event_id(row, 4)?,
+                        counted: row.get(5)?,
+                        since: codec::time(row, 6)?,
+                        runner: incarnation.map(|incarnation| Runner {
+                            name: name.unwrap_or_default(),
+                            incarnation,
+                        }),
+                    })
+                })?
+                .collect()
         })
         .await
     }
 }
+
+/// By the index of live attempts, each with its job.
+pub(super) const RUNNING: &str =
+    "SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner
+     FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number JOIN event e ON e.row = j.event
+     WHERE a.outcome IS NULL AND j.state = 'running' ORDER BY a.job";
 
 /// The answer of a [`Store::completion`].
 fn completed(job: JobId, found: Result<Option<bool>, Refused>) -> Result<bool, Error> {

@@ -90,13 +90,15 @@ impl Store {
 }
 
 /// Each state by its own partial index, which needs it as a literal: the first two hold the handler too,
-/// of running jobs there are few, and of those that wait for a person a bounded number is read.
+/// of running jobs, which the live attempts lead to, there are few, and of those that wait for a person a bounded
+/// number is read.
 pub(super) const JOBS: &str =
     "SELECT handler, 'ready', count(*) FROM job WHERE state = 'ready' GROUP BY handler
      UNION ALL
      SELECT handler, 'waiting', count(*) FROM job WHERE state = 'waiting' GROUP BY handler
      UNION ALL
-     SELECT handler, 'running', count(*) FROM job WHERE state = 'running' GROUP BY handler
+     SELECT j.handler, 'running', count(*) FROM attempt a JOIN job j ON j.row = a.job
+         WHERE a.outcome IS NULL GROUP BY j.handler
      UNION ALL
      SELECT handler, 'held', count(*)
          FROM (SELECT handler FROM job WHERE state = 'held' LIMIT ?1) GROUP BY handler

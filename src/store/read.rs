@@ -127,8 +127,7 @@ impl Store {
         self.read(move |conn| {
             let mut clauses = Clauses::default();
             clauses.job(&filter);
-            // Newest first by row; held and dead ones by their own indexes.
-            let sql = format!("{JOB} {} ORDER BY j.row DESC LIMIT {limit}", clauses.sql());
+            let sql = job_listing(&clauses, limit);
             conn.prepare_cached(&sql)?.query_map(clauses.values().as_slice(), job_row)?.collect()
         })
         .await
@@ -169,6 +168,11 @@ pub(super) const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handl
     nullif(a.detail, ''), j.row
     FROM job j JOIN event e ON e.row = j.event
         LEFT JOIN attempt a ON a.job = j.row AND a.number = j.attempt";
+
+/// Newest first by row; those of most states by an index.
+pub(super) fn job_listing(clauses: &Clauses, limit: i64) -> String {
+    format!("{JOB} {} ORDER BY j.row DESC LIMIT {limit}", clauses.sql())
+}
 
 /// An event with its row number and digest, for what is read next.
 pub(super) struct Listed {
@@ -402,6 +406,10 @@ impl Clauses {
     /// It is one of our own words.
     pub(super) fn job(&mut self, filter: &JobFilter) {
         self.clauses.extend(filter.state.map(|state| format!("j.state = '{state}'")));
+        if filter.state == Some(State::Running) {
+            // No index has the running ones, but one has their live attempts.
+            self.raw("j.row IN (SELECT job FROM attempt WHERE outcome IS NULL)");
+        }
         self.equals("j.handler", filter.handler.as_ref().map(Name::as_str));
         self.equals("j.reason", filter.reason.as_deref());
         self.from("j.created_at", filter.since);

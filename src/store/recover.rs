@@ -43,22 +43,24 @@ impl Store {
     /// that handler would hold.
     pub async fn unfinished(&self) -> Result<Vec<(Name, u64)>, Error> {
         self.read(|conn| {
-            // Each part by its own index, so that a store of a million settled jobs costs no more.
-            conn.prepare_cached(
-                "SELECT handler, sum(jobs) FROM (
-                     SELECT handler, count(*) AS jobs FROM job WHERE state = 'ready' GROUP BY handler
-                     UNION ALL
-                     SELECT handler, count(*) FROM job WHERE state = 'waiting' GROUP BY handler
-                     UNION ALL
-                     SELECT handler, count(*) FROM job WHERE state = 'running' GROUP BY handler)
-                 GROUP BY handler ORDER BY handler",
-            )?
-            .query_map([], |row| Ok((codec::text(row, 0)?, codec::count(row, 1)?)))?
-            .collect()
+            conn.prepare_cached(UNFINISHED)?
+                .query_map([], |row| Ok((codec::text(row, 0)?, codec::count(row, 1)?)))?
+                .collect()
         })
         .await
     }
 }
+
+/// Each part by its own index, so that a store of a million settled jobs costs no more; what runs by its live
+/// attempts.
+pub(super) const UNFINISHED: &str = "SELECT handler, sum(jobs) FROM (
+         SELECT handler, count(*) AS jobs FROM job WHERE state = 'ready' GROUP BY handler
+         UNION ALL
+         SELECT handler, count(*) FROM job WHERE state = 'waiting' GROUP BY handler
+         UNION ALL
+         SELECT j.handler, count(*) FROM attempt a JOIN job j ON j.row = a.job
+             WHERE a.outcome IS NULL GROUP BY j.handler)
+     GROUP BY handler ORDER BY handler";
 
 fn recover(
     tx: &Connection,
@@ -79,6 +81,12 @@ fn recover(
     Ok(recovered)
 }
 
+/// By the index of live attempts, each with its job.
+pub(super) const CUT_OFF: &str =
+    "SELECT j.row, j.id, j.attempt, j.handler, j.counted, j.since, j.event
+     FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number
+     WHERE a.outcome IS NULL AND j.state = 'running' AND a.incarnation IS NULL ORDER BY a.job";
+
 /// The rows of job and event, and the completion, of every running attempt of the receiver's own. What was claimed for a runner is
 /// judged by what a runner says.
 fn cut_off(
@@ -86,36 +94,32 @@ fn cut_off(
     policies: &[(Name, Policy)],
     now: Timestamp,
 ) -> rusqlite::Result<Vec<((i64, i64), Completion)>> {
-    // By the index of the running ones, each with its live attempt.
-    tx.prepare_cached(
-        "SELECT j.row, j.id, j.attempt, j.handler, j.counted, j.since, j.event
-         FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt
-         WHERE j.state = 'running' AND a.incarnation IS NULL ORDER BY j.row",
-    )?
-    .query_map([], |row| {
-        let handler: Name = codec::text(row, 3)?;
-        let counted: u32 = row.get(4)?;
-        let history = History { counted: counted.saturating_add(1), since: codec::time(row, 5)? };
-        let next = match policies.iter().find(|(name, _)| *name == handler) {
-            Some((_, policy)) => policy.next(Outcome::Unknown, history, None, now),
-            None => Next::Held(HeldReason::UnknownOutcome),
-        };
-        let done = Completion {
-            job: codec::job_id(row, 1)?,
-            attempt: row.get(2)?,
-            outcome: Outcome::Unknown,
-            counts: true,
-            next,
-            finished_at: now,
-            record: Record {
-                detail: "the receiver ended while the attempt ran".to_owned(),
-                ..Record::default()
-            },
-            answer: None,
-        };
-        Ok(((row.get(0)?, row.get(6)?), done))
-    })?
-    .collect()
+    tx.prepare_cached(CUT_OFF)?
+        .query_map([], |row| {
+            let handler: Name = codec::text(row, 3)?;
+            let counted: u32 = row.get(4)?;
+            let history =
+                History { counted: counted.saturating_add(1), since: codec::time(row, 5)? };
+            let next = match policies.iter().find(|(name, _)| *name == handler) {
+                Some((_, policy)) => policy.next(Outcome::Unknown, history, None, now),
+                None => Next::Held(HeldReason::UnknownOutcome),
+            };
+            let done = Completion {
+                job: codec::job_id(row, 1)?,
+                attempt: row.get(2)?,
+                outcome: Outcome::Unknown,
+                counts: true,
+                next,
+                finished_at: now,
+                record: Record {
+                    detail: "the receiver ended while the attempt ran".to_owned(),
+                    ..Record::default()
+                },
+                answer: None,
+            };
+            Ok(((row.get(0)?, row.get(6)?), done))
+        })?
+        .collect()
 }
 
 fn hold_orphans<'a>(

@@ -248,7 +248,7 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
          WHERE outcome IS NULL",
         params![now, CUT_OFF],
     )?;
-    // Every unfinished job, by the states' own indexes; an attempt that ran counts.
+    // Every unfinished job; an attempt that ran counts.
     let held = tx.execute(
         "UPDATE job SET counted = min(attempt, counted + (state = 'running')), state = 'held',
              reason = 'restored', due_at = NULL

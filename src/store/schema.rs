@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use uuid::Uuid;
 
@@ -28,6 +29,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0011_pattern.sql"),
     include_str!("../../migrations/0012_guard.sql"),
     include_str!("../../migrations/0013_body.sql"),
+    include_str!("../../migrations/0014_checks.sql"),
 ];
 
 /// This program, for the message of an older one that meets its store.
@@ -62,10 +64,12 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path, now: Timestamp) -> Res
     let sql = |error| OpenError::from_sql(path, error);
     // A table is made anew by dropping the old one, which would take along all that refers to it. A
     // transaction cannot change this. And a view or trigger that somebody made over the old one would
-    // keep the new one from getting its name.
+    // keep the new one from getting its name. A defensive connection would not change a table's text.
     conn.pragma_update(None, "foreign_keys", false).map_err(sql)?;
     conn.pragma_update(None, "legacy_alter_table", true).map_err(sql)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).map_err(sql)?;
     apply_missing(conn, path, now)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map_err(sql)?;
     conn.pragma_update(None, "legacy_alter_table", false).map_err(sql)?;
     conn.pragma_update(None, "foreign_keys", true).map_err(sql)
 }

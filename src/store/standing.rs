@@ -177,14 +177,13 @@ fn waiting(conn: &Connection) -> rusqlite::Result<Vec<Backlog>> {
 }
 
 fn running(conn: &Connection) -> rusqlite::Result<Vec<Backlog>> {
-    // By the index of live jobs, of which there are few; each has one attempt without an outcome.
-    backlog(
-        conn,
-        "SELECT j.handler, count(*), min(a.started_at) FROM job j
-         JOIN attempt a ON a.job = j.row AND a.number = j.attempt
-         WHERE j.state = 'running' GROUP BY j.handler",
-    )
+    backlog(conn, RUNNING)
 }
+
+/// By the index of live attempts, of which there are few.
+pub(super) const RUNNING: &str =
+    "SELECT j.handler, count(*), min(a.started_at) FROM attempt a JOIN job j ON j.row = a.job
+     WHERE a.outcome IS NULL GROUP BY j.handler";
 
 fn backlog(conn: &Connection, sql: &str) -> rusqlite::Result<Vec<Backlog>> {
     conn.prepare_cached(sql)?

@@ -298,6 +298,98 @@ async fn a_store_of_the_schema_before_the_smaller_guard_knows_what_repeats() {
     store.close().await;
 }
 
+/// Every row of a table, each column as SQLite writes it out.
+fn rows(conn: &Connection, table: &str) -> Vec<String> {
+    let mut columns = conn.prepare("SELECT name FROM pragma_table_info(?1)").unwrap();
+    let columns: Vec<String> =
+        columns.query_map([table], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+    let columns =
+        columns.iter().map(|name| format!("quote({name})")).collect::<Vec<_>>().join(" || ' ' || ");
+    let mut all = conn.prepare(&format!("SELECT {columns} FROM {table} ORDER BY 1")).unwrap();
+    all.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<_>>().unwrap()
+}
+
+#[tokio::test]
+async fn a_store_of_the_schema_before_shorter_checks_keeps_its_jobs_and_attempts() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
+    let conn = old_schema(&settings.path, 13);
+    // A job in every state, with an attempt of every outcome; what some printed lies on pages beside the row's.
+    for (nth, state) in State::ALL.iter().enumerate() {
+        let reason = match state {
+            State::Held => Some(HeldReason::Cancelled.as_str()),
+            State::Dead => Some(DeadReason::Rejected.as_str()),
+            State::Dropped => Some(DropReason::Superseded.as_str()),
+            _ => None,
+        };
+        let settled = matches!(state, State::Succeeded | State::Dead | State::Dropped).then_some(9);
+        let due = (*state == State::Waiting).then_some(START.0 + 9);
+        let (row, attempt) = (20 + nth as i64, Outcome::ALL.len() as i64 + 1);
+        conn.execute(
+            "INSERT INTO job (row, id, event, handler, state, reason, attempt, since, created_at, due_at, settled_at)
+             VALUES (?1, randomblob(16), 9, 'h' || ?1, ?2, ?3, ?4, 1, 1, ?5, ?6)",
+            (row, state.as_str(), reason, attempt, due, settled),
+        )
+        .unwrap();
+        for (number, outcome) in (1_i64..).zip(Outcome::ALL) {
+            conn.execute(
+                "INSERT INTO attempt (job, number, started_at, finished_at, outcome, stdout_head, stdout_total)
+                 VALUES (?1, ?2, 1, 2, ?3, randomblob(?4), ?4)",
+                (row, number, outcome.as_str(), number * 1500),
+            )
+            .unwrap();
+        }
+        if *state == State::Running {
+            let live = "INSERT INTO attempt (job, number, started_at) VALUES (?1, ?2, 3)";
+            conn.execute(live, (row, attempt)).unwrap();
+        }
+    }
+    let before = (rows(&conn, "job"), rows(&conn, "attempt"), rows(&conn, "event"));
+    drop(conn);
+
+    let opened = connection::open(&settings.path, &limits(), false, START).unwrap();
+    let conn = &opened.writer;
+    assert_eq!((rows(conn, "job"), rows(conn, "attempt"), rows(conn, "event")), before);
+    // The very connection that has changed the schema holds it by the new text.
+    let gone = "UPDATE job SET state = 'gone' WHERE row = 20";
+    assert!(conn.execute(gone, []).unwrap_err().to_string().contains("state = 'ready' OR"));
+    // And changes it no more.
+    let text = "UPDATE sqlite_schema SET sql = '' WHERE name = 'job'";
+    conn.execute_batch("PRAGMA writable_schema = ON").unwrap();
+    assert!(conn.execute(text, []).unwrap_err().to_string().contains("may not be modified"));
+    let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+    drop(opened);
+
+    let store = Store::open(&settings, Clock::manual(START)).unwrap();
+    let running = store.running().await.unwrap();
+    assert_eq!(running.iter().map(|job| job.handler.as_str()).collect::<Vec<_>>(), ["h21"]);
+    let filter = JobFilter { state: Some(State::Running), ..JobFilter::default() };
+    assert_eq!(store.jobs(filter).await.unwrap().len(), 1);
+    let recovered = store.recover(Vec::new()).await.unwrap();
+    let cut_off: Vec<_> =
+        recovered.unknown.iter().map(|(_, attempt, state)| (*attempt, *state)).collect();
+    assert_eq!(cut_off, [(8, State::Held)]);
+    store.close().await;
+}
+
+#[test]
+fn a_table_whose_text_somebody_changed_keeps_its_checks() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("old.db");
+    let conn = old_schema(&path, 13);
+    conn.execute_batch(
+        "PRAGMA writable_schema = ON;
+         UPDATE sqlite_schema SET sql = replace(sql, 'state IN (', 'state  IN  (') WHERE name = 'job';",
+    )
+    .unwrap();
+    drop(conn);
+    let opened = connection::open(&path, &limits(), false, START).unwrap();
+    for broken in ["UPDATE job SET state = 'gone'", "UPDATE job SET settled_at = 1"] {
+        assert!(opened.writer.execute(broken, []).is_err(), "{broken}");
+    }
+}
+
 #[tokio::test]
 async fn a_view_and_a_trigger_over_the_events_keep_no_store_from_its_migration() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,27 +1,154 @@
 use super::*;
-use crate::store::schema::{APPLICATION_ID, MIGRATIONS, known};
+use crate::store::complete;
+use crate::store::gauges::JOBS;
+use crate::store::read::{Clauses, job_listing};
+use crate::store::recover::{CUT_OFF, UNFINISHED};
+use crate::store::schema::{APPLICATION_ID, known};
+use crate::store::standing;
 
-/// The quoted words after `start`, up to the closing parenthesis.
-fn words_after(start: &str) -> Vec<String> {
-    let sql = MIGRATIONS.concat();
-    let (_, rest) = sql.split_once(start).unwrap_or_else(|| panic!("no '{start}' in the schema"));
-    let (list, _) = rest.split_once(')').unwrap();
-    list.split(',').map(|word| word.trim().trim_matches('\'').to_owned()).collect()
+/// What the text of a table has between `start` and `end`, its lines joined.
+fn between<'a>(table: &'a str, start: &str, end: &str) -> &'a str {
+    let (_, rest) = table.split_once(start).unwrap_or_else(|| panic!("no '{start}' in {table}"));
+    rest.split_once(end).unwrap().0
 }
 
-fn words<T: ToString>(all: &[T]) -> Vec<String> {
-    all.iter().map(T::to_string).collect()
+/// This condition, that the column is one of these words.
+fn any_of<T: ToString>(column_is: &str, words: &[T]) -> String {
+    let words: Vec<_> =
+        words.iter().map(|word| format!("{column_is} '{}'", word.to_string())).collect();
+    words.join(" OR ")
 }
 
-#[test]
-fn the_schema_lists_the_words_of_the_model() {
-    assert_eq!(words_after("CHECK (state IN ("), words(State::ALL));
-    assert_eq!(words_after("CHECK (outcome IN ("), words(Outcome::ALL));
-    assert_eq!(words_after("CHECK (type IN ("), words(NoticeType::ALL));
-    let reasons = |state| words_after(&format!("WHEN '{state}' THEN coalesce(reason, '') IN ("));
-    assert_eq!(reasons(State::Held), words(HeldReason::ALL));
-    assert_eq!(reasons(State::Dead), words(DeadReason::ALL));
-    assert_eq!(reasons(State::Dropped), words(DropReason::ALL));
+#[tokio::test]
+async fn the_schema_lists_the_words_of_the_model() {
+    let mut bench = bench();
+    let table = |conn: &Connection, name| -> String {
+        let sql = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1";
+        let text: String = conn.query_row(sql, [name], |row| row.get(0)).unwrap();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    bench
+        .with_file(move |conn| {
+            let (job, attempt, notice) =
+                (table(conn, "job"), table(conn, "attempt"), table(conn, "notice"));
+            let states = any_of("state =", State::ALL);
+            assert_eq!(between(&job, "state TEXT NOT NULL CHECK (", ")"), states);
+            let outcomes = any_of("outcome =", Outcome::ALL);
+            assert_eq!(between(&attempt, "outcome TEXT CHECK (", ")"), outcomes);
+            let types: Vec<_> = NoticeType::ALL.iter().map(|word| format!("'{word}'")).collect();
+            assert_eq!(between(&notice, "CHECK (type IN (", ")"), types.join(", "));
+            let reasons = |state, end| between(&job, &format!("WHEN '{state}' THEN "), end);
+            let (held, dead) = (reasons(State::Held, " WHEN"), reasons(State::Dead, " WHEN"));
+            assert_eq!(held, any_of("reason IS", HeldReason::ALL));
+            assert_eq!(dead, any_of("reason IS", DeadReason::ALL));
+            assert_eq!(reasons(State::Dropped, " ELSE"), any_of("reason IS", DropReason::ALL));
+        })
+        .await;
+}
+
+/// Each state takes the reasons that are its own and no others, and no state, outcome or reason is but a word of
+/// the model.
+#[tokio::test]
+async fn the_schema_takes_each_word_where_it_belongs_and_nowhere_else() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
+    let mut states: Vec<_> = State::ALL.iter().map(ToString::to_string).collect();
+    let of = |state: &str| match state {
+        "held" => HeldReason::ALL.iter().map(ToString::to_string).collect(),
+        "dead" => DeadReason::ALL.iter().map(ToString::to_string).collect(),
+        "dropped" => DropReason::ALL.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    };
+    let mut reasons: Vec<String> = states.iter().flat_map(|state| of(state)).collect();
+    reasons.extend(["", "gone", "Rejected"].map(str::to_owned));
+    states.extend(["", "gone", "Ready"].map(str::to_owned));
+    let mut outcomes: Vec<_> = Outcome::ALL.iter().map(ToString::to_string).collect();
+    outcomes.extend(["", "gone", "Failed"].map(str::to_owned));
+    bench
+        .with_file(|conn| {
+            let refused = |result: rusqlite::Result<usize>| match result {
+                Ok(rows) => rows != 1,
+                Err(error) => {
+                    let code = error.sqlite_error_code();
+                    assert_eq!(code, Some(rusqlite::ErrorCode::ConstraintViolation), "{error}");
+                    true
+                }
+            };
+            let set = "UPDATE job SET state = ?1, reason = ?2, attempt = 1, due_at = iif(?1 = 'waiting', 1, NULL),
+                 settled_at = iif(?3, 1, NULL)";
+            for state in &states {
+                let settled = ["succeeded", "dead", "dropped"].contains(&state.as_str());
+                let known = State::ALL.iter().any(|word| word.to_string() == *state);
+                for reason in reasons.iter().map(Some).chain([None]) {
+                    let belongs = match reason {
+                        Some(reason) => of(state).contains(reason),
+                        None => of(state).is_empty(),
+                    };
+                    let result = conn.execute(set, (state, reason, settled));
+                    assert_eq!(refused(result), !known || !belongs, "{state} {reason:?}");
+                    let result = conn.execute(set, (state, reason, !settled));
+                    assert!(refused(result), "{state} {reason:?}, settled: {}", !settled);
+                }
+            }
+            conn.execute("INSERT INTO attempt (job, number, started_at) VALUES (1, 1, 1)", []).unwrap();
+            for outcome in &outcomes {
+                let result = conn.execute("UPDATE attempt SET outcome = ?1, finished_at = 2", [outcome]);
+                let known = Outcome::ALL.iter().any(|word| word.to_string() == *outcome);
+                assert_eq!(refused(result), !known, "{outcome}");
+            }
+            // As the store leaves it: nothing runs.
+            conn.execute("DELETE FROM attempt", []).unwrap();
+        })
+        .await;
+}
+
+/// Who looks for what runs, at each start, tick and look at the metrics, walks no table: the store may have
+/// millions of jobs.
+#[tokio::test]
+async fn what_runs_is_found_by_the_index_of_live_attempts() {
+    let mut bench = bench();
+    let filter = JobFilter { state: Some(State::Running), ..JobFilter::default() };
+    let of_all = JobFilter {
+        handler: Some(name("h")),
+        source: Some(name("stripe")),
+        event_type: Some("a.*".to_owned()),
+        since: Some(START),
+        ..filter.clone()
+    };
+    let listing = |filter| {
+        let mut clauses = Clauses::default();
+        clauses.job(filter);
+        job_listing(&clauses, 100)
+    };
+    let all = [
+        complete::RUNNING.to_owned(),
+        CUT_OFF.to_owned(),
+        UNFINISHED.to_owned(),
+        JOBS.to_owned(),
+        standing::RUNNING.to_owned(),
+        listing(&filter),
+        listing(&of_all),
+    ];
+    bench
+        .with_file(|conn| {
+            for sql in all {
+                let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+                let unset = vec![rusqlite::types::Null; statement.parameter_count()];
+                let plan: Vec<String> = statement
+                    .query_map(rusqlite::params_from_iter(unset), |row| row.get(3))
+                    .unwrap()
+                    .collect::<rusqlite::Result<_>>()
+                    .unwrap();
+                assert!(plan.iter().any(|step| step.contains("attempt_live")), "{sql}: {plan:#?}");
+                for step in plan.iter().filter(|step| step.starts_with("SCAN")) {
+                    let bounded = step.contains("INDEX attempt_live")
+                        || step.contains("INDEX job_")
+                        || step.starts_with("SCAN (subquery");
+                    assert!(bounded, "{sql}: {plan:#?}");
+                }
+            }
+        })
+        .await;
 }
 
 #[tokio::test]
