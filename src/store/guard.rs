@@ -64,6 +64,8 @@ struct State {
     added: Vec<Entry>,
     /// Those that it has put into the table.
     listed: Vec<Entry>,
+    /// Events that it deletes and that may wait.
+    gone: BTreeSet<i64>,
     /// Whether the round ends with it.
     ends: bool,
     /// Up to where the round has come.
@@ -163,6 +165,15 @@ impl Guard {
         state.added.push(entry);
     }
 
+    /// An event is deleted: nothing of it is to go into the table any more.
+    pub(super) fn forget(&self, event: i64) {
+        let mut state = lock(&self.state);
+        // The others are in it, or were no first ones.
+        if event > state.behind {
+            state.gone.insert(event);
+        }
+    }
+
     /// Puts as many of those that wait into the table as are too many: the next in its order. As the last of a
     /// transaction.
     pub(super) fn list(&self, tx: &Connection) -> rusqlite::Result<()> {
@@ -176,14 +187,14 @@ impl Guard {
             return Ok(());
         }
         let after = state.place.map_or(Unbounded, Excluded);
-        state.listed.extend(state.waiting.range((after, Unbounded)).take(count));
+        let next = state.waiting.range((after, Unbounded));
+        state.listed.extend(next.filter(|(_, event)| !state.gone.contains(event)).take(count));
         state.ends = state.listed.len() < count;
         self.starts.add(state.listed.iter().map(|(start, _)| start));
         for (start, event) in &state.listed {
-            // After a start some are in it, and retention may have deleted the event.
+            // After a start some are in it.
             tx.prepare_cached(
-                "INSERT INTO body (start, event) SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM event WHERE row = ?2)
-                 ON CONFLICT (start, event) DO NOTHING",
+                "INSERT INTO body (start, event) VALUES (?1, ?2) ON CONFLICT (start, event) DO NOTHING",
             )?
             .execute(params![start, event])?;
         }
@@ -199,6 +210,10 @@ impl Guard {
         let state = &mut *lock(&self.state);
         for entry in &state.listed {
             state.waiting.remove(entry);
+        }
+        if !state.gone.is_empty() {
+            state.waiting.retain(|(_, event)| !state.gone.contains(event));
+            state.gone.clear();
         }
         state.place = state.listed.last().copied().or(state.place);
         state.newest = state.newest.max(state.coming);
@@ -216,6 +231,7 @@ impl Guard {
             state.waiting.remove(&entry);
         }
         state.listed.clear();
+        state.gone.clear();
         (state.ends, state.coming) = (false, 0);
     }
 }
@@ -313,6 +329,33 @@ mod tests {
             (digest, row)
         }
 
+        /// A transaction that deletes an event, and would list the next one; it is committed or not.
+        fn delete(&mut self, event: i64, commit: bool) {
+            self.conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+            let came: Vec<_> = (0..4).map(|_| self.event(true)).collect();
+            for sql in ["DELETE FROM body WHERE event = ?1", "DELETE FROM event WHERE row = ?1"] {
+                self.conn.execute(sql, [event]).unwrap();
+            }
+            self.guard.forget(event);
+            self.guard.list(&self.conn).unwrap();
+            if commit {
+                self.conn.execute_batch("COMMIT").unwrap();
+                self.guard.committed();
+                self.known.retain(|&(_, known)| known != event);
+                self.known.extend(came);
+            } else {
+                self.conn.execute_batch("ROLLBACK").unwrap();
+                self.guard.rolled_back();
+            }
+        }
+
+        /// The event that is the next to go into the table.
+        fn next_listed(&self) -> Option<i64> {
+            let state = lock(&self.guard.state);
+            let after = state.place.map_or(Unbounded, Excluded);
+            state.waiting.range((after, Unbounded)).next().map(|&(_, event)| event)
+        }
+
         fn first(&self, digest: Digest) -> Option<String> {
             self.guard.first(&self.conn, &self.source, digest).unwrap()
         }
@@ -342,6 +385,9 @@ mod tests {
                     .unwrap();
                 assert!(there == 1 || (there == 0 && row > listed), "{row}, listed {listed}");
             }
+            let of_none = "SELECT count(*) FROM body WHERE event NOT IN (SELECT row FROM event)";
+            let of_none: i64 = self.conn.query_row(of_none, [], |row| row.get(0)).unwrap();
+            assert_eq!(of_none, 0, "entries of events that are deleted");
         }
     }
 
@@ -350,6 +396,11 @@ mod tests {
         let mut bench = bench();
         for round in 0..200 {
             bench.batch(1 + round % 7, true, round % 5 != 3);
+            if round % 3 == 2 {
+                let any = bench.known[round * 61 % bench.known.len()].1;
+                let next = bench.next_listed().filter(|_| round % 2 == 0);
+                bench.delete(next.unwrap_or(any), round % 4 != 1);
+            }
             if round % 11 == 0 {
                 bench.check();
             }
