@@ -26,7 +26,7 @@ const SHORTER: usize = 20;
 const MEMORY_BYTES: u64 = 128 << 20;
 
 /// Of these the newest, which the guard holds in memory.
-const WAITING: usize = 128 * 1024;
+const WAITING: usize = 256 * 1024;
 
 /// Connections of a flood.
 const CONNECTIONS: usize = 64;

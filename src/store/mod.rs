@@ -6,6 +6,7 @@
 //! answered after its flush; listings have a connection of their own and see flushed commits only.
 
 mod accept;
+mod ahead;
 mod answer;
 mod arrived;
 mod ask;
@@ -196,7 +197,7 @@ impl Store {
             path: path.clone(),
             detail: format!("failed to start a thread: {error}"),
         };
-        starts::start(guard.starts(), Arc::clone(&readers)).map_err(thread)?;
+        let ahead = ahead::start(Arc::clone(&guard), Arc::clone(&readers)).map_err(thread)?;
         let signal =
             checkpoint::start(Arc::clone(&checkpoints), Arc::clone(&queue)).map_err(thread)?;
         let writer = Writer {
@@ -214,6 +215,7 @@ impl Store {
             paused: Arc::clone(&paused),
             secret_uses: Arc::clone(&secret_uses),
             guard: Arc::clone(&guard),
+            ahead,
             degraded: None,
             id,
             conn: Some(writer),

@@ -4,7 +4,7 @@
 //! What must stay true: the bit of an entry is set before the entry is in the table. Until all of the table has
 //! been read once, which takes seconds where it has ten million, any start may be there.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::lock;
@@ -21,7 +21,7 @@ const MOST: u32 = 28;
 
 /// Entries that are read at once, and how long listings have their turn after them.
 const CHUNK: usize = 2000;
-const TURN: Duration = Duration::from_millis(1);
+pub(super) const TURN: Duration = Duration::from_millis(1);
 
 pub(super) struct Starts {
     /// How far a start is shifted to be the number of its bit.
@@ -86,14 +86,4 @@ impl Starts {
         lock(&self.state).whole = true;
         Ok(())
     }
-}
-
-/// Starts the thread that reads the table. It ends when that is done.
-pub(super) fn start(starts: Arc<Starts>, readers: Arc<Readers>) -> std::io::Result<()> {
-    let fill = move || {
-        if let Err(error) = starts.fill(&readers) {
-            tracing::debug!(%error, "the guard's table was not read to its end");
-        }
-    };
-    std::thread::Builder::new().name("guard".to_owned()).spawn(fill).map(drop)
 }

@@ -81,6 +81,9 @@ pub(super) struct Writer {
     pub(super) paused: Arc<Paused>,
     pub(super) secret_uses: Arc<SecretUses>,
     pub(super) guard: Arc<Guard>,
+    /// Asks for the pages of the guard's table that come next to be read; dropped at the end, which ends that
+    /// thread.
+    pub(super) ahead: SyncSender<()>,
     /// What has kept the store from storing since then, told once it can be stored.
     pub(super) degraded: Option<(&'static str, Timestamp)>,
     pub(super) id: uuid::Uuid,
@@ -196,7 +199,12 @@ impl Writer {
         let (before, begun) = (conn.total_changes(), Instant::now());
         let result = self.transact(conn, items);
         match &result {
-            Ok(()) => self.guard.committed(),
+            Ok(()) => {
+                if self.guard.committed() {
+                    // A signal that waits already says the same.
+                    let _ = self.ahead.try_send(());
+                }
+            }
             Err(_) => {
                 self.secret_uses.forget();
                 self.guard.rolled_back();
@@ -453,6 +461,7 @@ impl Writer {
             }
         }
         drop(self.signal);
+        drop(self.ahead);
         self.readers.close();
         self.keys.close();
         if self.conn.is_some() {

@@ -50,6 +50,32 @@ async fn told(bench: &Bench, event: &str) -> (Vec<(State, u64)>, usize, bool) {
 }
 
 #[tokio::test]
+async fn the_guard_keeps_nothing_of_events_that_are_gone() {
+    let bench = bench();
+    let come = async |from: usize, to: usize| {
+        for number in from..to {
+            let event = github(&format!("g{number}"), "push", &format!("body {number}"));
+            bench.accept("github", event, &[]).await;
+        }
+    };
+    // Some of them in its table, the last four in memory.
+    come(0, 20).await;
+    bench.clock.advance(DAY);
+    let now = bench.clock.now();
+    assert_eq!(expired(&bench, now, now).await, (20, 20));
+    come(20, 40).await;
+    let of_none =
+        "SELECT count(*) FILTER (WHERE event NOT IN (SELECT row FROM event)), count(*) FROM body";
+    let (of_none, all): (i64, i64) = bench
+        .store
+        .read(move |conn| conn.query_row(of_none, [], |row| Ok((row.get(0)?, row.get(1)?))))
+        .await
+        .unwrap();
+    assert_eq!(of_none, 0);
+    assert!(all > 10, "{all}");
+}
+
+#[tokio::test]
 async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     let bench = bench();
     // One event for each way in which the jobs of `h` and `i` may stand; nothing is done where none is named.

@@ -51,6 +51,24 @@ fn accept(bench: &Bench, event: &str) -> impl Future<Output = Result<Accepted, R
     }
 }
 
+/// Begins a repair, which cannot succeed before the future that is returned is awaited: until then the database is
+/// away.
+async fn repair(bench: &Bench) -> impl Future<Output = ()> {
+    let away = bench.beside(".away");
+    std::fs::rename(&bench.settings.path, &away).unwrap();
+    let mut changes = bench.store.changes();
+    bench.store.inner.queue.report_broken("for the test".to_owned());
+    while !matches!(bench.store.ready(), Err(Refused::Degraded(_))) {
+        changes.changed().await.unwrap();
+    }
+    async move {
+        std::fs::rename(&away, &bench.settings.path).unwrap();
+        while bench.store.ready().is_err() {
+            changes.changed().await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_writer_that_hangs_does_not_answer_and_one_that_repairs_does() {
     let bench = bench();
@@ -62,23 +80,29 @@ async fn a_writer_that_hangs_does_not_answer_and_one_that_repairs_does() {
     drop(release);
     assert!(asked.await);
 
-    // A repair that cannot succeed while the database is away.
-    let away = bench.beside(".away");
-    std::fs::rename(&bench.settings.path, &away).unwrap();
-    let mut changes = bench.store.changes();
-    bench.store.inner.queue.report_broken("for the test".to_owned());
-    while !matches!(bench.store.ready(), Err(Refused::Degraded(_))) {
-        changes.changed().await.unwrap();
-    }
+    let returned = repair(&bench).await;
     for _ in 0..3 {
         assert!(bench.store.writer_answers().await, "it is alive");
     }
-    std::fs::rename(&away, &bench.settings.path).unwrap();
-    while bench.store.ready().is_err() {
-        changes.changed().await.unwrap();
-    }
+    returned.await;
     bench.store.close().await;
     assert!(!bench.store.writer_answers().await);
+}
+
+#[tokio::test]
+async fn the_guard_knows_what_a_repair_has_recovered() {
+    let bench = bench();
+    bench.accept("github", github("a", "push", "A"), &["h"]).await;
+    // As of a commit whose flush failed: it was refused, and is in the log all the same.
+    let recovered =
+        "INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
+                     VALUES ('github', 'b', 'push', ?1, 1, 0, 1)";
+    let conn = Connection::open(&bench.settings.path).unwrap();
+    conn.execute(recovered, [github("b", "push", "B").digest().0]).unwrap();
+    repair(&bench).await.await;
+    let again = bench.accept("github", github("c", "push", "B"), &["h"]).await;
+    let held = Some(HeldReason::SuspectedReplay);
+    assert_eq!(again, Accepted::Created { jobs: 1, held, flagged: false });
 }
 
 #[tokio::test]
