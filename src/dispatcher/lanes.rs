@@ -15,10 +15,10 @@ use super::Worker;
 
 /// How long an end waits for others of its handler, and a timer's millisecond more: some commits' time. A commit
 /// takes as much for one as for a few.
-const GATHER: Duration = Duration::from_millis(1);
+const GATHER: Duration = Duration::from_millis(2);
 
 /// Of so many attempts under way one end need not wait.
-const GATHER_SHARE: usize = 3;
+const GATHER_SHARE: usize = 2;
 
 /// A handler with its slots.
 #[derive(Debug)]
@@ -509,8 +509,8 @@ mod tests {
 
     #[test]
     fn few_ends_of_many_attempts_wait_for_each_other_a_moment_and_one_of_few_does_not() {
-        let mut lanes = lanes(64, &[8, 3, 8]);
-        assert_eq!(fill(&mut lanes, NOW), [(0, 8), (1, 3), (2, 8)]);
+        let mut lanes = lanes(64, &[8, 2, 8]);
+        assert_eq!(fill(&mut lanes, NOW), [(0, 8), (1, 2), (2, 8)]);
         for lane in &mut lanes.all[..2] {
             lane.handler = Arc::new(Handler::Command(command("default".parse().unwrap())));
         }
@@ -520,7 +520,7 @@ mod tests {
         assert!(!lanes.get(1).gathers(NOW));
         let waits = |lanes: &Lanes| (lanes.get(0).gathers(NOW), lanes.patience(Timestamp(0), NOW));
         assert_eq!(waits(&lanes), (false, None));
-        for _ in 0..2 {
+        for _ in 0..3 {
             lanes.came(0, NOW);
             assert_eq!(waits(&lanes), (true, Some(GATHER)));
         }
@@ -531,8 +531,8 @@ mod tests {
         assert_eq!(waits(&lanes).1, None, "an exchange is under way");
         lanes.get_mut(0).exchanges = 0;
         lanes.came(0, NOW);
-        assert_eq!(waits(&lanes), (false, None), "three of eight");
-        for _ in 0..3 {
+        assert_eq!(waits(&lanes), (false, None), "four of eight");
+        for _ in 0..4 {
             lanes.ended(0);
         }
         lanes.came(0, NOW + GATHER);

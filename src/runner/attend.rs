@@ -16,6 +16,7 @@ use tokio::select;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use super::capture::Stream;
 use super::course::{Course, Stage};
 use super::spawn::Child;
 use super::{End, Ended, Exited, leftovers, reap};
@@ -25,7 +26,8 @@ pub(super) async fn attend(mut child: Child, end: &End) -> Ended {
     let (pid, pidfd, course) = (child.pid, child.pidfd, child.course);
     let process = Process { pid, pidfd: &pidfd };
     let drained = async {
-        tokio::join!(child.stdout.drain(), child.stderr.drain());
+        sleep(UNREAD).await;
+        tokio::join!(drain(&mut child.stdout), drain(&mut child.stderr));
         pending::<Infallible>().await
     };
     select! {
@@ -41,6 +43,21 @@ pub(super) async fn attend(mut child: Child, end: &End) -> Ended {
     match reaped {
         Some((status, usage)) => Ended::Exited(Exited { status, asked_by, usage, stdout, stderr }),
         None => Ended::Lost("its exit status was not to be had".to_owned()),
+    }
+}
+
+/// How long nobody looks for what a command prints: most have ended before, and what they have printed lies
+/// in the pipe. One that fills it at once waits so long, and not again.
+const UNREAD: Duration = Duration::from_millis(5);
+
+/// Between two tries to watch a pipe.
+const UNWATCHED: Duration = Duration::from_secs(1);
+
+/// Reads a stream to its end.
+async fn drain(stream: &mut Stream) {
+    while let Err(error) = stream.drain().await {
+        tracing::error!(%error, "what a command prints cannot be read now");
+        sleep(UNWATCHED).await;
     }
 }
 

@@ -1,15 +1,18 @@
 //! Reads a command's output to the end and keeps its beginning and its end.
 //!
-//! What must stay true: reading never pauses, whatever is kept, so that a full pipe holds no child;
-//! and nothing here waits for a pipe that some grandchild keeps open.
+//! What must stay true: once begun, reading never pauses, whatever is kept, so that a full pipe holds no
+//! child; and nothing here waits for a pipe that some grandchild keeps open.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::io::{Errno, ioctl_fionbio, read};
 use serde::{Deserialize, Serialize};
-use tokio::net::unix::pipe::Receiver;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Head and tail of an output.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +57,8 @@ const READ_BYTES: usize = 16 * 1024;
 /// One output stream of a child.
 #[derive(Debug)]
 pub(super) struct Stream {
-    pipe: Receiver,
+    /// Does not block.
+    pipe: OwnedFd,
     kept: Shared,
     /// Every writer has closed it: nothing more comes.
     ended: bool,
@@ -84,13 +88,14 @@ impl Shared {
 impl Stream {
     /// Reads from `pipe`, keeping (head, tail) bytes, and goes on from what was kept of it.
     pub(super) fn new(
-        pipe: Receiver,
+        pipe: OwnedFd,
         (head_bytes, tail_bytes): (usize, usize),
         Captured { head, tail, total }: Captured,
-    ) -> Self {
+    ) -> io::Result<Self> {
+        ioctl_fionbio(&pipe, true)?;
         let (tail, total) = (tail.into(), total.unwrap_or_default());
         let kept = Kept { head_bytes, tail_bytes, head, tail, total };
-        Stream { pipe, kept: Shared(Arc::new(Mutex::new(kept))), ended: false }
+        Ok(Stream { pipe, kept: Shared(Arc::new(Mutex::new(kept))), ended: false })
     }
 
     /// What is kept of it, now and later.
@@ -104,54 +109,55 @@ impl Stream {
     }
 
     /// Reads until every writer has closed the pipe. May be cancelled at any time without loss.
-    pub(super) async fn drain(&mut self) {
-        while self.pipe.readable().await.is_ok() {
+    ///
+    /// # Errors
+    /// The runtime cannot watch the pipe now.
+    pub(super) async fn drain(&mut self) -> io::Result<()> {
+        // SAFETY: borrowed from the pipe, which stays open and the same for as long as it is watched; no one
+        // takes it out of the `AsyncFd`.
+        let watched =
+            unsafe { AsyncFd::register_with_interest(self.pipe.as_fd(), Interest::READABLE) }?;
+        loop {
+            let mut ready = watched.readable().await?;
             // One that always has something to say does not keep the thread from the others.
             tokio::task::coop::consume_budget().await;
-            match self.read(READ_BYTES) {
-                Ok(0) => {
-                    self.ended = true;
-                    return;
-                }
-                Ok(_) => {}
-                Err(error) if is_for_now(&error) => {}
-                Err(_) => return,
+            match self.read() {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(_) => return Ok(()),
             }
         }
+        drop(watched);
+        self.ended = true;
+        Ok(())
     }
 
     /// Reads what is in the pipe now and closes it.
     pub(super) fn finish(self) -> Captured {
         // What was written before the end fits into the pipe. More than that comes from a process
         // which left the group and still writes: it is not waited for.
-        let mut left = match self.ended {
-            true => 0,
-            false => rustix::pipe::fcntl_getpipe_size(&self.pipe).unwrap_or(READ_BYTES),
-        };
-        while left > 0 {
-            match self.read(left.min(READ_BYTES)) {
-                Ok(0) => break,
-                Ok(count) => left -= count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
+        let size = || rustix::pipe::fcntl_getpipe_size(&self.pipe).unwrap_or(READ_BYTES);
+        let mut left = None;
+        while !self.ended && left != Some(0) {
+            match self.read() {
+                Ok(READ_BYTES) => left = Some(left.unwrap_or_else(size).saturating_sub(READ_BYTES)),
+                Err(Errno::INTR) => {}
+                // A pipe gives what it has.
+                Ok(_) | Err(_) => break,
             }
         }
         // A copy: whoever looks until the end is in the table must not see less than before.
         self.kept.now()
     }
 
-    /// Reads once, at most so many bytes. The buffer is nobody's for longer: a hundred commands that
-    /// print nothing have none.
-    fn read(&self, most: usize) -> io::Result<usize> {
-        let mut buffer = [0; READ_BYTES];
-        let count = self.pipe.try_read(&mut buffer[..most])?;
-        self.kept.lock().push(&buffer[..count]);
-        Ok(count)
+    /// Reads once. The buffer is nobody's for longer: a hundred commands that print nothing have none.
+    fn read(&self) -> Result<usize, Errno> {
+        let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
+        let (bytes, _) = read(&self.pipe, &mut buffer)?;
+        self.kept.lock().push(bytes);
+        Ok(bytes.len())
     }
-}
-
-fn is_for_now(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 #[derive(Debug, Default)]
@@ -198,8 +204,54 @@ mod base64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+    use std::io::Write;
+
+    /// What is found at the end of a stream that nobody has drained: so many bytes in a pipe of this size.
+    fn undrained(size: usize, bytes: usize) -> Captured {
+        let (read, write) = std::io::pipe().unwrap();
+        rustix::pipe::fcntl_setpipe_size(&write, size).unwrap();
+        let stream = Stream::new(read.into(), (usize::MAX, 0), Captured::empty()).unwrap();
+        (&write).write_all(&vec![b'x'; bytes]).unwrap();
+        // The writer is there until the end, and is not waited for.
+        stream.finish()
+    }
+
+    #[test]
+    fn what_nobody_has_looked_at_is_there_at_the_end() {
+        for size in [READ_BYTES, 4 * READ_BYTES, 16 * READ_BYTES] {
+            for bytes in [0, 1, READ_BYTES - 1, READ_BYTES, size - 1, size] {
+                let captured = undrained(size, bytes);
+                assert_eq!((captured.head.len(), captured.total), (bytes, Some(bytes as u64)));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_drained_as_its_writers_go_on_and_to_their_end() {
+        let (read, write) = std::io::pipe().unwrap();
+        let mut stream = Stream::new(read.into(), (usize::MAX, 0), Captured::empty()).unwrap();
+        let kept = stream.kept();
+        for written in [b"one ".as_slice(), b"two "] {
+            (&write).write_all(written).unwrap();
+            // Dropped in the middle it begins again where it was.
+            let seen = async {
+                while !kept.now().head.ends_with(written) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                drained = stream.drain() => panic!("its writer is there: {drained:?}"),
+                () = seen => {}
+            }
+        }
+        drop(write);
+        stream.drain().await.unwrap();
+        assert!(stream.ended);
+        assert_eq!(stream.finish().head, b"one two ");
+    }
 
     proptest! {
         #[test]

@@ -20,7 +20,6 @@ use rustix::process::{
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::unix::pipe::Receiver;
 
 use super::capture::{Shared, Stream};
 use super::course::Course;
@@ -68,9 +67,7 @@ impl Child {
         // SAFETY: an `OwnedFd` is open for as long as it lives, and always the same descriptor; no
         // one takes it out of the `AsyncFd`.
         let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
-        let [stdout, stderr] = streams.map(|(pipe, most, kept)| {
-            io::Result::Ok(Stream::new(Receiver::from_owned_fd(pipe)?, most, kept))
-        });
+        let [stdout, stderr] = streams.map(|(pipe, most, kept)| Stream::new(pipe, most, kept));
         Ok(Child { pid, pidfd, stdout: stdout?, stderr: stderr?, course })
     }
 
