@@ -185,7 +185,9 @@ impl Store {
         readers.put(reader);
         let keys = Arc::new(Readers::default());
         keys.put(for_keys);
-        let checkpoints = Arc::new(Checkpoints::default());
+        let checkpoints =
+            Checkpoints::of(path).map_err(|error| OpenError::from_io(path, path, &error))?;
+        let checkpoints = Arc::new(checkpoints);
         checkpoints.put(checkpointer);
         let wake = Arc::new(Notify::new());
         let stirred = watch::Sender::new(());
