@@ -25,9 +25,6 @@ const SHORTER: usize = 20;
 /// included.
 const MEMORY_BYTES: u64 = 128 << 20;
 
-/// Of these the newest, which the guard holds in memory.
-const WAITING: usize = 256 * 1024;
-
 /// Connections of a flood.
 const CONNECTIONS: usize = 64;
 
@@ -99,8 +96,9 @@ fn fill(site: &Site, events: usize) {
     copy(&conn, "event", events, &[("row", "1 + i"), id, digest, removed]);
     // In the order of arrival, which leaves room in its pages as years do; the newest wait in memory, as many as
     // may (`store/guard.rs`).
+    let waiting = (events / 32).min(256 * 1024);
     conn.execute_batch(&format!(
-        "UPDATE meta SET listed = (SELECT max(row) - {WAITING} FROM event);
+        "UPDATE meta SET listed = (SELECT max(row) - {waiting} FROM event);
          INSERT INTO body SELECT substr(digest, 1, 4), row FROM event WHERE row <= (SELECT listed FROM meta)
          ORDER BY row;
          COMMIT; PRAGMA journal_mode = WAL;"
