@@ -37,7 +37,7 @@ fn run(guard: &Guard, readers: &Readers, signals: &Receiver<()>) {
 }
 
 /// Reads where the entries of the next batches go, from `seen` on.
-fn read(guard: &Guard, readers: &Readers, seen: &mut Seen) -> Result<(), Error> {
+pub(super) fn read(guard: &Guard, readers: &Readers, seen: &mut Seen) -> Result<(), Error> {
     for next in guard.next(seen).chunks(CHUNK) {
         readers.look(|conn| {
             let mut select = conn.prepare_cached("SELECT 1 FROM body WHERE start >= ?1 LIMIT 1")?;

@@ -250,7 +250,7 @@ impl Guard {
         }
         state.added.clear();
         state.listed.clear();
-        // A small table is in memory.
+        // Often enough that most of what was read ahead is still to come. A small table is in memory.
         let due = state.unread >= AHEAD / 4 && self.bounds.waiting > LEAST;
         if due {
             state.unread = 0;

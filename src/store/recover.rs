@@ -87,8 +87,8 @@ pub(super) const CUT_OFF: &str =
      FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number
      WHERE a.outcome IS NULL AND j.state = 'running' AND a.incarnation IS NULL ORDER BY a.job";
 
-/// The rows of job and event, and the completion, of every running attempt of the receiver's own. What was claimed for a runner is
-/// judged by what a runner says.
+/// The rows of job and event, and the completion, of every running attempt of the receiver's own. What was claimed
+/// for a runner is judged by what a runner says.
 fn cut_off(
     tx: &Connection,
     policies: &[(Name, Policy)],

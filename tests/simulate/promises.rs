@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use hooklatch::model::{HeldReason, JobId, OnUnknown, Outcome};
+use hooklatch::model::{HeldReason, JobId, OnUnknown, Outcome, State};
 use hooklatch::retry::Policy;
-use hooklatch::store::{Accepted, Captured, Claimed, EventDetail, Record, Recovered};
+use hooklatch::store::{Accepted, Captured, Claimed, EventDetail, JobRow, Record, Recovered};
 
 use crate::deliveries::Delivery;
 use crate::model::is_command;
@@ -196,8 +196,12 @@ impl Ledger {
         }
         let jobs = stored.iter().flat_map(|d| d.jobs.iter().map(|job| (job, d.event.payload_kept)));
         for (job, payload_kept) in jobs {
-            let live = job.attempts.iter().filter(|attempt| attempt.outcome.is_none()).count();
-            assert!(live <= 1, "promise 3: {live} live attempts of {}", job.job.job);
+            // The last one of what runs, and none of what does not.
+            let live = job.attempts.iter().filter(|attempt| attempt.outcome.is_none());
+            let live: Vec<u32> = live.map(|attempt| attempt.number).collect();
+            let JobRow { job: id, state, attempt, .. } = &job.job;
+            let runs = (*state == State::Running).then_some(*attempt);
+            assert_eq!(live, Vec::from_iter(runs), "promise 3: live attempts of {id}, {state}");
             for attempt in &job.attempts {
                 let said = self.said.get(&(job.job.job, attempt.number));
                 match (attempt.outcome, said) {

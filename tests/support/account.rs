@@ -103,7 +103,8 @@ impl Stored {
     }
 
     /// What must be so at any moment, after any crash: nothing lost, nothing stored twice, every
-    /// event with its jobs, no attempt begun that was not claimed or begun twice, no success guessed.
+    /// event with its jobs, no attempt begun that was not claimed or begun twice, a live attempt of what runs and of
+    /// nothing else, no success guessed.
     pub(crate) fn must_agree(&self, acknowledged: &[String], ledger: &Ledger, handlers: &[&str]) {
         assert_eq!(self.verdict, "ok", "the database is damaged");
         let lost = self.lost(acknowledged);
@@ -117,6 +118,11 @@ impl Stored {
             assert_eq!(*times, 1, "{attempt:?} was begun twice");
             assert!(self.attempts.contains_key(attempt), "{attempt:?} was begun and not claimed");
         }
+        let live = self.attempts.iter().filter(|(_, outcome)| outcome.is_none());
+        let live: BTreeSet<_> = live.map(|((handler, event, _), _)| (event, handler)).collect();
+        let running = self.jobs.iter().filter(|job| job.state == "running");
+        let running: BTreeSet<_> = running.map(|job| (&job.event, &job.handler)).collect();
+        assert_eq!(live, running, "live attempts, and what runs");
         for (attempt, outcome) in &self.attempts {
             let ended = ledger.ends.contains_key(attempt);
             assert!(

@@ -10,6 +10,8 @@ fn first_schema(path: &std::path::Path) {
 /// The same as an earlier schema had it.
 fn old_schema(path: &std::path::Path, schema: usize) -> Connection {
     let conn = Connection::open(path).unwrap();
+    // As of every store: an index that is dropped has another one moved.
+    conn.pragma_update(None, "auto_vacuum", "INCREMENTAL").unwrap();
     for migration in &MIGRATIONS[..schema] {
         conn.execute_batch(migration).unwrap();
     }
@@ -154,7 +156,21 @@ async fn a_store_of_each_earlier_schema_is_copied_first_and_can_be_had_back() {
         let store = Store::open(&settings, Clock::manual(START)).unwrap();
         assert_eq!(store.jobs(JobFilter::default()).await.unwrap().len(), 3);
         store.close().await;
+
+        // And has the schema of one that was never older, to the letter.
+        let (conn, new) = (Connection::open(&settings.path).unwrap(), tempfile::tempdir().unwrap());
+        let new = old_schema(&new.path().join("new.db"), MIGRATIONS.len());
+        assert!(schema_of(&conn) == schema_of(&new), "schema {schema}");
     }
+}
+
+/// The text of each table and index.
+fn schema_of(conn: &Connection) -> Vec<(String, Option<String>)> {
+    let mut all = conn.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").unwrap();
+    all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap()
 }
 
 /// Ids that are stored as they are, but for the first, which is a UUID in its canonical form.
@@ -371,6 +387,41 @@ async fn a_store_of_the_schema_before_shorter_checks_keeps_its_jobs_and_attempts
         recovered.unknown.iter().map(|(_, attempt, state)| (*attempt, *state)).collect();
     assert_eq!(cut_off, [(8, State::Held)]);
     store.close().await;
+}
+
+#[test]
+fn a_migration_that_a_power_cut_divides_has_not_begun() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, cut) = (dir.path().join("old.db"), dir.path().join("cut.db"));
+    let mut conn = old_schema(&path, 13);
+    let old = schema_of(&conn);
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "wal");
+    migrate(&mut conn, &path, START).unwrap();
+    let new = schema_of(&conn);
+    let log = std::fs::read(connection::beside(&path, "-wal")).unwrap();
+    // The log's header, and then pages with theirs (the SQLite file format, section 4).
+    let pages = (log.len() - 32) / (24 + 4096);
+    assert!(pages > 3 && old != new, "{pages}");
+    for kept in 0..=pages {
+        std::fs::copy(&path, &cut).unwrap();
+        let kept_log = &log[..32 + kept * (24 + 4096)];
+        std::fs::write(connection::beside(&cut, "-wal"), kept_log).unwrap();
+        let found = Connection::open(&cut).unwrap();
+        let schema: i64 = found.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        assert_eq!(schema, if kept == pages { known() } else { 13 });
+        assert!(schema_of(&found) == *if kept == pages { &new } else { &old }, "{kept} of {pages}");
+        drop(found);
+        let opened = connection::open(&cut, &limits(), false, START).unwrap();
+        assert!(schema_of(&opened.writer) == new, "{kept} of {pages}");
+        let check = "PRAGMA integrity_check";
+        let check: String = opened.writer.query_row(check, [], |row| row.get(0)).unwrap();
+        assert_eq!(check, "ok");
+        drop(opened);
+        for suffix in ["-wal", "-shm"] {
+            let _left = std::fs::remove_file(connection::beside(&cut, suffix));
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::task::Poll;
 
 use super::opening::Mount;
 use super::*;
+use crate::store::guard::Seen;
 
 /// Holds the writer inside a transaction until the sender is dropped.
 pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
@@ -104,6 +105,20 @@ async fn the_guard_knows_what_a_repair_has_recovered() {
     let again = bench.accept("github", github("c", "push", "B"), &["h"]).await;
     let held = Some(HeldReason::SuspectedReplay);
     assert_eq!(again, Accepted::Created { jobs: 1, held, flagged: false });
+}
+
+#[tokio::test]
+async fn what_the_guard_lists_next_is_read_ahead_until_its_connection_is_closed() {
+    let bench = bench();
+    for event in ["a", "b", "c"] {
+        bench.accept("github", github(event, "push", event), &["h"]).await;
+    }
+    let Inner { guard, readers, .. } = &*bench.store.inner;
+    let mut seen = Seen::default();
+    ahead::read(guard, readers, &mut seen).unwrap();
+    assert!(guard.next(&mut seen).is_empty(), "not all of it");
+    readers.close();
+    assert!(ahead::read(guard, readers, &mut Seen::default()).is_err());
 }
 
 #[tokio::test]
