@@ -130,6 +130,14 @@ impl Guard {
         Ok(())
     }
 
+    /// Of those that wait the ones whose digests begin as this one.
+    pub(super) fn waiting(&self, digest: Digest) -> Vec<i64> {
+        let start = start(digest);
+        let state = lock(&self.state);
+        let same = state.waiting.range((start, i64::MIN)..=(start, i64::MAX));
+        same.map(|&(_, event)| event).collect()
+    }
+
     /// The first event of `source` with this body: its type. None where there is none, or it was forgotten
     /// before those that repeat it.
     pub(super) fn first(
@@ -140,11 +148,7 @@ impl Guard {
     ) -> rusqlite::Result<Option<String>> {
         let start = start(digest);
         // Of either, nearly always none.
-        let mut events: Vec<i64> = {
-            let state = lock(&self.state);
-            let same = state.waiting.range((start, i64::MIN)..=(start, i64::MAX));
-            same.map(|&(_, event)| event).collect()
-        };
+        let mut events = self.waiting(digest);
         if self.starts.may_have(start) {
             let mut select = tx.prepare_cached("SELECT event FROM body WHERE start = ?1")?;
             let mut rows = select.query([start])?;

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row, params};
 use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
 use super::connection::close;
-use super::guard::repeated_body;
+use super::guard::{Guard, repeated_body};
 use super::pattern::Patterns;
 use super::payload::Stored;
 use super::rows::{
@@ -105,7 +105,7 @@ impl Store {
         source: Option<Name>,
         event: EventId,
     ) -> Result<Vec<EventDetail>, Error> {
-        let patterns = Arc::clone(&self.inner.patterns);
+        let (patterns, guard) = (Arc::clone(&self.inner.patterns), Arc::clone(&self.inner.guard));
         self.read(move |conn| {
             let mut clauses = Clauses::default();
             clauses.push("e.event_id", "=", Some(codec::stored_id(&event)));
@@ -116,7 +116,7 @@ impl Store {
                 .prepare_cached(&sql)?
                 .query_map(clauses.values().as_slice(), event_row)?
                 .collect::<rusqlite::Result<Vec<_>>>()?;
-            events.into_iter().map(|event| detail(conn, &patterns, event)).collect()
+            events.into_iter().map(|event| detail(conn, &patterns, &guard, event)).collect()
         })
         .await
     }
@@ -233,8 +233,13 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     })
 }
 
-fn detail(conn: &Connection, patterns: &Patterns, listed: Listed) -> rusqlite::Result<EventDetail> {
-    let (row, raw_digest, digest) = (listed.row, listed.digest.0, listed.digest.to_string());
+fn detail(
+    conn: &Connection,
+    patterns: &Patterns,
+    guard: &Guard,
+    listed: Listed,
+) -> rusqlite::Result<EventDetail> {
+    let (row, digest) = (listed.row, listed.digest);
     let event = with_jobs(conn, listed)?;
     let bytes = usize::try_from(event.body_bytes).unwrap_or(0);
     let (headers, body) = payload(conn, patterns, row, bytes)?;
@@ -250,23 +255,24 @@ fn detail(conn: &Connection, patterns: &Patterns, listed: Listed) -> rusqlite::R
             Ok(JobDetail { job, attempts, former_keys })
         })
         .collect::<rusqlite::Result<_>>()?;
-    let twins = twins(conn, row, event.source.as_str(), raw_digest)?;
+    let twins = twins(conn, guard, row, event.source.as_str(), digest)?;
     // Those of a backup in which the event was.
     let restores = super::restore::restores(conn, event.received_at, None)?;
     let (body, key) = (body.map(Blob), super::answer::key_row(conn, row)?);
+    let digest = digest.to_string();
     Ok(EventDetail { event, digest, headers, body, jobs, twins, restores, key })
 }
 
 /// Most twins that are told of one event: the first one is the one that matters.
 const TWINS: i64 = 5;
 
-/// Of source ?1, with the body of digest ?2, but for event ?3. The guard's own indexes have them, and of the newest
-/// events the rows themselves; the event itself is among them, where it is guarded at all. By their rows, and not
-/// by the index of the source's ids.
+/// Of source ?1, with the body of digest ?2, but for event ?3. The guard's own indexes have them, and ?5 those that
+/// wait in its memory, as a JSON array; the event itself is among them, where it is guarded at all. By their rows,
+/// and not by the index of the source's ids.
 pub(super) const SELECT_TWINS: &str = concat!(
     "SELECT event_id, type, received_at FROM event WHERE row IN (
          SELECT event FROM body WHERE start = substr(?2, 1, 4)
-         UNION ALL SELECT row FROM event WHERE row > (SELECT listed FROM meta) AND guarded = 1 AND digest = ?2
+         UNION ALL SELECT value FROM json_each(?5)
          UNION ALL SELECT row FROM event WHERE ",
     repeated_body!(),
     ") AND +source = ?1 AND digest = ?2 AND row <> ?3
@@ -276,12 +282,14 @@ pub(super) const SELECT_TWINS: &str = concat!(
 
 fn twins(
     conn: &Connection,
+    guard: &Guard,
     event: i64,
     source: &str,
-    digest: [u8; 32],
+    digest: Digest,
 ) -> rusqlite::Result<Vec<Twin>> {
+    let waiting = format!("{:?}", guard.waiting(digest));
     conn.prepare_cached(SELECT_TWINS)?
-        .query_map(params![source, digest, event, TWINS], |row| {
+        .query_map(params![source, digest.0, event, TWINS, waiting], |row| {
             Ok(Twin {
                 event_id: codec::event_id(row, 0)?,
                 event_type: row.get(1)?,
