@@ -417,6 +417,7 @@ mod tests {
     use crate::handler::{Command, ForwardSettings, Target};
     use crate::model::OnUnknown;
     use crate::retry::GiveUp;
+    use proptest::prelude::*;
 
     const NOW: Duration = Duration::from_secs(100);
     const SECOND: Duration = Duration::from_secs(1);
@@ -745,5 +746,96 @@ mod tests {
         assert_eq!(next(&mut lanes, NOW), None);
         lanes.want_due(Timestamp(3_000));
         assert_eq!(next(&mut lanes, NOW), Some((1, 1)));
+    }
+
+    /// What the dispatcher may hear of between two looks.
+    #[derive(Debug, Clone, Copy)]
+    enum Heard {
+        Nothing,
+        End,
+        Exchanged { got: usize },
+        ClaimFailed,
+        Rested,
+        Broke,
+        Reload { slots: usize },
+        Gone,
+    }
+
+    fn heard() -> impl Strategy<Value = Heard> {
+        prop_oneof![
+            2 => Just(Heard::Nothing),
+            6 => Just(Heard::End),
+            4 => (0usize..9).prop_map(|got| Heard::Exchanged { got }),
+            1 => Just(Heard::ClaimFailed),
+            1 => Just(Heard::Rested),
+            1 => Just(Heard::Broke),
+            1 => (1usize..12).prop_map(|slots| Heard::Reload { slots }),
+            1 => Just(Heard::Gone),
+        ]
+    }
+
+    proptest! {
+        /// As `flow` does it, with one handler of commands.
+        #[test]
+        fn whoever_leaves_ends_behind_comes_back_for_them(
+            steps in prop::collection::vec((heard(), 0u64..1_500, 0u64..5_000), 0..60),
+        ) {
+            let incarnation = crate::model::Incarnation::from_parts(uuid::Uuid::nil(), 1);
+            let room = Room { incarnation, attempts: 64 };
+            let rooms = BTreeMap::from([("default".parse().unwrap(), room)]);
+            let mut lanes = lanes(64, &[]);
+            let reload = |lanes: &mut Lanes, slots: usize| {
+                let handler = Handler::Command(command("default".parse().unwrap()));
+                lanes.reload(vec![Worker { handler, ..worker(0, slots) }], &Limits::default());
+            };
+            reload(&mut lanes, 8);
+            let (mut now, mut left) = (NOW, 0);
+            // What the exchange that is under way asks for, and what one that failed has.
+            let (mut claim, mut failed): (Option<usize>, Option<usize>) = (None, None);
+            for (heard, micros, late_micros) in steps {
+                now += Duration::from_micros(micros);
+                let under_way = lanes.get(0).exchanges > 0;
+                match heard {
+                    Heard::End if left < lanes.get(0).running => {
+                        lanes.came(0, now);
+                        left += 1;
+                    }
+                    Heard::Exchanged { got } if under_way => {
+                        lanes.get_mut(0).exchanges = 0;
+                        if let Some(asked) = claim.take() {
+                            lanes.claimed(0, asked, got.min(asked), None);
+                        }
+                    }
+                    Heard::ClaimFailed if claim.is_some() => {
+                        lanes.get_mut(0).exchanges = 0;
+                        lanes.get_mut(0).resting = 1;
+                        failed = claim.take();
+                    }
+                    Heard::Rested => {
+                        if let Some(asked) = failed.take() {
+                            lanes.claimed(0, asked, 0, None);
+                            (lanes.get_mut(0).resting, lanes.get_mut(0).wanted) = (0, true);
+                        }
+                    }
+                    Heard::Broke => drop(lanes.broke(0, now)),
+                    Heard::Reload { slots } => reload(&mut lanes, slots),
+                    Heard::Gone => lanes.reload(Vec::new(), &Limits::default()),
+                    _ => lanes.want_all(),
+                }
+                let lane = lanes.get(0);
+                let goes = left > 0 && !lane.is_held_up() && !lane.gathers(now);
+                if goes {
+                    (0..std::mem::take(&mut left)).for_each(|_| lanes.ended(0));
+                }
+                let claims = lanes.next_claim(now, &rooms, &BTreeSet::new());
+                claim = claims.map(|(_, asked)| asked).or(claim);
+                lanes.get_mut(0).exchanges += usize::from(goes || claims.is_some());
+
+                let late = now + Duration::from_micros(late_micros);
+                let sleeps = lanes.patience(Timestamp(0), late);
+                let wakes = sleeps.is_some_and(|sleeps| late + sleeps <= late.max(now + GATHER));
+                prop_assert!(left == 0 || lanes.get(0).is_held_up() || wakes);
+            }
+        }
     }
 }

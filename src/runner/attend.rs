@@ -55,8 +55,11 @@ const UNWATCHED: Duration = Duration::from_secs(1);
 
 /// Reads a stream to its end.
 async fn drain(stream: &mut Stream) {
+    let mut told = false;
     while let Err(error) = stream.drain().await {
-        tracing::error!(%error, "what a command prints cannot be read now");
+        if !std::mem::replace(&mut told, true) {
+            tracing::error!(%error, "what a command prints cannot be read now");
+        }
         sleep(UNWATCHED).await;
     }
 }

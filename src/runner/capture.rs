@@ -141,10 +141,11 @@ impl Stream {
         let mut left = None;
         while !self.ended && left != Some(0) {
             match self.read() {
-                Ok(READ_BYTES) => left = Some(left.unwrap_or_else(size).saturating_sub(READ_BYTES)),
+                Ok(0) => break,
+                // Less than was asked for is no sign of the end: a pipe of packets gives one at a time.
+                Ok(count) => left = Some(left.unwrap_or_else(size).saturating_sub(count)),
                 Err(Errno::INTR) => {}
-                // A pipe gives what it has.
-                Ok(_) | Err(_) => break,
+                Err(_) => break,
             }
         }
         // A copy: whoever looks until the end is in the table must not see less than before.
@@ -207,6 +208,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+    use rustix::fs::{OFlags, fcntl_setfl};
     use std::io::Write;
 
     /// What is found at the end of a stream that nobody has drained: so many bytes in a pipe of this size.
@@ -227,6 +229,18 @@ mod tests {
                 assert_eq!((captured.head.len(), captured.total), (bytes, Some(bytes as u64)));
             }
         }
+    }
+
+    #[test]
+    fn packets_that_nobody_has_looked_at_are_there_at_the_end() {
+        let (read, write) = std::io::pipe().unwrap();
+        // As its command can make it.
+        fcntl_setfl(&write, OFlags::DIRECT).unwrap();
+        let stream = Stream::new(read.into(), (usize::MAX, 0), Captured::empty()).unwrap();
+        for written in [b"one ", b"two "] {
+            (&write).write_all(written).unwrap();
+        }
+        assert_eq!(stream.finish().head, b"one two ");
     }
 
     #[tokio::test]
