@@ -5,10 +5,6 @@
 //! log, and the next power cut would leave a corrupt database (S1). So the connection is closed at
 //! once and the writer is told to repair.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -27,10 +23,13 @@ use super::writer::AbortOnPanic;
 /// The checkpoint connection. It is taken out to be closed, by the writer's repair or by an error.
 pub(super) struct Checkpoints {
     conn: Mutex<Option<Connection>>,
-    /// The database. Whoever closes it gives up all locks that this process has on it, those of SQLite too
-    /// (sqlite.org/howtocorrupt.html, section 2.2): it is closed after the last connection.
-    file: Mutex<Option<File>>,
     seconds: Histogram,
+}
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        Checkpoints { conn: Mutex::default(), seconds: Histogram::new(SECONDS) }
+    }
 }
 
 /// What a pass came to.
@@ -45,12 +44,6 @@ pub(super) enum Pass {
 }
 
 impl Checkpoints {
-    /// Those of the store at `path`, which is open.
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
-        let file = Mutex::new(Some(File::open(path)?));
-        Ok(Checkpoints { conn: Mutex::default(), file, seconds: Histogram::new(SECONDS) })
-    }
-
     /// Puts the connection of a freshly opened store in.
     pub(super) fn put(&self, conn: Connection) {
         *lock(&self.conn) = Some(conn);
@@ -60,24 +53,6 @@ impl Checkpoints {
     pub(super) fn close(&self) {
         if let Some(conn) = lock(&self.conn).take() {
             close(conn);
-        }
-    }
-
-    /// No connection is open any more.
-    pub(super) fn end(&self) {
-        *lock(&self.file) = None;
-    }
-
-    /// Has the kernel write to the disk what passes have copied, without waiting for it: the flush of the pass
-    /// that ends them, for which every commit waits, finds little left. Promises nothing: what is durable is what
-    /// SQLite has flushed.
-    #[allow(unsafe_code)]
-    fn begin_to_write(&self) {
-        if let Some(file) = &*lock(&self.file) {
-            // SAFETY: takes numbers only, and the descriptor is open.
-            let _begun = unsafe {
-                libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE)
-            };
         }
     }
 
@@ -121,7 +96,7 @@ impl Checkpoints {
 pub(super) fn start(
     checkpoints: Arc<Checkpoints>,
     queue: Arc<Queue>,
-) -> io::Result<SyncSender<()>> {
+) -> std::io::Result<SyncSender<()>> {
     // One signal waits at most: a second says nothing new.
     let (signal, signals) = sync_channel(1);
     std::thread::Builder::new()
@@ -134,7 +109,7 @@ fn run(checkpoints: &Checkpoints, queue: &Queue, signals: &Receiver<()>) {
     let _abort = AbortOnPanic;
     while signals.recv().is_ok() {
         match checkpoints.pass(CheckpointMode::PASSIVE) {
-            Pass::Done => checkpoints.begin_to_write(),
+            Pass::Done => {}
             Pass::NoSpace(reason) => tracing::warn!(reason, "the log cannot be copied"),
             Pass::Broken(reason) => queue.report_broken(reason),
         }

@@ -476,7 +476,6 @@ impl Writer {
         if let Some(conn) = self.conn.take() {
             connection::close(conn);
         }
-        self.checkpoints.end();
         drop(self.lock);
         let _ = self.closed.send(true);
     }

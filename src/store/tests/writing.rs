@@ -1,5 +1,4 @@
 //! The writer: order, bounds, batches, bad items, space, and the end.
-use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc;
 use std::task::Poll;
 
@@ -284,34 +283,6 @@ async fn the_log_stays_bounded() {
     let data = std::fs::metadata(bench.beside("")).unwrap().len();
     assert!(log <= bound + 128 * 1024, "{log}");
     assert!(data > 2 * bound, "{data}");
-}
-
-#[tokio::test]
-async fn sqlite_keeps_its_locks_through_passes_and_a_repair() {
-    let bench = bench_with(Limits { log_bytes: 512 * 1024, ..limits() });
-    let file = std::fs::metadata(&bench.settings.path).unwrap().ino();
-    // proc_locks(5): a shared lock of this process on this file.
-    let (owner, file) = (format!(" {} ", std::process::id()), format!(":{file} "));
-    let is_locked = || {
-        let locks = std::fs::read_to_string("/proc/locks").unwrap();
-        let mut locks = locks.lines().filter(|line| line.contains("POSIX  ADVISORY  READ"));
-        locks.any(|line| line.contains(&owner) && line.contains(&file))
-    };
-    assert!(is_locked());
-    // The second pass of the thread comes after all of the first one.
-    let passes =
-        || bench.store.inner.checkpoints.seconds().buckets.last().map_or(0, |&(_, passes)| passes);
-    for n in 0.. {
-        if passes() > 1 {
-            break;
-        }
-        bench.accept("github", github(&format!("e{n}"), "push", "body"), &["h"]).await;
-    }
-    assert!(is_locked(), "after a pass");
-    repair(&bench).await.await;
-    assert!(is_locked(), "after a repair");
-    bench.store.close().await;
-    assert!(!is_locked());
 }
 
 #[tokio::test]
