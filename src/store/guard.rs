@@ -93,6 +93,14 @@ struct State {
     unread: usize,
 }
 
+impl State {
+    /// Those that wait, from where the round has come on.
+    fn rest(&self) -> impl Iterator<Item = &Entry> {
+        let after = self.place.map_or(Unbounded, Excluded);
+        self.waiting.range((after, Unbounded))
+    }
+}
+
 impl Guard {
     /// That of a store that was just opened.
     pub(super) fn open(conn: &Connection) -> rusqlite::Result<Self> {
@@ -204,9 +212,8 @@ impl Guard {
         if count == 0 {
             return Ok(());
         }
-        let after = state.place.map_or(Unbounded, Excluded);
-        let next = state.waiting.range((after, Unbounded));
-        state.listed.extend(next.filter(|(_, event)| !state.gone.contains(event)).take(count));
+        let next = state.rest().filter(|(_, event)| !state.gone.contains(event)).take(count);
+        state.listed = next.copied().collect();
         state.ends = state.listed.len() < count;
         self.starts.add(state.listed.iter().map(|(start, _)| start));
         for (start, event) in &state.listed {
@@ -229,9 +236,8 @@ impl Guard {
         if seen.round != state.round {
             *seen = Seen { round: state.round, place: None };
         }
-        let after = state.place.map_or(Unbounded, Excluded);
-        let next = state.waiting.range((after, Unbounded)).take(AHEAD);
-        let next: Vec<Entry> = next.filter(|entry| Some(**entry) > seen.place).copied().collect();
+        let next = state.rest().take(AHEAD).filter(|entry| Some(**entry) > seen.place);
+        let next: Vec<Entry> = next.copied().collect();
         seen.place = next.last().copied().or(seen.place);
         next.into_iter().map(|(start, _)| start).collect()
     }
@@ -389,9 +395,7 @@ mod tests {
 
         /// The event that is the next to go into the table.
         fn next_listed(&self) -> Option<i64> {
-            let state = lock(&self.guard.state);
-            let after = state.place.map_or(Unbounded, Excluded);
-            state.waiting.range((after, Unbounded)).next().map(|&(_, event)| event)
+            lock(&self.guard.state).rest().next().map(|&(_, event)| event)
         }
 
         fn first(&self, digest: Digest) -> Option<String> {
