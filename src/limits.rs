@@ -113,6 +113,8 @@ limits! {
         "The slowest whole body that is waited for; the HTTP server itself has no body time-out, so a stalled body would stay open for ever.";
     header_read_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE,
         "How long a client may take to send a request's head.";
+    head_bytes: Bytes = 32 * KIB, 4 * KIB..=60 * KIB,
+        "A request's head, request line included; over it 431. Providers send some 2 KiB, and the HTTP server's decoder panics at a header name of 64 KiB.";
     keep_alive_millis: Millis = 180 * SECOND, SECOND..=HOUR,
         "How long a connection is kept that is idle, or whose client takes no answers; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";
     connections_count: Count = 25_000, 16..=1_000_000,

@@ -22,7 +22,8 @@ use crate::control::{self, Failure, Reply, Request};
 use crate::handler::forward::answer;
 use crate::http;
 use crate::http::chunks::Chunks;
-use crate::http::connection::Lines;
+use crate::http::connection::{Head, Took};
+use crate::limits::Limits;
 use crate::model::{Digest, Headers, Timestamp};
 use crate::provider::place::{Place, Pointer};
 use crate::provider::template::Template;
@@ -141,18 +142,29 @@ pub fn fill(template: &str, value: impl Fn(&str) -> Vec<u8>) -> Result<Option<Ve
 }
 
 /// Cuts what a connection has read into what it hands over at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Guard {
-    lines: Lines,
+    head: Head,
     chunks: Chunks,
 }
 
+impl Default for Guard {
+    fn default() -> Self {
+        let bytes = usize::try_from(Limits::default().head_bytes).unwrap_or(usize::MAX);
+        Guard { head: Head::new(bytes), chunks: Chunks::default() }
+    }
+}
+
 impl Guard {
-    /// How many of `bytes` are handed over where a head is due, and whether nothing more is until they
-    /// are decoded.
-    pub fn head(&mut self, bytes: &[u8]) -> (usize, bool) {
+    /// How many of `bytes`, which begin with a head, are that head; nothing where it is not whole. An `Err`
+    /// where it is over its bound.
+    pub fn head(&mut self, bytes: &[u8]) -> Result<Option<usize>, &'static str> {
         self.chunks = Chunks::default();
-        self.lines.up_to_blank_line(bytes)
+        match self.head.take(bytes) {
+            Took::Part(_) => Ok(None),
+            Took::Whole(bytes) => Ok(Some(bytes)),
+            Took::OverBound => Err("over its bound"),
+        }
     }
 
     /// The same where a body in chunks is; whether it is over, and whether it was one at all.

@@ -74,6 +74,20 @@ fn shaken(input: &[u8], all: &[(PathBuf, Vec<u8>)], random: &mut Random) -> Vec<
     bytes
 }
 
+#[test]
+fn every_part_of_a_request_is_bounded_before_the_decoder() {
+    use targets::sizes::{PARTS, sizes};
+    let (_, check) = targets::ALL.iter().find(|(name, _)| *name == "pipeline").unwrap();
+    for (number, part) in PARTS.iter().enumerate() {
+        for (which, size) in sizes().enumerate() {
+            println!("{part:?} {size}");
+            for step in [0, 255] {
+                check(&[0, number as u8, which as u8, step]);
+            }
+        }
+    }
+}
+
 macro_rules! replayed {
     ($($target:ident)+) => {
         $(#[test]

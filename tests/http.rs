@@ -6,6 +6,8 @@
 mod front;
 #[path = "support/raw.rs"]
 mod raw;
+#[path = "../fuzz/targets/sizes.rs"]
+mod sizes;
 
 use std::future::pending;
 use std::time::Duration;
@@ -338,6 +340,45 @@ fn stalled_and_trickling_bodies_are_timed_out() {
         trickling.send(&head("POST", "/stripe", headers)).await;
         let answer = trickling.answer_to_a_trickle(Duration::from_millis(20)).await;
         assert_eq!(answer.status, 408);
+    });
+}
+
+#[test]
+fn a_part_of_any_size_is_answered_and_the_receiver_serves_on() {
+    multi(async {
+        let front = Front::start();
+        let bound = usize::try_from(front.limits.head_bytes).unwrap();
+        for (number, part) in sizes::PARTS.into_iter().enumerate() {
+            // The parts of a head come first.
+            let is_of_head = number <= 6;
+            for size in sizes::sizes() {
+                let request = part.request(size);
+                let mut raw = Raw::connect(front.address).await;
+                // It may be refused before all of it is sent.
+                let _refused = raw.try_send(&request).await;
+                let answer = raw.answer().await;
+                if is_of_head && request.len() > bound {
+                    assert_eq!((answer.status, answer.closes()), (431, true), "{part:?} {size}");
+                    assert_eq!(answer.body, r#"{"status":"head_too_large"}"#);
+                }
+            }
+            let answer = front.ask(&github(&format!("{part:?}"), PING)).await;
+            assert_eq!(answer.status, 200, "after {part:?}");
+        }
+    });
+}
+
+#[test]
+fn a_head_over_its_bound_is_answered_after_the_request_before_it() {
+    multi(async {
+        let front = Front::with(|limits| limits.head_bytes = 4096);
+        let mut raw = Raw::connect(front.address).await;
+        let long = sizes::Part::HeaderName.request(5000);
+        let _refused = raw.try_send(&[&github("d-1", PING), &long[..], &long[..]].concat()).await;
+        assert_eq!(raw.answer().await.status, 200);
+        assert_eq!(raw.answer().await.status, 431);
+        raw.half_close().await;
+        raw.ended().await;
     });
 }
 

@@ -18,6 +18,7 @@ mod runner;
 mod signature;
 mod signing;
 mod since;
+pub(crate) mod sizes;
 mod template;
 
 /// A target: what it is called, on the command line and as the folder of its corpus, and its check.

@@ -30,6 +30,10 @@ use crate::crash;
 /// Read at once where it is not known how much belongs to a request: a usual head and body.
 const AHEAD_BYTES: usize = 16 * 1024;
 
+/// Handed to actix in place of a head that is over its bound, so that the answer comes in its order. A
+/// body is declared because actix throws away a rest only where it waits for one.
+const IN_PLACE_OF_HEAD: &[u8] = b"POST / HTTP/1.1\r\nhost: _\r\ncontent-length: 1\r\n\r\n";
+
 /// What the kernel keeps of answers that are not taken. Several of ours fit: none has 1 KiB, but for those of
 /// handlers.
 const SEND_BUFFER_BYTES: usize = 16 * 1024;
@@ -56,6 +60,8 @@ pub(super) struct Gate {
     ahead: Cell<u64>,
     /// Requests begun on this connection.
     begun: Cell<u64>,
+    /// The head was over its bound, and actix has another in its place.
+    over_bound: Cell<bool>,
     reader: Cell<Option<Waker>>,
 }
 
@@ -69,9 +75,17 @@ impl Gate {
     /// body would end with the connection, gets none.
     pub(super) fn begin(&self, request: &HttpRequest) {
         self.begun.set(self.begun.get() + 1);
+        if self.over_bound.get() {
+            return self.turn.set(Turn::Rest);
+        }
         let chunked = request.chunked().unwrap_or(true);
         let declared = receive::declared(request).unwrap_or(0);
         self.turn.set(if chunked { Turn::Undeclared } else { Turn::Declared(declared) });
+    }
+
+    /// Whether its head was over the bound.
+    pub(super) fn is_over_bound(&self) -> bool {
+        self.over_bound.get()
     }
 
     /// Its body has been read to the end.
@@ -86,7 +100,7 @@ impl Gate {
 
     /// Whether something is left of its body, so that the connection is to be closed.
     pub(super) fn has_rest(&self) -> bool {
-        matches!(self.turn.get(), Turn::Declared(1..) | Turn::Undeclared)
+        matches!(self.turn.get(), Turn::Declared(1..) | Turn::Undeclared | Turn::Rest)
     }
 
     /// It has been answered.
@@ -147,7 +161,9 @@ pub(super) struct Connection {
     /// Read from the stream and, from `handed` on, not yet handed over.
     ahead: Vec<u8>,
     handed: usize,
-    lines: Lines,
+    head: Head,
+    /// How much of it is a whole head that is being handed over.
+    whole: usize,
     /// Of which request's chunks so much has been handed over.
     chunks: (u64, Chunks),
     /// A head may have been handed over: it is to be decoded before anything follows.
@@ -160,11 +176,12 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// `stream`, one of those `open`, with `head_time` for each head and `write_time` for the client to
-    /// take an answer.
+    /// `stream`, one of those `open`, with `head_bytes` and `head_time` for each head and `write_time` for
+    /// the client to take an answer.
     pub(super) fn new(
         stream: TcpStream,
         open: &Arc<Open>,
+        head_bytes: u64,
         head_time: Duration,
         write_time: Duration,
     ) -> Self {
@@ -178,6 +195,7 @@ impl Connection {
             turn: Cell::new(Turn::Head),
             ahead: Cell::default(),
             begun: Cell::default(),
+            over_bound: Cell::default(),
             reader: Cell::default(),
         };
         Connection {
@@ -186,7 +204,8 @@ impl Connection {
             gate: Rc::new(gate),
             ahead: Vec::new(),
             handed: 0,
-            lines: Lines::default(),
+            head: Head::new(usize::try_from(head_bytes).unwrap_or(usize::MAX)),
+            whole: 0,
             chunks: (0, Chunks::default()),
             paused: false,
             coming: None,
@@ -200,14 +219,41 @@ impl Connection {
         Rc::clone(&self.gate)
     }
 
-    /// Reads ahead. Nothing is there afterwards where the client has closed.
+    /// Reads more from the stream. `ahead` does not grow where the client has closed.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut block = [MaybeUninit::uninit(); AHEAD_BYTES];
         let mut block = ReadBuf::uninit(&mut block);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut block))?;
-        (self.ahead, self.handed) = (block.filled().to_vec(), 0);
-        self.gate.ahead.set(self.ahead.len() as u64);
+        self.ahead.extend_from_slice(block.filled());
+        self.gate.ahead.set((self.ahead.len() - self.handed) as u64);
         Poll::Ready(Ok(()))
+    }
+
+    /// Reads the next head until it is whole. It is not where the client has closed.
+    fn read_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let unread = self.ahead.len();
+            match self.head.take(&self.ahead[self.handed..]) {
+                Took::Whole(bytes) => {
+                    self.whole = bytes;
+                    return Poll::Ready(Ok(()));
+                }
+                Took::OverBound => {
+                    self.gate.over_bound.set(true);
+                    (self.ahead, self.handed) = (IN_PLACE_OF_HEAD.to_vec(), 0);
+                    self.whole = self.ahead.len();
+                    return Poll::Ready(Ok(()));
+                }
+                Took::Part(0) => {}
+                Took::Part(_) => self.coming = Some(self.gate.begun.get()),
+            }
+            if self.fill(cx)?.is_pending() {
+                return self.wait_for_head(cx);
+            }
+            if self.ahead.len() == unread {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 
     /// Hands over the next `bytes` of what was read ahead.
@@ -299,17 +345,13 @@ impl AsyncRead for Connection {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                if empty && this.fill(cx)?.is_pending() {
-                    return this.wait_for_head(cx);
+                if this.whole == 0 {
+                    ready!(this.read_head(cx))?;
                 }
-                let most = out.remaining().min(this.ahead.len() - this.handed);
-                let piece = &this.ahead[this.handed..this.handed + most];
-                let (bytes, blank) = this.lines.up_to_blank_line(piece);
-                this.paused = blank;
-                if bytes > 0 {
-                    this.coming = Some(this.gate.begun.get());
-                }
+                let bytes = out.remaining().min(this.whole);
                 this.hand_over(out, bytes);
+                this.whole -= bytes;
+                this.paused = bytes > 0 && this.whole == 0;
                 Poll::Ready(Ok(()))
             }
         }
@@ -342,7 +384,7 @@ impl AsyncWrite for Connection {
 /// Finds the blank line that is a head's end. One too many costs a round of the dispatcher; only one too
 /// few would hand over two requests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lines {
+enum Lines {
     /// Before the first line; line ends here are skipped (RFC 9112, section 2.2).
     #[default]
     Before,
@@ -354,7 +396,7 @@ pub(crate) enum Lines {
 
 impl Lines {
     /// How many of `bytes` there are up to a blank line's end, or all; and whether there is one.
-    pub(crate) fn up_to_blank_line(&mut self, bytes: &[u8]) -> (usize, bool) {
+    fn up_to_blank_line(&mut self, bytes: &[u8]) -> (usize, bool) {
         for (at, byte) in bytes.iter().enumerate() {
             *self = match (byte, *self) {
                 (b'\n', Lines::Behind) => {
@@ -370,9 +412,59 @@ impl Lines {
     }
 }
 
+/// The result of [`Head::take`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Took {
+    /// So many bytes, and more are to come.
+    Part(usize),
+    /// All of it: so many bytes.
+    Whole(usize),
+    /// More bytes than it may have.
+    OverBound,
+}
+
+/// Finds the end of a head in the bytes of a connection.
+#[derive(Debug)]
+pub(crate) struct Head {
+    most: usize,
+    seen: usize,
+    lines: Lines,
+}
+
+impl Head {
+    /// A head of at most so many bytes, line ends before it included.
+    pub(crate) fn new(most: usize) -> Self {
+        Head { most, seen: 0, lines: Lines::default() }
+    }
+
+    /// `bytes` begin with the head and grow with each call; only the new ones are looked at.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Took {
+        let (more, blank) = self.lines.up_to_blank_line(&bytes[self.seen..]);
+        self.seen += more;
+        if self.seen > self.most {
+            return Took::OverBound;
+        }
+        if blank { Took::Whole(std::mem::take(&mut self.seen)) } else { Took::Part(self.seen) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_head_over_its_bound_is_never_whole_however_it_is_cut() {
+        let text = b"\r\nGET / HTTP/1.1\r\nA: b\r\n\r\n";
+        for step in 1..=text.len() {
+            for (most, whole) in [(text.len(), true), (text.len() - 1, false)] {
+                let mut head = Head::new(most);
+                let cuts = (step..text.len()).step_by(step).chain([text.len()]);
+                let last = cuts.map(|cut| head.take(&text[..cut])).last();
+                let wanted = if whole { Took::Whole(text.len()) } else { Took::OverBound };
+                assert_eq!(last, Some(wanted), "in steps of {step}");
+            }
+        }
+    }
 
     #[test]
     fn a_blank_line_ends_a_piece_however_it_is_cut() {

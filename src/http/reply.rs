@@ -59,6 +59,8 @@ pub(super) enum Answer {
     Malformed(&'static str),
     /// A source without signatures takes nothing from proxies.
     Proxied,
+    /// The head is over `limits.head_bytes`.
+    HeadTooLarge,
     /// No such path.
     NotFound,
     /// The path exists; these methods do.
@@ -100,6 +102,7 @@ impl Answer {
             Answer::Rejected => "rejected",
             Answer::Malformed(_) => "malformed",
             Answer::Proxied => "refused",
+            Answer::HeadTooLarge => "head_too_large",
             Answer::NotFound => "not_found",
             Answer::Method(_) => "method_not_allowed",
             Answer::TooSlow => "too_slow",
@@ -123,6 +126,7 @@ impl Answer {
             Answer::Malformed(_) => StatusCode::BAD_REQUEST,
             Answer::Rejected => StatusCode::UNAUTHORIZED,
             Answer::Proxied => StatusCode::FORBIDDEN,
+            Answer::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Answer::NotFound => StatusCode::NOT_FOUND,
             Answer::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Answer::TooSlow => StatusCode::REQUEST_TIMEOUT,

@@ -102,6 +102,7 @@ impl Server {
             .shutdown_timeout(wait.as_secs() + 60);
         let keep_alive = coarse(limits.keep_alive_millis);
         let head_time = coarse(limits.header_read_millis);
+        let head_bytes = limits.head_bytes;
         // For so long the rest of a refused body is thrown away, so that its sender sees the answer
         // and not a reset.
         let drain_time = coarse(limits.body_grace_millis);
@@ -132,12 +133,16 @@ impl Server {
                 let (all, seen) = (Arc::clone(&counted), counted.traffic.clone());
                 fn_service(move |stream: TcpStream| {
                     let peer = stream.peer_addr().ok();
-                    let connection = Connection::new(stream, &all.open, head_time, keep_alive);
+                    let connection =
+                        Connection::new(stream, &all.open, head_bytes, head_time, keep_alive);
                     std::future::ready(Ok::<_, DispatchError>((connection, peer)))
                 })
                 .and_then(http)
                 .map_err(move |error| {
-                    unreadable(&seen, &error);
+                    // A connection's mere end is another error.
+                    if matches!(error, DispatchError::Parse(_)) {
+                        unreadable(&seen, "bad_request", "not HTTP/1.1");
+                    }
                     error
                 })
             })?;
@@ -225,7 +230,12 @@ async fn answer(
     if let Some(gate) = &gate {
         gate.begin(&request);
     }
-    let answer = route(&shared, &request, &mut payload).await;
+    let answer = if gate.as_ref().is_some_and(|gate| gate.is_over_bound()) {
+        unreadable(&shared.traffic, Answer::HeadTooLarge.name(), "a request head over its bound");
+        Answer::HeadTooLarge
+    } else {
+        route(&shared, &request, &mut payload).await
+    };
     // A refused body that is here costs nothing, and unread it would cost the connection.
     if gate.as_ref().is_some_and(|gate| gate.rest_is_here()) {
         while payload.next().await.is_some() {}
@@ -268,11 +278,10 @@ async fn route(shared: &Arc<Shared>, request: &HttpRequest, payload: &mut web::P
     }
 }
 
-/// Counts what came and was no HTTP request, nor the mere end of a connection. actix's own line about
-/// each is off (`log`).
-fn unreadable(traffic: &Traffic, error: &DispatchError) {
-    if matches!(error, DispatchError::Parse(_)) && traffic.unreadable() {
-        warn!(answer = "bad_request", reason = "unreadable", "a request that is not HTTP/1.1");
+/// Counts a request that could not be read. actix's own line about each is off (`log`).
+fn unreadable(traffic: &Traffic, answer: &str, what: &str) {
+    if traffic.unreadable() {
+        warn!(answer, reason = "unreadable", detail = what, "a request that cannot be read");
         traffic.begin_summing();
     }
 }

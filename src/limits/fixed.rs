@@ -13,6 +13,7 @@ use super::{Limits, TABLE, limit};
 pub const OF_RECEIVER: &[&str] = &[
     "body_grace_millis",
     "header_read_millis",
+    "head_bytes",
     "keep_alive_millis",
     "connections_count",
     "callers_waiting_count",

@@ -1,0 +1,62 @@
+//! Requests whose one part has a chosen size: the bounds of an HTTP decoder lie at powers of two.
+
+/// What a request can have too much of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Method,
+    Url,
+    Version,
+    HeaderName,
+    HeaderValue,
+    HeaderLines,
+    LineEndsBefore,
+    ChunkSize,
+    ChunkExtension,
+    TrailerName,
+    TrailerValue,
+    TrailerLines,
+}
+
+pub(crate) const PARTS: [Part; 12] = [
+    Part::Method,
+    Part::Url,
+    Part::Version,
+    Part::HeaderName,
+    Part::HeaderValue,
+    Part::HeaderLines,
+    Part::LineEndsBefore,
+    Part::ChunkSize,
+    Part::ChunkExtension,
+    Part::TrailerName,
+    Part::TrailerValue,
+    Part::TrailerLines,
+];
+
+/// One below, at and one above each power of two from 4 KiB to 128 KiB.
+pub(crate) fn sizes() -> impl Iterator<Item = usize> + Clone {
+    (12..=17).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1])
+}
+
+impl Part {
+    /// A POST in which this part has `size` bytes, or lines.
+    pub(crate) fn request(self, size: usize) -> Vec<u8> {
+        let long = "a".repeat(size);
+        let head = "POST / HTTP/1.1\r\nHost: x\r\n";
+        let chunks = format!("{head}Transfer-Encoding: chunked\r\n\r\n");
+        let text = match self {
+            Part::Method => format!("{long} / HTTP/1.1\r\nHost: x\r\n\r\n"),
+            Part::Url => format!("POST /{} HTTP/1.1\r\nHost: x\r\n\r\n", &long[1..]),
+            Part::Version => format!("POST / HTTP/1.{}\r\nHost: x\r\n\r\n", "1".repeat(size)),
+            Part::HeaderName => format!("{head}{long}: b\r\n\r\n"),
+            Part::HeaderValue => format!("{head}a: {long}\r\n\r\n"),
+            Part::HeaderLines => format!("{head}{}\r\n", "a: b\r\n".repeat(size)),
+            Part::LineEndsBefore => format!("{}{head}\r\n", "\r\n".repeat(size / 2)),
+            Part::ChunkSize => format!("{chunks}{}1\r\nx\r\n0\r\n\r\n", "0".repeat(size - 1)),
+            Part::ChunkExtension => format!("{chunks}1;{long}\r\nx\r\n0\r\n\r\n"),
+            Part::TrailerName => format!("{chunks}0\r\n{long}: b\r\n\r\n"),
+            Part::TrailerValue => format!("{chunks}0\r\na: {long}\r\n\r\n"),
+            Part::TrailerLines => format!("{chunks}0\r\n{}\r\n", "a: b\r\n".repeat(size)),
+        };
+        text.into_bytes()
+    }
+}
