@@ -13,9 +13,9 @@ use crate::config::Config;
 use crate::control::{CallError, Client, Door, FailureKind, Reply, Request, connect, socket_path};
 use crate::exit::{Exit, Failure};
 use crate::model::Timestamp;
-use crate::store::{Arrived, EventFilter, EventRow, Mark};
+use crate::store::{Arrived, EventFilter, Mark};
 
-use super::output::{escape, json_line, line, local, note};
+use super::output::{self, Table, json_line, lines, note};
 use super::{events, store};
 
 /// Between two looks: soon enough for a person.
@@ -26,8 +26,10 @@ pub(super) fn run(args: &cli::Events, since: Option<Timestamp>) -> Result<Exit, 
     let config = store::load(&args.file.config)?;
     let filter = events::filter(args, since);
     store::with_door(&config, async |door| {
+        let chars = output::chars().filter(|_| !args.listing.wide);
+        let mut table = (!args.listing.format.json).then(|| Table::new(events::columns(), chars));
         let mut mark = match store::call(door, after(&filter, None)).await? {
-            Reply::Arrived(came) => show(args, came)?,
+            Reply::Arrived(came) => show(&mut table, true, came)?,
             other => return Err(store::unexpected(&other)),
         };
         if matches!(door, Door::Local(_)) {
@@ -41,7 +43,7 @@ pub(super) fn run(args: &cli::Events, since: Option<Timestamp>) -> Result<Exit, 
             sleep(LOOK_AGAIN).await;
             match door.call(after(&all, Some(mark))).await {
                 Ok(Reply::Arrived(came)) => {
-                    mark = show(args, came)?;
+                    mark = show(&mut table, false, came)?;
                     told = false;
                 }
                 Ok(other) => return Err(store::unexpected(&other)),
@@ -77,19 +79,17 @@ async fn again(config: &Config) -> Client {
     }
 }
 
-fn show(args: &cli::Events, came: Arrived) -> Result<Mark, Failure> {
-    for event in &came.events {
-        match args.listing.format.json {
-            true => json_line(event)?,
-            false => line(one_line(event))?,
-        }
+/// Prints events as JSON, or as rows of a table that goes on; its head comes first.
+fn show(table: &mut Option<Table>, begins: bool, came: Arrived) -> Result<Mark, Failure> {
+    let Some(table) = table else {
+        came.events.iter().try_for_each(json_line)?;
+        return Ok(came.mark);
+    };
+    let rows: Vec<_> = came.events.iter().map(events::row).collect();
+    rows.iter().for_each(|row| table.measure(row));
+    if begins {
+        lines(&table.head())?;
     }
+    rows.iter().try_for_each(|row| lines(&table.lines(row)))?;
     Ok(came.mark)
-}
-
-fn one_line(event: &EventRow) -> String {
-    let (at, source) = (local(event.received_at), &event.source);
-    let kind = escape(event.raw_type.as_deref().unwrap_or(&event.event_type));
-    let (id, jobs) = (escape(event.event_id.as_str()), events::jobs(event));
-    format!("{at}  {source}  {kind}  {id}  {jobs}")
 }

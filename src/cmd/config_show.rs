@@ -1,13 +1,13 @@
 //! `hooklatch config show`: what is in force, defaults included, and no secret.
 
-use comfy_table::{Cell, Color};
+use anstyle::AnsiColor;
 
 use crate::cli;
 use crate::config::{Shown, ShownHandler, ShownLimit, ShownReply, ShownSecret, ShownSource};
 use crate::exit::{Exit, Failure};
 use crate::model::Name;
 
-use super::output::{self, outside};
+use super::output::{self, Field, below, escape, whole, words_of};
 use super::store;
 
 /// Prints the whole configuration in force.
@@ -27,61 +27,43 @@ fn tables(shown: &Shown) -> Result<(), Failure> {
     let metrics = shown.metrics.map_or("none".to_owned(), |listen| listen.to_string());
     output::line(format!("metrics.listen          {metrics}"))?;
     output::line(format!("storage.path            {}\n", shown.store.display()))?;
-    let sources = shown.sources.iter().map(source).collect();
-    let head = ["SOURCE", "PROVIDER", "PATH", "SECRETS", "MAX BODY", "TOLERANCE", "PUBLIC URL"];
-    output::table(&head, sources, "no source")?;
-    for source in &shown.sources {
-        for line in source.reply.iter().flat_map(answers) {
-            output::line(format!("  {}: {}", source.name, output::escape(&line)))?;
-        }
+    if shown.sources.is_empty() {
+        output::line("no source")?;
     }
-    output::line("")?;
-    let handlers = shown.handlers.iter().map(handler).collect();
-    let head = [
-        "HANDLER",
-        "SOURCES",
-        "EVENTS",
-        "RUNS",
-        "TIMEOUT",
-        "GRACE",
-        "AT ONCE",
-        "GIVES UP",
-        "ON UNKNOWN",
-    ];
-    output::table(&head, handlers, "no handler")?;
-    for handler in &shown.handlers {
-        for (name, value) in &handler.env {
-            let (name, value) = (output::escape(name), output::escape(value));
-            output::line(format!("  {}: {name}={value}", handler.name))?;
-        }
-        if !handler.pass_env.is_empty() {
-            output::line(format!("  {}: passes {}", handler.name, handler.pass_env.join(", ")))?;
-        }
-        if let Some(runner) = handler.runner.as_ref().filter(|runner| !runner.is_default()) {
-            output::line(format!("  {}: by runner {runner}", handler.name))?;
-        }
-        if let Some(cwd) = &handler.cwd {
-            let cwd = cwd.display().to_string();
-            output::line(format!("  {}: in {}", handler.name, output::escape(&cwd)))?;
-        }
+    shown.sources.iter().try_for_each(source)?;
+    if shown.handlers.is_empty() {
+        output::line("no handler")?;
     }
-    output::line("")?;
+    shown.handlers.iter().try_for_each(handler)?;
     let limits = shown.limits.iter().map(limit).collect();
-    output::table(&["LIMIT", "VALUE", "DEFAULT", "RANGE", "WHY"], limits, "no limit")
+    let columns = vec![
+        whole("LIMIT"),
+        words_of("VALUE"),
+        words_of("DEFAULT"),
+        words_of("RANGE"),
+        below("WHY"),
+    ];
+    output::listing(columns, limits, false, "no limit")
 }
 
-fn source(source: &ShownSource) -> Vec<Cell> {
-    let secret = |secret: &ShownSecret| format!("{} {}", secret.reference, secret.value);
-    let secrets: Vec<String> = source.secrets.iter().map(secret).collect();
-    vec![
-        Cell::new(&source.name),
-        Cell::new(&source.provider),
-        outside(&source.path),
-        outside(&listed(&secrets)),
-        Cell::new(output::size(source.max_body_bytes)),
-        Cell::new(source.tolerance.as_deref().unwrap_or("-")),
-        outside(source.public_url.as_deref().unwrap_or("-")),
-    ]
+fn source(source: &ShownSource) -> Result<(), Failure> {
+    let say = |text: String| output::fact("", escape(&text));
+    let path = escape(&source.path);
+    output::fact(
+        "source",
+        format_args!("{}: provider {} at {path}", source.name, source.provider),
+    )?;
+    for secret in &source.secrets {
+        say(format!("secret {} {}", secret.reference, secret.value))?;
+    }
+    let tolerance = source.tolerance.as_ref().map(|time| format!(", tolerance {time}"));
+    let (body, tolerance) = (output::size(source.max_body_bytes), tolerance.unwrap_or_default());
+    say(format!("bodies up to {body}{tolerance}"))?;
+    if let Some(url) = &source.public_url {
+        say(format!("public URL {url}"))?;
+    }
+    source.reply.iter().flat_map(answers).try_for_each(say)?;
+    output::line("")
 }
 
 /// How its requests get their handler's answer, in sentences.
@@ -106,39 +88,50 @@ fn answers(reply: &ShownReply) -> Vec<String> {
     lines
 }
 
-fn handler(handler: &ShownHandler) -> Vec<Cell> {
-    let runs = match (&handler.command, &handler.forward) {
-        (Some(argv), _) => argv.join(" "),
-        (None, target) => format!("forward to {}", target.as_deref().unwrap_or("-")),
-    };
+fn handler(handler: &ShownHandler) -> Result<(), Failure> {
+    let say = |text: String| output::fact("", escape(&text));
+    let (sources, events) = (listed(&handler.sources), listed(&handler.events));
+    let events = escape(&events);
+    output::fact("handler", format_args!("{}: events {events} of {sources}", handler.name))?;
+    say(match (&handler.command, &handler.forward) {
+        (Some(argv), _) => format!("runs {}", argv.join(" ")),
+        (None, target) => format!("forwards to {}", target.as_deref().unwrap_or("-")),
+    })?;
+    for (name, value) in &handler.env {
+        say(format!("with {name}={value}"))?;
+    }
+    if !handler.pass_env.is_empty() {
+        say(format!("passes {}", handler.pass_env.join(", ")))?;
+    }
+    if let Some(runner) = handler.runner.as_ref().filter(|runner| !runner.is_default()) {
+        say(format!("by runner {runner}"))?;
+    }
+    if let Some(cwd) = &handler.cwd {
+        say(format!("in {}", cwd.display()))?;
+    }
+    let grace = handler.grace.as_ref().map(|grace| format!(", grace {grace}"));
     let gives_up = match (handler.max_attempts, &handler.give_up_after) {
-        (Some(attempts), _) => format!("after {}", output::count(attempts.into(), "attempt")),
-        (None, time) => format!("after {}", time.as_deref().unwrap_or("-")),
+        (Some(attempts), _) => output::count(attempts.into(), "attempt"),
+        (None, time) => time.as_deref().unwrap_or("-").to_owned(),
     };
-    vec![
-        Cell::new(&handler.name),
-        outside(&listed(&handler.sources)),
-        outside(&listed(&handler.events)),
-        outside(&runs),
-        Cell::new(&handler.timeout),
-        Cell::new(handler.grace.as_deref().unwrap_or("-")),
-        Cell::new(handler.concurrency),
-        Cell::new(gives_up),
-        Cell::new(handler.on_unknown.as_str()),
-    ]
+    say(format!(
+        "timeout {}{}; {} at once; gives up after {gives_up}; unknown outcomes: {}",
+        handler.timeout,
+        grace.unwrap_or_default(),
+        handler.concurrency,
+        handler.on_unknown.as_str()
+    ))?;
+    output::line("")
 }
 
-fn limit(limit: &ShownLimit) -> Vec<Cell> {
-    let value = Cell::new(&limit.value);
+fn limit(limit: &ShownLimit) -> Vec<Field> {
     // What the operator has changed is what is looked for.
-    let value = if limit.value == limit.default { value } else { value.fg(Color::Yellow) };
-    vec![
-        Cell::new(&limit.key),
-        value,
-        Cell::new(&limit.default),
-        Cell::new(format!("{} to {}", limit.least, limit.most)),
-        Cell::new(limit.reason),
-    ]
+    let value = match limit.value == limit.default {
+        true => Field::from(&limit.value),
+        false => output::painted(&limit.value, AnsiColor::Yellow),
+    };
+    let range = format!("{} to {}", limit.least, limit.most);
+    vec![(&limit.key).into(), value, (&limit.default).into(), range.into(), limit.reason.into()]
 }
 
 fn listed(texts: &[String]) -> String {

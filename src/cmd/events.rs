@@ -1,7 +1,5 @@
 //! `hooklatch events`: what was accepted, or what was not, or by which secrets.
 
-use comfy_table::Cell;
-
 use crate::cli;
 use crate::clock::Clock;
 use crate::control::{Reply, Request};
@@ -9,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::Timestamp;
 use crate::store::{EventFilter, EventRow, QuarantineFilter, SecretUse};
 
-use super::output::{self, cut, local, outside, whole};
+use super::output::{self, Column, Field, cut, local, whole, words_of};
 use super::{arrivals, jobs, quarantine, store};
 
 /// Lists events, or failed deliveries.
@@ -47,25 +45,31 @@ pub(super) fn filter(args: &cli::Events, since: Option<Timestamp>) -> EventFilte
 }
 
 fn accepted(rows: &[EventRow], wide: bool) -> Result<(), Failure> {
-    let row = |event: &EventRow| {
-        vec![
-            local(event.received_at).into(),
-            (&event.source).into(),
-            event.raw_type.as_deref().unwrap_or(&event.event_type).into(),
-            event.event_id.as_str().into(),
-            jobs(event).into(),
-            notes(event).into(),
-        ]
-    };
-    let columns = [
+    output::listing(columns(), rows.iter().map(row).collect(), wide, "no events")
+}
+
+/// The columns of a listing of events.
+pub(super) fn columns() -> Vec<Column> {
+    vec![
         whole("RECEIVED"),
         cut("SOURCE", 8),
         cut("TYPE", 12),
         cut("EVENT", 12),
-        cut("JOBS", 9),
-        cut("NOTES", 11),
-    ];
-    output::listing(&columns, rows.iter().map(row).collect(), wide, "no events")
+        words_of("JOBS"),
+        words_of("NOTES"),
+    ]
+}
+
+/// An event as a row of it.
+pub(super) fn row(event: &EventRow) -> Vec<Field> {
+    vec![
+        local(event.received_at).into(),
+        (&event.source).into(),
+        event.raw_type.as_deref().unwrap_or(&event.event_type).into(),
+        event.event_id.as_str().into(),
+        jobs(event).into(),
+        notes(event).into(),
+    ]
 }
 
 /// What is unusual about an event, shortest first.
@@ -104,9 +108,9 @@ pub(super) fn jobs(event: &EventRow) -> String {
 fn secrets(rows: &[SecretUse]) -> Result<(), Failure> {
     let row = |secret: &SecretUse| {
         vec![
-            Cell::new(&secret.source),
-            outside(&secret.reference),
-            Cell::new(local(secret.last_matched_at)),
+            Field::from(&secret.source),
+            (&secret.reference).into(),
+            local(secret.last_matched_at).into(),
         ]
     };
     let head = ["SOURCE", "SECRET", "LAST MATCHED"];

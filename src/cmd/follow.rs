@@ -19,7 +19,7 @@ use crate::runner::message::{Key, Stream};
 use crate::store::{AttemptRow, Captured, EventDetail, JobDetail, JobRow};
 
 use self::output::{Lines, News, Seen};
-use super::output::{escape_lines, json_line, line, note, thousands};
+use super::output::{escape_lines, json_line, line, note, thousands, verbatim};
 use super::{jobs, show, store};
 
 /// Between two looks at an attempt.
@@ -205,7 +205,7 @@ impl Followed {
             Stream::Stdout => "out",
             Stream::Stderr => "err",
         };
-        line(format_args!("{}{name} | {}", self.label, escape_lines(text)))
+        verbatim(format_args!("{}{name} | {}", self.label, escape_lines(text)))
     }
 
     fn value(&self, nth: usize, key: &str, value: &Value) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::{DeadReason, HeldReason, JobId, State, Timestamp};
 use crate::store::{JobFilter, JobRow};
 
-use super::output::{self, coloured, cut, listing, local, short_span, whole};
+use super::output::{self, below, coloured, cut, listing, local, short_span, whole, words_of};
 use super::store;
 
 /// Lists jobs.
@@ -37,13 +37,13 @@ pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
     let columns = [
         whole("JOB"),
         cut("HANDLER", 7),
-        whole("STATE"),
+        words_of("STATE"),
         whole("#"),
         cut("TYPE", 5),
         cut("EVENT", 5),
         whole("AGE"),
     ];
-    listing(&columns, rows.iter().map(row).collect(), args.listing.wide, "no jobs")?;
+    listing(columns.into(), rows.iter().map(row).collect(), args.listing.wide, "no jobs")?;
     Ok(Exit::Ok)
 }
 
@@ -91,14 +91,14 @@ fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     let columns = [
         whole("JOB"),
         cut("HANDLER", 7),
-        whole("REASON"),
+        words_of("REASON"),
         whole("AGE"),
         cut("TYPE", 5),
         cut("EVENT", 5),
-        cut("DETAIL", 10),
+        below("DETAIL"),
     ];
     let empty = if state == State::Held { "nothing is held" } else { "no dead letters" };
-    listing(&columns, rows.iter().map(row).collect(), args.listing.wide, empty)?;
+    listing(columns.into(), rows.iter().map(row).collect(), args.listing.wide, empty)?;
     let reasons: BTreeSet<&str> = rows.iter().filter_map(|job| job.reason.as_deref()).collect();
     for reason in reasons {
         output::line(format_args!("\n{reason}: {}", advice(reason)))?;

@@ -38,8 +38,6 @@ mod status;
 mod store;
 pub(crate) mod verify;
 
-use std::io::Write;
-
 use clap::Parser;
 
 use crate::cli::{Cli, Command, ConfigCommand};
@@ -108,11 +106,9 @@ fn run(command: Command) -> Result<Exit, Failure> {
 
 /// The one place that prints a failure. A closed standard error leaves only the exit code.
 fn report(failure: &Failure) {
-    let mut err = anstream::stderr().lock();
-    let red = anstyle::AnsiColor::Red.on_default().bold();
-    let _ = writeln!(err, "{red}error{red:#}: {}", failure.message);
+    output::said("error", anstyle::AnsiColor::Red.on_default().bold(), &failure.message);
     if let Some(help) = &failure.help {
-        let _ = writeln!(err, "help: {help}");
+        output::said("help", anstyle::Style::new(), help);
     }
 }
 

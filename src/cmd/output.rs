@@ -1,18 +1,22 @@
 //! How answers look: tables and colours for people, JSON for programs.
 //!
-//! Text that came from outside is escaped before it reaches a terminal. Times are local with their
-//! offset for people; JSON has them in UTC.
+//! Text that came from outside is escaped before it reaches a terminal. Times are local for people; JSON
+//! has them in UTC.
+
+mod screen;
 
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
 
+use crate::clock::Clock;
 use crate::exit::Failure;
 use crate::model::{Outcome, State, Timestamp, shell_word};
+
+pub(super) use screen::{Column, Field, Table, below, cut, whole, words_of};
 
 /// Prints one JSON document and a line end.
 pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
@@ -22,9 +26,38 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a line.
+/// How many characters fit on a line of standard output. None: as many as there are.
+pub(super) fn chars() -> Option<usize> {
+    screen::chars(std::io::stdout())
+}
+
+/// Prints lines, wrapped at words where a screen is narrower.
 pub(super) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
+    let text = text.to_string();
+    for text in text.split('\n') {
+        let indent = &text[..text.len() - text.trim_start().len()];
+        lines(&screen::wrap(text, chars(), indent))?;
+    }
+    Ok(())
+}
+
+/// Prints a text behind a word that says what it is about.
+pub(super) fn fact(about: &str, text: impl std::fmt::Display) -> Result<(), Failure> {
+    let text = format!("{about:<10}{text}");
+    lines(&screen::wrap(&text, chars(), &" ".repeat(10)))
+}
+
+/// Prints a line as it is, however long: what a program has printed, or a text to copy.
+pub(super) fn verbatim(text: impl std::fmt::Display) -> Result<(), Failure> {
     writeln!(anstream::stdout().lock(), "{text}")?;
+    Ok(())
+}
+
+pub(super) fn lines(lines: &[String]) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
     Ok(())
 }
 
@@ -36,116 +69,69 @@ pub(super) fn json_line(value: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says something beside the answer, on standard error; where that is closed, to nobody.
+/// Prints a note on standard error, if that is open.
 pub(super) fn note(text: impl std::fmt::Display) {
-    let _ = writeln!(anstream::stderr().lock(), "note: {text}");
+    said("note", Style::new(), &text.to_string());
 }
 
-/// Prints a table, or `empty` where it has no row.
-pub(super) fn table(head: &[&str], rows: Vec<Vec<Cell>>, empty: &str) -> Result<(), Failure> {
+/// Prints a text behind its kind on standard error, if that is open.
+pub(super) fn said(kind: &str, style: Style, text: &str) {
+    let mut err = anstream::stderr().lock();
+    let indent = " ".repeat(kind.len() + 2);
+    for (nth, text) in text.split('\n').enumerate() {
+        let text = match nth {
+            0 => format!("{style}{kind}{style:#}: {text}"),
+            _ => text.to_owned(),
+        };
+        for line in screen::wrap(&text, screen::chars(std::io::stderr()), &indent) {
+            let _ = writeln!(err, "{line}");
+        }
+    }
+}
+
+/// Prints a table whose texts are wrapped at words, or `empty` where it has no row.
+pub(super) fn table(
+    head: &[&'static str],
+    rows: Vec<Vec<Field>>,
+    empty: &str,
+) -> Result<(), Failure> {
+    listing(head.iter().map(|head| words_of(head)).collect(), rows, false, empty)
+}
+
+/// Prints a table that fits the screen; `wide` leaves every text whole on its row's line.
+pub(super) fn listing(
+    columns: Vec<Column>,
+    rows: Vec<Vec<Field>>,
+    wide: bool,
+    empty: &str,
+) -> Result<(), Failure> {
     if rows.is_empty() {
         return line(empty);
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(head.iter().map(|text| Cell::new(text).add_attribute(Attribute::Dim)));
-    for row in rows {
-        table.add_row(row);
-    }
-    for line in table.lines() {
-        writeln!(anstream::stdout().lock(), "{}", line.trim_end())?;
-    }
-    Ok(())
+    let mut table = Table::new(columns, chars().filter(|_| !wide));
+    rows.iter().for_each(|row| table.measure(row));
+    lines(&table.head())?;
+    rows.iter().try_for_each(|row| lines(&table.lines(row)))
 }
 
-/// A column of a listing: its head, and what it may be cut to where the lines become too long.
-pub(super) struct Column {
-    head: &'static str,
-    /// Nothing where its texts are typed again, or make no sense in part.
-    shortest: Option<usize>,
-}
-
-/// A column that is never cut.
-pub(super) const fn whole(head: &'static str) -> Column {
-    Column { head, shortest: None }
-}
-
-/// A column that may be cut to so many characters.
-pub(super) const fn cut(head: &'static str, shortest: usize) -> Column {
-    Column { head, shortest: Some(shortest) }
-}
-
-/// One cell's text, safe for a terminal, and its state where that colours it.
-pub(super) struct Field {
-    text: String,
-    state: Option<State>,
-}
-
-impl<T: std::fmt::Display> From<T> for Field {
-    fn from(text: T) -> Self {
-        Field { text: escape(&text.to_string()), state: None }
-    }
+/// A field in a colour.
+pub(super) fn painted(text: impl std::fmt::Display, colour: AnsiColor) -> Field {
+    Field { style: colour.on_default(), ..text.into() }
 }
 
 /// A field that names a state, in its colour.
 pub(super) fn coloured(text: &str, state: State) -> Field {
-    Field { text: text.to_owned(), state: Some(state) }
+    Field { style: state_style(state), ..text.into() }
 }
 
-/// Most characters of a listing's line where no wider terminal shows it.
-const LINE_CHARS: usize = 100;
-
-/// Between two columns of [`table`]: what the preset without lines puts there.
-const GAP_CHARS: usize = 2;
-
-/// Prints a listing whose lines fit the terminal, or [`LINE_CHARS`]; `wide` leaves every text whole.
-pub(super) fn listing(
-    columns: &[Column],
-    mut rows: Vec<Vec<Field>>,
-    wide: bool,
-    empty: &str,
-) -> Result<(), Failure> {
-    if !wide {
-        fit(columns, &mut rows, line_chars());
-    }
-    let cell = |field: Field| match field.state {
-        Some(state) => paint(Cell::new(field.text), state),
-        None => Cell::new(field.text),
-    };
-    let head: Vec<&str> = columns.iter().map(|column| column.head).collect();
-    table(&head, rows.into_iter().map(|row| row.into_iter().map(cell).collect()).collect(), empty)
-}
-
-fn line_chars() -> usize {
-    let width = Table::new().is_tty().then(|| Table::new().width()).flatten();
-    width.map_or(LINE_CHARS, |width| LINE_CHARS.max(usize::from(width)))
-}
-
-/// Takes from the longest of the columns that may be cut, a character at a time, until it fits.
-fn fit(columns: &[Column], rows: &mut [Vec<Field>], most: usize) {
-    let width = |nth: usize, rows: &[Vec<Field>]| {
-        let texts = rows.iter().filter_map(|row| row.get(nth));
-        let longest = texts.map(|field| field.text.chars().count()).max().unwrap_or(0);
-        longest.max(columns[nth].head.chars().count())
-    };
-    let mut widths: Vec<usize> = (0..columns.len()).map(|nth| width(nth, rows)).collect();
-    let least = |nth: usize| {
-        let column = &columns[nth];
-        column.shortest.map(|shortest| shortest.max(column.head.chars().count()))
-    };
-    while widths.iter().sum::<usize>() + GAP_CHARS * columns.len() > most {
-        let can =
-            (0..columns.len()).filter(|&nth| least(nth).is_some_and(|least| widths[nth] > least));
-        let Some(longest) = can.max_by_key(|&nth| widths[nth]) else { break };
-        widths[longest] -= 1;
-    }
-    for row in rows {
-        for (field, &width) in row.iter_mut().zip(&widths) {
-            if field.text.chars().count() > width {
-                field.text = field.text.chars().take(width.saturating_sub(1)).collect();
-                field.text.push('…');
-            }
-        }
+/// The colour of a state.
+pub(super) fn state_style(state: State) -> Style {
+    match state {
+        State::Succeeded => AnsiColor::Green.on_default(),
+        State::Held | State::Waiting => AnsiColor::Yellow.on_default(),
+        State::Dead => AnsiColor::Red.on_default(),
+        State::Running => AnsiColor::Cyan.on_default(),
+        State::Ready | State::Dropped => Style::new(),
     }
 }
 
@@ -157,22 +143,6 @@ pub(super) fn short_span(duration: Duration) -> String {
         60..3_600 => format!("{}m", seconds / 60),
         3_600..172_800 => format!("{}h", seconds / 3_600),
         _ => format!("{}d", seconds / 86_400),
-    }
-}
-
-/// A cell with text from outside.
-pub(super) fn outside(text: &str) -> Cell {
-    Cell::new(escape(text))
-}
-
-/// A cell in the colour of a job's state.
-fn paint(cell: Cell, state: State) -> Cell {
-    match state {
-        State::Succeeded => cell.fg(Color::Green),
-        State::Held | State::Waiting => cell.fg(Color::Yellow),
-        State::Dead => cell.fg(Color::Red),
-        State::Running => cell.fg(Color::Cyan),
-        State::Ready | State::Dropped => cell,
     }
 }
 
@@ -210,14 +180,19 @@ fn hidden(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A time for people: local, with its offset.
+/// A time for people: local, and on a screen without its date where that is today's. What a file keeps
+/// needs the date and the offset.
 pub(super) fn local(time: Timestamp) -> String {
-    match jiff::Timestamp::from_millisecond(time.0) {
-        Ok(instant) => instant
-            .to_zoned(jiff::tz::TimeZone::system())
-            .strftime("%Y-%m-%d %H:%M:%S%:z")
-            .to_string(),
-        Err(_) => time.to_string(),
+    let zone = jiff::tz::TimeZone::system();
+    let zoned = |time: Timestamp| {
+        let instant = jiff::Timestamp::from_millisecond(time.0);
+        instant.map(|instant| instant.to_zoned(zone.clone()))
+    };
+    match (zoned(time), zoned(Clock::system().now())) {
+        (Ok(at), _) if chars().is_none() => at.strftime("%Y-%m-%d %H:%M:%S%:z").to_string(),
+        (Ok(at), Ok(now)) if at.date() == now.date() => at.strftime("%H:%M:%S").to_string(),
+        (Ok(at), _) => at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        (Err(_), _) => time.to_string(),
     }
 }
 
@@ -287,20 +262,6 @@ mod tests {
         let shown = [0, 119_999, 120_000, 7_199_999, 7_200_000, 172_800_000]
             .map(|millis| span(Duration::from_millis(millis)));
         assert_eq!(shown, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
-    }
-
-    #[test]
-    fn lines_fit_and_what_is_typed_again_stays_whole() {
-        let columns = [whole("JOB"), cut("TYPE", 6), cut("WHY", 4)];
-        let row = || vec!["0123456789".into(), "pull_request".into(), "abcdefgh".into()];
-        let shown = |most| {
-            let mut rows = vec![row()];
-            fit(&columns, &mut rows, most);
-            rows.remove(0).into_iter().map(|field: Field| field.text).collect::<Vec<_>>()
-        };
-        assert_eq!(shown(36), ["0123456789", "pull_request", "abcdefgh"]);
-        assert_eq!(shown(32), ["0123456789", "pull_re…", "abcdefgh"]);
-        assert_eq!(shown(5), ["0123456789", "pull_…", "abc…"]);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! `hooklatch pause` and `hooklatch resume`: whether a handler's jobs may run.
 
-use comfy_table::Cell;
-
 use crate::cli;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
@@ -69,6 +67,6 @@ fn told(
 }
 
 fn listing(rows: &[PausedRow]) -> Result<(), Failure> {
-    let row = |paused: &PausedRow| vec![Cell::new(&paused.handler), Cell::new(local(paused.since))];
+    let row = |paused: &PausedRow| vec![(&paused.handler).into(), local(paused.since).into()];
     output::table(&["HANDLER", "PAUSED SINCE"], rows.iter().map(row).collect(), "nothing is paused")
 }

@@ -3,8 +3,6 @@
 use std::io;
 use std::path::Path;
 
-use comfy_table::Cell;
-
 use crate::cli;
 use crate::config;
 use crate::control::{self, Reloaded, Reply, Request};
@@ -12,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::limits::Limits;
 use crate::limits::fixed::Change;
 
-use super::output::{self, outside};
+use super::output;
 use super::{block_on, store};
 
 /// Asks the receiver, waits until the configuration is in force, and prints what has changed.
@@ -55,7 +53,7 @@ fn nobody(socket: &Path, error: &io::Error) -> Failure {
 fn show(reloaded: &Reloaded) -> Result<(), Failure> {
     let mut rows = Vec::new();
     let mut row = |what: &str, name: &str, change: &str| {
-        rows.push(vec![Cell::new(what), outside(name), outside(change)]);
+        rows.push(vec![what.into(), name.into(), change.into()]);
     };
     let moved = |change: &Change| format!("{} → {}", change.from, change.to);
     for (kind, names) in [("source", &reloaded.sources), ("handler", &reloaded.handlers)] {

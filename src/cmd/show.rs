@@ -59,37 +59,35 @@ fn body(found: &[EventDetail], args: &cli::Show) -> Result<Exit, Failure> {
 
 fn event(detail: &EventDetail) -> Result<(), Failure> {
     let event = &detail.event;
-    output::line(format_args!("event     {}", escape(event.event_id.as_str())))?;
-    output::line(format_args!("source    {}", event.source))?;
+    output::fact("event", escape(event.event_id.as_str()))?;
+    output::fact("source", &event.source)?;
     let event_type = event.raw_type.as_deref().unwrap_or(&event.event_type);
-    output::line(format_args!("type      {}", escape(event_type)))?;
-    output::line(format_args!("received  {}", local(event.received_at)))?;
+    output::fact("type", escape(event_type))?;
+    output::fact("received", local(event.received_at))?;
     if let Some(last) = event.last_duplicate_at {
-        output::line(format_args!("again     {}", local(last)))?;
+        output::fact("again", local(last))?;
     }
-    output::line(format_args!("body      {}, digest {}", size(event.body_bytes), detail.digest))?;
+    output::fact("body", size(event.body_bytes))?;
+    output::fact("digest", &detail.digest)?;
     let notes = events::notes(event);
     if !notes.is_empty() {
-        output::line(format_args!("notes     {notes}"))?;
+        output::fact("notes", notes)?;
     }
     for restored in &detail.restores {
         let (at, made) = (local(restored.restored_at), local(restored.made_at));
-        output::line(format_args!(
-            "restored  {at} from a backup of {made}: what its jobs did in between is not known"
-        ))?;
+        let lost = "what its jobs did in between is not known";
+        output::fact("restored", format_args!("{at} from a backup of {made}: {lost}"))?;
     }
     for (name, value) in &detail.headers {
-        output::line(format_args!("header    {}: {}", escape(name), escape(value)))?;
+        output::fact("header", format_args!("{}: {}", escape(name), escape(value)))?;
     }
     detail.key.iter().try_for_each(key)?;
     match (detail.jobs.is_empty(), event.jobs.is_empty()) {
         (false, _) => {}
-        (true, true) => output::line("jobs      none: no handler wants it")?,
+        (true, true) => output::fact("jobs", "none: no handler wants it")?,
         (true, false) => {
-            output::line(format_args!(
-                "jobs      removed with the payload: {}",
-                events::jobs(event)
-            ))?;
+            let jobs = events::jobs(event);
+            output::fact("jobs", format_args!("removed with the payload: {jobs}"))?;
         }
     }
     detail.jobs.iter().try_for_each(job)
@@ -102,26 +100,27 @@ fn key(row: &KeyRow) -> Result<(), Failure> {
         caller => format!("of caller {}, ", escape(caller)),
     };
     let until = local(row.expires_at);
-    output::line(format_args!("key       {caller}kept until {until}, request {}", row.request))?;
+    output::fact("key", format_args!("{caller}kept until {until}, request {}", row.request))?;
     let (Some(status), Some(at)) = (row.status, row.answered_at) else {
-        return output::line("answer    none yet");
+        return output::fact("answer", "none yet");
     };
     let body = row.body.as_deref().unwrap_or_default();
     let bytes = size(body.len() as u64);
     let forgotten = row.error_until.map(|until| format!(", forgotten {}", local(until)));
     let forgotten = forgotten.unwrap_or_default();
-    output::line(format_args!("answer    {status}, {}, {bytes}{forgotten}", local(at)))?;
+    output::fact("answer", format_args!("{status}, {}, {bytes}{forgotten}", local(at)))?;
     for (name, value) in &row.headers {
-        output::line(format_args!("          {}: {}", escape(name), escape(value)))?;
+        output::fact("", format_args!("{}: {}", escape(name), escape(value)))?;
     }
     let text = escape_lines(&String::from_utf8_lossy(body));
-    text.lines().try_for_each(|line| output::line(format_args!("          | {line}")))
+    text.lines().try_for_each(|line| output::verbatim(format_args!("          | {line}")))
 }
 
 fn job(detail: &JobDetail) -> Result<(), Failure> {
     let row = &detail.job;
     output::line("")?;
-    output::line(format_args!("job {}  {}  {}", row.job, row.handler, jobs::state(row)))?;
+    let (style, state) = (output::state_style(row.state), jobs::state(row));
+    output::line(format_args!("job {}  {}  {style}{state}{style:#}", row.job, row.handler))?;
     for former in &detail.former_keys {
         let (key, at) = (former.key, local(former.replaced_at));
         output::line(format_args!("  key was {key} up to attempt {}, until {at}", former.attempt))?;
@@ -158,7 +157,7 @@ fn stream(name: &str, captured: &Captured) -> Result<(), Failure> {
     let missing = captured.total.saturating_sub((head.len() + tail.len()) as u64);
     let print = |bytes: &[u8]| -> Result<(), Failure> {
         let text = escape_lines(&String::from_utf8_lossy(bytes));
-        text.lines().try_for_each(|line| output::line(format_args!("    {name} | {line}")))
+        text.lines().try_for_each(|line| output::verbatim(format_args!("    {name} | {line}")))
     };
     print(head)?;
     if missing > 0 {

@@ -76,16 +76,20 @@ fn listings_are_filtered_by_what_events_and_jobs_have_in_common() {
     assert_eq!((code, said.contains("unknown outcome")), (Some(2), true), "{said}");
     assert_eq!(fails(&site, &["events", "--follow", "--state", "held"]).0, Some(2));
 
-    // No line is longer than a usual terminal, and what is typed again stays whole.
+    // On a screen lines fit; in a pipe, and with --wide, every text is whole.
     let long = "evt_".to_owned() + &"x".repeat(150);
     stripe(&receiver, &[(&long, "silent.with.a.rather.long.type.that.goes.on")]);
     site.jobs_when(|jobs| jobs.iter().filter(|job| job["state"] == "held").count() == 2);
     for command in ["events", "jobs", "held", "dead"] {
-        let table = text(&site.run(&[command]).stdout);
-        let lines: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
-        assert!(lines.iter().all(|line| line.chars().count() <= 100), "{table}");
-        let whole = text(&site.run(&[command, "--wide"]).stdout);
-        assert_eq!(whole.contains(&long), command != "dead", "{whole}");
+        let on_screen = |args: &[&str]| {
+            let output = site.command(&[&[command], args].concat()).env("COLUMNS", "80").output();
+            text(&output.unwrap().stdout)
+        };
+        let table = on_screen(&[]);
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+        for whole in [on_screen(&["--wide"]), text(&site.run(&[command]).stdout)] {
+            assert_eq!(whole.contains(&long), command != "dead", "{whole}");
+        }
     }
 }
 
@@ -247,7 +251,18 @@ fn events_are_followed_as_they_come_over_a_restart_too() {
     // A stopped store is not kept locked: what there is, and an end.
     assert_eq!(receiver.stop(), Some(0));
     let said = site.run(&["events", "--follow"]);
-    assert!(said.status.success() && text(&said.stdout).lines().count() == 6);
+    let (said, lines) = (said.status.success(), text(&said.stdout));
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!((said, lines.len()), (true, 7));
+    // A head, and each column where the head has it.
+    let places = |word| lines[0].find(word).unwrap();
+    assert_eq!(lines[0].split_whitespace().next(), Some("RECEIVED"));
+    for line in &lines[1..] {
+        for (word, nth) in [("SOURCE", 2), ("TYPE", 3), ("EVENT", 4)] {
+            let place = line.match_indices(line.split_whitespace().nth(nth).unwrap());
+            assert!(place.into_iter().any(|(at, _)| at == places(word)), "{lines:#?}");
+        }
+    }
 }
 
 /// Whether this is root, which alone can make a store another's.

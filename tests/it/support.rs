@@ -115,6 +115,7 @@ impl Site {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
         command.args(args).stdin(Stdio::null());
         command.env("HOOKLATCH_CONFIG", self.config()).env("TZ", "UTC").env_remove("HOOKLATCH_LOG");
+        command.env_remove("COLUMNS");
         // Where a service manager runs the tests, it does not look after these.
         command.env_remove("INVOCATION_ID");
         command

@@ -1,10 +1,9 @@
 //! The demo's ledger: what was sent, answered, stored and run, held against what was promised.
 
 use anstyle::AnsiColor;
-use comfy_table::{Cell, Color};
 use serde::Serialize;
 
-use crate::cmd::output;
+use crate::cmd::output::{self, Field};
 use crate::exit::Failure;
 
 /// One kind of delivery with what is promised of it and what was seen.
@@ -47,22 +46,22 @@ pub(super) fn print(entries: &[Entry]) -> Result<(), Failure> {
     let row = |entry: &Entry| {
         let seen = &entry.seen;
         let verdict = if entry.kept() {
-            Cell::new("as promised").fg(Color::Green)
+            output::painted("as promised", AnsiColor::Green)
         } else {
-            Cell::new(format!("PROMISED {:?}", entry.promised)).fg(Color::Red)
+            output::painted(format!("PROMISED {:?}", entry.promised), AnsiColor::Red)
         };
         vec![
-            Cell::new(entry.what),
-            Cell::new(entry.source),
-            Cell::new(entry.sent),
-            Cell::new(answers(seen)),
-            Cell::new(count(seen.stored, "event")),
-            Cell::new(count(seen.started, "start")),
-            Cell::new(seen.succeeded),
+            entry.what.into(),
+            entry.source.into(),
+            entry.sent.into(),
+            answers(seen).into(),
+            number(seen.stored),
+            number(seen.started),
+            number(seen.succeeded),
             verdict,
         ]
     };
-    let head = ["DELIVERY", "SOURCE", "SENT", "ANSWERED", "STORED", "RUN", "SUCCEEDED", ""];
+    let head = ["DELIVERY", "SOURCE", "SENT", "ANSWERED", "STORED", "RUN", "DONE", ""];
     output::table(&head, entries.iter().map(row).collect(), "nothing was sent")?;
     let kept = entries.iter().filter(|entry| entry.kept()).count();
     let style = if kept == entries.len() { AnsiColor::Green } else { AnsiColor::Red }.on_default();
@@ -79,10 +78,9 @@ fn answers(seen: &Counts) -> String {
         .join(", ")
 }
 
-fn count(count: usize, what: &str) -> String {
-    match count {
-        0 => "-".to_owned(),
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
+fn number(number: usize) -> Field {
+    match number {
+        0 => "-".into(),
+        _ => number.into(),
     }
 }

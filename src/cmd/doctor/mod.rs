@@ -1,5 +1,5 @@
 //! `hooklatch doctor`: what of this machine would keep the promises from being kept, each with the line
-//! that mends it.
+//! that fixes it.
 //!
 //! It changes nothing, opens no database (rule S11: the receiver may have it open) and asks nothing of
 //! other machines. What it cannot see, it says so: run as root it sees most.
@@ -13,7 +13,7 @@ mod units;
 
 use std::path::Path;
 
-use comfy_table::{Cell, Color};
+use anstyle::AnsiColor;
 use serde::Serialize;
 
 use crate::cli;
@@ -21,7 +21,7 @@ use crate::config::{self, Config};
 use crate::document::Problem;
 use crate::exit::{Exit, Failure};
 
-use super::output::{self, count};
+use super::output::{self, below, count, whole, words_of};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -45,7 +45,7 @@ struct Finding {
     verdict: Verdict,
     /// What was seen.
     seen: String,
-    /// The line that mends it.
+    /// The line that fixes it.
     fix: Option<String>,
 }
 
@@ -116,24 +116,26 @@ fn print(findings: &[Finding]) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for finding in findings {
         let (word, colour) = match finding.verdict {
-            Verdict::Ok => ("ok", Color::Green),
-            Verdict::Unknown => ("unknown", Color::Grey),
-            Verdict::Unwise => ("unwise", Color::Yellow),
-            Verdict::Bad => ("BAD", Color::Red),
+            Verdict::Ok => ("ok", AnsiColor::Green),
+            Verdict::Unknown => ("unknown", AnsiColor::BrightBlack),
+            Verdict::Unwise => ("unwise", AnsiColor::Yellow),
+            Verdict::Bad => ("BAD", AnsiColor::Red),
         };
-        let what = output::escape(&finding.seen);
-        rows.push(vec![Cell::new(finding.check), Cell::new(word).fg(colour), Cell::new(what)]);
-        if let Some(fix) = &finding.fix {
-            let fix = format!("  mend: {}", output::escape(fix));
-            rows.push(vec![Cell::new(""), Cell::new(""), Cell::new(fix)]);
-        }
+        let fix = finding.fix.as_ref().map(|fix| format!("fix: {fix}"));
+        rows.push(vec![
+            finding.check.into(),
+            output::painted(word, colour),
+            (&finding.seen).into(),
+            fix.unwrap_or_default().into(),
+        ]);
     }
-    output::table(&["CHECK", "VERDICT", "SEEN"], rows, "nothing was looked at")?;
+    let columns = vec![whole("CHECK"), whole("VERDICT"), words_of("SEEN"), below("FIX")];
+    output::listing(columns, rows, false, "nothing was looked at")?;
     let number = |verdict| findings.iter().filter(|one| one.verdict == verdict).count() as u64;
     let (bad, unwise) = (number(Verdict::Bad), number(Verdict::Unwise));
     output::line("")?;
     output::line(match (bad, unwise) {
-        (0, 0) => "nothing to mend".to_owned(),
+        (0, 0) => "nothing to fix".to_owned(),
         _ => format!("{bad} bad, {unwise} unwise"),
     })
 }

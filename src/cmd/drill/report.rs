@@ -1,11 +1,11 @@
 //! How a drill is seen: a bar while it goes on, a table or JSON at its end.
 
 use anstyle::AnsiColor;
-use comfy_table::{Cell, CellAlignment, Color};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use crate::cmd::{output, progress};
+use crate::cmd::output::{self, Field};
+use crate::cmd::progress;
 use crate::exit::Failure;
 
 use super::account::{Account, Broken};
@@ -80,8 +80,7 @@ pub(super) fn print(report: &Report) -> Result<(), Failure> {
         ("unknown", ledger.unknown, "jobs whose outcome nobody knows, held for a person"),
     ];
     let row = |(what, count, meaning): (&str, usize, &str)| {
-        let count = Cell::new(count).set_alignment(CellAlignment::Right);
-        vec![Cell::new(what), verdict(count, what, report), Cell::new(meaning)]
+        vec![what.into(), verdict(count, what, report), meaning.into()]
     };
     output::table(&["LEDGER", "COUNT", ""], rows.map(row).into(), "nothing was sent")?;
     output::line("")?;
@@ -100,7 +99,7 @@ pub(super) fn print(report: &Report) -> Result<(), Failure> {
     let bad = AnsiColor::Red.on_default();
     let count = output::count(broken.len() as u64, "broken promise");
     output::line(format_args!("{bad}{count}{bad:#}\n"))?;
-    let row = |one: &Broken| vec![Cell::new(&one.event), output::outside(&one.what)];
+    let row = |one: &Broken| vec![(&one.event).into(), (&one.what).into()];
     let rows = broken.iter().take(LISTED).map(row).collect();
     output::table(&["EVENT", "SEEN"], rows, "")?;
     match broken.len().saturating_sub(LISTED) {
@@ -110,13 +109,13 @@ pub(super) fn print(report: &Report) -> Result<(), Failure> {
 }
 
 /// The colour of a count of which nothing is promised to be there.
-fn verdict(cell: Cell, what: &str, report: &Report) -> Cell {
+fn verdict(count: usize, what: &str, report: &Report) -> Field {
     let Report { ledger, runner_kills, .. } = report;
     let bad = match what {
         "lost" => ledger.lost > 0,
         "doubled" => ledger.doubled > 0,
         "unknown" => ledger.unknown > 0 && *runner_kills == 0,
-        _ => return cell,
+        _ => return count.into(),
     };
-    cell.fg(if bad { Color::Red } else { Color::Green })
+    output::painted(count, if bad { AnsiColor::Red } else { AnsiColor::Green })
 }

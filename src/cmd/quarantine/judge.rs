@@ -6,8 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::Cell;
-
 use crate::cli;
 use crate::config::{Config, Environment};
 use crate::control::{Door, Reply, Request};
@@ -16,7 +14,7 @@ use crate::http;
 use crate::model::Name;
 use crate::store::{Judge, Judging, QuarantineFilter, Verdicts};
 
-use crate::cmd::output::{self, thousands};
+use crate::cmd::output::{self, Field, thousands};
 use crate::cmd::serve::Signals;
 use crate::cmd::{confirm, progress, store};
 
@@ -197,20 +195,20 @@ fn told(found: &Found, accepted: bool, json: bool, suffix: &str) -> Result<Exit,
         if one.bodiless > 0 {
             bad.push(format!("{} without a body", thousands(one.bodiless)));
         }
-        let bad = Cell::new(bad.join(", "));
-        let source = Cell::new(source);
+        let bad = Field::from(bad.join(", "));
+        let source = Field::from(source);
         match accepted {
-            false => vec![source, Cell::new(thousands(one.good)), bad],
+            false => vec![source, thousands(one.good).into(), bad],
             true => {
                 let new = match one.held {
                     0 => thousands(one.accepted),
                     held => format!("{} ({} held)", thousands(one.accepted), thousands(held)),
                 };
-                vec![source, Cell::new(new), Cell::new(thousands(one.duplicates)), bad]
+                vec![source, new.into(), thousands(one.duplicates).into(), bad]
             }
         }
     };
-    let head: &[&str] = match accepted {
+    let head: &[&'static str] = match accepted {
         true => &["SOURCE", "ACCEPTED", "DUPLICATE", "STILL BAD"],
         false => &["SOURCE", "VERIFY NOW", "STILL BAD"],
     };

@@ -9,7 +9,7 @@ use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::store::{LeftOut, Quarantine, QuarantineFilter, QuarantinedRow};
 
-use super::output::{self, cut, local, size, thousands, whole};
+use super::output::{self, below, cut, local, size, thousands, whole};
 use super::{jobs, store};
 
 /// Lists them, or does what the subcommand says.
@@ -61,21 +61,17 @@ pub(super) fn list(
         output::json(&kept)?;
         return Ok(Exit::Ok);
     }
-    let mut columns = vec![
+    let columns = [
         whole("RECEIVED"),
         cut("SOURCE", 8),
         cut("ADDRESS", 15),
         whole("REASON"),
         whole("BODY"),
-        cut("UNPROVEN EVENT", 14),
+        cut("CLAIMED ID", 10),
+        below("DETAIL"),
     ];
-    let mut rows: Vec<Vec<output::Field>> = kept.deliveries.iter().map(row).collect();
-    if listing.wide {
-        columns.push(whole("DETAIL"));
-        let details = kept.deliveries.iter().map(|failed| (&failed.detail).into());
-        rows.iter_mut().zip(details).for_each(|(row, detail)| row.push(detail));
-    }
-    output::listing(&columns, rows, listing.wide, "no failed deliveries")?;
+    let rows = kept.deliveries.iter().map(row).collect();
+    output::listing(columns.into(), rows, listing.wide, "no failed deliveries")?;
     let suffix = output::config_suffix(&file.config);
     told(&kept, &suffix).iter().try_for_each(output::line)?;
     Ok(Exit::Ok)
@@ -93,6 +89,7 @@ fn row(failed: &QuarantinedRow) -> Vec<output::Field> {
         (&failed.reason).into(),
         body.into(),
         failed.unproven_event_id.as_deref().unwrap_or("").into(),
+        (&failed.detail).into(),
     ]
 }
 

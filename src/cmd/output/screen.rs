@@ -1,0 +1,300 @@
+//! Fits what a person reads to the width of a screen: prose wraps at words, tables narrow their columns.
+//!
+//! In a pipe or a file nothing is wrapped or cut, so that a row is one line for `grep`. The variable
+//! COLUMNS gives such an output a width.
+
+use std::os::fd::AsFd;
+
+use anstyle::Style;
+use textwrap::core::display_width;
+use textwrap::{Options, WordSeparator, WordSplitter};
+
+/// The width of a terminal that does not know its own.
+const USUAL_CHARS: usize = 80;
+
+/// Between two columns.
+const GAP: &str = "  ";
+
+/// In front of a text that has a line below its row.
+const BELOW: &str = "    ";
+
+/// How many characters fit on a line of this output. None: as many as there are.
+pub(super) fn chars(output: impl AsFd) -> Option<usize> {
+    let chars = match rustix::termios::tcgetwinsize(output) {
+        Ok(size) if size.ws_col > 0 => return Some(usize::from(size.ws_col)),
+        Ok(_) => Some(USUAL_CHARS),
+        Err(_) => None,
+    };
+    let variable = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    variable.filter(|&columns| columns > 0).or(chars)
+}
+
+/// `text` in lines of at most `chars`; `indent` stands in front of each line but the first. A command
+/// at the end is kept in one piece, on a line of its own if need be: it is there to be copied. One that
+/// is too long is broken by a backslash in front of an option.
+pub(super) fn wrap(text: &str, chars: Option<usize>, indent: &str) -> Vec<String> {
+    let Some(chars) = chars.filter(|&chars| display_width(text) > chars) else {
+        return vec![text.to_owned()];
+    };
+    let (prose, command) = text.split_at(command_at(text).unwrap_or(text.len()));
+    if command.is_empty() {
+        return words(prose, chars, indent);
+    }
+    if prose.trim_start().is_empty() {
+        return pieces(command, chars, prose);
+    }
+    let mut lines = words(prose.trim_end(), chars, indent);
+    match lines.last_mut() {
+        Some(last) if display_width(last) + 1 + display_width(command) <= chars => {
+            last.push(' ');
+            last.push_str(command);
+        }
+        _ => lines.extend(pieces(command, chars, indent)),
+    }
+    lines
+}
+
+/// Where a command to copy begins, which goes on to the end of the text.
+fn command_at(text: &str) -> Option<usize> {
+    let mut places = text.rmatch_indices("hooklatch ").map(|(at, _)| at);
+    places.find(|&at| text[..at].trim_start().is_empty() || text[..at].ends_with(": "))
+}
+
+fn words(text: &str, chars: usize, indent: &str) -> Vec<String> {
+    let options = Options::new(chars)
+        .subsequent_indent(indent)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    textwrap::wrap(text, options).into_iter().map(|line| line.into_owned()).collect()
+}
+
+fn pieces(command: &str, chars: usize, indent: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = indent.to_owned();
+    for (nth, option) in command.split(" --").enumerate() {
+        let option = if nth == 0 { option.to_owned() } else { format!(" --{option}") };
+        if nth > 0 && display_width(&line) + display_width(&option) + 2 > chars {
+            lines.push(format!("{line} \\"));
+            line = format!("{indent}   ");
+        }
+        line.push_str(&option);
+    }
+    lines.push(line);
+    lines
+}
+
+/// A column of a table: its head, and what becomes of its texts where a line is too long.
+pub(in crate::cmd) struct Column {
+    head: &'static str,
+    fit: Fit,
+}
+
+enum Fit {
+    Whole,
+    Cut { shortest: usize },
+    Words,
+    Below,
+}
+
+/// A column that is never cut nor wrapped.
+pub(in crate::cmd) const fn whole(head: &'static str) -> Column {
+    Column { head, fit: Fit::Whole }
+}
+
+/// A column that may be cut to so many characters.
+pub(in crate::cmd) const fn cut(head: &'static str, shortest: usize) -> Column {
+    Column { head, fit: Fit::Cut { shortest } }
+}
+
+/// A column whose texts are wrapped at words.
+pub(in crate::cmd) const fn words_of(head: &'static str) -> Column {
+    Column { head, fit: Fit::Words }
+}
+
+/// A column whose texts have lines of their own below their row on a screen. The last one.
+pub(in crate::cmd) const fn below(head: &'static str) -> Column {
+    Column { head, fit: Fit::Below }
+}
+
+/// One cell's text, safe for a terminal, and its style.
+pub(in crate::cmd) struct Field {
+    pub(super) text: String,
+    pub(super) style: Style,
+}
+
+impl<T: std::fmt::Display> From<T> for Field {
+    fn from(text: T) -> Self {
+        Field { text: super::escape(&text.to_string()), style: Style::new() }
+    }
+}
+
+/// Lays out rows below each other. Rows may come one by one: a wider one widens those after it.
+pub(in crate::cmd) struct Table {
+    columns: Vec<Column>,
+    /// The longest text and the least width of each column.
+    longest: Vec<usize>,
+    least: Vec<usize>,
+    chars: Option<usize>,
+}
+
+impl Table {
+    pub(in crate::cmd) fn new(columns: Vec<Column>, chars: Option<usize>) -> Self {
+        let (longest, least) = (vec![0; columns.len()], vec![0; columns.len()]);
+        let mut table = Table { columns, longest, least, chars };
+        table.measure(&table.heads());
+        table
+    }
+
+    fn heads(&self) -> Vec<Field> {
+        let style = Style::new().dimmed();
+        let head = |column: &Column| Field { text: column.head.to_owned(), style };
+        self.columns.iter().map(head).collect()
+    }
+
+    /// Takes a row that is to be shown into account.
+    pub(in crate::cmd) fn measure(&mut self, row: &[Field]) {
+        for (nth, (column, field)) in self.columns.iter().zip(row).enumerate() {
+            let longest = display_width(&field.text);
+            let least = match column.fit {
+                Fit::Whole | Fit::Below => longest,
+                Fit::Cut { shortest } => longest.min(shortest.max(display_width(column.head))),
+                Fit::Words => field.text.split(' ').map(display_width).max().unwrap_or(0),
+            };
+            self.longest[nth] = self.longest[nth].max(longest);
+            self.least[nth] = self.least[nth].max(least);
+        }
+    }
+
+    /// How many columns stand next to each other.
+    fn beside(&self) -> usize {
+        match self.columns.last() {
+            Some(Column { fit: Fit::Below, .. }) if self.chars.is_some() => self.columns.len() - 1,
+            _ => self.columns.len(),
+        }
+    }
+
+    /// Takes from the widest column that can give, a character at a time, until a line fits.
+    fn widths(&self) -> Vec<usize> {
+        let mut widths = self.longest[..self.beside()].to_vec();
+        let gaps = GAP.len() * widths.len().saturating_sub(1);
+        while self.chars.is_some_and(|chars| widths.iter().sum::<usize>() + gaps > chars) {
+            let can = (0..widths.len()).filter(|&nth| widths[nth] > self.least[nth]);
+            let Some(widest) = can.max_by_key(|&nth| widths[nth]) else { break };
+            widths[widest] -= 1;
+        }
+        widths
+    }
+
+    /// The head's lines.
+    pub(in crate::cmd) fn head(&self) -> Vec<String> {
+        let mut heads = self.heads();
+        heads.truncate(self.beside());
+        self.lines(&heads)
+    }
+
+    /// A row's lines.
+    pub(in crate::cmd) fn lines(&self, row: &[Field]) -> Vec<String> {
+        let widths = self.widths();
+        let cell = |(nth, field): (usize, &Field)| match self.columns[nth].fit {
+            Fit::Words => words(&field.text, widths[nth], ""),
+            _ => vec![short(&field.text, widths[nth])],
+        };
+        let (row, below) = row.split_at(widths.len().min(row.len()));
+        let cells: Vec<Vec<String>> = row.iter().enumerate().map(cell).collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+        let mut lines: Vec<String> = Vec::new();
+        for nth in 0..height {
+            let (mut line, mut room) = (String::new(), String::new());
+            for ((cell, field), width) in cells.iter().zip(row).zip(&widths) {
+                let text = cell.get(nth).map_or("", String::as_str);
+                if !text.is_empty() {
+                    let style = field.style;
+                    line.push_str(&format!("{room}{style}{text}{style:#}"));
+                    room.clear();
+                }
+                room.push_str(&" ".repeat(width.saturating_sub(display_width(text)) + GAP.len()));
+            }
+            lines.push(line);
+        }
+        for field in below.iter().filter(|field| !field.text.is_empty()) {
+            lines.extend(wrap(&format!("{BELOW}{}", field.text), self.chars, BELOW));
+        }
+        lines
+    }
+}
+
+/// At most so many characters of a text; a mark says that it goes on.
+fn short(text: &str, most: usize) -> String {
+    if display_width(text) <= most {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    for c in text.chars() {
+        short.push(c);
+        if display_width(&short) >= most {
+            short.pop();
+            break;
+        }
+    }
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(columns: Vec<Column>, rows: &[&[&str]], chars: Option<usize>) -> Vec<String> {
+        let mut table = Table::new(columns, chars);
+        let fields = |row: &&[&str]| row.iter().map(Field::from).collect::<Vec<_>>();
+        let rows: Vec<Vec<Field>> = rows.iter().map(fields).collect();
+        rows.iter().for_each(|row| table.measure(row));
+        let lines = table.head().into_iter().chain(rows.iter().flat_map(|row| table.lines(row)));
+        lines.map(|line| anstream::adapter::strip_str(&line).to_string()).collect()
+    }
+
+    #[test]
+    fn prose_wraps_at_words_and_a_command_stays_in_one_piece() {
+        let wrapped = |text, chars| wrap(text, Some(chars), "  ");
+        assert_eq!(wrapped("one two three", 8), ["one two", "  three"]);
+        assert_eq!(wrapped("a-word_that/is.long x", 6), ["a-word_that/is.long", "  x"]);
+        let text = "once it is right: hooklatch quarantine verify --config a.toml";
+        assert_eq!(
+            wrapped(text, 50),
+            ["once it is right:", "  hooklatch quarantine verify --config a.toml"]
+        );
+        assert_eq!(
+            wrapped(text, 40),
+            ["once it is right:", "  hooklatch quarantine verify \\", "      --config a.toml"]
+        );
+        assert_eq!(wrap(text, None, "  "), [text]);
+    }
+
+    #[test]
+    fn a_table_fits_and_what_is_typed_again_stays_whole() {
+        let columns = || vec![whole("JOB"), cut("TYPE", 6), words_of("WHY"), below("DETAIL")];
+        let row: &[&str] = &["0123456789", "pull_request", "ab cd ef", "it said that all is lost"];
+        assert_eq!(
+            shown(columns(), &[row], None),
+            [
+                "JOB         TYPE          WHY       DETAIL",
+                "0123456789  pull_request  ab cd ef  it said that all is lost",
+            ]
+        );
+        assert_eq!(
+            shown(columns(), &[row], Some(27)),
+            [
+                "JOB         TYPE     WHY",
+                "0123456789  pull_r…  ab cd",
+                "                     ef",
+                "    it said that all is",
+                "    lost",
+            ]
+        );
+        assert_eq!(
+            shown(columns(), &[row], Some(8))[..2],
+            ["JOB         TYPE    WHY", "0123456789  pull_…  ab"]
+        );
+    }
+}
