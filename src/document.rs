@@ -174,6 +174,11 @@ impl At {
         }
     }
 
+    /// From 1.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
     /// `file:line:column`.
     pub fn position(&self) -> String {
         format!("{}:{}:{}", self.file, self.line, self.column)

@@ -12,7 +12,7 @@ use super::store;
 
 /// Prints the whole configuration in force.
 pub(super) fn run(args: &cli::ConfigShow) -> Result<Exit, Failure> {
-    let shown = store::load(&args.file.config)?.shown();
+    let shown = store::load_whole(&args.file.config)?.shown();
     if args.format.json {
         output::json(&shown)?;
     } else {

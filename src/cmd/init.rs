@@ -44,7 +44,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     let stanza = folder.join("conf.d").join(format!("{source}.toml"));
     let secret_file = folder.join("secrets").join(source.as_str());
     let fresh = !main.exists();
-    if !fresh && store::load(&main)?.endpoint(source).is_some() {
+    if !fresh && store::load_whole(&main)?.endpoint(source).is_some() {
         return Err(there(format!("source {source} is in the configuration already")));
     }
     for file in [&stanza, &secret_file] {
@@ -70,7 +70,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), keeper.scheme());
     made.file(&stanza, &text, 0o644)?;
     // The loader judges it as `serve` will: names, paths and URLs have one place where they are checked.
-    let config = store::load(&main).map_err(|failure| {
+    let config = store::load_whole(&main).map_err(|failure| {
         let message =
             format!("the source cannot be added, so nothing was written: {}", failure.message);
         Failure { message, ..failure }

@@ -21,8 +21,9 @@ pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     };
     let config = store::load(path)?;
-    // A misspelt name would be paused, and the handler that was meant would run on.
-    if !config.handlers().any(|known| known == handler) {
+    // A misspelt name would be paused, and the handler that was meant would run on. What could not be read
+    // may have it.
+    if config.mistakes().is_empty() && !config.handlers().any(|known| known == handler) {
         return Err(store::no_handler(&config, handler));
     }
     match store::ask_of(&config, Request::Pause(handler.clone()))? {
@@ -36,7 +37,8 @@ pub(super) fn resume(args: &cli::Resume) -> Result<Exit, Failure> {
     let (config, handler) = (store::load(&args.file.config)?, &args.handler);
     match store::ask_of(&config, Request::Resume(handler.clone()))? {
         Reply::Resume { changed } => {
-            if !changed && !config.handlers().any(|known| known == handler) {
+            let whole = config.mistakes().is_empty();
+            if !changed && whole && !config.handlers().any(|known| known == handler) {
                 return Err(store::no_handler(&config, handler));
             }
             told(handler, false, changed, &args.format)

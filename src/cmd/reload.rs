@@ -7,7 +7,6 @@ use crate::cli;
 use crate::config;
 use crate::control::{self, Reloaded, Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::limits::Limits;
 use crate::limits::fixed::Change;
 
 use super::output;
@@ -16,38 +15,33 @@ use super::{block_on, store};
 /// Asks the receiver, waits until the configuration is in force, and prints what has changed.
 pub(super) fn run(args: &cli::Reload) -> Result<Exit, Failure> {
     let path = &args.file.config;
-    let loaded = config::load(path);
     // The receiver reads it itself, and logs what is wrong: here only its socket is looked for.
-    let (database, limits) = match &loaded {
-        Ok(config) => (Some(config.store().path), config.limits().clone()),
-        Err(_) => (config::store_path(path), Limits::default()),
-    };
+    let config = config::load_in_part(path).map_err(|problems| store::config_failure(&problems))?;
+    let socket = control::socket_path(&config.store().path);
     let asked = block_on(async {
-        match database.as_deref().map(control::socket_path) {
-            Some(socket) => match control::connect(&socket, &limits).await {
-                Ok(mut client) => Ok(client.call(&Request::Reload).await),
-                Err(error) => Err(nobody(&socket, &error)),
-            },
-            None => Err(Failure::new(Exit::Unavailable, "no receiver is known")),
-        }
+        let mut client = control::connect(&socket, config.limits()).await?;
+        io::Result::Ok(client.call(&Request::Reload).await)
     })?;
-    match (asked, loaded) {
-        (Ok(Ok(Reply::Reload(reloaded))), _) if args.format.json => output::json(&reloaded)?,
-        (Ok(Ok(Reply::Reload(reloaded))), _) => show(&reloaded)?,
-        (Ok(Ok(other)), _) => return Err(store::unexpected(&other)),
-        (Ok(Err(error)), _) => return Err(store::call_failure(error)),
-        // What is wrong with the configuration comes first: with it no receiver would start.
-        (Err(_), Err(problems)) => return Err(store::config_failure(&problems)),
-        (Err(failure), Ok(_)) => return Err(failure),
+    match asked {
+        Ok(Ok(Reply::Reload(reloaded))) if args.format.json => output::json(&reloaded)?,
+        Ok(Ok(Reply::Reload(reloaded))) => show(&reloaded)?,
+        Ok(Ok(other)) => return Err(store::unexpected(&other)),
+        Ok(Err(error)) => return Err(store::call_failure(error)),
+        Err(error) => {
+            // Configuration mistakes come first: with them no receiver would start.
+            store::need_whole(&config)?;
+            return Err(no_receiver(path, &socket, &error));
+        }
     }
     Ok(Exit::Ok)
 }
 
-fn nobody(socket: &Path, error: &io::Error) -> Failure {
+fn no_receiver(config: &Path, socket: &Path, error: &io::Error) -> Failure {
     let message = format!("no receiver answers at {}: {error}", socket.display());
-    let help =
-        "start it: hooklatch serve (one that runs keeps its storage.path until it is restarted)";
-    Failure::new(Exit::Unavailable, message).help(help)
+    let suffix = output::config_suffix(config);
+    Failure::new(Exit::Unavailable, message).help(format!(
+        "start it: hooklatch serve{suffix} (a running one keeps its storage.path until it is restarted)"
+    ))
 }
 
 fn show(reloaded: &Reloaded) -> Result<(), Failure> {

@@ -83,7 +83,7 @@ fn many(args: &cli::Replay, state: State) -> Result<Exit, Failure> {
 fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit, Failure> {
     let now = Clock::system().now();
     let since = jobs::since(Some(since), now)?.unwrap_or(now);
-    let config = store::load(&args.file.config)?;
+    let config = store::load_whole(&args.file.config)?;
     let source = args.source.as_ref();
     let wanted = config
         .wanted_by(handler, source, args.event_type.as_deref())

@@ -38,8 +38,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         })?;
     }
     start_log(&args.log)?;
-    let config =
-        config::load(&args.file.config).map_err(|problems| store::config_failure(&problems))?;
+    let config = store::load_whole(&args.file.config)?;
     let environment = Environment::capture();
     let commands = config
         .resolve_commands(&environment, &args.name)

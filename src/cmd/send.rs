@@ -28,7 +28,7 @@ const STALE_BY: Duration = Duration::from_secs(60);
 
 /// Sends what was asked for, prints the answers, and says whether they are the expected ones.
 pub(super) fn run(args: &cli::Send) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
+    let config = store::load_whole(&args.file.config)?;
     let endpoint = config.endpoint(&args.source).ok_or_else(|| no_source(&config, &args.source))?;
     let event = event(args, &config, endpoint.scheme)?;
     if endpoint.certified {

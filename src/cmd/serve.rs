@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::cli;
 use crate::clock::Clock;
-use crate::config::{self, Config, Environment};
+use crate::config::{Config, Environment};
 use crate::confine;
 use crate::document::Problem;
 use crate::exit::{Exit, Failure};
@@ -34,7 +34,7 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     start_log(&args.log)?;
     let environment = Environment::capture();
     let path = &args.file.config;
-    let config = config::load(path).map_err(|problems| store::config_failure(&problems))?;
+    let config = store::load_whole(path)?;
     if owner::assume(&config.store().path)? {
         return Err(owner::begin_again());
     }

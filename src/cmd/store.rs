@@ -11,11 +11,35 @@ use crate::model::{JobId, Name};
 use crate::serve;
 use crate::store::JobRow;
 
-use super::{block_on, owner};
+use super::{block_on, output, owner};
 
-/// Reads the configuration at `path`.
-pub(super) fn load(path: &Path) -> Result<Config, Failure> {
+/// Reads the configuration at `path`, all of which the command needs.
+pub(super) fn load_whole(path: &Path) -> Result<Config, Failure> {
     config::load(path).map_err(|problems| config_failure(&problems))
+}
+
+/// Reads the configuration at `path` for a command that needs its store. Mistakes elsewhere are one note:
+/// a half-saved file must not keep an operator from looking at a running receiver, or from pausing it.
+pub(super) fn load(path: &Path) -> Result<Config, Failure> {
+    let config = config::load_in_part(path).map_err(|problems| config_failure(&problems))?;
+    let mut files: Vec<&str> = config.mistakes().iter().map(|one| one.file.as_str()).collect();
+    files.dedup();
+    if !files.is_empty() {
+        let have = if files.len() == 1 { "has a mistake" } else { "have mistakes" };
+        let (files, suffix) = (files.join(", "), output::config_suffix(path));
+        output::note(format!(
+            "{files} {have} (hooklatch config check{suffix}); a running receiver goes on with what it read"
+        ));
+    }
+    Ok(config)
+}
+
+/// For what cannot be decided with a part of the configuration.
+pub(super) fn need_whole(config: &Config) -> Result<(), Failure> {
+    match config.mistakes() {
+        [] => Ok(()),
+        mistakes => Err(config_failure(mistakes)),
+    }
 }
 
 /// Performs `request` on the store of the configuration at `path`: through its receiver where one

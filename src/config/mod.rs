@@ -58,9 +58,16 @@ pub struct Config {
     sources: Vec<Source>,
     handlers: Vec<Handler>,
     warnings: Vec<Problem>,
+    mistakes: Vec<Problem>,
 }
 
 impl Config {
+    /// The mistakes in the files: nothing after [`load`]. Where there is something, sources, handlers
+    /// and limits may be missing or at their defaults; the store's path never is ([`load_in_part`]).
+    pub fn mistakes(&self) -> &[Problem] {
+        &self.mistakes
+    }
+
     /// The main file, as messages name it.
     pub fn file(&self) -> &str {
         &self.file
@@ -109,46 +116,63 @@ impl Config {
 /// and runs nothing; an `Err` has every problem found, sorted by file and position.
 pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
     let problems = Problems::new();
-    let config = read(path, &problems);
+    let read = read(path, &problems);
     let found = problems.into_sorted();
-    match config {
-        Some(config) if found.is_empty() => Ok(config),
+    match read {
+        Some((config, _)) if found.is_empty() => Ok(config),
         _ => Err(found),
     }
 }
 
-/// Where the store lies by the configuration at `path`, which may be wrong in everything else: to find
-/// its receiver. Nothing where that cannot be told.
-pub fn store_path(path: &Path) -> Option<PathBuf> {
+/// The same for a command that needs the store alone: what could be understood, with its
+/// [mistakes](Config::mistakes). An `Err`, as of [`load`], where they leave in doubt which store is meant.
+pub fn load_in_part(path: &Path) -> Result<Config, Vec<Problem>> {
     let problems = Problems::new();
-    let folder = files::folder_of(path, &problems)?;
-    let main = files::read(path, Limits::default().config_bytes, &problems)?;
-    let whole = Document::parse(&main.name, &main.text, &problems).is_some();
-    let document = Document::in_part(&main.name, &main.text);
-    let root = document.root(&problems);
-    // What is missing in the part that was understood may be written in the rest.
-    let said = || root.section("storage").is_some_and(|section| section.has("path"));
-    let known = whole || said();
-    known.then(|| settings::read(Some(&root), &folder.absolute).store_path)
+    let read = read(path, &problems);
+    let found = problems.into_sorted();
+    match read {
+        Some((config, line)) if !hides_the_store(&found, &config.file, line) => {
+            Ok(Config { mistakes: found, ..config })
+        }
+        _ => Err(found),
+    }
+}
+
+/// Whether the main file may mean another store than the one that was understood, which stands at `line`
+/// or nowhere.
+fn hides_the_store(found: &[Problem], main: &str, line: Option<usize>) -> bool {
+    let may_name_one = |problem: &Problem| match line {
+        // Half a string, or the second of two paths.
+        Some(line) => problem.line == line || problem.message.contains("duplicate key"),
+        // A syntax error, an unknown table, or something wrong in this one.
+        None => !problem.key.contains('.') || problem.key.starts_with("storage."),
+    };
+    found.iter().any(|problem| problem.file == main && may_name_one(problem))
 }
 
 /// The sections that only the main file may have.
 const MAIN_ONLY: [&str; 4] = ["server", "storage", "limits", "metrics"];
 
-fn read(path: &Path, problems: &Problems) -> Option<Config> {
+/// The configuration as far as it can be understood, and the line that names its store.
+fn read(path: &Path, problems: &Problems) -> Option<(Config, Option<usize>)> {
     let folder = files::folder_of(path, problems)?;
     let main = files::read(path, Limits::default().config_bytes, problems)?;
-    let main_document = Document::parse(&main.name, &main.text, problems);
-    let main_root = main_document.as_ref().map(|document| document.root(problems));
-    let settings = settings::read(main_root.as_ref(), &folder.absolute);
+    let whole = Document::parse(&main.name, &main.text, problems);
+    let main_is_whole = whole.is_some();
+    let main_document = whole.unwrap_or_else(|| Document::in_part(&main.name, &main.text));
+    // Of a broken main file its syntax error is reported, and nothing that may follow from it.
+    let ignored = Problems::new();
+    let of_main = if main_is_whole { problems } else { &ignored };
+    let main_root = main_document.root(of_main);
+    let settings = settings::read(Some(&main_root), &folder.absolute);
 
     let dropped = files::read_folder(&folder.written.join("conf.d"), &settings.limits, problems);
     let parse = |file| -> Option<Document<'_>> { parse(file, problems) };
     let documents: Vec<_> = dropped.texts.iter().filter_map(parse).collect();
     let roots = documents.iter().map(|document| document.root(problems)).inspect(main_only);
-    let roots: Vec<_> = main_root.into_iter().chain(roots).collect();
+    let roots: Vec<_> = std::iter::once(main_root).chain(roots).collect();
     // Where a file is missing here, a name that seems missing may stand in it.
-    let complete = dropped.complete && roots.len() == dropped.texts.len() + 1;
+    let complete = main_is_whole && dropped.complete && roots.len() == dropped.texts.len() + 1;
 
     let catalogue = providers::read(&folder.written.join("providers"), &settings.limits, problems);
     let (source_names, source_sections) = named(&roots, "sources", "source");
@@ -173,13 +197,13 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
     }
     roots.into_iter().for_each(Section::finish);
 
-    check::paths(&sources, problems);
-    check::settings(&settings, &sources, problems);
-    check::replies(&settings, &sources, &handlers, problems);
+    check::paths(&sources, of_main);
+    check::settings(&settings, &sources, of_main);
+    check::replies(&settings, &sources, &handlers, of_main);
     sources.sort_by(|a, b| a.name.cmp(&b.name));
     handlers.sort_by(|a, b| a.name.cmp(&b.name));
     let warnings = warnings::general(&main.name, &settings, &sources, catalogue.warnings);
-    Some(Config {
+    let config = Config {
         file: main.name.clone(),
         server: settings.server,
         metrics: settings.metrics.map(|listen| listen.value),
@@ -188,7 +212,9 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
         sources,
         handlers,
         warnings,
-    })
+        mistakes: Vec::new(),
+    };
+    Some((config, settings.store_line))
 }
 
 fn parse<'t>(file: &'t files::Text, problems: &Problems) -> Option<Document<'t>> {

@@ -46,6 +46,8 @@ pub(super) struct Settings {
     /// Where metrics are read, and where that stands.
     pub(super) metrics: Option<Value<SocketAddr>>,
     pub(super) store_path: PathBuf,
+    /// The line that says so; none where it is the default.
+    pub(super) store_line: Option<usize>,
     pub(super) limits: Limits,
     /// Where `keep_ids` stands.
     pub(super) keep_ids_at: Option<At>,
@@ -58,6 +60,7 @@ pub(super) fn read(root: Option<&Section<'_>>, folder: &Path) -> Settings {
         listen_at: None,
         metrics: None,
         store_path: STORE.into(),
+        store_line: None,
         limits: Limits::default(),
         keep_ids_at: None,
     };
@@ -167,6 +170,7 @@ const ORDERED: [(&str, &str); 4] = [
 fn read_storage(section: Section<'_>, folder: &Path, settings: &mut Settings) {
     if let Some(path) = path(&section, "path", folder) {
         settings.store_path = path;
+        settings.store_line = section.place_of("path").map(|at| at.line());
     }
     let [payloads, ids, _] = RETENTION.map(|(key, limit)| {
         let read = ranged(&section, key, limit);

@@ -22,6 +22,7 @@ mod init;
 mod listing;
 mod log;
 mod memory;
+mod mistakes;
 mod notify;
 mod operator;
 mod outputs;

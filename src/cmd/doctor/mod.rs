@@ -71,10 +71,14 @@ impl Finding {
 pub(super) fn run(args: &cli::Doctor) -> Result<Exit, Failure> {
     let path = &args.file.config;
     let mut findings = Vec::new();
-    match config::load(path) {
-        Ok(config) => look(path, &config, &mut findings),
+    let bad = |problem| told(problem, Verdict::Bad);
+    match config::load_in_part(path) {
+        Ok(config) => {
+            findings.extend(config.mistakes().iter().map(bad));
+            look(path, &config, &mut findings);
+        }
         Err(problems) => {
-            findings.extend(problems.iter().map(|problem| told(problem, Verdict::Bad)));
+            findings.extend(problems.iter().map(bad));
             findings.push(clock::synchronised(&[]));
         }
     }
@@ -90,12 +94,15 @@ fn look(path: &Path, config: &Config, findings: &mut Vec<Finding>) {
     let running = processes::find(config);
     let warnings = config.warnings();
     findings.extend(warnings.iter().map(|warning| told(warning, Verdict::Unwise)));
-    if warnings.is_empty() {
+    if warnings.is_empty() && config.mistakes().is_empty() {
         let (sources, handlers) = (config.source_count() as u64, config.handler_count() as u64);
         let seen = format!("{}, {}", count(sources, "source"), count(handlers, "handler"));
         findings.push(Finding::ok("configuration", seen));
     }
-    findings.extend(people::look(path, config, &running));
+    // It asks `config check`, which would only repeat the mistakes.
+    if config.mistakes().is_empty() {
+        findings.extend(people::look(path, config, &running));
+    }
     findings.push(clock::synchronised(&config.shown().sources));
     findings.extend(disk::look(&config.store()));
     findings.extend(running.look());

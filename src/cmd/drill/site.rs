@@ -95,7 +95,7 @@ impl Site {
     }
 
     pub(super) fn config(&self) -> Result<Config, Failure> {
-        store::load(&self.config_path())
+        store::load_whole(&self.config_path())
     }
 
     /// Where the receivers' log lines go.

@@ -92,7 +92,8 @@ impl Telling<'_> {
                 handlers.push(self.not_its_own(detail, job));
             }
         }
-        let idle = event.jobs.is_empty() && !handlers.iter().any(|handler| handler.wants);
+        let known = self.config.mistakes().is_empty();
+        let idle = known && event.jobs.is_empty() && !handlers.iter().any(|handler| handler.wants);
         Story {
             source: event.source.clone(),
             event: event.event_id.to_string(),
@@ -101,6 +102,14 @@ impl Telling<'_> {
             replay_guard: self.guard(detail),
             next: idle.then(|| self.nobody(event)),
             handlers,
+        }
+    }
+
+    /// How a sentence about a missing handler or source begins.
+    fn lacks(&self) -> &'static str {
+        match self.config.mistakes() {
+            [] => "the configuration no longer has",
+            _ => "what could be read of the configuration does not have",
         }
     }
 
@@ -206,7 +215,7 @@ impl Telling<'_> {
             return "not needed: nobody outside can make such an event".to_owned();
         }
         let Some(scheme) = self.config.scheme_of(&event.source) else {
-            return "not known: the configuration no longer has the source".to_owned();
+            return format!("not known: {} the source", self.lacks());
         };
         if scheme.signs_id() {
             return "not needed: the signature covers the event id".to_owned();
@@ -290,13 +299,15 @@ impl Telling<'_> {
     fn not_its_own(&self, detail: &EventDetail, job: &JobDetail) -> HandlerStory {
         let handler = self.config.described().find(|known| *known.name == job.job.handler);
         let why = match handler {
-            Some(_) => "it takes no events of this source any more, but the job was made",
-            None => "the configuration no longer has it",
+            Some(_) => {
+                "it takes no events of this source any more, but the job was made".to_owned()
+            }
+            None => format!("{} it", self.lacks()),
         };
         HandlerStory {
             handler: job.job.handler.clone(),
             wants: false,
-            why: why.to_owned(),
+            why,
             job: Some(self.job(detail, job, handler.as_ref())),
             next: None,
         }

@@ -106,6 +106,7 @@ fn open<T>(
 
 /// Today's sources with their secrets, read here.
 fn judge(config: &Config) -> Result<Judge, Failure> {
+    store::need_whole(config)?;
     let parts = config.resolve(&Environment::capture());
     let parts = parts.map_err(|problems| {
         let failure = store::config_failure(&problems);

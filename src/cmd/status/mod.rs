@@ -117,6 +117,7 @@ fn jobs(screen: &Screen) -> String {
 
 fn source(line: &SourceLine, screen: &Screen) -> String {
     let place = match (&line.path, line.served, &screen.receiver) {
+        (None, true, Some(_)) => "served, and not found in the configuration".to_owned(),
         (None, ..) => "not configured any more".to_owned(),
         (Some(path), false, Some(_)) => format!("{path}, not served"),
         (Some(path), ..) => path.clone(),
