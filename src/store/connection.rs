@@ -118,6 +118,12 @@ fn begin(path: &Path, limits: &Limits) -> Result<Connection, OpenError> {
         return Err(OpenError::ReadOnly { path: path.to_owned() });
     }
     schema::check(&writer, path)?;
+    if let Some(option) = built_with(&writer, &FLUSHLESS).map_err(sql)? {
+        let detail = format!(
+            "its SQLite was built with {option}, which loses commits at a power cut; build hooklatch with the bundled SQLite"
+        );
+        return Err(OpenError::Io { path: path.to_owned(), detail });
+    }
     begin_log(&writer).map_err(sql)?;
     let log = beside(path, "-wal");
     writer.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;
@@ -212,6 +218,25 @@ pub(super) fn connect_still(path: &Path) -> rusqlite::Result<Connection> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     conn.execute_batch("PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON;")?;
     Ok(conn)
+}
+
+/// SQLite's build options that switch flushes off (sqlite.org/compile.html). A build may link the system's
+/// SQLite in place of the bundled one (`LIBSQLITE3_SYS_USE_PKG_CONFIG`).
+const FLUSHLESS: [&str; 2] = ["NO_SYNC", "DISABLE_DIRSYNC"];
+
+/// The first of `options` that this SQLite was built with.
+pub(super) fn built_with<'a>(
+    conn: &Connection,
+    options: &[&'a str],
+) -> rusqlite::Result<Option<&'a str>> {
+    // Answers 1 where SQLite was built with the option.
+    let mut used = conn.prepare("SELECT sqlite_compileoption_used(?1)")?;
+    for option in options {
+        if used.query_row([option], |row| row.get(0))? {
+            return Ok(Some(option));
+        }
+    }
+    Ok(None)
 }
 
 /// Turns the write-ahead log on, or reads what an earlier process left in it. Writes to an empty file

@@ -1,5 +1,6 @@
 //! Files that are empty, old, newer, foreign, garbage, locked, or nowhere.
 use super::*;
+use crate::store::connection;
 use crate::store::schema::{APPLICATION_ID, known};
 
 fn settings(path: PathBuf) -> Settings {
@@ -240,4 +241,12 @@ async fn a_child_that_a_killed_holder_was_about_to_start_is_waited_for() {
     bench.store = open(&bench.settings.path).unwrap();
     child.wait().unwrap();
     assert!(matches!(refusal(&bench.settings.path), OpenError::Locked { .. }), "by the living");
+}
+
+#[test]
+fn sqlite_s_build_options_are_read() {
+    let conn = rusqlite::Connection::open_in_memory().unwrap();
+    let built_with = |options: &[&'static str]| connection::built_with(&conn, options).unwrap();
+    assert_eq!(built_with(&["NO_SYNC", "THREADSAFE=1"]), Some("THREADSAFE=1"));
+    assert_eq!(built_with(&["NO_SYNC", "DISABLE_DIRSYNC"]), None);
 }
