@@ -237,6 +237,8 @@ limits! {
         "The largest secret; one trailing newline does not count.";
     list_count: Count = 1_000, 1..=100_000,
         "Most rows one listing returns.";
+    list_millis: Millis = SECOND, 10..=10 * MINUTE,
+        "How long one listing may look through the store, for each thousand rows that it may return. The next listing waits for it.";
 }
 
 impl Limits {

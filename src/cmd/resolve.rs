@@ -16,14 +16,17 @@ use super::{output, store};
 /// Settles a held job and prints its state.
 pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
+    // Before the answer is read, which may take as long as a person types: what is resolved is the attempt
+    // that there was when the command was given.
+    let seen = store::with_door(&config, async |door| store::job(door, args.job).await)?;
     // The command line has exactly one of the two, and an answer with the first alone.
     let how = match &args.answer {
         Some(file) => Resolution::Answered(read(file, config.limits().answer_whole_bytes)?),
         None if args.succeeded => Resolution::Succeeded,
         None => Resolution::Failed,
     };
-    let job = args.job;
-    let state = match store::ask_of(&config, Request::Resolve { job, how }) {
+    let (job, attempt) = (seen.job, seen.attempt);
+    let state = match store::ask_of(&config, Request::Resolve { job, attempt, how }) {
         Ok(Reply::Resolve(state)) => state,
         Ok(other) => return Err(store::unexpected(&other)),
         Err(failure) if failure.exit == Exit::WrongState => {

@@ -62,6 +62,8 @@ pub enum Request {
     Resolve {
         /// Which job.
         job: JobId,
+        /// The last attempt of it that the operator saw: the job is held after that one, or left alone.
+        attempt: u32,
         /// What the operator found out.
         how: store::Resolution,
     },
@@ -240,6 +242,7 @@ impl From<store::Error> for Failure {
         let kind = match error {
             store::Error::NoEvent(_) | store::Error::NoJob(_) => FailureKind::NotFound,
             store::Error::WrongState { .. }
+            | store::Error::NewerAttempt { .. }
             | store::Error::PayloadGone { .. }
             | store::Error::JobsGone { .. }
             | store::Error::Answered { .. }
@@ -249,7 +252,7 @@ impl From<store::Error> for Failure {
             store::Error::Ambiguous { .. } | store::Error::Variants { .. } => {
                 FailureKind::Ambiguous
             }
-            store::Error::Unavailable(_) => FailureKind::Unavailable,
+            store::Error::Unavailable(_) | store::Error::TooSlow(_) => FailureKind::Unavailable,
         };
         Failure { kind, message: error.to_string() }
     }
@@ -281,7 +284,9 @@ pub async fn perform(
         Request::Job(job) => Reply::Job(Box::new(store.job(job).await?)),
         Request::Replay(what) => Reply::Replay(store.replay(what).await?),
         Request::MakeMissing(ask) => Reply::MakeMissing(store.make_missing(ask).await?),
-        Request::Resolve { job, how } => Reply::Resolve(store.resolve(job, how).await?),
+        Request::Resolve { job, attempt, how } => {
+            Reply::Resolve(store.resolve(job, attempt, how).await?)
+        }
         Request::Drop(job) => Reply::Drop(store.drop_job(job).await?),
         Request::Cancel(job) => cancel(store, links, job).await?,
         Request::Peek { key, stream } => {

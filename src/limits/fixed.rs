@@ -40,6 +40,7 @@ pub const OF_RECEIVER: &[&str] = &[
     "metrics_connections_count",
     "metrics_wait_millis",
     "list_count",
+    "list_millis",
 ];
 
 /// What `runner` keeps from its start on.

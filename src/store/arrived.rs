@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use super::Store;
-use super::read::{Clauses, EVENT, event_row, with_jobs};
+use super::read::{Clauses, EVENT, Listed, event_row, newest_events, with_jobs};
 use super::rows::{EventFilter, EventRow};
 use super::types::Error;
 
@@ -33,7 +33,7 @@ impl Store {
         after: Option<Mark>,
     ) -> Result<Arrived, Error> {
         let limit = self.list_limit(filter.limit);
-        self.read(move |conn| arrived(conn, &filter, after, limit)).await
+        self.list(limit, move |conn| arrived(conn, &filter, after, limit)).await
     }
 }
 
@@ -43,19 +43,10 @@ fn arrived(
     after: Option<Mark>,
     limit: i64,
 ) -> rusqlite::Result<Arrived> {
-    let mut clauses = Clauses::default();
-    clauses.event(filter);
-    clauses.after("e.row", after.map(|mark| mark.0));
-    // The next in the order of arrival; at the beginning the newest ones.
-    let order = if after.is_some() { "ASC" } else { "DESC" };
-    let sql = format!("{EVENT} {} ORDER BY e.row {order} LIMIT {limit}", clauses.sql());
-    let mut found = conn
-        .prepare_cached(&sql)?
-        .query_map(clauses.values().as_slice(), event_row)?
-        .collect::<rusqlite::Result<Vec<_>>>()?;
-    if after.is_none() {
-        found.reverse();
-    }
+    let found = match after {
+        Some(mark) => next_events(conn, filter, mark, limit)?,
+        None => newest_events(conn, filter, limit)?.into_iter().rev().collect(),
+    };
     let mark = match found.last() {
         Some(last) if after.is_some() && found.len() as i64 == limit => last.row,
         // The newest event, whoever it is for: those before it need no second look.
@@ -64,4 +55,18 @@ fn arrived(
     let events =
         found.into_iter().map(|event| with_jobs(conn, event)).collect::<rusqlite::Result<_>>()?;
     Ok(Arrived { events, mark: Mark(mark) })
+}
+
+fn next_events(
+    conn: &Connection,
+    filter: &EventFilter,
+    after: Mark,
+    limit: i64,
+) -> rusqlite::Result<Vec<Listed>> {
+    let mut clauses = Clauses::default();
+    clauses.event(conn, filter)?;
+    clauses.after("e.row", Some(after.0));
+    // The next in the order of arrival.
+    let sql = format!("{EVENT} {} ORDER BY e.row LIMIT {limit}", clauses.sql());
+    conn.prepare_cached(&sql)?.query_map(clauses.values().as_slice(), event_row)?.collect()
 }

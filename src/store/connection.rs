@@ -36,8 +36,10 @@ pub(super) struct Opened {
     pub(super) writer: Connection,
     /// For checkpoints only; it lives as long as the writer, because an error is told once (S11).
     pub(super) checkpointer: Connection,
-    /// For listings.
+    /// For look-ups.
     pub(super) reader: Connection,
+    /// For listings, which may take long.
+    pub(super) lists: Connection,
     /// For the keys of requests, which wait for no listing.
     pub(super) keys: Connection,
     /// The store's random identity, in hex.
@@ -78,8 +80,9 @@ pub(super) fn open(
     let id = schema::store_id(&writer).map_err(sql)?;
     let checkpointer = connect(path, limits, Role::Writer).map_err(sql)?;
     let reader = connect(path, limits, Role::Reader).map_err(sql)?;
+    let lists = connect(path, limits, Role::Reader).map_err(sql)?;
     let keys = connect(path, limits, Role::Reader).map_err(sql)?;
-    Ok(Opened { writer, checkpointer, reader, keys, id })
+    Ok(Opened { writer, checkpointer, reader, lists, keys, id })
 }
 
 /// Copies the log into the database and empties it, before anything is served: a migration's is far over

@@ -122,6 +122,8 @@ struct Inner {
     queue: Arc<Queue>,
     space: Arc<Space>,
     readers: Arc<Readers>,
+    /// A reader for listings.
+    lists: Arc<Readers>,
     /// A reader of its own: what an HTTP worker asks does not wait for a listing.
     keys: Arc<Readers>,
     waiters: Arc<Waiters>,
@@ -163,7 +165,7 @@ impl Store {
         copy::remove_leftover(path);
         connection::warn_of_network(path);
         let space = Arc::new(Space::new(path, limits));
-        let Opened { writer, checkpointer, reader, keys: for_keys, id } =
+        let Opened { writer, checkpointer, reader, lists: for_lists, keys: for_keys, id } =
             connection::open(path, limits, true, clock.now())?;
         let paused = Arc::new(Paused::default());
         paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
@@ -183,6 +185,8 @@ impl Store {
         let queue = Arc::new(Queue::new(limits));
         let readers = Arc::new(Readers::default());
         readers.put(reader);
+        let lists = Arc::new(Readers::default());
+        lists.put(for_lists);
         let keys = Arc::new(Readers::default());
         keys.put(for_keys);
         let checkpoints = Arc::new(Checkpoints::default());
@@ -206,6 +210,7 @@ impl Store {
             queue: Arc::clone(&queue),
             space: Arc::clone(&space),
             readers: Arc::clone(&readers),
+            lists: Arc::clone(&lists),
             keys: Arc::clone(&keys),
             checkpoints: Arc::clone(&checkpoints),
             wake: Arc::clone(&wake),
@@ -238,6 +243,7 @@ impl Store {
             queue,
             space,
             readers,
+            lists,
             keys,
             waiters: Arc::default(),
             wake,

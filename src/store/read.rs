@@ -1,11 +1,16 @@
-//! Listings: short transactions on a connection of their own, on a blocking thread. In WAL with full
-//! flushes a reader sees flushed commits only (S3).
+//! Reads: short transactions on blocking threads. In WAL with full flushes a reader sees flushed commits
+//! only (S3).
+//!
+//! Listings have a connection to themselves, because a filter that matches little has SQLite look through
+//! the whole store. Each is interrupted after `list_millis`; look-ups and `status` do not wait for it.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rusqlite::types::{ToSql, Type, Value};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, ErrorCode, Params, Row, params};
 
+use crate::limits::Limits;
 use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
 use super::connection::close;
@@ -19,7 +24,13 @@ use super::rows::{
 use super::types::{Captured, Error, Record, Usage};
 use super::{Store, codec, lock};
 
-/// The reading connection. It is taken out while the store is repaired, and at the end.
+/// Instructions of SQLite between two looks at the clock while a listing runs: some 0.1 ms.
+const CHECK_STEPS: i32 = 10_000;
+
+/// Rows that the time for one listing is enough for. Who asks for more gets more time.
+const ROWS_PER_TURN: u64 = 1_000;
+
+/// A reading connection. It is taken out while the store is repaired, and at the end.
 #[derive(Default)]
 pub(super) struct Readers(Mutex<Option<Connection>>);
 
@@ -61,6 +72,25 @@ impl Readers {
         let conn = held.as_mut().ok_or_else(|| Error::Unavailable("it is closed".to_owned()))?;
         query(conn).map_err(|error| Error::Unavailable(error.to_string()))
     }
+
+    /// Runs a listing here once a running one has ended, and interrupts it after `most`.
+    pub(super) fn list<T>(
+        &self,
+        most: Duration,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        let mut interrupted = false;
+        let listed = self.with(|conn| {
+            let end = Instant::now() + most;
+            conn.progress_handler(CHECK_STEPS, Some(move || Instant::now() >= end))?;
+            let listed = conn.transaction().and_then(|tx| query(&tx));
+            interrupted = listed.as_ref().is_err_and(|error| {
+                error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
+            });
+            listed
+        });
+        if interrupted { Err(Error::TooSlow(most)) } else { listed }
+    }
 }
 
 impl Store {
@@ -76,6 +106,20 @@ impl Store {
             .unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
     }
 
+    /// Runs a listing of at most `rows` rows, on a blocking thread. Its connection is for listings only.
+    pub(super) async fn list<T, F>(&self, rows: i64, query: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let turns = u64::try_from(rows).unwrap_or(0).div_ceil(ROWS_PER_TURN).max(1);
+        let millis = self.inner.settings.limits.list_millis.saturating_mul(turns);
+        let lists = Arc::clone(&self.inner.lists);
+        tokio::task::spawn_blocking(move || lists.list(Limits::duration(millis), query))
+            .await
+            .unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
+    }
+
     /// What a listing may return at most.
     pub(super) fn list_limit(&self, asked: Option<usize>) -> i64 {
         let most = i64::try_from(self.inner.settings.limits.list_count).unwrap_or(i64::MAX);
@@ -85,15 +129,8 @@ impl Store {
     /// Events, newest first.
     pub async fn events(&self, filter: EventFilter) -> Result<Vec<EventRow>, Error> {
         let limit = self.list_limit(filter.limit);
-        self.read(move |conn| {
-            let mut clauses = Clauses::default();
-            clauses.event(&filter);
-            // Newest first by row, which is the order of arrival.
-            let sql = format!("{EVENT} {} ORDER BY e.row DESC LIMIT {limit}", clauses.sql());
-            let events = conn
-                .prepare_cached(&sql)?
-                .query_map(clauses.values().as_slice(), event_row)?
-                .collect::<rusqlite::Result<Vec<_>>>()?;
+        self.list(limit, move |conn| {
+            let events = newest_events(conn, &filter, limit)?;
             events.into_iter().map(|event| with_jobs(conn, event)).collect()
         })
         .await
@@ -107,15 +144,13 @@ impl Store {
     ) -> Result<Vec<EventDetail>, Error> {
         let (patterns, guard) = (Arc::clone(&self.inner.patterns), Arc::clone(&self.inner.guard));
         self.read(move |conn| {
-            let mut clauses = Clauses::default();
-            clauses.push("e.event_id", "=", Some(codec::stored_id(&event)));
-            clauses.equals("e.source", source.as_ref().map(Name::as_str));
-            // All variants, the first one first.
-            let sql = format!("{EVENT} {} ORDER BY e.source, e.variant", clauses.sql());
-            let events = conn
-                .prepare_cached(&sql)?
-                .query_map(clauses.values().as_slice(), event_row)?
-                .collect::<rusqlite::Result<Vec<_>>>()?;
+            let mut events = Vec::new();
+            for source in sources(conn, source)? {
+                let mut select = conn.prepare_cached(&by_id(EVENT))?;
+                let key = params![source.as_str(), codec::stored_id(&event)];
+                let found = select.query_map(key, event_row)?;
+                events.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
+            }
             events.into_iter().map(|event| detail(conn, &patterns, &guard, event)).collect()
         })
         .await
@@ -124,13 +159,7 @@ impl Store {
     /// Jobs, newest first.
     pub async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRow>, Error> {
         let limit = self.list_limit(filter.limit);
-        self.read(move |conn| {
-            let mut clauses = Clauses::default();
-            clauses.job(&filter);
-            let sql = job_listing(&clauses, limit);
-            conn.prepare_cached(&sql)?.query_map(clauses.values().as_slice(), job_row)?.collect()
-        })
-        .await
+        self.list(limit, move |conn| newest_jobs(conn, &filter, limit)).await
     }
 
     /// When each secret last matched.
@@ -169,9 +198,145 @@ pub(super) const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handl
     FROM job j JOIN event e ON e.row = j.event
         LEFT JOIN attempt a ON a.job = j.row AND a.number = j.attempt";
 
-/// Newest first by row; those of most states by an index.
-pub(super) fn job_listing(clauses: &Clauses, limit: i64) -> String {
-    format!("{JOB} {} ORDER BY j.row DESC LIMIT {limit}", clauses.sql())
+/// An event's variants, the first one first: `?1` is its source, `?2` its id in stored form. By the unique
+/// (source, id, variant), which cannot find an id without its source.
+pub(super) fn by_id(select: &str) -> String {
+    format!("{select} WHERE e.source = ?1 AND e.event_id = ?2 ORDER BY e.variant")
+}
+
+/// The next source by name, from the index of the unique ids.
+pub(super) const NEXT_SOURCE: &str = "SELECT min(source) FROM event WHERE source > ?1";
+
+/// This source, or each that has an event, by name: one look at an index for each.
+pub(super) fn sources(conn: &Connection, only: Option<Name>) -> rusqlite::Result<Vec<Name>> {
+    if let Some(only) = only {
+        return Ok(vec![only]);
+    }
+    let mut select = conn.prepare_cached(NEXT_SOURCE)?;
+    let mut found: Vec<Name> = Vec::new();
+    loop {
+        let after = found.last().map_or("", Name::as_str);
+        match select.query_row([after], |row| codec::maybe_text(row, 0))? {
+            Some(next) => found.push(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Rows that are looked at before the next look at how old they are.
+const STEP_ROWS: i64 = 50_000;
+
+/// A table whose rows are in the order of arrival, but for corrections of the clock.
+pub(super) struct Arrivals {
+    select: &'static str,
+    row: &'static str,
+    /// By the primary key: its first and its last row.
+    pub(super) ends: &'static str,
+    /// By the primary key: the latest time in rows `?1` to `?2`.
+    pub(super) latest: &'static str,
+}
+
+pub(super) const EVENTS: Arrivals = Arrivals {
+    select: EVENT,
+    row: "e.row",
+    ends: "SELECT coalesce((SELECT min(row) FROM event), 0), coalesce((SELECT max(row) FROM event), 0)",
+    latest: "SELECT max(received_at) FROM event WHERE row BETWEEN ?1 AND ?2",
+};
+
+pub(super) const JOBS: Arrivals = Arrivals {
+    select: JOB,
+    row: "j.row",
+    ends: "SELECT coalesce((SELECT min(row) FROM job), 0), coalesce((SELECT max(row) FROM job), 0)",
+    latest: "SELECT max(created_at) FROM job WHERE row BETWEEN ?1 AND ?2",
+};
+
+impl Arrivals {
+    /// What lists them, newest first. With `since` only a range of rows, by the last two values before the
+    /// limit.
+    pub(super) fn sql(&self, clauses: &Clauses, since: Option<Timestamp>) -> String {
+        let (select, row, next) = (self.select, self.row, clauses.values.len() + 1);
+        let range = format!("{row} BETWEEN ?{next} AND ?{}", next + 1);
+        let (range, limit) = if since.is_some() { (Some(range), next + 2) } else { (None, next) };
+        let filters: Vec<&str> = clauses.clauses.iter().chain(&range).map(String::as_str).collect();
+        let filters = match filters.is_empty() {
+            true => String::new(),
+            false => format!("WHERE {}", filters.join(" AND ")),
+        };
+        format!("{select} {filters} ORDER BY {row} DESC LIMIT ?{limit}")
+    }
+
+    /// Lists them. With `since` it goes back step by step, and ends behind a step whose rows are all older: no
+    /// index has the times.
+    fn newest_first<T>(
+        &self,
+        conn: &Connection,
+        clauses: &Clauses,
+        since: Option<Timestamp>,
+        limit: i64,
+        read: fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Vec<T>> {
+        let mut select = conn.prepare_cached(&self.sql(clauses, since))?;
+        let mut list = |range: &[i64]| {
+            let values = clauses.values();
+            let values = values.into_iter().chain(range.iter().map(|number| number as &dyn ToSql));
+            select
+                .query_map(rusqlite::params_from_iter(values), read)?
+                .collect::<rusqlite::Result<Vec<T>>>()
+        };
+        let Some(since) = since else { return list(&[limit]) };
+        let (first, mut last): (i64, i64) =
+            conn.prepare_cached(self.ends)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut found = Vec::new();
+        loop {
+            let from = last.saturating_sub(STEP_ROWS);
+            found.extend(list(&[from, last, limit - found.len() as i64])?);
+            let latest: Option<i64> =
+                conn.prepare_cached(self.latest)?.query_row([from, last], |row| row.get(0))?;
+            let older = latest.is_some_and(|latest| latest < since.0);
+            if older || from <= first || found.len() as i64 >= limit {
+                return Ok(found);
+            }
+            last = from - 1;
+        }
+    }
+}
+
+pub(super) fn newest_events(
+    conn: &Connection,
+    filter: &EventFilter,
+    limit: i64,
+) -> rusqlite::Result<Vec<Listed>> {
+    let mut clauses = Clauses::default();
+    clauses.event(conn, filter)?;
+    EVENTS.newest_first(conn, &clauses, filter.since, limit, event_row)
+}
+
+fn newest_jobs(conn: &Connection, filter: &JobFilter, limit: i64) -> rusqlite::Result<Vec<JobRow>> {
+    let mut clauses = Clauses::default();
+    clauses.job(conn, filter)?;
+    JOBS.newest_first(conn, &clauses, filter.since, limit, job_row)
+}
+
+/// So few rows are all taken from an index and put in order; among more of them the newest are soon met on
+/// the way back through the table.
+const FEW_ROWS: i64 = 5_000;
+
+/// Whether this SELECT, of an index alone, has few rows.
+fn few(conn: &Connection, rows: &str, values: impl Params) -> rusqlite::Result<bool> {
+    let sql = format!("SELECT count(*) <= {FEW_ROWS} FROM ({rows} LIMIT {FEW_ROWS} + 1)");
+    conn.prepare_cached(&sql)?.query_row(values, |row| row.get(0))
+}
+
+/// The rows of the jobs in this state, where an index has them and they are few.
+fn few_jobs(conn: &Connection, state: State) -> rusqlite::Result<Option<String>> {
+    let rows = match state {
+        State::Succeeded | State::Dropped => return Ok(None),
+        // No index has the running ones, but one has their live attempts.
+        State::Running => "SELECT job FROM attempt WHERE outcome IS NULL".to_owned(),
+        // Written out: a partial index serves a literal only. It is one of our own words.
+        state => format!("SELECT row FROM job WHERE state = '{state}'"),
+    };
+    Ok(few(conn, &rows, [])?.then_some(rows))
 }
 
 /// An event with its row number and digest, for what is read next.
@@ -395,34 +560,52 @@ pub(super) struct Clauses {
 
 impl Clauses {
     /// What a listing of events asks for.
-    pub(super) fn event(&mut self, filter: &EventFilter) {
-        self.equals("e.source", filter.source.as_ref().map(Name::as_str));
+    pub(super) fn event(
+        &mut self,
+        conn: &Connection,
+        filter: &EventFilter,
+    ) -> rusqlite::Result<()> {
+        self.source(conn, filter.source.as_ref())?;
         self.like("e.type", filter.event_type.as_deref());
         self.from("e.received_at", filter.since);
-        if let Some(state) = filter.state {
-            let has = format!(
-                "EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.state = '{state}')"
-            );
-            self.clauses.push(match state {
-                State::Succeeded | State::Dropped => format!("({has} OR e.removed_{state} > 0)"),
-                _ => has,
-            });
+        let Some(state) = filter.state else { return Ok(()) };
+        if let Some(rows) = few_jobs(conn, state)? {
+            self.raw(&format!("e.row IN (SELECT event FROM job WHERE row IN ({rows}))"));
+            return Ok(());
         }
+        let has =
+            format!("EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.state = '{state}')");
+        self.clauses.push(match state {
+            State::Succeeded | State::Dropped => format!("({has} OR e.removed_{state} > 0)"),
+            _ => has,
+        });
+        Ok(())
     }
 
-    /// What a listing of jobs asks for. A state is written out: a partial index serves a literal only.
-    /// It is one of our own words.
-    pub(super) fn job(&mut self, filter: &JobFilter) {
+    /// What a listing of jobs asks for.
+    pub(super) fn job(&mut self, conn: &Connection, filter: &JobFilter) -> rusqlite::Result<()> {
         self.clauses.extend(filter.state.map(|state| format!("j.state = '{state}'")));
-        if filter.state == Some(State::Running) {
-            // No index has the running ones, but one has their live attempts.
-            self.raw("j.row IN (SELECT job FROM attempt WHERE outcome IS NULL)");
+        // The indexes of held and dead jobs are in the order of rows: they need no list.
+        if let Some(state @ (State::Ready | State::Waiting | State::Running)) = filter.state
+            && let Some(rows) = few_jobs(conn, state)?
+        {
+            self.raw(&format!("j.row IN ({rows})"));
         }
         self.equals("j.handler", filter.handler.as_ref().map(Name::as_str));
         self.equals("j.reason", filter.reason.as_deref());
         self.from("j.created_at", filter.since);
-        self.equals("e.source", filter.source.as_ref().map(Name::as_str));
+        self.source(conn, filter.source.as_ref())?;
         self.like("e.type", filter.event_type.as_deref());
+        Ok(())
+    }
+
+    /// Only of this source. The index of unique ids leads to a source's events in another order than that of
+    /// their arrival: with the plus SQLite does not use it.
+    fn source(&mut self, conn: &Connection, source: Option<&Name>) -> rusqlite::Result<()> {
+        let Some(source) = source.map(Name::as_str) else { return Ok(()) };
+        let few = few(conn, "SELECT 1 FROM event WHERE source = ?1", [source])?;
+        self.equals(if few { "e.source" } else { "+e.source" }, Some(source));
+        Ok(())
     }
 
     /// Only after this row.

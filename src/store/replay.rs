@@ -8,6 +8,7 @@ use crate::model::{EventId, JobId, Name, State, Timestamp};
 use super::accept::{find_job, insert_job};
 use super::answer::{KeyOf, key_of};
 use super::queue::Lane;
+use super::read::{by_id, sources};
 use super::types::{Error, Replay};
 use super::{Store, codec, exactly_one};
 
@@ -32,6 +33,11 @@ impl Store {
         .await?
     }
 }
+
+/// The columns of [`found`].
+pub(super) const FOUND: &str =
+    "SELECT e.row, e.source, e.event_id, EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
+    e.removed_succeeded + e.removed_dropped > 0 FROM event e";
 
 /// An event that may be put back.
 struct Found {
@@ -64,13 +70,8 @@ fn replay_job(tx: &Connection, job: JobId, now: Timestamp, new_key: bool) -> Out
         return Ok(Err(Error::Answered { job }));
     }
     // The job's event exists, by its foreign key.
-    let found = tx
-        .prepare_cached(
-            "SELECT row, source, event_id, EXISTS (SELECT 1 FROM payload WHERE event = row),
-                 removed_succeeded + removed_dropped > 0
-             FROM event WHERE row = ?1",
-        )?
-        .query_row([event], found)?;
+    let found =
+        tx.prepare_cached(&format!("{FOUND} WHERE e.row = ?1"))?.query_row([event], found)?;
     if !found.payload_kept {
         return Ok(Err(found.gone()));
     }
@@ -120,14 +121,13 @@ fn replay_event(
     now: Timestamp,
 ) -> Outcome<Vec<JobId>> {
     // All variants of the id, in every source that is meant.
-    let events = tx
-        .prepare_cached(
-            "SELECT row, source, event_id, EXISTS (SELECT 1 FROM payload WHERE event = row),
-                 removed_succeeded + removed_dropped > 0
-             FROM event WHERE event_id = ?1 AND (?2 IS NULL OR source = ?2) ORDER BY source, variant",
-        )?
-        .query_map(params![codec::stored_id(event), source.map(Name::as_str)], found)?
-        .collect::<rusqlite::Result<Vec<Found>>>()?;
+    let mut events: Vec<Found> = Vec::new();
+    for source in sources(tx, source.cloned())? {
+        let mut select = tx.prepare_cached(&by_id(FOUND))?;
+        let key = params![source.as_str(), codec::stored_id(event)];
+        let of_source = select.query_map(key, found)?.collect::<rusqlite::Result<Vec<_>>>()?;
+        events.extend(of_source);
+    }
     let mut sources: Vec<&str> = events.iter().map(|found| found.source.as_str()).collect();
     sources.dedup();
     match sources.len() {

@@ -37,9 +37,10 @@ impl Resolution {
 }
 
 impl Store {
-    /// RESOLVE: held to succeeded, or to dead. Returns the state after it; an error has changed
-    /// nothing. Of several at once one does it, and the others find the job in another state.
-    pub async fn resolve(&self, job: JobId, how: Resolution) -> Result<State, Error> {
+    /// RESOLVE: held after this attempt to succeeded, or to dead. Returns the state after it; an error has
+    /// changed nothing: what the operator found out about one attempt says nothing of a newer one. Of
+    /// several at once one does it, and the others find the job in another state.
+    pub async fn resolve(&self, job: JobId, attempt: u32, how: Resolution) -> Result<State, Error> {
         let clock = self.inner.clock.clone();
         let answer = match &how {
             Resolution::Answered(answer) => {
@@ -48,20 +49,24 @@ impl Store {
             }
             Resolution::Succeeded | Resolution::Failed => None,
         };
-        let resolve = move |tx: &Connection| resolve(tx, job, &how, answer.as_ref(), clock.now());
+        let resolve =
+            move |tx: &Connection| resolve(tx, (job, attempt), &how, answer.as_ref(), clock.now());
         self.submit(Lane::Verb, resolve).await?
     }
 }
 
 fn resolve(
     tx: &Connection,
-    job: JobId,
+    (job, seen): (JobId, u32),
     how: &Resolution,
     answer: Option<&Stored>,
     now: Timestamp,
 ) -> rusqlite::Result<Result<State, Error>> {
     let (row, attempt, event) = match find_job(tx, job)? {
         None => return Ok(Err(Error::NoJob(job))),
+        Some((_, State::Held, attempt, _)) if attempt != seen => {
+            return Ok(Err(Error::NewerAttempt { job, seen, attempt }));
+        }
         Some((row, State::Held, attempt, event)) => (row, attempt, event),
         Some((_, state, ..)) => {
             return Ok(Err(Error::WrongState { job, state, verb: "resolved" }));

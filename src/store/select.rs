@@ -103,7 +103,7 @@ pub struct Moved {
 impl Store {
     /// The next jobs that a bulk verb means. Call again with the answer's `next` until there is none.
     pub async fn select(&self, ask: Select) -> Result<Selected, Error> {
-        self.read(move |conn| select(conn, &ask)).await
+        self.list(codec::size(PAGE), move |conn| select(conn, &ask)).await
     }
 
     /// REPLAY or DROP of a batch, in one transaction. What has changed since it was chosen is left as
@@ -116,7 +116,7 @@ impl Store {
 
 fn select(conn: &Connection, ask: &Select) -> rusqlite::Result<Selected> {
     let mut clauses = Clauses::default();
-    clauses.job(&ask.filter);
+    clauses.job(conn, &ask.filter)?;
     // Only these two wait for a person; each has an index by row.
     clauses.raw("j.state IN ('held', 'dead')");
     clauses.after("j.row", ask.after.map(|cursor| cursor.0));

@@ -308,6 +308,18 @@ pub enum Error {
         /// What was asked for, as a participle.
         verb: &'static str,
     },
+    /// The job has made another attempt since the operator looked at it.
+    #[error(
+        "job {job} was looked at after attempt {seen} and has made attempt {attempt} since; look at that one (`hooklatch show {job}`), then ask again"
+    )]
+    NewerAttempt {
+        /// Which job.
+        job: JobId,
+        /// The attempt that the operator knows of.
+        seen: u32,
+        /// The last one.
+        attempt: u32,
+    },
     /// Several sources have an event of this id.
     #[error("event {event} came through several sources: {sources}; name one")]
     Ambiguous {
@@ -378,6 +390,11 @@ pub enum Error {
         /// The event's id.
         event: EventId,
     },
+    /// A listing looked through the store for so long, and was interrupted.
+    #[error(
+        "the listing took longer than {} s and was stopped, because others wait for it; narrow it: a short time (`--since 2h`), held or dead jobs only (`--state`), fewer rows (`--limit`)", .0.as_secs_f64()
+    )]
+    TooSlow(Duration),
     /// The store cannot be used now. What was asked for may still have been done where this follows
     /// an I/O error: look before asking again.
     #[error("the store is not available: {0}")]

@@ -71,6 +71,7 @@ pub(super) struct Writer {
     pub(super) queue: Arc<Queue>,
     pub(super) space: Arc<Space>,
     pub(super) readers: Arc<Readers>,
+    pub(super) lists: Arc<Readers>,
     pub(super) keys: Arc<Readers>,
     pub(super) checkpoints: Arc<Checkpoints>,
     pub(super) wake: Arc<Notify>,
@@ -366,7 +367,7 @@ impl Writer {
 
     fn reopen(&mut self) -> Result<(), String> {
         let Settings { path, limits } = &self.settings;
-        let Opened { writer, checkpointer, reader, keys, id } =
+        let Opened { writer, checkpointer, reader, lists, keys, id } =
             connection::open(path, limits, false, self.clock.now())
                 .map_err(|error| error.to_string())?;
         if id != self.id {
@@ -378,6 +379,7 @@ impl Writer {
         self.conn = Some(writer);
         self.checkpoints.put(checkpointer);
         self.readers.put(reader);
+        self.lists.put(lists);
         self.keys.put(keys);
         Ok(())
     }
@@ -385,6 +387,7 @@ impl Writer {
     fn close_connections(&mut self) {
         self.checkpoints.close();
         self.readers.close();
+        self.lists.close();
         self.keys.close();
         if let Some(conn) = self.conn.take() {
             connection::close(conn);
@@ -463,6 +466,7 @@ impl Writer {
         drop(self.signal);
         drop(self.ahead);
         self.readers.close();
+        self.lists.close();
         self.keys.close();
         if self.conn.is_some() {
             match self.checkpoints.pass(CheckpointMode::TRUNCATE) {

@@ -226,8 +226,10 @@ fn reason(error: &Error) -> Option<No> {
         Error::Ambiguous { .. } => Some(No::Ambiguous),
         Error::Variants { .. } => Some(No::Variants),
         Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
-        // There is no key of a request here.
-        Error::Answered { .. }
+        // There is no key of a request here, no `resolve`, and no listing that takes long.
+        Error::NewerAttempt { .. }
+        | Error::TooSlow(_)
+        | Error::Answered { .. }
         | Error::AnswerNeeded { .. }
         | Error::NobodyWaits { .. }
         | Error::OneHandler { .. }

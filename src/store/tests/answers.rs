@@ -444,7 +444,7 @@ async fn resolve_brings_the_answer_or_frees_the_key() {
     let plain = bench.running("plain").await;
     bench.complete(&plain, UNKNOWN.0, UNKNOWN.1).await;
     let plain = plain.facts.job;
-    let resolve = async |job, how| bench.store.resolve(job, how).await;
+    let resolve = async |job, how| bench.resolve(job, how).await;
     let answered = |body: &str| Resolution::Answered(answer(201, body));
     assert_eq!(resolve(plain, answered("")).await, Err(Error::NobodyWaits { job: plain }));
     assert_eq!(resolve(plain, Resolution::Succeeded).await, Ok(State::Succeeded));

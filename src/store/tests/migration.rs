@@ -57,7 +57,10 @@ async fn a_store_of_the_first_schema_keeps_everything_and_can_pause() {
     assert_eq!((claimed.facts.attempt, claimed.facts.body.as_ref()), (1, b"{}".as_slice()));
     store.resume(&name("h")).await.unwrap();
     assert_eq!(store.claim(&name("h"), 1, None).await.unwrap().jobs[0].facts.attempt, 2);
-    store.resolve(shown.jobs[1].job.job, Resolution::Succeeded).await.unwrap();
+    store
+        .resolve(shown.jobs[1].job.job, shown.jobs[1].job.attempt, Resolution::Succeeded)
+        .await
+        .unwrap();
     // An event of that schema is no key's: its id is free as one.
     let delivery = stripe("evt", "a.b", "{}");
     let ask = Ask {

@@ -7,6 +7,7 @@ mod copy;
 mod gauges;
 mod ids;
 mod jobs;
+mod large;
 mod list;
 mod migration;
 mod missing;
@@ -183,6 +184,12 @@ impl Bench {
     pub(super) async fn attempts(&self, event: &str) -> Vec<(u32, Option<Outcome>)> {
         let shown = self.store.show(None, id(event)).await.unwrap();
         shown[0].jobs[0].attempts.iter().map(|a| (a.number, a.outcome)).collect()
+    }
+
+    /// Resolves a job after its last attempt.
+    pub(super) async fn resolve(&self, job: JobId, how: Resolution) -> Result<State, Error> {
+        let attempt = self.store.job(job).await?.attempt;
+        self.store.resolve(job, attempt, how).await
     }
 
     /// Closes the store and opens it again, as a restart does.

@@ -47,7 +47,7 @@ async fn held_jobs_and_those_a_person_gave_up_stay() {
     bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
     let again = || stripe("e", "a.b", "{}");
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Held), 0, false));
-    bench.store.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
+    bench.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Dead), 0, false));
 }
 

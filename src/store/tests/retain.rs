@@ -173,7 +173,7 @@ async fn what_has_just_ended_of_an_old_event_is_on_record_as_long_as_that_of_a_n
     // Long after they arrived, but not beyond the time for which their ids are kept.
     bench.clock.advance(DAY);
     let job = async |event| bench.store.show(None, id(event)).await.unwrap()[0].jobs[0].job.job;
-    bench.store.resolve(job("resolved").await, Resolution::Succeeded).await.unwrap();
+    bench.resolve(job("resolved").await, Resolution::Succeeded).await.unwrap();
     bench.store.replay(Replay::Job(job("replayed").await)).await.unwrap();
     bench.complete(&bench.claim_one().await, Outcome::Succeeded, Next::Succeeded).await;
 

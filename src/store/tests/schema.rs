@@ -1,7 +1,7 @@
 use super::*;
 use crate::store::complete;
 use crate::store::gauges::JOBS;
-use crate::store::read::{Clauses, job_listing};
+use crate::store::read::{self, Clauses};
 use crate::store::recover::{CUT_OFF, UNFINISHED};
 use crate::store::schema::{APPLICATION_ID, known};
 use crate::store::standing;
@@ -115,23 +115,21 @@ async fn what_runs_is_found_by_the_index_of_live_attempts() {
         since: Some(START),
         ..filter.clone()
     };
-    let listing = |filter| {
-        let mut clauses = Clauses::default();
-        clauses.job(filter);
-        job_listing(&clauses, 100)
-    };
     let all = [
         complete::RUNNING.to_owned(),
         CUT_OFF.to_owned(),
         UNFINISHED.to_owned(),
         JOBS.to_owned(),
         standing::RUNNING.to_owned(),
-        listing(&filter),
-        listing(&of_all),
     ];
     bench
         .with_file(|conn| {
-            for sql in all {
+            let listing = |filter: &JobFilter| {
+                let mut clauses = Clauses::default();
+                clauses.job(conn, filter).unwrap();
+                read::JOBS.sql(&clauses, filter.since)
+            };
+            for sql in all.into_iter().chain([listing(&filter), listing(&of_all)]) {
                 let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
                 let unset = vec![rusqlite::types::Null; statement.parameter_count()];
                 let plan: Vec<String> = statement

@@ -38,7 +38,7 @@ async fn only_a_held_job_is_resolved() {
         for (state, job) in in_every_state(&bench).await {
             bench.clock.advance(HOUR);
             let before = bench.job(job).await;
-            let resolved = bench.store.resolve(job, how.clone()).await;
+            let resolved = bench.resolve(job, how.clone()).await;
             let after = bench.job(job).await;
             if state != State::Held {
                 assert_eq!(resolved, Err(Error::WrongState { job, state, verb: "resolved" }));
@@ -92,8 +92,8 @@ async fn of_contradicting_verbs_at_once_one_wins() {
     let job = claimed.facts.job;
     bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
     let (well, badly, dropped) = tokio::join!(
-        bench.store.resolve(job, Resolution::Succeeded),
-        bench.store.resolve(job, Resolution::Failed),
+        bench.store.resolve(job, 1, Resolution::Succeeded),
+        bench.store.resolve(job, 1, Resolution::Failed),
         bench.store.drop_job(job),
     );
     // The first was asked first; a dead letter may be dropped, but there is none.
@@ -104,12 +104,31 @@ async fn of_contradicting_verbs_at_once_one_wins() {
 }
 
 #[tokio::test]
+async fn what_is_resolved_is_the_attempt_that_was_looked_at() {
+    let bench = bench();
+    let first = bench.running("e").await;
+    let job = first.facts.job;
+    let held = Next::Held(HeldReason::UnknownOutcome);
+    bench.complete(&first, Outcome::Unknown, held).await;
+    // While the operator looks at it, another one puts it back, and it is held once more.
+    bench.store.replay(Replay::Job(job)).await.unwrap();
+    let second = bench.claim_one().await;
+    bench.complete(&second, Outcome::Unknown, held).await;
+    let error = Error::NewerAttempt { job, seen: 1, attempt: 2 };
+    for how in [Resolution::Succeeded, Resolution::Failed] {
+        assert_eq!(bench.store.resolve(job, 1, how).await.unwrap_err(), error);
+    }
+    assert_eq!(bench.job(job).await.state, State::Held);
+    assert_eq!(bench.store.resolve(job, 2, Resolution::Succeeded).await, Ok(State::Succeeded));
+}
+
+#[tokio::test]
 async fn a_late_end_of_the_attempt_changes_nothing_that_was_decided() {
     let bench = bench();
     let claimed = bench.running("e").await;
     let job = claimed.facts.job;
     bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
-    bench.store.resolve(job, Resolution::Failed).await.unwrap();
+    bench.resolve(job, Resolution::Failed).await.unwrap();
     assert!(!bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
     assert_eq!(bench.job(job).await.reason.as_deref(), Some("resolved as failed"));
     // The operator's own word is not the last one either: a replay puts it back.
@@ -128,7 +147,7 @@ async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
     bench.clock.advance(DAY);
     let expire = async || expired(&bench, bench.clock.now(), START).await.0;
     assert_eq!(expire().await, 0, "held");
-    bench.store.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
+    bench.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
     assert_eq!(expire().await, 0, "dead");
     bench.store.drop_job(claimed.facts.job).await.unwrap();
     assert_eq!(expire().await, 0, "just dropped");
@@ -141,7 +160,7 @@ async fn a_job_that_is_not_there_says_so() {
     let bench = bench();
     let job = JobId::new(START);
     let error = Error::NoJob(job);
-    assert_eq!(bench.store.resolve(job, Resolution::Failed).await, Err(error));
+    assert_eq!(bench.resolve(job, Resolution::Failed).await, Err(error));
     let error = bench.store.drop_job(job).await.unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -1,0 +1,225 @@
+//! Listings and look-ups of a store with many events: which indexes serve them, and who waits for them.
+use std::sync::mpsc;
+
+use rusqlite::types::Null;
+
+use super::*;
+use crate::store::read::{self, Clauses, NEXT_SOURCE, by_id};
+use crate::store::replay::FOUND;
+
+const EVENTS: i64 = 200_000;
+
+/// Every 50,000th event is of the source `rare`, the others of `busy`; of each source the last one's job is
+/// held, and one job of 1,000 is dead. They arrive a second apart.
+async fn large(limits: Limits) -> Bench {
+    let mut bench = bench_with(limits);
+    bench
+        .with_file(|conn| {
+            conn.execute_batch(&format!(
+                "PRAGMA synchronous = OFF;
+                 BEGIN;
+                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {EVENTS})
+                 INSERT INTO event (row, source, event_id, type, digest, guarded, received_at, body_bytes)
+                 SELECT i, iif(i % 50000 = 0, 'rare', 'busy'), 'evt_' || i, 'push', zeroblob(32), 0,
+                     {START} + i * 1000, 2 FROM n;
+                 INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
+                 SELECT randomblob(16), row, 'h', 'succeeded', NULL, received_at, received_at, received_at
+                 FROM event;
+                 UPDATE job SET state = 'dead', reason = 'rejected' WHERE event % 1000 = 500;
+                 UPDATE job SET state = 'held', reason = 'cancelled', settled_at = NULL
+                 WHERE event >= {EVENTS} - 1;
+                 COMMIT;",
+                START = START.0
+            ))
+            .unwrap();
+        })
+        .await;
+    bench
+}
+
+fn plan(conn: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let unset = vec![Null; statement.parameter_count()];
+    let steps = statement.query_map(rusqlite::params_from_iter(unset), |row| row.get(3)).unwrap();
+    steps.collect::<rusqlite::Result<_>>().unwrap()
+}
+
+fn events(conn: &Connection, filter: EventFilter) -> String {
+    let mut clauses = Clauses::default();
+    clauses.event(conn, &filter).unwrap();
+    read::EVENTS.sql(&clauses, filter.since)
+}
+
+fn jobs(conn: &Connection, filter: JobFilter) -> String {
+    let mut clauses = Clauses::default();
+    clauses.job(conn, &filter).unwrap();
+    read::JOBS.sql(&clauses, filter.since)
+}
+
+#[tokio::test]
+async fn every_listing_and_look_up_is_served_by_the_index_there_is() {
+    let mut bench = large(limits()).await;
+    bench
+        .with_file(|conn| {
+            // Each begins with the step that finds the rows. Backwards by row is the order of a listing, and
+            // serves what no index has.
+            let source = |source| Some(name(source));
+            let since = Some(START);
+            let all = EventFilter::default;
+            let any = JobFilter::default;
+            let event_type = || Some("push".to_owned());
+            let few_of_state = "SEARCH e USING INTEGER PRIMARY KEY (rowid=?)";
+            for (sql, first) in [
+                (events(conn, all()), "SCAN e"),
+                (events(conn, EventFilter { event_type: event_type(), ..all() }), "SCAN e"),
+                (events(conn, EventFilter { source: source("busy"), ..all() }), "SCAN e"),
+                (
+                    events(conn, EventFilter { source: source("rare"), ..all() }),
+                    "SEARCH e USING INDEX sqlite_autoindex_event_1 (source=?)",
+                ),
+                (
+                    events(conn, EventFilter { since, event_type: event_type(), ..all() }),
+                    "SEARCH e USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+                ),
+                (events(conn, EventFilter { state: Some(State::Held), ..all() }), few_of_state),
+                (events(conn, EventFilter { state: Some(State::Dead), ..all() }), few_of_state),
+                (events(conn, EventFilter { state: Some(State::Ready), ..all() }), few_of_state),
+                (events(conn, EventFilter { state: Some(State::Running), ..all() }), few_of_state),
+                (events(conn, EventFilter { state: Some(State::Succeeded), ..all() }), "SCAN e"),
+                (jobs(conn, any()), "SCAN j"),
+                (jobs(conn, JobFilter { source: source("busy"), ..any() }), "SCAN j"),
+                (
+                    jobs(conn, JobFilter { source: source("rare"), ..any() }),
+                    "SEARCH e USING INDEX sqlite_autoindex_event_1 (source=?)",
+                ),
+                (
+                    jobs(conn, JobFilter { state: Some(State::Held), ..any() }),
+                    "SCAN j USING INDEX job_held",
+                ),
+                (
+                    jobs(
+                        conn,
+                        JobFilter {
+                            state: Some(State::Held),
+                            source: source("busy"),
+                            handler: Some(name("h")),
+                            event_type: event_type(),
+                            ..any()
+                        },
+                    ),
+                    "SCAN j USING INDEX job_held",
+                ),
+                (
+                    jobs(
+                        conn,
+                        JobFilter { state: Some(State::Dead), source: source("busy"), ..any() },
+                    ),
+                    "SCAN j USING INDEX job_dead",
+                ),
+                (
+                    jobs(conn, JobFilter { state: Some(State::Dead), since, ..any() }),
+                    "SEARCH j USING INDEX job_dead (row>? AND row<?)",
+                ),
+                (
+                    jobs(conn, JobFilter { state: Some(State::Ready), ..any() }),
+                    "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
+                ),
+                (
+                    jobs(conn, JobFilter { state: Some(State::Waiting), ..any() }),
+                    "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
+                ),
+                (
+                    by_id(read::EVENT),
+                    "SEARCH e USING INDEX sqlite_autoindex_event_1 (source=? AND event_id=?)",
+                ),
+                (
+                    by_id(FOUND),
+                    "SEARCH e USING INDEX sqlite_autoindex_event_1 (source=? AND event_id=?)",
+                ),
+                (
+                    NEXT_SOURCE.to_owned(),
+                    "SEARCH event USING COVERING INDEX sqlite_autoindex_event_1 (source>?)",
+                ),
+                (
+                    read::EVENTS.latest.to_owned(),
+                    "SEARCH event USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+                ),
+                (
+                    read::JOBS.latest.to_owned(),
+                    "SEARCH job USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+                ),
+            ] {
+                let plan = plan(conn, &sql);
+                assert_eq!(plan[0], first, "{sql}: {plan:#?}");
+                // The newest are not found by putting all in order, except where all are few.
+                let sorted = plan.iter().any(|step| step.contains("TEMP B-TREE"));
+                assert!(!sorted || first.contains("=?"), "{sql}: {plan:#?}");
+            }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_time_and_a_source_are_found_wherever_they_lie() {
+    let bench = large(limits()).await;
+    let ids = async |filter| -> Vec<String> {
+        let rows = bench.store.events(filter).await.unwrap();
+        rows.into_iter().map(|row| row.event_id.to_string()).collect()
+    };
+    let rare = EventFilter { source: Some(name("rare")), ..EventFilter::default() };
+    assert_eq!(ids(rare.clone()).await, ["evt_200000", "evt_150000", "evt_100000", "evt_50000"]);
+    // Further back than a step, at a step's end, and not at all.
+    let since = |row: u64| Some(START.after(Duration::from_secs(row)));
+    for (first, found) in [(100_001, 2), (100_000, 3), (149_999, 2), (150_000, 2), (200_001, 0)] {
+        let rows = ids(EventFilter { since: since(first), ..rare.clone() }).await;
+        assert_eq!(rows.len(), found, "{first}: {rows:?}");
+    }
+    let last = EventFilter { since: since(199_999), ..EventFilter::default() };
+    assert_eq!(ids(last).await, ["evt_200000", "evt_199999"]);
+    let dead = JobFilter { state: Some(State::Dead), since: since(99_500), ..JobFilter::default() };
+    assert_eq!(bench.store.jobs(dead.clone()).await.unwrap().len(), 101);
+    let limit = Some(3);
+    assert_eq!(bench.store.jobs(JobFilter { limit, ..dead }).await.unwrap().len(), 3);
+    let held =
+        JobFilter { source: Some(name("rare")), state: Some(State::Held), ..JobFilter::default() };
+    assert_eq!(bench.store.jobs(held).await.unwrap()[0].event_id, id("evt_200000"));
+    assert_eq!(
+        bench.store.show(None, id("evt_50000")).await.unwrap()[0].event.source,
+        name("rare")
+    );
+}
+
+#[tokio::test]
+async fn a_listing_is_interrupted_and_keeps_no_look_up_waiting() {
+    let mut bench = large(Limits { list_millis: 1, ..limits() }).await;
+    // It looks through all events for a type that none has.
+    let never = EventFilter { event_type: Some("none".to_owned()), ..EventFilter::default() };
+    let error = bench.store.events(never.clone()).await.unwrap_err();
+    assert_eq!(error, Error::TooSlow(Duration::from_millis(1)));
+    assert!(error.to_string().contains("--since"), "{error}");
+    // The next one is served, and the same on a store that has more time.
+    let newest = EventFilter { limit: Some(3), ..EventFilter::default() };
+    assert_eq!(bench.store.events(newest).await.unwrap().len(), 3);
+    bench.settings.limits = Limits { list_millis: 60_000, ..limits() };
+    bench.restart().await;
+    assert!(bench.store.events(never).await.unwrap().is_empty());
+
+    // While a listing runs, everything else is answered.
+    let (running, is_running) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let lists = Arc::clone(&bench.store.inner.lists);
+    let listing = std::thread::spawn(move || {
+        lists.list(HOUR, |_| {
+            running.send(()).unwrap();
+            ended.recv().unwrap();
+            Ok(())
+        })
+    });
+    is_running.recv().unwrap();
+    let standing = bench.store.standing(vec![name("rare")]).await.unwrap();
+    assert_eq!(standing.stuck.iter().map(|stuck| stuck.jobs).sum::<u64>(), 202);
+    assert_eq!(bench.store.show(None, id("evt_7")).await.unwrap().len(), 1);
+    assert!(bench.store.running().await.unwrap().is_empty());
+    end.send(()).unwrap();
+    listing.join().unwrap().unwrap();
+}
