@@ -20,6 +20,7 @@ fn environment() -> Environment {
         .with("HOME", "/")
         .with("SECRET", "whsec_only-for-tests")
         .with("OTHER_SECRET", "whsec_only-for-tests-too")
+        .with("SHARED", "whsec_b25seSBmb3IgdGVzdHM=")
         .with("EMPTY", "\n")
 }
 

@@ -352,6 +352,7 @@ async fn where_somebody_waits_what_cannot_be_run_has_failed_and_pauses_nothing()
     drop(listener);
     let refused = Handler::Forward(ForwardSettings {
         target: Target::parse(&closed).unwrap(),
+        resigners: std::sync::Arc::default(),
         timeout: MINUTE,
         connect_timeout: MINUTE,
         answer_bytes: 1024,
@@ -429,6 +430,7 @@ async fn a_stop_waits_then_gives_up_what_has_no_answer() {
     let target = format!("http://{}/", listener.local_addr().unwrap());
     let forward = Handler::Forward(ForwardSettings {
         target: Target::parse(&target).unwrap(),
+        resigners: std::sync::Arc::default(),
         timeout: MINUTE,
         connect_timeout: MINUTE,
         answer_bytes: 1024,
@@ -490,6 +492,7 @@ async fn a_stop_waits_for_what_ends_in_time() {
     let target = format!("http://{}/", listener.local_addr().unwrap());
     let forward = Handler::Forward(ForwardSettings {
         target: Target::parse(&target).unwrap(),
+        resigners: std::sync::Arc::default(),
         timeout: MINUTE,
         connect_timeout: MINUTE,
         answer_bytes: 1024,
@@ -517,6 +520,7 @@ async fn only_what_an_unknown_outcome_runs_again_is_sent_over_a_kept_connection(
             "forward",
             Handler::Forward(ForwardSettings {
                 target: Target::parse(&target).unwrap(),
+                resigners: std::sync::Arc::default(),
                 timeout: MINUTE,
                 connect_timeout: MINUTE,
                 answer_bytes: 1024,

@@ -76,6 +76,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, In
 /// The forwards' own client alone: what it is to send is in memory, and nothing is stored. How many a second.
 fn client(endpoint: SocketAddr, requests: &[Vec<u8>], kept: Option<Kept>) -> f64 {
     let settings = ForwardSettings {
+        resigners: std::sync::Arc::default(),
         target: Target::parse(&format!("http://{endpoint}/")).unwrap(),
         timeout: LONGEST,
         connect_timeout: LONGEST,

@@ -97,6 +97,9 @@ fn handler(handler: &ShownHandler) -> Result<(), Failure> {
         (Some(argv), _) => format!("runs {}", argv.join(" ")),
         (None, target) => format!("forwards to {}", target.as_deref().unwrap_or("-")),
     })?;
+    if let Some(sign) = &handler.sign {
+        say(format!("signed anew: {sign}"))?;
+    }
     for (name, value) in &handler.env {
         say(format!("with {name}={value}"))?;
     }

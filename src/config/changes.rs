@@ -10,7 +10,7 @@ use crate::limits::fixed::{self, Change};
 use crate::model::Name;
 
 use super::Config;
-use super::handlers::{Action, Command, Handler};
+use super::handlers::{Action, Command, Forward, Handler, Sign};
 use super::replies::Replies;
 use super::secrets::Reference;
 use super::sources::Source;
@@ -95,21 +95,22 @@ impl Config {
         kept.into_iter().map(dotted).collect()
     }
 
-    /// The secrets of the commands' environments, which their runner reads.
-    pub fn command_secrets(&self) -> Vec<SecretRead> {
-        let of = |handler: &Handler, command: &Command| -> Vec<SecretRead> {
-            let references = command.env.iter().filter_map(|(_, variable)| match &variable.value {
-                Variable::Reference(reference) => Some(reference.to_string()),
-                Variable::Text(_) => None,
-            });
+    /// The secrets of the handlers: a command's environment's, which its runner reads, and a forward's own.
+    pub fn handler_secrets(&self) -> Vec<SecretRead> {
+        let of = |handler: &Handler| -> Vec<SecretRead> {
+            let references: Vec<_> = match &handler.action {
+                Action::Command(command) => {
+                    let variables = command.env.iter().map(|(_, variable)| &variable.value);
+                    variables.filter_map(Variable::reference).collect()
+                }
+                Action::Forward(forward) => {
+                    forward.secret().map(|(own, _)| own).into_iter().collect()
+                }
+            };
             let of = format!("handler {}", handler.name);
-            references.map(|reference| read(reference, of.clone(), None)).collect()
+            references.into_iter().map(|own| read(own.to_string(), of.clone(), None)).collect()
         };
-        let commands = self.handlers.iter().filter_map(|handler| match &handler.action {
-            Action::Command(command) => Some(of(handler, command)),
-            Action::Forward(_) => None,
-        });
-        commands.flatten().collect()
+        self.handlers.iter().flat_map(of).collect()
     }
 }
 
@@ -223,7 +224,10 @@ fn same_handler(before: &Handler, now: &Handler) -> bool {
 fn same_action(before: &Action, now: &Action) -> bool {
     let (Command { argv, cwd, env, pass_env, grace, runner }, now) = match (before, now) {
         (Action::Command(before), Action::Command(now)) => (&**before, now),
-        (Action::Forward(before), Action::Forward(now)) => return before == now,
+        (Action::Forward(before), Action::Forward(now)) => {
+            let Forward { target, sign } = before;
+            return *target == now.target && signed(sign) == signed(&now.sign);
+        }
         _ => return false,
     };
     argv.value == now.argv.value
@@ -232,6 +236,10 @@ fn same_action(before: &Action, now: &Action) -> bool {
         && values(pass_env).eq(values(&now.pass_env))
         && *grace == now.grace
         && runner.value == now.runner.value
+}
+
+fn signed(sign: &Option<Value<Sign>>) -> Option<&Sign> {
+    sign.as_ref().map(|sign| &sign.value)
 }
 
 fn named(callers: &[(Name, Value<Reference>)]) -> impl Iterator<Item = (&Name, &Reference)> {

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::document::{At, Problems};
 use crate::limits::{Limits, Unit};
+use crate::model::INTERNAL_SOURCE;
+use crate::verify;
 
-use super::handlers::Handler;
+use super::handlers::{Action, Handler, Sign};
 use super::settings::Settings;
 use super::sources::Source;
 
@@ -70,6 +72,40 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
             );
             let help = "listen on 127.0.0.1, or give the source a provider that verifies";
             problems.push(at.problem(message, Some(help.to_owned())));
+        }
+    }
+}
+
+/// Each source of a forward that signs anew has a scheme that can, and a secret to do it with.
+pub(super) fn signing(sources: &[Source], handlers: &[Handler], problems: &Problems) {
+    for handler in handlers {
+        let Action::Forward(forward) = &handler.action else { continue };
+        let Some(sign) = forward.sign.as_ref().filter(|sign| sign.value != Sign::No) else {
+            continue;
+        };
+        for name in &handler.sources {
+            let source = sources.iter().find(|source| source.name.as_str() == name.value);
+            let wrong = match source {
+                None if name.value == INTERNAL_SOURCE => Err((
+                    format!("source '{INTERNAL_SOURCE}' signs nothing"),
+                    "remove sign, or give the sources that sign a handler of their own".to_owned(),
+                )),
+                None => Ok(()),
+                Some(source)
+                    if sign.value == Sign::Source
+                        && source.secrets.is_empty()
+                        && !source.scheme.is_unsigned() =>
+                {
+                    Err((
+                        format!("source '{}' has secrets of its callers only", source.name),
+                        "name the endpoint's: sign = \"file:/path\"".to_owned(),
+                    ))
+                }
+                Some(source) => verify::can_resign(&source.scheme),
+            };
+            if let Err((message, help)) = wrong {
+                problems.push(sign.at.problem(message, Some(help)));
+            }
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::document::{At, Section, Value, nearest};
+use crate::document::{At, FromToml, Section, Value, nearest};
 use crate::handler::Target;
 use crate::limits::Limits;
 use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown, RunnerName};
 use crate::retry::GiveUp;
 
 use super::read::{Context, Declared, bad_text, missing, normal, parsed, path, ranged};
+use super::secrets::Reference;
 use super::variables::{self, Variable};
 
 /// One handler, what its environment refers to still unread.
@@ -29,7 +30,35 @@ pub(super) struct Handler {
 /// What a handler runs.
 pub(super) enum Action {
     Command(Box<Command>),
-    Forward(Target),
+    Forward(Forward),
+}
+
+/// A forward as it is configured.
+pub(super) struct Forward {
+    pub(super) target: Target,
+    /// Whether and how its requests are signed anew; none where nothing is written.
+    pub(super) sign: Option<Value<Sign>>,
+}
+
+impl Forward {
+    /// The secret that `sign` names, and its place.
+    pub(super) fn secret(&self) -> Option<(&Reference, &At)> {
+        match self.sign.as_ref() {
+            Some(Value { value: Sign::With(reference), at }) => Some((reference, at)),
+            _ => None,
+        }
+    }
+}
+
+/// The value of `sign`.
+#[derive(PartialEq, Eq)]
+pub(super) enum Sign {
+    /// The requests go on with the signature that they came with.
+    No,
+    /// With the first secret of the event's source.
+    Source,
+    /// With this secret.
+    With(Reference),
 }
 
 /// A command as it is configured.
@@ -53,8 +82,10 @@ const COMMAND_KEYS: [(&str, &str); 6] = [
     ("max_attempts", "forwards are retried by time: use give_up_after"),
     ("runner", "the receiver itself makes a forward's requests"),
 ];
-const FORWARD_KEYS: [(&str, &str); 1] =
-    [("give_up_after", "commands are retried by count: use max_attempts")];
+const FORWARD_KEYS: [(&str, &str); 2] = [
+    ("give_up_after", "commands are retried by count: use max_attempts"),
+    ("sign", "a command gets no request that could be signed"),
+];
 
 /// Reads one; problems go to the section's. Nothing where no handler can be made of it.
 pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Handler> {
@@ -69,7 +100,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         }
         (None, Some(_)) => {
             refuse(&section, &COMMAND_KEYS, "is for commands, and this handler is a forward");
-            read_forward(&section, context.limits)
+            read_forward(&section, context)
         }
         (both, _) => {
             let (message, help) = match both {
@@ -274,7 +305,8 @@ fn read_command(section: &Section<'_>, context: &Context<'_>) -> Option<Kind> {
     })
 }
 
-fn read_forward(section: &Section<'_>, limits: &Limits) -> Option<Kind> {
+fn read_forward(section: &Section<'_>, context: &Context<'_>) -> Option<Kind> {
+    let limits = context.limits;
     let target =
         section.get::<String>("forward").and_then(|read| match Target::parse(&read.value) {
             Ok(target) => Some(target),
@@ -292,8 +324,36 @@ fn read_forward(section: &Section<'_>, limits: &Limits) -> Option<Kind> {
         limits.forward_concurrency_count,
     );
     let age = millis(section, "give_up_after", "give_up_after_millis", limits.give_up_after_millis);
-    let action = Action::Forward(target?);
+    let sign = read_sign(section, context.folder);
+    let action = Action::Forward(Forward { target: target?, sign });
     Some(Kind { action, timeout, concurrency, give_up: GiveUp::After(age) })
+}
+
+/// `sign` before it is understood: true, false, or a text that should be a reference.
+struct Signed(Result<bool, String>);
+
+impl FromToml for Signed {
+    const EXPECTED: &'static str = "true, false or a reference such as \"file:/path\"";
+    fn from_toml(value: &toml::de::DeValue<'_>) -> Result<Self, Option<String>> {
+        let text = || value.as_str().map(|text| Err(text.to_owned()));
+        value.as_bool().map(Ok).or_else(text).map(Signed).ok_or(None)
+    }
+}
+
+fn read_sign(section: &Section<'_>, folder: &Path) -> Option<Value<Sign>> {
+    let Value { value: Signed(signed), at } = section.get("sign")?;
+    let value = match signed {
+        Ok(false) => Sign::No,
+        Ok(true) => Sign::Source,
+        Err(text) => match Reference::parse(&text, folder) {
+            Ok(reference) => Sign::With(reference),
+            Err(wrong) => {
+                section.problems().push(at.problem(wrong.to_string(), Some(wrong.help())));
+                return None;
+            }
+        },
+    };
+    Some(Value { value, at })
 }
 
 fn millis(section: &Section<'_>, key: &'static str, limit: &str, default: u64) -> Duration {

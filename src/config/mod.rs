@@ -200,6 +200,7 @@ fn read(path: &Path, problems: &Problems) -> Option<(Config, Option<usize>)> {
     check::paths(&sources, of_main);
     check::settings(&settings, &sources, of_main);
     check::replies(&settings, &sources, &handlers, of_main);
+    check::signing(&sources, &handlers, of_main);
     sources.sort_by(|a, b| a.name.cmp(&b.name));
     handlers.sort_by(|a, b| a.name.cmp(&b.name));
     let warnings = warnings::general(&main.name, &settings, &sources, catalogue.warnings);

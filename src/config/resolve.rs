@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
@@ -13,14 +14,15 @@ use crate::http;
 use crate::limits::Limits;
 use crate::model::{Digest, Name, RunnerName};
 use crate::pattern::Pattern;
+use crate::provider::Scheme;
 use crate::retry::Policy;
 use crate::runner;
 use crate::runner::{CommandSettings, Configured};
-use crate::verify;
+use crate::verify::{self, Resigner};
 
 use super::Config;
 use super::environment::Environment;
-use super::handlers::{Action, Command, Handler};
+use super::handlers::{Action, Command, Handler, Sign};
 use super::secrets::Reference;
 use super::sources::Source;
 use super::variables::Variable;
@@ -39,8 +41,9 @@ impl Config {
     pub fn resolve(&self, environment: &Environment) -> Result<Resolved, Vec<Problem>> {
         let problems = Problems::new();
         let resolver = Resolver { config: self, environment, problems: &problems };
-        let sources = self.sources.iter().map(|source| resolver.source(source)).collect();
-        let workers = self.handlers.iter().map(|handler| resolver.worker(handler)).collect();
+        let sources: Vec<_> = self.sources.iter().map(|source| resolver.source(source)).collect();
+        let worker = |handler| resolver.worker(handler, &sources);
+        let workers = self.handlers.iter().map(worker).collect();
         let found = problems.into_sorted();
         if found.is_empty() { Ok(Resolved { sources, workers }) } else { Err(found) }
     }
@@ -76,14 +79,9 @@ impl Config {
         found
     }
 
-    /// The sources' part of it, which is the receiver's.
+    /// The receiver's part of it: the sources' and the forwards'.
     pub fn unresolved_sources(&self, environment: &Environment) -> Vec<Problem> {
-        let problems = Problems::new();
-        let resolver = Resolver { config: self, environment, problems: &problems };
-        for source in &self.sources {
-            resolver.source(source);
-        }
-        problems.into_sorted()
+        self.resolve(environment).err().unwrap_or_default()
     }
 
     /// The commands' part of it, for the runner that has them.
@@ -172,7 +170,7 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn source(&self, source: &Source) -> http::Source {
         let keys: Vec<_> =
-            source.all_secrets().filter_map(|secret| self.key(source, secret)).collect();
+            source.all_secrets().filter_map(|secret| self.key(&source.scheme, secret)).collect();
         self.check_callers(source, &keys);
         http::Source {
             name: source.name.clone(),
@@ -239,12 +237,12 @@ impl Resolver<'_> {
         })
     }
 
-    fn key(&self, source: &Source, secret: &Value<Reference>) -> Option<verify::Key> {
+    fn key(&self, scheme: &Scheme, secret: &Value<Reference>) -> Option<verify::Key> {
         let text = self.read(secret)?;
-        match verify::key(&source.scheme, &secret.value.to_string(), &text) {
+        match verify::key(scheme, &secret.value.to_string(), &text) {
             Ok(key) => Some(key),
             Err(wrong) => {
-                let provider = source.scheme.name();
+                let provider = scheme.name();
                 let message =
                     format!("'{}' is no secret of provider '{provider}': {wrong}", secret.value);
                 self.problems.push(secret.at.problem(message, None));
@@ -279,7 +277,37 @@ impl Resolver<'_> {
         self.config.handlers.iter().filter(wants).map(route).collect()
     }
 
-    fn worker(&self, handler: &Handler) -> Worker {
+    /// What signs a forward's requests anew, by the source of their event.
+    fn resigners(
+        &self,
+        handler: &Handler,
+        sign: Option<&Value<Sign>>,
+        sources: &[http::Source],
+    ) -> BTreeMap<Name, Resigner> {
+        let mut resigners = BTreeMap::new();
+        let Some(Value { value: sign, at }) = sign else { return resigners };
+        let reads = |source: &&http::Source| {
+            handler.sources.iter().any(|name| name.value == source.name.as_str())
+        };
+        for source in sources.iter().filter(reads) {
+            let key = match sign {
+                Sign::No => break,
+                Sign::Source => source.keys.first().cloned(),
+                Sign::With(reference) => {
+                    let secret = Value { value: reference.clone(), at: at.clone() };
+                    let Some(key) = self.key(&source.scheme, &secret) else { break };
+                    Some(key)
+                }
+            };
+            let url = source.public_url.as_deref().filter(|_| source.scheme.signs_url());
+            let url = url.map(|url| http::public_url(url, &source.path, None));
+            let resigner = Resigner::new(Arc::clone(&source.scheme), key, url);
+            resigners.insert(source.name.clone(), resigner);
+        }
+        resigners
+    }
+
+    fn worker(&self, handler: &Handler, sources: &[http::Source]) -> Worker {
         let limits = &self.config.limits;
         let whole_answer_bytes = handler.answers.then(|| size(limits.answer_whole_bytes));
         let built = match &handler.action {
@@ -290,8 +318,9 @@ impl Resolver<'_> {
                 output_bytes: output_bytes(limits),
                 answers: handler.answers,
             }),
-            Action::Forward(target) => handler::Handler::Forward(ForwardSettings {
-                target: target.clone(),
+            Action::Forward(forward) => handler::Handler::Forward(ForwardSettings {
+                target: forward.target.clone(),
+                resigners: Arc::new(self.resigners(handler, forward.sign.as_ref(), sources)),
                 timeout: handler.timeout,
                 connect_timeout: Limits::duration(limits.forward_connect_millis),
                 answer_bytes: size(limits.answer_kept_bytes),

@@ -12,7 +12,7 @@ use crate::model::{Name, OnUnknown, RunnerName};
 use crate::retry::GiveUp;
 
 use super::Config;
-use super::handlers::{Action, Handler};
+use super::handlers::{Action, Handler, Sign};
 use super::secrets::Reference;
 use super::sources::Source;
 use super::variables::Variable;
@@ -20,8 +20,8 @@ use super::variables::Variable;
 /// What stands where a secret is.
 const STARS: &str = "***";
 
-/// Words in a variable's name that make its value a secret.
-const SECRET_WORDS: [&str; 5] = ["SECRET", "TOKEN", "PASSWORD", "PASSWD", "KEY"];
+/// Variables whose values are shown, next to those of the locale (`LC_`). Any other may hold a secret.
+const HARMLESS: [&str; 8] = ["HOME", "LANG", "LANGUAGE", "PATH", "SHELL", "TMPDIR", "TZ", "USER"];
 
 /// Everything in force.
 #[derive(Debug, Serialize)]
@@ -108,9 +108,11 @@ pub struct ShownHandler {
     pub command: Option<Vec<String>>,
     /// Where a forward goes.
     pub forward: Option<String>,
+    /// Whether a forward is signed anew, or where the secret for that is, and stars; none where nothing is written.
+    pub sign: Option<String>,
     /// Where a command works, if not in the home of its user.
     pub cwd: Option<PathBuf>,
-    /// A command's own variables: name, and value or stars.
+    /// A command's own variables: name, and value where that is harmless, or stars.
     pub env: Vec<(String, String)>,
     /// The variables passed on to a command.
     pub pass_env: Vec<String>,
@@ -211,7 +213,7 @@ fn source(source: &Source) -> ShownSource {
 fn handler(handler: &Handler) -> ShownHandler {
     let (command, forward) = match &handler.action {
         Action::Command(command) => (Some(command), None),
-        Action::Forward(target) => (None, Some(target.to_string())),
+        Action::Forward(forward) => (None, Some(forward)),
     };
     let (max_attempts, give_up_after) = match handler.give_up {
         GiveUp::Attempts(count) => (Some(count), None),
@@ -224,7 +226,8 @@ fn handler(handler: &Handler) -> ShownHandler {
         sources: handler.sources.iter().map(|read| read.value.clone()).collect(),
         events: handler.events.iter().map(|read| read.value.clone()).collect(),
         command: command.map(|command| command.argv.value.clone()),
-        forward,
+        forward: forward.map(|forward| forward.target.to_string()),
+        sign: forward.and_then(|forward| Some(sign(&forward.sign.as_ref()?.value))),
         cwd: command.and_then(|command| Some(command.cwd.as_ref()?.value.clone())),
         env: env.map(|(name, variable)| (name.clone(), value(name, &variable.value))).collect(),
         pass_env: pass_env.map(|read| read.value.clone()).collect(),
@@ -238,14 +241,20 @@ fn handler(handler: &Handler) -> ShownHandler {
     }
 }
 
-/// A variable's value, unless it is a secret or is named like one.
+fn sign(sign: &Sign) -> String {
+    match sign {
+        Sign::No => "no".to_owned(),
+        Sign::Source => "yes".to_owned(),
+        Sign::With(reference) => format!("{reference} {STARS}"),
+    }
+}
+
+/// A variable's value where its name says that it is harmless.
 fn value(name: &str, variable: &Variable) -> String {
     match variable {
         Variable::Reference(reference) => format!("{reference} {STARS}"),
-        Variable::Text(_) if SECRET_WORDS.iter().any(|word| name.to_uppercase().contains(word)) => {
-            STARS.to_owned()
-        }
-        Variable::Text(text) => text.clone(),
+        Variable::Text(text) if HARMLESS.contains(&name) || name.starts_with("LC_") => text.clone(),
+        Variable::Text(_) => STARS.to_owned(),
     }
 }
 

@@ -30,6 +30,16 @@ pub(super) enum Variable {
     Reference(Reference),
 }
 
+impl Variable {
+    /// Where its value is read from, where it does not stand there itself.
+    pub(super) fn reference(&self) -> Option<&Reference> {
+        match self {
+            Variable::Text(_) => None,
+            Variable::Reference(reference) => Some(reference),
+        }
+    }
+}
+
 /// `env`: names and values, each with its place.
 pub(super) fn read_env(section: &Section<'_>, folder: &Path) -> Vec<(String, Value<Variable>)> {
     let Some(env) = section.section("env") else { return Vec::new() };

@@ -8,12 +8,12 @@ use crate::document::{Problem, nearest};
 use crate::limits::Unit;
 use crate::model::{EventType, INTERNAL_SOURCE, NoticeType};
 use crate::pattern::Pattern;
+use crate::verify;
 
 use super::Config;
-use super::handlers::{Action, Handler};
+use super::handlers::{Action, Forward, Handler};
 use super::settings::Settings;
 use super::sources::Source;
-use super::variables::Variable;
 use super::wanted::INTERNAL_TWO_LEVELS;
 
 impl Config {
@@ -37,11 +37,19 @@ impl Config {
         }
         for handler in &self.handlers {
             found.extend(self.unreachable(handler));
-            let Action::Command(command) = &handler.action else { continue };
-            for (_, variable) in &command.env {
-                let Variable::Reference(reference) = &variable.value else { continue };
+            let secrets: Vec<_> = match &handler.action {
+                Action::Command(command) => {
+                    let variables = command.env.iter().map(|(_, variable)| variable);
+                    variables.filter_map(|own| Some((own.value.reference()?, &own.at))).collect()
+                }
+                Action::Forward(forward) => {
+                    found.extend(self.stale(handler, forward));
+                    forward.secret().into_iter().collect()
+                }
+            };
+            for (reference, at) in secrets {
                 let told = reference.file().and_then(exposed);
-                found.extend(told.map(|(message, help)| variable.at.problem(message, Some(help))));
+                found.extend(told.map(|(message, help)| at.problem(message, Some(help))));
             }
         }
         found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
@@ -50,6 +58,25 @@ impl Config {
 }
 
 impl Config {
+    /// A forward whose requests have a signature that grows too old, and whose endpoint may verify it.
+    fn stale(&self, handler: &Handler, forward: &Forward) -> Option<Problem> {
+        let (name, scheme) = handler.sources.iter().find_map(|name| {
+            let source = self.sources.iter().find(|source| source.name.as_str() == name.value)?;
+            source.scheme.tolerance().map(|_| (name, &source.scheme))
+        })?;
+        let message = format!(
+            "an endpoint that verifies will refuse retries and replays: provider '{}' signs a timestamp",
+            scheme.name()
+        );
+        let help = match verify::can_resign(scheme) {
+            Ok(()) => {
+                "sign = true signs each attempt anew; sign = false says that the endpoint does not verify"
+            }
+            Err(_) => "sign = false says that the endpoint does not verify",
+        };
+        forward.sign.is_none().then(|| name.at.problem(message, Some(help.to_owned())))
+    }
+
     /// The entries of a handler's `events` that match nothing its sources can ever have. A provider's
     /// types are not all known, so an entry that merely looks wrong is none of them.
     fn unreachable(&self, handler: &Handler) -> Vec<Problem> {

@@ -435,6 +435,7 @@ mod tests {
             name: format!("h{index}").parse().unwrap(),
             handler: Handler::Forward(ForwardSettings {
                 target: Target::parse("http://127.0.0.1:1/").unwrap(),
+                resigners: Arc::default(),
                 timeout: SECOND,
                 connect_timeout: SECOND,
                 answer_bytes: 0,

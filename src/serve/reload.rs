@@ -114,7 +114,7 @@ impl Serving {
             };
             source.keys.iter().map(read).collect()
         };
-        sources.iter().flat_map(of).chain(config.command_secrets()).collect()
+        sources.iter().flat_map(of).chain(config.handler_secrets()).collect()
     }
 }
 

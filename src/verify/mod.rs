@@ -1,7 +1,8 @@
 //! Decides whether a delivery is genuine. Pure: scheme, keys, request and time in; [`Verified`] or
 //! [`Rejection`] out.
 //!
-//! `http` and `verify` (the command) call [`verify`]; `send`, `demo` and tests call [`sign()`]. Must
+//! `http` and `verify` (the command) call [`verify`]; `send`, `demo` and tests call [`sign()`], and forwards
+//! [`Resigner`]. Must
 //! stay true: only [`verify`] makes a [`Verified`], and `store::accept` takes nothing else; the raw
 //! bytes are proven before anything parses them; no input makes this module panic.
 
@@ -22,7 +23,7 @@ use crate::provider::place::{Place, Pointer, key_text};
 use extract::Found;
 pub use hint::hint;
 pub use sample::{Told, sample, told};
-pub use sign::{Draft, SECRET_BYTES, Signer, secret_text, sign};
+pub use sign::{Draft, Resigner, SECRET_BYTES, Signer, can_resign, secret_text, sign};
 pub use signature::key;
 
 /// A secret as the scheme uses it, and the reference it was read from. Never printed.
@@ -43,6 +44,14 @@ impl Key {
         self.bytes.as_slice().ct_eq(other.bytes.as_slice()).into()
     }
 }
+
+/// The same secret, read from the same place.
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.reference == other.reference && self.is_same(other)
+    }
+}
+impl Eq for Key {}
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

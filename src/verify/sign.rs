@@ -1,4 +1,5 @@
-//! Signs a request as the provider would: for test deliveries, the demo and tests.
+//! Signs a request as the provider would: for test deliveries, the demo, tests, and forwards to an endpoint that
+//! verifies too.
 //!
 //! Kept beside the verifier so that both read the same scheme. What it makes is proof of nothing but
 //! the holder's knowledge of the secret.
@@ -12,6 +13,7 @@ use zeroize::Zeroizing;
 use super::{Key, Request, sample, signature, stamp};
 use crate::model::{Headers, Timestamp};
 use crate::provider::place::Place;
+use crate::provider::template::{Part, Template};
 use crate::provider::{Format, KeyText, Proof, Scheme, StampPlace};
 
 /// A request that is to be signed.
@@ -108,6 +110,78 @@ impl Signer {
     pub fn sign(&self, draft: &Draft<'_>, now: Timestamp) -> Result<Headers, String> {
         let (event_type, _) = sample::levels(&self.scheme, draft.event_type);
         sign(&self.scheme, self.key.as_ref(), &Draft { event_type, ..draft.clone() }, now)
+    }
+}
+
+/// Signs stored events anew for an endpoint that verifies them with the provider's own library.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Resigner {
+    scheme: Arc<Scheme>,
+    key: Option<Key>,
+    url: Option<String>,
+}
+
+impl Resigner {
+    /// Signs by `scheme`, of which [`can_resign`] holds, with `key`; `url` is what the provider was given, for
+    /// schemes that sign it. Without a key every signature fails.
+    pub fn new(scheme: Arc<Scheme>, key: Option<Key>, url: Option<String>) -> Self {
+        Resigner { scheme, key, url }
+    }
+
+    /// The `headers` of an event with this body, their signature and timestamp replaced by those of `now`.
+    ///
+    /// # Errors
+    /// Names what is missing; never quotes the secret.
+    pub fn sign(&self, headers: &Headers, body: &Bytes, now: Timestamp) -> Result<Headers, String> {
+        let signature = self.scheme.signature.iter().flat_map(|signature| &signature.headers);
+        let stamp = self.scheme.timestamp.iter().filter_map(|stamp| match &stamp.place {
+            StampPlace::Header(name) => Some(name),
+            StampPlace::Item(_) | StampPlace::Json(_) => None,
+        });
+        let old: Vec<_> = signature.chain(stamp).collect();
+        let draft = Draft {
+            method: "POST",
+            url: self.url.as_deref(),
+            headers: super::only(headers, |name| !super::listed(&old, name)),
+            body: body.clone(),
+            ..Draft::default()
+        };
+        sign(&self.scheme, self.key.as_ref(), &draft, now)
+    }
+}
+
+/// Whether an event as it is stored can be signed anew; where not, why, and what to do about it.
+pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
+    let provider = scheme.name();
+    if scheme.is_unsigned() {
+        let help = "remove sign, or give the sources that sign a handler of their own";
+        return Err((format!("provider '{provider}' signs nothing"), help.to_owned()));
+    }
+    if matches!(&scheme.timestamp, Some(stamp) if matches!(stamp.place, StampPlace::Json(_))) {
+        return Err((
+            format!(
+                "the timestamp of provider '{provider}' is in the body, which is sent on as it came"
+            ),
+            "write sign = false, and let the endpoint take old timestamps".to_owned(),
+        ));
+    }
+    let signed = scheme.template();
+    let id = signed.filter(|signed| signed.has(&Part::Id)).and(scheme.event.ids.first());
+    let stamp = scheme.timestamp.iter().map(|stamp| &stamp.place);
+    let headers = signed.into_iter().flat_map(Template::headers).chain(id.and_then(Place::header));
+    let lost = headers
+        .filter(|name| {
+            !stamp.clone().any(
+                |place| matches!(place, StampPlace::Header(own) if own.eq_ignore_ascii_case(name)),
+            )
+        })
+        .find(|name| !super::listed(&scheme.keep_headers, name));
+    match lost {
+        None => Ok(()),
+        Some(name) => Err((
+            format!("provider '{provider}' signs the header {name} and does not keep it"),
+            "add it to keep_headers in the provider's file".to_owned(),
+        )),
     }
 }
 

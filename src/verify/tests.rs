@@ -78,6 +78,54 @@ fn what_is_signed_is_accepted_under_every_construct() {
 }
 
 #[test]
+fn an_event_signed_anew_verifies_an_hour_later_and_keeps_its_other_headers() {
+    let kept = "header = \"X-Sig\"\nalgorithm = \"hmac-sha256\"\nencoding = \"hex\"\n";
+    let dated = signed_by(
+        &format!("{kept}signed = \"{{method}}{{url}}{{timestamp}}{{header:X-Also}}.{{body}}\"\n"),
+        "[timestamp]\nfrom = \"header:X-At\"\nunit = \"s\"\ntolerance = \"1min\"\n\
+         [delivery]\nkeep_headers = [\"x-at\", \"x-also\", \"X-Sig\", \"X-Kept\"]\n",
+    );
+    let built_in = Scheme::embedded_names().map(embedded);
+    let later = Timestamp(NOW.0 + 3_600_000);
+    for scheme in built_in.chain([dated]).filter(|scheme| can_resign(scheme).is_ok()) {
+        let [first, other] = [&b"first"[..], b"other"].map(|text| {
+            let text = format!("whsec_{}", data_encoding::BASE64.encode(text));
+            key(&scheme, "literal:…", &text).unwrap()
+        });
+        let body = String::from_utf8(sample(&scheme, "id-1", "a.type", NOW)).unwrap();
+        let mut draft = draft("id-1", "a.type", &body);
+        draft.headers.push("X-Also", "1");
+        draft.headers.push("X-Kept", "1");
+        let headers = sign(&scheme, Some(&first), &draft, NOW).unwrap();
+        let accepted = verify(&scheme, &[first], request(&draft, &headers), NOW).unwrap();
+
+        let url = draft.url.map(str::to_owned);
+        let resigner = Resigner::new(scheme.clone().into(), Some(other.clone()), url);
+        let anew = resigner.sign(accepted.headers(), accepted.body(), later).unwrap();
+        let known = verify(&scheme, &[other], request(&draft, &anew), later);
+        let known = known.unwrap_or_else(|error| panic!("{}: {error:?}", scheme.name()));
+        let facts =
+            |verified: &Verified| (verified.event_id().clone(), verified.event_type().clone());
+        assert_eq!(facts(&known), facts(&accepted));
+        let rest = |headers: &Headers| {
+            let signature = &scheme.signature.as_ref().unwrap().headers;
+            let stays = |name: &str| !listed(signature, name) && !name.eq_ignore_ascii_case("x-at");
+            let mut lines: Vec<_> = headers
+                .iter()
+                .filter(|(name, _)| stays(name))
+                .map(|line| format!("{line:?}"))
+                .collect();
+            lines.retain(|line| !line.contains("-timestamp"));
+            lines
+        };
+        assert_eq!(rest(&anew), rest(accepted.headers()), "{}", scheme.name());
+        let unsigned = Resigner::new(scheme.clone().into(), None, None);
+        let why = unsigned.sign(accepted.headers(), accepted.body(), later).unwrap_err();
+        assert!(why.ends_with("a secret is needed"), "{why}");
+    }
+}
+
+#[test]
 fn an_id_in_a_form_is_signed_with_it_and_there_once() {
     let text = "name = \"test\"\n[signature]\nalgorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{body}\"\n[event]\nid = \"form:trigger id\"\ntype = \"form:command\"\n";
     let scheme = parsed(text);

@@ -1,7 +1,7 @@
 // A receiver and its runner, from a folder of their own that nothing else uses, and their end.
 
 import { execFile, spawn } from "node:child_process";
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -38,9 +38,9 @@ secrets = ["file:${name}.secret"]
 
 /**
  * Writes the configuration: `sources` by name with provider and secret, `handlers` by name with the
- * types they want.
+ * types they want, `tables` as they are, and `files` by name with their text.
  */
-function prepare(folder, sources, handlers) {
+function prepare(folder, sources, handlers, tables, files) {
   const names = Object.keys(sources);
   const write = (name, text, mode) => {
     writeFileSync(join(folder, name), text, { mode });
@@ -50,10 +50,13 @@ function prepare(folder, sources, handlers) {
     `[server]\nlisten = "127.0.0.1:0"\n\n[storage]\npath = "store.db"\n\n[limits]\nlist_count = ${LIST_COUNT}\n`,
     ...Object.entries(sources).map(source),
     ...Object.entries(handlers).map(([name, events]) => handler(name, names, events)),
+    tables,
   ];
   write("hooklatch.toml", parts.join(""), 0o600);
   write("handler", HANDLER, 0o700);
   for (const name of names) write(`${name}.secret`, sources[name].secret, 0o600);
+  mkdirSync(join(folder, "providers"), { recursive: true });
+  for (const [name, text] of Object.entries(files)) write(name, text, 0o600);
 }
 
 /** A program that this process started, and its log. */
@@ -117,12 +120,14 @@ export class Receiver {
   #runner;
   #receiver;
   #address;
+  #prepare;
 
   /** Starts one. Where that fails, what was started is stopped. */
-  static async start(binary, sources, handlers) {
+  static async start(binary, sources, handlers, tables = "", files = {}) {
     const receiver = new Receiver();
     receiver.#binary = binary;
-    prepare(receiver.#folder, sources, handlers);
+    receiver.#prepare = (tables) => prepare(receiver.#folder, sources, handlers, tables, files);
+    receiver.#prepare(tables);
     try {
       // Started here and not by `serve`, so that its process is ours to end.
       receiver.#runner = new Process(binary, ["runner", ...receiver.#config]);
@@ -151,6 +156,17 @@ export class Receiver {
     const args = [...command, "--json", "--limit", String(LIST_COUNT), ...this.#config];
     const { stdout } = await promisify(execFile)(this.#binary, args, { maxBuffer: 1 << 28 });
     return JSON.parse(stdout);
+  }
+
+  /** Runs a command of the operator's that must succeed. */
+  async run(...command) {
+    await promisify(execFile)(this.#binary, [...command, ...this.#config]);
+  }
+
+  /** Puts other `tables` into the configuration, and in force. */
+  async reload(tables) {
+    this.#prepare(tables);
+    await this.run("reload");
   }
 
   /** The handlers' ledger: one list of words per run. */

@@ -1,5 +1,6 @@
 // The providers' own libraries against a running receiver: what they sign is accepted once, typed as
-// their users know it, and run once; what they did not sign is refused. `node run.mjs [BINARY]`;
+// their users know it, and run once; what they did not sign is refused; and they take what a forward signs anew.
+// `node run.mjs [BINARY]`;
 // exits with 1, and says what was wrong, where it was not so.
 
 import { randomBytes } from "node:crypto";
@@ -7,6 +8,7 @@ import { fileURLToPath } from "node:url";
 import { setTimeout as pause } from "node:timers/promises";
 
 import { Faults } from "./delivery.mjs";
+import { checkForwards } from "./forward.mjs";
 import * as github from "./github.mjs";
 import * as standard from "./standard.mjs";
 import * as stripe from "./stripe.mjs";
@@ -120,6 +122,8 @@ async function main() {
   }
   for (const [name, how] of Object.entries(ends))
     faults.unless(how === 0, `${name} ended with ${how} when stopped`);
+
+  await checkForwards(faults, BINARY, settled);
 
   faults.print();
   const seconds = ((Date.now() - began) / 1000).toFixed(1);

@@ -64,6 +64,13 @@ export async function deliveries(secrets) {
   });
 }
 
+/** An event that Stripe signed an hour ago. */
+export function old(secret) {
+  const id = newId();
+  const text = body(id, "invoice.paid", 1);
+  return { id, request: request(text, header(text, secret, now() - 3600)) };
+}
+
 /** What no Stripe sent, or sent too long ago. */
 export async function forgeries(secrets) {
   const secret = secrets[SOURCE];

@@ -198,7 +198,8 @@ fn the_configuration_in_force_is_shown_without_a_secret() {
     let site = Site::with(
         "[limits]\nbatch_count = 7\n",
         "[handlers.quiet]\nsource = \"github\"\nevents = [\"push\"]\ncommand = [\"/bin/true\"]\n\
-         env = { API_TOKEN = \"hidden-token\", PLAIN = \"seen\", DB = \"file:secret\" }\n",
+         env = { DATABASE_URL = \"postgres://app:hidden@db\", TZ = \"UTC\", LC_ALL = \"C\", DB = \"file:secret\" }\n\
+         [handlers.app]\nsource = \"github\"\nevents = [\"*\"]\nforward = \"http://127.0.0.1:9/x?token=hidden\"\n",
     );
     let shown = site.json(&["config", "show"]);
     let limit = |key: &str| {
@@ -210,14 +211,21 @@ fn the_configuration_in_force_is_shown_without_a_secret() {
     assert_eq!((batch["least"].as_str(), batch["most"].as_str()), (Some("1"), Some("10000")));
     assert_eq!(limit("storage.keep_ids")["value"], "90d");
     assert_eq!(shown["sources"][0]["secrets"][0]["reference"], "file:secret");
-    assert_eq!(shown["handlers"][0]["max_attempts"], 5);
+    assert_eq!(shown["handlers"][1]["max_attempts"], 5);
     let table = text(&site.run(&["config", "show"]).stdout);
-    for wanted in
-        ["server.listen", "limits.batch_count", "/github", "file:secret ***", "PLAIN=seen"]
-    {
+    for wanted in [
+        "server.listen",
+        "limits.batch_count",
+        "/github",
+        "file:secret ***",
+        "TZ=UTC",
+        "LC_ALL=C",
+        "DATABASE_URL=***",
+        "http://127.0.0.1:9/x?…",
+    ] {
         assert!(table.contains(wanted), "no {wanted}: {table}");
     }
     for all in [table, shown.to_string()] {
-        assert!(!all.contains(crate::support::SECRET) && !all.contains("hidden-token"), "{all}");
+        assert!(!all.contains(crate::support::SECRET) && !all.contains("hidden"), "{all}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -109,6 +109,70 @@ fn no_line_has_a_payload_a_secret_a_query_or_a_header() {
         assert!(!ended[field].is_null(), "{field} of {ended}");
     }
     assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["level"].is_string()));
+}
+
+/// One endpoint cannot be reached, one hangs up, and one refuses: each attempt says where it went.
+#[test]
+fn a_forwards_query_is_in_no_log_store_backup_or_output() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (hangs_up, refuses) = ["", "HTTP/1.1 410 Gone\r\n\r\n"].map(endpoint).into();
+    let handler = |(name, at): (&str, SocketAddr)| {
+        format!(
+            "[handlers.{name}]\nsource = \"github\"\nevents = [\"*\"]\non_unknown = \"hold\"\n\
+             forward = \"http://{at}/hook?token={MARK}\"\n"
+        )
+    };
+    let handlers = [("closed", closed), ("hangs-up", hangs_up), ("refuses", refuses)].map(handler);
+    let logged = Logged::start(Site::new(&handlers.concat()), "info,hooklatch=trace");
+    assert_eq!(logged.github("d-1", "/github", "{}", true), 200);
+    logged.site.jobs_when(|jobs| {
+        let in_state = |state: &str| jobs.iter().filter(|job| job["state"] == state).count();
+        (in_state("held"), in_state("dead"), in_state("ready")) == (1, 1, 1)
+    });
+    let mut all = Vec::new();
+    for command in [
+        "show d-1",
+        "explain d-1",
+        "jobs",
+        "status",
+        "events",
+        "doctor",
+        "config show",
+        "config check",
+    ] {
+        let args: Vec<&str> = command.split(' ').collect();
+        for args in [args.clone(), [args, vec!["--json"]].concat()] {
+            let output = logged.site.run(&args);
+            all.push((args.join(" "), [output.stdout, output.stderr].concat()));
+        }
+    }
+    let explained = String::from_utf8_lossy(&all[2].1).into_owned();
+    assert!(explained.contains(&format!("http://{closed}/hook?…")), "{explained}");
+    let backup = logged.site.path("backup.db");
+    assert!(logged.site.run(&["backup", backup.to_str().unwrap()]).status.success());
+    let (folder, log) = (backup.parent().unwrap().to_owned(), logged.site.path("log"));
+    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|file| file.is_file() && *file != logged.site.config());
+    all.extend(files.map(|file| (file.display().to_string(), std::fs::read(file).unwrap())));
+    assert!(all.iter().any(|(name, _)| *name == log.display().to_string()));
+    let has_mark = |bytes: &[u8]| bytes.windows(MARK.len()).any(|part| part == MARK.as_bytes());
+    for (name, bytes) in &all {
+        assert!(!has_mark(bytes), "{name}: {}", String::from_utf8_lossy(bytes));
+    }
+}
+
+/// Where each request is read and gets this answer, then the end of the connection.
+fn endpoint(answer: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _some = stream.read(&mut [0; 4096]);
+            let _sent = stream.write_all(answer.as_bytes());
+        }
+    });
+    address
 }
 
 #[test]

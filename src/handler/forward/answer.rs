@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::body::Body;
-use hyper::header::{self, HeaderMap};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
 
 use crate::model::{Headers, Outcome, Timestamp};
@@ -31,12 +31,13 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     Some(http_date(text)?.since(date.unwrap_or(now)))
 }
 
-/// Whether its end can be told from the end of its connection (RFC 9112, section 6.3).
+/// Whether its end differs from the end of its connection (RFC 9112, section 6.3): it has a length, or is in
+/// chunks. No other coding was asked for, so none can be undone.
 pub(super) fn says_its_end<B: Body>(response: &Response<B>) -> bool {
-    let headers = response.headers();
-    let has = |name| headers.contains_key(name);
-    let empty = matches!(response.status().as_u16(), 204 | 304);
-    empty || has(header::CONTENT_LENGTH) || has(header::TRANSFER_ENCODING)
+    let mut codings = response.headers().get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    let in_chunks = codings.next().is_some_and(is_chunked) && codings.next().is_none();
+    in_chunks || response.body().size_hint().exact().is_some()
 }
 
 /// Its header lines, in order.

@@ -11,11 +11,14 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -31,8 +34,9 @@ use tokio::select;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::clock::Clock;
-use crate::model::{Answer, Facts, Outcome};
+use crate::model::{Answer, Facts, Headers, Name, Outcome};
 use crate::store::{Captured, Record};
+use crate::verify::Resigner;
 
 use super::{End, Report};
 
@@ -44,6 +48,8 @@ pub use target::Target;
 pub struct ForwardSettings {
     /// Where it goes.
     pub target: Target,
+    /// What signs the requests anew, by the source of their event: of the others they go on as they came.
+    pub resigners: Arc<BTreeMap<Name, Resigner>>,
     /// How long the endpoint may take to answer, once connected.
     pub timeout: Duration,
     /// How long looking the host up and connecting may take.
@@ -74,6 +80,14 @@ impl ForwardSettings {
     ) -> Report {
         run(self, facts, end, clock, kept).await
     }
+
+    /// Those of the delivery, as they came or signed anew. An `Err` says why they cannot be.
+    fn headers<'f>(&self, facts: &'f Facts, clock: &Clock) -> Result<Cow<'f, Headers>, String> {
+        match self.resigners.get(&facts.source) {
+            None => Ok(Cow::Borrowed(&facts.headers)),
+            Some(own) => own.sign(&facts.headers, &facts.body, clock.now()).map(Cow::Owned),
+        }
+    }
 }
 
 async fn run(
@@ -84,10 +98,6 @@ async fn run(
     kept: Option<&Kept>,
 ) -> Report {
     let target = &settings.target;
-    let request = match request::build(target, facts) {
-        Ok(request) => request,
-        Err(error) => return Report::broken(format!("failed to write the request: {error}")),
-    };
     let reached = async {
         match kept.and_then(|kept| kept.take(target)) {
             Some(stream) => Ok(stream),
@@ -102,6 +112,20 @@ async fn run(
     };
     match connected {
         Ok(Ok(stream)) => {
+            // Now, and not before the connection came about: an endpoint may take no signature that is seconds old.
+            let headers = match settings.headers(facts, clock) {
+                Ok(headers) => headers,
+                Err(why) => {
+                    let detail = format!("not sent: it cannot be signed: {why}");
+                    return Report::new(Outcome::Failed, detail);
+                }
+            };
+            let request = match request::build(target, facts, &headers) {
+                Ok(request) => request,
+                Err(error) => {
+                    return Report::broken(format!("failed to write the request: {error}"));
+                }
+            };
             let (report, idle) = exchange(stream, request, settings, end, clock).await;
             if let (Some(kept), Some(stream)) = (kept, idle) {
                 kept.put(target, stream);
@@ -170,7 +194,7 @@ async fn exchange(
             let mut kept = Captured::default();
             if let Some(most) = settings.whole_answer_bytes {
                 if !answer::says_its_end(&response) {
-                    let why = "it has neither a length nor chunks, so nobody can tell whether it is whole";
+                    let why = "it has neither a length nor chunks alone, so nothing says whether it is whole";
                     return answered(&response, kept, Err(why.to_owned()), settings.answer_bytes);
                 }
                 let read = select! {

@@ -31,13 +31,17 @@ const NOT_FORWARDED: [&str; 14] = [
 /// What only we may say to a handler.
 const OURS: &str = "hooklatch-";
 
-/// The request for one attempt.
-pub(super) fn build(target: &Target, facts: &Facts) -> Result<Request<Full<Bytes>>, String> {
+/// The request for one attempt, with these headers of the delivery.
+pub(super) fn build(
+    target: &Target,
+    facts: &Facts,
+    from: &Headers,
+) -> Result<Request<Full<Bytes>>, String> {
     let mut request = Request::post(target.path())
         .body(Full::new(facts.body.clone()))
         .map_err(|error| error.to_string())?;
     let headers = request.headers_mut();
-    copy(&facts.headers, headers);
+    copy(from, headers);
     let caller = facts.caller.iter().map(|caller| ("hooklatch-caller", caller.as_str()));
     for (name, value) in [
         ("host", target.host()),

@@ -15,6 +15,7 @@ use crate::runner::tests::facts;
 fn settings(target: &str) -> ForwardSettings {
     ForwardSettings {
         target: Target::parse(target).unwrap(),
+        resigners: Arc::default(),
         timeout: Duration::from_secs(60),
         connect_timeout: Duration::from_secs(60),
         answer_bytes: 16,
@@ -228,7 +229,8 @@ async fn who_refuses_a_connection_was_never_asked() {
     for target in [target, missing, dead, nowhere] {
         let report = forward(&settings(&target), &facts("body")).await;
         assert_eq!((report.outcome, report.handler_broken), (Outcome::NotStarted, true));
-        let expected = format!("failed to connect to {target}: ");
+        let shown = target.split('?').next().unwrap();
+        let expected = format!("failed to connect to {shown}");
         assert!(report.record.detail.starts_with(&expected), "{}", report.record.detail);
     }
 }
@@ -375,6 +377,7 @@ async fn a_whole_answer_of_any_status_is_what_somebody_waits_for() {
         format!("{head}Transfer-Encoding: chunked\r\n\r\n2\r\nye\r\n1\r\ns\r\n0\r\nX: y\r\n\r\n");
     for (answer, status, body) in [
         (format!("{head}Content-Length: 20\r\n\r\n{most}"), 201, most),
+        (chunked.replace("chunked", "Chunked"), 201, "yes"),
         (chunked, 201, "yes"),
         ("HTTP/1.1 204 No Content\r\n\r\n".to_owned(), 204, ""),
         ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_owned(), 200, "ok"),
@@ -412,9 +415,15 @@ async fn an_answer_that_is_not_whole_is_none() {
     let head = "HTTP/1.1 200 OK\r\n";
     let over = "its body has more than 20 bytes (limits.answer_whole_bytes)";
     let cut = "its body was cut short: ";
+    let endless = "it has neither a length nor chunks alone";
     for (answer, why) in [
         (format!("{head}Content-Length: 21\r\n\r\n0123456789abcdefghijk"), over),
-        (format!("{head}Connection: close\r\n\r\n0123"), "it has neither a length nor chunks"),
+        (format!("{head}Connection: close\r\n\r\n0123"), endless),
+        (format!("{head}Transfer-Encoding: gzip\r\n\r\n0123"), endless),
+        (format!("{head}Transfer-Encoding: identity\r\n\r\n0123"), endless),
+        (format!("{head}Transfer-Encoding: chunked, gzip\r\n\r\n0123"), endless),
+        (format!("{head}Transfer-Encoding: gzip\r\nContent-Length: 4\r\n\r\n0123"), endless),
+        (format!("{head}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), endless),
         (
             format!(
                 "{head}Transfer-Encoding: chunked\r\n\r\n15\r\n0123456789abcdefghijk\r\n0\r\n\r\n"
