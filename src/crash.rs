@@ -41,7 +41,11 @@ pub const POINTS: &[&str] = &[
     "runner.reaped",
     "runner.exit.noted",
     "runner.ack.noted",
+    "request.panic",
 ];
+
+/// The point that a process survives: one request panics there.
+pub const PANIC: &str = "request.panic";
 
 /// The names of all points that a frame passes. A test adds a message to one: `receiver.sent.Ack`.
 pub const FRAMES: &[&str] = &[
@@ -88,7 +92,7 @@ mod armed {
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    use super::{Debug, FRAMES, POINTS};
+    use super::{Debug, FRAMES, PANIC, POINTS};
 
     /// The variable that arms a point: `NAME NTH TOKEN`. The NTH time that a process passes NAME it
     /// dies, if it is the one that creates the file TOKEN: so one started anew passes unharmed.
@@ -157,6 +161,7 @@ mod armed {
         fn pass(&self) {
             let last = self.left.fetch_sub(1, Ordering::SeqCst) == 1;
             if last && File::create_new(&self.token).is_ok() {
+                assert_ne!(self.name, PANIC, "on purpose");
                 let _dying = kill_process(getpid(), Signal::KILL);
                 loop {
                     std::thread::park();

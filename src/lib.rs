@@ -24,6 +24,7 @@ pub mod log;
 pub mod memory;
 pub mod metrics;
 pub mod notify;
+pub mod panics;
 pub mod runner;
 pub mod store;
 pub mod systemd;

@@ -4,6 +4,7 @@
 //! by construction; the text forms are the ones used in SQL, JSON, logs and help.
 
 mod answer;
+pub mod host;
 
 use std::borrow::Cow;
 use std::cell::RefCell;

@@ -27,9 +27,12 @@ mod keys;
 mod support;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Mutex;
 
+use hooklatch::crash::PANIC;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use case::{Case, delivered, delivered_with, must_die};
@@ -38,7 +41,7 @@ use deaths::{
     BETWEEN_TWO_EVENTS, Death, OF_A_REQUEST_WITH_A_KEY, OF_ITS_RUNNER, OF_THE_NEXT_RECEIVER,
     OF_THE_NEXT_RUNNER, OF_THE_RECEIVER, OF_THE_RUNNER,
 };
-use support::runner;
+use support::{runner, stripe_event, stripe_header};
 
 /// Goes through the deaths, several at a time: most of a case is waiting. Names those that fail.
 fn each(deaths: &[Death], live_through: impl Fn(Death) + Sync) {
@@ -195,6 +198,55 @@ fn whoever_dies_a_caller_gets_the_answer_of_the_one_run_or_the_word_that_nobody_
 /// What so many bytes make: small enough for the socket of one that does not read, large enough that
 /// the digest gives the next receiver a chance to be admitted first.
 const PADDING_BYTES: usize = 64 * 1024;
+
+#[test]
+fn a_request_that_panics_takes_no_other_with_it() {
+    // As many as lie on every worker, of which each connection stays on one.
+    const OTHERS: usize = 16;
+    let case = Case::new((PANIC, OTHERS + 1, Known));
+    let receiver = case.start();
+    let begun = |number: usize| {
+        let body = stripe_event(&format!("evt_{number}_0"), "invoice.paid", "");
+        let head = format!(
+            "POST /stripe HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\n\
+             Content-Length: {}\r\n{}\r\n",
+            body.len(),
+            stripe_header(&body, 0)
+        );
+        let mut stream = TcpStream::connect(receiver.address).unwrap();
+        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        (stream, body)
+    };
+    let mut others: Vec<_> = (0..OTHERS).map(begun).collect();
+    let read = |stream: &mut TcpStream| {
+        let mut answer = String::new();
+        let _reset = stream.take(12).read_to_string(&mut answer);
+        answer
+    };
+    for (stream, _) in &mut others {
+        assert_eq!(read(stream), "HTTP/1.1 100");
+    }
+    let (mut panicking, _) = begun(OTHERS);
+    let mut answer = String::new();
+    let _reset = panicking.read_to_string(&mut answer);
+    assert_eq!(answer, "", "its connection is closed");
+    assert!(case.token.exists());
+    receiver.log_when(|line| {
+        let message = line["message"].as_str().unwrap_or_default();
+        message.starts_with("a panic")
+            && line["place"].as_str().is_some_and(|at| at.contains("crash.rs"))
+    });
+    for (stream, body) in &mut others {
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("HTTP/1.1 200 OK"), "{answer}");
+    }
+    assert!(delivered(&receiver, "evt_99_0"), "and it serves on");
+    case.site.all_jobs(OTHERS + 1, "succeeded");
+    assert_eq!(receiver.stop(), Some(0));
+}
 
 /// Between "sent" and "read": a runner that is stopped reads a dead receiver's Start only when the
 /// next receiver is there. Which of the two it turns to first is not ours to say, so several times.

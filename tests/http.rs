@@ -237,6 +237,84 @@ fn an_unsigned_source_refuses_what_came_through_a_proxy() {
 }
 
 #[test]
+fn an_unsigned_source_refuses_browsers_and_foreign_hosts() {
+    multi(async {
+        let front = Front::start();
+        let refused: [&[(&str, &[u8])]; 4] = [
+            &[("Origin", b"https://evil.example"), ("Content-Type", b"text/plain")],
+            &[("Origin", b"null")],
+            &[("Sec-Fetch-Site", b"cross-site")],
+            &[("Sec-Fetch-Site", b"same-site")],
+        ];
+        for headers in refused {
+            let answer = front.ask(&post("/none", headers, b"{}")).await;
+            assert_eq!(answer.status, 403, "{headers:?}");
+            assert!(answer.body.contains("none of a web page"), "{answer:?}");
+        }
+        let from = |host: &str| {
+            format!("POST /none HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\n\r\n{{}}")
+        };
+        for host in ["evil.example", "localhost.evil.example:8080", ""] {
+            let answer = front.ask(from(host).as_bytes()).await;
+            assert_eq!(answer.status, 403, "{host}");
+            assert!(answer.body.contains("Host is not an IP address or localhost"), "{answer:?}");
+        }
+        assert_eq!(front.events().await.len(), 0);
+        for host in ["127.0.0.1:8080", "[::1]", "LOCALHOST:1"] {
+            assert_eq!(front.ask(from(host).as_bytes()).await.status, 200, "{host}");
+        }
+        for site in ["none", "same-origin"] {
+            let request = post("/none", &[("Sec-Fetch-Site", site.as_bytes())], b"{}");
+            assert_eq!(front.ask(&request).await.status, 200, "{site}");
+        }
+        let origin: &[(&str, &[u8])] = &[("Origin", b"https://example.org")];
+        assert_eq!(front.ask(&github_with("d-1", PING, origin)).await.status, 200, "signed");
+    });
+}
+
+#[test]
+fn a_client_is_told_to_continue_only_where_its_body_is_wanted() {
+    multi(async {
+        let front = Front::start();
+        let expect: (&str, &[u8]) = ("Expect", b"100-continue");
+        let length: (&str, &[u8]) = ("Content-Length", b"100");
+        let signature = unproven_stripe();
+        let signed: (&str, &[u8]) = ("Stripe-Signature", signature.as_bytes());
+        let too_long: (&str, &[u8]) = ("Content-Length", b"1000000");
+        let chunked: (&str, &[u8]) = ("Transfer-Encoding", b"chunked");
+        type Case<'a> = (&'a str, &'a [(&'a str, &'a [u8])], u16);
+        let cases: [Case<'_>; 6] = [
+            ("/github", &[expect, length], 401),
+            ("/github", &[expect, chunked], 401),
+            ("/stripe", &[expect, signed, too_long], 413),
+            ("/nowhere", &[expect, length], 404),
+            ("/none", &[expect, length, ("Via", b"1.1 proxy")], 403),
+            ("/stripe", &[expect, signed, length], 100),
+        ];
+        for (path, headers, status) in cases {
+            let mut raw = Raw::connect(front.address).await;
+            raw.send(&head("POST", path, headers)).await;
+            let answer = raw.answer().await;
+            assert_eq!((answer.status, answer.closes()), (status, status != 100), "{path}");
+            // What looks like a request in the rest is none.
+            let body = [&head("GET", "/healthz", &[])[..], &[b'x'; 100]].concat();
+            let _closed = raw.try_send(&body[..100]).await;
+            match status {
+                100 => assert_eq!(raw.answer().await.status, 401),
+                _ => {
+                    raw.half_close().await;
+                    raw.ended().await;
+                }
+            }
+        }
+        let genuine = github_with("d-1", PING, &[("Expect", b"100-continue")]);
+        let mut raw = Raw::connect(front.address).await;
+        raw.send(&genuine).await;
+        assert_eq!((raw.answer().await.status, raw.answer().await.status), (100, 200));
+    });
+}
+
+#[test]
 fn paths_and_methods_are_exact() {
     multi(async {
         let front = Front::start();

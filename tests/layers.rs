@@ -24,6 +24,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("confine", 2, &[]),
     ("log", 2, &[]),
     ("memory", 2, &[]),
+    ("panics", 2, &[]),
     ("traffic", 2, &["notify"]),
     ("notify", 2, &["store"]),
     ("metrics", 2, &["store", "traffic"]),

@@ -46,6 +46,7 @@ use crate::exit::{Exit, Failure};
 
 /// Parses the command line, runs the command, prints its failure, and says what to exit with.
 pub fn main() -> Exit {
+    crate::panics::install();
     #[cfg(debug_assertions)]
     if let Ok(text) = std::env::var(crate::crash::VARIABLE) {
         crate::crash::arm(&text);

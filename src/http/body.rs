@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use actix_web::web::Payload;
+use actix_web::dev::Payload;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use tokio::time::{Instant, timeout_at};
@@ -73,8 +73,7 @@ pub(super) async fn read(
         permit.coming(start, 0, declared);
     }
     let mut last = start;
-    // Pages that nothing was written to are not resident, so this costs what has arrived.
-    let mut body = BytesMut::with_capacity(usize::try_from(declared).unwrap_or(0));
+    let mut body = BytesMut::new();
     loop {
         let patience = pace.patience(last - start, body.len() as u64);
         let next = tokio::select! {
@@ -99,6 +98,10 @@ pub(super) async fn read(
         // It may become as long as it may be.
         if !permit.make_room(if grows { limit } else { total }).await {
             return Err(Unread::NoRoom);
+        }
+        if body.is_empty() {
+            // Pages that nothing was written to are not resident, so this costs what has arrived.
+            body.reserve(usize::try_from(declared).unwrap_or(0));
         }
         if grows {
             // Grown step by step it would leave holes behind that cost as much again.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use actix_web::{HttpMessage, HttpRequest};
+use actix_web::HttpMessage;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -66,14 +66,9 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// The gate of the connection that `request` came on.
-    pub(super) fn of(request: &HttpRequest) -> Option<Rc<Gate>> {
-        request.conn_data::<Rc<Gate>>().cloned()
-    }
-
     /// A request has come, with a body in chunks or of so many bytes. A connection upgrade, whose
     /// body would end with the connection, gets none.
-    pub(super) fn begin(&self, request: &HttpRequest) {
+    pub(super) fn begin(&self, request: &impl HttpMessage) {
         self.begun.set(self.begun.get() + 1);
         if self.over_bound.get() {
             return self.turn.set(Turn::Rest);

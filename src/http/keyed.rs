@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use actix_web::HttpRequest;
+use actix_web::dev::RequestHead;
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 use tracing::info;
@@ -44,12 +44,12 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    pub(super) fn of(snapshot: &Snapshot, request: &HttpRequest) -> Sent {
-        let peer: Option<IpAddr> = request.peer_addr().map(|peer| peer.ip());
+    pub(super) fn of(snapshot: &Snapshot, head: &RequestHead) -> Sent {
+        let peer: Option<IpAddr> = head.peer_addr.map(|peer| peer.ip());
         let proxies = snapshot.sources.proxies();
         Sent {
-            method: request.method().to_string(),
-            target: request.uri().to_string(),
+            method: head.method.to_string(),
+            target: head.uri.to_string(),
             by_proxy: peer.is_some_and(|peer| client::is_proxy(peer, proxies)),
         }
     }
@@ -63,6 +63,8 @@ pub(super) struct Request {
     pub(super) received_at: Timestamp,
     pub(super) begun: Instant,
     pub(super) permit: Permit,
+    /// The client's.
+    pub(super) address: Option<IpAddr>,
 }
 
 /// Why a request is refused.
@@ -96,9 +98,12 @@ impl Request {
         served: &ServedSource,
         reply: &Reply,
     ) -> Answer {
+        let address = self.address;
         match self.ask(shared, served, reply).await {
             Ok(answer) => answer,
-            Err(Refusal { answer, reason, told }) => refuse(shared, served, answer, reason, &told),
+            Err(Refusal { answer, reason, told }) => {
+                refuse(shared, served, answer, reason, &told, address)
+            }
         }
     }
 
@@ -108,7 +113,7 @@ impl Request {
         served: &ServedSource,
         reply: &Reply,
     ) -> Result<Answer, Refusal> {
-        let Request { sent, headers, delivery, received_at, begun, permit } = self;
+        let Request { sent, headers, delivery, received_at, begun, permit, .. } = self;
         let source = &served.source;
         let caller = caller(reply, delivery.secret(), &headers, sent.by_proxy)?;
         admit(shared, served, reply, &caller)?;

@@ -9,10 +9,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use actix_web::HttpResponse;
 use actix_web::body::{BodySize, MessageBody};
+use actix_web::dev::Payload;
 use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use actix_web::http::{ConnectionType, StatusCode};
-use actix_web::{HttpResponse, web};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -57,8 +58,8 @@ pub(super) enum Answer {
     Rejected,
     /// Genuine or not, it cannot be an event; a fixed word says what is wrong.
     Malformed(&'static str),
-    /// A source without signatures takes nothing from proxies.
-    Proxied,
+    /// A source without signatures does not take it; a fixed sentence says why.
+    Refused(&'static str),
     /// The head is over `limits.head_bytes`.
     HeadTooLarge,
     /// No such path.
@@ -101,7 +102,7 @@ impl Answer {
             Answer::Problem(problem) => problem.word(),
             Answer::Rejected => "rejected",
             Answer::Malformed(_) => "malformed",
-            Answer::Proxied => "refused",
+            Answer::Refused(_) => "refused",
             Answer::HeadTooLarge => "head_too_large",
             Answer::NotFound => "not_found",
             Answer::Method(_) => "method_not_allowed",
@@ -125,7 +126,7 @@ impl Answer {
             Answer::Problem(problem) => problem.status(),
             Answer::Malformed(_) => StatusCode::BAD_REQUEST,
             Answer::Rejected => StatusCode::UNAUTHORIZED,
-            Answer::Proxied => StatusCode::FORBIDDEN,
+            Answer::Refused(_) => StatusCode::FORBIDDEN,
             Answer::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Answer::NotFound => StatusCode::NOT_FOUND,
             Answer::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
@@ -180,13 +181,10 @@ impl Answer {
                 let hint = replayed_hint(event, *replayed);
                 json!({"status": status, "event": event, "state": state, "replayed": replayed, "hint": hint})
             }
-            Answer::Malformed(reason) | Answer::Unavailable(reason) | Answer::Unready(reason) => {
-                json!({"status": status, "reason": reason})
-            }
-            Answer::Proxied => json!({
-                "status": status,
-                "reason": "this source takes unsigned requests, so it takes none that came through a proxy",
-            }),
+            Answer::Malformed(reason)
+            | Answer::Refused(reason)
+            | Answer::Unavailable(reason)
+            | Answer::Unready(reason) => json!({"status": status, "reason": reason}),
             Answer::Method(allowed) => json!({"status": status, "allow": allowed}),
             Answer::TooLarge(limit) => json!({"status": status, "limit_bytes": limit}),
             _ => json!({"status": status}),
@@ -256,13 +254,13 @@ fn replayed_hint(event: &EventId, replayed: usize) -> String {
 
 /// What is kept of a request until its answer is out. Dropped, it lets the next one come.
 pub(super) struct Unread {
-    _payload: web::Payload,
+    _payload: Payload,
     gate: Option<Rc<Gate>>,
 }
 
 impl Unread {
     /// The rest of its body, and its connection's gate.
-    pub(super) fn new(payload: web::Payload, gate: Option<Rc<Gate>>) -> Self {
+    pub(super) fn new(payload: Payload, gate: Option<Rc<Gate>>) -> Self {
         Unread { _payload: payload, gate }
     }
 }
@@ -309,7 +307,8 @@ mod tests {
             Answer::Duplicate { event: event.clone(), state: None, removed: false, replayed: 0 },
             Answer::Rejected,
             Answer::Malformed("no_event_id"),
-            Answer::Proxied,
+            Answer::Refused("not from a browser"),
+            Answer::HeadTooLarge,
             Answer::NotFound,
             Answer::Method("POST"),
             Answer::TooSlow,
@@ -358,7 +357,8 @@ mod tests {
             r#"200 {"event":"evt_1","hint":"stored before, and no handler wanted it; `hooklatch replay evt_1 --handler NAME` runs one","state":null,"status":"duplicate"}"#,
             r#"401 {"status":"rejected"}"#,
             r#"400 {"reason":"no_event_id","status":"malformed"}"#,
-            r#"403 {"reason":"this source takes unsigned requests, so it takes none that came through a proxy","status":"refused"}"#,
+            r#"403 {"reason":"not from a browser","status":"refused"}"#,
+            r#"431 {"status":"head_too_large"}"#,
             r#"404 {"status":"not_found"}"#,
             r#"405 {"allow":"POST","status":"method_not_allowed"}"#,
             r#"408 {"status":"too_slow"}"#,

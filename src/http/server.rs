@@ -6,16 +6,22 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use actix_http::HttpService;
+use actix_http::body::BoxBody;
 use actix_http::error::DispatchError;
-use actix_service::{IntoServiceFactory, ServiceFactoryExt, fn_service, map_config};
-use actix_web::dev::{AppConfig, Server as Workers, ServerHandle};
+use actix_http::{HttpMessage, HttpService, Request, Response};
+use actix_service::{
+    IntoServiceFactory, Service, ServiceFactoryExt, apply_fn_factory, fn_service, map_config,
+};
+use actix_web::App;
+use actix_web::dev::{
+    AppConfig, RequestHead, Server as Workers, ServerHandle, ServiceRequest, ServiceResponse,
+};
 use actix_web::http::Method;
-use actix_web::{App, HttpRequest, HttpResponse, web};
 use arc_swap::ArcSwap;
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
@@ -27,11 +33,13 @@ use super::connection::{Connection, Gate, Open};
 use super::rate::Rates;
 use super::reply::{Answer, Unread};
 use super::snapshot::Snapshot;
-use super::{Sources, files, health, receive, sums};
+use super::{ServedSource, Sources, files, health, receive, sums};
 use crate::clock::Clock;
+use crate::crash;
 use crate::limits::Limits;
 use crate::metrics::Front;
 use crate::model::Name;
+use crate::panics::contained;
 use crate::store::Store;
 use crate::traffic::Traffic;
 use crate::verify;
@@ -114,8 +122,10 @@ impl Server {
             server = server.listen(address.to_string(), listener, move || {
                 let (shared, stopping) = (Arc::clone(&shared), stopping.clone());
                 let counted = Arc::clone(&shared);
-                let app = App::new().default_service(web::to(move |request, payload| {
-                    answer(Arc::clone(&shared), request, payload)
+                let expecting = Arc::clone(&shared);
+                let app = App::new().default_service(fn_service(move |request| {
+                    let answered = answer(Arc::clone(&shared), request);
+                    async { Ok::<_, actix_web::Error>(answered.await) }
                 }));
                 let app = app.into_factory().map_err(|error| error.error_response());
                 let http = HttpService::build()
@@ -126,16 +136,22 @@ impl Server {
                         let stopping = stopping.clone();
                         async move { stopping.notified().await }
                     })
+                    .expect(fn_service(move |request| {
+                        std::future::ready(may_send(&expecting, request))
+                    }))
                     .on_connect_ext(|connection: &Connection, data| {
                         data.insert(connection.gate());
                     })
                     .h1(map_config(app, |()| AppConfig::default()));
                 let (all, seen) = (Arc::clone(&counted), counted.traffic.clone());
-                fn_service(move |stream: TcpStream| {
-                    let peer = stream.peer_addr().ok();
-                    let connection =
-                        Connection::new(stream, &all.open, head_bytes, head_time, keep_alive);
-                    std::future::ready(Ok::<_, DispatchError>((connection, peer)))
+                let served = fn_service(move |stream: TcpStream| {
+                    let all = Arc::clone(&all);
+                    async move {
+                        let peer = stream.peer_addr().ok();
+                        let connection =
+                            Connection::new(stream, &all.open, head_bytes, head_time, keep_alive);
+                        Ok::<_, DispatchError>((connection, peer))
+                    }
                 })
                 .and_then(http)
                 .map_err(move |error| {
@@ -144,7 +160,8 @@ impl Server {
                         unreadable(&seen, "bad_request", "not HTTP/1.1");
                     }
                     error
-                })
+                });
+                apply_fn_factory(served, |stream: TcpStream, served| contained(served.call(stream)))
             })?;
         }
         let running = server.run();
@@ -221,12 +238,10 @@ fn coarse(millis: u64) -> Duration {
 }
 
 /// Answers one request, whatever it is.
-async fn answer(
-    shared: Arc<Shared>,
-    request: HttpRequest,
-    mut payload: web::Payload,
-) -> HttpResponse {
-    let gate = Gate::of(&request);
+async fn answer(shared: Arc<Shared>, mut request: ServiceRequest) -> ServiceResponse {
+    crash::point("request.panic");
+    let gate = request.conn_data::<Rc<Gate>>().cloned();
+    let mut payload = request.take_payload();
     if let Some(gate) = &gate {
         gate.begin(&request);
     }
@@ -234,7 +249,15 @@ async fn answer(
         unreadable(&shared.traffic, Answer::HeadTooLarge.name(), "a request head over its bound");
         Answer::HeadTooLarge
     } else {
-        route(&shared, &request, &mut payload).await
+        let snapshot = shared.snapshot.load_full();
+        match route(&shared, &snapshot, request.head()) {
+            Ok(served) => {
+                let gate = gate.as_deref();
+                receive::receive(&shared, &snapshot, &served, &mut request, gate, &mut payload)
+                    .await
+            }
+            Err(answer) => answer,
+        }
     };
     // A refused body that is here costs nothing, and unread it would cost the connection.
     if gate.as_ref().is_some_and(|gate| gate.rest_is_here()) {
@@ -243,38 +266,60 @@ async fn answer(
     let close = shared.closing.load(Ordering::Relaxed)
         || shared.open.is_crowded()
         || gate.as_ref().is_some_and(|gate| gate.has_rest());
-    answer.respond(Unread::new(payload, gate), close)
+    request.into_response(answer.respond(Unread::new(payload, gate), close))
 }
 
-/// Paths are compared as they were sent: no decoding, no trailing slash, no case.
-async fn route(shared: &Arc<Shared>, request: &HttpRequest, payload: &mut web::Payload) -> Answer {
-    let path = request.uri().path();
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+/// Whether a client that waits for "100 Continue" is to send its body, or the answer that it gets instead.
+fn may_send(shared: &Shared, mut request: Request) -> Result<Request, Response<BoxBody>> {
+    let snapshot = shared.snapshot.load();
+    let declared = receive::declared(&request);
+    let refused = route(shared, &snapshot, request.head())
+        .and_then(|served| receive::admit(shared, &snapshot, &served, request.head(), declared));
+    let Err(answer) = refused else { return Ok(request) };
+    let gate = request.conn_data::<Rc<Gate>>().cloned();
+    if let Some(gate) = &gate {
+        gate.begin(&request);
+    }
+    let payload = request.take_payload();
+    Err(answer.respond(Unread::new(payload, gate), true).into())
+}
+
+/// The source that a request is for, or its answer where it is for none. Paths are compared as they were
+/// sent: no decoding, no trailing slash, no case.
+fn route(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    head: &RequestHead,
+) -> Result<Arc<ServedSource>, Answer> {
+    let path = head.uri.path();
+    let reads = matches!(head.method, Method::GET | Method::HEAD);
     match path {
-        health::ALIVE | health::READY if !reads => Answer::Method("GET, HEAD"),
-        health::ALIVE => Answer::Alive,
-        health::READY => health::ready(shared),
-        _ => {
-            let snapshot = shared.snapshot.load_full();
-            match snapshot.sources.at(path) {
-                None => {
-                    if shared.traffic.unknown_path(path, shared.clock.now()) {
-                        // Not which: it may hold a token of somebody's, and `status` has the last ones.
-                        warn!(
-                            answer = "not_found",
-                            reason = "unknown_path",
-                            "a request to no source"
-                        );
-                        shared.traffic.begin_summing();
-                    }
-                    Answer::NotFound
-                }
-                Some(served) if request.method() != Method::POST => {
-                    receive::refuse(shared, served, Answer::Method("POST"), "method", "only POST")
-                }
-                Some(served) => receive::receive(shared, &snapshot, served, request, payload).await,
+        health::ALIVE | health::READY if !reads => return Err(Answer::Method("GET, HEAD")),
+        health::ALIVE => return Err(Answer::Alive),
+        health::READY => return Err(health::ready(shared)),
+        _ => {}
+    }
+    let address = || receive::address(snapshot, head);
+    match snapshot.sources.at(path) {
+        None => {
+            if shared.traffic.unknown_path(path, shared.clock.now()) {
+                let address = address().map(tracing::field::display);
+                // Not which: it may hold a token of somebody's, and `status` has the last ones.
+                warn!(
+                    answer = "not_found",
+                    reason = "unknown_path",
+                    address,
+                    "a request to no source"
+                );
+                shared.traffic.begin_summing();
             }
+            Err(Answer::NotFound)
         }
+        Some(served) if head.method != Method::POST => {
+            let answer = Answer::Method("POST");
+            Err(receive::refuse(shared, served, answer, "method", "only POST", address()))
+        }
+        Some(served) => Ok(Arc::clone(served)),
     }
 }
 

@@ -1,13 +1,12 @@
 //! Who is answered on the metrics port, and how.
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
 use crate::metrics;
+use crate::model::host;
 
 /// The only path there is.
 const PATH: &str = "/metrics";
@@ -50,19 +49,7 @@ fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
 fn is_this_machine(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
-    let Ok(host) = host.to_str() else { return false };
-    let (name, port) = match host.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((address, port)) => (address, port),
-            None => return false,
-        },
-        None => host.split_at(host.find(':').unwrap_or(host.len())),
-    };
-    let port =
-        port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
-    let bracketed = host.starts_with('[');
-    let address = name.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6() == bracketed);
-    port && (address || (!bracketed && name.eq_ignore_ascii_case("localhost")))
+    host::is_this_machine(host.as_bytes())
 }
 
 #[cfg(test)]

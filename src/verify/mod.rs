@@ -225,6 +225,12 @@ pub fn can_be_judged_again(scheme: &Scheme) -> bool {
     scheme.template().is_some()
 }
 
+/// Whether `scheme` reads or keeps the header `name`.
+pub fn needs(scheme: &Scheme) -> impl Fn(&str) -> bool {
+    let reads = scheme.reads_headers();
+    move |name| listed(&reads, name) || listed(&scheme.keep_headers, name)
+}
+
 /// What may be kept of a failed delivery's headers: those the scheme reads or keeps, but never a
 /// static token.
 pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
@@ -239,12 +245,12 @@ pub fn evidence_bytes(scheme: &Scheme, headers: &Headers) -> u64 {
 }
 
 fn is_evidence(scheme: &Scheme) -> impl Fn(&str) -> bool {
-    let reads = scheme.reads_headers();
+    let needs = needs(scheme);
     let token = scheme.template().is_none();
     let secret = move |name: &str| {
         token && scheme.signature.as_ref().is_some_and(|s| listed(&s.headers, name))
     };
-    move |name| !secret(name) && (listed(&reads, name) || listed(&scheme.keep_headers, name))
+    move |name| !secret(name) && needs(name)
 }
 
 fn listed(names: &[impl AsRef<str>], name: &str) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use hooklatch::crash::{FRAMES, POINTS, VARIABLE};
+use hooklatch::crash::{FRAMES, PANIC, POINTS, VARIABLE};
 
 use super::case::HANDLER;
 use super::support::Site;
@@ -168,6 +168,7 @@ fn every_point_is_in_one_place_and_somebody_dies_there() {
     let tables = [OF_THE_RECEIVER, OF_THE_NEXT_RECEIVER, OF_THE_RUNNER, OF_THE_NEXT_RUNNER];
     let mut died: BTreeSet<String> =
         tables.concat().iter().map(|death| death.0.to_owned()).collect();
+    died.insert(PANIC.to_owned());
     died.extend(keeping::POINTS.iter().chain(keys::POINTS).map(|point| (*point).to_owned()));
     let mut all: BTreeSet<String> = POINTS.iter().map(|point| (*point).to_owned()).collect();
     let frames = |point: &str, kinds: &[&str]| -> Vec<String> {

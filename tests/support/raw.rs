@@ -126,7 +126,7 @@ impl Raw {
 
 /// A request's head with these header lines, and Host.
 pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: test\r\n").into_bytes();
+    let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n").into_bytes();
     for (name, value) in headers {
         bytes.extend_from_slice(name.as_bytes());
         bytes.extend_from_slice(b": ");
