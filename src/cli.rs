@@ -281,12 +281,19 @@ Examples:
 
     /// Sign a test delivery as a source's provider would, and post it to the receiver
     #[command(after_help = "\
-It is a real delivery: the event is stored, and its handlers run. The secret is the source's own; where this
-user cannot read it, the running receiver signs. Exits with 0 where the answer is the expected one (200, or
-401 with --forge and --stale), with 1 where it is not, and with 69 where nobody answers.
+It is a real delivery: the event is stored, and its handlers run. The body has
+the form that the provider documents, with a new id and time; --body sends your
+own. The secret is the source's; where this user cannot read it, the running
+receiver signs.
+
+It waits for the handlers and prints what each one printed. Exits with 0 if
+every handler that wants the event succeeded (with --no-wait: if the answer is
+200; with --forge and --stale: if it is 401), with 1 if not, and with 69 if
+nothing answers.
 
 Examples:
   hooklatch send github push
+  hooklatch send github push --body push.json --wait 5min
   hooklatch send stripe invoice.paid --duplicate
   hooklatch send github push --forge")]
     Send(Send),

@@ -107,7 +107,7 @@ fn two_users_share_nothing_but_the_socket() {
     let _receiver = Owned(start(10_001, &["serve", "--runners", run]).spawn().unwrap());
     let ask = |args: &[&str]| start(10_001, args).output().unwrap();
     let done = within(|| {
-        let sent = ask(&["send", "github", "push", "--id", "d-1"]);
+        let sent = ask(&["send", "github", "push", "--id", "d-1", "--no-wait"]);
         sent.status.success().then_some(())
     });
     assert!(done.is_some(), "the event is accepted");

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -38,6 +39,12 @@ pub struct Send {
     /// Where the receiver listens, if not at server.listen
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub to: Option<SocketAddr>,
+    /// How long to wait for the handlers
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub wait: Duration,
+    /// Look at the answer only, not at what the handlers do
+    #[arg(long, conflicts_with = "wait")]
+    pub no_wait: bool,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

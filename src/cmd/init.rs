@@ -22,7 +22,6 @@ use crate::provider::Scheme;
 use crate::verify;
 
 use super::output::{self, escape};
-use super::send::config_argument;
 use super::{random, store};
 use files::Made;
 
@@ -230,7 +229,7 @@ impl Endpoint<'_> {
     }
 
     fn next(&self) -> Vec<String> {
-        let (source, config) = (&self.args.source, config_argument(self.main));
+        let (source, config) = (&self.args.source, output::config_suffix(self.main));
         let kind = self.scheme.setup().sample_type.as_deref().unwrap_or("test");
         // Credentials are read as a unit starts; where there is a store, it has run before.
         let serve = match (self.keeper, self.config.store().path.exists()) {

@@ -1,6 +1,9 @@
 //! `hooklatch send`: plays a source's provider once, with the source's own secret and over real HTTP.
 //!
 //! It signs by itself where it can read the secret, and has the running receiver sign where it cannot.
+//! Then it asks the receiver what the handlers did.
+
+mod handled;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,12 +14,13 @@ use serde_json::{Value, json};
 
 use crate::cli;
 use crate::clock::Clock;
-use crate::config::{Config, Endpoint, Environment};
-use crate::control::{self, Reply, Request, Unsigned};
+use crate::config::{CannotSign, Config, Endpoint, Environment};
+use crate::control::{self, Client, Reply, Request, Unsigned};
 use crate::document::nearest;
 use crate::exit::{Exit, Failure};
-use crate::model::{EventType, Headers, Name, Timestamp};
+use crate::model::{EventId, EventType, Headers, Name, Timestamp, shell_word};
 use crate::provider::Scheme;
+use crate::store::EventDetail;
 use crate::verify::{self, Draft, Signer};
 
 use super::output::{self, escape};
@@ -26,7 +30,8 @@ use super::{block_on, random, store};
 /// How much older than the tolerance a stale delivery is: enough for a clock that is corrected.
 const STALE_BY: Duration = Duration::from_secs(60);
 
-/// Sends what was asked for, prints the answers, and says whether they are the expected ones.
+/// Sends what was asked for, prints the answers and what the handlers did, and says whether that was
+/// expected.
 pub(super) fn run(args: &cli::Send) -> Result<Exit, Failure> {
     let config = store::load_whole(&args.file.config)?;
     let endpoint = config.endpoint(&args.source).ok_or_else(|| no_source(&config, &args.source))?;
@@ -41,22 +46,40 @@ pub(super) fn run(args: &cli::Send) -> Result<Exit, Failure> {
     let sent = block_on(async {
         let address = address(args, &config).await?;
         let signed = sign(args, &config, &endpoint, &event).await?;
-        let mut answers = Vec::new();
+        let (mut answers, body) = (Vec::new(), event.body.clone());
         for _ in 0..if args.duplicate { 2 } else { 1 } {
-            let posted =
-                played::post(address, endpoint.path, &signed.headers, event.body.clone()).await;
+            let posted = played::post(address, endpoint.path, &signed.headers, body.clone()).await;
             answers.push(posted.map_err(|error| nobody(args, address, &*error))?);
         }
         let Endpoint { path, replies, .. } = endpoint;
-        Ok::<_, Failure>(Sent { address, path, replies, signed, answers })
+        let mut sent = Sent { address, path, replies, signed, answers, handled: None };
+        let looks = !(args.no_wait || replies || args.forge || args.stale);
+        if looks && sent.is_good(args) {
+            let event = sent.stored(&event).parse().ok();
+            sent.handled = Some(handled(args, &config, event, &body).await);
+        }
+        Ok::<_, Failure>(sent)
     })??;
-    let good = sent.is_expected(args);
+    let verdict = sent.verdict(args, &config, &event);
     if args.format.json {
-        output::json(&sent.json(args, &event, good))?;
+        output::json(&sent.json(args, &event, &verdict))?;
     } else {
-        sent.print(args, &event, good)?;
+        sent.print(args, &config, &event, &verdict)?;
     }
-    Ok(if good { Exit::Ok } else { Exit::No })
+    Ok(if verdict.good { Exit::Ok } else { Exit::No })
+}
+
+/// Waits for the handlers of the event that was stored.
+async fn handled(
+    args: &cli::Send,
+    config: &Config,
+    event: Option<EventId>,
+    body: &[u8],
+) -> Result<EventDetail, Failure> {
+    let unnamed = || Failure::new(Exit::Unavailable, "the answer does not name the event");
+    let event = event.ok_or_else(unnamed)?;
+    let mut client = connect(args, config).await?;
+    handled::wait(&mut client, &args.source, &event, body, args.wait).await
 }
 
 /// What is sent.
@@ -69,7 +92,7 @@ struct Event {
 fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Failure> {
     let now = Clock::system().now();
     if EventType::from_raw(&args.event_type).raw().is_some() {
-        return Err(wrong(format!("'{}' is no event type", escape(&args.event_type))));
+        return Err(wrong(format!("'{}' is not an event type", escape(&args.event_type))));
     }
     if args.forge && scheme.is_unsigned() {
         return Err(wrong(format!("provider {} signs nothing to forge", scheme.name())));
@@ -79,7 +102,9 @@ fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Fa
         (true, Some(tolerance)) => earlier(now, tolerance + STALE_BY),
         (true, None) => {
             let provider = scheme.name();
-            return Err(wrong(format!("provider {provider} signs no time, so nothing is too old")));
+            return Err(wrong(format!(
+                "signatures of provider {provider} carry no timestamp, so --stale cannot be tested"
+            )));
         }
     };
     let new_id = || -> Result<String, Failure> {
@@ -93,12 +118,16 @@ fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Fa
     };
     let body = read(file, config.limits().bodies_in_flight_bytes)?;
     let told = verify::told(scheme, &body, &args.event_type);
+    if let Some(lacks) = told.lacks {
+        let (file, provider) = (file.display(), scheme.name());
+        let message =
+            format!("the body in {file} is not an event of {provider}: it has no {lacks}");
+        return Err(wrong(message));
+    }
     if told.event_type != args.event_type {
         let (file, kind) = (file.display(), escape(&told.event_type));
-        return Err(wrong(format!(
-            "the body in {file} makes it a {kind}, not a {}",
-            args.event_type
-        )));
+        let message = format!("the body in {file} has type {kind}, not {}", args.event_type);
+        return Err(wrong(message));
     }
     if told.id_is_free {
         return Ok(Event { id: given.map_or_else(new_id, Ok)?, body, at });
@@ -130,7 +159,7 @@ async fn address(args: &cli::Send, config: &Config) -> Result<SocketAddr, Failur
     let configured = config.server().listen;
     let mut address = match args.to {
         Some(given) => given,
-        None => match receiver(config, &Request::Listening).await {
+        None => match receiver(args, config, &Request::Listening).await {
             Ok(Reply::Listening(known)) if !known.is_empty() => known[0],
             Ok(other) => return Err(store::unexpected(&other)),
             Err(failure) if configured.port() == 0 => return Err(failure),
@@ -178,10 +207,14 @@ async fn sign(
             let headers = signer.sign(&draft, event.at).map_err(wrong)?;
             (headers, signer.reference().map(str::to_owned))
         }
-        Err(unreadable) => {
+        Err(CannotSign::Empty(help)) => {
+            let message = format!("the secret of source {} is empty", args.source);
+            return Err(Failure::new(Exit::Config, message).help(help));
+        }
+        Err(CannotSign::Unreadable(unreadable)) => {
             by_receiver(args, config, &draft, event.at).await.map_err(|failure| {
                 let message =
-                    format!("{unreadable}; nor can the receiver sign: {}", failure.message);
+                    format!("{unreadable}; the receiver cannot sign either: {}", failure.message);
                 let help = "run it as a user that can read the secret, or start the receiver";
                 Failure::new(failure.exit, message).help(help)
             })?
@@ -207,7 +240,7 @@ async fn by_receiver(
         body: data_encoding::BASE64.encode(&draft.body),
         at,
     };
-    match receiver(config, &Request::Sign(unsigned)).await? {
+    match receiver(args, config, &Request::Sign(unsigned)).await? {
         Reply::Sign(signed) => {
             let mut headers = Headers::new();
             signed.headers.into_iter().for_each(|(name, value)| headers.push(name, value));
@@ -219,16 +252,31 @@ async fn by_receiver(
 }
 
 /// Asks the running receiver itself: a stopped store knows nothing of this.
-async fn receiver(config: &Config, request: &Request) -> Result<Reply, Failure> {
+async fn receiver(args: &cli::Send, config: &Config, request: &Request) -> Result<Reply, Failure> {
+    connect(args, config).await?.call(request).await.map_err(store::call_failure)
+}
+
+async fn connect(args: &cli::Send, config: &Config) -> Result<Client, Failure> {
     let path = control::socket_path(&config.store().path);
-    let mut client = control::connect(&path, config.limits()).await.map_err(|error| {
-        Failure::new(
-            Exit::Unavailable,
-            format!("no receiver answers at {}: {error}", path.display()),
-        )
-        .help("start it: hooklatch serve")
-    })?;
-    client.call(request).await.map_err(store::call_failure)
+    control::connect(&path, config.limits()).await.map_err(|error| {
+        let message = format!("no receiver answers at {}: {error}", path.display());
+        let suffix = output::config_suffix(&args.file.config);
+        Failure::new(Exit::Unavailable, message).help(format!("start it: hooklatch serve{suffix}"))
+    })
+}
+
+/// What came of a test delivery.
+struct Verdict {
+    good: bool,
+    text: String,
+    /// What to do or to look at now.
+    next: String,
+}
+
+impl Verdict {
+    fn new(good: bool, text: impl Into<String>, next: String) -> Self {
+        Verdict { good, text: text.into(), next }
+    }
 }
 
 struct Sent<'a> {
@@ -238,11 +286,13 @@ struct Sent<'a> {
     replies: bool,
     signed: Signed,
     answers: Vec<Answer>,
+    /// What the handlers made of it, or why that cannot be seen; nothing where it was not looked for.
+    handled: Option<Result<EventDetail, Failure>>,
 }
 
 impl Sent<'_> {
     /// Whether the answers are what a receiver that works gives.
-    fn is_expected(&self, args: &cli::Send) -> bool {
+    fn is_good(&self, args: &cli::Send) -> bool {
         if args.forge || args.stale {
             return self.answers.iter().all(|answer| answer.status == 401);
         }
@@ -258,6 +308,14 @@ impl Sent<'_> {
         self.answers.iter().all(good) && (!args.duplicate || last)
     }
 
+    /// Whether the event was stored before, so that nothing ran for this delivery.
+    fn came_before(&self) -> bool {
+        let first = self.answers.first().filter(|_| !self.replies);
+        first.is_some_and(|first| {
+            first.body["status"] == "duplicate" && first.body["replayed"].is_null()
+        })
+    }
+
     /// What an answer says in a word, or why a request with a key has none of its handler's.
     fn word<'a>(&self, answer: &'a Answer) -> &'a str {
         let of = |field: &str| answer.body[field].as_str();
@@ -267,7 +325,7 @@ impl Sent<'_> {
         }
     }
 
-    fn json(&self, args: &cli::Send, event: &Event, good: bool) -> Value {
+    fn json(&self, args: &cli::Send, event: &Event, verdict: &Verdict) -> Value {
         let answer = |answer: &Answer| json!({ "status": answer.status, "result": answer.result, "body": answer.body });
         json!({
             "source": args.source,
@@ -276,42 +334,77 @@ impl Sent<'_> {
             "event_type": args.event_type,
             "signed_with": self.signed.by,
             "answers": self.answers.iter().map(answer).collect::<Vec<_>>(),
-            "as_expected": good,
-            "next": self.next(args, event, good),
+            "jobs": self.handled.as_ref().and_then(|seen| seen.as_ref().ok()).map(|seen| &seen.jobs),
+            "as_expected": verdict.good,
+            "verdict": verdict.text,
+            "next": verdict.next,
         })
     }
 
-    fn print(&self, args: &cli::Send, event: &Event, good: bool) -> Result<(), Failure> {
+    fn print(
+        &self,
+        args: &cli::Send,
+        config: &Config,
+        event: &Event,
+        verdict: &Verdict,
+    ) -> Result<(), Failure> {
         let (id, kind) = (escape(&event.id), escape(&args.event_type));
-        output::line(format!("sent      {id} ({kind}) to http://{}{}", self.address, self.path))?;
-        output::line(format!("signed    with {}", escape(&self.signed.by)))?;
+        output::fact("sent", format!("{id} ({kind}) to http://{}{}", self.address, self.path))?;
+        output::fact("signed", format!("with {}", escape(&self.signed.by)))?;
         for answer in &self.answers {
             let word = escape(self.word(answer));
-            output::line(format!("answered  {} {word}", answer.status))?;
+            output::fact("answered", format!("{} {word}", answer.status))?;
         }
-        output::line(match (good, args.forge || args.stale) {
-            (true, true) => "as it must be: refused",
-            (true, false) => "as expected",
+        if let Some(Ok(seen)) = &self.handled {
+            handled::print(seen, config)?;
+        }
+        output::line(&verdict.text)?;
+        output::fact("next", &verdict.next)
+    }
+
+    fn verdict(&self, args: &cli::Send, config: &Config, event: &Event) -> Verdict {
+        let suffix = output::config_suffix(&args.file.config);
+        let good = self.is_good(args);
+        let text = match (good, args.forge || args.stale) {
+            (true, true) => "refused, as expected",
+            (true, false) if self.came_before() => {
+                "NOT as expected: this event came before, so nothing ran for this delivery"
+            }
+            (true, false) => match &self.handled {
+                None => "as expected",
+                Some(Ok(seen)) => return handled::verdict(seen, config, args.wait, &suffix),
+                Some(Err(failure)) => {
+                    let text = format!("NOT known what its handlers do: {}", failure.message);
+                    let help = failure.help.clone();
+                    let help = help.unwrap_or_else(|| "--no-wait looks at the answer only".into());
+                    return Verdict::new(false, text, help);
+                }
+            },
             (false, true) => "NOT as expected: it must be refused with 401",
             (false, false) if self.replies => "NOT as expected: its handler must answer it",
             (false, false) => "NOT as expected: it must be answered 200",
-        })?;
-        output::line(format!("next      {}", self.next(args, event, good)))
+        };
+        Verdict::new(good && !self.came_before(), text, self.next(args, event, good, &suffix))
     }
 
-    /// What to look at now.
-    fn next(&self, args: &cli::Send, event: &Event, good: bool) -> String {
-        let config = config_argument(&args.file.config);
+    /// The event's id. The receiver knows best: it may be the body's digest.
+    fn stored<'s>(&'s self, event: &'s Event) -> &'s str {
+        let last = self.answers.last().filter(|_| !self.replies);
+        last.and_then(|answer| answer.body["event"].as_str()).unwrap_or(&event.id)
+    }
+
+    /// What to look at where the answers decide.
+    fn next(&self, args: &cli::Send, event: &Event, good: bool, config: &str) -> String {
         let last = self.answers.last();
         let status = last.map_or(0, |answer| answer.status);
-        // The receiver knows best: the id may be the body's digest.
-        let told = last.filter(|_| !self.replies).and_then(|answer| answer.body["event"].as_str());
-        let stored = told.unwrap_or(&event.id);
         let answered = last.is_some_and(|answer| answer.result.is_some());
-        let stands = answered || self.replies && matches!(status, 409 | 502 | 504);
+        let is_stored = answered || self.replies && matches!(status, 409 | 502 | 504);
         let source = &args.source;
         match (status, good) {
-            _ if stands => format!("hooklatch show {} --source {source}{config}", escape(stored)),
+            _ if is_stored => {
+                let stored = escape(&shell_word(self.stored(event)));
+                format!("hooklatch show {stored} --source {source}{config}")
+            }
             (401, true) => format!("hooklatch events --rejected --source {source}{config}"),
             (401, false) => format!(
                 "hooklatch events --rejected --source {source}{config} (hooklatch reload, if its secret has changed)"
@@ -319,17 +412,15 @@ impl Sent<'_> {
             (404, _) => {
                 format!("hooklatch reload{config}: the receiver does not know this path yet")
             }
+            (413, _) => {
+                let most = last.and_then(|answer| answer.body["limit_bytes"].as_u64());
+                let most = most.map(|most| format!(", which is {} now", output::size(most)));
+                let most = most.unwrap_or_default();
+                format!("raise max_body of source {source}{most}, then hooklatch reload{config}")
+            }
             (503, _) => "the receiver's log says why it cannot store".to_owned(),
             _ => format!("hooklatch events --source {source}{config}"),
         }
-    }
-}
-
-/// The option that names this configuration, where it is not the usual one.
-pub(super) fn config_argument(config: &Path) -> String {
-    match config == Path::new(cli::DEFAULT_CONFIG) {
-        true => String::new(),
-        false => format!(" --config {}", config.display()),
     }
 }
 
@@ -338,8 +429,8 @@ fn nobody(
     address: SocketAddr,
     error: &(dyn std::error::Error + Send + Sync),
 ) -> Failure {
-    let config = config_argument(&args.file.config);
-    Failure::new(Exit::Unavailable, format!("nobody answers at {address}: {error}"))
+    let config = output::config_suffix(&args.file.config);
+    Failure::new(Exit::Unavailable, format!("nothing answers at {address}: {error}"))
         .help(format!("start the receiver: hooklatch serve{config}"))
 }
 

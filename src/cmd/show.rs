@@ -134,6 +134,11 @@ fn attempt(row: &AttemptRow) -> Result<(), Failure> {
         let (cpu, memory) = (usage.cpu_millis as f64 / 1000.0, size(usage.memory_bytes));
         output::line(format_args!("    used {cpu:.2} s of CPU time, {memory} of memory"))?;
     }
+    outputs(row)
+}
+
+/// What an attempt has printed, as far as it is kept.
+pub(super) fn outputs(row: &AttemptRow) -> Result<(), Failure> {
     stream("out", &row.record.stdout)?;
     stream("err", &row.record.stderr)
 }

@@ -45,7 +45,7 @@ pub use resolve::Resolved;
 pub use secrets::{CREDENTIALS, Reference, ReferenceError, SecretError};
 pub use settings::Server;
 pub use shown::{Shown, ShownHandler, ShownLimit, ShownReply, ShownSecret, ShownSource};
-pub use signers::Endpoint;
+pub use signers::{CannotSign, Endpoint};
 pub use wanted::Described;
 
 /// Everything the configuration says, checked; secrets are still references.

@@ -9,6 +9,7 @@ use crate::verify::{self, Signer};
 
 use super::Config;
 use super::environment::Environment;
+use super::secrets::{Reference, SecretError};
 use super::sources::Source;
 
 /// A source as a test delivery sees it.
@@ -24,6 +25,28 @@ pub struct Endpoint<'a> {
     /// Whether it takes a trusted proxy's word alone on who calls.
     pub certified: bool,
     source: &'a Source,
+}
+
+/// Why this process cannot sign as a source.
+#[derive(Debug)]
+pub enum CannotSign {
+    /// The secret is empty, for the receiver too: what to put where.
+    Empty(String),
+    /// The receiver may be able to read it: why this process is not.
+    Unreadable(String),
+}
+
+/// Which secret belongs into an empty `reference`.
+fn fill_in(source: &Source, reference: &Reference) -> String {
+    let place = match reference.file() {
+        Some(path) => path.display().to_string(),
+        None => reference.to_string(),
+    };
+    let provider = source.scheme.name();
+    match &source.scheme.setup().secret_from {
+        Some(from) => format!("put {provider}'s signing secret into {place} ({from})"),
+        None => format!("put the secret that {provider} was given into {place}"),
+    }
 }
 
 impl Config {
@@ -44,21 +67,24 @@ impl Config {
         Some(Endpoint { scheme: &source.scheme, path, signed_url, replies, certified, source })
     }
 
-    /// What signs as this source: with its first secret, of which any is taken. An `Err` says why that
-    /// cannot be had here, and never quotes it.
+    /// What signs as this source: with its first secret, of which any is taken. An `Err` never quotes it.
     pub fn signer(
         &self,
         endpoint: &Endpoint<'_>,
         environment: &Environment,
-    ) -> Result<Signer, String> {
+    ) -> Result<Signer, CannotSign> {
         let source = endpoint.source;
         let key = match source.all_secrets().next() {
             None => None,
             Some(secret) => {
                 let reference = &secret.value;
                 let text = reference.read(environment, self.limits.secret_bytes);
-                let text = text.map_err(|error| error.to_string())?;
-                Some(verify::key(&source.scheme, &reference.to_string(), &text)?)
+                let text = text.map_err(|error| match error {
+                    SecretError::Empty(_) => CannotSign::Empty(fill_in(source, reference)),
+                    error => CannotSign::Unreadable(error.to_string()),
+                })?;
+                let key = verify::key(&source.scheme, &reference.to_string(), &text);
+                Some(key.map_err(CannotSign::Unreadable)?)
             }
         };
         Ok(Signer::new(Arc::clone(&source.scheme), key))

@@ -3,11 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::document::{Problem, nearest};
 use crate::limits::Unit;
 use crate::model::{EventType, INTERNAL_SOURCE, NoticeType};
 use crate::pattern::Pattern;
+use crate::provider::Scheme;
 use crate::verify;
 
 use super::Config;
@@ -37,6 +39,7 @@ impl Config {
         }
         for handler in &self.handlers {
             found.extend(self.unreachable(handler));
+            found.extend(self.unlisted(handler));
             let secrets: Vec<_> = match &handler.action {
                 Action::Command(command) => {
                     let variables = command.env.iter().map(|(_, variable)| variable);
@@ -80,10 +83,7 @@ impl Config {
     /// The entries of a handler's `events` that match nothing its sources can ever have. A provider's
     /// types are not all known, so an entry that merely looks wrong is none of them.
     fn unreachable(&self, handler: &Handler) -> Vec<Problem> {
-        let reads = |source: &&Source| {
-            handler.sources.iter().any(|name| name.value == source.name.as_str())
-        };
-        let sources: Vec<&Source> = self.sources.iter().filter(reads).collect();
+        let sources = self.read_by(handler);
         let internal = handler.takes_internal().is_some();
         let typed = sources.iter().any(|source| source.scheme.has_types());
         let mut found = Vec::new();
@@ -108,6 +108,44 @@ impl Config {
                     entry.value
                 );
                 (message, "write events = [\"*\"]".to_owned())
+            };
+            found.push(entry.at.problem(message, Some(help)));
+        }
+        found
+    }
+}
+
+impl Config {
+    fn read_by(&self, handler: &Handler) -> Vec<&Source> {
+        let reads = |source: &&Source| {
+            handler.sources.iter().any(|name| name.value == source.name.as_str())
+        };
+        self.sources.iter().filter(reads).collect()
+    }
+
+    /// The entries of a handler's `events` that match no type which the providers of its sources
+    /// publish. Nothing where one of them lists no types.
+    fn unlisted(&self, handler: &Handler) -> Vec<Problem> {
+        let schemes: Vec<_> = self.read_by(handler).iter().map(|source| &source.scheme).collect();
+        let mut providers: Vec<&str> = schemes.iter().map(|scheme| scheme.name()).collect();
+        providers.dedup();
+        let mut found = Vec::new();
+        for entry in &handler.events {
+            let own = Pattern::new(&*entry.value, INTERNAL_TWO_LEVELS);
+            let internal = handler.takes_internal().is_some()
+                && NoticeType::ALL.iter().any(|kind| own.matches(kind.as_str()));
+            let none_lists = |scheme: &&Arc<Scheme>| scheme.lists(&entry.value) == Some(false);
+            if internal || schemes.is_empty() || !schemes.iter().all(none_lists) {
+                continue;
+            }
+            let message =
+                format!("no event of {} is called '{}'", providers.join(" or "), entry.value);
+            let near = schemes.iter().find_map(|scheme| scheme.nearest_type(&entry.value));
+            let help = match near {
+                Some(near) => format!("did you mean '{near}'?"),
+                None => "look it up at the provider; one that this version does not know is taken \
+                         all the same"
+                    .to_owned(),
             };
             found.push(entry.at.problem(message, Some(help)));
         }

@@ -12,23 +12,38 @@ pub(crate) mod template;
 
 use std::time::Duration;
 
-use crate::document::Problems;
+use crate::document::{Problems, nearest};
 use crate::model::{Name, ReplayGuard};
 use crate::pattern::Pattern;
 use place::{Place, Pointer};
 pub use setup::Setup;
 use template::{Part, Template};
 
-/// The provider files built in, by name.
-const EMBEDDED: &[(&str, &str)] = &[
-    ("bearer", include_str!("../../providers/bearer.toml")),
-    ("certificate", include_str!("../../providers/certificate.toml")),
-    ("github", include_str!("../../providers/github.toml")),
-    ("none", include_str!("../../providers/none.toml")),
-    ("standard-webhooks", include_str!("../../providers/standard-webhooks.toml")),
-    ("stripe", include_str!("../../providers/stripe.toml")),
-    ("svix", include_str!("../../providers/svix.toml")),
+/// The provider files built in, by name, each with its sample bodies.
+const EMBEDDED: &[(&str, &str, &str)] = &[
+    ("bearer", include_str!("../../providers/bearer.toml"), GENERIC),
+    ("certificate", include_str!("../../providers/certificate.toml"), GENERIC),
+    (
+        "github",
+        include_str!("../../providers/github.toml"),
+        include_str!("../../providers/samples/github.json"),
+    ),
+    ("none", include_str!("../../providers/none.toml"), GENERIC),
+    (
+        "standard-webhooks",
+        include_str!("../../providers/standard-webhooks.toml"),
+        STANDARD_WEBHOOKS,
+    ),
+    (
+        "stripe",
+        include_str!("../../providers/stripe.toml"),
+        include_str!("../../providers/samples/stripe.json"),
+    ),
+    ("svix", include_str!("../../providers/svix.toml"), STANDARD_WEBHOOKS),
 ];
+
+const GENERIC: &str = include_str!("../../providers/samples/generic.json");
+const STANDARD_WEBHOOKS: &str = include_str!("../../providers/samples/standard-webhooks.json");
 
 /// How one provider signs, names and re-sends its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +61,8 @@ pub struct Scheme {
     pub(crate) keep_headers: Vec<String>,
     pub(crate) vectors: Option<String>,
     pub(crate) setup: Setup,
+    /// Sample bodies as JSON text, see `verify::sample`; empty for a file of the operator.
+    pub(crate) samples: &'static str,
 }
 
 /// Where the proof is and what kind it is.
@@ -150,6 +167,8 @@ pub(crate) struct Event {
     pub(crate) types: Vec<Place>,
     /// The second level of the type.
     pub(crate) subtype: Option<Pointer>,
+    /// The types that the provider publishes; `*` stands for what the sender chooses. For warnings only.
+    pub(crate) listed: Vec<String>,
     /// The field that holds the JSON where the body is a form.
     pub(crate) form_field: Option<String>,
     /// Top-level members that differ between two deliveries of one event.
@@ -159,13 +178,14 @@ pub(crate) struct Event {
 impl Scheme {
     /// The names of the providers built in.
     pub fn embedded_names() -> impl Iterator<Item = &'static str> {
-        EMBEDDED.iter().map(|(name, _)| *name)
+        EMBEDDED.iter().map(|(name, ..)| *name)
     }
 
     /// The provider of this name that is built in.
     pub fn embedded(name: &str) -> Option<Scheme> {
-        let (name, text) = EMBEDDED.iter().find(|(known, _)| *known == name)?;
-        Scheme::parse(name, text, &Problems::new())
+        let (name, text, samples) = EMBEDDED.iter().find(|(known, ..)| *known == name)?;
+        let scheme = Scheme::parse(name, text, &Problems::new())?;
+        Some(Scheme { samples, ..scheme })
     }
 
     /// Reads a provider file. Everything that is wrong with it goes to `problems`, and there is no
@@ -198,6 +218,34 @@ impl Scheme {
     /// Whether it says where an event's type stands; where not, every type is `?`.
     pub fn has_types(&self) -> bool {
         !self.event.types.is_empty()
+    }
+
+    /// Whether a handler's entry `text` matches a type that the provider publishes; none where its file
+    /// lists no types.
+    pub fn lists(&self, text: &str) -> Option<bool> {
+        let wanted = Pattern::new(text, self.two_levels());
+        let meant =
+            |known: &String| wanted.matches(known) || Pattern::new(known, false).matches(text);
+        let listed = &self.event.listed;
+        (!listed.is_empty()).then(|| listed.iter().any(meant))
+    }
+
+    /// The entry of a handler that `text` was probably meant to be: a listed type, or a family of them.
+    pub fn nearest_type(&self, text: &str) -> Option<String> {
+        let families = || {
+            let ends = |known: &'_ String| {
+                known.match_indices('.').map(|(end, _)| known[..end].to_owned()).collect::<Vec<_>>()
+            };
+            self.event.listed.iter().flat_map(ends)
+        };
+        let mut known = self.event.listed.clone();
+        match text.ends_with(".*") {
+            true => known.extend(families().map(|family| format!("{family}.*"))),
+            false if self.two_levels() => known.extend(families()),
+            false => {}
+        }
+        // No listed type has a capital letter.
+        nearest(&text.to_lowercase(), known.iter().map(String::as_str)).map(str::to_owned)
     }
 
     /// Whether types have two levels, as in `pull_request.opened`.

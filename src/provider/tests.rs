@@ -17,7 +17,7 @@ fn problems(text: &str) -> Vec<String> {
 #[test]
 fn the_embedded_files_are_sound_and_say_what_the_design_says() {
     for name in Scheme::embedded_names() {
-        let text = EMBEDDED.iter().find(|(n, _)| *n == name).unwrap().1;
+        let text = EMBEDDED.iter().find(|(n, ..)| *n == name).unwrap().1;
         assert_eq!(problems(text), Vec::<String>::new(), "{name}");
         assert_eq!(Scheme::embedded(name).unwrap().name(), name);
     }
@@ -35,13 +35,41 @@ fn the_embedded_files_are_sound_and_say_what_the_design_says() {
 }
 
 #[test]
+fn listed_event_types_are_sorted_unique_and_well_formed() {
+    let listing = ["github", "stripe"];
+    for name in Scheme::embedded_names() {
+        let listed = Scheme::embedded(name).unwrap().event.listed;
+        assert_eq!(!listed.is_empty(), listing.contains(&name), "{name}");
+        assert!(listed.is_sorted_by(|one, next| one < next), "{name}");
+        for kind in &listed {
+            let fixed = kind.strip_suffix(".*").unwrap_or(kind);
+            let plain =
+                |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.[]".contains(c);
+            assert!(fixed.chars().all(plain), "{name}: {kind}");
+            assert!(fixed.split('.').all(|part| !part.is_empty()), "{name}: {kind}");
+        }
+    }
+    // Every sample and every type that `init` suggests is one of them.
+    for name in listing {
+        let scheme = Scheme::embedded(name).unwrap();
+        let suggested = scheme.setup().sample_type.as_deref().unwrap();
+        assert_eq!(scheme.lists(suggested), Some(true));
+        let samples: serde_json::Value = serde_json::from_str(scheme.samples).unwrap();
+        for kind in samples.as_object().unwrap().keys() {
+            let known = scheme.lists(kind) == Some(true);
+            assert!(known || scheme.lists(&format!("{kind}.*")) == Some(true), "{name}: {kind}");
+        }
+    }
+}
+
+#[test]
 fn the_documented_file_is_sound() {
     let page = include_str!("../../docs/providers.md");
     let text = page.split("```toml").nth(1).unwrap().split("```").next().unwrap();
     assert_eq!(problems(text), Vec::<String>::new());
     // The lines that are commented out are meant to be read too.
     let mut all = text.replace("id = \"json:/id\" ", "id = \"header:X-Id\" ");
-    for key in ["subtype", "form_field", "[replay]", "guard", "flag_types"] {
+    for key in ["subtype", "form_field", "types", "[replay]", "guard", "flag_types"] {
         let commented = format!("# {key}");
         assert!(all.contains(&commented), "{key}");
         all = all.replace(&commented, key);

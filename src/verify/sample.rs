@@ -1,9 +1,11 @@
-//! Makes a small body of our own in a provider's form, and reads what a given one says of itself.
+//! Makes a body in a provider's form, and reads what a given one says of itself.
 //!
-//! For test deliveries. Nothing of it is a provider's text: an object, or a form, with id, type and time
-//! where the scheme looks for them.
+//! For test deliveries. `providers/samples/` has bodies in the form that each provider documents, with
+//! values of our own. For a provider without them the body is an object, or a form, with id, type and
+//! time where the scheme looks for them.
 
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::extract::{Facts, Found};
 use super::stamp;
@@ -11,8 +13,8 @@ use crate::model::Timestamp;
 use crate::provider::place::{Place, Pointer};
 use crate::provider::{Scheme, StampPlace};
 
-/// A body for an event of this id and type. No two ids have the same body, so that no replay guard
-/// takes one for the other.
+/// A body for an event of this id and type. Bodies of two ids differ, so that the replay guard does not
+/// take one for the other.
 pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Vec<u8> {
     let (first, second) = levels(scheme, event_type);
     let field = |places: &[Place]| match places.first() {
@@ -28,8 +30,12 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
         }
         return form.finish().into_bytes();
     }
-    let mut body = Map::new();
-    body.insert("hooklatch_sample".to_owned(), id.into());
+    let mut fresh = Fresh::new(id, now);
+    let mut body = described(scheme, event_type);
+    body.values_mut().for_each(|value| fresh.fill(value));
+    if !fresh.used {
+        body.insert("hooklatch_sample".to_owned(), id.into());
+    }
     if let Some(stamp) = &scheme.timestamp
         && let StampPlace::Json(pointer) = &stamp.place
     {
@@ -44,6 +50,88 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
         }
     }
     Value::Object(body).to_string().into_bytes()
+}
+
+/// The body that the provider's samples describe, with its placeholders: the members of every type (`*`),
+/// then those of the type's family (`pull_request` of `pull_request.opened`), then those of the type.
+fn described(scheme: &Scheme, event_type: &str) -> Map<String, Value> {
+    let samples: Map<String, Value> = serde_json::from_str(scheme.samples).unwrap_or_default();
+    let family = event_type.rsplit_once('.').map(|(family, _)| family);
+    let mut body = Value::Object(Map::new());
+    for key in [Some("*"), family, Some(event_type)].into_iter().flatten() {
+        if let Some(sample) = samples.get(key) {
+            merge(&mut body, sample);
+        }
+    }
+    match body {
+        Value::Object(body) => body,
+        _ => Map::new(),
+    }
+}
+
+/// Lays `over` on `under`: objects member by member, anything else replaces what was there.
+fn merge(under: &mut Value, over: &Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (name, value) in over {
+                merge(under.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (under, over) => *under = over.clone(),
+    }
+}
+
+/// What the placeholders of a sample become.
+struct Fresh {
+    texts: [(&'static str, String); 4],
+    /// These become numbers where they are a whole text.
+    numbers: [(&'static str, i64); 2],
+    /// Whether one that differs between two ids was filled in.
+    used: bool,
+}
+
+impl Fresh {
+    fn new(id: &str, now: Timestamp) -> Self {
+        let digest: [u8; 32] = Sha256::digest(id).into();
+        let sha = data_encoding::HEXLOWER.encode(&digest[..20]);
+        let (number, _) = digest.split_first_chunk().unwrap_or((&[0; 4], &[]));
+        let seconds = Timestamp(now.seconds() * 1000);
+        Fresh {
+            texts: [
+                ("{{id}}", id.to_owned()),
+                ("{{hex}}", sha[..24].to_owned()),
+                ("{{sha}}", sha),
+                ("{{iso}}", seconds.to_string().replace(".000", "")),
+            ],
+            numbers: [
+                ("{{number}}", i64::from(u32::from_be_bytes(*number))),
+                ("{{unix}}", now.seconds()),
+            ],
+            used: false,
+        }
+    }
+
+    fn fill(&mut self, value: &mut Value) {
+        match value {
+            Value::Object(members) => members.values_mut().for_each(|member| self.fill(member)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.fill(item)),
+            Value::String(text) => {
+                let ours = ["{{id}}", "{{hex}}", "{{sha}}", "{{number}}"];
+                self.used |= ours.iter().any(|name| text.contains(name));
+                if let Some((_, number)) = self.numbers.iter().find(|(name, _)| name == text) {
+                    *value = (*number).into();
+                    return;
+                }
+                for (name, with) in &self.texts {
+                    *text = text.replace(name, with);
+                }
+                for (name, with) in &self.numbers {
+                    *text = text.replace(name, &with.to_string());
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
 }
 
 /// The two levels of a type, where the provider has two: `pull_request` and `opened`.
@@ -63,6 +151,8 @@ pub struct Told {
     pub id_is_free: bool,
     /// The type of the event when it is sent as the type that was given: what the body says wins.
     pub event_type: String,
+    /// What the scheme reads from the body and does not find there: `"id"` or `"type"`.
+    pub lacks: Option<&'static str>,
 }
 
 /// Reads what `body` says of its event, which is to be sent as `event_type`.
@@ -72,16 +162,25 @@ pub fn told(scheme: &Scheme, body: &[u8], event_type: &str) -> Told {
         Found::Text(text) => Some(text.clone()),
         Found::Absent | Found::Other(_) | Found::Twice => None,
     };
-    let first = at(&scheme.event.types);
+    let in_body = |places: &[Place]| matches!(places, [Place::Json(_) | Place::Form(_)]);
+    let (id, first) = (at(&scheme.event.ids), at(&scheme.event.types));
+    let lacks = if id.is_none() && in_body(&scheme.event.ids) {
+        Some("id")
+    } else if first.is_none() && in_body(&scheme.event.types) {
+        Some("type")
+    } else {
+        None
+    };
     let first = first.unwrap_or_else(|| levels(scheme, event_type).0.to_owned());
     let second = scheme.event.subtype.as_ref().and_then(|pointer| facts.text(pointer));
     Told {
-        id: at(&scheme.event.ids),
+        id,
         id_is_free: scheme.event.ids.first().is_some_and(|place| place.header().is_some()),
         event_type: match second.filter(|second| !second.is_empty()) {
             Some(second) => format!("{first}.{second}"),
             None => first,
         },
+        lacks,
     }
 }
 

@@ -426,3 +426,28 @@ proptest! {
         }
     }
 }
+
+/// The types that a provider's samples name, `*` among them.
+fn sample_keys(scheme: &Scheme) -> Vec<String> {
+    let samples: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(scheme.samples).unwrap();
+    samples.keys().cloned().collect()
+}
+
+#[test]
+fn every_sample_is_filled_in_and_no_two_are_equal() {
+    for name in Scheme::embedded_names() {
+        let scheme = embedded(name);
+        let keys = sample_keys(&scheme);
+        assert!(keys.iter().any(|key| key == "*"), "{name}");
+        let known = ["push", "checkout.session.completed", "sample.created"].map(str::to_owned);
+        for kind in keys.into_iter().chain(known) {
+            let [one, other] = ["evt-1", "evt-2"].map(|id| sample(&scheme, id, &kind, NOW));
+            let text = String::from_utf8(one).unwrap();
+            assert!(!text.contains("{{"), "{name} {kind}: {text}");
+            let said = told(&scheme, text.as_bytes(), &kind);
+            assert_eq!((said.event_type, said.lacks), (kind.clone(), None), "{name}: {text}");
+            assert_ne!(text.as_bytes(), other, "{name} {kind}");
+        }
+    }
+}

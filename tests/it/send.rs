@@ -67,8 +67,192 @@ fn a_sample_of_every_provider_is_accepted_typed_and_run() {
         ["github pull_request.opened", "hooks user.created", "local test", "stripe invoice.paid"]
     );
     // Two samples differ, so that the replay guard does not take the second for a replay.
-    sent(&site, &["github", "pull_request.opened"]);
+    let (code, told) = sent(&site, &["github", "pull_request.opened"]);
+    assert_eq!(code, Some(0), "{told}");
     site.all_jobs(5, "succeeded");
+}
+
+/// The body that the receiver stored of what `send --json` sent.
+fn stored_body(site: &Site, source: &str, kind: &str) -> Value {
+    let (code, told) = sent(site, &[source, kind]);
+    assert_eq!(code, Some(0), "{told}");
+    let id = told["event_id"].as_str().unwrap();
+    serde_json::from_slice(&site.run(&["show", id, "--source", source, "--body"]).stdout).unwrap()
+}
+
+#[test]
+fn samples_have_the_form_that_the_provider_documents() {
+    let site = site();
+    let _receiver = site.start();
+    let push = stored_body(&site, "github", "push");
+    let commit = push["after"].as_str().unwrap();
+    assert_eq!(commit.len(), 40);
+    assert_eq!(push["head_commit"]["id"], commit);
+    assert_eq!(push["ref"], "refs/heads/main");
+    assert_eq!(push["repository"]["full_name"], "example/repo");
+    assert!(push["repository"]["pushed_at"].is_u64(), "{push}");
+    assert_ne!(stored_body(&site, "github", "push")["after"], commit);
+    let merged = stored_body(&site, "github", "pull_request.closed");
+    assert_eq!(merged["action"], "closed");
+    assert_eq!(merged["pull_request"]["merged"], true);
+    assert_eq!(merged["pull_request"]["base"]["ref"], "main");
+    let rare = stored_body(&site, "github", "milestone.created");
+    assert_eq!(
+        (rare["action"].as_str(), rare["repository"]["name"].as_str()),
+        (Some("created"), Some("repo"))
+    );
+    let paid = stored_body(&site, "stripe", "invoice.paid");
+    assert_eq!(
+        (paid["object"].as_str(), paid["type"].as_str()),
+        (Some("event"), Some("invoice.paid"))
+    );
+    let invoice = &paid["data"]["object"];
+    assert_eq!(
+        (invoice["object"].as_str(), invoice["status"].as_str()),
+        (Some("invoice"), Some("paid"))
+    );
+    let age = jiff::Timestamp::now().as_second() - paid["created"].as_i64().unwrap();
+    assert!((0..60).contains(&age), "{paid}");
+    let hook = stored_body(&site, "hooks", "user.created");
+    assert!(hook["timestamp"].is_string() && hook["data"].is_object(), "{hook}");
+}
+
+/// What `send` prints, and its exit code.
+fn printed(site: &Site, args: &[&str]) -> (Option<i32>, String) {
+    let output = site.run(&[&["send"], args].concat());
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[test]
+fn send_waits_for_each_handler_and_prints_its_outcome_and_output() {
+    let site = Site::new(
+        r#"
+[handlers.deploy]
+source = "github"
+events = ["push", "release.published"]
+command = ["./deploy"]
+[handlers.mail]
+source = "github"
+events = ["push", "create"]
+command = ["./mail"]
+max_attempts = 1
+[handlers.slow]
+source = "github"
+events = ["fork"]
+command = ["./slow"]
+"#,
+    );
+    site.script("deploy", r#"echo "deploying $HOOKLATCH_EVENT_TYPE""#);
+    site.script("mail", "[ $HOOKLATCH_EVENT_TYPE = push ] || { echo 'no such user' >&2; exit 3; }");
+    site.script("slow", "until [ -e \"$SITE/go\" ]; do sleep 0.05; done");
+    let _receiver = site.start();
+
+    let (code, said) = printed(&site, &["github", "push"]);
+    assert_eq!(code, Some(0), "{said}");
+    for line in [
+        "answered  200 accepted",
+        "handler   deploy: succeeded, exit status 0",
+        "    out | deploying push",
+        "handler   mail: succeeded, exit status 0",
+        "as expected",
+    ] {
+        assert!(said.lines().any(|one| one == line), "{line:?} is not in:\n{said}");
+    }
+
+    let (code, said) = printed(&site, &["github", "create"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("handler   mail: failed, exit status 3; the job is dead: "), "{said}");
+    assert!(
+        said.contains("    err | no such user\nNOT as expected: handler mail is dead"),
+        "{said}"
+    );
+    let (code, said) = printed(&site, &["github", "create", "--no-wait"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("mail"), "{said}");
+
+    // A type that no handler wants, with the nearest that one does.
+    let (code, said) = printed(&site, &["github", "pussh"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("NOT as expected: no handler wants pussh"), "{said}");
+    assert!(said.contains("          deploy wants push, release.published"), "{said}");
+    assert!(said.contains("hooklatch send github push"), "{said}");
+
+    assert!(site.run(&["pause", "deploy"]).status.success());
+    let (code, said) = printed(&site, &["github", "release.published"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("NOT as expected: handler deploy is paused"), "{said}");
+    assert!(said.contains("hooklatch resume deploy"), "{said}");
+
+    let (code, said) = printed(&site, &["github", "fork", "--wait", "50ms"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("NOT known yet: handler slow is "), "{said}");
+    assert!(said.contains(" --source github --config ") && said.contains(" --follow"), "{said}");
+    fs::write(site.path("go"), "").unwrap();
+}
+
+#[test]
+fn a_body_sent_twice_is_held_and_send_says_so() {
+    let site = site();
+    let _receiver = site.start();
+    let push = site.path("push.json");
+    fs::write(&push, r#"{"ref":"refs/heads/main"}"#).unwrap();
+    let args = ["github", "push", "--body", push.to_str().unwrap()];
+    let (code, said) = printed(&site, &args);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = printed(&site, &args);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("handler   note: held: suspected replay"), "{said}");
+    assert!(
+        said.contains(
+            "NOT as expected: handler note is held: suspected replay, since the same body"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("next      hooklatch explain "), "{said}");
+    // The same event is a duplicate, which nothing runs for.
+    let again = [&args[..], &["--id", "d-1"]].concat();
+    fs::write(&push, r#"{"ref":"refs/heads/other"}"#).unwrap();
+    assert_eq!(printed(&site, &again).0, Some(0));
+    let (code, said) = printed(&site, &again);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("NOT as expected: this event came before"), "{said}");
+}
+
+#[test]
+fn send_says_what_is_wrong_with_a_body_and_a_secret() {
+    let site = site();
+    let small = NOTE.replace("provider = \"none\"", "provider = \"none\"\nmax_body = \"1 KiB\"");
+    site.configure("", &small);
+    let receiver = site.start();
+    let body = site.path("body");
+    let file = body.to_str().unwrap();
+    fs::write(&body, "no JSON").unwrap();
+    let (code, said) = printed(&site, &["stripe", "invoice.paid", "--body", file]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("is not an event of stripe: it has no id"), "{said}");
+    fs::write(&body, r#"{"id":"evt_1"}"#).unwrap();
+    let (code, said) = printed(&site, &["stripe", "invoice.paid", "--body", file]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("is not an event of stripe: it has no type"), "{said}");
+    fs::write(&body, "x".repeat(2000)).unwrap();
+    let (code, said) = printed(&site, &["local", "test", "--body", file]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("next      raise max_body of source local, which is 1.0 KiB now"),
+        "{said}"
+    );
+
+    fs::write(site.path("secret"), "").unwrap();
+    let (code, said) = printed(&site, &["stripe", "invoice.paid"]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("error: the secret of source stripe is empty"), "{said}");
+    let put = format!("put stripe's signing secret into {}", site.path("secret").display());
+    assert!(said.contains(&put), "{said}");
+
+    // Without a receiver nothing is known of the handlers, and nothing is claimed.
+    drop(receiver);
+    let (code, said) = printed(&site, &["local", "test", "--to", "127.0.0.1:1"]);
+    assert_eq!(code, Some(69), "{said}");
 }
 
 #[test]

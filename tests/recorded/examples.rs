@@ -19,6 +19,9 @@ const RUN_ELSEWHERE: &[&str] = &["serve", "runner", "demo", "drill", "events --f
 /// What an operator says that a caller is answered.
 const ANSWER: &str = "answer.txt";
 
+/// A body of the operator's.
+const BODY: &str = "push.json";
+
 const SOURCES: &str = r#"
 [sources.pay]
 provider = "bearer"
@@ -33,14 +36,15 @@ source = "pay"
 events = ["*"]
 command = ["/bin/sh", "-c", "kill -9 $$"]
 [handlers.fulfil]
-source = "stripe"
+source = ["stripe", "github"]
 events = ["*"]
 command = ["./fulfil"]
 concurrency = 4
 "#;
 
-/// Dead, held, or running, as the event's type says.
-const FULFIL: &str = r#"case "$HOOKLATCH_EVENT_TYPE" in
+/// Dead, held, or running, as the event's type says; what `send` sends succeeds.
+const FULFIL: &str = r#"case "$HOOKLATCH_EVENT_ID" in sample-*) exit 0 ;; esac
+case "$HOOKLATCH_EVENT_TYPE" in
     held.*) kill -9 $$ ;;
     running.*) exec sleep 1000 ;;
 esac
@@ -83,6 +87,7 @@ impl Stage {
         site.script("fulfil", FULFIL);
         fs::write(site.path("shop"), "shop-token").unwrap();
         fs::write(site.path(ANSWER), "Status: 201\n\n{}").unwrap();
+        fs::write(site.path(BODY), "{}").unwrap();
         let receiver = site.start();
         let stage = Stage { site, receiver, sent: 0 };
         stage.receiver.stripe(&stripe_event(EVENT, "invoice.paid", ""), 0);
@@ -123,8 +128,8 @@ impl Stage {
         for word in &mut args {
             if word == JOB {
                 *word = if answers { self.asked() } else { self.job(state) };
-            } else if word == ANSWER {
-                *word = self.site.path(ANSWER).display().to_string();
+            } else if word == ANSWER || word == BODY {
+                *word = self.site.path(word).display().to_string();
             } else if word == "/etc/hooklatch/hooklatch.toml" {
                 *word = self.site.config().display().to_string();
             } else if let Some(name) = word.strip_prefix("/var/backups/") {

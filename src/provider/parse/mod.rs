@@ -15,7 +15,7 @@ use super::{Event, Proof, Scheme, Signature, Stamp, StampPlace};
 use crate::document::{Document, OneOrMany, Problems, Section, Size, Value, nearest};
 use crate::limits;
 use crate::model::is_header_name;
-use crate::model::{Name, ReplayGuard};
+use crate::model::{EventType, Name, ReplayGuard};
 use crate::pattern::Pattern;
 
 /// Reads one file; see [`Scheme::parse`].
@@ -63,6 +63,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         keep_headers: delivery.keep_headers,
         vectors,
         setup,
+        samples: "",
     };
     sound(root, &scheme, guard);
     Some(scheme)
@@ -131,11 +132,18 @@ fn event(root: &Section<'_>) -> Option<Event> {
             _ => Err(format!("'{text}' is no json:/POINTER")),
         })?),
     };
+    let listed = parsed(&section, section.get::<Vec<String>>("types"), |texts| {
+        match texts.iter().find(|text| EventType::from_raw(text).raw().is_some()) {
+            Some(bad) => Err(format!("'{bad}' is not an event type")),
+            None => Ok(texts.clone()),
+        }
+    });
     let form_field = section.get::<String>("form_field").map(|v| v.value);
     let volatile = section.get::<Vec<String>>("volatile").map(|v| v.value).unwrap_or_default();
     section.finish();
     let ids = ids.filter(|ids| !ids.is_empty());
-    Some(Event { ids: ids?, types: types.unwrap_or_default(), subtype, form_field, volatile })
+    let (types, listed) = (types.unwrap_or_default(), listed.unwrap_or_default());
+    Some(Event { ids: ids?, types, subtype, listed, form_field, volatile })
 }
 
 fn places(

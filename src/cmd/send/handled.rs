@@ -1,0 +1,168 @@
+//! What the handlers made of a test delivery.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::config::Config;
+use crate::control::{Client, Reply, Request};
+use crate::document::nearest;
+use crate::exit::Failure;
+use crate::model::{EventId, HeldReason, Name, State};
+use crate::pattern::Pattern;
+use crate::store::{EventDetail, JobDetail};
+
+use super::super::output::{self, escape};
+use super::super::{jobs, show, store};
+use super::Verdict;
+
+/// Between two looks at the event.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The event that was sent with this body, once none of its jobs is about to run or running, or after
+/// `wait`.
+pub(super) async fn wait(
+    client: &mut Client,
+    source: &Name,
+    event: &EventId,
+    body: &[u8],
+    wait: Duration,
+) -> Result<EventDetail, Failure> {
+    let end = Instant::now() + wait;
+    loop {
+        let request = Request::Show { source: Some(source.clone()), event: event.clone() };
+        let found = match client.call(&request).await.map_err(store::call_failure)? {
+            Reply::Show(found) => found,
+            other => return Err(store::unexpected(&other)),
+        };
+        // Another body under the same id is another variant.
+        let sent = |one: &EventDetail| one.body.as_ref().is_some_and(|kept| kept[..] == *body);
+        let nth = found.iter().position(sent).unwrap_or(found.len().saturating_sub(1));
+        let Some(detail) = found.into_iter().nth(nth) else {
+            return Err(store::unexpected(&Reply::Show(Vec::new())));
+        };
+        let unsettled = |one: &JobDetail| match one.job.state {
+            State::Ready => !one.job.paused,
+            state => state == State::Running,
+        };
+        if !detail.jobs.iter().any(unsettled) || Instant::now() >= end {
+            return Ok(detail);
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Prints each job's state and what its last attempt printed.
+pub(super) fn print(detail: &EventDetail, config: &Config) -> Result<(), Failure> {
+    let source = &detail.event.source;
+    if detail.jobs.is_empty() {
+        let kind = escape(&detail.event.event_type);
+        output::fact("handler", format!("none: no handler of source {source} wants {kind}"))?;
+        for handler in config.described() {
+            if handler.sources.contains(&source.as_str()) {
+                let wants = handler.events.join(", ");
+                output::fact("", format!("{} wants {}", handler.name, escape(&wants)))?;
+            }
+        }
+    }
+    for one in &detail.jobs {
+        let state = match one.attempts.last().and_then(|last| Some((last, last.outcome?))) {
+            Some((last, outcome)) => {
+                let details = escape(&last.record.detail);
+                let state = match one.job.state {
+                    State::Succeeded => String::new(),
+                    _ => format!("; the job is {}", jobs::state(&one.job)),
+                };
+                format!("{}, {details}{state}", outcome.as_str())
+            }
+            None => jobs::state(&one.job),
+        };
+        output::fact("handler", format!("{}: {state}", one.job.handler))?;
+        one.attempts.last().map_or(Ok(()), show::outputs)?;
+    }
+    Ok(())
+}
+
+/// Whether every handler that wants the event has done its work. `suffix` names the configuration in
+/// commands.
+pub(super) fn verdict(
+    detail: &EventDetail,
+    config: &Config,
+    waited: Duration,
+    suffix: &str,
+) -> Verdict {
+    let (event, source) = (detail.event.event_id.shell_word(), &detail.event.source);
+    let look = |command: &str| format!("hooklatch {command} {event} --source {source}{suffix}");
+    if detail.jobs.is_empty() {
+        return unwanted(detail, config, suffix);
+    }
+    let rank = |one: &&JobDetail| match one.job.state {
+        State::Held => 0,
+        State::Dead => 1,
+        State::Waiting => 2,
+        State::Dropped => 3,
+        State::Ready | State::Running => 4,
+        State::Succeeded => 5,
+    };
+    let worst = detail.jobs.iter().min_by_key(rank).map(|one| &one.job);
+    let Some(job) = worst.filter(|job| job.state != State::Succeeded) else {
+        return Verdict::new(true, "as expected", look("show"));
+    };
+    let (handler, state) = (&job.handler, jobs::state(job));
+    let not = |text: String, next: String| Verdict::new(false, format!("NOT {text}"), next);
+    match job.state {
+        State::Held => {
+            let why = match job.reason.as_deref() {
+                Some(reason) if reason == HeldReason::SuspectedReplay.as_str() => {
+                    ", since the same body came before under another id"
+                }
+                Some(reason) if reason == HeldReason::IdReused.as_str() => {
+                    ", since another body came before under this id"
+                }
+                _ => "",
+            };
+            not(format!("as expected: handler {handler} is {state}{why}"), look("explain"))
+        }
+        State::Dead | State::Dropped => {
+            not(format!("as expected: handler {handler} is {state}"), look("explain"))
+        }
+        State::Waiting => {
+            let text = format!("as expected: handler {handler} failed, and is tried again");
+            not(text, look("explain"))
+        }
+        _ if job.paused => {
+            let resume = format!("hooklatch resume {handler}{suffix}");
+            not(format!("as expected: handler {handler} is paused"), resume)
+        }
+        _ => {
+            let seconds = waited.as_secs_f64();
+            let text = format!("known yet: handler {handler} is {state} after {seconds} s");
+            not(text, format!("{} --follow", look("show")))
+        }
+    }
+}
+
+/// An event that made no job.
+fn unwanted(detail: &EventDetail, config: &Config, suffix: &str) -> Verdict {
+    let (source, kind) = (&detail.event.source, detail.event.event_type.as_str());
+    let two_levels = config.two_levels(source);
+    let handlers: Vec<_> =
+        config.described().filter(|handler| handler.sources.contains(&source.as_str())).collect();
+    let patterns = || handlers.iter().flat_map(|handler| &handler.events).copied();
+    let (kind_shown, not) = (escape(kind), "NOT as expected: no handler");
+    if patterns().any(|text| Pattern::new(text, two_levels).matches(kind)) {
+        let text = format!("{not} wanted {kind_shown} by the configuration that the receiver has");
+        return Verdict::new(false, text, format!("hooklatch reload{suffix}"));
+    }
+    let near = nearest(kind, patterns().filter(|text| !text.contains('*'))).map(str::to_owned);
+    let near = near.or_else(|| config.scheme_of(source)?.nearest_type(kind));
+    let near = near.filter(|near| near != kind && !near.contains('*'));
+    Verdict::new(
+        false,
+        format!("{not} wants {kind_shown}"),
+        match near {
+            Some(near) => format!("hooklatch send {source} {near}{suffix}: did you mean that?"),
+            None => format!("name the type in a handler's events, then hooklatch reload{suffix}"),
+        },
+    )
+}
