@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::model::{EventId, JobId, Name, RunnerName, State};
+use crate::model::{EventId, Name, RunnerName, State};
 
 pub use jobs::{Filter, Jobs, Listing, Stopped};
 pub use keep::{Backup, Restore};
@@ -465,8 +465,8 @@ pub struct Show {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
-    /// The provider's event id
-    #[arg(value_name = "EVENT")]
+    /// The event or one job of it: its id, or as many characters of its beginning as no other has
+    #[arg(value_name = "EVENT|JOB")]
     pub event: EventId,
     /// The source, where several have an event of this id
     #[arg(long, value_name = "NAME")]
@@ -478,8 +478,8 @@ pub struct Show {
     #[arg(long, conflicts_with = "body")]
     pub follow: bool,
     /// With --follow, only this job of it
-    #[arg(long, value_name = "JOB", requires = "follow")]
-    pub job: Option<JobId>,
+    #[arg(long, value_name = "JOB", requires = "follow", value_parser = operator::job)]
+    pub job: Option<String>,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

@@ -22,8 +22,8 @@ pub struct Explain {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
-    /// The provider's event id
-    #[arg(value_name = "EVENT")]
+    /// The event or one job of it: its id, or as many characters of its beginning as no other has
+    #[arg(value_name = "EVENT|JOB")]
     pub event: EventId,
     /// The source, where several have an event of this id
     #[arg(long, value_name = "NAME")]

@@ -5,7 +5,17 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 
 use super::{ConfigFile, Filter, Format, Since};
-use crate::model::{EventId, JobId, Name, State};
+use crate::model::{EventId, Name, State};
+
+/// A job's id or its beginning.
+pub(super) fn job(text: &str) -> Result<String, String> {
+    match text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
+        true if !text.is_empty() => Ok(text.to_ascii_lowercase()),
+        _ => Err(format!(
+            "'{text}' does not begin a job id (they look like 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b; `hooklatch jobs` lists them)"
+        )),
+    }
+}
 
 /// Held or dead: what a bulk verb may mean.
 fn stopped(text: &str) -> Result<State, String> {
@@ -26,7 +36,7 @@ pub struct Replay {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
-    /// The event whose held and dead jobs are put back
+    /// The event whose held and dead jobs are put back: its id, or its beginning
     #[arg(value_name = "EVENT", conflicts_with_all = ["job", "many", "yes", "reason", "new_key", "dry_run", "event_type"])]
     pub event: Option<EventId>,
     /// The event's source, where several have an event of this id; with --since or --state only this source
@@ -35,9 +45,9 @@ pub struct Replay {
     /// Only this handler's job, which may have succeeded, and is made if there is none
     #[arg(long, value_name = "NAME", conflicts_with = "job")]
     pub handler: Option<Name>,
-    /// One job, which may have succeeded
-    #[arg(long, value_name = "JOB", conflicts_with_all = ["many", "yes", "reason", "dry_run", "event_type"])]
-    pub job: Option<JobId>,
+    /// One job, which may have succeeded: its id, or its beginning
+    #[arg(long, value_name = "JOB", value_parser = job, conflicts_with_all = ["many", "yes", "reason", "dry_run", "event_type"])]
+    pub job: Option<String>,
     /// With --job: under a new idempotency key, so that a handler that remembers the old one does not ignore it
     #[arg(long, requires = "job")]
     pub new_key: bool,
@@ -72,9 +82,9 @@ pub struct Resolve {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
-    /// The held job
-    #[arg(value_name = "JOB")]
-    pub job: JobId,
+    /// The held job: its id, or its beginning
+    #[arg(value_name = "JOB", value_parser = job)]
+    pub job: String,
     /// What it should do is done: it counts as succeeded
     #[arg(long)]
     pub succeeded: bool,
@@ -96,9 +106,9 @@ pub struct Cancel {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
-    /// The running job
-    #[arg(value_name = "JOB")]
-    pub job: JobId,
+    /// The running job: its id, or its beginning
+    #[arg(value_name = "JOB", value_parser = job)]
+    pub job: String,
     /// Return once its command is asked, and do not wait for its end
     #[arg(long)]
     pub no_wait: bool,
@@ -116,9 +126,9 @@ pub struct Drop {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
-    /// The ready, waiting, held or dead job
-    #[arg(value_name = "JOB", conflicts_with_all = ["filters", "dry_run", "yes"])]
-    pub job: Option<JobId>,
+    /// The ready, waiting, held or dead job: its id, or its beginning
+    #[arg(value_name = "JOB", value_parser = job, conflicts_with_all = ["filters", "dry_run", "yes"])]
+    pub job: Option<String>,
     /// Every job in this state, held or dead, that the filters leave
     #[arg(long, value_name = "STATE", value_parser = stopped)]
     pub state: Option<State>,

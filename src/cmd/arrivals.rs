@@ -15,6 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::Timestamp;
 use crate::store::{Arrived, EventFilter, Mark};
 
+use super::ids::{self, Short};
 use super::output::{self, Table, json_line, lines, note};
 use super::{events, store};
 
@@ -29,7 +30,10 @@ pub(super) fn run(args: &cli::Events, since: Option<Timestamp>) -> Result<Exit, 
         let chars = output::chars().filter(|_| !args.listing.wide);
         let mut table = (!args.listing.format.json).then(|| Table::new(events::columns(), chars));
         let mut mark = match store::call(door, after(&filter, None)).await? {
-            Reply::Arrived(came) => show(&mut table, true, came)?,
+            Reply::Arrived(came) => {
+                let short = ids::of_events(door, &came.events, &args.listing).await?;
+                show(&mut table, true, came, &short)?
+            }
             other => return Err(store::unexpected(&other)),
         };
         if matches!(door, Door::Local(_)) {
@@ -43,7 +47,9 @@ pub(super) fn run(args: &cli::Events, since: Option<Timestamp>) -> Result<Exit, 
             sleep(LOOK_AGAIN).await;
             match door.call(after(&all, Some(mark))).await {
                 Ok(Reply::Arrived(came)) => {
-                    mark = show(&mut table, false, came)?;
+                    // Whole ids where the receiver has just gone away.
+                    let short = ids::of_events(door, &came.events, &args.listing).await;
+                    mark = show(&mut table, false, came, &short.unwrap_or_default())?;
                     told = false;
                 }
                 Ok(other) => return Err(store::unexpected(&other)),
@@ -80,12 +86,17 @@ async fn again(config: &Config) -> Client {
 }
 
 /// Prints events as JSON, or as rows of a table that goes on; its head comes first.
-fn show(table: &mut Option<Table>, begins: bool, came: Arrived) -> Result<Mark, Failure> {
+fn show(
+    table: &mut Option<Table>,
+    begins: bool,
+    came: Arrived,
+    short: &Short,
+) -> Result<Mark, Failure> {
     let Some(table) = table else {
         came.events.iter().try_for_each(json_line)?;
         return Ok(came.mark);
     };
-    let rows: Vec<_> = came.events.iter().map(events::row).collect();
+    let rows: Vec<_> = came.events.iter().map(|event| events::row(event, short)).collect();
     rows.iter().for_each(|row| table.measure(row));
     if begins {
         lines(&table.head())?;

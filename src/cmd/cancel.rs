@@ -9,10 +9,10 @@ use crate::config::Config;
 use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::limits::Limits;
-use crate::model::State;
+use crate::model::{JobId, State};
 use crate::store::JobRow;
 
-use super::{jobs, output, store};
+use super::{ids, jobs, output, store};
 
 /// Between two looks at the job.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -24,16 +24,16 @@ const SLACK: Duration = Duration::from_secs(10);
 pub(super) fn run(args: &cli::Cancel) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     store::with_door(&config, async |door| {
-        let attempt = ask(door, args).await?;
+        let job = ids::job(door, &args.job).await?.job;
+        let attempt = ask(door, args, job).await?;
         if args.no_wait {
-            return asked(args, attempt);
+            return asked(args, job, attempt);
         }
-        ended(args, attempt, until_ended(door, &config, args, attempt).await?)
+        ended(args, attempt, until_ended(door, &config, job, attempt).await?)
     })
 }
 
-async fn ask(door: &mut Door, args: &cli::Cancel) -> Result<u32, Failure> {
-    let job = args.job;
+async fn ask(door: &mut Door, args: &cli::Cancel, job: JobId) -> Result<u32, Failure> {
     match store::call(door, Request::Cancel(job)).await {
         Ok(Reply::Cancel { attempt }) => Ok(attempt),
         Ok(other) => Err(store::unexpected(&other)),
@@ -59,30 +59,29 @@ async fn ask(door: &mut Door, args: &cli::Cancel) -> Result<u32, Failure> {
 async fn until_ended(
     door: &mut Door,
     config: &Config,
-    args: &cli::Cancel,
+    job: JobId,
     attempt: u32,
 ) -> Result<JobRow, Failure> {
-    let mut row = store::job(door, args.job).await?;
+    let mut row = store::job(door, job).await?;
     let usual = Limits::duration(config.limits().command_grace_millis);
     let grace = config.grace_of(&row.handler).unwrap_or(usual);
     let ended = timeout(grace + SLACK, async {
         while row.state == State::Running && row.attempt == attempt {
             sleep(LOOK_AGAIN).await;
-            row = store::job(door, args.job).await?;
+            row = store::job(door, job).await?;
         }
         Ok(row)
     });
     ended.await.unwrap_or_else(|_late| {
         let waited = humantime::format_duration(grace + SLACK);
-        let message = format!("job {} was asked to end and still runs after {waited}", args.job);
+        let message = format!("job {job} was asked to end and still runs after {waited}");
         Err(Failure::new(Exit::Unavailable, message).help(
             "the log of the receiver and of the runner may say why: hooklatch jobs --state running",
         ))
     })
 }
 
-fn asked(args: &cli::Cancel, attempt: u32) -> Result<Exit, Failure> {
-    let job = args.job;
+fn asked(args: &cli::Cancel, job: JobId, attempt: u32) -> Result<Exit, Failure> {
     if args.format.json {
         output::json(
             &serde_json::json!({ "job": job, "attempt": attempt, "state": State::Running }),

@@ -8,18 +8,24 @@ use crate::model::State;
 use crate::store::Verb;
 
 use super::bulk::{self, Wish};
-use super::{jobs, output, store};
+use super::{ids, jobs, output, store};
 
 /// Drops a job and prints what it was.
 pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
-    let Some(job) = args.job else { return many(args) };
-    let was = match store::ask(&args.file.config, Request::Drop(job)) {
-        Ok(Reply::Drop(was)) => was,
-        Ok(other) => return Err(store::unexpected(&other)),
-        Err(failure) if failure.exit == Exit::WrongState => {
-            return Err(failure.help("a ready, waiting, held or dead job can (hooklatch jobs); a running one after `hooklatch cancel`"));
+    let Some(typed) = &args.job else { return many(args) };
+    let config = store::load(&args.file.config)?;
+    let (job, reply) = store::with_door(&config, async |door| {
+        let job = ids::job(door, typed).await?.job;
+        match store::call(door, Request::Drop(job)).await {
+            Err(failure) if failure.exit == Exit::WrongState => {
+                Err(failure.help("a ready, waiting, held or dead job can (hooklatch jobs); a running one after `hooklatch cancel`"))
+            }
+            reply => Ok((job, reply?)),
         }
-        Err(failure) => return Err(failure),
+    })?;
+    let was = match reply {
+        Reply::Drop(was) => was,
+        other => return Err(store::unexpected(&other)),
     };
     let state = State::Dropped;
     if args.format.json {

@@ -7,6 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::Timestamp;
 use crate::store::{EventFilter, EventRow, QuarantineFilter, SecretUse};
 
+use super::ids::{self, Short};
 use super::output::{self, Column, Field, cut, local, whole, words_of};
 use super::{arrivals, jobs, quarantine, store};
 
@@ -23,9 +24,18 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
     }
     let request =
         if args.secrets { Request::Secrets } else { Request::Events(filter(args, since)) };
-    match store::ask(&args.file.config, request)? {
+    let config = store::load(&args.file.config)?;
+    let (reply, short) = store::with_door(&config, async |door| {
+        let reply = store::call(door, request).await?;
+        let short = match &reply {
+            Reply::Events(rows) => ids::of_events(door, rows, &args.listing).await?,
+            _ => Short::default(),
+        };
+        Ok((reply, short))
+    })?;
+    match reply {
         Reply::Events(rows) if args.listing.format.json => output::json(&rows)?,
-        Reply::Events(rows) => accepted(&rows, args.listing.wide)?,
+        Reply::Events(rows) => accepted(&rows, &short, args.listing.wide)?,
         Reply::Secrets(rows) if args.listing.format.json => output::json(&rows)?,
         Reply::Secrets(rows) => secrets(&rows)?,
         other => return Err(store::unexpected(&other)),
@@ -44,8 +54,9 @@ pub(super) fn filter(args: &cli::Events, since: Option<Timestamp>) -> EventFilte
     }
 }
 
-fn accepted(rows: &[EventRow], wide: bool) -> Result<(), Failure> {
-    output::listing(columns(), rows.iter().map(row).collect(), wide, "no events")
+fn accepted(rows: &[EventRow], short: &Short, wide: bool) -> Result<(), Failure> {
+    let rows = rows.iter().map(|event| row(event, short)).collect();
+    output::listing(columns(), rows, wide, "no events")
 }
 
 /// The columns of a listing of events.
@@ -54,19 +65,19 @@ pub(super) fn columns() -> Vec<Column> {
         whole("RECEIVED"),
         cut("SOURCE", 8),
         cut("TYPE", 12),
-        cut("EVENT", 12),
+        whole("EVENT"),
         words_of("JOBS"),
         words_of("NOTES"),
     ]
 }
 
 /// An event as a row of it.
-pub(super) fn row(event: &EventRow) -> Vec<Field> {
+pub(super) fn row(event: &EventRow, short: &Short) -> Vec<Field> {
     vec![
         local(event.received_at).into(),
         (&event.source).into(),
         event.raw_type.as_deref().unwrap_or(&event.event_type).into(),
-        event.event_id.as_str().into(),
+        short.of(&event.event_id).into(),
         jobs(event).into(),
         notes(event).into(),
     ]

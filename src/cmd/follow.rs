@@ -19,6 +19,7 @@ use crate::runner::message::{Key, Stream};
 use crate::store::{AttemptRow, Captured, EventDetail, JobDetail, JobRow};
 
 use self::output::{Lines, News, Seen};
+use super::ids::{self, Target};
 use super::output::{escape_lines, json_line, line, note, thousands, verbatim};
 use super::{jobs, show, store};
 
@@ -32,10 +33,14 @@ pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
 }
 
 async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
-    let found = events(door, args).await?;
+    let mut target = ids::event_or_job(door, args.source.as_ref(), &args.event).await?;
+    if let Some(typed) = &args.job {
+        target.job = Some(ids::job(door, typed).await?.job);
+    }
+    let found = events(door, &target).await?;
     let jobs = || found.iter().flat_map(|event| &event.jobs);
     if jobs().next().is_none()
-        && let Some(job) = args.job
+        && let Some(job) = target.job
     {
         return Err(Failure::new(Exit::NotFound, format!("event {} has no job {job}", args.event)));
     }
@@ -73,7 +78,7 @@ async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
             any_ended |= one.ended;
         }
         if any_ended {
-            let found = events(door, args).await?;
+            let found = events(door, &target).await?;
             for detail in found.iter().flat_map(|event| &event.jobs) {
                 let ended = |one: &&mut Followed| one.ended && one.key.job == detail.job.job;
                 all.iter_mut().filter(ended).try_for_each(|one| one.end(detail))?;
@@ -87,16 +92,11 @@ async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
     }
 }
 
-/// The events of this id, with no jobs but those that are asked for.
-async fn events(door: &mut Door, args: &cli::Show) -> Result<Vec<EventDetail>, Failure> {
-    let request = Request::Show { source: args.source.clone(), event: args.event.clone() };
-    let mut found = match store::call(door, request).await? {
-        Reply::Show(found) => found,
-        other => return Err(store::unexpected(&other)),
-    };
-    if let Some(job) = args.job {
+/// The events that are meant, with no jobs but those that are asked for.
+async fn events(door: &mut Door, target: &Target) -> Result<Vec<EventDetail>, Failure> {
+    let mut found = ids::shown(door, target).await?;
+    if let Some(job) = target.job {
         found.iter_mut().for_each(|event| event.jobs.retain(|one| one.job.job == job));
-        found.retain(|event| !event.jobs.is_empty());
     }
     Ok(found)
 }

@@ -11,6 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::{DeadReason, HeldReason, JobId, State, Timestamp};
 use crate::store::{JobFilter, JobRow};
 
+use super::ids::{self, Short};
 use super::output::{self, below, coloured, cut, listing, local, short_span, whole, words_of};
 use super::store;
 
@@ -18,19 +19,19 @@ use super::store;
 pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
     let now = Clock::system().now();
     let filter = filter(&args.filter, args.state, Some(args.listing.limit), now)?;
-    let rows = ask(&args.file, filter)?;
+    let (rows, short) = ask(&args.file, filter, &args.listing)?;
     if args.listing.format.json {
         output::json(&rows)?;
         return Ok(Exit::Ok);
     }
     let row = |job: &JobRow| {
         vec![
-            job.job.into(),
+            short.of(job.job).into(),
             (&job.handler).into(),
             coloured(&in_short(job, now), job.state),
             job.attempt.into(),
             (&job.event_type).into(),
-            job.event_id.as_str().into(),
+            short.of(&job.event_id).into(),
             short_span(now.since(job.created_at)).into(),
         ]
     };
@@ -40,7 +41,7 @@ pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
         words_of("STATE"),
         whole("#"),
         cut("TYPE", 5),
-        cut("EVENT", 5),
+        whole("EVENT"),
         whole("AGE"),
     ];
     listing(columns.into(), rows.iter().map(row).collect(), args.listing.wide, "no jobs")?;
@@ -69,7 +70,8 @@ struct Stopped<'a> {
 fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     let now = Clock::system().now();
     let suffix = output::config_suffix(&args.file.config);
-    let rows = ask(&args.file, filter(&args.filter, Some(state), Some(args.listing.limit), now)?)?;
+    let filter = filter(&args.filter, Some(state), Some(args.listing.limit), now)?;
+    let (rows, short) = ask(&args.file, filter, &args.listing)?;
     if args.listing.format.json {
         let reason = |job: &JobRow| job.reason.clone().unwrap_or_default();
         let with_ways = |job| Stopped { job, settle: ways(&reason(job), Some(job.job), &suffix) };
@@ -79,12 +81,12 @@ fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     let row = |job: &JobRow| {
         let since = job.stopped_at.unwrap_or(job.created_at);
         vec![
-            job.job.into(),
+            short.of(job.job).into(),
             (&job.handler).into(),
             job.reason.as_deref().unwrap_or_default().into(),
             short_span(now.since(since)).into(),
             (&job.event_type).into(),
-            job.event_id.as_str().into(),
+            short.of(&job.event_id).into(),
             job.last_detail.as_deref().unwrap_or_default().into(),
         ]
     };
@@ -94,7 +96,7 @@ fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
         words_of("REASON"),
         whole("AGE"),
         cut("TYPE", 5),
-        cut("EVENT", 5),
+        whole("EVENT"),
         below("DETAIL"),
     ];
     let empty = if state == State::Held { "nothing is held" } else { "no dead letters" };
@@ -109,11 +111,22 @@ fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn ask(file: &cli::ConfigFile, filter: JobFilter) -> Result<Vec<JobRow>, Failure> {
-    match store::ask(&file.config, Request::Jobs(filter))? {
-        Reply::Jobs(rows) => Ok(rows),
-        other => Err(store::unexpected(&other)),
-    }
+/// The jobs, and for a table how its ids are shortened.
+fn ask(
+    file: &cli::ConfigFile,
+    filter: JobFilter,
+    listing: &cli::Listing,
+) -> Result<(Vec<JobRow>, Short), Failure> {
+    let config = store::load(&file.config)?;
+    store::with_door(&config, async |door| {
+        let rows = match store::call(door, Request::Jobs(filter)).await? {
+            Reply::Jobs(rows) => rows,
+            other => return Err(store::unexpected(&other)),
+        };
+        let ids = rows.iter().flat_map(|job| [job.job.to_string(), job.event_id.to_string()]);
+        let short = ids::shorten(door, ids.collect(), listing).await?;
+        Ok((rows, short))
+    })
 }
 
 /// What was typed, as the store understands it.

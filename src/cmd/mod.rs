@@ -15,6 +15,7 @@ mod drop;
 mod events;
 mod explain;
 mod follow;
+mod ids;
 mod init;
 mod jobs;
 mod orphans;

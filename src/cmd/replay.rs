@@ -2,48 +2,46 @@
 
 use crate::cli;
 use crate::clock::Clock;
-use crate::control::{Reply, Request};
+use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::{Name, State};
 use crate::store::{Made, Missing, Replay, Verb};
 
 use super::bulk::{self, Wish};
-use super::{jobs, output, store};
+use super::{ids, jobs, output, store};
 
 /// Puts jobs back to ready and prints which; with `--since` makes the missing ones and counts them.
 pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
     if let Some(state) = args.state {
         return many(args, state);
     }
-    let what = match (args.job, &args.event, args.since, &args.handler) {
-        (Some(job), ..) if args.new_key => Replay::NewKey(job),
-        (Some(job), ..) => Replay::Job(job),
-        (None, Some(event), ..) => Replay::Event {
-            source: args.source.clone(),
-            event: event.clone(),
-            handler: args.handler.clone(),
-        },
-        (None, None, Some(since), Some(handler)) => return missing(args, since, handler),
-        _ => {
-            return Err(Failure::new(
-                Exit::Usage,
-                "name an EVENT, --job JOB, --state STATE, or --handler NAME with --since TIME",
-            ));
-        }
-    };
-    match store::ask(&args.file.config, Request::Replay(what))? {
+    if let (None, None, Some(since), Some(handler)) =
+        (&args.job, &args.event, args.since, &args.handler)
+    {
+        return missing(args, since, handler);
+    }
+    let config = store::load(&args.file.config)?;
+    let (was, reply) = store::with_door(&config, async |door| {
+        let what = meant(door, args).await?;
+        let was = match what {
+            Replay::Job(job) | Replay::NewKey(job) => Some(job),
+            Replay::Event { .. } => None,
+        };
+        Ok((was, store::call(door, Request::Replay(what)).await?))
+    })?;
+    match reply {
         Reply::Replay(jobs) if jobs.is_empty() => {
             return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
                 .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them); --handler NAME makes one that there was not"));
         }
         Reply::Replay(jobs) if args.format.json && args.new_key => {
-            output::json(&serde_json::json!({ "replayed": jobs, "replaced": args.job }))?;
+            output::json(&serde_json::json!({ "replayed": jobs, "replaced": was }))?;
         }
         Reply::Replay(jobs) if args.format.json => {
             output::json(&serde_json::json!({ "replayed": jobs }))?;
         }
         Reply::Replay(jobs) if args.new_key => {
-            let was = args.job.map_or(String::new(), |job| job.to_string());
+            let was = was.map_or(String::new(), |job| job.to_string());
             for job in jobs {
                 output::line(format_args!("job {job} is ready again; its key was {was}"))?;
             }
@@ -56,6 +54,23 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
         other => return Err(store::unexpected(&other)),
     }
     Ok(Exit::Ok)
+}
+
+/// The one job, or the event, that is meant.
+async fn meant(door: &mut Door, args: &cli::Replay) -> Result<Replay, Failure> {
+    if let Some(typed) = &args.job {
+        let job = ids::job(door, typed).await?.job;
+        return Ok(if args.new_key { Replay::NewKey(job) } else { Replay::Job(job) });
+    }
+    let Some(typed) = &args.event else {
+        return Err(Failure::new(
+            Exit::Usage,
+            "name an EVENT, --job JOB, --state STATE, or --handler NAME with --since TIME",
+        ));
+    };
+    let (source, handler) = (args.source.clone(), args.handler.clone());
+    let event = ids::event(door, source.as_ref(), typed).await?;
+    Ok(Replay::Event { source, event, handler })
 }
 
 /// Puts back all that are meant.

@@ -11,14 +11,14 @@ use crate::limits::Unit;
 use crate::model::Answer;
 use crate::store::Resolution;
 
-use super::{output, store};
+use super::{ids, output, store};
 
 /// Settles a held job and prints its state.
 pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     // Before the answer is read, which may take as long as a person types: what is resolved is the attempt
     // that there was when the command was given.
-    let seen = store::with_door(&config, async |door| store::job(door, args.job).await)?;
+    let seen = store::with_door(&config, async |door| ids::job(door, &args.job).await)?;
     // The command line has exactly one of the two, and an answer with the first alone.
     let how = match &args.answer {
         Some(file) => Resolution::Answered(read(file, config.limits().answer_whole_bytes)?),

@@ -1,25 +1,28 @@
-//! `hooklatch show`: everything about one event.
+//! `hooklatch show`: everything about one event, or about one job of it.
 
 use std::io::Write;
 
 use crate::cli;
-use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::store::{AttemptRow, Captured, EventDetail, JobDetail, KeyRow};
 
 use super::output::{self, escape, escape_lines, local, outcome_style, size};
-use super::{events, follow, jobs, store};
+use super::{events, follow, ids, jobs, store};
 
-/// Shows the event with its jobs and attempts, or its raw body alone.
+/// Shows the event with its jobs and attempts, or with the one job that was named; or its raw body alone.
 pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
     if args.follow {
         return follow::run(args);
     }
-    let request = Request::Show { source: args.source.clone(), event: args.event.clone() };
-    let found = match store::ask(&args.file.config, request)? {
-        Reply::Show(found) => found,
-        other => return Err(store::unexpected(&other)),
-    };
+    let config = store::load(&args.file.config)?;
+    let found = store::with_door(&config, async |door| {
+        let target = ids::event_or_job(door, args.source.as_ref(), &args.event).await?;
+        let mut found = ids::shown(door, &target).await?;
+        if let Some(job) = target.job {
+            found.iter_mut().for_each(|event| event.jobs.retain(|one| one.job.job == job));
+        }
+        Ok(found)
+    })?;
     if args.body {
         return body(&found, args);
     }

@@ -50,6 +50,15 @@ pub enum Request {
         /// The id.
         event: EventId,
     },
+    /// The event or job that is meant by what an operator typed.
+    Find(store::IdQuery),
+    /// How many characters of each of these ids are enough to find it.
+    Shorten {
+        /// What they are to be found as.
+        kind: store::IdKind,
+        /// Whole ids.
+        ids: Vec<String>,
+    },
     /// Jobs, newest first.
     Jobs(JobFilter),
     /// One job.
@@ -130,6 +139,10 @@ pub enum Reply {
     Events(Vec<EventRow>),
     /// At least one event.
     Show(Vec<EventDetail>),
+    /// The one that is meant.
+    Find(store::IdMatch),
+    /// In the order of the ids.
+    Shorten(Vec<usize>),
     /// The jobs listed.
     Jobs(Vec<JobRow>),
     /// The job as listed.
@@ -240,7 +253,9 @@ impl Failure {
 impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
         let kind = match error {
-            store::Error::NoEvent(_) | store::Error::NoJob(_) => FailureKind::NotFound,
+            store::Error::NoEvent(_) | store::Error::NoJob(_) | store::Error::NoId { .. } => {
+                FailureKind::NotFound
+            }
             store::Error::WrongState { .. }
             | store::Error::NewerAttempt { .. }
             | store::Error::PayloadGone { .. }
@@ -249,9 +264,9 @@ impl From<store::Error> for Failure {
             | store::Error::AnswerNeeded { .. }
             | store::Error::NobodyWaits { .. }
             | store::Error::OneHandler { .. } => FailureKind::WrongState,
-            store::Error::Ambiguous { .. } | store::Error::Variants { .. } => {
-                FailureKind::Ambiguous
-            }
+            store::Error::Ambiguous { .. }
+            | store::Error::Variants { .. }
+            | store::Error::SeveralIds { .. } => FailureKind::Ambiguous,
             store::Error::Unavailable(_) | store::Error::TooSlow(_) => FailureKind::Unavailable,
         };
         Failure { kind, message: error.to_string() }
@@ -280,6 +295,8 @@ pub async fn perform(
             }
             Reply::Show(found)
         }
+        Request::Find(typed) => Reply::Find(store.find(typed).await?),
+        Request::Shorten { kind, ids } => Reply::Shorten(store.shorten(kind, ids).await?),
         Request::Jobs(filter) => Reply::Jobs(store.jobs(filter).await?),
         Request::Job(job) => Reply::Job(Box::new(store.job(job).await?)),
         Request::Replay(what) => Reply::Replay(store.replay(what).await?),

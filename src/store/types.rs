@@ -14,6 +14,8 @@ use crate::model::{
 use crate::retry::Next;
 use crate::verify::Verified;
 
+use super::find::LEAST_CHARS;
+
 /// Where the store lies and what it keeps.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -298,6 +300,22 @@ pub enum Error {
     /// No job has this key.
     #[error("no such job: {0}, or retention has removed it with its event's payload")]
     NoJob(JobId),
+    /// Nothing has this id, or one that begins so.
+    #[error("no {noun} begins with '{text}'{}", too_short(text))]
+    NoId {
+        /// What was typed.
+        text: String,
+        /// What was looked for.
+        noun: &'static str,
+    },
+    /// More than one id begins so.
+    #[error("several ids begin with '{text}': {ids}; type more of the one you mean")]
+    SeveralIds {
+        /// What was typed.
+        text: String,
+        /// The first of them.
+        ids: String,
+    },
     /// The job is not in a state from which this may be done.
     #[error("job {job} is {state}, which cannot be {verb}")]
     WrongState {
@@ -399,6 +417,13 @@ pub enum Error {
     /// an I/O error: look before asking again.
     #[error("the store is not available: {0}")]
     Unavailable(String),
+}
+
+fn too_short(text: &str) -> String {
+    match text.len() < LEAST_CHARS {
+        true => format!(" (type at least {LEAST_CHARS} characters of an id)"),
+        false => String::new(),
+    }
 }
 
 impl From<Refused> for Error {

@@ -129,6 +129,68 @@ fn what_waits_for_a_person_is_listed_with_the_command_that_settles_it() {
     assert_eq!(ids(&site.json(&["held"])), ["d-2"]);
 }
 
+/// The ids in a column of a table on a screen.
+fn column(site: &Site, args: &[&str], head: &str) -> Vec<String> {
+    let table = text(&site.command(args).env("COLUMNS", "120").output().unwrap().stdout);
+    let mut lines = table.lines();
+    let at = lines.next().unwrap().find(head).unwrap();
+    lines.map(|line| line[at..].split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn what_a_table_shows_of_an_id_is_taken_by_every_command() {
+    let site = site();
+    let receiver = site.start();
+    let event = "72d3162e-cc78-11e3-81ab-4c9367dc0958";
+    receiver.github(event, "push", r#"{"a":1}"#);
+    stripe(&receiver, &[("evt_1Long00000000000000001", "silent.a")]);
+    stripe(&receiver, &[("evt_1Long00000000000000002", "silent.b")]);
+    let jobs = site.jobs_when(|jobs| {
+        jobs.len() == 3 && jobs.iter().all(|job| job["state"] == "held" || job["state"] == "dead")
+    });
+    // Newest first.
+    let events = column(&site, &["events"], "EVENT");
+    assert_eq!(events, ["evt_1Long00000000000000002", "evt_1Long00000000000000001", "72d3162e"]);
+    assert_eq!(column(&site, &["events", "--wide"], "EVENT")[2], event);
+    assert!(text(&site.run(&["events"]).stdout).contains(event), "no screen");
+    let short = column(&site, &["jobs"], "JOB");
+    for (short, job) in short.iter().zip(&jobs) {
+        assert!(id(job).starts_with(short) && short.len() < 20, "{short}");
+    }
+
+    assert_eq!(site.json(&["show", "72d3162e"])[0]["event"]["event_id"], event);
+    assert_eq!(site.json(&["explain", "72d3162e"])[0]["event"], event);
+    let shown = site.json(&["show", &short[2]]);
+    assert_eq!(
+        (&shown[0]["event"]["event_id"], id(&shown[0]["jobs"][0]["job"])),
+        (&json!(event), id(&jobs[2]))
+    );
+    assert_eq!(site.json(&["explain", &short[2]])[0]["event"], event);
+    assert_eq!(site.json(&["replay", "72d3162e"])["replayed"][0], id(&jobs[2]));
+    site.jobs_when(|jobs| jobs[2]["attempt"] == 2 && jobs[2]["state"] == "dead");
+    assert_eq!(site.json(&["replay", "--job", &short[2]])["replayed"][0], id(&jobs[2]));
+    assert_eq!(site.json(&["resolve", &short[1], "--succeeded"])["job"], id(&jobs[1]));
+    assert_eq!(site.json(&["drop", &short[0].to_uppercase()])["job"], id(&jobs[0]));
+    let (code, said) = fails(&site, &["cancel", &short[0]]);
+    assert_eq!((code, said.contains("is dropped")), (Some(65), true), "{said}");
+
+    // Neither of several, and nothing, is taken for one.
+    let (code, said) = fails(&site, &["replay", "evt_1Long"]);
+    assert_eq!(
+        (code, said.contains("event evt_1Long00000000000000001, ")),
+        (Some(65), true),
+        "{said}"
+    );
+    let (code, said) = fails(&site, &["show", "abcdef"]);
+    assert_eq!(
+        (code, said.contains("no event or job begins with 'abcdef'")),
+        (Some(66), true),
+        "{said}"
+    );
+    assert_eq!(fails(&site, &["drop", "abcdef"]).0, Some(66));
+    assert_eq!(fails(&site, &["drop", "evt_1Long00000000000000001"]).0, Some(2));
+}
+
 #[test]
 fn many_jobs_are_counted_and_then_replayed_or_dropped() {
     let site = site();

@@ -221,9 +221,9 @@ impl World<'_> {
 
 fn reason(error: &Error) -> Option<No> {
     match error {
-        Error::NoEvent(_) | Error::NoJob(_) => Some(No::NotFound),
+        Error::NoEvent(_) | Error::NoJob(_) | Error::NoId { .. } => Some(No::NotFound),
         Error::WrongState { .. } => Some(No::WrongState),
-        Error::Ambiguous { .. } => Some(No::Ambiguous),
+        Error::Ambiguous { .. } | Error::SeveralIds { .. } => Some(No::Ambiguous),
         Error::Variants { .. } => Some(No::Variants),
         Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
         // There is no key of a request here, no `resolve`, and no listing that takes long.

@@ -4,22 +4,20 @@ mod story;
 
 use crate::cli;
 use crate::clock::Clock;
-use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::Timestamp;
 
 use super::output::{self, escape, local};
-use super::store;
+use super::{ids, store};
 use story::{HandlerStory, Next, Story, Telling};
 
-/// Explains every event with the id: its variants, or those of several sources.
+/// Explains every event with the id: its variants, or those of several sources. Of a job its event.
 pub(super) fn run(args: &cli::Explain) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
-    let request = Request::Show { source: args.source.clone(), event: args.event.clone() };
-    let found = match store::ask_of(&config, request)? {
-        Reply::Show(found) => found,
-        other => return Err(store::unexpected(&other)),
-    };
+    let found = store::with_door(&config, async |door| {
+        let target = ids::event_or_job(door, args.source.as_ref(), &args.event).await?;
+        ids::shown(door, &target).await
+    })?;
     let suffix = output::config_suffix(&args.file.config);
     let time: fn(Timestamp) -> String = match args.format.json {
         true => |time| time.to_string(),

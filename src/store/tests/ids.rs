@@ -93,3 +93,88 @@ async fn ids_that_differ_in_case_are_two_and_every_verb_finds_each() {
     let expired = bench.store.expire(before).await.unwrap();
     assert_eq!((expired.payloads, expired.events), (4, 4), "all but what is held");
 }
+
+async fn found(bench: &Bench, kind: IdKind, text: &str) -> Result<String, String> {
+    let query = IdQuery { kind, text: text.to_owned(), source: None };
+    match bench.store.find(query).await {
+        Ok(IdMatch::Event(event)) => Ok(format!("event {event}")),
+        Ok(IdMatch::Job(row)) => Ok(format!("job {}", row.job)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[tokio::test]
+async fn the_beginning_that_one_id_alone_has_finds_it() {
+    const EVENTS: [&str; 7] = [
+        "evt_abc1",
+        "evt_abc2",
+        "evt_abc2_and_more",
+        "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+        "72d3162e-cc78-11e3-81ab-4c9367dc0959",
+        // Not as a UUID is written, so it is kept as text.
+        "72D3162E-cc78-11e3-81ab-4c9367dc0958",
+        "0a1b2c3d-4e5f-4a6b-8c7d-9e8f70615243",
+    ];
+    let bench = bench();
+    for event in EVENTS {
+        bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+        bench.clock.advance(Duration::from_secs(1));
+    }
+    // The same id of two sources is one id.
+    bench.accept("github", github("evt_abc1", "push", "{}"), &[]).await;
+    let jobs = bench.store.jobs(JobFilter::default()).await.unwrap();
+    let whole: Vec<String> = EVENTS
+        .map(str::to_owned)
+        .into_iter()
+        .chain(jobs.iter().map(|row| row.job.to_string()))
+        .collect();
+
+    // The short form of an id finds it, and so does the whole id.
+    let chars = bench.store.shorten(IdKind::Any, whole.clone()).await.unwrap();
+    assert_eq!(chars[..7], [8, 8, 17, 36, 36, 8, 8]);
+    assert_eq!(chars[7..], [13; 7], "a millisecond each");
+    for (nth, (id, chars)) in whole.iter().zip(chars).enumerate() {
+        let one = if nth < EVENTS.len() { format!("event {id}") } else { format!("job {id}") };
+        for text in [&id[..chars], id] {
+            assert_eq!(found(&bench, IdKind::Any, text).await, Ok(one.clone()), "{text}");
+        }
+    }
+    // All of an id is that id, though another one begins so.
+    assert_eq!(found(&bench, IdKind::Event, "evt_abc2").await.unwrap(), "event evt_abc2");
+    assert_eq!(found(&bench, IdKind::Event, "evt_abc2_").await.unwrap(), "event evt_abc2_and_more");
+
+    for (kind, text, said) in [
+        (
+            IdKind::Any,
+            "evt_abc",
+            "several ids begin with 'evt_abc': event evt_abc1, event evt_abc2, event evt_abc2_and_more; type more of the one you mean",
+        ),
+        (
+            IdKind::Event,
+            "72d3162e-cc78-11e3-81ab-4c9367dc095",
+            "several ids begin with '72d3162e-cc78-11e3-81ab-4c9367dc095': event 72d3162e-cc78-11e3-81ab-4c9367dc0958, event 72d3162e-cc78-11e3-81ab-4c9367dc0959; type more of the one you mean",
+        ),
+        (IdKind::Any, "evt_x", "no event or job begins with 'evt_x'"),
+        (IdKind::Event, &whole[9][..13], &format!("no event begins with '{}'", &whole[9][..13])),
+        (IdKind::Job, "0a1b2c3d", "no job begins with '0a1b2c3d'"),
+        (
+            IdKind::Any,
+            "evt",
+            "no event or job begins with 'evt' (type at least 4 characters of an id)",
+        ),
+        (IdKind::Any, "%", "no event or job begins with '%' (type at least 4 characters of an id)"),
+    ] {
+        assert_eq!(found(&bench, kind, text).await, Err(said.to_owned()), "{text}");
+    }
+    // An error names a few of many.
+    let said = found(&bench, IdKind::Job, &whole[7][..6]).await.unwrap_err();
+    assert_eq!((said.matches("job ").count(), said.contains("…")), (5, true), "{said}");
+    // Of one source only.
+    let query = |source: &str| IdQuery {
+        kind: IdKind::Any,
+        text: "evt_abc1".to_owned(),
+        source: Some(name(source)),
+    };
+    assert!(matches!(bench.store.find(query("github")).await, Ok(IdMatch::Event(_))));
+    assert!(bench.store.find(query("other")).await.is_err());
+}

@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use rusqlite::types::Null;
 
 use super::*;
+use crate::store::find::{JOB_IDS, TEXT_IDS, UUID_IDS};
 use crate::store::read::{self, Clauses, NEXT_SOURCE, by_id};
 use crate::store::replay::FOUND;
 
@@ -139,6 +140,18 @@ async fn every_listing_and_look_up_is_served_by_the_index_there_is() {
                 (
                     NEXT_SOURCE.to_owned(),
                     "SEARCH event USING COVERING INDEX sqlite_autoindex_event_1 (source>?)",
+                ),
+                (
+                    TEXT_IDS.to_owned(),
+                    "SEARCH event USING COVERING INDEX sqlite_autoindex_event_1 (source=? AND event_id>? AND event_id<?)",
+                ),
+                (
+                    UUID_IDS.to_owned(),
+                    "SEARCH event USING COVERING INDEX sqlite_autoindex_event_1 (source=? AND event_id>? AND event_id<?)",
+                ),
+                (
+                    JOB_IDS.to_owned(),
+                    "SEARCH job USING COVERING INDEX sqlite_autoindex_job_1 (id>? AND id<?)",
                 ),
                 (
                     read::EVENTS.latest.to_owned(),

@@ -1,0 +1,128 @@
+//! Ids as operators type and read them: as much of an id as no other begins with is enough for every command,
+//! and is what tables show.
+
+use std::collections::HashMap;
+
+use crate::cli;
+use crate::control::{Door, Reply, Request};
+use crate::exit::Failure;
+use crate::model::{EventId, JobId, Name};
+use crate::store::{EventDetail, EventRow, IdKind, IdMatch, IdQuery, JobRow};
+
+use super::{output, store};
+
+/// Most ids that are asked for in one request.
+const ASKED: usize = 1_000;
+
+async fn find(
+    door: &mut Door,
+    kind: IdKind,
+    source: Option<&Name>,
+    text: &str,
+) -> Result<IdMatch, Failure> {
+    let typed = IdQuery { kind, text: text.to_owned(), source: source.cloned() };
+    match store::call(door, Request::Find(typed)).await? {
+        Reply::Find(found) => Ok(found),
+        other => Err(store::unexpected(&other)),
+    }
+}
+
+/// The event that is meant.
+pub(super) async fn event(
+    door: &mut Door,
+    source: Option<&Name>,
+    typed: &EventId,
+) -> Result<EventId, Failure> {
+    match find(door, IdKind::Event, source, typed.as_str()).await? {
+        IdMatch::Event(event) => Ok(event),
+        other @ IdMatch::Job(_) => Err(store::unexpected(&Reply::Find(other))),
+    }
+}
+
+/// The job that is meant, as it is now.
+pub(super) async fn job(door: &mut Door, typed: &str) -> Result<JobRow, Failure> {
+    match find(door, IdKind::Job, None, typed).await? {
+        IdMatch::Job(row) => Ok(*row),
+        other @ IdMatch::Event(_) => Err(store::unexpected(&Reply::Find(other))),
+    }
+}
+
+/// An event, or one job of it.
+pub(super) struct Target {
+    pub(super) source: Option<Name>,
+    pub(super) event: EventId,
+    /// The job that was named.
+    pub(super) job: Option<JobId>,
+}
+
+/// The event that is meant, or the event of the job that is.
+pub(super) async fn event_or_job(
+    door: &mut Door,
+    source: Option<&Name>,
+    typed: &EventId,
+) -> Result<Target, Failure> {
+    Ok(match find(door, IdKind::Any, source, typed.as_str()).await? {
+        IdMatch::Event(event) => Target { source: source.cloned(), event, job: None },
+        IdMatch::Job(row) => {
+            Target { source: Some(row.source), event: row.event_id, job: Some(row.job) }
+        }
+    })
+}
+
+/// All that is known of it: of several bodies under one id only the one that the job is for.
+pub(super) async fn shown(door: &mut Door, target: &Target) -> Result<Vec<EventDetail>, Failure> {
+    let request = Request::Show { source: target.source.clone(), event: target.event.clone() };
+    let mut found = match store::call(door, request).await? {
+        Reply::Show(found) => found,
+        other => return Err(store::unexpected(&other)),
+    };
+    if let Some(job) = target.job {
+        found.retain(|event| event.jobs.iter().any(|one| one.job.job == job));
+    }
+    Ok(found)
+}
+
+/// Ids in short: each is enough for every command as long as no new one begins so.
+#[derive(Default)]
+pub(super) struct Short(HashMap<String, usize>);
+
+/// Shortens the ids of a table. In a pipe or a file they stay whole, as every text does, and so they do in a
+/// very long listing.
+pub(super) async fn shorten(
+    door: &mut Door,
+    mut ids: Vec<String>,
+    listing: &cli::Listing,
+) -> Result<Short, Failure> {
+    ids.sort_unstable();
+    ids.dedup();
+    let whole = listing.wide || listing.format.json || output::chars().is_none();
+    if whole || ids.is_empty() || ids.len() > ASKED {
+        return Ok(Short::default());
+    }
+    let request = Request::Shorten { kind: IdKind::Any, ids: ids.clone() };
+    match store::call(door, request).await? {
+        Reply::Shorten(chars) => Ok(Short(ids.into_iter().zip(chars).collect())),
+        other => Err(store::unexpected(&other)),
+    }
+}
+
+/// Shortens the ids of a table of events.
+pub(super) async fn of_events(
+    door: &mut Door,
+    rows: &[EventRow],
+    listing: &cli::Listing,
+) -> Result<Short, Failure> {
+    shorten(door, rows.iter().map(|event| event.event_id.to_string()).collect(), listing).await
+}
+
+impl Short {
+    /// As much of the id as is enough.
+    pub(super) fn of(&self, id: impl std::fmt::Display) -> String {
+        let mut id = id.to_string();
+        // An id is ASCII.
+        if let Some(chars) = self.0.get(&id) {
+            id.truncate(*chars);
+        }
+        id
+    }
+}
