@@ -291,9 +291,14 @@ every handler that wants the event succeeded (with --no-wait: if the answer is
 200; with --forge and --stale: if it is 401), with 1 if not, and with 69 if
 nothing answers.
 
+--url takes the provider's way: name, TLS certificate, proxy and path. Without
+a path it gets the source's. It trusts this machine's certificate authorities,
+or those in the file that SSL_CERT_FILE names.
+
 Examples:
   hooklatch send github push
   hooklatch send github push --body push.json --wait 5min
+  hooklatch send github push --url https://hooks.example.org/hooks/github
   hooklatch send stripe invoice.paid --duplicate
   hooklatch send github push --forge")]
     Send(Send),

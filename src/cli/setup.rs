@@ -39,6 +39,9 @@ pub struct Send {
     /// Where the receiver listens, if not at server.listen
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub to: Option<SocketAddr>,
+    /// Send it to this URL, through DNS, TLS and the proxy
+    #[arg(long, value_name = "URL", conflicts_with = "to")]
+    pub url: Option<String>,
     /// How long to wait for the handlers
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub wait: Duration,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::exit::{Exit, Failure};
 use crate::model::{Headers, Timestamp};
@@ -73,11 +74,20 @@ pub(super) async fn post(
     body: Bytes,
 ) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
     let stream = tokio::net::TcpStream::connect(address).await?;
+    exchange(stream, &address.to_string(), path, headers, body).await
+}
+
+/// The same over a connection to `host` that is made.
+pub(super) async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    host: &str,
+    path: &str,
+    headers: &Headers,
+    body: Bytes,
+) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let mut request = hyper::Request::post(path)
-        .header("Host", address.to_string())
-        .header("Connection", "close");
+    let mut request = hyper::Request::post(path).header("Host", host).header("Connection", "close");
     for (name, value) in headers.iter() {
         request = request.header(name, value);
     }

@@ -4,6 +4,7 @@
 //! Then it asks the receiver what the handlers did.
 
 mod handled;
+mod public;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -26,6 +27,7 @@ use crate::verify::{self, Draft, Signer};
 use super::output::{self, escape};
 use super::played::{self, Answer};
 use super::{block_on, random, store};
+use public::PublicUrl;
 
 /// How much older than the tolerance a stale delivery is: enough for a clock that is corrected.
 const STALE_BY: Duration = Duration::from_secs(60);
@@ -44,15 +46,17 @@ pub(super) fn run(args: &cli::Send) -> Result<Exit, Failure> {
         return Err(wrong(message).help("send it through the proxy, with a client's certificate"));
     }
     let sent = block_on(async {
-        let address = address(args, &config).await?;
+        let target = match &args.url {
+            Some(url) => Target::Url(PublicUrl::parse(url, endpoint.path).map_err(wrong)?),
+            None => Target::Receiver(address(args, &config).await?, endpoint.path),
+        };
         let signed = sign(args, &config, &endpoint, &event).await?;
         let (mut answers, body) = (Vec::new(), event.body.clone());
         for _ in 0..if args.duplicate { 2 } else { 1 } {
-            let posted = played::post(address, endpoint.path, &signed.headers, body.clone()).await;
-            answers.push(posted.map_err(|error| nobody(args, address, &*error))?);
+            answers.push(target.post(args, &signed.headers, body.clone()).await?);
         }
         let Endpoint { path, replies, .. } = endpoint;
-        let mut sent = Sent { address, path, replies, signed, answers, handled: None };
+        let mut sent = Sent { target, path, replies, signed, answers, handled: None };
         let looks = !(args.no_wait || replies || args.forge || args.stale);
         if looks && sent.is_good(args) {
             let event = sent.stored(&event).parse().ok();
@@ -279,8 +283,45 @@ impl Verdict {
     }
 }
 
+/// Where a delivery goes.
+enum Target<'a> {
+    /// Straight to the receiver, at this path.
+    Receiver(SocketAddr, &'a str),
+    /// The provider's way.
+    Url(PublicUrl),
+}
+
+impl Target<'_> {
+    async fn post(
+        &self,
+        args: &cli::Send,
+        headers: &Headers,
+        body: Bytes,
+    ) -> Result<Answer, Failure> {
+        match self {
+            Target::Receiver(address, path) => {
+                let posted = played::post(*address, path, headers, body).await;
+                posted.map_err(|error| nobody(args, *address, &*error))
+            }
+            Target::Url(url) => {
+                let failed = |why| Failure::new(Exit::Unavailable, format!("{url}: {why}"));
+                url.post(headers, body).await.map_err(failed)
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Target<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Target::Receiver(address, path) => write!(f, "http://{address}{path}"),
+            Target::Url(url) => url.fmt(f),
+        }
+    }
+}
+
 struct Sent<'a> {
-    address: SocketAddr,
+    target: Target<'a>,
     path: &'a str,
     /// Whether its handler answers: with any status, and the second time the same.
     replies: bool,
@@ -316,6 +357,12 @@ impl Sent<'_> {
         })
     }
 
+    /// Whether something else than a receiver gave the last answer.
+    fn is_foreign(&self) -> bool {
+        let last = self.answers.last();
+        last.is_some_and(|last| last.result.is_none() && last.body["status"].is_null())
+    }
+
     /// What an answer says in a word, or why a request with a key has none of its handler's.
     fn word<'a>(&self, answer: &'a Answer) -> &'a str {
         let of = |field: &str| answer.body[field].as_str();
@@ -329,7 +376,7 @@ impl Sent<'_> {
         let answer = |answer: &Answer| json!({ "status": answer.status, "result": answer.result, "body": answer.body });
         json!({
             "source": args.source,
-            "url": format!("http://{}{}", self.address, self.path),
+            "url": self.target.to_string(),
             "event_id": event.id,
             "event_type": args.event_type,
             "signed_with": self.signed.by,
@@ -349,7 +396,7 @@ impl Sent<'_> {
         verdict: &Verdict,
     ) -> Result<(), Failure> {
         let (id, kind) = (escape(&event.id), escape(&args.event_type));
-        output::fact("sent", format!("{id} ({kind}) to http://{}{}", self.address, self.path))?;
+        output::fact("sent", format!("{id} ({kind}) to {}", self.target))?;
         output::fact("signed", format!("with {}", escape(&self.signed.by)))?;
         for answer in &self.answers {
             let word = escape(self.word(answer));
@@ -405,6 +452,10 @@ impl Sent<'_> {
                 let stored = escape(&shell_word(self.stored(event)));
                 format!("hooklatch show {stored} --source {source}{config}")
             }
+            _ if matches!(self.target, Target::Url(_)) && self.is_foreign() => format!(
+                "the receiver did not answer this: check that the proxy passes {} on to it",
+                self.path
+            ),
             (401, true) => format!("hooklatch events --rejected --source {source}{config}"),
             (401, false) => format!(
                 "hooklatch events --rejected --source {source}{config} (hooklatch reload, if its secret has changed)"

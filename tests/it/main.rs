@@ -27,6 +27,7 @@ mod notify;
 mod operator;
 mod outputs;
 mod promises;
+mod public;
 mod quarantine;
 mod readme;
 mod refusals;

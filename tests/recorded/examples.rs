@@ -130,6 +130,8 @@ impl Stage {
                 *word = if answers { self.asked() } else { self.job(state) };
             } else if word == ANSWER || word == BODY {
                 *word = self.site.path(word).display().to_string();
+            } else if word == "https://hooks.example.org/hooks/github" {
+                *word = format!("http://{}/github", self.receiver.address);
             } else if word == "/etc/hooklatch/hooklatch.toml" {
                 *word = self.site.config().display().to_string();
             } else if let Some(name) = word.strip_prefix("/var/backups/") {

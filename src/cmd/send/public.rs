@@ -1,0 +1,107 @@
+//! A source's public URL: a delivery takes the provider's way, by name resolution, TLS, proxy and path.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::Uri;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::super::played::{self, Answer};
+use crate::model::Headers;
+
+/// Longer than any provider waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An absolute `http` or `https` URL.
+pub(super) struct PublicUrl {
+    /// As it is sent in `Host`.
+    authority: String,
+    host: String,
+    port: u16,
+    tls: bool,
+    path: String,
+}
+
+impl PublicUrl {
+    /// Reads `text`. One without a path gets `path`.
+    pub(super) fn parse(text: &str, path: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is not a URL such as https://hooks.example.org{path}");
+        let uri: Uri = text.parse().map_err(|_| wrong())?;
+        let tls = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(wrong()),
+        };
+        let authority = uri.authority().ok_or_else(wrong)?.as_str();
+        if authority.contains('@') {
+            return Err(wrong());
+        }
+        let host = uri.host().unwrap_or_default();
+        let path = match uri.path_and_query().map(|path| path.as_str()) {
+            None | Some("/") => path,
+            Some(given) => given,
+        };
+        Ok(PublicUrl {
+            authority: authority.to_owned(),
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+            tls,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Posts `body` on a connection of its own. An `Err` says which step failed.
+    pub(super) async fn post(&self, headers: &Headers, body: Bytes) -> Result<Answer, String> {
+        let posted = timeout(PATIENCE, self.try_post(headers, body)).await;
+        posted.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?
+    }
+
+    async fn try_post(&self, headers: &Headers, body: Bytes) -> Result<Answer, String> {
+        let PublicUrl { authority, host, path, .. } = self;
+        let found = lookup_host((host.as_str(), self.port)).await;
+        let found = found.map_err(|error| format!("name {host} has no address: {error}"))?;
+        let found: Vec<SocketAddr> = found.collect();
+        let stream = TcpStream::connect(&found[..]).await;
+        let stream = stream.map_err(|error| format!("nothing answers at {found:?}: {error}"))?;
+        let answer = match self.tls {
+            false => played::exchange(stream, authority, path, headers, body).await,
+            true => {
+                let failed = |error: String| format!("TLS with {host} failed: {error}");
+                let name = ServerName::try_from(host.clone());
+                let name = name.map_err(|error| failed(error.to_string()))?;
+                let connector = TlsConnector::from(Arc::new(client().map_err(failed)?));
+                let stream = connector.connect(name, stream).await;
+                let stream = stream.map_err(|error| failed(error.to_string()))?;
+                played::exchange(stream, authority, path, headers, body).await
+            }
+        };
+        answer.map_err(|error| format!("no answer: {error}"))
+    }
+}
+
+impl std::fmt::Display for PublicUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.path)
+    }
+}
+
+/// A client that trusts the certificate authorities of this machine, or of `SSL_CERT_FILE`.
+fn client() -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err("this machine has no certificate authorities: install ca-certificates".into());
+    }
+    let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(client.with_root_certificates(roots).with_no_client_auth())
+}
