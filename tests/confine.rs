@@ -16,6 +16,17 @@ fn no_thread_of_a_confined_process_executes_anything() {
     assert!(Command::new("true").status().unwrap().success());
     hooklatch::confine::deny_execution().unwrap();
     assert_eq!(Command::new("true").status().unwrap_err().kind(), ErrorKind::PermissionDenied);
+    #[cfg(target_arch = "x86_64")]
+    for number in [59, 322, 520, 545] {
+        // SAFETY: a call that executes nothing: no program is named.
+        let called = unsafe { libc::syscall(0x4000_0000 | number, 0, 0, 0, 0, 0) };
+        let error = std::io::Error::last_os_error();
+        assert_eq!(
+            (called, error.kind()),
+            (-1, ErrorKind::PermissionDenied),
+            "x32 {number}: {error}"
+        );
+    }
     go.send(()).unwrap();
     assert_eq!(other.join().unwrap(), ErrorKind::PermissionDenied);
     // Everything else goes on.

@@ -109,6 +109,7 @@ impl Bench {
             store: database.clone(),
             log: self.file("runner.log"),
             inside_a_unit: false,
+            files: rustix::process::getrlimit(rustix::process::Resource::Nofile),
         };
         let links = Links::new(links::Settings {
             runners: Runners::BesideStore(Some(launch)),

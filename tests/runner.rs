@@ -22,7 +22,7 @@ use hooklatch::runner::message::{
     ToRunner, VERSION,
 };
 use hooklatch::runner::{AskedBy, Captured, Status, Usage, folder};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -1094,6 +1094,7 @@ async fn a_launched_runner_is_nobodys_child_and_leaves_when_idle() {
         store: site.path("store.db"),
         log: site.path("runner.log"),
         inside_a_unit: false,
+        files: getrlimit(Resource::Nofile),
     };
     let refused = Launch { inside_a_unit: true, ..launch.clone() }.run().unwrap_err();
     assert!(refused.to_string().contains("hooklatch runner --config"), "{refused}");
@@ -1150,6 +1151,7 @@ async fn a_launch_beside_a_runner_leaves_its_log_readable() {
         store: site.path("store.db"),
         log: site.path("runner.log"),
         inside_a_unit: false,
+        files: getrlimit(Resource::Nofile),
     };
     let mut pid = None;
     for _ in 0..2 {

@@ -17,6 +17,7 @@ use crate::limits::Limits;
 use crate::model::RunnerName;
 use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
+use crate::runner::handle_ignored;
 use crate::runner::launch;
 use crate::runner::server::{self, Error, Loaded, Reload, Settings, Wish};
 use crate::systemd::{Manager, sockets};
@@ -30,6 +31,7 @@ const SPAWN_THREADS: usize = 4;
 
 /// Runs the runner. Returns when it has left.
 pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
+    handle_ignored();
     // What it is told where it executed itself again: it is detached already then.
     let told = std::env::var(again::VARIABLE).ok();
     if args.detached && told.is_none() {

@@ -5,6 +5,8 @@ mod reload;
 use std::net::TcpListener;
 use std::path::Path;
 
+use rustix::process::{Resource, getrlimit};
+use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -31,6 +33,7 @@ const JOURNAL: &str = "JOURNAL_STREAM";
 
 /// Runs the receiver. Returns after a graceful stop.
 pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
+    let signals = Signals::register_early()?;
     start_log(&args.log)?;
     let environment = Environment::capture();
     let path = &args.file.config;
@@ -43,10 +46,10 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     // Not before: whose process it is must be settled while there is one thread.
     let _log = log::in_background();
     let inside_a_unit = environment.get(UNIT).is_some();
-    if inside_a_unit && let Err(error) = confine::deny_execution() {
+    let launches = !inside_a_unit && args.runners.is_none();
+    if !launches && let Err(error) = confine::deny_execution() {
         tracing::warn!(%error, "this process keeps the right to execute programs");
     }
-    let launches = !inside_a_unit && args.runners.is_none();
     check_for_runner(&config, &environment, launches)
         .map_err(|problems| store::config_failure(&problems))?;
     let runners = match &args.runners {
@@ -54,7 +57,7 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
         None => Runners::BesideStore(Some(launch(path, &config.store().path, inside_a_unit)?)),
     };
     let files = Files { path, environment: &environment, launches };
-    block_on(until_signal(config, files, runners, given))?
+    block_on(until_signal(config, files, runners, given, signals))?
 }
 
 /// What a runner that this process launches finds wrong too, and is heard by nobody.
@@ -83,7 +86,7 @@ pub(super) fn start_log(filter: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))
 }
 
-/// How a runner is launched for the store at `store`.
+/// How a runner is launched for the store at `store`, by a process that has not raised its file limit yet.
 pub(super) fn launch(config: &Path, store: &Path, inside_a_unit: bool) -> Result<Launch, Failure> {
     let failed = |error| Failure::new(Exit::Io, format!("failed to find this program: {error}"));
     let absolute = |path| std::path::absolute(path).map_err(failed);
@@ -94,6 +97,7 @@ pub(super) fn launch(config: &Path, store: &Path, inside_a_unit: bool) -> Result
         store: absolute(store)?,
         log: absolute(&store.with_added_extension("runner.log"))?,
         inside_a_unit,
+        files: getrlimit(Resource::Nofile),
     })
 }
 
@@ -102,9 +106,8 @@ async fn until_signal(
     files: Files<'_>,
     runners: Runners,
     sockets: Vec<TcpListener>,
+    mut signals: Signals,
 ) -> Result<Exit, Failure> {
-    // Registered first: a signal during start-up stops as gracefully as a later one.
-    let mut signals = Signals::register()?;
     let service = Service { sockets, manager: manager(files.environment) };
     let mut serving = serve::start(config, files.environment, Clock::system(), runners, service)
         .await
@@ -179,6 +182,17 @@ impl Signals {
         let terminate = one(SignalKind::terminate())?;
         let stop = StopSignals { terminate, interrupt: one(SignalKind::interrupt())? };
         Ok(Signals { stop, hangup: one(SignalKind::hangup())? })
+    }
+
+    /// The same before there is a runtime, for a process that must have one thread still: a signal during a start
+    /// counts as a later one does, and SIGHUP ends none. The registration is the process's and outlives the
+    /// runtime that makes it.
+    fn register_early() -> Result<Self, Failure> {
+        let runtime = Builder::new_current_thread().enable_io().build().map_err(|error| {
+            Failure::new(Exit::Io, format!("failed to start the runtime: {error}"))
+        })?;
+        let _inside = runtime.enter();
+        Self::register()
     }
 
     /// The next one of any kind.

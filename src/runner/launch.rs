@@ -10,6 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
 use super::descriptors;
 use crate::systemd;
 
@@ -26,6 +28,8 @@ pub struct Launch {
     pub log: PathBuf,
     /// Whether a service manager runs the receiver (`INVOCATION_ID`, systemd.exec(5)).
     pub inside_a_unit: bool,
+    /// The file limit that the receiver was started with: the runner's commands get it (C6).
+    pub files: Rlimit,
 }
 
 /// Why no runner was launched.
@@ -73,6 +77,11 @@ impl Launch {
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()?;
+        // Before any command: the receiver connects later.
+        let pid = Pid::from_child(&child);
+        if let Err(error) = prlimit(Some(pid), Resource::Nofile, self.files) {
+            tracing::warn!(%error, "commands get the receiver's raised file limit");
+        }
         let listens = child.stdout.take();
         // It may leave before this process does, and must not stay behind as a zombie.
         std::thread::Builder::new().name("runner".to_owned()).spawn(move || child.wait())?;

@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 pub use capture::Captured;
-pub use spawn::PATH;
+pub use spawn::{PATH, handle_ignored};
 pub use table::Configured;
 pub use wire::WireError;
 

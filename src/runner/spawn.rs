@@ -2,7 +2,8 @@
 //!
 //! What must stay true: the program gets the arguments of the configuration and nothing of a
 //! delivery in them; an environment made from nothing; no descriptor but 0 to 2; an empty signal
-//! mask and a default SIGPIPE (both done by the standard library). Where a start fails, the reason
+//! mask and a default SIGPIPE (both done by the standard library); every other signal default
+//! ([`handle_ignored`]); the soft file limit that receiver or runner was started with ([`Launch`](super::launch::Launch)). Where a start fails, the reason
 //! names what is at fault: the program, the working directory, or the machine.
 
 use std::fs;
@@ -26,6 +27,26 @@ use super::course::Course;
 use super::ledger::Process;
 use super::{Captured, CommandSettings, descriptors, leftovers, oom, orphans, reap, stdin};
 use crate::model::Facts;
+
+/// Handles, by doing nothing, every signal that whoever started the runner has it ignore: to execute a program
+/// makes a handled signal default again, and leaves an ignored one ignored (C6). For the start of a runner.
+pub fn handle_ignored() {
+    extern "C" fn nothing(_signal: libc::c_int) {}
+    // The standard library ignores SIGPIPE itself, and makes it default for each command.
+    for signal in (1..=libc::SIGRTMAX()).filter(|signal| *signal != libc::SIGPIPE) {
+        // SAFETY: `now` is a whole `sigaction`, written before it is read; the handler touches nothing, and
+        // replaces no other.
+        unsafe {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            let known = libc::sigaction(signal, std::ptr::null(), &mut now) == 0;
+            if known && now.sa_sigaction == libc::SIG_IGN {
+                now.sa_sigaction = nothing as *const () as libc::sighandler_t;
+                now.sa_flags = libc::SA_RESTART;
+                libc::sigaction(signal, &now, std::ptr::null_mut());
+            }
+        }
+    }
+}
 
 /// What a command's PATH is where the configuration says nothing: systemd's own default with the
 /// folders that older systems keep apart.

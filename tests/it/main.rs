@@ -18,6 +18,7 @@ mod cli;
 mod doctor;
 mod duplicates;
 mod follow;
+mod inherited;
 mod init;
 mod listing;
 mod log;

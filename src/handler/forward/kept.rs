@@ -2,7 +2,9 @@
 //!
 //! What must stay true: no connection is here that an endpoint has not said its whole answer on, and none is handed
 //! out that it has closed since, as far as the kernel knows. A close that comes later meets the request as it would on
-//! a new connection that the endpoint has not looked at yet: without an answer its effects are unknown.
+//! a new connection that the endpoint has not looked at yet: without an answer its effects are unknown. What an
+//! endpoint says unasked between that look and the request is taken for the answer: HTTP/1.1 ties an answer to its
+//! request by their order alone (RFC 9112, section 9.3.2), so no client can tell.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
