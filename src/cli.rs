@@ -9,8 +9,10 @@ mod reload;
 mod setup;
 mod since;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::model::{EventId, Name, RunnerName, State};
@@ -31,8 +33,14 @@ pub const DEFAULT_CONFIG: &str = "/etc/hooklatch/hooklatch.toml";
 #[derive(Debug, Clone, Args)]
 pub struct ConfigFile {
     /// The configuration file; conf.d/*.toml and providers/*.toml beside it are read too
-    #[arg(long, short, value_name = "FILE", env = "HOOKLATCH_CONFIG", default_value = DEFAULT_CONFIG)]
+    #[arg(long, short, value_name = "FILE", env = "HOOKLATCH_CONFIG", default_value = DEFAULT_CONFIG,
+          value_parser = OsStringValueParser::new().map(or_default))]
     pub config: PathBuf,
+}
+
+/// An empty variable is as good as an unset one.
+fn or_default(text: OsString) -> PathBuf {
+    if text.is_empty() { DEFAULT_CONFIG.into() } else { text.into() }
 }
 
 /// How a listing is printed.
@@ -522,7 +530,7 @@ What `credential:NAME` refers to is looked for where the units have it from, sec
 commands, runner-secrets/NAME beside the configuration.
 
 Example:
-  hooklatch config check --config /etc/hooklatch/hooklatch.toml")]
+  hooklatch config check /etc/hooklatch/hooklatch.toml")]
     Check(ConfigCheck),
 
     /// Show what is in force: sources, handlers, and every limit with its default, range and reason
@@ -549,6 +557,9 @@ pub struct ConfigShow {
 /// `hooklatch config check`
 #[derive(Debug, Args)]
 pub struct ConfigCheck {
+    /// The configuration file, as with --config
+    #[arg(value_name = "FILE")]
+    pub path: Option<PathBuf>,
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,

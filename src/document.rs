@@ -238,7 +238,7 @@ impl FromToml for Size {
         let text = value.as_str().ok_or(None)?;
         text.parse::<bytesize::ByteSize>()
             .map(|size| Size(size.as_u64()))
-            .map_err(|_| Some(format!("'{text}' is no size, such as \"512 KiB\" or \"5 MiB\"")))
+            .map_err(|_| Some(format!("'{text}' is not a size, such as \"512 KiB\" or \"5 MiB\"")))
     }
 }
 
@@ -343,6 +343,13 @@ impl<'d> Section<'d> {
         Some(whole.value.0.into_iter().zip(array.iter()).map(each).collect())
     }
 
+    /// The key's value where it is a string; anything else is left to another reader.
+    pub fn text(&self, key: &'static str) -> Option<Value<String>> {
+        let value = self.table.get(key)?;
+        let text = value.get_ref().as_str()?.to_owned();
+        Some(Value { value: text, at: self.at(key, value.span()) })
+    }
+
     /// Where the key's value stands, whatever it holds.
     pub fn place_of(&self, key: &'static str) -> Option<At> {
         self.asked.borrow_mut().insert(key);
@@ -432,7 +439,11 @@ impl<'d> Section<'d> {
             if asked.contains(name) {
                 continue;
             }
+            // A key of ours may end with its unit.
+            let longer =
+                |key: &&str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
             let help = nearest(name, asked.iter().copied())
+                .or_else(|| asked.iter().copied().find(longer))
                 .map(|near| format!("did you mean '{near}'?"))
                 .or_else(|| {
                     let known = asked.iter().copied().collect::<Vec<_>>().join(", ");

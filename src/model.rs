@@ -70,7 +70,7 @@ macro_rules! words {
 
 /// A text that is none of the fixed words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is none of: {known}")]
+#[error("must be one of {known}, not '{text}'")]
 pub struct UnknownWord {
     text: String,
     known: String,
@@ -215,7 +215,7 @@ pub struct Name(Arc<str>);
 
 /// A text that cannot be a [`Name`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'")]
+#[error("'{0}' is not a name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'")]
 pub struct BadName(String);
 
 impl Name {
@@ -245,7 +245,7 @@ pub struct RunnerName(Arc<str>);
 /// A text that cannot be a [`RunnerName`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no runner's name: 1 to 32 of a-z, 0-9, '_' and '-', not starting with '_' or '-'"
+    "'{0}' is not a runner's name: 1 to 32 of a-z, 0-9, '_' and '-', not starting with '_' or '-'"
 )]
 pub struct BadRunnerName(String);
 
@@ -487,9 +487,9 @@ impl fmt::Display for JobId {
     }
 }
 
-/// A text that is no job id.
+/// A text that is not a job id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no job id (they look like 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b)")]
+#[error("'{0}' is not a job id (they look like 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b)")]
 pub struct BadJobId(String);
 
 impl FromStr for JobId {

@@ -124,10 +124,10 @@ pub async fn start(
         }
     }
     let parts = config.resolve(environment).map_err(Error::Config)?;
-    for unwise in config.warnings() {
+    for unwise in config.warnings().iter().chain(&parts.warnings) {
         tracing::warn!("{unwise}");
     }
-    let signers = signers(&parts.sources);
+    let (signers, without_secret) = (signers(&parts.sources), without_secret(&parts.sources));
     let Service { sockets, manager } = service;
     let listeners = service::listeners(sockets, config.server(), &parts.sources)?;
     let sources =
@@ -158,7 +158,7 @@ pub async fn start(
     });
     let socket = control::socket_path(&settings.path);
     let receiver = control::Receiver::new(links.clone(), traffic.clone(), clock.clone());
-    receiver.set_front(control::Front { addresses, signers });
+    receiver.set_front(control::Front { addresses, signers, without_secret });
     let control = control::listen(&socket, store.clone(), receiver.clone(), &limits)?;
     let http = http::Server::start(
         listeners,
@@ -239,6 +239,12 @@ fn signers(sources: &[http::Source]) -> Vec<(Name, Signer)> {
         (source.name.clone(), signer)
     };
     sources.iter().map(signer).collect()
+}
+
+/// The sources that can prove no delivery, because their secrets are empty.
+fn without_secret(sources: &[http::Source]) -> Vec<Name> {
+    let none = |source: &&http::Source| source.keys.is_empty() && !source.scheme.is_unsigned();
+    sources.iter().filter(none).map(|source| source.name.clone()).collect()
 }
 
 /// A pause outlives restarts and is easily forgotten: nothing fails while jobs pile up.

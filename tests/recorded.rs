@@ -138,6 +138,73 @@ fn errors_are_as_recorded() {
     all_as_recorded([recorded("errors.txt", &plain(&all.join("\n"), &site))]);
 }
 
+/// What a newcomer writes or types first, and what is said to it.
+#[test]
+fn newcomers_are_answered_as_recorded() {
+    let site = Site::new("");
+    let good = fs::read_to_string(site.config()).unwrap();
+    let handler = |line: &str| {
+        format!("{good}[handlers.deploy]\nsource = \"github\"\nevents = [\"push\"]\n{line}\n")
+    };
+    let listen = |text: &str| good.replace("\"127.0.0.1:0\"", text);
+    let cases = [
+        ("listen = \":8080\"", listen("\":8080\"")),
+        ("listen = \"8080\"", listen("\"8080\"")),
+        ("listen = \"localhost:8080\"", listen("\"localhost:8080\"")),
+        ("command = \"./ok.sh --now\"", handler("command = \"./ok.sh --now\"")),
+        ("a string for a shell", handler("command = \"cd /srv && git pull\"")),
+        ("a shell line in a list", handler("command = [\"cd /srv && git pull\"]")),
+        ("~", handler("command = [\"~/ok.sh\"]")),
+        (
+            "a secret in env",
+            handler("command = [\"/bin/sh\"]\nenv = { STRIPE_KEY = \"sk_live_1234\" }"),
+        ),
+        ("a folder that is missing", good.replace("\"store.db\"", "\"nowhere/store.db\"")),
+        ("no such provider", good.replace("\"stripe\"\npath", "\"gitlab\"\npath")),
+        ("backoff_base", good.replace("[limits]", "[limits]\nbackoff_base = \"10s\"")),
+    ];
+    let mut all = Vec::new();
+    let check = |name: &str| {
+        let output = site.command(&["config", "check"]).env("HOME", "/home/USER").output().unwrap();
+        let text = told(&["config", "check"], &output);
+        let kept = text.lines().filter(|line| {
+            !line.contains("root")
+                && !line.contains("README, Install")
+                && !line.contains("no handler reads")
+        });
+        format!("# {name}\n{}\n", kept.collect::<Vec<_>>().join("\n"))
+    };
+    for (name, text) in cases {
+        fs::write(site.config(), text).unwrap();
+        all.push(check(name));
+    }
+    fs::write(site.config(), &good).unwrap();
+    for args in [&["init", "--source", "gitlab"][..], &["init", "--source", "strip"]] {
+        all.push(told(args, &site.run(args)));
+    }
+    let here = |args: &[&str], variable: &str| {
+        let mut command = site.command(args);
+        command.env("HOOKLATCH_CONFIG", variable).current_dir(site.config().parent().unwrap());
+        told(args, &command.output().unwrap())
+    };
+    all.push(format!("# an empty variable\n{}", here(&["events"], "")));
+    all.push(format!("# no configuration\n{}", here(&["serve"], "/nowhere/hooklatch.toml")));
+    fs::rename(site.config(), site.path("other.toml")).unwrap();
+    all.push(format!("# none in this folder\n{}", here(&["serve"], "")));
+    let other = site.path("other.toml");
+    let args = ["config", "check", other.to_str().unwrap()];
+    assert_eq!(site.run(&args).status.code(), Some(0));
+    fs::rename(other, site.config()).unwrap();
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap().to_string();
+    fs::write(site.config(), good.replace("127.0.0.1:0", &address)).unwrap();
+    let taken = told(&["serve"], &site.run(&["serve"])).replace(&address, "127.0.0.1:PORT");
+    let port = address.rsplit(':').next().unwrap();
+    let said = taken.lines().filter(|line| !line.contains("WARN")).collect::<Vec<_>>().join("\n");
+    all.push(format!("# the port is taken\n{}\n", said.replace(port, "PORT")));
+    all_as_recorded([recorded("newcomers.txt", &plain(&all.join("\n"), &site))]);
+}
+
 #[test]
 fn situations_are_shown_as_recorded() {
     let stage = situations::stage();

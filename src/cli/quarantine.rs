@@ -25,7 +25,7 @@ fn reason(text: &str) -> Result<String, String> {
     let text = text.replace([' ', '-'], "_");
     match verify::REASONS.contains(&text.as_str()) {
         true => Ok(text),
-        false => Err(format!("'{text}' is none of: {}", verify::REASONS.join(", "))),
+        false => Err(format!("must be one of {}, not '{text}'", verify::REASONS.join(", "))),
     }
 }
 

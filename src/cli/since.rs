@@ -17,7 +17,7 @@ pub enum Since {
 /// A text that is neither.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no time: write how long ago (2h, 3d), a date (2026-01-31) or RFC 3339 (2026-01-31T14:00:00Z)"
+    "'{0}' is not a time: write how long ago (2h, 3d), a date (2026-01-31) or RFC 3339 (2026-01-31T14:00:00Z)"
 )]
 pub struct BadSince(String);
 

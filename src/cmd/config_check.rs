@@ -13,7 +13,7 @@ use crate::config::{self, CREDENTIALS, Config, Environment};
 use crate::document::Problem;
 use crate::model::RunnerName;
 
-use super::orphans;
+use super::{orphans, owner};
 
 /// Checks the configuration at `path` and writes what was found, as lines for people or as one JSON
 /// object. True where nothing is wrong; warnings are not wrong. Looks at no store.
@@ -34,7 +34,27 @@ pub(super) fn run_with_store(
     json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    check(path, environment, half, json, |config| orphans::find(path, config), out)
+    check(path, environment, half, json, |config| of_machine(path, config), out)
+}
+
+/// What only the store and its folder show.
+fn of_machine(path: &Path, config: &Config) -> Vec<Problem> {
+    let store = config.store().path;
+    let mut found = Vec::new();
+    let mut warn = |message: String, help: &str| {
+        found.push(orphans::whole(path, message, help.to_owned()));
+    };
+    if !config.runners().is_empty() && owner::is_root_alone(&store) {
+        warn(owner::AS_ROOT.to_owned(), owner::NOT_AS_ROOT);
+    }
+    if let Some(folder) = store.parent().filter(|folder| !folder.exists()) {
+        warn(
+            format!("the store's folder {} does not exist: serve will not start", folder.display()),
+            "create it, owned by the receiver's user, mode 0700 (its systemd unit makes /var/lib/hooklatch)",
+        );
+    }
+    found.extend(orphans::find(path, config));
+    found
 }
 
 /// Whose part of the configuration is looked at.
@@ -84,6 +104,17 @@ impl Half {
     }
 }
 
+impl Half {
+    /// What its processes can live with.
+    fn warnings(&self, config: &Config, path: &Path, environment: &Environment) -> Vec<Problem> {
+        match self {
+            Half::Both => config.secret_warnings(&of_unit(environment, path, "secrets")),
+            Half::Receiver => config.secret_warnings(environment),
+            Half::Runner(_) => Vec::new(),
+        }
+    }
+}
+
 /// The environment of a unit whose credentials lie in `folder` beside the configuration: a shell has
 /// none of its own.
 pub(super) fn of_unit(environment: &Environment, path: &Path, folder: &str) -> Environment {
@@ -111,6 +142,9 @@ fn check(
         Err(problems) => (None, problems),
     };
     let mut warnings = config.as_ref().map(Config::warnings).unwrap_or_default();
+    warnings.extend(
+        config.as_ref().map(|own| half.warnings(own, path, environment)).into_iter().flatten(),
+    );
     warnings.extend(config.as_ref().map(Config::other_runners).unwrap_or_default());
     warnings.extend(config.as_ref().map(in_store).unwrap_or_default());
     if json {

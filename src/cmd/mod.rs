@@ -85,7 +85,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Config(ConfigCommand::Check(args)) => {
-            let (path, environment) = (&args.file.config, Environment::capture());
+            let path = args.path.as_ref().unwrap_or(&args.file.config);
+            let environment = Environment::capture();
             let mut out = anstream::stdout().lock();
             let good = config_check::run_with_store(
                 path,

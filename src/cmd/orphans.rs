@@ -43,7 +43,7 @@ fn unasked(path: &Path, failure: &Failure) -> Problem {
     whole(path, message, failure.message.clone())
 }
 
-fn whole(path: &Path, message: String, help: String) -> Problem {
+pub(super) fn whole(path: &Path, message: String, help: String) -> Problem {
     let file = path.display().to_string();
     Problem { file, line: 0, column: 0, key: String::new(), message, help: Some(help) }
 }

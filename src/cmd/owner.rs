@@ -23,10 +23,8 @@ pub(super) fn assume(database: &Path) -> Result<bool, Failure> {
     if !Uid::effective().is_root() {
         return Ok(false);
     }
-    let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let found = fs::metadata(database).or_else(|_| fs::metadata(folder.unwrap_or(Path::new("."))));
-    // Where neither is there, nothing will be opened, and the command says so.
-    let Ok(owner) = found else { return Ok(false) };
+    // Without one nothing will be opened, and the command says so.
+    let Some(owner) = owner(database) else { return Ok(false) };
     let (uid, gid) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
     if uid.is_root() {
         return Ok(false);
@@ -36,6 +34,23 @@ pub(super) fn assume(database: &Path) -> Result<bool, Failure> {
         Failure::new(Exit::Unavailable, message)
             .help(format!("run this command as that user: {}", database.display()))
     })
+}
+
+fn owner(database: &Path) -> Option<fs::Metadata> {
+    let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty());
+    fs::metadata(database).or_else(|_| fs::metadata(folder.unwrap_or(Path::new(".")))).ok()
+}
+
+/// What to say where [`is_root_alone`], or a runner is root, and there are commands to run.
+pub(super) const AS_ROOT: &str = "handlers run as root: the store belongs to root";
+
+/// What to do about it.
+pub(super) const NOT_AS_ROOT: &str =
+    "give the store's folder to a user without rights (chown -R USER FOLDER): README, Install";
+
+/// Whether this process is root, and [`assume`] leaves it so.
+pub(super) fn is_root_alone(database: &Path) -> bool {
+    Uid::effective().is_root() && owner(database).is_some_and(|owner| owner.uid() == 0)
 }
 
 /// Executes this program again as whom it has become, without root's home in its environment: commands

@@ -55,14 +55,18 @@ fn show(reloaded: &Reloaded) -> Result<(), Failure> {
             row(kind, name.as_str(), what);
         }
     }
+    for (handler, jobs) in &reloaded.orphaned {
+        let jobs = output::count(*jobs, "unfinished job");
+        row("jobs", handler.as_str(), &format!("{jobs}: held, handler gone (hooklatch held)"));
+    }
     for limit in &reloaded.limits {
         row("limit", &limit.key, &moved(limit));
     }
     for secret in &reloaded.secrets {
         let read = match (&secret.stays, secret.changed) {
-            (Some(why), _) => format!("read again; {why}"),
-            (None, Some(true)) => "read again: another one".to_owned(),
-            (None, Some(false)) => "read again: the same".to_owned(),
+            (Some(why), _) => format!("reloaded; {why}"),
+            (None, Some(true)) => "reloaded, changed".to_owned(),
+            (None, Some(false)) => "reloaded, unchanged".to_owned(),
             (None, None) => "read by its runner".to_owned(),
         };
         row("secret", &format!("{} of {}", secret.reference, secret.of), &read);

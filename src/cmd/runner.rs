@@ -58,6 +58,9 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let limits = config.limits().clone();
     let database = args.store.clone().unwrap_or_else(|| config.store().path);
     let leave_when_idle = args.leave_when_idle;
+    if !commands.is_empty() && rustix::process::geteuid().is_root() {
+        tracing::warn!("handlers run as root: start this runner as a user without rights");
+    }
     // What is not needed any more: a runner lives long.
     drop(config);
     let (folder, socket) = match &args.folder {

@@ -52,6 +52,9 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     }
     check_for_runner(&config, &environment, launches)
         .map_err(|problems| store::config_failure(&problems))?;
+    if launches && !config.runners().is_empty() && owner::is_root_alone(&config.store().path) {
+        tracing::warn!("{}; {}", owner::AS_ROOT, owner::NOT_AS_ROOT);
+    }
     let runners = match &args.runners {
         Some(folder) => Runners::In(folder.clone()),
         None => Runners::BesideStore(Some(launch(path, &config.store().path, inside_a_unit)?)),

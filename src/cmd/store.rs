@@ -1,5 +1,6 @@
 //! How the commands reach the store, and what their failures mean.
 
+use std::io;
 use std::path::Path;
 
 use crate::clock::Clock;
@@ -112,6 +113,12 @@ pub(super) fn no_handler(config: &Config, handler: &Name) -> Failure {
 
 /// A failure of the configuration: every problem, one a line.
 pub(super) fn config_failure(problems: &[Problem]) -> Failure {
+    if let [Problem { file, message, help: Some(help), .. }] = problems
+        && message == config::NO_CONFIGURATION
+    {
+        let message = format!("there is no configuration at {file}");
+        return Failure::new(Exit::Config, message).help(help);
+    }
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let count = problems.len();
     let plural = if count == 1 { "" } else { "s" };
@@ -123,6 +130,13 @@ pub(super) fn config_failure(problems: &[Problem]) -> Failure {
 pub(super) fn serve_failure(error: serve::Error) -> Failure {
     match error {
         serve::Error::Config(problems) => config_failure(&problems),
+        serve::Error::Listen { address, ref error } if error.kind() == io::ErrorKind::AddrInUse => {
+            let port = address.port();
+            Failure::new(Exit::Unavailable, format!("another process listens on {address} already"))
+                .help(format!(
+                    "see which: ss -ltnp 'sport = :{port}'; end it, or choose another address"
+                ))
+        }
         error @ serve::Error::Control(_) => Failure::new(Exit::Io, error.to_string()),
         error => Failure::new(Exit::Unavailable, error.to_string()),
     }

@@ -222,7 +222,8 @@ fn same_handler(before: &Handler, now: &Handler) -> bool {
 }
 
 fn same_action(before: &Action, now: &Action) -> bool {
-    let (Command { argv, cwd, env, pass_env, grace, runner }, now) = match (before, now) {
+    let (Command { argv, program: _, cwd, env, pass_env, grace, runner }, now) = match (before, now)
+    {
         (Action::Command(before), Action::Command(now)) => (&**before, now),
         (Action::Forward(before), Action::Forward(now)) => {
             let Forward { target, sign } = before;

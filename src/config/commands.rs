@@ -15,7 +15,7 @@ use crate::model::RunnerName;
 use super::Config;
 use super::environment::Environment;
 use super::files::reason;
-use super::handlers::Command;
+use super::handlers::{Command, as_list};
 use super::resolve::search_path;
 
 impl Config {
@@ -36,7 +36,8 @@ fn check(command: &Command, environment: &Environment) -> Vec<Problem> {
     if let Some(Err((message, help))) =
         command.argv.value.first().map(|program| runnable(program, command, environment))
     {
-        found.push(command.argv.at.problem(message, Some(help.to_owned())));
+        let (message, help) = newcomers(command, environment).unwrap_or((message, help.to_owned()));
+        found.push(command.argv.at.problem(message, Some(help)));
     }
     if let Some(cwd) = &command.cwd
         && !cwd.value.is_dir()
@@ -50,6 +51,21 @@ fn check(command: &Command, environment: &Environment) -> Vec<Problem> {
         found.push(cwd.at.problem(message, Some("see chmod(1) and chown(1)".to_owned())));
     }
     found
+}
+
+/// What is better said of a program that cannot be run, where it is written as for a shell.
+fn newcomers(command: &Command, environment: &Environment) -> Option<(String, String)> {
+    let written = &command.program;
+    if let Some(rest) = written.strip_prefix("~/") {
+        let home = environment.text("HOME").unwrap_or("/home/USER");
+        let message = format!("'{written}' cannot be run: ~ is not expanded");
+        return Some((message, format!("write the whole path, such as \"{home}/{rest}\"")));
+    }
+    if command.argv.value.len() == 1 && written.contains(char::is_whitespace) {
+        let message = format!("'{written}' cannot be run: a command is not a shell line");
+        return Some((message, format!("write command = {}", as_list(written))));
+    }
+    None
 }
 
 fn runnable(
@@ -77,7 +93,7 @@ fn is_program(path: &Path) -> Result<(), (String, &'static str)> {
         (message, "create it, or correct the path")
     })?;
     if !metadata.is_file() {
-        return Err((format!("{shown} cannot be run: it is no file"), "correct the path"));
+        return Err((format!("{shown} cannot be run: it is not a file"), "correct the path"));
     }
     if metadata.permissions().mode() & 0o111 == 0 {
         let help = "make it executable with chmod +x";

@@ -6,8 +6,16 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::cli::DEFAULT_CONFIG;
 use crate::document::{Problem, Problems};
 use crate::limits::{Limits, Unit};
+use crate::model::shell_word;
+
+/// What is wrong where there is no main file.
+pub const NO_CONFIGURATION: &str = "there is no configuration here";
+
+/// How `init` calls the main file, in whatever folder.
+const USUAL_NAME: &str = "hooklatch.toml";
 
 /// One file as it was read.
 pub(super) struct Text {
@@ -72,6 +80,26 @@ pub(super) fn read(path: &Path, limit_bytes: u64, problems: &Problems) -> Option
             None
         }
     }
+}
+
+/// Reads the main file. Without one there is no configuration.
+pub(super) fn read_main(path: &Path, problems: &Problems) -> Option<Text> {
+    let missing = path.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    if missing {
+        let name = path.display().to_string();
+        let help = match (Path::new(USUAL_NAME).exists(), name == DEFAULT_CONFIG) {
+            (true, _) => {
+                "./hooklatch.toml is here: export HOOKLATCH_CONFIG=$PWD/hooklatch.toml".to_owned()
+            }
+            (false, true) => "hooklatch init --source github makes one".to_owned(),
+            (false, false) => {
+                format!("hooklatch init --source github --config {} makes one", shell_word(&name))
+            }
+        };
+        problems.file(&name, NO_CONFIGURATION, Some(help));
+        return None;
+    }
+    read(path, Limits::default().config_bytes, problems)
 }
 
 /// Reads every `*.toml` of a folder in the order of their names, hidden ones left out (editors keep

@@ -65,6 +65,8 @@ pub(super) enum Sign {
 pub(super) struct Command {
     /// Program and arguments; a program with a slash is absolute.
     pub(super) argv: Value<Vec<String>>,
+    /// The program as it is written.
+    pub(super) program: String,
     pub(super) cwd: Option<Value<PathBuf>>,
     pub(super) env: Vec<(String, Value<Variable>)>,
     pub(super) pass_env: Vec<Value<String>>,
@@ -290,9 +292,11 @@ fn read_command(section: &Section<'_>, context: &Context<'_>) -> Option<Kind> {
     let runner = parsed(section, "runner");
     let default = || Value { value: RunnerName::default(), at: section.here() };
     let runner = runner.unwrap_or_else(default);
+    let (argv, program) = argv?;
     Some(Kind {
         action: Action::Command(Box::new(Command {
-            argv: argv?,
+            argv,
+            program,
             cwd,
             env,
             pass_env,
@@ -365,9 +369,26 @@ fn count(section: &Section<'_>, key: &'static str, limit: &str, default: u64) ->
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
+/// How a command line is written as a list: what only a shell understands needs one.
+pub(super) fn as_list(line: &str) -> String {
+    let of_shell = line.contains(|c: char| "&|;<>$`\"'\\*?()~#\n".contains(c));
+    let words = match of_shell {
+        true => vec!["sh", "-c", line],
+        false => line.split_whitespace().collect(),
+    };
+    format!("{words:?}")
+}
+
 /// A program with a slash is a path, from the configuration file's folder where it is relative; one
 /// without is looked up in `PATH`.
-fn read_argv(section: &Section<'_>, folder: &Path) -> Option<Value<Vec<String>>> {
+fn read_argv(section: &Section<'_>, folder: &Path) -> Option<(Value<Vec<String>>, String)> {
+    if let Some(line) = section.text("command") {
+        let help = format!("write {}", as_list(&line.value));
+        section
+            .problems()
+            .push(line.at.problem("expected a list of strings, found string", Some(help)));
+        return None;
+    }
     let mut argv = section.get::<Vec<String>>("command")?;
     let push = |message: &str, help: &str| {
         section.problems().push(argv.at.problem(message, Some(help.to_owned())));
@@ -387,6 +408,7 @@ fn read_argv(section: &Section<'_>, folder: &Path) -> Option<Value<Vec<String>>>
         push("an argument has a NUL character", "no program can be given one");
         return None;
     }
+    let written = program.clone();
     if program.contains('/') {
         let absolute = normal(&folder.join(program));
         let Some(absolute) = absolute.to_str() else {
@@ -398,5 +420,5 @@ fn read_argv(section: &Section<'_>, folder: &Path) -> Option<Value<Vec<String>>>
             *program = absolute;
         }
     }
-    Some(argv)
+    Some((argv, written))
 }

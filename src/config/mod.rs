@@ -40,6 +40,7 @@ use sources::Source;
 
 pub use changes::read as secret_read;
 pub use environment::Environment;
+pub use files::NO_CONFIGURATION;
 pub use providers::provider;
 pub use resolve::Resolved;
 pub use secrets::{CREDENTIALS, Reference, ReferenceError, SecretError};
@@ -156,7 +157,7 @@ const MAIN_ONLY: [&str; 4] = ["server", "storage", "limits", "metrics"];
 /// The configuration as far as it can be understood, and the line that names its store.
 fn read(path: &Path, problems: &Problems) -> Option<(Config, Option<usize>)> {
     let folder = files::folder_of(path, problems)?;
-    let main = files::read(path, Limits::default().config_bytes, problems)?;
+    let main = files::read_main(path, problems)?;
     let whole = Document::parse(&main.name, &main.text, problems);
     let main_is_whole = whole.is_some();
     let main_document = whole.unwrap_or_else(|| Document::in_part(&main.name, &main.text));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::document::{Problem, Problems, nearest};
+use crate::document::{Problem, Problems};
 use crate::limits::Limits;
 use crate::provider::Scheme;
 
@@ -35,6 +35,10 @@ pub(super) fn read(folder: &Path, limits: &Limits, problems: &Problems) -> Catal
             complete = false;
             continue;
         };
+        if scheme.replay_is_idle() {
+            let message = "[replay] has no effect: the signature covers the event id".to_owned();
+            warnings.push(whole_file(file.name.clone(), message));
+        }
         let name = scheme.name().to_owned();
         if let Some(other) = own.insert(name.clone(), file.name.clone()) {
             problems.file(&file.name, format!("provider '{name}' is also in {other}"), None);
@@ -70,10 +74,14 @@ impl Catalogue {
         if !self.complete {
             return Err(None);
         }
-        let known = || self.schemes.keys().map(String::as_str);
-        Err(Some(match nearest(name, known()) {
+        // One letter off is a slip; what differs more is another company.
+        let slip = |known: &&String| strsim::damerau_levenshtein(name, known) <= 1;
+        Err(Some(match self.schemes.keys().find(slip) {
             Some(near) => format!("did you mean '{near}'?"),
-            None => self.names(),
+            None => format!(
+                "it can be described in providers/{name}.toml (docs/providers.md, \"A provider file\"); {}",
+                self.names()
+            ),
         }))
     }
 

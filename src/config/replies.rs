@@ -56,7 +56,7 @@ pub(super) fn read(
     let at = section.place_of("reply");
     let replies = section.get::<String>("reply").is_some_and(|reply| {
         if !["accepted", "handler"].contains(&reply.value.as_str()) {
-            let message = format!("'{}' is none of: accepted, handler", reply.value);
+            let message = format!("must be 'accepted' or 'handler', not '{}'", reply.value);
             section.problems().push(reply.at.problem(message, None));
         }
         reply.value == "handler"
@@ -153,7 +153,7 @@ fn header(section: &Section<'_>, key: &'static str) -> Option<Value<String>> {
     if is_header_name(&header.value) {
         return Some(header);
     }
-    let message = format!("'{}' is no header name", header.value);
+    let message = format!("'{}' is not a header name", header.value);
     section.problems().push(header.at.problem(message, None));
     None
 }
@@ -176,7 +176,7 @@ fn read_callers(section: &Section<'_>, folder: &Path) -> Vec<(Name, Value<Refere
     let named = callers.named_texts();
     if named.is_empty() {
         let help = "name at least one, such as shop = [\"file:/path\"]";
-        callers.problem("there is no caller", Some(help.to_owned()));
+        callers.problem("no caller is named", Some(help.to_owned()));
     }
     for (caller, secrets) in named {
         let name = match caller.parse::<Name>() {

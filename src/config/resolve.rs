@@ -23,7 +23,7 @@ use crate::verify::{self, Resigner};
 use super::Config;
 use super::environment::Environment;
 use super::handlers::{Action, Command, Handler, Sign};
-use super::secrets::Reference;
+use super::secrets::{Reference, SecretError};
 use super::sources::Source;
 use super::variables::Variable;
 
@@ -33,19 +33,21 @@ pub struct Resolved {
     pub sources: Vec<http::Source>,
     /// The handlers, in the order of their names.
     pub workers: Vec<Worker>,
+    /// Empty secrets, and those that two sources share.
+    pub warnings: Vec<Problem>,
 }
 
 impl Config {
     /// Reads every secret of a source; what commands refer to is their runner's alone. An `Err` has
     /// every one that cannot be had or used, sorted by file and position, and never its text.
     pub fn resolve(&self, environment: &Environment) -> Result<Resolved, Vec<Problem>> {
-        let problems = Problems::new();
-        let resolver = Resolver { config: self, environment, problems: &problems };
-        let sources: Vec<_> = self.sources.iter().map(|source| resolver.source(source)).collect();
+        let resolver = Resolver::new(self, environment);
+        let sources = resolver.sources();
         let worker = |handler| resolver.worker(handler, &sources);
         let workers = self.handlers.iter().map(worker).collect();
-        let found = problems.into_sorted();
-        if found.is_empty() { Ok(Resolved { sources, workers }) } else { Err(found) }
+        let found = resolver.problems.into_sorted();
+        let warnings = resolver.warnings.into_sorted();
+        if found.is_empty() { Ok(Resolved { sources, workers, warnings }) } else { Err(found) }
     }
 }
 
@@ -57,15 +59,14 @@ impl Config {
         environment: &Environment,
         runner: &RunnerName,
     ) -> Result<Vec<Configured>, Vec<Problem>> {
-        let problems = Problems::new();
-        let resolver = Resolver { config: self, environment, problems: &problems };
+        let resolver = Resolver::new(self, environment);
         let configured = |(handler, command): (&Handler, &Command)| Configured {
             name: handler.name.clone(),
             digest: digest(handler, command, &self.limits),
             settings: resolver.command(handler, command),
         };
         let commands = self.commands_of(runner).map(configured).collect();
-        let found = problems.into_sorted();
+        let found = resolver.problems.into_sorted();
         if found.is_empty() { Ok(commands) } else { Err(found) }
     }
 
@@ -84,18 +85,24 @@ impl Config {
         self.resolve(environment).err().unwrap_or_default()
     }
 
+    /// What [`Config::resolve`] warns of; a secret that cannot be read has no part in it.
+    pub fn secret_warnings(&self, environment: &Environment) -> Vec<Problem> {
+        let resolver = Resolver::new(self, environment);
+        resolver.sources();
+        resolver.warnings.into_sorted()
+    }
+
     /// The commands' part of it, for the runner that has them.
     pub fn unresolved_commands(
         &self,
         environment: &Environment,
         runner: &RunnerName,
     ) -> Vec<Problem> {
-        let problems = Problems::new();
-        let resolver = Resolver { config: self, environment, problems: &problems };
+        let resolver = Resolver::new(self, environment);
         for (handler, command) in self.commands_of(runner) {
             resolver.command(handler, command);
         }
-        problems.into_sorted()
+        resolver.problems.into_sorted()
     }
 
     /// The handlers whose commands another runner than the default one runs, which nobody launches.
@@ -164,13 +171,43 @@ fn digest(handler: &Handler, command: &Command, limits: &Limits) -> Digest {
 struct Resolver<'a> {
     config: &'a Config,
     environment: &'a Environment,
-    problems: &'a Problems,
+    problems: Problems,
+    warnings: Problems,
 }
 
-impl Resolver<'_> {
+impl<'a> Resolver<'a> {
+    fn new(config: &'a Config, environment: &'a Environment) -> Self {
+        Resolver { config, environment, problems: Problems::new(), warnings: Problems::new() }
+    }
+
+    fn sources(&self) -> Vec<http::Source> {
+        let sources: Vec<_> =
+            self.config.sources.iter().map(|source| self.source(source)).collect();
+        self.warn_of_shared(&sources);
+        sources
+    }
+
+    /// A delivery of one source would be accepted, and run, as another's that has its secret.
+    fn warn_of_shared(&self, sources: &[http::Source]) {
+        for (n, source) in sources.iter().enumerate() {
+            for other in &sources[..n] {
+                let same = |key: &&verify::Key| other.keys.iter().any(|own| own.is_same(key));
+                let Some(key) = source.keys.iter().find(same) else { continue };
+                let own = self.config.sources.iter().find(|own| own.name == source.name);
+                let written =
+                    |secret: &&Value<Reference>| secret.value.to_string() == key.reference();
+                let Some(secret) = own.and_then(|own| own.all_secrets().find(written)) else {
+                    continue;
+                };
+                let message = format!("source '{}' has the same secret", other.name);
+                let help = "give each source its own: a delivery to one may be sent to the other";
+                self.warnings.push(secret.at.problem(message, Some(help.to_owned())));
+            }
+        }
+    }
     fn source(&self, source: &Source) -> http::Source {
         let keys: Vec<_> =
-            source.all_secrets().filter_map(|secret| self.key(&source.scheme, secret)).collect();
+            source.all_secrets().filter_map(|secret| self.source_key(source, secret)).collect();
         self.check_callers(source, &keys);
         http::Source {
             name: source.name.clone(),
@@ -237,6 +274,21 @@ impl Resolver<'_> {
         })
     }
 
+    /// The key of a source. An empty secret is one that the operator has yet to fill in: it must not
+    /// keep the other sources from being served.
+    fn source_key(&self, source: &Source, secret: &Value<Reference>) -> Option<verify::Key> {
+        let read = secret.value.read(self.environment, self.config.limits.secret_bytes);
+        let Err(error @ SecretError::Empty(_)) = read else {
+            return self.key(&source.scheme, secret);
+        };
+        let message = format!(
+            "{error}; until it is filled in, a delivery signed with it is answered 401 and kept in quarantine"
+        );
+        let help = "put the provider's signing secret into it, then `hooklatch reload`";
+        self.warnings.push(secret.at.problem(message, Some(help.to_owned())));
+        None
+    }
+
     fn key(&self, scheme: &Scheme, secret: &Value<Reference>) -> Option<verify::Key> {
         let text = self.read(secret)?;
         match verify::key(scheme, &secret.value.to_string(), &text) {
@@ -244,7 +296,7 @@ impl Resolver<'_> {
             Err(wrong) => {
                 let provider = scheme.name();
                 let message =
-                    format!("'{}' is no secret of provider '{provider}': {wrong}", secret.value);
+                    format!("'{}' is not a secret of provider '{provider}': {wrong}", secret.value);
                 self.problems.push(secret.at.problem(message, None));
                 None
             }

@@ -43,13 +43,13 @@ pub enum ReferenceError {
     #[error("expected a reference to a secret, not the secret itself (it is not shown here)")]
     NotOne,
     /// `env:` and no variable's name.
-    #[error("what follows 'env:' is no name of a variable")]
+    #[error("what follows 'env:' is not a variable name")]
     BadVariable,
     /// `file:` and nothing.
-    #[error("what follows 'file:' is no path")]
+    #[error("what follows 'file:' is not a path")]
     BadPath,
     /// `credential:` and no file's name.
-    #[error("what follows 'credential:' is no name of a credential")]
+    #[error("what follows 'credential:' is not a credential name")]
     BadCredential,
 }
 

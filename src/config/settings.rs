@@ -91,7 +91,7 @@ fn read_server(section: Section<'_>, settings: &mut Settings) {
         match network(&proxy.value) {
             Some(network) => settings.server.trusted_proxies.push(network),
             None => {
-                let message = format!("'{}' is no address or network", proxy.value);
+                let message = format!("'{}' is not an address or network", proxy.value);
                 let help = "write \"10.1.2.3\" or \"10.0.0.0/8\"".to_owned();
                 section.problems().push(proxy.at.problem(message, Some(help)));
             }
@@ -103,11 +103,19 @@ fn read_server(section: Section<'_>, settings: &mut Settings) {
 /// A numeric address with a port, such as `example`.
 fn address(section: &Section<'_>, key: &'static str, example: &str) -> Option<Value<SocketAddr>> {
     let text = section.get::<String>(key)?;
-    match text.value.parse() {
+    // Not looked up: it means this machine, whatever a resolver says.
+    let numeric = text.value.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    match numeric.as_ref().unwrap_or(&text.value).parse() {
         Ok(value) => Some(Value { value, at: text.at }),
         Err(_) => {
-            let message = format!("'{}' is no address with a port", text.value);
-            let help = format!("write a numeric address, such as \"{example}\" or \"{IPV6}\"");
+            let message = format!("'{}' is not an address with a port", text.value);
+            let port = text.value.trim_start_matches([':', '*']);
+            let help = match port.parse::<u16>() {
+                Ok(port) => format!(
+                    "write \"127.0.0.1:{port}\" for this machine alone, as behind a proxy, or \"0.0.0.0:{port}\" for every address of it"
+                ),
+                Err(_) => format!("write a numeric address, such as \"{example}\" or \"{IPV6}\""),
+            };
             section.problems().push(text.at.problem(message, Some(help)));
             None
         }

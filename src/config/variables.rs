@@ -102,7 +102,7 @@ pub(super) fn read_pass_env(
 
 fn bad_variable(name: &str) -> Option<(String, Option<String>)> {
     if !is_variable(name) {
-        return Some((format!("'{name}' is no name of a variable"), None));
+        return Some((format!("'{name}' is not a variable name"), None));
     }
     if systemd::VARIABLES.contains(&name) {
         let message = format!("{name} is what systemd says to hooklatch alone");

@@ -16,6 +16,7 @@ use super::Config;
 use super::handlers::{Action, Forward, Handler};
 use super::settings::Settings;
 use super::sources::Source;
+use super::variables::Variable;
 use super::wanted::INTERNAL_TWO_LEVELS;
 
 impl Config {
@@ -42,6 +43,17 @@ impl Config {
             found.extend(self.unlisted(handler));
             let secrets: Vec<_> = match &handler.action {
                 Action::Command(command) => {
+                    let texts = command.env.iter().filter(|(name, own)| match &own.value {
+                        Variable::Text(text) => is_secret(name, text),
+                        Variable::Reference(_) => false,
+                    });
+                    found.extend(texts.map(|(name, own)| {
+                        let message = "this looks like a secret, and stands in the configuration";
+                        let help = format!(
+                            "put it into a file with mode 0600 and write {name} = \"file:/path\""
+                        );
+                        own.at.problem(message, Some(help))
+                    }));
                     let variables = command.env.iter().map(|(_, variable)| variable);
                     variables.filter_map(|own| Some((own.value.reference()?, &own.at))).collect()
                 }
@@ -201,6 +213,33 @@ pub(super) fn general(
         found.push(source.at.problem(message, None));
     }
     found
+}
+
+/// How secrets that services issue begin.
+const SECRETS_BEGIN: [&str; 14] = [
+    "sk_live_",
+    "sk_test_",
+    "rk_live_",
+    "rk_test_",
+    "whsec_",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "AKIA",
+    "-----BEGIN",
+];
+
+/// Whether a variable's text is likely a secret, by its shape or by the last word of its name.
+fn is_secret(name: &str, text: &str) -> bool {
+    let last = name.rsplit('_').next().unwrap_or(name).to_uppercase();
+    let named = ["SECRET", "TOKEN", "PASSWORD", "PASSWD", "KEY"].contains(&last.as_str());
+    let path = text.starts_with('/');
+    (named && !text.is_empty() && !path)
+        || SECRETS_BEGIN.iter().any(|begin| text.starts_with(begin))
 }
 
 /// Whether every user of the machine may read or change a secret's file.

@@ -20,6 +20,8 @@ pub struct Front {
     pub addresses: Vec<SocketAddr>,
     /// What signs as each source.
     pub signers: Vec<(Name, Signer)>,
+    /// The sources whose secrets are empty: each delivery to them is answered 401.
+    pub without_secret: Vec<Name>,
 }
 
 /// A delivery that the receiver is asked to sign.

@@ -28,6 +28,9 @@ pub struct Reloaded {
     pub secrets: Vec<SecretRead>,
     /// What is configured otherwise than it goes on.
     pub restart: Vec<Restart>,
+    /// The unfinished jobs of each handler that is gone: they are held, where they do not run.
+    #[serde(default)]
+    pub orphaned: Vec<(Name, u64)>,
     /// The runners, and whether each has read its commands: one that is not connected does when it comes.
     pub runners: Vec<RunnerTold>,
 }

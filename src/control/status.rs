@@ -66,6 +66,7 @@ impl Receiver {
             clock_moved_millis: now.0.saturating_sub(wall.after(passed).0),
             runners: self.links.views(),
             traffic: self.traffic.seen(),
+            without_secret: self.front().without_secret.clone(),
         }
     }
 }
@@ -108,6 +109,9 @@ pub struct ReceiverStatus {
     pub runners: Vec<View>,
     /// What came in since then.
     pub traffic: Seen,
+    /// The sources whose secrets are empty: each delivery to them is answered 401.
+    #[serde(default)]
+    pub without_secret: Vec<Name>,
 }
 
 /// Looks at everything. `sources`: those to tell of beside the receiver's own.

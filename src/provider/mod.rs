@@ -342,6 +342,11 @@ impl Scheme {
         self.event.ids.iter().all(|place| self.covers(place))
     }
 
+    /// Whether a replay guard is written that nothing asks: the id is signed.
+    pub fn replay_is_idle(&self) -> bool {
+        self.signs_id() && self.guard != ReplayGuard::Off
+    }
+
     /// What the same signed body under another id means for an event of this type, where the id is not
     /// signed.
     pub fn guard_for(&self, event_type: &str) -> ReplayGuard {

@@ -67,11 +67,11 @@ impl Place {
         match text.split_once(':') {
             Some(("header", name)) if is_header_name(name) => Ok(Place::Header(name.to_owned())),
             Some(("key", name)) if is_header_name(name) => Ok(Place::Key(name.to_owned())),
-            Some(("header" | "key", name)) => Err(format!("'{name}' is no header name")),
+            Some(("header" | "key", name)) => Err(format!("'{name}' is not a header name")),
             Some(("json", pointer)) => Pointer::parse(pointer).map(Place::Json),
             Some(("form", field)) if !field.is_empty() => Ok(Place::Form(field.to_owned())),
             _ => Err(format!(
-                "'{text}' is none of header:NAME, key:NAME, json:/POINTER, form:FIELD, digest"
+                "must be one of header:NAME, key:NAME, json:/POINTER, form:FIELD, digest, not '{text}'"
             )),
         }
     }

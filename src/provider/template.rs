@@ -188,7 +188,7 @@ fn part(name: &str) -> Result<Part, String> {
             Some(header) if crate::model::is_header_name(header) => Part::Header(header.to_owned()),
             _ => {
                 return Err(format!(
-                    "has {{{name}}}, which is none of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{header:NAME}}"
+                    "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{header:NAME}}"
                 ));
             }
         },
@@ -256,8 +256,8 @@ mod tests {
             ("{id}{body}", "nothing between"),
             ("{header:X-A}{header:X-B}.{body}", "nothing between"),
             ("{body", "never closed"),
-            ("{bdy}", "none of"),
-            ("{header:}.{body}", "none of"),
+            ("{bdy}", "not one of"),
+            ("{header:}.{body}", "not one of"),
         ] {
             let error = Template::parse(text).unwrap_err();
             assert!(error.contains(wrong), "{text}: {error}");

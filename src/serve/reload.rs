@@ -24,7 +24,7 @@ use crate::memory;
 use crate::model::RunnerName;
 use crate::runner::message::Known;
 
-use super::{Serving, signers};
+use super::{Serving, signers, without_secret};
 
 /// Why nothing was reloaded: what was in force is in force.
 #[derive(Debug, thiserror::Error)]
@@ -67,10 +67,10 @@ impl Serving {
         }
         let parts = config.resolve(environment).map_err(ReloadError::Config)?;
         let secrets = self.secrets(&config, &parts.sources);
-        let signers = signers(&parts.sources);
+        let (signers, without_secret) = (signers(&parts.sources), without_secret(&parts.sources));
         let sources = http::Sources::new(parts.sources)?
             .with_proxies(config.server().trusted_proxies.clone());
-        for unwise in config.warnings() {
+        for unwise in config.warnings().iter().chain(&parts.warnings) {
             tracing::warn!("{unwise}");
         }
         let limits = config.limits().clone();
@@ -84,11 +84,16 @@ impl Serving {
             loaded.put_to_use().await;
         }
 
+        let handlers = config.changed_handlers(&self.config);
+        // A failed count must not fail the reload; the dispatcher holds the jobs either way.
+        let mut orphaned = self.store.unfinished().await.unwrap_or_default();
+        orphaned.retain(|(handler, _)| handlers.gone.contains(handler));
         self.dispatcher.reload(parts.workers, limits.clone()).await?;
         self.store.set_interest(config.interest());
         self.store.set_judge(sources.judge());
         self.http.reload(sources, &limits);
-        self.receiver.set_front(Front { addresses: self.http.addresses().to_vec(), signers });
+        let addresses = self.http.addresses().to_vec();
+        self.receiver.set_front(Front { addresses, signers, without_secret });
 
         let before = std::mem::replace(&mut self.config, config);
         memory::give_back_code();
@@ -96,7 +101,8 @@ impl Serving {
         Ok(Reloaded {
             file: config.file().to_owned(),
             sources: config.changed_sources(&before),
-            handlers: config.changed_handlers(&before),
+            handlers,
+            orphaned,
             limits: config.changed_limits(&before),
             secrets,
             restart,

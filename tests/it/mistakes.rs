@@ -113,3 +113,73 @@ fn a_stopped_store_accepts_nothing_by_a_configuration_with_a_mistake() {
     }
     assert_eq!(site.run(&["jobs"]).status.code(), Some(0));
 }
+
+#[test]
+fn a_source_whose_secret_is_empty_keeps_no_other_from_serving() {
+    let shop =
+        "[sources.shop]\nprovider = \"stripe\"\npath = \"/shop\"\nsecrets = [\"file:shop\"]\n";
+    let site = Site::with(shop, "");
+    fs::write(site.path("shop"), "").unwrap();
+    let checked = site.run(&["config", "check"]);
+    let said = text(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(0), "{said}");
+    assert!(said.contains("sources.shop.secrets: 'file:shop': the secret is empty"), "{said}");
+
+    let receiver = site.start();
+    let body = stripe_event("evt_shop", "paid", "");
+    let at_shop = || {
+        let header = crate::support::stripe_header(&body, 0);
+        crate::support::post(receiver.address, "/shop", &header, body.as_bytes()).0
+    };
+    assert_eq!(at_shop(), 401);
+    assert_eq!(receiver.stripe(&stripe_event("evt_1", "paid", ""), 0).0, 200);
+    let status = site.run(&["status"]);
+    assert_eq!(status.status.code(), Some(1), "{}", text(&status.stdout));
+    assert!(text(&status.stdout).contains("the secret of source shop is empty"));
+
+    // Filled in and reloaded, it takes what it refused.
+    fs::write(site.path("shop"), crate::support::SECRET).unwrap();
+    site.json(&["reload"]);
+    site.json(&["quarantine", "accept", "--yes"]);
+    assert_eq!(site.run(&["show", "evt_shop"]).status.code(), Some(0));
+    assert_eq!(at_shop(), 200);
+    assert!(!text(&site.run(&["status"]).stdout).contains("is empty"));
+
+    // A secret that cannot be read ends the start as before.
+    drop(receiver);
+    fs::remove_file(site.path("shop")).unwrap();
+    assert_eq!(site.run(&["serve"]).status.code(), Some(78));
+}
+
+#[test]
+fn a_reload_says_how_many_jobs_it_leaves_without_a_handler() {
+    let site = Site::new(HANDLERS);
+    let receiver = site.start();
+    site.json(&["pause", "silent"]);
+    for event in ["evt_1", "evt_2"] {
+        receiver.stripe(&stripe_event(event, "paid", ""), 0);
+    }
+    site.all_jobs(2, "ready");
+    site.configure("", "");
+    let said = text(&site.run(&["reload"]).stdout);
+    assert!(said.contains("2 unfinished jobs: held, handler gone"), "{said}");
+    site.all_jobs(2, "held");
+}
+
+#[test]
+fn commands_of_root_are_warned_of_where_the_store_is_roots() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let site = Site::new(HANDLERS);
+    let said = text(&site.run(&["config", "check"]).stdout);
+    assert!(said.contains("handlers run as root"), "{said}");
+    assert!(text(&site.run(&["doctor"]).stdout).contains("handlers run as root"));
+    let receiver = site.start();
+    let warned = site.run(&["doctor"]);
+    assert!(text(&warned.stdout).contains("handlers run as root"));
+    drop(receiver);
+    let receiver = Site::new("");
+    let said = text(&receiver.run(&["config", "check"]).stdout);
+    assert!(!said.contains("root"), "{said}");
+}

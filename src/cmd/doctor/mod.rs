@@ -17,11 +17,13 @@ use anstyle::AnsiColor;
 use serde::Serialize;
 
 use crate::cli;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Environment};
 use crate::document::Problem;
 use crate::exit::{Exit, Failure};
 
+use super::config_check::of_unit;
 use super::output::{self, below, count, whole, words_of};
+use super::owner;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -92,7 +94,9 @@ pub(super) fn run(args: &cli::Doctor) -> Result<Exit, Failure> {
 
 fn look(path: &Path, config: &Config, findings: &mut Vec<Finding>) {
     let running = processes::find(config);
-    let warnings = config.warnings();
+    let mut warnings = config.warnings();
+    let environment = of_unit(&Environment::capture(), path, "secrets");
+    warnings.extend(config.secret_warnings(&environment));
     findings.extend(warnings.iter().map(|warning| told(warning, Verdict::Unwise)));
     if warnings.is_empty() && config.mistakes().is_empty() {
         let (sources, handlers) = (config.source_count() as u64, config.handler_count() as u64);
@@ -102,6 +106,10 @@ fn look(path: &Path, config: &Config, findings: &mut Vec<Finding>) {
     // It asks `config check`, which would only repeat the mistakes.
     if config.mistakes().is_empty() {
         findings.extend(people::look(path, config, &running));
+    }
+    let as_root = running.runners.values().any(|runner| runner.owner.0 == 0);
+    if !config.runners().is_empty() && (as_root || owner::is_root_alone(&config.store().path)) {
+        findings.push(Finding::unwise("handlers", owner::AS_ROOT, owner::NOT_AS_ROOT));
     }
     findings.push(clock::synchronised(&config.shown().sources));
     findings.extend(disk::look(&config.store()));

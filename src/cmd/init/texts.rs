@@ -45,6 +45,12 @@ const BEFORE_CERTIFIED: &str = "\
 #
 ";
 
+/// What GitHub's button is pressed for.
+const REDELIVER: &str = "\
+# GitHub's Redeliver button runs a job again that failed for good.
+on_redelivery = \"replay-dead\"
+";
+
 /// How such a source knows its callers.
 const CERTIFIED: &str = "\
 reply = \"handler\"
@@ -71,6 +77,9 @@ pub(super) fn stanza(
         let reference = quoted(&format!("{reference}{source}"));
         let comment = "# several at once while one is being rotated";
         table.push_str(&format!("secrets = [{reference}]  {comment}\n"));
+    }
+    if provider == "github" {
+        table.push_str(REDELIVER);
     }
     if let Some(url) = public_url {
         table.push_str(&format!("public_url = {}\n", quoted(url)));

@@ -145,6 +145,12 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
             None => site.command("runner"),
         });
     }
+    for source in receiver.iter().flat_map(|receiver| &receiver.without_secret) {
+        why.push(format!(
+            "the secret of source {source} is empty: its deliveries are answered 401"
+        ));
+        commands.push(site.command("config check"));
+    }
     let stuck = store.as_ref().map_or(Vec::new(), |store| store.stuck.clone());
     for state in [State::Held, State::Dead] {
         let of_state: Vec<&Stuck> = stuck.iter().filter(|stuck| stuck.state == state).collect();

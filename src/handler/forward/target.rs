@@ -95,7 +95,7 @@ fn http(text: &str) -> Result<Target, String> {
     }
     let after_host = authority.as_str().trim_start_matches(authority.host());
     if !after_host.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
-        return Err(format!("'{}' is no port", after_host.trim_start_matches(':')));
+        return Err(format!("'{}' is not a port", after_host.trim_start_matches(':')));
     }
     let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let slash = if path.starts_with('/') { "" } else { "/" };
@@ -178,7 +178,7 @@ mod tests {
             ("http://:80/", "host is missing"),
             ("http://user:secret@app/", "user or password"),
             ("http://app:99999/", "99999"),
-            ("http://app:0/", "'0' is no port"),
+            ("http://app:0/", "'0' is not a port"),
             ("http://app/a b", "not a URL"),
             ("http://app/#x", "fragment"),
             ("unix:run/app.sock:/", "must be absolute"),

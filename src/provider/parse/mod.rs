@@ -65,12 +65,12 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         setup,
         samples: "",
     };
-    sound(root, &scheme, guard);
+    sound(root, &scheme);
     Some(scheme)
 }
 
 /// What only the whole scheme can tell.
-fn sound(root: &Section<'_>, scheme: &Scheme, guard: Option<ReplayGuard>) {
+fn sound(root: &Section<'_>, scheme: &Scheme) {
     let ids = &scheme.event.ids;
     if let Some(signed) = scheme.template() {
         if signed.has(&Part::Id) && !matches!(ids[..], [Place::Header(_)]) {
@@ -100,9 +100,6 @@ fn sound(root: &Section<'_>, scheme: &Scheme, guard: Option<ReplayGuard>) {
             Some("add [replay] with guard = \"hold\", \"flag\" or \"off\"".to_owned()),
         );
     }
-    if !unsigned_id && guard.is_some() {
-        root.problem("[replay] has no effect: the signature covers the event id", None);
-    }
     if let Some(Signature { proof: Proof::Token, headers, .. }) = &scheme.signature {
         let kept =
             |name: &&String| scheme.keep_headers.iter().any(|k| k.eq_ignore_ascii_case(name));
@@ -129,7 +126,7 @@ fn event(root: &Section<'_>) -> Option<Event> {
         None => None,
         some => Some(parsed(&section, some, |text| match Place::parse(text)? {
             Place::Json(pointer) => Ok(pointer),
-            _ => Err(format!("'{text}' is no json:/POINTER")),
+            _ => Err(format!("'{text}' is not a json:/POINTER")),
         })?),
     };
     let listed = parsed(&section, section.get::<Vec<String>>("types"), |texts| {
@@ -156,7 +153,7 @@ fn places(
             return Err("the list is empty".to_owned());
         }
         let place = |text: &String| match Place::parse(text)? {
-            Place::Digest if !digest => Err("a digest is no type".to_owned()),
+            Place::Digest if !digest => Err("a digest is not a type".to_owned()),
             place => Ok(place),
         };
         texts.iter().map(place).collect()
@@ -205,7 +202,7 @@ fn delivery(root: &Section<'_>) -> Delivery {
 fn header_names(section: &Section<'_>, value: Option<Value<OneOrMany>>) -> Option<Vec<String>> {
     parsed(section, value, |OneOrMany(names)| {
         match names.iter().find(|name| !is_header_name(name)) {
-            Some(bad) => Err(format!("'{bad}' is no header name")),
+            Some(bad) => Err(format!("'{bad}' is not a header name")),
             None if names.is_empty() => Err("the list is empty".to_owned()),
             None => Ok(names.clone()),
         }
@@ -237,7 +234,7 @@ fn word<T: Copy>(section: &Section<'_>, key: &'static str, words: &[(&str, T)]) 
     let known = || words.iter().map(|(word, _)| *word);
     let help = nearest(&value.value, known()).map(|near| format!("did you mean '{near}'?"));
     let all = known().collect::<Vec<_>>().join(", ");
-    let message = format!("'{}' is none of: {all}", value.value);
+    let message = format!("must be one of {all}, not '{}'", value.value);
     section.problems().push(value.at.problem(message, help));
     None
 }

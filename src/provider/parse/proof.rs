@@ -153,7 +153,9 @@ fn timestamp(section: Section<'_>) -> Option<Stamp> {
                 Ok(StampPlace::Header(name.to_owned()))
             }
             Some(("json", pointer)) => Pointer::parse(pointer).map(StampPlace::Json),
-            _ => Err(format!("'{text}' is none of item:LABEL, header:NAME, json:/POINTER")),
+            _ => {
+                Err(format!("must be one of item:LABEL, header:NAME, json:/POINTER, not '{text}'"))
+            }
         });
     let unit = word(
         &section,

@@ -35,6 +35,7 @@ fn well(traffic: &Traffic) -> Status {
         why: None,
     };
     let receiver = ReceiverStatus {
+        without_secret: Vec::new(),
         version: "1.2.3".to_owned(),
         pid: 7,
         now: NOW,
