@@ -41,6 +41,12 @@ const WHOLE: u64 = 3;
 const MOST_RATIO: f64 = 2.0;
 const FAR_OFF: f64 = 20.0;
 
+/// Most that a flood of connections may have resident, and so long after its end so many times what is
+/// resident at rest.
+const MOST_FLOOD_MIB: f64 = 200.0;
+const REST: Duration = Duration::from_secs(10);
+const MOST_AT_REST: f64 = 2.0;
+
 /// How long an attack goes on before the first genuine delivery.
 const LEAD: Duration = Duration::from_millis(1500);
 
@@ -71,9 +77,17 @@ fn main() -> ExitCode {
         let (row, ratio, failed) = row(&attack, &runs);
         println!("{row}");
         well &= failed == 0 && ratio <= most;
+        for (_, run) in &runs {
+            let Some((before, after)) = run.rest else { continue };
+            let (peak, before, after) = (mib(run.cost.peak_kib), mib(before), mib(after));
+            println!("| | resident: {before:.0} MiB before, {peak:.0} at most, {after:.0} after |");
+            well &= peak <= MOST_FLOOD_MIB && after <= before * MOST_AT_REST;
+        }
     }
     if !well {
-        println!("\nover the bound: a failed delivery, or a p99 over {most} times the control's");
+        println!(
+            "\nover a bound: a failed delivery, a p99 over {most} times the control's, or memory"
+        );
     }
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -84,19 +98,27 @@ struct Run {
     cost: receiver::Cost,
     /// Steps of the attacker per second.
     attacked: f64,
+    /// KiB resident before a flood, and after it.
+    rest: Option<(u64, u64)>,
 }
 
 impl Run {
     /// The attack goes to the sink, or to the receiver.
     fn new(attack: &Attack, sink: Option<&Sink>, length: Duration) -> Self {
         let receiver = Receiver::start();
+        let before = receiver.resident_kib();
         let target = sink.map_or(receiver.address, |sink| sink.address);
         let attacker = Attacker::start(attack.clone(), target, LEAD + length);
         std::thread::sleep(LEAD);
         let watched = receiver.watch();
         let latencies = genuine::deliver(receiver.address, length);
         let cost = watched.stop();
-        Run { latencies, cost, attacked: attacker.end() }
+        let attacked = attacker.end();
+        let rest = attack.is_flood().then(|| {
+            std::thread::sleep(REST);
+            (before, receiver.resident_kib())
+        });
+        Run { latencies, cost, attacked, rest }
     }
 }
 
@@ -118,6 +140,10 @@ fn row(attack: &Attack, rounds: &[(Run, Run)]) -> (String, f64, usize) {
         of(&|(_, attacked)| attacked.cost.cpu_percent),
     );
     (row, ratio, failed)
+}
+
+fn mib(kib: u64) -> f64 {
+    kib as f64 / 1024.0
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

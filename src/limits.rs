@@ -117,8 +117,8 @@ limits! {
         "A request's head, request line included; over it 431. Providers send some 2 KiB, and the HTTP server's decoder panics at a header name of 64 KiB.";
     keep_alive_millis: Millis = 180 * SECOND, SECOND..=HOUR,
         "How long a connection is kept that is idle, or whose client takes no answers; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";
-    connections_count: Count = 25_000, 16..=1_000_000,
-        "Open connections per worker; at a soft file limit of 1,024 a slow flood shut everyone out.";
+    connections_count: Count = 8_000, 16..=1_000_000,
+        "Open connections over all workers, at 24 KiB each; a head over 4 KiB takes the places of several. Beyond it the most stalled one is closed.";
     control_request_bytes: Bytes = 2 * MIB, KIB..=32 * MIB,
         "One request of a command to the running receiver: `resolve` may bring a whole answer, in base64.";
     control_answer_bytes: Bytes = 256 * MIB, MIB..=2 * GIB,

@@ -20,6 +20,14 @@ pub fn give_back_code() {
     }
 }
 
+/// Gives back the free pages of the heap. The allocator keeps them otherwise, however many there are.
+pub fn give_back_heap() {
+    // musl's allocator, which the static program has, gives free pages back by itself.
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it only looks at the allocator's own lists, under their locks (malloc_trim(3): MT-Safe).
+    let _given = unsafe { libc::malloc_trim(0) };
+}
+
 /// Where a line of proc_pid_maps(5) is a file's code: its address and length.
 fn code(line: &str) -> Option<(usize, usize)> {
     let mut fields = line.split_ascii_whitespace();

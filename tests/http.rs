@@ -683,7 +683,7 @@ fn large_uploads_that_hardly_come_give_way_to_one_that_comes() {
 fn no_connection_stays_idle_where_places_are_few() {
     multi(async {
         let front = Front::with(|limits| limits.connections_count = 16);
-        let places = 16 * std::thread::available_parallelism().map_or(1, usize::from);
+        let places = 16;
         let mut open = Vec::new();
         for number in 1..=places * 3 / 4 {
             let mut raw = Raw::connect(front.address).await;
@@ -697,6 +697,68 @@ fn no_connection_stays_idle_where_places_are_few() {
             }
         }
         assert_eq!(open.len(), places / 2);
+    });
+}
+
+#[test]
+fn stalled_connections_give_way_whatever_they_stall_in() {
+    multi(async {
+        const PLACES: u64 = 16;
+        let front = Front::with(|limits| limits.connections_count = PLACES);
+        let stripe = unproven_stripe();
+        let body = head(
+            "POST",
+            "/stripe",
+            &[("Stripe-Signature", stripe.as_bytes()), ("Content-Length", b"1000")],
+        );
+        let kinds: [&[u8]; 4] = [b"", b"POST /stripe HT", &body, &[&body[..], b"half"].concat()];
+        for kind in kinds {
+            let mut stalled = Vec::new();
+            for _ in 0..PLACES {
+                let mut raw = Raw::connect(front.address).await;
+                raw.send(kind).await;
+                stalled.push(raw);
+            }
+            front.open_when(|open| open == PLACES).await;
+            for number in 0..4 {
+                let id = format!("d-{}-{number}", kind.len());
+                assert_eq!(front.ask(&github(&id, id.as_bytes())).await.status, 200, "{id}");
+            }
+            // Only as many as were needed have gone, the oldest first.
+            front.open_when(|open| (PLACES - 4..=PLACES).contains(&open)).await;
+            let mut youngest = stalled.pop().unwrap();
+            for mut raw in stalled.drain(..1) {
+                if let Some(answer) = raw.try_answer().await {
+                    assert_eq!(answer.json("reason").as_deref(), Some("busy"));
+                }
+                raw.ended().await;
+            }
+            assert!(youngest.try_send(b"x").await.is_ok());
+            drop((stalled, youngest));
+            front.open_when(|open| open == 0).await;
+        }
+    });
+}
+
+#[test]
+fn a_long_head_takes_the_places_of_several() {
+    multi(async {
+        const PLACES: u64 = 16;
+        let front = Front::with(|limits| limits.connections_count = PLACES);
+        let mut stalled = Vec::new();
+        for _ in 0..PLACES - 1 {
+            let mut raw = Raw::connect(front.address).await;
+            raw.send(b"POST /").await;
+            stalled.push(raw);
+        }
+        front.open_when(|open| open == PLACES - 1).await;
+        let mut long = Raw::connect(front.address).await;
+        long.send(&sizes::Part::HeaderValue.request(20_000)[..18_000]).await;
+        // Its 64 KiB are those of three others, of 24 KiB each.
+        front.open_when(|open| open == PLACES - 3).await;
+        drop((stalled, long));
+        front.open_when(|open| open == 0).await;
+        assert_eq!(front.ask(&github("d-1", PING)).await.status, 200);
     });
 }
 

@@ -19,6 +19,13 @@ pub(crate) struct Attack {
     pub(crate) manner: Manner,
 }
 
+impl Attack {
+    /// Whether it is made of connections alone, whose memory is bounded and given back.
+    pub(crate) fn is_flood(&self) -> bool {
+        self.pause == FLOOD
+    }
+}
+
 /// What becomes of a connection after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -32,6 +39,9 @@ pub(crate) enum Manner {
 
 const MIB: usize = 1024 * 1024;
 
+/// In which all connections of a flood are made.
+const FLOOD: Duration = Duration::from_secs(5);
+
 /// Every attack, each at a rate that one core can keep up against a sink.
 pub(crate) fn all() -> Vec<Attack> {
     use Manner::{Closes, Deaf, Stays};
@@ -43,6 +53,10 @@ pub(crate) fn all() -> Vec<Attack> {
         opening: opening.to_vec(),
         step,
         manner,
+    };
+    let mass = |name, connections, opening: &[u8]| Attack {
+        pause: FLOOD,
+        ..attack(name, connections, 1, opening, Vec::new(), Stays)
     };
     let garbage = b"\x00\xff GARBAGE\r\n\r\n".repeat(100);
     vec![
@@ -104,6 +118,15 @@ pub(crate) fn all() -> Vec<Attack> {
         attack("connections, opened and closed", 50, 10, b"", Vec::new(), Closes),
         attack("unknown paths", 20, 50, b"", unknown(), Stays),
         attack("answers never read", 200, 1, b"", unknown().repeat(20), Deaf),
+        // Each of these connections is made once in five seconds, and again where it was closed.
+        mass("15,000 stalled bodies", 15_000, &stalled_head("")),
+        mass("15,000 stalled bodies, 90 headers each", 15_000, &stalled_head(&lines(90, 1))),
+        mass("6,000 endless heads of 120 KiB", 6_000, &head(&lines(90, 1_350))[..120_000]),
+        mass(
+            "6,000 stalled bodies, 90 headers of 1,350 bytes",
+            6_000,
+            &stalled_head(&lines(90, 1_350)),
+        ),
     ]
 }
 
@@ -115,6 +138,16 @@ fn forged_head(line: &str) -> Vec<u8> {
          X-Hub-Signature-256: sha256={signature}\r\n{line}\r\n\r\n"
     )
     .into_bytes()
+}
+
+/// The head of a body that does not come.
+fn stalled_head(lines: &str) -> Vec<u8> {
+    forged_head(&format!("{lines}Content-Length: 60000"))
+}
+
+/// Header lines with values of so many bytes.
+fn lines(count: usize, bytes: usize) -> String {
+    (0..count).map(|n| format!("X-{n}: {}\r\n", "a".repeat(bytes))).collect()
 }
 
 /// A whole delivery that is not genuine.

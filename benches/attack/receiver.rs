@@ -66,6 +66,11 @@ impl Receiver {
         Receiver { child, address, _folder: folder }
     }
 
+    /// What is resident now.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        kib(self.child.id(), "VmRSS:")
+    }
+
     /// Looks at it from now on.
     pub(crate) fn watch(&self) -> Watched {
         let process = self.child.id();
@@ -80,7 +85,7 @@ impl Receiver {
             }
             let cpu_millis = (self::ticks(process) - ticks) * TICK_MILLIS;
             let cpu_percent = cpu_millis / start.elapsed().as_millis() as f64 * 100.0;
-            Cost { peak_kib: peak_kib(process), files, cpu_percent }
+            Cost { peak_kib: kib(process, "VmHWM:"), files, cpu_percent }
         });
         Watched { end, thread }
     }
@@ -117,9 +122,9 @@ pub(crate) struct Cost {
     pub(crate) cpu_percent: f64,
 }
 
-fn peak_kib(process: u32) -> u64 {
+fn kib(process: u32, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 

@@ -3,6 +3,7 @@
 //! actix has no time-out for bodies, and its own extractor stops at 256 KiB and would inflate gzip;
 //! a signature covers the raw bytes, so here they are read as they come.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use actix_web::dev::Payload;
@@ -11,6 +12,7 @@ use futures_util::StreamExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::budget::Permit;
+use super::connection::Gate;
 use crate::limits::Limits;
 
 /// Why a body was not read to its end.
@@ -60,12 +62,19 @@ pub(super) async fn read(
     limit: u64,
     pace: Pace,
     permit: &mut Permit,
+    gate: Option<&Gate>,
 ) -> Result<Bytes, Unread> {
+    let coming = |start, received, expected| {
+        if let Some(gate) = gate {
+            gate.coming(start, received, expected);
+        }
+    };
     let declared = declared.unwrap_or(0);
     if declared > limit {
         return Err(Unread::TooLarge);
     }
     let start = Instant::now();
+    coming(start, 0, declared.max(1));
     if !permit.declare(declared).await {
         return Err(Unread::NoRoom);
     }
@@ -79,6 +88,7 @@ pub(super) async fn read(
         let next = tokio::select! {
             biased;
             () = permit.asked() => return Err(Unread::NoRoom),
+            () = evicted(gate) => return Err(Unread::NoRoom),
             next = timeout_at(start + patience, payload.next()) => next,
         };
         let chunk = match next {
@@ -111,7 +121,16 @@ pub(super) async fn read(
             permit.coming(start, total, if grows { limit } else { declared.max(total) });
         }
         body.extend_from_slice(&chunk);
+        coming(start, total, if grows { limit } else { declared.max(total) });
         last = Instant::now();
+    }
+}
+
+/// Resolves when the connection has to give its place to another.
+async fn evicted(gate: Option<&Gate>) {
+    match gate {
+        Some(gate) => poll_fn(|cx| gate.poll_evicted(cx)).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -34,18 +34,19 @@ pub(super) struct Budget {
     large: Lane,
 }
 
+/// Bytes that many share.
 #[derive(Debug)]
-struct Lane {
+pub(super) struct Lane {
     free: AtomicU64,
     unfinished: Arc<Unfinished>,
 }
 
 impl Lane {
-    fn new(bytes: u64) -> Self {
+    pub(super) fn new(bytes: u64) -> Self {
         Lane { free: bytes.into(), unfinished: Arc::default() }
     }
 
-    fn take(&self, bytes: u64) -> bool {
+    pub(super) fn take(&self, bytes: u64) -> bool {
         self.free
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |free| free.checked_sub(bytes))
             .is_ok()
@@ -55,7 +56,12 @@ impl Lane {
         self.free.load(Ordering::Relaxed)
     }
 
-    fn give(&self, bytes: u64) {
+    /// Those who stall.
+    pub(super) fn unfinished(&self) -> &Arc<Unfinished> {
+        &self.unfinished
+    }
+
+    pub(super) fn give(&self, bytes: u64) {
         self.free.fetch_add(bytes, Ordering::AcqRel);
     }
 }

@@ -7,7 +7,7 @@
 //! while a request is at work nothing but its own body is read; at most one head is handed over at
 //! a time; every head has its time; no place is kept by an idle connection where places are few.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -21,14 +21,38 @@ use actix_web::HttpMessage;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep};
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep, sleep};
 
+use super::budget::Lane;
 use super::chunks::Chunks;
 use super::receive;
+use super::way::Place;
 use crate::crash;
 
 /// Read at once where it is not known how much belongs to a request: a usual head and body.
 const AHEAD_BYTES: usize = 16 * 1024;
+
+/// The price of a connection: two buffers of 8 KiB each that the HTTP server makes, its task, and a head of
+/// [`USUAL_HEAD_BYTES`].
+const CONNECTION_BYTES: u64 = 24 * 1024;
+
+/// A longer head pays for what it may take: twice its bound, once here and once in the HTTP server.
+const USUAL_HEAD_BYTES: usize = 4 * 1024;
+
+/// How often, and how long apart, a connection asks for a place: for a second in all.
+const TRIES: u32 = 20;
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// This part of what is expected counts as received, so that a fifth of a second of silence, longer than a
+/// round trip, makes no connection stall.
+const CREDIT: u64 = 10;
+
+/// Fewer connections than these have held too little for its return to be worth a look.
+const MANY: usize = 256;
+
+/// How long after a fall of the connections memory is given back, so that one look serves many of them.
+const SETTLED: Duration = Duration::from_secs(3);
 
 /// Handed to actix in place of a head that is over its bound, so that the answer comes in its order. A
 /// body is declared because actix throws away a rest only where it waits for one.
@@ -49,7 +73,7 @@ enum Turn {
     Undeclared,
     /// Nothing: the request is at work.
     Answer,
-    /// All: the connection is about to be closed, and what comes is thrown away.
+    /// Nothing more: the connection is about to be closed, and what comes is thrown away.
     Rest,
 }
 
@@ -62,6 +86,9 @@ pub(super) struct Gate {
     begun: Cell<u64>,
     /// The head was over its bound, and actix has another in its place.
     over_bound: Cell<bool>,
+    open: Arc<Open>,
+    /// Among the connections that may have to give way; nothing while a request is at work.
+    place: RefCell<Option<Place>>,
     reader: Cell<Option<Waker>>,
 }
 
@@ -83,9 +110,31 @@ impl Gate {
         self.over_bound.get()
     }
 
+    /// So many bytes are there of a body of `expected` ones that began to come at `begun`.
+    pub(super) fn coming(&self, begun: Instant, received: u64, expected: u64) {
+        let mut place = self.place.borrow_mut();
+        if received == 0 || place.is_none() {
+            // The one before goes first, or it would be counted as one that leaves.
+            *place = None;
+            *place = Some(Place::new(self.open.lane.unfinished(), begun, expected));
+        }
+        if let Some(place) = &*place {
+            place.received(received + expected.div_ceil(CREDIT));
+        }
+    }
+
+    /// Resolves when this connection has to give its place to another, which it then does at once.
+    pub(super) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &*self.place.borrow() {
+            Some(place) => place.poll_asked(cx),
+            None => Poll::Pending,
+        }
+    }
+
     /// Its body has been read to the end.
     pub(super) fn read_to_end(&self) {
         self.turn.set(Turn::Answer);
+        *self.place.borrow_mut() = None;
     }
 
     /// Whether all that is left of its body is here already, and nobody needs to be waited for.
@@ -101,23 +150,55 @@ impl Gate {
     /// It has been answered.
     pub(super) fn end(&self) {
         self.turn.set(if self.has_rest() { Turn::Rest } else { Turn::Head });
+        // One that has to go keeps its place, which is free only once it is gone.
+        let mut waker = Context::from_waker(Waker::noop());
+        if self.poll_evicted(&mut waker).is_pending() {
+            self.coming(Instant::now(), 0, CREDIT);
+        }
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }
     }
 }
 
-/// How many connections there are, and may be.
+/// The connections of all workers, and the bytes that they may take together.
 #[derive(Debug)]
 pub(super) struct Open {
+    lane: Lane,
     now: AtomicUsize,
     most: usize,
+    /// Most there were since memory was last given back.
+    peak: AtomicUsize,
+    fell: Notify,
 }
 
 impl Open {
     /// None yet, of so many.
     pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Open { now: AtomicUsize::new(0), most })
+        Arc::new(Open {
+            lane: Lane::new((most as u64).saturating_mul(CONNECTION_BYTES)),
+            now: AtomicUsize::new(0),
+            most,
+            peak: AtomicUsize::new(0),
+            fell: Notify::new(),
+        })
+    }
+
+    /// A place for a new connection. Where there is none the most stalled connection gives way; nothing
+    /// where none is stalled.
+    pub(super) async fn enter(self: &Arc<Self>) -> Option<Counted> {
+        self.pay(CONNECTION_BYTES).await.then(|| Counted::new(self))
+    }
+
+    /// Takes `bytes`. A connection that is not stalled yet may be in a moment, so this tries for a while.
+    async fn pay(&self, bytes: u64) -> bool {
+        for _ in 0..TRIES {
+            if self.lane.unfinished().make_way(|| self.lane.take(bytes)).await {
+                return true;
+            }
+            sleep(BETWEEN_TRIES).await;
+        }
+        false
     }
 
     /// How many there are now.
@@ -130,29 +211,53 @@ impl Open {
     pub(super) fn is_crowded(&self) -> bool {
         self.now.load(Ordering::Relaxed) > self.most / 2
     }
+
+    /// Does `give_back` each time that many connections have gone, for as long as it is polled.
+    pub(super) async fn after_each_fall(self: Arc<Self>, give_back: impl Fn()) {
+        loop {
+            self.fell.notified().await;
+            sleep(SETTLED).await;
+            self.peak.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
+            give_back();
+        }
+    }
 }
 
-/// One of the open connections.
-struct Counted(Arc<Open>);
+/// One of the open connections, and what it has paid.
+#[derive(Debug)]
+pub(super) struct Counted {
+    open: Arc<Open>,
+    bytes: u64,
+}
 
 impl Counted {
     fn new(open: &Arc<Open>) -> Self {
-        open.now.fetch_add(1, Ordering::Relaxed);
-        Counted(Arc::clone(open))
+        let now = open.now.fetch_add(1, Ordering::Relaxed) + 1;
+        open.peak.fetch_max(now, Ordering::Relaxed);
+        Counted { open: Arc::clone(open), bytes: CONNECTION_BYTES }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.now.fetch_sub(1, Ordering::Relaxed);
+        self.open.lane.give(self.bytes);
+        self.open.lane.unfinished().freed();
+        let now = self.open.now.fetch_sub(1, Ordering::Relaxed) - 1;
+        let peak = self.open.peak.load(Ordering::Relaxed);
+        if peak >= MANY && now == peak / 2 {
+            self.open.fell.notify_one();
+        }
     }
 }
 
 /// A client's stream of bytes.
 pub(super) struct Connection {
     stream: TcpStream,
-    _counted: Counted,
+    counted: Counted,
     gate: Rc<Gate>,
+    head_bytes: u64,
+    /// Waits for the room of a long head.
+    growing: Option<Pin<Box<dyn Future<Output = bool>>>>,
     /// Read from the stream and, from `handed` on, not yet handed over.
     ahead: Vec<u8>,
     handed: usize,
@@ -171,11 +276,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// `stream`, one of those `open`, with `head_bytes` and `head_time` for each head and `write_time` for
+    /// `stream`, in its place among the open ones, with `head_bytes` and `head_time` for each head and `write_time` for
     /// the client to take an answer.
     pub(super) fn new(
         stream: TcpStream,
-        open: &Arc<Open>,
+        counted: Counted,
         head_bytes: u64,
         head_time: Duration,
         write_time: Duration,
@@ -191,12 +296,17 @@ impl Connection {
             ahead: Cell::default(),
             begun: Cell::default(),
             over_bound: Cell::default(),
+            open: Arc::clone(&counted.open),
+            place: RefCell::default(),
             reader: Cell::default(),
         };
+        gate.coming(Instant::now(), 0, CREDIT);
         Connection {
             stream,
-            _counted: Counted::new(open),
+            counted,
             gate: Rc::new(gate),
+            head_bytes,
+            growing: None,
             ahead: Vec::new(),
             handed: 0,
             head: Head::new(usize::try_from(head_bytes).unwrap_or(usize::MAX)),
@@ -242,6 +352,9 @@ impl Connection {
                 Took::Part(0) => {}
                 Took::Part(_) => self.coming = Some(self.gate.begun.get()),
             }
+            if !ready!(self.pay_for_head(cx)) {
+                return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted)));
+            }
             if self.fill(cx)?.is_pending() {
                 return self.wait_for_head(cx);
             }
@@ -249,6 +362,23 @@ impl Connection {
                 return Poll::Ready(Ok(()));
             }
         }
+    }
+
+    /// Pays once for a head that is longer than usual. False where there is no room.
+    fn pay_for_head(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let held = self.ahead.len() - self.handed;
+        if held <= USUAL_HEAD_BYTES || self.counted.bytes > CONNECTION_BYTES {
+            return Poll::Ready(true);
+        }
+        let (open, bytes) = (Arc::clone(&self.counted.open), self.head_bytes * 2);
+        let growing =
+            self.growing.get_or_insert_with(|| Box::pin(async move { open.pay(bytes).await }));
+        let paid = ready!(growing.as_mut().poll(cx));
+        self.growing = None;
+        if paid {
+            self.counted.bytes += bytes;
+        }
+        Poll::Ready(paid)
     }
 
     /// Hands over the next `bytes` of what was read ahead.
@@ -290,7 +420,11 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let empty = this.ahead.is_empty();
-        match this.gate.turn.get() {
+        let turn = this.gate.turn.get();
+        if matches!(turn, Turn::Head | Turn::Rest) && this.gate.poll_evicted(cx).is_ready() {
+            return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted)));
+        }
+        match turn {
             Turn::Answer | Turn::Declared(0) => {
                 this.gate.reader.set(Some(cx.waker().clone()));
                 Poll::Pending
@@ -311,11 +445,17 @@ impl AsyncRead for Connection {
                 this.gate.turn.set(Turn::Declared(left - bytes as u64));
                 Poll::Ready(Ok(()))
             }
-            Turn::Rest if empty => Pin::new(&mut this.stream).poll_read(cx, out),
             Turn::Rest => {
-                let bytes = out.remaining().min(this.ahead.len() - this.handed);
-                this.hand_over(out, bytes);
-                Poll::Ready(Ok(()))
+                // actix would gather 128 KiB of it before it throws them away.
+                (this.ahead, this.handed) = (Vec::new(), 0);
+                let mut block = [MaybeUninit::uninit(); AHEAD_BYTES];
+                let mut block = ReadBuf::uninit(&mut block);
+                ready!(Pin::new(&mut this.stream).poll_read(cx, &mut block))?;
+                if block.filled().is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
             Turn::Undeclared => {
                 let begun = this.gate.begun.get();

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// and 64 attempts at once (`jobs_in_flight_count`) with four each.
 const RESERVED: u64 = 512;
 
-/// Fewest connections per worker, whatever the limit is.
+/// Fewest connections, whatever the limit is.
 const FEWEST: u64 = 16;
 
 /// Raises the soft limit of open files to the hard one, and returns it (`None`: without limit).
@@ -25,17 +25,16 @@ pub fn raise_file_limit() -> io::Result<Option<u64>> {
     Ok(limit.maximum)
 }
 
-/// Connections that one of `workers` may hold: what was `wanted`, or what the open file limit allows.
-pub(super) fn connections_per_worker(wanted: u64, workers: usize) -> usize {
+/// Connections that may be open beside those that wait for a place: what was `wanted`, or what the open file
+/// limit allows.
+pub(super) fn connections(wanted: u64, waiting: usize) -> usize {
     let files = getrlimit(Resource::Nofile).current;
-    usize::try_from(share(wanted, files, workers as u64)).unwrap_or(usize::MAX)
+    usize::try_from(allowed(wanted, files, waiting as u64)).unwrap_or(usize::MAX)
 }
 
-fn share(wanted: u64, files: Option<u64>, workers: u64) -> u64 {
-    match files {
-        Some(files) => wanted.min((files.saturating_sub(RESERVED) / workers.max(1)).max(FEWEST)),
-        None => wanted,
-    }
+fn allowed(wanted: u64, files: Option<u64>, waiting: u64) -> u64 {
+    let most = |files: u64| files.saturating_sub(RESERVED + waiting).max(FEWEST);
+    files.map_or(wanted, |files| wanted.min(most(files)))
 }
 
 #[cfg(test)]
@@ -44,10 +43,10 @@ mod tests {
 
     #[test]
     fn connections_leave_room_for_the_rest() {
-        assert_eq!(share(25_000, None, 2), 25_000);
-        assert_eq!(share(25_000, Some(1_048_576), 2), 25_000);
-        assert_eq!(share(25_000, Some(1_024), 2), 256);
-        assert_eq!(share(25_000, Some(100), 8), FEWEST);
+        assert_eq!(allowed(8_000, None, 128), 8_000);
+        assert_eq!(allowed(8_000, Some(1_048_576), 128), 8_000);
+        assert_eq!(allowed(8_000, Some(1_024), 128), 384);
+        assert_eq!(allowed(8_000, Some(100), 128), FEWEST);
     }
 
     #[test]

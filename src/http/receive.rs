@@ -109,7 +109,7 @@ pub(super) async fn receive(
     drop(std::mem::take(&mut request.head_mut().headers));
     let limit = source.body_limit_bytes;
     let mut permit = snapshot.budget.permit();
-    let read = body::read(payload, declared, limit, snapshot.pace, &mut permit).await;
+    let read = body::read(payload, declared, limit, snapshot.pace, &mut permit, gate).await;
     let body = match read {
         Ok(body) => {
             // What follows on the connection waits there until this one is answered.

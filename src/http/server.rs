@@ -37,12 +37,16 @@ use super::{ServedSource, Sources, files, health, receive, sums};
 use crate::clock::Clock;
 use crate::crash;
 use crate::limits::Limits;
+use crate::memory;
 use crate::metrics::Front;
 use crate::model::Name;
 use crate::panics::contained;
 use crate::store::Store;
 use crate::traffic::Traffic;
 use crate::verify;
+
+/// Connections per worker that wait for a place.
+const WAITING: usize = 64;
 
 /// What every request of every worker needs.
 pub(super) struct Shared {
@@ -70,6 +74,7 @@ pub struct Server {
     handle: ServerHandle,
     task: JoinHandle<io::Result<()>>,
     sums: JoinHandle<()>,
+    trims: JoinHandle<()>,
     addresses: Vec<SocketAddr>,
     linger: Duration,
     wait: Duration,
@@ -87,13 +92,13 @@ impl Server {
         limits: Limits,
     ) -> io::Result<Server> {
         let workers = std::thread::available_parallelism().map_or(1, Into::into);
-        let per_worker = files::connections_per_worker(limits.connections_count, workers);
+        let connections = files::connections(limits.connections_count, WAITING * workers);
         let shared = Arc::new(Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::new(sources.counted_by(&traffic), &limits)),
             store,
             traffic,
             clock,
-            open: Open::new(per_worker.saturating_mul(workers)),
+            open: Open::new(connections),
             hashing: Semaphore::new((workers / 2).max(1)),
             rates: Rates::default(),
             waiting: Semaphore::new(
@@ -105,7 +110,8 @@ impl Server {
         let mut server = Workers::build()
             .workers(workers)
             .disable_signals()
-            .max_concurrent_connections(per_worker)
+            // `Open` has the limit; beyond it so many at once wait for another connection to give way.
+            .max_concurrent_connections(connections.div_ceil(workers) + WAITING)
             // `stop` watches the time itself; actix's own bound only must not be shorter.
             .shutdown_timeout(wait.as_secs() + 60);
         let keep_alive = coarse(limits.keep_alive_millis);
@@ -148,8 +154,10 @@ impl Server {
                     let all = Arc::clone(&all);
                     async move {
                         let peer = stream.peer_addr().ok();
+                        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+                        let place = all.open.enter().await.ok_or_else(refused)?;
                         let connection =
-                            Connection::new(stream, &all.open, head_bytes, head_time, keep_alive);
+                            Connection::new(stream, place, head_bytes, head_time, keep_alive);
                         Ok::<_, DispatchError>((connection, peer))
                     }
                 })
@@ -168,8 +176,10 @@ impl Server {
         let handle = running.handle();
         let linger = Limits::duration(limits.stop_linger_millis);
         let sums = tokio::spawn(sums::run(shared.traffic.clone(), sums::EVERY));
+        let falls = Arc::clone(&shared.open).after_each_fall(memory::give_back_heap);
+        let trims = tokio::spawn(falls);
         let task = tokio::spawn(running);
-        Ok(Server { shared, handle, task, sums, addresses, linger, wait })
+        Ok(Server { shared, handle, task, sums, trims, addresses, linger, wait })
     }
 
     /// Looks at what the server holds, now and whenever it is called.
@@ -209,7 +219,7 @@ impl Server {
     /// second signal), the waiting is over at once. Returns whether everything in flight was
     /// answered. What was queued in the store is committed either way.
     pub async fn stop(self, hurry: impl Future<Output = ()>) -> bool {
-        let Server { shared, handle, mut task, sums, linger, wait, .. } = self;
+        let Server { shared, handle, mut task, sums, trims, linger, wait, .. } = self;
         let gracefully = async {
             handle.pause().await;
             shared.closing.store(true, Ordering::Relaxed);
@@ -226,6 +236,7 @@ impl Server {
         }
         let _ = (&mut task).await;
         sums.abort();
+        trims.abort();
         sums::tell(&shared.traffic);
         drained
     }

@@ -1,15 +1,18 @@
 //! Which of the bodies that are still coming gives way where there is no room for another.
 //!
-//! Only `budget` uses it. Nothing is proven before a body is there, so whoever holds room for a body
+//! `budget` uses it for bodies, `connection` for connections. Nothing is proven before a body is there, so whoever holds room for a body
 //! that hardly comes could keep every genuine one out for as long as bodies may take. Must stay true:
 //! whoever comes at a provider's pace is never asked; whoever does not is asked as soon as its room is
 //! needed, the slowest first, and nobody is asked for nothing.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -40,6 +43,8 @@ struct Bodies {
     by_age: BTreeMap<u64, Arc<Coming>>,
     /// Asked, and not gone yet.
     leaving: usize,
+    /// Newcomers that wait for room.
+    waiting: usize,
 }
 
 /// A body that is being read.
@@ -48,10 +53,16 @@ struct Coming {
     begun: Instant,
     expected: u64,
     received: AtomicU64,
-    asked: Notify,
+    asked: AtomicBool,
+    reader: AtomicWaker,
 }
 
 impl Coming {
+    fn new(begun: Instant, expected: u64) -> Self {
+        let (received, asked) = (AtomicU64::new(0), AtomicBool::new(false));
+        Coming { begun, expected, received, asked, reader: AtomicWaker::new() }
+    }
+
     /// Which part has come of what should be there by now: under 1 it takes longer than it may, if it
     /// goes on as it has begun.
     fn pace(&self, now: Instant) -> f64 {
@@ -71,6 +82,10 @@ impl Unfinished {
 
     /// Does `take` until it succeeds, each time after a slow body has left. False where nobody is slow.
     pub(super) async fn make_way(&self, mut take: impl FnMut() -> bool) -> bool {
+        if take() {
+            return true;
+        }
+        let _waiting = Waiting::new(self);
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
@@ -79,10 +94,23 @@ impl Unfinished {
             if take() {
                 return true;
             }
-            if !self.ask() || tokio::time::timeout(PATIENCE, freed).await.is_err() {
+            if !self.enough_leave() && !self.ask()
+                || tokio::time::timeout(PATIENCE, freed).await.is_err()
+            {
                 return take();
             }
         }
+    }
+
+    /// Room was given back by one that was not asked.
+    pub(super) fn freed(&self) {
+        self.freed.notify_waiters();
+    }
+
+    /// Whether one leaves for each newcomer that waits: else all of them would ask again for each that left.
+    fn enough_leave(&self) -> bool {
+        let bodies = self.bodies();
+        bodies.leaving >= bodies.waiting
     }
 
     /// Asks the slowest body to leave, and of several the oldest. False where there is none, and nobody is
@@ -97,11 +125,28 @@ impl Unfinished {
         match slowest.and_then(|age| bodies.by_age.remove(&age)) {
             Some(body) => {
                 bodies.leaving += 1;
-                body.asked.notify_one();
+                body.asked.store(true, Ordering::Release);
+                body.reader.wake();
                 true
             }
             None => bodies.leaving > 0,
         }
+    }
+}
+
+/// A newcomer that waits for room.
+struct Waiting<'l>(&'l Unfinished);
+
+impl<'l> Waiting<'l> {
+    fn new(lane: &'l Unfinished) -> Self {
+        lane.bodies().waiting += 1;
+        Waiting(lane)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.bodies().waiting -= 1;
     }
 }
 
@@ -116,8 +161,7 @@ pub(super) struct Place {
 impl Place {
     /// For a body of so many bytes that began to come at `begun`.
     pub(super) fn new(lane: &Arc<Unfinished>, begun: Instant, expected: u64) -> Self {
-        let (received, asked) = (AtomicU64::new(0), Notify::new());
-        let body = Arc::new(Coming { begun, expected, received, asked });
+        let body = Arc::new(Coming::new(begun, expected));
         let mut bodies = lane.bodies();
         bodies.next += 1;
         let age = bodies.next;
@@ -137,7 +181,13 @@ impl Place {
 
     /// Resolves when it has to give way.
     pub(super) async fn asked(&self) {
-        self.body.asked.notified().await;
+        poll_fn(|cx| self.poll_asked(cx)).await;
+    }
+
+    /// The same for one task, which is woken.
+    pub(super) fn poll_asked(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.body.reader.register(cx.waker());
+        if self.body.asked.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
@@ -160,8 +210,8 @@ mod tests {
 
     fn after(millis: u64, expected: u64, received: u64) -> bool {
         let begun = Instant::now();
-        let (received, asked) = (AtomicU64::new(received), Notify::new());
-        let coming = Coming { begun, expected, received, asked };
+        let coming = Coming::new(begun, expected);
+        coming.received.store(received, Ordering::Relaxed);
         coming.pace(begun + Duration::from_millis(millis)) < 1.0
     }
 

@@ -93,6 +93,16 @@ impl Front {
         raw.answer().await
     }
 
+    /// Waits until as many connections are open as `wanted` says.
+    pub(crate) async fn open_when(&self, wanted: impl Fn(u64) -> bool) {
+        let front = self.server.as_ref().unwrap().front();
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        while !wanted(front().connections) {
+            assert!(std::time::Instant::now() < end, "{} are open", front().connections);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     pub(crate) async fn events(&self) -> Vec<EventRow> {
         self.store.events(EventFilter::default()).await.unwrap()
     }
