@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::Timestamp;
 
@@ -14,7 +16,7 @@ pub struct Clock(Inner);
 
 #[derive(Debug, Clone)]
 enum Inner {
-    System(Instant),
+    System,
     Manual(Arc<Hands>),
 }
 
@@ -27,7 +29,7 @@ struct Hands {
 impl Clock {
     /// The machine's clocks.
     pub fn system() -> Self {
-        Clock(Inner::System(Instant::now()))
+        Clock(Inner::System)
     }
 
     /// A clock that stands still until a test moves it; clones share the hands.
@@ -40,7 +42,7 @@ impl Clock {
     /// Wall time now.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
-            Inner::System(_) => {
+            Inner::System => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
             }
@@ -48,10 +50,11 @@ impl Clock {
         }
     }
 
-    /// Time since the clock was made, unmoved by corrections of the wall clock.
+    /// Time since the machine started, without its sleep, unmoved by corrections of the wall clock; of a manual
+    /// clock since it was made.
     pub fn monotonic(&self) -> Duration {
         match &self.0 {
-            Inner::System(start) => start.elapsed(),
+            Inner::System => clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default(),
             Inner::Manual(hands) => {
                 Duration::from_millis(hands.monotonic_ms.load(Ordering::SeqCst))
             }

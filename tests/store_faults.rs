@@ -8,6 +8,7 @@
 mod vfs;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
@@ -233,7 +234,7 @@ async fn an_end_and_a_claim_of_one_failed_flush_are_neither_lost_nor_made_twice(
     vfs::fail_log_flushes(1);
     let claim = Claim { handler: name("h"), limit: 9, runner: None };
     let (ended, claims) =
-        bench.store.complete_and_claim(vec![bench.completion(&first)], Some(claim)).await;
+        bench.store.complete_and_claim(&[Arc::new(bench.completion(&first))], Some(claim)).await;
     // Found in the log by the repair: recorded already, and claimed already.
     assert_eq!(ended, [Ok(false)]);
     let claimed = claims.unwrap().jobs;

@@ -61,8 +61,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     if let Some(text) = &secret {
         let line =
             Zeroizing::new(if text.is_empty() { String::new() } else { format!("{}\n", **text) });
-        made.folder(secret_file.parent(), 0o700)?;
-        made.file(&secret_file, &line, 0o600)?;
+        made.secret(&secret_file, &line)?;
     }
     made.folder(stanza.parent(), 0o755)?;
     let keeper = Keeper::of(&main);
@@ -75,7 +74,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         Failure { message, ..failure }
     })?;
     if secret.is_some() && keeper == Keeper::Receiver {
-        files::give(&secret_file, &config.store().path)?;
+        made.give(&config.store().path)?;
     }
     let endpoint = Endpoint {
         args,

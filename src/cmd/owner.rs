@@ -1,15 +1,16 @@
 //! Root becomes the store's owner, so that nothing it leaves in the store's folder is root's and shuts
-//! the receiver out.
+//! the receiver out; and it follows no link that another user can place where that user's own files end.
 //!
 //! For every command that may open a stopped store, before the first of its files is touched and before
 //! there is another thread. There is no way back, and none is needed: the owner may do all that a
 //! command does.
 
 use std::ffi::CString;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::errno::Errno;
@@ -17,28 +18,17 @@ use nix::unistd::{Gid, Uid, User, initgroups, setgid, setgroups, setuid};
 
 use crate::exit::{Exit, Failure};
 
-/// Run as root, gives it up for the owner of the database, or of its folder where there is none yet.
-/// True where the process is somebody else now.
+/// Run as root, gives it up for the owner of the store. True where the process is somebody else now.
 pub(super) fn assume(database: &Path) -> Result<bool, Failure> {
     if !Uid::effective().is_root() {
         return Ok(false);
     }
-    // Without one nothing will be opened, and the command says so.
-    let Some(owner) = owner(database) else { return Ok(false) };
-    let (uid, gid) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
-    if uid.is_root() {
-        return Ok(false);
-    }
+    let Some((uid, gid)) = of(database)? else { return Ok(false) };
     switch(uid, gid).map(|()| true).map_err(|error| {
         let message = format!("failed to become user {uid}, who owns the store: {error}");
         Failure::new(Exit::Unavailable, message)
             .help(format!("run this command as that user: {}", database.display()))
     })
-}
-
-fn owner(database: &Path) -> Option<fs::Metadata> {
-    let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty());
-    fs::metadata(database).or_else(|_| fs::metadata(folder.unwrap_or(Path::new(".")))).ok()
 }
 
 /// What to say where [`is_root_alone`], or a runner is root, and there are commands to run.
@@ -48,9 +38,82 @@ pub(super) const AS_ROOT: &str = "handlers run as root: the store belongs to roo
 pub(super) const NOT_AS_ROOT: &str =
     "give the store's folder to a user without rights (chown -R USER FOLDER): README, Install";
 
-/// Whether this process is root, and [`assume`] leaves it so.
+/// Whether this process is root, and [`assume`] leaves it so. Not where the store's folder is missing.
 pub(super) fn is_root_alone(database: &Path) -> bool {
-    Uid::effective().is_root() && owner(database).is_some_and(|owner| owner.uid() == 0)
+    let folder = std::path::absolute(database).ok();
+    let is_there = folder.as_deref().and_then(Path::parent).is_some_and(Path::is_dir);
+    Uid::effective().is_root() && is_there && matches!(of(database), Ok(None))
+}
+
+/// Who owns the folder of the database or, where that is root, the database; nothing where both are root's or not
+/// there.
+pub(super) fn of(database: &Path) -> Result<Option<(Uid, Gid)>, Failure> {
+    let (real, links) = resolve(database).map_err(|error| unresolved(database, &error))?;
+    let found = [real.parent().unwrap_or(&real), &real].map(|path| fs::symlink_metadata(path).ok());
+    let owner = found.iter().flatten().find(|found| found.uid() != 0);
+    refuse_foreign(&links, owner.map_or(0, MetadataExt::uid))?;
+    Ok(owner.map(|owner| (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()))))
+}
+
+/// Opens a file for reading. As root it must not be one that another user has placed a link to.
+pub(super) fn open(path: &Path) -> Result<File, Failure> {
+    let file = File::open(path).map_err(|error| unresolved(path, &error))?;
+    if Uid::effective().is_root() {
+        let (real, links) = resolve(path).map_err(|error| unresolved(path, &error))?;
+        let (opened, named) = (file.metadata(), fs::symlink_metadata(real));
+        let (Ok(opened), Ok(named)) = (opened, named) else {
+            return Err(unresolved(path, &io::ErrorKind::NotFound.into()));
+        };
+        refuse_foreign(&links, opened.uid())?;
+        // Exchanged between the two looks: the links are not those that were followed.
+        if (opened.dev(), opened.ino()) != (named.dev(), named.ino()) {
+            return Err(unresolved(path, &io::ErrorKind::ResourceBusy.into()));
+        }
+    }
+    Ok(file)
+}
+
+/// Where a path leads, and each link on the way with its owner. Also where the file is not there.
+fn resolve(path: &Path) -> io::Result<(PathBuf, Vec<(PathBuf, u32)>)> {
+    // The kernel follows 40 links at most (path_resolution(7)).
+    const LINKS: usize = 40;
+    let steps = |path: &Path| -> Vec<PathBuf> {
+        path.components().rev().map(|step| PathBuf::from(step.as_os_str())).collect()
+    };
+    let (mut real, mut links) = (PathBuf::new(), Vec::new());
+    let mut left = steps(&std::path::absolute(path)?);
+    while let Some(step) = left.pop() {
+        if step == Path::new("..") {
+            real.pop();
+            continue;
+        }
+        real.push(step);
+        let Ok(target) = fs::read_link(&real) else { continue };
+        links.push((real.clone(), fs::symlink_metadata(&real)?.uid()));
+        if links.len() > LINKS {
+            return Err(Errno::ELOOP.into());
+        }
+        real.pop();
+        left.extend(steps(&target));
+    }
+    Ok((real, links))
+}
+
+/// As root, refuses links of other users than root and the owner of what they lead to.
+fn refuse_foreign(links: &[(PathBuf, u32)], owner: u32) -> Result<(), Failure> {
+    let foreign = links.iter().find(|(_, by)| *by != 0 && *by != owner);
+    let Some((link, by)) = foreign.filter(|_| Uid::effective().is_root()) else { return Ok(()) };
+    let message = format!(
+        "{} is a link of user {by} to what user {owner} owns: root does not follow it",
+        link.display()
+    );
+    Err(Failure::new(Exit::Unavailable, message)
+        .help("name the file that it leads to, or run this command as that user"))
+}
+
+fn unresolved(path: &Path, error: &io::Error) -> Failure {
+    let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Io };
+    Failure::new(exit, format!("failed to read {}: {error}", path.display()))
 }
 
 /// Executes this program again as whom it has become, without root's home in its environment: commands

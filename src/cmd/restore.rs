@@ -1,7 +1,5 @@
 //! `hooklatch restore`: a backup becomes the store; what it cannot know is said first.
 
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -23,7 +21,7 @@ pub(super) fn run(args: &cli::Restore) -> Result<Exit, Failure> {
     let settings = config.store();
     // Before the change of user: a backup is often root's alone, and so is what lies beside it.
     kept::refuse_log(&args.from).map_err(|error| failure(error.into()))?;
-    let mut file = File::open(&args.from).map_err(|error| unreadable(&args.from, &error))?;
+    let mut file = owner::open(&args.from)?;
     owner::assume(&settings.path)?;
     let restored =
         kept::restore(&settings, &mut file, args.replace, &Clock::system()).map_err(failure)?;
@@ -118,11 +116,6 @@ fn people(report: &Report, suffix: &str) -> Result<(), Failure> {
         _ => format!("hooklatch held --reason restored{suffix}"),
     };
     say("next", next)
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Io };
-    Failure::new(exit, format!("failed to read {}: {error}", path.display()))
 }
 
 fn failure(error: RestoreError) -> Failure {

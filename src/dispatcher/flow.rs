@@ -147,16 +147,24 @@ impl Exchange {
     async fn run(self, lane: Option<usize>, store: Store) -> Step {
         let Exchange { ends, claim } = self;
         let (ends, completions): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
-        let (committed, claims) = store.complete_and_claim(completions, claim.clone()).await;
+        let completions: Vec<_> = completions.into_iter().map(Arc::new).collect();
+        let (committed, claims) = store.complete_and_claim(&completions, claim.clone()).await;
         let mut runners = Vec::new();
         let mut settled: BTreeMap<RunnerName, (Link, Vec<Key>)> = BTreeMap::new();
-        for (end, committed) in ends.into_iter().zip(committed) {
+        for ((end, done), committed) in ends.into_iter().zip(completions).zip(committed) {
             end.tell(&committed);
-            let Some(runner) = end.runner else { continue };
-            if let (Some(link), Ok(_)) = (end.link, committed) {
-                settled.entry(runner.clone()).or_insert((link, Vec::new())).1.push(end.key);
+            runners.extend(end.runner.clone());
+            match (committed, &end.link, &end.runner) {
+                (Ok(_), Some(link), Some(runner)) => {
+                    let of_runner = settled.entry(runner.clone());
+                    of_runner.or_insert((link.clone(), Vec::new())).1.push(end.key);
+                }
+                // It must not hold up the others.
+                (Err(Error::Unavailable(_)), ..) => {
+                    tokio::spawn(end.record(store.clone(), done));
+                }
+                _ => {}
             }
-            runners.push(runner);
         }
         // After the commit only (R9), and before what was claimed with it is asked for: a Start that
         // overtook the Ack would find its place, or its job, still taken.
@@ -168,6 +176,15 @@ impl Exchange {
 }
 
 impl Ending {
+    /// Records an end that could not be committed with others, however long that takes, and acknowledges it then.
+    async fn record(self, store: Store, done: Arc<Completion>) {
+        let committed = store.complete(done).await;
+        self.tell(&committed);
+        if let (Ok(_), Some(link)) = (committed, &self.link) {
+            link.settled(&[self.key]).await;
+        }
+    }
+
     /// Tells of it what its commit has come to.
     fn tell(&self, committed: &Result<bool, Error>) {
         let _inside = self.span.enter();

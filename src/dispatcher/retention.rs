@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::{Cutoffs, Expired, Store};
+use crate::store::{ClockWatch, Cutoffs, Expired, Store};
 
 /// Before the first pass and between two: the shortest retention is an hour. A machine that starts
 /// with a wrong clock has set it right by then, which counts as a jump.
@@ -22,7 +22,7 @@ const TOLERANCE: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Between two looks for keys that have expired: an answer that says "not now" is kept for minutes. The first
-/// comes as late as that for events, for the same reason.
+/// comes no earlier than that for events may.
 const KEYS_PERIOD: Duration = Duration::from_secs(60);
 
 /// How far the two clocks may drift apart between two of these: ten times what a slewed clock does.
@@ -31,13 +31,15 @@ const KEYS_TOLERANCE: Duration = Duration::from_millis(300);
 /// Runs until it is aborted, which may be at any point: the store finishes what it has begun. Each pass
 /// goes by the limits that hold then.
 pub(super) async fn run(store: Store, limits: watch::Receiver<Limits>, clock: Clock) {
-    tokio::join!(events(&store, limits, &clock), keys(&store, &clock));
+    let watch = first_look(&store, &clock).await;
+    tokio::join!(events(&store, limits, &clock, watch), keys(&store, &clock, watch));
 }
 
 /// The keys of requests, with their answers.
-async fn keys(store: &Store, clock: &Clock) {
-    let mut watch = first_look(store, clock).await;
-    let (mut pause, mut tolerance) = (PERIOD, TOLERANCE);
+async fn keys(store: &Store, clock: &Clock, mut watch: ClockWatch) {
+    let quiet = watch.quiet_until.saturating_sub(clock.monotonic());
+    // A key's margin is as long as this tolerance.
+    let (mut pause, mut tolerance) = (quiet.clamp(KEYS_PERIOD, PERIOD), TOLERANCE);
     loop {
         sleep(pause).await;
         let now = clock.now();
@@ -55,72 +57,99 @@ async fn keys(store: &Store, clock: &Clock) {
 }
 
 /// Payloads, and what of events is left.
-async fn events(store: &Store, limits: watch::Receiver<Limits>, clock: &Clock) {
-    let mut watch = first_look(store, clock).await;
+async fn events(
+    store: &Store,
+    limits: watch::Receiver<Limits>,
+    clock: &Clock,
+    mut watch: ClockWatch,
+) {
     loop {
-        sleep(PERIOD).await;
-        let now = clock.now();
-        if !watch.may_expire(now, clock.monotonic(), TOLERANCE) {
-            tracing::warn!(
-                "nothing is deleted for a day: the clock has jumped, or no event came for a day"
-            );
-            continue;
-        }
-        let cutoffs = {
-            let limits = limits.borrow();
-            let before = |millis| now.before(Limits::duration(millis));
-            Cutoffs {
-                payloads: before(limits.keep_payloads_millis),
-                ids: before(limits.keep_ids_millis),
-                dead: before(limits.keep_dead_millis),
-            }
-        };
-        match store.expire(cutoffs).await {
-            Ok(expired) if expired == Expired::default() => {}
-            Ok(Expired { payloads, events, bytes }) => {
-                tracing::info!(payloads, events, bytes, "deleted what was old");
-            }
-            Err(error) => tracing::warn!(%error, "failed to delete what is old"),
-        }
+        sleep(watch.next_pass(clock.monotonic())).await;
+        pass(store, &limits, clock, &mut watch).await;
     }
 }
 
-/// The watch as of now. A clock that jumped before the start shows only in the store: where its newest
-/// event is over a day old, or it does not say, nothing is deleted for a day.
+async fn pass(
+    store: &Store,
+    limits: &watch::Receiver<Limits>,
+    clock: &Clock,
+    watch: &mut ClockWatch,
+) {
+    let now = clock.now();
+    let believed = watch.may_expire(now, clock.monotonic(), TOLERANCE);
+    keep(store, *watch).await;
+    if !believed {
+        tracing::warn!(
+            "nothing is deleted for a day: the clock has jumped, or no event came for a day"
+        );
+        return;
+    }
+    let cutoffs = {
+        let limits = limits.borrow();
+        let before = |millis| now.before(Limits::duration(millis));
+        Cutoffs {
+            payloads: before(limits.keep_payloads_millis),
+            ids: before(limits.keep_ids_millis),
+            dead: before(limits.keep_dead_millis),
+        }
+    };
+    match store.expire(cutoffs).await {
+        Ok(expired) if expired == Expired::default() => {}
+        Ok(Expired { payloads, events, bytes }) => {
+            tracing::info!(payloads, events, bytes, "deleted what was old");
+        }
+        Err(error) => tracing::warn!(%error, "failed to delete what is old"),
+    }
+}
+
+/// The watch of the process before this one, where the clocks have moved alike since then. Else one as of now, and
+/// nothing is deleted for an hour: or for a day where the newest event is over a day old, or the store does not say,
+/// since a clock that jumped before the start shows only in the store.
 async fn first_look(store: &Store, clock: &Clock) -> ClockWatch {
-    let newest = store.newest_delivery().await;
     let (wall, monotonic) = (clock.now(), clock.monotonic());
+    if let Ok(Some(watch)) = store.clock_watch().await
+        && watch.agrees(wall, monotonic, TOLERANCE)
+    {
+        return watch;
+    }
+    let newest = store.newest_delivery().await;
     let believed =
         newest.is_ok_and(|newest| newest.is_none_or(|newest| wall.since(newest) <= QUIET));
-    let mut watch = ClockWatch::new(wall, monotonic);
-    if !believed {
-        watch.quiet_until = monotonic.saturating_add(QUIET);
-    }
+    let quiet = if believed { PERIOD } else { QUIET };
+    let watch = ClockWatch { wall, monotonic, quiet_until: monotonic.saturating_add(quiet) };
+    keep(store, watch).await;
     watch
 }
 
-/// Whether the wall clock moves like the monotonic one. A jump ahead would make every remembered id
-/// look old, and each redelivery would run again.
-#[derive(Debug)]
-struct ClockWatch {
-    last: (Timestamp, Duration),
-    quiet_until: Duration,
+/// A receiver that restarts more often than a pass comes would never make one otherwise.
+async fn keep(store: &Store, watch: ClockWatch) {
+    if let Err(error) = store.keep_clock_watch(watch).await {
+        tracing::warn!(%error, "failed to store when retention looked last");
+    }
 }
 
 impl ClockWatch {
-    fn new(wall: Timestamp, monotonic: Duration) -> Self {
-        ClockWatch { last: (wall, monotonic), quiet_until: monotonic }
-    }
-
     /// Whether a pass may delete now: not in the day after the wall clock moved otherwise than the
-    /// monotonic one since the last look. A suspended machine counts as a jump.
+    /// monotonic one since the last look. A suspended machine counts as a jump, and a jump ahead would make every
+    /// remembered id look old: each redelivery would run again.
     fn may_expire(&mut self, wall: Timestamp, monotonic: Duration, tolerance: Duration) -> bool {
-        let (last_wall, last_monotonic) = std::mem::replace(&mut self.last, (wall, monotonic));
-        let expected = last_wall.after(monotonic.saturating_sub(last_monotonic));
-        if wall.since(expected).max(expected.since(wall)) > tolerance {
+        if !self.agrees(wall, monotonic, tolerance) {
             self.quiet_until = monotonic.saturating_add(QUIET);
         }
+        (self.wall, self.monotonic) = (wall, monotonic);
         monotonic >= self.quiet_until
+    }
+
+    /// Whether both clocks have moved alike since the last look. A restart of the machine sets one of them back.
+    fn agrees(&self, wall: Timestamp, monotonic: Duration, tolerance: Duration) -> bool {
+        let Some(passed) = monotonic.checked_sub(self.monotonic) else { return false };
+        let expected = self.wall.after(passed);
+        wall.since(expected).max(expected.since(wall)) <= tolerance
+    }
+
+    /// How long until the next pass.
+    fn next_pass(&self, monotonic: Duration) -> Duration {
+        PERIOD.saturating_sub(monotonic.saturating_sub(self.monotonic))
     }
 }
 
@@ -188,9 +217,43 @@ mod tests {
         );
     }
 
+    fn watch_of(wall: Timestamp, monotonic: Duration) -> ClockWatch {
+        ClockWatch { wall, monotonic, quiet_until: monotonic }
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_restarts_every_half_hour_deletes_what_is_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store_of_one(folder.path()).await;
+        let half = PERIOD / 2;
+        let limits = Limits { keep_payloads_millis: 1, ..Limits::default() };
+        let (_sender, limits) = watch::channel(limits);
+        let clock = Clock::manual(START);
+        let mut kept = Vec::new();
+        for _start in 0..3 {
+            // The process before ended after half an hour.
+            let mut watch = first_look(&store, &clock).await;
+            if watch.next_pass(clock.monotonic()) < half {
+                pass(&store, &limits, &clock, &mut watch).await;
+            }
+            kept.push(store.events(EventFilter::default()).await.unwrap()[0].payload_kept);
+            clock.advance(half);
+        }
+        assert_eq!(kept, [true, true, false]);
+        // A jump between two processes is one that nobody saw, and the day after one that was seen goes on.
+        clock.set_wall(clock.now().after(2 * TOLERANCE));
+        let mut watch = first_look(&store, &clock).await;
+        assert_eq!(watch.quiet_until, clock.monotonic() + PERIOD);
+        clock.set_wall(clock.now().after(2 * TOLERANCE));
+        pass(&store, &limits, &clock, &mut watch).await;
+        clock.advance(half);
+        assert_eq!(first_look(&store, &clock).await.quiet_until, clock.monotonic() - half + QUIET);
+        store.close().await;
+    }
+
     #[test]
     fn a_steady_clock_is_believed() {
-        let mut watch = ClockWatch::new(START, PERIOD);
+        let mut watch = watch_of(START, PERIOD);
         for hours in 1..50 {
             let drift = Duration::from_secs(u64::from(hours % 2) * 30);
             assert!(watch.may_expire(
@@ -205,7 +268,7 @@ mod tests {
     fn a_jump_either_way_skips_the_pass_and_a_day() {
         for jump in [400 * QUIET, TOLERANCE + Duration::from_millis(1)] {
             for moved in [START.after(jump), START.before(jump)] {
-                let mut watch = ClockWatch::new(START, Duration::ZERO);
+                let mut watch = watch_of(START, Duration::ZERO);
                 for hours in 1..25 {
                     assert!(!watch.may_expire(
                         moved.after(hours * PERIOD),

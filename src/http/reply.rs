@@ -85,7 +85,7 @@ pub(super) fn word(refused: &Refused) -> &'static str {
     match refused {
         Refused::QueueFull => "busy",
         Refused::NoSpace(_) => "no_space",
-        Refused::Degraded(_) => "degraded",
+        Refused::Degraded(_) | Refused::Gone(_) => "degraded",
         Refused::Stopping => "stopping",
         Refused::Failed(_) => "failed",
     }

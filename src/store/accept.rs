@@ -14,7 +14,6 @@ use crate::verify::Verified;
 
 use super::guard::{Guard, repeated_body};
 use super::notice::{NoticeJob, Notices, of_jobs};
-use super::payload::Stored;
 use super::queue::Lane;
 use super::replay::put_back;
 use super::secrets::SecretUses;
@@ -23,6 +22,14 @@ use super::{Store, codec, exactly_one};
 
 /// What an item takes in memory beside its stored form, roughly.
 const ITEM_BYTES: usize = 1024;
+
+/// A payload in its stored form.
+struct Stored {
+    /// As HTTP writes them.
+    headers: Vec<u8>,
+    /// Under zstd.
+    body: Vec<u8>,
+}
 
 /// A delivery in its stored form.
 pub(super) struct Prepared {
@@ -81,10 +88,6 @@ impl Store {
         let (item, bytes) = (Arc::clone(&new), new.bytes());
         let accepted = self.submit(Lane::Accept { bytes }, move |tx| item.store(tx)).await?;
         self.inner.recent.note(&new.source, new.delivery.event_id());
-        // What may be forged or a copy teaches nothing.
-        if matches!(accepted, Accepted::Created { held: None, flagged: false, .. }) {
-            self.learn_from(&new);
-        }
         Ok(accepted)
     }
 
@@ -108,21 +111,11 @@ impl Store {
 
     /// Makes the stored form of its payload.
     pub(super) async fn pack(&self, new: &Prepared) -> Result<(), Refused> {
-        let Prepared { source, delivery, .. } = new;
-        let (event_type, body) = (delivery.event_type(), delivery.body());
-        let headers = delivery.headers().to_wire();
-        let stored = self.inner.patterns.pack(source, event_type, headers, body).await;
-        let stored = stored.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
-        new.stored.get_or_init(|| stored);
+        let headers = new.delivery.headers().to_wire();
+        let body = codec::compress(new.delivery.body().clone()).await;
+        let body = body.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
+        new.stored.get_or_init(|| Stored { headers, body });
         Ok(())
-    }
-
-    /// Learns from an event that was just stored, where its type has no pattern.
-    fn learn_from(&self, new: &Prepared) {
-        if new.stored.get().is_some_and(|stored| stored.pattern.is_none()) {
-            let Prepared { source, delivery, .. } = new;
-            self.learn(source, delivery);
-        }
     }
 }
 
@@ -279,15 +272,12 @@ impl Prepared {
     /// The payload lies in its own table, so that retention leaves the id.
     pub(super) fn insert_payload(&self, tx: &Connection, event: i64) -> rusqlite::Result<()> {
         let stored = self.stored.get();
-        tx.prepare_cached(
-            "INSERT INTO payload (event, headers, body, pattern) VALUES (?1, ?2, ?3, ?4)",
-        )?
-        .execute(params![
-            event,
-            stored.map(|stored| &stored.headers),
-            stored.map(|stored| &stored.body),
-            stored.and_then(|stored| stored.pattern),
-        ])?;
+        tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
+            .execute(params![
+                event,
+                stored.map(|stored| &stored.headers),
+                stored.map(|stored| &stored.body),
+            ])?;
         Ok(())
     }
 
@@ -393,14 +383,15 @@ impl Prepared {
 
     /// Puts the dead jobs of an event back, for a delivery that brought this very body again. What a
     /// person resolved as failed stays so, what answered a caller does, and a job without its payload has
-    /// nothing to run with.
+    /// nothing to run with. What a restored backup brought may have succeeded after the backup was made.
     fn replay_dead(&self, tx: &Connection, event: i64) -> rusqlite::Result<usize> {
         // By the unique (event, handler).
         let dead = tx
             .prepare_cached(
                 "SELECT row FROM job WHERE event = ?1 AND state = 'dead' AND reason <> ?2
                  AND EXISTS (SELECT 1 FROM payload WHERE payload.event = ?1)
-                 AND NOT EXISTS (SELECT 1 FROM answer WHERE answer.event = ?1 AND answered_at IS NOT NULL)",
+                 AND NOT EXISTS (SELECT 1 FROM answer WHERE answer.event = ?1 AND answered_at IS NOT NULL)
+                 AND NOT EXISTS (SELECT 1 FROM restored WHERE restored_at >= settled_at)",
             )?
             .query_map(params![event, DeadReason::Resolved.as_str()], |row| row.get(0))?
             .collect::<rusqlite::Result<Vec<i64>>>()?;
@@ -411,9 +402,6 @@ impl Prepared {
     }
 
     fn keep_evidence(&self, tx: &Connection, event: &Known) -> rusqlite::Result<()> {
-        // Evidence stands by itself. Only a small body has a pattern.
-        let plain = self.stored.get().map(|stored| stored.plain(self.delivery.body())).transpose();
-        let plain = plain.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         // Each differing body once, and no more of them than the limit.
         tx.prepare_cached(
             "INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
@@ -427,7 +415,7 @@ impl Prepared {
             self.received_at.0,
             self.delivery.headers().to_wire(),
             codec::size(self.delivery.body().len()),
-            plain,
+            self.stored.get().map(|stored| &stored.body),
             i64::try_from(self.evidence_max).unwrap_or(i64::MAX),
         ])?;
         Ok(())

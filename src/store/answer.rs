@@ -296,7 +296,7 @@ pub(super) fn keep(
 }
 
 /// Forgets the next answers that said "not now", and that were to be kept until before then: the same request
-/// may have its job run again, which is the same job to its handler. Returns how many.
+/// may have its job run again, which is the same job to its handler. A negative count is no limit. Returns how many.
 pub(super) fn forget_errors(
     tx: &Connection,
     before: Timestamp,

@@ -12,13 +12,12 @@ use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::model::{
-    DeadReason, EventId, EventType, Facts, JobId, Name, Outcome, Runner, Timestamp,
+    DeadReason, EventId, EventType, Facts, Headers, JobId, Name, Outcome, Runner, Timestamp,
 };
 use crate::retry::Next;
 
 use super::notice::Notices;
 use super::pause::is_paused;
-use super::payload::Stored;
 use super::queue::{Item, Lane, Told};
 use super::types::{Claim, Claimed, Claims, Completion, Error, Record};
 use super::{Store, codec, exactly_one, lock};
@@ -48,7 +47,8 @@ struct Payload {
     event_id: EventId,
     event_type: EventType,
     received_at: Timestamp,
-    stored: Stored,
+    headers: Vec<u8>,
+    body: Vec<u8>,
     body_bytes: usize,
 }
 
@@ -105,7 +105,7 @@ impl Store {
         runner: Option<Runner>,
     ) -> Result<Claims, Error> {
         let claim = Claim { handler: handler.clone(), limit, runner };
-        self.complete_and_claim(Vec::new(), Some(claim)).await.1
+        self.complete_and_claim(&[], Some(claim)).await.1
     }
 
     /// The item that claims.
@@ -158,11 +158,12 @@ impl Store {
                     event_id,
                     event_type,
                     received_at,
-                    stored,
+                    headers,
+                    body,
                     body_bytes,
                 } = payload;
-                match self.inner.patterns.unpack(stored, body_bytes).await {
-                    Ok((headers, body)) => {
+                match codec::decompress(body, body_bytes).await {
+                    Ok(body) => {
                         let facts = Facts {
                             handler: handler.clone(),
                             job,
@@ -173,7 +174,7 @@ impl Store {
                             event_id,
                             event_type,
                             received_at,
-                            headers,
+                            headers: Headers::from_wire(&headers),
                             body: Bytes::from(body),
                         };
                         return Some(Claimed { facts, counted, since });
@@ -195,9 +196,7 @@ impl Store {
             answer: None,
         };
         // Those claimed with it must come to their handler all the same: nobody else would run them.
-        if let Err(error) = self.complete(done).await {
-            tracing::error!(%job, attempt, %error, "it stays running until the next start");
-        }
+        self.complete_soon(done).await;
         None
     }
 }
@@ -307,7 +306,7 @@ fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
     tx.prepare_cached(
         "SELECT j.id, j.attempt, j.counted, j.since, j.replays,
                 e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes,
-                p.headers, p.body, p.pattern, nullif(a.caller, '')
+                p.headers, p.body, nullif(a.caller, '')
          FROM job j JOIN event e ON e.row = j.event LEFT JOIN payload p ON p.event = j.event
              LEFT JOIN answer a ON a.event = j.event
          WHERE j.row = ?1",
@@ -319,12 +318,13 @@ fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
                 let raw: Option<String> = found.get(8)?;
                 Some(Payload {
                     source: codec::text(found, 5)?,
-                    caller: found.get(14)?,
+                    caller: found.get(13)?,
                     event_id: codec::event_id(found, 6)?,
                     event_type: EventType::from_parts(found.get_ref(7)?.as_str()?, raw.as_deref()),
                     received_at: codec::time(found, 9)?,
                     body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),
-                    stored: Stored::read(found, 11)?,
+                    headers: found.get(11)?,
+                    body: found.get(12)?,
                 })
             }
         };

@@ -40,22 +40,13 @@ pub(super) async fn compress(body: Bytes) -> io::Result<Vec<u8>> {
 
 /// Compresses a body here.
 pub(super) fn compress_now(body: &[u8]) -> io::Result<Vec<u8>> {
-    compressed(body.len(), |compressor, frame| compressor.compress(frame, body, LEVEL))
-}
-
-/// The frame that `compress` makes of so many bytes with this thread's compressor. An `Err` of it is zstd's
-/// own code.
-pub(super) fn compressed(
-    bytes: usize,
-    compress: impl FnOnce(&mut CCtx<'static>, &mut Vec<u8>) -> Result<usize, usize>,
-) -> io::Result<Vec<u8>> {
-    let mut frame = Vec::with_capacity(compress_bound(bytes));
+    let mut frame = Vec::with_capacity(compress_bound(body.len()));
     COMPRESSOR.with_borrow_mut(|kept| {
         let compressor = match kept {
             Some(compressor) => compressor,
             None => kept.insert(CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?),
         };
-        compress(compressor, &mut frame).map_err(failed)
+        compressor.compress(&mut frame, body, LEVEL).map_err(failed)
     })?;
     Ok(frame)
 }
@@ -82,22 +73,13 @@ pub(super) fn decompress_soon(stored: &[u8], bytes: usize) -> Option<Vec<u8>> {
 
 /// Gets a body of exactly `bytes` bytes back, here.
 pub(super) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
-    decompressed(bytes, |decompressor, body| decompressor.decompress(body, stored))
-}
-
-/// The exactly `bytes` bytes that `decompress` gets back with this thread's decompressor. An `Err` of it is
-/// zstd's own code.
-pub(super) fn decompressed(
-    bytes: usize,
-    decompress: impl FnOnce(&mut DCtx<'static>, &mut Vec<u8>) -> Result<usize, usize>,
-) -> io::Result<Vec<u8>> {
     let mut body = Vec::with_capacity(bytes);
     DECOMPRESSOR.with_borrow_mut(|kept| {
         let decompressor = match kept {
             Some(decompressor) => decompressor,
             None => kept.insert(DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?),
         };
-        decompress(decompressor, &mut body).map_err(failed)
+        decompressor.decompress(&mut body, stored).map_err(failed)
     })?;
     if body.len() == bytes {
         return Ok(body);

@@ -1,8 +1,10 @@
 //! COMPLETE: settles the running attempt, guarded by its number.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::{Connection, params};
+use tokio::time::sleep;
 
 use crate::crash;
 use crate::model::{JobId, Outcome, Runner, RunnerName, State, Timestamp};
@@ -16,31 +18,56 @@ use super::replay::was_key;
 use super::types::{Claim, Claims, Completion, Error, Record, Refused, Running};
 use super::{Store, codec, exactly_one, heard};
 
+/// Between two tries of an end that alone cannot be committed.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
+
 impl Store {
     /// COMPLETE: settles a running attempt. `false` where that attempt is not the running one: it is
-    /// settled already, and no row changes (R9). Retried inside over a full disk or a closed store until
-    /// it is committed: never lost while the process lives and is not stopping.
-    pub async fn complete(&self, done: Completion) -> Result<bool, Error> {
-        let job = done.job;
+    /// settled already, and no row changes (R9). Retried inside, whatever SQLite says, until it is committed:
+    /// never lost while the process lives and is not stopping.
+    pub async fn complete(&self, done: impl Into<Arc<Completion>>) -> Result<bool, Error> {
+        let done = done.into();
+        loop {
+            match self.complete_once(&done).await {
+                Err(Refused::Failed(error)) => {
+                    tracing::error!(job = %done.job, error, "failed to record an end; trying again");
+                    sleep(FAILED_PAUSE).await;
+                }
+                found => return completed(done.job, found),
+            }
+        }
+    }
+
+    /// The same, but given up where it alone cannot be committed.
+    async fn complete_once(&self, done: &Arc<Completion>) -> Result<Option<bool>, Refused> {
         let (item, answer) = self.completion(done).await;
-        completed(job, self.push(item, answer).await)
+        self.push(item, answer).await
+    }
+
+    /// COMPLETE without waiting for more than one try; [`Store::complete`] goes on where that fails.
+    pub(super) async fn complete_soon(&self, done: Completion) {
+        let done = Arc::new(done);
+        if self.complete_once(&done).await.is_err() {
+            let store = self.clone();
+            tokio::spawn(async move { store.complete(done).await });
+        }
     }
 
     /// COMPLETE each of `ends`, then CLAIM, with one flush for all of it. Each has an answer of its own, as
-    /// [`Store::complete`] and [`Store::claim`] give it, and none fails because another does.
+    /// [`Store::complete`] and [`Store::claim`] give it, and none fails because another does. One that alone
+    /// cannot be committed is given up, since the others do not wait for it: [`Store::complete`] goes on.
     ///
     /// The future must not be dropped where it claims.
     pub async fn complete_and_claim(
         &self,
-        ends: Vec<Completion>,
+        ends: &[Arc<Completion>],
         claim: Option<Claim>,
     ) -> (Vec<Result<bool, Error>>, Result<Claims, Error>) {
         let (mut items, mut answers) = (Vec::new(), Vec::new());
         for done in ends {
-            let job = done.job;
             let (item, answer) = self.completion(done).await;
             items.push(item);
-            answers.push((job, answer));
+            answers.push((done.job, answer));
         }
         // After the ends in the batch: what they put back may be claimed with them.
         let claim = claim.filter(|claim| claim.limit > 0).map(|claim| {
@@ -69,9 +96,9 @@ impl Store {
 
     /// The item that settles an attempt, and keeps its answer where its caller waits for one (I1). Its own
     /// answer is none where there is no such job.
-    async fn completion(&self, mut done: Completion) -> (Item, Told<Option<bool>>) {
-        let (job, notices) = (done.job, self.inner.notices.clone());
-        let kept = match done.answer.take() {
+    async fn completion(&self, done: &Arc<Completion>) -> (Item, Told<Option<bool>>) {
+        let (job, notices, done) = (done.job, self.inner.notices.clone(), Arc::clone(done));
+        let kept = match done.answer.clone() {
             Some(answer) => Stored::of(answer).await.map(Some).unwrap_or_else(|error| {
                 tracing::error!(%job, attempt = done.attempt, %error, "an answer cannot be stored");
                 None

@@ -230,7 +230,7 @@ impl Writer {
             if self.queue.is_closed() {
                 return Err(Refused::Stopping.into());
             }
-            if let Some(low) = self.space.low(self.clock.monotonic()) {
+            if let Some(Refused::NoSpace(low)) = self.space.refuses(self.clock.monotonic()) {
                 return Err(CopyError::NoSpace(low));
             }
             crash::point("copy.step");
@@ -254,6 +254,10 @@ impl Writer {
 
     /// Commits what waits, and keeps the log within its bound.
     fn between(&mut self, conn: &Connection, left: &mut Left) -> Result<(), CopyError> {
+        if self.space.gone().is_some() {
+            // Nothing can be committed, and the copy may be all that is left.
+            return Ok(());
+        }
         match self.queue.take_now() {
             Next::Batch(items) if items.is_empty() => return Ok(()),
             Next::Batch(mut items) => match self.commit(conn, &mut items) {

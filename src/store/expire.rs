@@ -36,6 +36,17 @@ pub struct Cutoffs {
     pub dead: Timestamp,
 }
 
+/// What retention knows of the clocks (K2): how they stood when it looked last, and until when nothing is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockWatch {
+    /// The wall clock.
+    pub wall: Timestamp,
+    /// The clock that counts from the machine's start.
+    pub monotonic: Duration,
+    /// By that one.
+    pub quiet_until: Duration,
+}
+
 /// How long a key is kept beyond its time.
 const KEY_MARGIN: Duration = Duration::from_secs(60);
 
@@ -77,6 +88,38 @@ impl Store {
         // Also what a pass that was cut off, or an earlier version, has left.
         expired.bytes += self.give_back().await?;
         Ok(expired)
+    }
+
+    /// The watch that was kept last, also by an earlier process.
+    pub async fn clock_watch(&self) -> Result<Option<ClockWatch>, Error> {
+        self.read(|conn| {
+            // The one row.
+            conn.prepare_cached(
+                "SELECT looked_at, looked_monotonic, quiet_until FROM meta
+                 WHERE looked_at IS NOT NULL",
+            )?
+            .query_row([], |row| {
+                let millis = |column| codec::count(row, column).map(Duration::from_millis);
+                let (monotonic, quiet_until) = (millis(1)?, millis(2)?);
+                Ok(ClockWatch { wall: codec::time(row, 0)?, monotonic, quiet_until })
+            })
+            .optional()
+        })
+        .await
+    }
+
+    /// Keeps it for the next process.
+    pub async fn keep_clock_watch(&self, watch: ClockWatch) -> Result<(), Error> {
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let columns = (watch.wall.0, millis(watch.monotonic), millis(watch.quiet_until));
+        let keep = move |tx: &Connection| {
+            tx.prepare_cached(
+                "UPDATE meta SET looked_at = ?1, looked_monotonic = ?2, quiet_until = ?3
+                 WHERE one = 1",
+            )?
+            .execute(columns)
+        };
+        Ok(self.submit(Lane::Verb, keep).await.map(drop)?)
     }
 
     /// When the newest delivery arrived, or none where there is none. The receiver's own events are no

@@ -30,9 +30,7 @@ mod live;
 mod lock;
 mod missing;
 mod notice;
-mod pattern;
 mod pause;
-mod payload;
 mod quarantine;
 mod queue;
 mod read;
@@ -73,7 +71,6 @@ use connection::Opened;
 use guard::Guard;
 use lock::Lock;
 use notice::Notices;
-use pattern::Patterns;
 use pause::Paused;
 use queue::{Item, Lane, Queue, Told};
 use read::Readers;
@@ -86,7 +83,7 @@ use writer::Writer;
 pub use arrived::{Arrived, Mark};
 pub use copy::{Copied, CopyError, Copying, Manifest};
 pub use durable::give_name;
-pub use expire::{Cutoffs, Expired};
+pub use expire::{ClockWatch, Cutoffs, Expired};
 pub use find::{IdKind, IdMatch, IdQuery, LEAST_CHARS};
 pub use gauges::{Gauges, WriterGauges};
 pub use inspect::{InspectError, Inspected, inspect, refuse_log};
@@ -137,7 +134,6 @@ struct Inner {
     recent: Recent,
     takers: Arc<Takers>,
     paused: Arc<Paused>,
-    patterns: Arc<Patterns>,
     secret_uses: Arc<SecretUses>,
     guard: Arc<Guard>,
     quarantine: quarantine::Handle,
@@ -169,10 +165,9 @@ impl Store {
         let space = Arc::new(Space::new(path, limits));
         let Opened { writer, checkpointer, reader, lists: for_lists, keys: for_keys, id } =
             connection::open(path, limits, true, clock.now())?;
+        space.opened(path);
         let paused = Arc::new(Paused::default());
         paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
-        let patterns = Arc::new(Patterns::default());
-        patterns.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
         let guard = Guard::open(&writer).map_err(|error| OpenError::from_sql(path, error))?;
         let guard = Arc::new(guard);
         space.make_ballast();
@@ -256,7 +251,6 @@ impl Store {
             recent: Recent::default(),
             takers: Arc::default(),
             paused,
-            patterns,
             secret_uses,
             guard,
             quarantine,
@@ -294,8 +288,8 @@ impl Store {
     /// Why accepts are refused now, or nothing: readiness.
     pub fn ready(&self) -> Result<(), Refused> {
         self.inner.queue.door()?;
-        match self.inner.space.low(self.inner.clock.monotonic()) {
-            Some(low) => Err(Refused::NoSpace(low)),
+        match self.inner.space.refuses(self.inner.clock.monotonic()) {
+            Some(why) => Err(why),
             None => Ok(()),
         }
     }

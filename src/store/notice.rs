@@ -406,11 +406,12 @@ fn command(notice: &Notice) -> String {
     }
 }
 
-/// The reason of a degraded store, in one of two texts.
+/// The reason of a degraded store, in one of three texts.
 pub(super) fn degraded(why: &Refused) -> Option<&'static str> {
     match why {
         Refused::NoSpace(_) => Some("no space"),
         Refused::Degraded(_) => Some("I/O error"),
+        Refused::Gone(_) => Some("database file gone"),
         Refused::QueueFull | Refused::Stopping | Refused::Failed(_) => None,
     }
 }

@@ -110,7 +110,7 @@ pub(super) enum Next {
     Batch(Vec<Item>),
     /// The checkpointer met an I/O error: repair.
     Broken(String),
-    /// Make a copy. Of [`Queue::take`] only.
+    /// Make a copy.
     Copy(CopyTask),
     /// Closed, and nothing is left.
     Closed,
@@ -213,7 +213,10 @@ impl Queue {
         if state.closed {
             return Err(Refused::Stopping.into());
         }
-        if let Some(why) = &state.door {
+        // A copy may be all that is left of a removed database.
+        if let Some(why) = &state.door
+            && !matches!(why, Refused::Gone(_))
+        {
             return Err(why.clone().into());
         }
         if std::mem::replace(&mut state.copying, true) {
@@ -330,8 +333,11 @@ impl Queue {
     pub(super) fn take_now(&self) -> Next {
         let mut state = lock(&self.state);
         state.answer();
-        match state.broken.take() {
-            Some(reason) => Next::Broken(reason),
+        if let Some(reason) = state.broken.take() {
+            return Next::Broken(reason);
+        }
+        match state.copy.take() {
+            Some(task) => Next::Copy(task),
             None => Next::Batch(self.batch(&mut state)),
         }
     }

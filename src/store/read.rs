@@ -15,8 +15,6 @@ use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
 use super::connection::close;
 use super::guard::{Guard, repeated_body};
-use super::pattern::Patterns;
-use super::payload::Stored;
 use super::rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
     SecretUse, Twin,
@@ -142,7 +140,7 @@ impl Store {
         source: Option<Name>,
         event: EventId,
     ) -> Result<Vec<EventDetail>, Error> {
-        let (patterns, guard) = (Arc::clone(&self.inner.patterns), Arc::clone(&self.inner.guard));
+        let guard = Arc::clone(&self.inner.guard);
         self.read(move |conn| {
             let mut events = Vec::new();
             for source in sources(conn, source)? {
@@ -151,7 +149,7 @@ impl Store {
                 let found = select.query_map(key, event_row)?;
                 events.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
             }
-            events.into_iter().map(|event| detail(conn, &patterns, &guard, event)).collect()
+            events.into_iter().map(|event| detail(conn, &guard, event)).collect()
         })
         .await
     }
@@ -398,16 +396,11 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     })
 }
 
-fn detail(
-    conn: &Connection,
-    patterns: &Patterns,
-    guard: &Guard,
-    listed: Listed,
-) -> rusqlite::Result<EventDetail> {
+fn detail(conn: &Connection, guard: &Guard, listed: Listed) -> rusqlite::Result<EventDetail> {
     let (row, digest) = (listed.row, listed.digest);
     let event = with_jobs(conn, listed)?;
     let bytes = usize::try_from(event.body_bytes).unwrap_or(0);
-    let (headers, body) = payload(conn, patterns, row, bytes)?;
+    let (headers, body) = payload(conn, row, bytes)?;
     // Its jobs in the order of their making.
     let jobs = conn
         .prepare_cached(&format!("{JOB} WHERE j.event = ?1 ORDER BY j.row"))?
@@ -466,31 +459,20 @@ fn twins(
 
 type Payload = (Vec<(String, String)>, Option<Vec<u8>>);
 
-fn payload(
-    conn: &Connection,
-    patterns: &Patterns,
-    event: i64,
-    bytes: usize,
-) -> rusqlite::Result<Payload> {
+fn payload(conn: &Connection, event: i64, bytes: usize) -> rusqlite::Result<Payload> {
     // None once retention has deleted it.
-    let mut select =
-        conn.prepare_cached("SELECT headers, body, pattern FROM payload WHERE event = ?1")?;
+    let mut select = conn.prepare_cached("SELECT headers, body FROM payload WHERE event = ?1")?;
     let mut rows = select.query([event])?;
     let Some(row) = rows.next()? else { return Ok((Vec::new(), None)) };
-    let (headers, body) = patterns
-        .unpack_now(&Stored::read(row, 0)?, bytes)
+    let body = codec::decompress_now(row.get_ref(1)?.as_blob()?, bytes)
         .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
-    Ok((lines(&headers), Some(body)))
+    Ok((header_lines(row.get_ref(0)?.as_blob()?), Some(body)))
 }
 
 /// Stored headers as people read them.
 pub(super) fn header_lines(wire: &[u8]) -> Vec<(String, String)> {
-    lines(&Headers::from_wire(wire))
-}
-
-fn lines(headers: &Headers) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    headers.iter().map(|(name, value)| (name.to_owned(), text(value))).collect()
+    Headers::from_wire(wire).iter().map(|(name, value)| (name.to_owned(), text(value))).collect()
 }
 
 fn former_keys(conn: &Connection, job: i64) -> rusqlite::Result<Vec<FormerKey>> {

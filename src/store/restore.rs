@@ -26,7 +26,7 @@ use super::lock::Lock;
 use super::rows::RestoredRow;
 use super::space::Space;
 use super::types::{OpenError, Settings};
-use super::{codec, copy, durable, exactly_one, schema};
+use super::{answer, codec, copy, durable, exactly_one, schema};
 
 /// The name of what is not complete yet, and of what is.
 const RESTORING: &str = ".restoring";
@@ -209,6 +209,7 @@ fn make(
     // What was copied, not what was named: a file may change while it is read.
     let backup = inspect(restoring)?;
     let mut conn = connect_alone(restoring).map_err(sql)?;
+    schema::check(&conn, path)?;
     schema::migrate(&mut conn, restoring, now)?;
     let from_store = backup.store;
     let made_at = made_at(&backup, changed_at, now);
@@ -255,13 +256,17 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
          WHERE state IN ('ready', 'waiting', 'running')",
         [],
     )?;
-    // And of requests with keys what had failed: their repeats would begin them again, and one may have done so.
+    // Of requests with keys, what had failed: a repeat would begin it again, and one may have done so since. A
+    // stored error would be forgotten after a while, so it is forgotten now.
+    answer::forget_errors(&tx, Timestamp(i64::MAX), -1)?;
     let failed = tx.execute(
         "UPDATE job SET state = 'held', reason = 'restored', settled_at = NULL
          WHERE state = 'dead' AND event IN (SELECT event FROM answer WHERE answered_at IS NULL)",
         [],
     )?;
     let held = held + failed;
+    // A redelivery leaves what was dead before this time (accept.rs), also where the other machine's clock was ahead.
+    tx.execute("UPDATE job SET settled_at = min(settled_at, ?1) WHERE state = 'dead'", [now])?;
     tx.execute(
         "INSERT INTO restored (from_store, made_at, restored_at, held) VALUES (?1, ?2, ?3, ?4)",
         params![gap.from_store.as_bytes(), gap.made_at.0, now, codec::size(held)],

@@ -30,6 +30,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0012_guard.sql"),
     include_str!("../../migrations/0013_body.sql"),
     include_str!("../../migrations/0014_checks.sql"),
+    include_str!("../../migrations/0015_retention.sql"),
 ];
 
 /// This program, for the message of an older one that meets its store.
@@ -56,7 +57,13 @@ pub(super) fn check(conn: &Connection, path: &Path) -> Result<(), OpenError> {
         let by = written_by(conn).unwrap_or_else(|| "of an unknown version".to_owned());
         return Err(OpenError::Newer { path: path.to_owned(), by, schema, known: known() });
     }
-    Ok(())
+    // Only development builds had these schemas.
+    let learned = matches!(schema, 11..15)
+        && conn.prepare("SELECT 1 FROM pattern").and_then(|mut any| any.exists([])).map_err(sql)?;
+    match learned {
+        true => Err(OpenError::Learned { path: path.to_owned() }),
+        false => Ok(()),
+    }
 }
 
 /// Brings a checked database to [`known`]: all missing migrations in one transaction, or none.

@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use crate::limits::Limits;
 
 use super::connection::{beside, directory};
 use super::lock;
+use super::types::Refused;
 
 /// How long a look at the file system is good for: `statvfs` is cheap, though not free at 20,000
 /// accepts a second.
@@ -26,7 +27,17 @@ pub(super) struct Space {
     ballast: PathBuf,
     ballast_bytes: u64,
     floor_bytes: u64,
-    last: Mutex<Option<(Duration, Option<String>)>>,
+    last: Mutex<Option<(Duration, Option<Refused>)>>,
+    /// The database and its log as they were opened.
+    open: Mutex<Vec<(PathBuf, Option<Id>)>>,
+}
+
+/// Device and inode.
+type Id = (u64, u64);
+
+/// Of the file with this very name: what a link leads to has its log elsewhere.
+fn id(path: &Path) -> Option<Id> {
+    std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 impl Space {
@@ -37,25 +48,46 @@ impl Space {
             ballast: beside(path, ".ballast"),
             ballast_bytes: limits.ballast_bytes,
             floor_bytes: limits.disk_floor_bytes,
-            last: Mutex::new(None),
+            last: Mutex::default(),
+            open: Mutex::default(),
         }
     }
 
-    /// What is wrong with the free space, looked at once a second of `now` (monotonic).
-    pub(super) fn low(&self, now: Duration) -> Option<String> {
+    /// Why nothing can be stored, looked at once a second of `now` (monotonic).
+    pub(super) fn refuses(&self, now: Duration) -> Option<Refused> {
         let mut last = lock(&self.last);
         match &*last {
             Some((at, verdict)) if now.saturating_sub(*at) < LOOK_EVERY => verdict.clone(),
             _ => {
-                let verdict = self.look();
+                let low = || self.below(self.floor_bytes).map(Refused::NoSpace);
+                let gone = self.gone().map(Refused::Gone);
+                // A file that is moved back is seen at once.
+                *last = None;
+                if gone.is_some() {
+                    return gone;
+                }
+                let verdict = low();
                 *last = Some((now, verdict.clone()));
                 verdict
             }
         }
     }
 
-    fn look(&self) -> Option<String> {
-        self.below(self.floor_bytes)
+    /// The database at `path` and its log are open from now on.
+    pub(super) fn opened(&self, path: &Path) {
+        let files = [path.to_owned(), beside(path, "-wal")];
+        *lock(&self.open) = files.into_iter().map(|path| (path.clone(), id(&path))).collect();
+    }
+
+    /// What is wrong where the name of an open file leads elsewhere: what is committed is lost with it. By its
+    /// metadata alone, since opening and closing it would drop SQLite's locks (S11).
+    pub(super) fn gone(&self) -> Option<String> {
+        let open = lock(&self.open);
+        let (path, _) = open.iter().find(|(path, opened)| id(path) != *opened)?;
+        Some(format!(
+            "the database file {} was removed or replaced: move it back, or save the events with `hooklatch backup FILE` before you stop the receiver, and restore that file",
+            path.display()
+        ))
     }
 
     /// What is wrong with the free space after the disk was full: it must hold the floor and a new

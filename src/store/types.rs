@@ -79,6 +79,9 @@ pub enum Refused {
     /// The store is closed for repair after an I/O error.
     #[error("the store is closed after an I/O error: {0}")]
     Degraded(String),
+    /// What is committed now would be lost: the open database has lost its name.
+    #[error("{0}")]
+    Gone(String),
     /// The receiver is stopping.
     #[error("the receiver is stopping")]
     Stopping,
@@ -456,6 +459,14 @@ pub enum OpenError {
         schema: i64,
         /// The newest schema this program knows.
         known: i64,
+    },
+    /// Its payloads need dictionaries that were learned from payloads.
+    #[error(
+        "{path} is of a development build that compressed payloads in a form that no other version reads; keep it, and name another file as storage.path"
+    )]
+    Learned {
+        /// The database file.
+        path: PathBuf,
     },
     /// The file is something else.
     #[error(

@@ -30,8 +30,8 @@ use super::secrets::SecretUses;
 use super::space::Space;
 use super::types::{Refused, Settings};
 
-/// Between two tries on a full disk.
-const SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// Between two tries on a full disk, or where the database is gone.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Between the first two tries of a repair; doubled each time, up to [`REPAIR_PAUSE_MAX`].
 const REPAIR_PAUSE: Duration = Duration::from_millis(100);
@@ -48,6 +48,9 @@ const RESTART_SHARE: u64 = 2;
 /// As much is little to copy. The flush of that pass takes with it what the passes before have copied:
 /// SQLite leaves it out where commits came meanwhile.
 const REST_BYTES: u64 = 256 * 1024;
+
+/// SQLite's code for a database that was moved while it was open.
+const GONE: i32 = rusqlite::ffi::SQLITE_READONLY_DBMOVED;
 
 /// One page of 4,096 bytes and its frame header of 24 (the SQLite file format, section 4).
 const FRAME_BYTES: u64 = 4096 + 24;
@@ -92,7 +95,7 @@ pub(super) struct Writer {
     pub(super) conn: Option<Connection>,
     /// Asks for a passive checkpoint; dropped at the end, which ends that thread.
     pub(super) signal: SyncSender<()>,
-    /// Whether the last write found no space.
+    /// Whether the last write found no space, or the file gone: tried again from time to time.
     pub(super) full: bool,
     /// The log's size from which on the writer copies its rest by itself.
     pub(super) rest_from: Cell<u64>,
@@ -113,12 +116,17 @@ enum Trouble {
     Busy,
     /// The disk is full.
     Full,
+    /// The database or its log was removed or replaced.
+    Gone,
     /// The page cache cannot be trusted any more.
     Io,
 }
 
 impl Trouble {
     fn of(error: &rusqlite::Error) -> Self {
+        if error.sqlite_error().is_some_and(|error| error.extended_code == GONE) {
+            return Trouble::Gone;
+        }
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Trouble::Full,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Trouble::Busy,
@@ -141,7 +149,7 @@ impl Writer {
         let _abort = AbortOnPanic;
         loop {
             let next = if self.full {
-                self.queue.rest(SPACE_PAUSE);
+                self.queue.rest(RETRY_PAUSE);
                 self.queue.take_now()
             } else {
                 self.queue.take()
@@ -235,6 +243,10 @@ impl Writer {
         } else {
             self.guard.list(conn)?;
         }
+        if let Some(why) = self.space.gone() {
+            let code = rusqlite::ffi::Error::new(GONE);
+            return Err(rusqlite::Error::SqliteFailure(code, Some(why)));
+        }
         conn.prepare_cached("COMMIT")?.execute([])?;
         Ok(())
     }
@@ -246,6 +258,7 @@ impl Writer {
             Trouble::Item | Trouble::Busy => Refused::Failed(reason.clone()),
             Trouble::Full => Refused::NoSpace(reason.clone()),
             Trouble::Io => Refused::Degraded(reason.clone()),
+            Trouble::Gone => Refused::Gone(reason.clone()),
         };
         tracing::error!(items = items.len(), error = reason, "failed to commit");
         let retry = trouble != Trouble::Item && !self.giving_up(trouble);
@@ -254,7 +267,7 @@ impl Writer {
         let any_kept = !kept.is_empty();
         self.queue.put_back(kept);
         // The door shuts before anyone hears of it, so that nobody is let in between.
-        if matches!(trouble, Trouble::Full | Trouble::Io) {
+        if matches!(trouble, Trouble::Full | Trouble::Io | Trouble::Gone) {
             self.shut(&why);
         }
         for item in rest {
@@ -262,6 +275,7 @@ impl Writer {
         }
         match trouble {
             Trouble::Item | Trouble::Busy => {}
+            Trouble::Gone => self.full = true,
             Trouble::Full => {
                 self.full = true;
                 if any_kept && self.space.give_up_ballast() {
@@ -270,7 +284,8 @@ impl Writer {
                         Next::Batch(kept) => self.batch(kept),
                         // Told once: forgotten, no log would ever be copied again (S1).
                         Next::Broken(reason) => self.repair(&reason),
-                        Next::Copy(_) | Next::Closed => {}
+                        Next::Copy(task) => self.copy(task),
+                        Next::Closed => {}
                     }
                 }
             }
@@ -308,7 +323,7 @@ impl Writer {
     /// is not committed then is found and settled at the next start.
     fn giving_up(&self, trouble: Trouble) -> bool {
         let may_last = match trouble {
-            Trouble::Full | Trouble::Busy => true,
+            Trouble::Full | Trouble::Busy | Trouble::Gone => true,
             Trouble::Io => self.repairs > 0,
             Trouble::Item => false,
         };
@@ -329,7 +344,7 @@ impl Writer {
         self.space.make_ballast();
         self.open();
         self.ring();
-        tracing::info!("there is space again");
+        tracing::info!("the store accepts again");
     }
 
     /// S1: closes every connection without a checkpoint and opens the store again by the start's own
@@ -367,6 +382,10 @@ impl Writer {
 
     fn reopen(&mut self) -> Result<(), String> {
         let Settings { path, limits } = &self.settings;
+        // Another file, or a new log, lacks what was acknowledged.
+        if let Some(why) = self.space.gone() {
+            return Err(why);
+        }
         let Opened { writer, checkpointer, reader, lists, keys, id } =
             connection::open(path, limits, false, self.clock.now())
                 .map_err(|error| error.to_string())?;

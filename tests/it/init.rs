@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::listing::is_root;
 use crate::operator::text;
 use crate::support::Site;
 
@@ -179,8 +180,7 @@ fn nothing_that_exists_is_changed_and_nothing_stays_of_a_failure() {
 #[test]
 fn a_secret_made_by_root_belongs_to_whom_the_store_will() {
     use std::os::unix::fs::{MetadataExt, chown};
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can give a file away");
+    if !is_root() {
         return;
     }
     const NOBODY: u32 = 65534;
@@ -193,6 +193,60 @@ fn a_secret_made_by_root_belongs_to_whom_the_store_will() {
         [owner("secrets"), owner("secrets/github"), owner("hooklatch.toml")],
         [NOBODY, NOBODY, 0]
     );
+}
+
+/// The store's owner puts a link to a file of root's where the secret has just been made, as often as it can.
+#[test]
+fn root_gives_away_only_what_it_has_made() {
+    use std::os::unix::fs::{MetadataExt, chown, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const NOBODY: u32 = 65534;
+    if !is_root() {
+        return;
+    }
+    let (folder, roots) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (here, target) = (folder.path(), roots.path().join("shadow"));
+    fs::write(&target, crate::support::SECRET).unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
+    chown(here, Some(NOBODY), Some(NOBODY)).unwrap();
+    init(here, &["--source", "github"]);
+    let (link, done) = (here.join("secrets/link"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0.. {
+                let secret = here.join(format!("secrets/s{round}"));
+                while fs::symlink_metadata(&secret).is_err() {
+                    if done.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+                symlink(&target, &link).unwrap();
+                fs::rename(&link, &secret).unwrap();
+            }
+        });
+        for round in 0..5 {
+            let (source, path) = (format!("s{round}"), format!("/{round}"));
+            let args = ["--source", &source, "--provider", "github", "--path", &path];
+            hooklatch(here, &[&["init", "--dir", "."], args.as_slice()].concat());
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::metadata(&target).unwrap().uid(), 0);
+
+    // A folder that was there with others' files in it stays whose it is, and a link to one is not followed.
+    let (folder, others) = (tempfile::tempdir().unwrap(), roots.path().join("others"));
+    let here = folder.path();
+    fs::create_dir(&others).unwrap();
+    chown(here, Some(NOBODY), Some(NOBODY)).unwrap();
+    fs::create_dir(here.join("secrets")).unwrap();
+    init(here, &["--source", "github"]);
+    let owner = |name: &str| fs::metadata(here.join(name)).unwrap().uid();
+    assert_eq!([owner("secrets"), owner("secrets/github")], [0, 0]);
+    let folder = tempfile::tempdir().unwrap();
+    symlink(&others, folder.path().join("secrets")).unwrap();
+    let refused = hooklatch(folder.path(), &["init", "--dir", ".", "--source", "github"]);
+    assert!(!refused.status.success());
+    assert_eq!(fs::read_dir(&others).unwrap().count(), 0);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -328,7 +329,7 @@ fn events_are_followed_as_they_come_over_a_restart_too() {
 }
 
 /// Whether this is root, which alone can make a store another's.
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     assert!(root || std::env::var_os("HOOKLATCH_CI").is_none(), "CI has root");
     if !root {
@@ -395,6 +396,54 @@ fn root_leaves_nothing_of_its_own_beside_anothers_store() {
     let of_root = text(&environment).split('\0').any(|one| one.starts_with("HOME="));
     assert!(!of_root, "it has root's home");
     assert_eq!(left, Vec::<String>::new());
+}
+
+#[test]
+fn root_follows_no_link_of_the_store_s_owner_to_files_of_root() {
+    const OTHER: u32 = 65534;
+    if !is_root() {
+        return;
+    }
+    let (site, roots) = (site(), tempfile::tempdir().unwrap());
+    let receiver = site.start();
+    assert_eq!(receiver.stop(), Some(0));
+    crate::support::runner::end_runner(&site.store());
+    let folder = site.config().parent().unwrap().to_owned();
+    chown(&folder, Some(OTHER), Some(OTHER)).unwrap();
+    let link = |name: &str, target: &Path| {
+        let path = site.path(name);
+        let _none = fs::remove_file(&path);
+        symlink(target, &path).unwrap();
+        lchown(&path, Some(OTHER), Some(OTHER)).unwrap();
+    };
+    let passwd = roots.path().join("passwd");
+    fs::copy(site.store(), &passwd).unwrap();
+    fs::rename(site.store(), site.path("kept.db")).unwrap();
+    link("store.db", &passwd);
+    let listed = || {
+        let found = fs::read_dir(roots.path()).unwrap();
+        found.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    let restore = site.path("linked.db").display().to_string();
+    link("linked.db", &passwd);
+    for args in
+        [["events"].as_slice(), &["backup", "/dev/null/x"], &["serve"], &["restore", &restore]]
+    {
+        let output = site.run(args);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(69), "{args:?}: {said}");
+        assert!(said.contains("root does not follow it"), "{args:?}: {said}");
+        assert_eq!(listed(), ["passwd"], "{args:?}");
+    }
+    // Nor a link in place of the lock, which is the only file that is opened where it is there already.
+    let note = roots.path().join("note");
+    fs::write(&note, "root's").unwrap();
+    fs::remove_file(site.path("store.db")).unwrap();
+    fs::rename(site.path("kept.db"), site.store()).unwrap();
+    chown(&folder, Some(0), Some(0)).unwrap();
+    link("store.db.lock", &note);
+    assert_eq!(site.run(&["events"]).status.code(), Some(69));
+    assert_eq!(fs::read_to_string(&note).unwrap(), "root's");
 }
 
 /// A command on a terminal of its own, which `script` (util-linux) makes.

@@ -1,9 +1,11 @@
 //! `status` and `explain`: what an operator sees of a receiver that runs, refuses or is stopped.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::operator::text;
-use crate::support::{Site, post, stripe_event};
+use crate::support::{PATIENCE, Site, post, stripe_event};
 
 const HANDLERS: &str = r#"
 [handlers.silent]
@@ -169,4 +171,51 @@ fn explain_tells_the_whole_story_of_an_event() {
     assert_eq!(handlers[1]["job"]["reason"], "unknown outcome");
     assert!(typed(&handlers[1]["job"]["next"]).starts_with("hooklatch show evt_1"));
     assert_eq!(site.run(&["explain", "d-9"]).status.code(), Some(66));
+}
+
+#[test]
+fn a_database_that_is_removed_or_moved_away_is_no_place_to_store_events() {
+    for is_moved in [false, true] {
+        let site = site();
+        let receiver = site.start();
+        assert_eq!(receiver.github("d-1", "issues", "{}").0, 200);
+        let of_store = |suffix: &str| site.path(&format!("store.db{suffix}"));
+        let away = site.path("away.db");
+        match is_moved {
+            true => std::fs::rename(of_store(""), &away).unwrap(),
+            false => ["", "-wal", "-shm"]
+                .iter()
+                .for_each(|suffix| std::fs::remove_file(of_store(suffix)).unwrap()),
+        }
+        let gone_at = Instant::now();
+        assert_eq!(receiver.github("d-2", "issues", r#"{"n":2}"#).0, 503);
+        while receiver.is_ready() {
+            assert!(gone_at.elapsed() < Duration::from_secs(5), "it stays ready");
+        }
+        let (code, broken) = status(&site);
+        assert_eq!(code, 69, "{broken:#}");
+        let said = broken["refused"].as_str().unwrap();
+        let why = format!("{} was removed or replaced", of_store("").display());
+        assert!(said.contains(&why) && said.contains("hooklatch backup"), "{said}");
+
+        if is_moved {
+            std::fs::rename(&away, of_store("")).unwrap();
+            let back_at = Instant::now();
+            while receiver.github("d-2", "issues", r#"{"n":2}"#).0 == 503 {
+                assert!(back_at.elapsed() < PATIENCE, "it takes nothing any more");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            assert!(receiver.is_ready());
+        } else {
+            let backup = site.path("backup.db").display().to_string();
+            let made = site.run(&["backup", &backup]);
+            assert!(made.status.success(), "{}", text(&made.stderr));
+            receiver.stop();
+            let restored = site.run(&["restore", &backup]);
+            assert!(restored.status.success(), "{}", text(&restored.stderr));
+        }
+        let events = site.json(&["events"]);
+        let ids: Vec<_> = events.as_array().unwrap().iter().map(|one| &one["event_id"]).collect();
+        assert_eq!(ids, if is_moved { vec!["d-2", "d-1"] } else { vec!["d-1"] });
+    }
 }

@@ -1,15 +1,31 @@
 //! The files that `init` makes: new ones only, and all or none.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+use rustix::process::geteuid;
+
+use crate::cmd::owner;
 use crate::exit::{Exit, Failure};
 
 /// What was made so far; dropped before [`Made::keep`], it is taken away again.
 #[derive(Default)]
-pub(super) struct Made(Vec<PathBuf>);
+pub(super) struct Made {
+    files: Vec<PathBuf>,
+    secret: Option<Secret>,
+}
+
+/// By its descriptors: once the folder is another user's, that user can exchange the names in it.
+struct Secret {
+    path: PathBuf,
+    file: File,
+    folder: File,
+    /// Whether this call made the folder.
+    is_new: bool,
+}
 
 impl Made {
     /// Makes a file that is not there, with this text and mode, and flushes it to disk.
@@ -17,9 +33,51 @@ impl Made {
         self.folder(path.parent(), 0o755)?;
         let options = OpenOptions::new().write(true).create_new(true).mode(mode).to_owned();
         let mut file = options.open(path).map_err(|error| failed(path, &error))?;
-        self.0.push(path.to_owned());
+        self.files.push(path.to_owned());
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
         written.map_err(|error| failed(path, &error))
+    }
+
+    /// The same for a secret, whose folder's own parent is there.
+    pub(super) fn secret(&mut self, path: &Path, text: &str) -> Result<(), Failure> {
+        let made = (|| {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(ErrorKind::InvalidInput.into());
+            };
+            let is_new = match DirBuilder::new().mode(0o700).create(parent) {
+                Ok(()) => true,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+                Err(error) => return Err(error),
+            };
+            let follow_none = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+            let folder = OpenOptions::new().read(true).custom_flags(follow_none).open(parent)?;
+            let new = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            let mut file = File::from(openat(&folder, name, new, Mode::RUSR | Mode::WUSR)?);
+            self.files.push(path.to_owned());
+            let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+            self.secret = Some(Secret { path: path.to_owned(), file, folder, is_new });
+            written
+        })();
+        made.map_err(|error| failed(path, &error))
+    }
+
+    /// As root, gives the secret to whom the store belongs, with a folder that this call made: the receiver must
+    /// read it, and nobody else may. In another user's folder it stays root's.
+    pub(super) fn give(&self, store: &Path) -> Result<(), Failure> {
+        let (Some(secret), true) = (&self.secret, geteuid().is_root()) else { return Ok(()) };
+        let Some((uid, gid)) = owner::of(store)? else { return Ok(()) };
+        let (uid, gid) = (uid.as_raw(), gid.as_raw());
+        let Secret { path, file, folder, is_new } = secret;
+        let given = (|| {
+            if *is_new {
+                fchown(folder, Some(uid), Some(gid))?;
+            }
+            match folder.metadata()?.uid() == uid {
+                true => fchown(file, Some(uid), Some(gid)),
+                false => Ok(()),
+            }
+        })();
+        given.map_err(|error| failed(path, &error))
     }
 
     /// Makes a folder where there is none. One that is left empty by a failure harms nobody.
@@ -33,32 +91,22 @@ impl Made {
 
     /// All of it stays; the files in the order of their making.
     pub(super) fn keep(mut self) -> Vec<PathBuf> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.files)
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for path in self.0.drain(..).rev() {
+        for path in self.files.drain(..).rev() {
             // Nothing better can be done: the failure that led here is told.
-            let _ = fs::remove_file(path);
+            let _ = match (&self.secret, path.file_name()) {
+                (Some(secret), Some(name)) if secret.path == path => {
+                    unlinkat(&secret.folder, name, AtFlags::empty()).map_err(Into::into)
+                }
+                _ => fs::remove_file(path),
+            };
         }
     }
-}
-
-/// As root, gives the secret and its folder to whom the store belongs, or is going to: the receiver
-/// must read it, and nobody else may.
-pub(super) fn give(secret: &Path, store: &Path) -> Result<(), Failure> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    let near = fs::metadata(store).or_else(|_| fs::metadata(store.parent().unwrap_or(store)));
-    let Ok(owner) = near else { return Ok(()) };
-    for path in [Some(secret), secret.parent()].into_iter().flatten() {
-        std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid()))
-            .map_err(|error| failed(path, &error))?;
-    }
-    Ok(())
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Failure {

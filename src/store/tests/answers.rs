@@ -566,9 +566,14 @@ async fn nobody_is_told_anything_while_the_store_is_closed_for_repair() {
 #[tokio::test]
 async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinished() {
     let bench = bench();
-    let claimed = running(&bench, "done").await;
-    succeed(&bench, &claimed, Some(answer(200, "yes"))).await;
+    let done = running(&bench, "done").await;
+    succeed(&bench, &done, Some(answer(200, "yes"))).await;
     let failed = ended(&bench, "failed", FAILED).await;
+    let claimed = running(&bench, "not-now").await;
+    let not_now = claimed.facts.job;
+    let done_so = completion(&claimed, FAILED.0, FAILED.1, bench.clock.now());
+    let answer_so = Some(answer(503, "later"));
+    assert!(bench.store.complete(Completion { answer: answer_so, ..done_so }).await.unwrap());
     let ready = begun(ask(&bench, "ready").await);
     let Copied { mut file, .. } = bench.store.copy().unwrap().finished().await.unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -580,11 +585,19 @@ async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinish
         store.known_key(&source, &caller, &id(key), request)
     };
     let answered = KeyState::Answered(answer(200, "yes"));
-    assert_eq!(look("done"), Some(known(claimed.facts.job, answered)));
+    assert_eq!(look("done"), Some(known(done.facts.job, answered)));
     // Its repeat may have run it since the backup was made.
-    for (key, job) in [("ready", ready), ("failed", failed)] {
-        assert_eq!(look(key), Some(known(job, KeyState::Unknown { timed_out: false })));
+    let unknown = |job| known(job, KeyState::Unknown { timed_out: false });
+    let unfinished = [("ready", ready), ("failed", failed), ("not-now", not_now)];
+    for (key, job) in unfinished {
+        assert_eq!(look(key), Some(unknown(job)), "{key}");
     }
+    bench.clock.advance(KEEP);
+    store.expire_keys(bench.clock.now()).await.unwrap();
+    for (key, job) in unfinished {
+        assert_eq!(store.ask(request(&bench, key, "{}")).await, Ok(unknown(job)), "{key}");
+    }
+    store.close().await;
 }
 
 #[tokio::test]

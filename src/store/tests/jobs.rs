@@ -279,8 +279,8 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
 
     // What an end puts back is claimed with it, in the order of arrival.
     let before = commits();
-    let ends = vec![done(&first, Next::Ready), done(&second, Next::Dead(DeadReason::Rejected))];
-    let (ended, claims) = bench.store.complete_and_claim(ends, claim(9)).await;
+    let ends = [done(&first, Next::Ready), done(&second, Next::Dead(DeadReason::Rejected))];
+    let (ended, claims) = bench.store.complete_and_claim(&ends.map(Arc::new), claim(9)).await;
     assert_eq!(ended, [Ok(true), Ok(true)]);
     let claims = claims.unwrap();
     let attempts: Vec<_> = claims.jobs.iter().map(|job| job.facts.attempt).collect();
@@ -299,13 +299,13 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
         attempt: third.attempt,
         ..completion(&again, Outcome::Succeeded, Next::Succeeded, START)
     };
-    let ends = vec![done(&again, Next::Succeeded), third];
-    let (ended, claims) = bench.store.complete_and_claim(ends, claim(1)).await;
+    let ends = [done(&again, Next::Succeeded), third];
+    let (ended, claims) = bench.store.complete_and_claim(&ends.map(Arc::new), claim(1)).await;
     assert!(matches!(ended[0], Err(Error::Unavailable(_))), "{:?}", ended[0]);
     assert_eq!(ended[1], Ok(true));
     assert_eq!(ids(&claims.unwrap().jobs), ["e4"]);
     bench.store.close().await;
-    let (ended, claims) = bench.store.complete_and_claim(vec![], claim(1)).await;
+    let (ended, claims) = bench.store.complete_and_claim(&[], claim(1)).await;
     assert!(ended.is_empty() && matches!(claims, Err(Error::Unavailable(_))), "{claims:?}");
 }
 

@@ -547,3 +547,20 @@ async fn a_new_store_is_not_copied_and_an_old_one_not_changed_where_the_copy_can
     assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
     assert!(copies(&path).is_empty());
 }
+
+#[test]
+fn a_store_with_words_of_its_payloads_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
+    old_schema(&settings.path, 14)
+        .execute_batch("INSERT INTO pattern VALUES (1, 'stripe', 'a.b', 1, x'00')")
+        .unwrap();
+    let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
+    assert!(error.to_string().contains("name another file as storage.path"), "{error}");
+    assert_eq!((inspect(&settings.path).unwrap().schema, copies(&settings.path)), (14, vec![]));
+    let new = Settings { path: dir.path().join("new.db"), limits: limits() };
+    let mut backup = std::fs::File::open(&settings.path).unwrap();
+    let error = restore(&new, &mut backup, false, &Clock::manual(START)).unwrap_err();
+    assert!(error.to_string().contains("development build"), "{error}");
+    assert!(!new.path.exists());
+}

@@ -13,7 +13,6 @@ mod migration;
 mod missing;
 mod notice;
 mod opening;
-mod patterns;
 mod pause;
 mod redelivery;
 mod replays;

@@ -79,3 +79,28 @@ async fn without_its_payload_a_job_stays_dead() {
     assert_eq!(redeliver(&bench, again).await, (Some(State::Dead), 0, false));
     assert_eq!(bench.job(job).await.state, State::Dead);
 }
+
+#[tokio::test]
+async fn what_a_backup_brought_back_waits_for_a_person() {
+    let bench = bench();
+    dead(&bench, "e", DeadReason::Exhausted).await;
+    let Copied { mut file, .. } = bench.store.copy().unwrap().finished().await.unwrap();
+    // Put back after the backup: its handler has done it.
+    assert_eq!(redeliver(&bench, stripe("e", "a.b", "{}")).await.1, 1);
+    let claimed = bench.claim_one().await;
+    bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
+    bench.store.close().await;
+    // Also where the clock of the machine that restores it is behind.
+    let clock = Clock::manual(START.before(HOUR));
+    restore(&bench.settings, &mut file, true, &clock).unwrap();
+    let store = Store::open(&bench.settings, clock.clone()).unwrap();
+    let bench = Bench { store, clock, ..bench };
+    let again = || stripe("e", "a.b", "{}");
+    assert_eq!(redeliver(&bench, again()).await, (Some(State::Dead), 0, false));
+    // What a person lets go on is put back like any other once it is dead again.
+    bench.clock.advance(HOUR);
+    bench.store.replay(Replay::Job(claimed.facts.job)).await.unwrap();
+    let claimed = bench.claim_one().await;
+    bench.complete(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted)).await;
+    assert_eq!(redeliver(&bench, again()).await, (Some(State::Ready), 1, false));
+}

@@ -415,3 +415,48 @@ async fn space_is_given_back_and_no_accept_waits_long_meanwhile() {
     assert!(longest < Duration::from_secs(1), "{longest:?}");
     assert_eq!(bench.store.events(EventFilter::default()).await.unwrap().len(), accepts.min(1000));
 }
+
+/// Every value of the database, in its form and as it is under zstd.
+fn values(conn: &Connection) -> Vec<Vec<u8>> {
+    let names = |sql: &str| -> Vec<String> {
+        let mut all = conn.prepare(sql).unwrap();
+        all.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+    };
+    let mut values = Vec::new();
+    for table in names("SELECT name FROM sqlite_schema WHERE type = 'table'") {
+        for column in names(&format!("SELECT name FROM pragma_table_info('{table}')")) {
+            let sql = format!("SELECT CAST({column} AS BLOB) FROM {table} WHERE {column} NOT NULL");
+            let mut all = conn.prepare(&sql).unwrap();
+            let all = all.query_map([], |row| row.get::<_, Vec<u8>>(0)).unwrap();
+            values.extend(all.map(Result::unwrap));
+        }
+    }
+    let plain = values.iter().filter_map(|value| zstd::stream::decode_all(&**value).ok());
+    let plain: Vec<_> = plain.collect();
+    values.extend(plain);
+    values
+}
+
+#[tokio::test]
+async fn nothing_of_a_payload_outlives_it() {
+    let mut bench = bench();
+    let has_it = |bench: &Bench| {
+        let conn = Connection::open(&bench.settings.path).unwrap();
+        let word = b"diabetes";
+        values(&conn).iter().any(|value| value.windows(word.len()).any(|found| found == word))
+    };
+    for number in 0..10 {
+        let body = format!(r#"{{"note":"diabetes","filler":"{}","n":{number}}}"#, "x".repeat(600));
+        bench.accept("github", github(&format!("g{number}"), "push", &body), &[]).await;
+    }
+    // What is done beside the accepts has been done.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    bench.restart().await;
+    bench.store.close().await;
+    assert!(has_it(&bench));
+    bench.restart().await;
+    bench.clock.advance(DAY);
+    assert_eq!(expired(&bench, bench.clock.now(), START).await, (10, 0));
+    bench.store.close().await;
+    assert!(!has_it(&bench));
+}

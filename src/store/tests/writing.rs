@@ -416,3 +416,62 @@ async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
     bench.store.inner.checkpoints.pass(rusqlite::wal::CheckpointMode::PASSIVE);
     assert_eq!(passes(), before + 1, "the log is never copied again");
 }
+
+#[tokio::test]
+async fn a_completion_that_fails_alone_is_tried_again_while_others_go_on() {
+    let bench = bench();
+    let claimed = bench.running("e").await;
+    let run = |sql: &'static str| bench.store.submit(Lane::Verb, move |tx| tx.execute_batch(sql));
+    let broken = "CREATE TRIGGER broken BEFORE UPDATE ON job WHEN new.state = 'succeeded'
+                      BEGIN SELECT raise(ABORT, 'for the test'); END";
+    run(broken).await.unwrap();
+    let store = bench.store.clone();
+    let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
+    let completed = queued(async move { store.complete(done).await }).await;
+    bench.accept("stripe", stripe("other", "a.b", "{}"), &["h"]).await;
+    assert!(!completed.is_finished());
+    run("DROP TRIGGER broken").await.unwrap();
+    assert_eq!(completed.await.unwrap(), Ok(true));
+    // A stop does not wait for one that still fails.
+    let claimed = bench.claim_one().await;
+    run(broken).await.unwrap();
+    let (store, now) = (bench.store.clone(), bench.clock.now());
+    let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, now);
+    let completed = queued(async move { store.complete(done).await }).await;
+    bench.store.close().await;
+    assert!(matches!(completed.await.unwrap(), Err(Error::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn a_database_that_is_moved_away_takes_nothing_until_it_is_back_and_can_be_saved() {
+    for suffix in ["", "-wal"] {
+        let bench = bench();
+        let claimed = bench.running("e").await;
+        let (path, away) = (bench.beside(suffix), bench.beside(".away"));
+        std::fs::rename(&path, &away).unwrap();
+        let refused = accept(&bench, "lost").await;
+        let Err(Refused::Gone(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains(&format!("{} was removed or replaced", path.display())), "{why}");
+        assert!(matches!(bench.store.ready(), Err(Refused::Gone(_))));
+        let store = bench.store.clone();
+        let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
+        let completed = tokio::spawn(async move { store.complete(done).await });
+        // All that was answered is in a copy.
+        let Copied { mut file, .. } = bench.store.copy().unwrap().finished().await.unwrap();
+        let saved = bench.beside(".saved");
+        std::io::copy(&mut file, &mut std::fs::File::create(&saved).unwrap()).unwrap();
+        assert_eq!(inspect(&saved).unwrap().events, 1);
+        // Another file of that name is not the store.
+        std::fs::write(&path, "").unwrap();
+        assert!(matches!(accept(&bench, "lost").await, Err(Refused::Gone(_))));
+        assert!(!completed.is_finished());
+        let mut changes = bench.store.changes();
+        std::fs::rename(&away, &path).unwrap();
+        while bench.store.ready().is_err() {
+            changes.changed().await.unwrap();
+        }
+        assert_eq!(completed.await.unwrap(), Ok(true), "{suffix}");
+        bench.accept("stripe", stripe("lost", "a.b", "{}"), &["h"]).await;
+        bench.store.close().await;
+    }
+}
