@@ -26,8 +26,7 @@ pub use reload::Reload;
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
 
-/// Where the configuration lies unless said otherwise.
-pub const DEFAULT_CONFIG: &str = "/etc/hooklatch/hooklatch.toml";
+pub use crate::model::DEFAULT_CONFIG;
 
 /// The `config check` and `serve` default, and its variable.
 #[derive(Debug, Clone, Args)]

@@ -4,11 +4,13 @@
 //! by construction; the text forms are the ones used in SQL, JSON, logs and help.
 
 mod answer;
+mod broken;
 pub mod host;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -20,6 +22,7 @@ use uuid::Uuid;
 
 pub use answer::Answer;
 pub(crate) use answer::is_header_name;
+pub use broken::Broken;
 
 /// Declares an enum whose variants have one fixed text each, used in SQL, JSON and messages.
 macro_rules! words {
@@ -323,6 +326,17 @@ impl EventId {
     /// The id as one word of a shell, for commands that are there to be copied: a provider chose it.
     pub fn shell_word(&self) -> Cow<'_, str> {
         shell_word(&self.0)
+    }
+}
+
+/// Where the configuration lies unless another file is named.
+pub const DEFAULT_CONFIG: &str = "/etc/hooklatch/hooklatch.toml";
+
+/// What a printed command needs so that it finds the configuration at `path`: nothing in its usual place.
+pub fn config_option(path: &Path) -> String {
+    match path == Path::new(DEFAULT_CONFIG) {
+        true => String::new(),
+        false => format!(" --config {}", shell_word(&path.display().to_string())),
     }
 }
 

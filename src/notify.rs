@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::model::{Name, NoticeType, Timestamp};
-use crate::store::{NOTICE_WINDOW, Notice, Refused, Store};
+use crate::store::{NOTICE_WINDOW, Notice, NoticeJob, Refused, Store};
 
 /// So many verification failures without a success between them, within [`FAILING_WITHIN`], mean a
 /// failing source: one or two are somebody's scan, five in a row a secret that no longer fits.
@@ -83,17 +83,17 @@ pub fn failing(
     });
 }
 
-/// `handler` cannot run, and [`BROKEN_AFTER`] probes have failed.
-pub fn broken(store: &Store, handler: &Name, now: Timestamp) {
-    store.notify(Notice {
+/// That `handler` cannot run, and [`BROKEN_AFTER`] probes have failed, the last of them with `job`.
+pub fn broken(handler: Name, job: NoticeJob, now: Timestamp) -> Notice {
+    Notice {
         kind: NoticeType::HandlerBroken,
-        subject: Some(handler.clone()),
+        subject: Some(handler),
         reason: "cannot run".to_owned(),
         count: 1,
         first_at: now,
         last_at: now,
-        job: None,
-    });
+        job: Some(job),
+    }
 }
 
 /// From time to time: tells what was counted and left out, and that there is too little space, which

@@ -59,6 +59,18 @@ pub enum Next {
     Held(HeldReason),
 }
 
+impl std::fmt::Display for Next {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state();
+        match self {
+            Next::Wait { due_at } => write!(f, "{state} until {due_at}"),
+            Next::Dead(reason) => write!(f, "{state}: {reason}"),
+            Next::Held(reason) => write!(f, "{state}: {reason}"),
+            Next::Succeeded | Next::Ready => write!(f, "{state}"),
+        }
+    }
+}
+
 impl Next {
     /// The state that the job goes to.
     pub fn state(self) -> State {

@@ -128,6 +128,7 @@ fn a_page_has_what_happened_and_every_family_as_documented() {
         (r#"hooklatch_attempts_total{handler="work",outcome="succeeded"}"#, 1.0),
         (r#"hooklatch_attempt_duration_seconds_count{handler="work"}"#, 1.0),
         (r#"hooklatch_handler_paused{handler="work"}"#, 1.0),
+        (r#"hooklatch_handler_broken{handler="work"}"#, 0.0),
         (r#"hooklatch_runner_connected{runner="default"}"#, 1.0),
         ("hooklatch_ready", 1.0),
     ] {

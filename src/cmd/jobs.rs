@@ -220,5 +220,6 @@ fn with_reason(job: &JobRow, due: impl FnOnce(Timestamp) -> String) -> String {
 fn reason(job: &JobRow) -> Option<String> {
     let claimable = matches!(job.state, State::Ready | State::Waiting);
     let paused = (claimable && job.paused).then(|| "handler paused".to_owned());
-    job.reason.clone().or(paused)
+    let broken = job.broken.is_some().then(|| "handler broken".to_owned());
+    job.reason.clone().or(paused).or(broken)
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::exit::Failure;
-use crate::model::{Outcome, State, Timestamp, shell_word};
+use crate::model::{Outcome, State, Timestamp, config_option};
 
 pub(super) use screen::{Column, Field, Table, below, cut, whole, words_of};
 
@@ -45,6 +45,16 @@ pub(super) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
 pub(super) fn fact(about: &str, text: impl std::fmt::Display) -> Result<(), Failure> {
     let text = format!("{about:<10}{text}");
     lines(&screen::wrap(&text, chars(), &" ".repeat(10)))
+}
+
+/// Prints texts behind a word in a style, within 80 characters, or the screen's up to 100.
+pub(super) fn facts(about: &str, style: Style, texts: &[String]) -> Result<(), Failure> {
+    let most = Some(chars().map_or(80, |chars| chars.min(100)));
+    let indent = " ".repeat(10);
+    let wrap = |text: &String| screen::wrap(&format!("{indent}{text}"), most, &indent);
+    let text = texts.iter().flat_map(wrap).collect::<Vec<_>>().join("\n");
+    let rest = text.get(about.len()..).unwrap_or_default();
+    verbatim(format_args!("{style}{about}{style:#}{rest}"))
 }
 
 /// Prints a line as it is, however long: what a program has printed, or a text to copy.
@@ -216,10 +226,7 @@ pub(super) fn span(length: Duration) -> String {
 /// What a printed command needs so that it finds the configuration that this one was run with: nothing
 /// where that lies in its usual place.
 pub(super) fn config_suffix(config: &Path) -> String {
-    if config == Path::new(crate::cli::DEFAULT_CONFIG) {
-        return String::new();
-    }
-    format!(" --config {}", shell_word(&config.display().to_string()))
+    config_option(config)
 }
 
 /// A number with its thousands apart: "12,345".

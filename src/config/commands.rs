@@ -11,6 +11,7 @@ use rustix::fs::{Access, access};
 
 use crate::document::Problem;
 use crate::model::RunnerName;
+use crate::runner::script;
 
 use super::Config;
 use super::environment::Environment;
@@ -36,7 +37,7 @@ fn check(command: &Command, environment: &Environment) -> Vec<Problem> {
     if let Some(Err((message, help))) =
         command.argv.value.first().map(|program| runnable(program, command, environment))
     {
-        let (message, help) = newcomers(command, environment).unwrap_or((message, help.to_owned()));
+        let (message, help) = newcomers(command, environment).unwrap_or((message, help));
         found.push(command.argv.at.problem(message, Some(help)));
     }
     if let Some(cwd) = &command.cwd
@@ -72,18 +73,24 @@ fn runnable(
     program: &str,
     command: &Command,
     environment: &Environment,
-) -> Result<(), (String, &'static str)> {
-    if program.contains('/') {
-        return is_program(Path::new(program));
-    }
+) -> Result<(), (String, String)> {
     let path = search_path(command, environment);
-    let candidates: Vec<PathBuf> =
-        std::env::split_paths(&path).map(|folder| folder.join(program)).collect();
-    if candidates.iter().any(|candidate| is_program(candidate).is_ok()) {
-        return Ok(());
+    let file = if program.contains('/') {
+        is_program(Path::new(program)).map_err(|(message, help)| (message, help.to_owned()))?;
+        PathBuf::from(program)
+    } else {
+        let mut candidates = std::env::split_paths(&path).map(|folder| folder.join(program));
+        candidates.find(|candidate| is_program(candidate).is_ok()).ok_or_else(|| {
+            let message = format!("'{program}' is in no folder of PATH ({path})");
+            (message, "write its full path, or set PATH under env".to_owned())
+        })?
+    };
+    match script::fault(&file, &path) {
+        Some(fault) => {
+            Err((format!("{} cannot be run: {}", file.display(), fault.message), fault.help))
+        }
+        None => Ok(()),
     }
-    let message = format!("'{program}' is in no folder of PATH ({path})");
-    Err((message, "write its full path, or set PATH under env"))
 }
 
 fn is_program(path: &Path) -> Result<(), (String, &'static str)> {

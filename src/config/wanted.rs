@@ -1,9 +1,10 @@
 //! What the commands of the operator need to know of a handler.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::document::Value;
-use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery, OnUnknown};
+use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery, OnUnknown, config_option};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
 use crate::retry::GiveUp;
@@ -93,7 +94,10 @@ impl Config {
             let pattern = |text: &Value<String>| Pattern::new(&*text.value, INTERNAL_TWO_LEVELS);
             (handler.name.clone(), handler.events.iter().map(pattern).collect())
         };
-        Interest::new(self.handlers.iter().filter(takes).map(wants).collect())
+        // Absolute: the reader of a mail does not know the receiver's working directory.
+        let file = std::path::absolute(&self.file).unwrap_or_else(|_| PathBuf::from(&self.file));
+        let interest = Interest::new(self.handlers.iter().filter(takes).map(wants).collect());
+        interest.with_config_option(config_option(&file))
     }
 
     /// How long a command of `handler` may take to end once it is asked to; none where there is no such

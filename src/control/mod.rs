@@ -289,16 +289,28 @@ pub async fn perform(
     Ok(match request {
         Request::Events(filter) => Reply::Events(store.events(filter).await?),
         Request::Show { source, event } => {
-            let found = store.show(source, event.clone()).await?;
+            let mut found = store.show(source, event.clone()).await?;
             if found.is_empty() {
                 return Err(store::Error::NoEvent(event).into());
             }
+            status::mark_broken(
+                receiver,
+                found.iter_mut().flat_map(|event| &mut event.jobs).map(|job| &mut job.job),
+            );
             Reply::Show(found)
         }
         Request::Find(typed) => Reply::Find(store.find(typed).await?),
         Request::Shorten { kind, ids } => Reply::Shorten(store.shorten(kind, ids).await?),
-        Request::Jobs(filter) => Reply::Jobs(store.jobs(filter).await?),
-        Request::Job(job) => Reply::Job(Box::new(store.job(job).await?)),
+        Request::Jobs(filter) => {
+            let mut jobs = store.jobs(filter).await?;
+            status::mark_broken(receiver, &mut jobs);
+            Reply::Jobs(jobs)
+        }
+        Request::Job(job) => {
+            let mut job = Box::new(store.job(job).await?);
+            status::mark_broken(receiver, [&mut *job]);
+            Reply::Job(job)
+        }
         Request::Replay(what) => Reply::Replay(store.replay(what).await?),
         Request::MakeMissing(ask) => Reply::MakeMissing(store.make_missing(ask).await?),
         Request::Resolve { job, attempt, how } => {

@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::handler::Links;
 use crate::handler::link::View;
-use crate::model::{Name, Timestamp};
-use crate::store::{Refused, Standing, Store};
+use crate::model::{Name, State, Timestamp};
+use crate::store::{JobRow, Refused, Standing, Store};
 use crate::traffic::{Seen, Traffic};
 
 use super::reload::Reloads;
@@ -112,6 +112,19 @@ pub struct ReceiverStatus {
     /// The sources whose secrets are empty: each delivery to them is answered 401.
     #[serde(default)]
     pub without_secret: Vec<Name>,
+}
+
+/// Adds to each job that could be claimed that its handler cannot run, which only a receiver knows.
+pub(super) fn mark_broken<'a>(
+    receiver: Option<&Receiver>,
+    jobs: impl IntoIterator<Item = &'a mut JobRow>,
+) {
+    let broken = receiver.map_or(Vec::new(), |receiver| receiver.traffic.broken());
+    for job in jobs {
+        let claimable = matches!(job.state, State::Ready | State::Waiting);
+        let of_handler = broken.iter().find(|one| claimable && one.handler == job.handler);
+        job.broken = of_handler.cloned();
+    }
 }
 
 /// Looks at everything. `sources`: those to tell of beside the receiver's own.

@@ -17,13 +17,16 @@ use crate::clock::Clock;
 use crate::handler::{self, End, Ender, Handler, Kept, Link, Links, Report};
 use crate::limits::Limits;
 use crate::model::{
-    EventId, INTERNAL_SOURCE, Name, OnUnknown, Outcome, Runner, RunnerName, State, Timestamp,
+    Broken, EventId, INTERNAL_SOURCE, Name, OnUnknown, Outcome, Runner, RunnerName, State,
+    Timestamp,
 };
 use crate::notify;
 use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
-use crate::store::{Claim, Claimed, Claims, Completion, Error, Record, Running, Store};
+use crate::store::{
+    Claim, Claimed, Claims, Completion, Error, Notice, NoticeJob, Record, Running, Store,
+};
 use crate::traffic::{HandlerTraffic, Traffic};
 
 use super::lanes::{Lane, Lanes};
@@ -115,8 +118,9 @@ struct Attempt {
     since: Timestamp,
     /// When this process began it; none where an earlier one did.
     begun: Option<Instant>,
-    /// Of an event of the receiver's own: whatever becomes of it is not told by another one.
-    internal: bool,
+    /// Its event's.
+    source: Name,
+    event_id: EventId,
     /// Names the attempt in every log line.
     span: Span,
 }
@@ -130,6 +134,8 @@ struct Ending {
     state: State,
     took: Option<Duration>,
     traffic: Option<HandlerTraffic>,
+    /// Stored after the commit: the notice quotes the recorded attempt.
+    notice: Option<Notice>,
     /// To whom it is acknowledged.
     link: Option<Link>,
     runner: Option<RunnerName>,
@@ -152,7 +158,7 @@ impl Exchange {
         let mut runners = Vec::new();
         let mut settled: BTreeMap<RunnerName, (Link, Vec<Key>)> = BTreeMap::new();
         for ((end, done), committed) in ends.into_iter().zip(completions).zip(committed) {
-            end.tell(&committed);
+            end.tell(&committed, &store);
             runners.extend(end.runner.clone());
             match (committed, &end.link, &end.runner) {
                 (Ok(_), Some(link), Some(runner)) => {
@@ -179,18 +185,23 @@ impl Ending {
     /// Records an end that could not be committed with others, however long that takes, and acknowledges it then.
     async fn record(self, store: Store, done: Arc<Completion>) {
         let committed = store.complete(done).await;
-        self.tell(&committed);
+        self.tell(&committed, &store);
         if let (Ok(_), Some(link)) = (committed, &self.link) {
             link.settled(&[self.key]).await;
         }
     }
 
     /// Tells of it what its commit has come to.
-    fn tell(&self, committed: &Result<bool, Error>) {
+    fn tell(&self, committed: &Result<bool, Error>, store: &Store) {
         let _inside = self.span.enter();
         let Ending { outcome, state, took, traffic, .. } = self;
         match committed {
-            Ok(true) => traffic.iter().for_each(|traffic| traffic.ended(*outcome, *state, *took)),
+            Ok(true) => {
+                traffic.iter().for_each(|traffic| traffic.ended(*outcome, *state, *took));
+                if let Some(notice) = &self.notice {
+                    store.notify(notice.clone());
+                }
+            }
             Ok(false) => tracing::error!("was settled already: this end changes nothing"),
             Err(error) => tracing::error!(%error, "failed to record the end"),
         }
@@ -306,8 +317,7 @@ impl Flow {
                 Handler::Forward(_) => None,
             });
             let tracked = self.links.to(&runner.name).adopt(key, runner.incarnation);
-            let (internal, inside, runner) =
-                (is_internal(&source), span.clone(), Some(runner.name));
+            let (inside, runner) = (span.clone(), Some(runner.name));
             let attempt = Attempt {
                 lane,
                 name: handler,
@@ -318,7 +328,8 @@ impl Flow {
                 counted,
                 since,
                 begun: None,
-                internal,
+                source,
+                event_id,
                 span: inside,
             };
             let wait = async move {
@@ -483,7 +494,6 @@ impl Flow {
             (false, true) => None,
         };
         let (tracked, inside) = (runner.is_some() && not_begun.is_none(), span.clone());
-        let internal = is_internal(&facts.source);
         let name = runner.as_ref().map(|runner| runner.name.clone());
         let attempt = Attempt {
             lane: Some(lane),
@@ -495,7 +505,8 @@ impl Flow {
             counted,
             since,
             begun: Some(Instant::now()),
-            internal,
+            source: facts.source.clone(),
+            event_id: facts.event_id.clone(),
             span,
         };
         if let Some(why) = not_begun {
@@ -534,18 +545,20 @@ impl Flow {
         let answers = self.lanes.policy(&attempt.name).is_some_and(|policy| policy.answers);
         let report = if answers { report.at_once() } else { report };
         let pause = attempt.lane.and_then(|lane| self.pause(lane, &attempt, &report));
+        let notice = attempt.lane.filter(|_| pause.is_some());
+        let notice = notice.and_then(|lane| self.broken_notice(lane, &attempt));
         // By the policy of its handler as it is configured now, whatever it was when it began.
         let policy = self.lanes.policy(&attempt.name).unwrap_or(&GONE);
         let completion = completion(&attempt, report, policy, pause, self.clock.now());
         let (outcome, next, detail) =
             (completion.outcome, completion.next, &completion.record.detail);
-        tracing::info!(%outcome, ?next, detail, "ended");
+        tracing::info!(%outcome, %next, detail, "ended");
         let Attempt { lane, key, runner, tracked, begun, span, .. } = attempt;
         let link = runner.as_ref().filter(|_| tracked).map(|name| self.links.to(name));
         let traffic = lane.map(|lane| self.lanes.get_mut(lane).traffic.clone());
         let took = begun.map(|begun| begun.elapsed());
         let state = next.state();
-        let end = Ending { lane, key, outcome, state, took, traffic, link, runner, span };
+        let end = Ending { lane, key, outcome, state, took, traffic, notice, link, runner, span };
         end.lane.into_iter().for_each(|lane| self.lanes.came(lane, self.clock.monotonic()));
         self.ends.push((end, completion));
     }
@@ -568,10 +581,28 @@ impl Flow {
         let pause = self.lanes.broke(lane, self.clock.monotonic());
         let seconds = pause.as_secs_f32();
         tracing::warn!(seconds, "the handler cannot run and backs off");
-        if !attempt.internal && self.lanes.tell_broken(lane, notify::BROKEN_AFTER) {
-            notify::broken(&self.store, &self.lanes.get_mut(lane).name, self.clock.now());
-        }
+        let now = self.clock.now();
+        self.lanes.get(lane).traffic.broke(Broken {
+            handler: attempt.name.clone(),
+            cause: cause(&report.record),
+            tries: self.lanes.tries(lane),
+            since: now,
+            source: attempt.source.clone(),
+            event_id: attempt.event_id.clone(),
+            next_try_at: now.after(pause),
+        });
         Some(pause)
+    }
+
+    /// What operators are notified of where a handler cannot run for long.
+    fn broken_notice(&mut self, lane: usize, attempt: &Attempt) -> Option<Notice> {
+        // What becomes of an event of the receiver's own causes no other one.
+        if is_internal(&attempt.source) || !self.lanes.tell_broken(lane, notify::BROKEN_AFTER) {
+            return None;
+        }
+        let (source, event_id) = (attempt.source.clone(), attempt.event_id.clone());
+        let job = NoticeJob { job: attempt.key.job, source, event_id };
+        Some(notify::broken(attempt.name.clone(), job, self.clock.now()))
     }
 
     /// Waits for what is under way, then ends it; commands go on without this process.
@@ -609,6 +640,15 @@ impl Flow {
                 Some(step) = self.commands.join_next() => self.on(step),
             }
         }
+    }
+}
+
+/// Why a handler could not run: what its record says and, where a shell says no more than that, the last
+/// line that it printed.
+fn cause(record: &Record) -> String {
+    match record.stderr.last_line() {
+        Some(line) => format!("{}: {line}", record.detail),
+        None => record.detail.clone(),
     }
 }
 
@@ -676,7 +716,7 @@ mod tests {
     fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
         let (lane, key) = (Some(0), Key { job: JobId::new(NOW), attempt: 9 });
         let (tracked, begun, span) = (false, None, Span::none());
-        let (runner, counted, since, internal) = (None, 1, NOW, false);
+        let (runner, counted, since) = (None, 1, NOW);
         let (name, handler) = ("worker".parse().unwrap(), None);
         let attempt = Attempt {
             lane,
@@ -688,7 +728,8 @@ mod tests {
             counted,
             since,
             begun,
-            internal,
+            source: "github".parse().unwrap(),
+            event_id: "d-1".parse().unwrap(),
             span,
         };
         let (handler_broken, record) = (pause.is_some(), Record::default());

@@ -66,6 +66,8 @@ struct Pause {
 
 impl Lane {
     fn new((worker, traffic): (Worker, HandlerTraffic)) -> Self {
+        // A handler that moved to another runner has not been tried there.
+        traffic.ran();
         Lane {
             name: worker.name,
             handler: Arc::new(worker.handler),
@@ -94,15 +96,22 @@ impl Lane {
             // Whoever reloads may have mended it.
             if let Some(pause) = &mut self.pause {
                 pause.until = Duration::ZERO;
+                self.traffic.tries_at_once();
             }
         } else {
             self.handler = Arc::new(worker.handler);
-            self.pause = None;
+            self.runs_again();
         }
         self.policy = worker.policy;
         self.concurrency = worker.concurrency.max(1);
         self.wanted = true;
         self.gone = false;
+    }
+
+    fn runs_again(&mut self) {
+        if self.pause.take().is_some() {
+            self.traffic.ran();
+        }
     }
 
     fn taken(&self) -> usize {
@@ -396,9 +405,14 @@ impl Lanes {
         }
     }
 
+    /// Tries of a handler that have failed since it last ran, together with the first one.
+    pub(super) fn tries(&self, index: usize) -> u32 {
+        self.all[index].pause.map_or(0, |pause| pause.failed.saturating_add(1))
+    }
+
     /// The handler ran.
     pub(super) fn ran(&mut self, index: usize) {
-        self.all[index].pause = None;
+        self.all[index].runs_again();
     }
 }
 

@@ -157,9 +157,9 @@ impl ClockWatch {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::{Headers, OnRedelivery};
+    use crate::model::{Headers, JobId, OnRedelivery};
     use crate::provider::Scheme;
-    use crate::store::{Accept, EventFilter, Interest, Settings};
+    use crate::store::{Accept, EventFilter, Interest, NoticeJob, Settings};
     use crate::verify::{Request, verify};
 
     const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -197,7 +197,10 @@ mod tests {
         // What the receiver tells of itself has the time of the clock that is in question.
         let all = vec![crate::pattern::Pattern::new("*", true)];
         store.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
-        crate::notify::broken(&store, &"h".parse().unwrap(), START.after(400 * QUIET));
+        let (source, event_id) = ("s".parse().unwrap(), "e".parse().unwrap());
+        let job = NoticeJob { job: JobId::new(START), source, event_id };
+        let now = START.after(400 * QUIET);
+        store.notify(crate::notify::broken("h".parse().unwrap(), job, now));
         let held = store.hold_orphans(vec!["alert".parse().unwrap()]).await;
         assert_eq!((held, store.events(EventFilter::default()).await.unwrap().len()), (Ok(0), 2));
         for (start, hours) in [(START.after(400 * QUIET), 24), (START.after(PERIOD), 0)] {

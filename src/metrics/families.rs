@@ -114,6 +114,8 @@ families! {
         "For how long the job is ready that is claimed next; 0 where none is.";
     PAUSED: Gauge "hooklatch_handler_paused" ["handler"]
         "Whether the operator has paused the handler: 1 or 0.";
+    BROKEN: Gauge "hooklatch_handler_broken" ["handler"]
+        "Whether the handler could not run when it was last tried, and backs off: 1 or 0.";
     RUNNER_CONNECTED: Gauge "hooklatch_runner_connected" ["runner"]
         "Whether the runner has admitted this receiver: 1 or 0. Absent where no command is configured or runs still.";
     RUNNER_RUNNING: Gauge "hooklatch_runner_running_attempts" ["runner"]

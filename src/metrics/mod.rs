@@ -236,6 +236,10 @@ fn handlers(page: &mut Page, facts: &Facts) {
             family.count(&[name.as_str()], store.paused.contains(name).into());
         }
     }
+    let mut family = page.family(&BROKEN);
+    for handler in &facts.handlers {
+        family.count(&[handler.name.as_str()], handler.broken.into());
+    }
 }
 
 fn runners(page: &mut Page, facts: &Facts) {

@@ -25,6 +25,7 @@ pub mod message;
 mod oom;
 mod orphans;
 mod reap;
+pub mod script;
 pub mod server;
 mod spawn;
 mod stdin;

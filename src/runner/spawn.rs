@@ -25,7 +25,7 @@ use tokio::io::unix::AsyncFd;
 use super::capture::{Shared, Stream};
 use super::course::Course;
 use super::ledger::Process;
-use super::{Captured, CommandSettings, descriptors, leftovers, oom, orphans, reap, stdin};
+use super::{Captured, CommandSettings, descriptors, leftovers, oom, orphans, reap, script, stdin};
 use crate::model::Facts;
 
 /// Handles, by doing nothing, every signal that whoever started the runner has it ignore: to execute a program
@@ -248,11 +248,10 @@ fn reason(error: &io::Error, program: &Path, cwd: &Path) -> NoChild {
     }
     let shown = program.display();
     NoChild::NotStarted(match errno {
-        Some(E::NOENT) if cwd.join(program).exists() => {
-            format!("program {shown}: the interpreter that its first line names does not exist")
-        }
-        Some(E::NOEXEC) => {
-            format!("program {shown}: neither a binary for this machine nor a script with '#!'")
+        Some(E::NOENT | E::NOEXEC) if cwd.join(program).exists() => {
+            let fault = script::fault(&cwd.join(program), PATH).map(|fault| fault.message);
+            let unknown = || "it is not a program for this machine".to_owned();
+            format!("program {shown}: {}", fault.unwrap_or_else(unknown))
         }
         _ => format!("program {shown}: {error}"),
     })

@@ -15,12 +15,14 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::clock::Clock;
-use crate::model::{EventId, Headers, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp};
+use crate::model::{
+    Blob, EventId, Headers, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp,
+};
 use crate::pattern::Pattern;
 
 use super::accept::insert_job;
 use super::queue::{Item, Lane, Queue};
-use super::types::{Error, Refused};
+use super::types::{Captured, Error, Refused};
 use super::{Store, codec};
 
 /// What was last told long enough ago at ?1, ?2 being the window's beginning. A time that is to come
@@ -36,17 +38,29 @@ pub const WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// Which handlers take which of the receiver's own events: one snapshot of the configuration (S6).
 #[derive(Debug, Clone, Default)]
-pub struct Interest(Vec<(Name, Vec<Pattern>)>);
+pub struct Interest {
+    handlers: Vec<(Name, Vec<Pattern>)>,
+    /// What a command needs to find the configuration: nothing where it lies in its usual place.
+    config_option: String,
+}
 
 impl Interest {
     /// Of these handlers, each with the types it wants.
     pub fn new(handlers: Vec<(Name, Vec<Pattern>)>) -> Self {
-        Interest(handlers)
+        Interest { handlers, config_option: String::new() }
+    }
+
+    /// The same with the option that a command needs to find the configuration.
+    pub fn with_config_option(self, config_option: String) -> Self {
+        Interest { config_option, ..self }
     }
 
     fn takers(&self, kind: NoticeType) -> impl Iterator<Item = &Name> {
         let wants = move |patterns: &[Pattern]| patterns.iter().any(|p| p.matches(kind.as_str()));
-        self.0.iter().filter(move |(_, patterns)| wants(patterns)).map(|(handler, _)| handler)
+        self.handlers
+            .iter()
+            .filter(move |(_, patterns)| wants(patterns))
+            .map(|(handler, _)| handler)
     }
 }
 
@@ -89,10 +103,22 @@ struct Body<'a> {
     event_id: Option<&'a EventId>,
     job: Option<JobId>,
     reason: &'a str,
+    #[serde(flatten)]
+    last: LastAttempt,
     count: u64,
     first_at: Timestamp,
     last_at: Timestamp,
     command: String,
+    host: String,
+}
+
+/// How the last attempt of a notice's job ended. The texts are untrusted.
+#[derive(Default, Serialize)]
+struct LastAttempt {
+    attempts: Option<u32>,
+    detail: Option<String>,
+    exit_code: Option<i32>,
+    stderr: Option<String>,
 }
 
 impl Store {
@@ -125,7 +151,7 @@ impl Store {
     /// Tells what was counted and left out, where [`WINDOW`] is over. To be called from time to time.
     /// Returns how many events were made.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
-        if self.inner.notices.0.load().0.is_empty() {
+        if self.inner.notices.0.load().handlers.is_empty() {
             return Ok(0);
         }
         let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
@@ -281,7 +307,7 @@ impl Notices {
         if takers.is_empty() {
             return Ok(());
         }
-        let event = insert_event(tx, &notice, now)?;
+        let event = insert_event(tx, &notice, &interest.config_option, now)?;
         for handler in takers {
             insert_job(tx, event, handler, State::Ready, None, now)?;
         }
@@ -341,11 +367,45 @@ fn read(tx: &Connection, key: &Key) -> rusqlite::Result<Notice> {
     })
 }
 
-fn insert_event(tx: &Connection, notice: &Notice, now: Timestamp) -> rusqlite::Result<i64> {
+/// The end of the job's last attempt that has one. Nothing of a job that was put back under a new key.
+fn last_attempt(tx: &Connection, job: &NoticeJob) -> rusqlite::Result<LastAttempt> {
+    let found = tx
+        .prepare_cached(
+            "SELECT j.attempt, nullif(a.detail, ''), a.exit_code, a.stderr_head, a.stderr_tail
+             FROM job j LEFT JOIN attempt a ON a.job = j.row AND a.outcome IS NOT NULL
+             WHERE j.id = ?1 ORDER BY a.number DESC LIMIT 1",
+        )?
+        .query_row([job.job.as_bytes()], |row| {
+            let part = |column| {
+                row.get(column).map(|bytes: Option<Vec<u8>>| Blob(bytes.unwrap_or_default()))
+            };
+            let printed = Captured { head: part(3)?, tail: part(4)?, total: 0 };
+            Ok(LastAttempt {
+                attempts: row.get(0)?,
+                detail: row.get(1)?,
+                exit_code: row.get(2)?,
+                stderr: printed.last_line(),
+            })
+        })
+        .optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+fn insert_event(
+    tx: &Connection,
+    notice: &Notice,
+    config_option: &str,
+    now: Timestamp,
+) -> rusqlite::Result<i64> {
     let unstorable = |error: Box<dyn std::error::Error + Send + Sync>| {
         rusqlite::Error::ToSqlConversionFailure(error)
     };
-    let body = serde_json::to_vec(&body(notice)).map_err(|error| unstorable(error.into()))?;
+    let last = match &notice.job {
+        Some(job) => last_attempt(tx, job)?,
+        None => LastAttempt::default(),
+    };
+    let body = body(notice, last, config_option);
+    let body = serde_json::to_vec(&body).map_err(|error| unstorable(error.into()))?;
     // Random as a job's id is: nobody outside can make an event of this id.
     let id: Result<EventId, _> = JobId::new(now).to_string().parse();
     let id = codec::stored_id(&id.map_err(|error| unstorable(Box::new(error)))?);
@@ -372,7 +432,7 @@ fn insert_event(tx: &Connection, notice: &Notice, now: Timestamp) -> rusqlite::R
     Ok(event)
 }
 
-fn body(notice: &Notice) -> Body<'_> {
+fn body<'a>(notice: &'a Notice, last: LastAttempt, config_option: &str) -> Body<'a> {
     let (subject, job) = (notice.subject.as_ref(), notice.job.as_ref());
     let about_source = notice.kind == NoticeType::SourceFailing;
     Body {
@@ -382,10 +442,12 @@ fn body(notice: &Notice) -> Body<'_> {
         event_id: job.map(|job| &job.event_id),
         job: job.map(|job| job.job),
         reason: &notice.reason,
+        last,
         count: notice.count,
         first_at: notice.first_at,
         last_at: notice.last_at,
-        command: command(notice),
+        command: command(notice) + config_option,
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
     }
 }
 
@@ -402,7 +464,10 @@ fn command(notice: &Notice) -> String {
         NoticeType::JobDead => jobs(State::Dead),
         NoticeType::JobHeld => jobs(State::Held),
         NoticeType::StoreDegraded | NoticeType::SourceFailing => "hooklatch status".to_owned(),
-        NoticeType::HandlerBroken => "hooklatch config check".to_owned(),
+        NoticeType::HandlerBroken => match &notice.job {
+            Some(job) => format!("hooklatch explain {}", job.event_id.shell_word()),
+            None => "hooklatch status".to_owned(),
+        },
     }
 }
 

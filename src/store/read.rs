@@ -391,6 +391,7 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
         due_at: codec::maybe_time(row, 10)?,
         settled_at: codec::maybe_time(row, 11)?,
         paused: row.get(12)?,
+        broken: None,
         stopped_at: codec::maybe_time(row, 13)?,
         last_detail: row.get(14)?,
     })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::model::{Blob, EventId, JobId, Name, Outcome, State, Timestamp};
+use crate::model::{Blob, Broken, EventId, JobId, Name, Outcome, State, Timestamp};
 
 use super::types::Record;
 
@@ -183,6 +183,9 @@ pub struct JobRow {
     /// Its handler is paused: nothing of it is claimed. A receiver that cannot pause does not say so.
     #[serde(default)]
     pub paused: bool,
+    /// Its handler cannot run: nothing of it begins before its next try. Only a running receiver knows.
+    #[serde(default)]
+    pub broken: Option<Broken>,
     /// Since when it is held or dead: the end of its last attempt, or its making or last replay.
     #[serde(default)]
     pub stopped_at: Option<Timestamp>,

@@ -266,6 +266,20 @@ pub struct Captured {
     pub total: u64,
 }
 
+/// Most characters of an output's last line where it is quoted: enough for an error message with a path.
+const LAST_LINE_CHARS: usize = 200;
+
+impl Captured {
+    /// The last line that is not blank, cut to 200 characters. Untrusted text.
+    pub fn last_line(&self) -> Option<String> {
+        [&self.tail, &self.head].into_iter().find_map(|part| {
+            let lines = part.0.rsplit(|byte| *byte == b'\n').map(String::from_utf8_lossy);
+            let mut lines = lines.map(|line| line.trim().chars().take(LAST_LINE_CHARS).collect());
+            lines.find(|line: &String| !line.is_empty())
+        })
+    }
+}
+
 /// What recovery did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovered {

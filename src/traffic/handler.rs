@@ -1,10 +1,10 @@
 //! What was seen of one handler's attempts.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::measure::{Counter, Distribution, Histogram};
-use crate::model::{Name, Outcome, State};
+use crate::model::{Broken, Name, Outcome, State};
 
 /// Seconds of an attempt: from a local endpoint's answer to a long command.
 const SECONDS: &[f64] =
@@ -25,6 +25,7 @@ struct Counts {
     outcomes: Vec<(Outcome, Counter)>,
     settled: [(State, Counter); 3],
     seconds: Histogram,
+    broken: Mutex<Option<Broken>>,
 }
 
 /// What was counted of one handler, at one moment.
@@ -38,6 +39,8 @@ pub struct HandlerCounts {
     pub settled: Vec<(State, u64)>,
     /// Seconds that the attempts took.
     pub seconds: Distribution,
+    /// Its last try could not begin.
+    pub broken: bool,
 }
 
 impl HandlerTraffic {
@@ -46,6 +49,7 @@ impl HandlerTraffic {
             outcomes: Outcome::ALL.iter().map(|one| (*one, Counter::default())).collect(),
             settled: SETTLED.map(|state| (state, Counter::default())),
             seconds: Histogram::new(SECONDS),
+            broken: Mutex::default(),
         };
         HandlerTraffic { name, counts: Arc::new(counts) }
     }
@@ -65,6 +69,34 @@ impl HandlerTraffic {
         }
     }
 
+    /// The handler could not run. Keeps the time of the first try that failed.
+    pub fn broke(&self, broken: Broken) {
+        let mut known = self.lock();
+        let since = known.as_ref().map_or(broken.since, |before| before.since);
+        *known = Some(Broken { since, ..broken });
+    }
+
+    /// A reload lets a handler that cannot run try at once.
+    pub fn tries_at_once(&self) {
+        if let Some(broken) = &mut *self.lock() {
+            broken.next_try_at = broken.since;
+        }
+    }
+
+    /// The handler has run, or is configured differently now.
+    pub fn ran(&self) {
+        *self.lock() = None;
+    }
+
+    /// Why it cannot run, where it cannot.
+    pub fn broken(&self) -> Option<Broken> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Broken>> {
+        self.counts.broken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What was counted until now.
     pub fn counts(&self) -> HandlerCounts {
         let counts = &self.counts;
@@ -73,6 +105,7 @@ impl HandlerTraffic {
             outcomes: counts.outcomes.iter().map(|(one, count)| (*one, count.get())).collect(),
             settled: counts.settled.iter().map(|(one, count)| (*one, count.get())).collect(),
             seconds: counts.seconds.get(),
+            broken: self.lock().is_some(),
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::document::nearest;
 use crate::measure::Counter;
-use crate::model::{Name, Timestamp};
+use crate::model::{Broken, Name, Timestamp};
 
 pub use handler::{HandlerCounts, HandlerTraffic};
 pub use source::{Keyed, Place, Refusal, Refused, SourceCounts, SourceTraffic};
@@ -62,6 +62,9 @@ pub struct Seen {
     pub sources: BTreeMap<Name, SourceSeen>,
     /// Paths that no source has, the one asked for last first.
     pub unknown_paths: Vec<UnknownPath>,
+    /// Handlers that cannot run, by name. A receiver of an earlier version does not say.
+    #[serde(default)]
+    pub broken: Vec<Broken>,
 }
 
 /// What was seen of one source.
@@ -75,6 +78,12 @@ pub struct SourceSeen {
     pub duplicates: u64,
     /// Deliveries that were refused, for whatever reason.
     pub refused: u64,
+    /// Those of them since the last good one.
+    #[serde(default)]
+    pub refused_in_a_row: u64,
+    /// Those of them whose body was larger than the source takes.
+    #[serde(default)]
+    pub too_large: u64,
     /// The last accepted or duplicate one.
     pub last_good_at: Option<Timestamp>,
     /// The last refused one, and the fixed word or the sentence that says why.
@@ -145,7 +154,19 @@ impl Traffic {
             unknown.nearest = meant(&unknown.path, paths);
         }
         let seen = |source: SourceTraffic| (source.place.name.clone(), source.seen());
-        Seen { sources: sources.into_iter().map(seen).collect(), unknown_paths }
+        Seen {
+            sources: sources.into_iter().map(seen).collect(),
+            unknown_paths,
+            broken: self.broken(),
+        }
+    }
+
+    /// The handlers that cannot run, by name.
+    pub fn broken(&self) -> Vec<Broken> {
+        let mut broken: Vec<Broken> =
+            self.handlers().iter().filter_map(HandlerTraffic::broken).collect();
+        broken.sort_by(|a, b| a.handler.cmp(&b.handler));
+        broken
     }
 
     /// A request came to a path that no source has. True where it is the first for a while, and has a

@@ -2,7 +2,7 @@
 //! refused.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -99,6 +99,8 @@ pub(super) struct Counts {
     seconds: Histogram,
     shares: Histogram,
     last_good_at: AtomicI64,
+    /// Refused deliveries since the last good one.
+    refused_in_a_row: AtomicU64,
     /// Whether the last delivery that could be judged was not proven.
     unproven: AtomicBool,
     refusals: Mutex<Refusals>,
@@ -120,6 +122,7 @@ impl Default for Counts {
             seconds: Histogram::new(SECONDS),
             shares: Histogram::new(SHARES),
             last_good_at: AtomicI64::new(NEVER),
+            refused_in_a_row: AtomicU64::default(),
             unproven: AtomicBool::default(),
             refusals: Mutex::default(),
         }
@@ -180,6 +183,7 @@ impl SourceTraffic {
             false => counts.accepted.one(),
         }
         counts.last_good_at.store(now.0, Ordering::Relaxed);
+        counts.refused_in_a_row.store(0, Ordering::Relaxed);
         counts.seconds.observe(took.as_secs_f64());
         if let Some(deadline) = self.place.deadline {
             counts.shares.observe(took.div_duration_f64(deadline));
@@ -194,6 +198,7 @@ impl SourceTraffic {
     /// A delivery was refused.
     pub fn refused(&self, refusal: Refusal<'_>, now: Timestamp) -> Refused {
         let Refusal { answer, reason, told, unproven } = refusal;
+        self.counts.refused_in_a_row.fetch_add(1, Ordering::Relaxed);
         let mut refusals = self.refusals();
         refusals.last = Some((now, told.to_owned()));
         let failing = unproven.then(|| {
@@ -246,11 +251,14 @@ impl SourceTraffic {
     /// As `status` shows it.
     pub(super) fn seen(&self) -> super::SourceSeen {
         let refusals = self.refusals();
+        let too_large = refusals.by_reason.iter().filter(|((answer, _), _)| *answer == "too_large");
         super::SourceSeen {
             path: self.place.path.clone(),
             accepted: self.counts.accepted.get(),
             duplicates: self.counts.duplicates.get(),
             refused: refusals.by_reason.values().map(Sum::total).sum(),
+            refused_in_a_row: self.counts.refused_in_a_row.load(Ordering::Relaxed),
+            too_large: too_large.map(|(_, sum)| sum.total()).sum(),
             last_good_at: self.last_good_at(),
             last_refused: refusals.last.clone(),
         }

@@ -9,6 +9,7 @@
     reason = "a test may fail loudly"
 )]
 
+mod alerts;
 mod answers;
 mod backup;
 #[path = "../support/caller.rs"]

@@ -20,7 +20,7 @@ concurrency = 4
 
 fn alerted(tables: &str) -> Site {
     let site = Site::with(tables, ALERTED);
-    site.script("work", "exit 65");
+    site.script("work", "echo 'no $(disk) \"here\"' >&2; exit 65");
     // One line a body: JSON of ours has no line end in it.
     site.script("alert", "body=$(cat)\necho \"$body\" >> \"$SITE/alerts\"");
     site
@@ -41,10 +41,18 @@ fn a_handler_is_told_of_a_dead_letter_once() {
     let first = alerts(&site, 1).remove(0);
     assert_eq!((&first["type"], &first["handler"]), (&"job.dead".into(), &"work".into()));
     assert_eq!((&first["event_id"], &first["reason"]), (&"evt_1".into(), &"rejected".into()));
-    // The command that it names shows what it is about.
+    assert_eq!(
+        (&first["detail"], &first["exit_code"]),
+        (&"exit status 65: rejected".into(), &65.into())
+    );
+    assert_eq!((&first["stderr"], &first["attempts"]), (&"no $(disk) \"here\"".into(), &1.into()));
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    assert_eq!(first["host"], host);
+    // The command that it names works in any folder and without the variable.
     let command = first["command"].as_str().unwrap();
     let words: Vec<&str> = command.split(' ').skip(1).collect();
-    assert!(site.run(&words).status.success(), "{command}");
+    let typed = site.command(&words).env_remove("HOOKLATCH_CONFIG").current_dir("/").output();
+    assert!(typed.unwrap().status.success(), "{command}");
     // More of the same within ten minutes is counted, also by another receiver.
     receiver.kill();
     let receiver = site.start();
@@ -92,6 +100,11 @@ fn a_handler_that_cannot_run_is_told_after_its_fifth_probe() {
     receiver.stripe(&stripe_event("evt_1", "a.b", ""), 0);
     let told = alerts(&site, 1).remove(0);
     assert_eq!((&told["type"], &told["handler"]), (&"handler.broken".into(), &"work".into()));
+    assert_eq!((&told["event_id"], &told["reason"]), (&"evt_1".into(), &"cannot run".into()));
+    assert!(told["detail"].as_str().unwrap().contains("No such file"), "{told:#}");
+    assert!(told["attempts"].as_u64() >= Some(6), "{told:#}");
+    let command = told["command"].as_str().unwrap();
+    assert!(command.starts_with("hooklatch explain evt_1 --config "), "{command}");
     let job = site.jobs_when(|_| true).into_iter().find(|job| job["handler"] == "work").unwrap();
     assert!(job["attempt"].as_u64() >= Some(6), "{job:#}");
 }
@@ -148,4 +161,30 @@ fn config_check_counts_the_jobs_of_handlers_that_are_gone() {
     assert_eq!(warned(), orphaned, "while its receiver runs");
     assert_eq!(receiver.stop(), Some(0));
     assert_eq!(warned(), orphaned, "of a stopped store");
+}
+
+#[test]
+fn config_check_and_doctor_read_the_first_line_of_a_script() {
+    let site = Site::new(
+        "[handlers.crlf]\nsource = \"stripe\"\nevents = [\"a\"]\ncommand = [\"./crlf\"]\n\
+         [handlers.node]\nsource = \"stripe\"\nevents = [\"b\"]\ncommand = [\"./node\"]\n",
+    );
+    site.script("crlf", "exit 0");
+    site.script("node", "exit 0");
+    assert_eq!(site.run(&["config", "check"]).status.code(), Some(0));
+    std::fs::write(site.path("crlf"), "#!/bin/sh\r\nexit 0\r\n").unwrap();
+    std::fs::write(site.path("node"), "#!/usr/bin/env no-such-node\n").unwrap();
+    let checked = site.run(&["config", "check"]);
+    let said = crate::operator::text(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(78), "{said}");
+    assert!(
+        said.contains("saved with Windows line ends") && said.contains(r"sed -i 's/\r$//' /"),
+        "{said}"
+    );
+    assert!(said.contains("'no-such-node' is in no folder of PATH"), "{said}");
+    let seen = site.json_of_any_exit(&["doctor"]).to_string();
+    assert!(
+        seen.contains("saved with Windows line ends") && seen.contains("no-such-node"),
+        "{seen}"
+    );
 }

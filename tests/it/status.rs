@@ -61,7 +61,7 @@ fn status_tells_a_monitor_by_its_exit_code_whether_a_person_is_needed() {
     assert_eq!((code, &held["verdict"]), (1, &json!("needs_a_person")));
     assert_eq!(held["stuck"][0]["reason"], "unknown outcome");
     let next = held["next"].as_str().unwrap();
-    assert!(next.starts_with("hooklatch jobs --state held --handler silent --config "), "{next}");
+    assert!(next.starts_with("hooklatch held --handler silent --config "), "{next}");
     // The one command is one that can be run as it is printed.
     let args: Vec<&str> = next.split(' ').skip(1).collect();
     assert!(text(&site.run(&args).stdout).contains("evt_1"));
@@ -97,6 +97,115 @@ fn strangers_change_no_verdict_and_move_no_terminal() {
     assert!(screen.contains("3 requests to /githb"), "{screen}");
     assert!(screen.contains("did you mean /github?"), "{screen}");
     assert!(!screen.contains('\u{1b}') && !screen.contains('\u{202e}'), "{screen:?}");
+}
+
+const BROKEN: &str = r#"
+[handlers.crlf]
+source = "stripe"
+events = ["crlf.*"]
+command = ["./crlf"]
+[handlers.env]
+source = "stripe"
+events = ["env.*"]
+command = ["./env"]
+[handlers.refused]
+source = "stripe"
+events = ["refused.*"]
+forward = "http://127.0.0.1:1/"
+"#;
+
+/// Pauses so short that a handler fails six times within a few seconds.
+const SHORT: &str =
+    "[limits]\nhandler_backoff_base_millis = \"100ms\"\nhandler_backoff_max_millis = \"1s\"\n";
+
+/// Waits until `status` says of each handler how often it has failed, and that is enough.
+fn status_when(
+    site: &Site,
+    wanted: impl Fn(i32, &serde_json::Value) -> bool,
+) -> (i32, serde_json::Value) {
+    let end = std::time::Instant::now() + crate::support::PATIENCE;
+    loop {
+        let (code, seen) = status(site);
+        if wanted(code, &seen) {
+            return (code, seen);
+        }
+        assert!(std::time::Instant::now() < end, "{seen:#}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_handler_that_cannot_run_is_said_everywhere_until_it_runs() {
+    let site = Site::with(SHORT, BROKEN);
+    site.script("crlf", "exit 0");
+    std::fs::write(site.path("crlf"), "#!/bin/sh\r\nexit 0\r\n").unwrap();
+    site.script("env", "echo 'env: no such \u{1b}[31mnode' >&2; exit 127");
+    let receiver = site.start();
+    for (id, kind) in [("evt_crlf", "crlf.a"), ("evt_env", "env.a"), ("evt_refused", "refused.a")] {
+        receiver.stripe(&stripe_event(id, kind, ""), 0);
+    }
+    let line = receiver.log_when(|line| line["handler"] == "env" && line["message"] == "ended");
+    let next = line["next"].as_str().unwrap();
+    let due = next.strip_prefix("waiting until ").unwrap_or_else(|| panic!("{line}"));
+    assert!(due.parse::<hooklatch::model::Timestamp>().is_ok(), "{line}");
+    let (_, early) = status_when(&site, |_, seen| seen["broken"].as_array().unwrap().len() == 3);
+    assert_eq!(early["broken"][0]["handler"], "crlf");
+    let (code, seen) = status_when(&site, |_, seen| seen["why"].as_array().unwrap().len() == 3);
+    assert_eq!((code, &seen["verdict"]), (1, &json!("needs_a_person")));
+    assert_eq!(seen["why"][0], "handler crlf cannot run");
+    let cause = |nth: usize| seen["broken"][nth]["cause"].as_str().unwrap().to_owned();
+    assert!(cause(0).contains("Windows line ends"), "{}", cause(0));
+    assert!(
+        cause(1).starts_with("exit status 127: command not found: env: no such"),
+        "{}",
+        cause(1)
+    );
+    assert!(cause(2).contains("failed to connect to"), "{}", cause(2));
+    assert!(seen["broken"][0]["tries"].as_u64() >= Some(6));
+    let next = seen["next"].as_str().unwrap();
+    assert!(next.starts_with("hooklatch explain evt_crlf --config "), "{next}");
+
+    let screen = text(&site.run(&["status"]).stdout);
+    assert!(screen.starts_with("status    needs a person: handler crlf cannot run;"), "{screen}");
+    assert!(screen.contains("\nbroken    crlf: program "), "{screen}");
+    assert!(!screen.contains("all is well") && !screen.contains('\u{1b}'), "{screen}");
+    let long = screen.lines().find(|line| !line.starts_with("next") && line.chars().count() > 80);
+    assert_eq!(long, None, "{screen}");
+
+    let jobs = text(&site.run(&["jobs"]).stdout);
+    assert!(
+        jobs.contains("ready: handler broken") && jobs.contains("waiting: handler broken"),
+        "{jobs}"
+    );
+    let explained = site.json(&["explain", "evt_refused"]);
+    let next =
+        explained[0]["handlers"].as_array().unwrap().last().unwrap()["job"]["next"]["what"].clone();
+    let next = next.as_str().unwrap();
+    assert!(next.starts_with("tries again ") && next.contains(": failed to connect to"), "{next}");
+
+    // Fixed, it runs at its next try, and nothing more is said of it.
+    site.script("crlf", "exit 0");
+    let (_, fixed) = status_when(&site, |_, seen| seen["broken"].as_array().unwrap().len() == 2);
+    assert_eq!(fixed["broken"][0]["handler"], "env");
+    // A stopped store knows nothing of it, and claims nothing.
+    assert_eq!(receiver.stop(), Some(0));
+    assert_eq!(status(&site).1["broken"], json!([]));
+    assert!(!text(&site.run(&["jobs"]).stdout).contains("handler broken"));
+}
+
+#[test]
+fn a_body_that_is_too_large_is_noted_with_its_cure() {
+    let site = site();
+    let receiver = site.start();
+    let body =
+        stripe_event("evt_1", "note.large", &format!(",\"more\":\"{}\"", "a".repeat(2 << 20)));
+    assert_eq!(receiver.stripe(&body, 0).0, 413);
+    let screen = text(&site.run(&["status"]).stdout);
+    assert!(
+        screen.starts_with("status    serving; source stripe refused its last delivery"),
+        "{screen}"
+    );
+    assert!(screen.contains("raise max_body") && screen.contains("[sources.stripe]"), "{screen}");
 }
 
 #[test]

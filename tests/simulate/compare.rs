@@ -119,6 +119,7 @@ fn check_job(found: &JobRow, job: &Job, event: &Event) {
         due_at: job.due_at.map(Timestamp),
         settled_at: job.settled_at.map(Timestamp),
         paused: false,
+        broken: None,
         stopped_at: match job.state {
             State::Dead => job.settled_at.map(Timestamp),
             State::Held => {

@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use crate::config::{Config, Described};
 use crate::model::{
-    DeadReason, HeldReason, INTERNAL_SOURCE, JobId, Name, OnUnknown, ReplayGuard, State, Timestamp,
+    Broken, DeadReason, HeldReason, INTERNAL_SOURCE, JobId, Name, OnUnknown, ReplayGuard, State,
+    Timestamp,
 };
 use crate::pattern::Pattern;
 use crate::retry::GiveUp;
@@ -369,6 +370,9 @@ impl Telling<'_> {
                 "waits until its handler is resumed".to_owned(),
                 self.command(format!("resume {}", row.handler)),
             ),
+            State::Ready | State::Waiting if let Some(broken) = &row.broken => {
+                self.tries_again(row, broken)
+            }
             State::Ready => next("runs as soon as its handler has a free slot".to_owned(), None),
             State::Waiting => self.again(row, handler),
             State::Running => {
@@ -418,6 +422,17 @@ impl Telling<'_> {
                 next(what.to_owned(), self.command(format!("replay --job {job}")))
             }
         }
+    }
+
+    /// A job whose handler cannot run.
+    fn tries_again(&self, row: &JobRow, broken: &Broken) -> Next {
+        let at = row.due_at.max(Some(broken.next_try_at));
+        let wait = at.map_or(Duration::ZERO, |at| at.since(self.now));
+        let when = match wait.is_zero() {
+            true => "now".to_owned(),
+            false => format!("in {}", span(wait)),
+        };
+        Next { what: format!("tries again {when}: {}", broken.cause), at, command: None }
     }
 
     /// A job that waits for its next attempt.

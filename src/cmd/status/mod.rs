@@ -2,14 +2,14 @@
 
 mod screen;
 
-use std::time::Duration;
+use anstyle::{AnsiColor, Style};
 
 use crate::cli;
 use crate::clock::Clock;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::handler::link::View;
-use crate::model::Timestamp;
+use crate::model::{Broken, State, Timestamp};
 use crate::store::Backlog;
 
 use super::output::{self, count, escape, local, size, thousands};
@@ -33,7 +33,7 @@ pub(super) fn run(args: &cli::Status) -> Result<Exit, Failure> {
     let screen = screen(status, &site, Clock::system().now());
     match args.format.json {
         true => output::json(&screen)?,
-        false => lines(&screen).iter().try_for_each(output::line)?,
+        false => facts(&screen).iter().try_for_each(Fact::print)?,
     }
     Ok(match screen.verdict {
         Verdict::Well => Exit::Ok,
@@ -42,104 +42,167 @@ pub(super) fn run(args: &cli::Status) -> Result<Exit, Failure> {
     })
 }
 
-/// The screen for people: a word in front of each line says what it is about.
-fn lines(screen: &Screen) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut say = |about: &str, text: String| lines.push(format!("{about:<10}{text}"));
-    let verdict = match screen.verdict {
-        Verdict::Well => "all is well",
-        Verdict::NeedsAPerson => "needs a person",
-        Verdict::NotServing => "NOT SERVING",
+/// One fact: a word that says what it is about, and lines of text.
+struct Fact {
+    about: &'static str,
+    colour: Option<AnsiColor>,
+    lines: Vec<String>,
+}
+
+impl Fact {
+    fn print(&self) -> Result<(), Failure> {
+        let style = self.colour.map_or(Style::new(), |colour| colour.on_default().bold());
+        output::facts(self.about, style, &self.lines)
+    }
+}
+
+/// The screen for people.
+fn facts(screen: &Screen) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let mut say = |about, colour, lines| facts.push(Fact { about, colour, lines });
+    let (verdict, colour) = match screen.verdict {
+        Verdict::Well if screen.notes.is_empty() => ("all is well", AnsiColor::Green),
+        Verdict::Well => ("serving", AnsiColor::Yellow),
+        Verdict::NeedsAPerson => ("needs a person", AnsiColor::Yellow),
+        Verdict::NotServing => ("NOT SERVING", AnsiColor::Red),
     };
-    let why = screen.why.iter().map(|why| escape(why)).collect::<Vec<_>>().join("; ");
-    let colon = if why.is_empty() { "" } else { ": " };
-    say("status", format!("{verdict}{colon}{why}"));
-    for note in &screen.notes {
-        say("note", escape(note));
-    }
-    if let Some(serving) = &screen.receiver {
-        let (pid, version) = (serving.pid, escape(&serving.version));
-        let since = local(serving.started_at);
-        say("receiver", format!("pid {pid}, version {version}, since {since}"));
-    }
-    say("jobs", jobs(screen));
-    if let Some(oldest) = &screen.oldest_ready {
-        let since = when(oldest.since, screen.now);
-        say("oldest", format!("ready since {since}, for handler {}", oldest.handler));
+    // Without a reason for a person the first note is the sentence.
+    let (why, notes) = match (screen.why.is_empty(), screen.notes.split_first()) {
+        (true, Some((first, notes))) => (first.clone(), notes),
+        _ => (screen.why.join("; "), &screen.notes[..]),
+    };
+    let separator = match (screen.verdict, why.is_empty()) {
+        (_, true) => "",
+        (Verdict::Well, false) => "; ",
+        (_, false) => ": ",
+    };
+    say("status", Some(colour), vec![format!("{verdict}{separator}{}", escape(&why))]);
+    for broken in &screen.broken {
+        say("broken", Some(AnsiColor::Red), self::broken(broken, screen.now));
     }
     for stuck in &screen.stuck {
-        let (jobs, oldest) = (thousands(stuck.jobs), when(stuck.oldest_at, screen.now));
+        let (jobs, oldest) = (thousands(stuck.jobs), ago(stuck.oldest_at, screen.now));
         let (handler, reason) = (&stuck.handler, &stuck.reason);
-        say(stuck.state.as_str(), format!("{jobs} of {handler}: {reason}, the oldest of {oldest}"));
+        let colour = if stuck.state == State::Dead { AnsiColor::Red } else { AnsiColor::Yellow };
+        let line = format!("{jobs} of {handler}: {reason}; the oldest came {oldest}");
+        say(stuck.state.as_str(), Some(colour), vec![line]);
+    }
+    for note in notes {
+        say("note", None, vec![escape(note)]);
     }
     for paused in &screen.paused {
-        say("paused", format!("{} since {}", paused.handler, local(paused.since)));
-    }
-    for restored in &screen.restores {
-        let (at, made) = (when(restored.restored_at, screen.now), local(restored.made_at));
-        say("restored", format!("{at} from a backup of {made}: what came in between is not known"));
+        let line = format!("{} since {}", paused.handler, local(paused.since));
+        say("paused", Some(AnsiColor::Yellow), vec![line]);
     }
     for line in &screen.sources {
-        say("source", source(line, screen));
+        say("source", None, source(line, screen));
     }
     for unknown in &screen.unknown_paths {
         let requests = count(unknown.requests, "request");
         let (path, last) = (escape(&unknown.path), when(unknown.last_at, screen.now));
-        let meant = unknown.nearest.as_ref().map(|path| format!(": did you mean {path}?"));
-        let meant = meant.unwrap_or_default();
-        say("unknown", format!("{requests} to {path}, the last {last}{meant}"));
+        let meant = unknown.nearest.as_ref().map(|path| format!("did you mean {path}?"));
+        let lines = [Some(format!("{requests} to {path}, the last {last}")), meant];
+        say("unknown", None, lines.into_iter().flatten().collect());
     }
-    for text in screen.runners.iter().flat_map(|views| runners(views)) {
-        say("runner", text);
+    say("jobs", None, jobs(screen));
+    for restored in &screen.restores {
+        let (at, made) = (when(restored.restored_at, screen.now), local(restored.made_at));
+        let line = format!("{at} from a backup of {made}: what came in between is not known");
+        say("restored", None, vec![line]);
+    }
+    if let Some(serving) = &screen.receiver {
+        let (pid, version) = (serving.pid, escape(&serving.version));
+        let since = local(serving.started_at);
+        say("receiver", None, vec![format!("pid {pid}, version {version}, since {since}")]);
+    }
+    if let Some(views) = &screen.runners {
+        say("runner", None, runners(views));
     }
     if let Some(disk) = &screen.disk {
         let free = disk.free_bytes.map_or("an unknown amount".to_owned(), size);
         let (floor, database) = (size(disk.floor_bytes), size(disk.database_bytes));
         let log = size(disk.log_bytes);
-        say("disk", format!("{free} free, {floor} needed; database {database}, log {log}"));
+        let lines =
+            [format!("{free} free, {floor} needed"), format!("database {database}, log {log}")];
+        say("disk", None, lines.into());
     }
-    say("clock", local(screen.now));
+    let mut clock = vec![local(screen.now)];
     if screen.receiver.is_some() {
-        let commit = screen.last_commit_at.map(|at| when(at, screen.now));
-        say("commit", commit.unwrap_or_else(|| "none since the start".to_owned()));
+        let write = screen.last_commit_at.map(|at| when(at, screen.now));
+        clock.push(format!("last write {}", write.unwrap_or("none since the start".to_owned())));
     }
-    say("next", screen.next.clone());
+    say("clock", None, clock);
+    say("next", None, vec![screen.next.clone()]);
+    facts
+}
+
+fn broken(broken: &Broken, now: Timestamp) -> Vec<String> {
+    let wait = broken.next_try_at.since(now);
+    let next = match wait.is_zero() {
+        true => "as soon as it has a job".to_owned(),
+        false => format!("in {}", output::span(wait)),
+    };
+    let tries = match broken.tries {
+        1 => "1 try".to_owned(),
+        tries => format!("{tries} tries"),
+    };
+    vec![
+        format!("{}: {}", broken.handler, escape(&broken.cause)),
+        format!(
+            "{tries} since {}, the next {next}; `hooklatch reload` tries at once",
+            local(broken.since)
+        ),
+    ]
+}
+
+fn jobs(screen: &Screen) -> Vec<String> {
+    let sum = |backlogs: &[Backlog]| thousands(backlogs.iter().map(|one| one.jobs).sum());
+    let (ready, running) = (sum(&screen.ready), sum(&screen.running));
+    let mut lines =
+        vec![format!("{ready} ready, {running} running, {} waiting", sum(&screen.waiting))];
+    if let Some(oldest) = &screen.oldest_ready {
+        let since = ago(oldest.since, screen.now);
+        lines.push(format!("the oldest became ready {since}, for handler {}", oldest.handler));
+    }
+    if let Some(due) = screen.waiting.iter().map(|backlog| backlog.since).min() {
+        lines.push(format!("the next is due {}", local(due)));
+    }
     lines
 }
 
-fn jobs(screen: &Screen) -> String {
-    let sum = |backlogs: &[Backlog]| thousands(backlogs.iter().map(|one| one.jobs).sum());
-    let (ready, running) = (sum(&screen.ready), sum(&screen.running));
-    let next = screen.waiting.iter().map(|backlog| backlog.since).min();
-    let due = next.map(|due| format!(" (the next is due {})", local(due))).unwrap_or_default();
-    format!("{ready} ready, {running} running, {} waiting{due}", sum(&screen.waiting))
-}
-
-fn source(line: &SourceLine, screen: &Screen) -> String {
+fn source(line: &SourceLine, screen: &Screen) -> Vec<String> {
     let place = match (&line.path, line.served, &screen.receiver) {
         (None, true, Some(_)) => "served, and not found in the configuration".to_owned(),
         (None, ..) => "not configured any more".to_owned(),
-        (Some(path), false, Some(_)) => format!("{path}, not served"),
-        (Some(path), ..) => path.clone(),
+        (Some(path), false, Some(_)) => format!("at {path}, not served"),
+        (Some(path), ..) => format!("at {path}"),
     };
     let good = match line.last_good_at {
-        Some(at) => format!("last good {}", when(at, screen.now)),
+        Some(at) => format!("last good delivery {}", when(at, screen.now)),
         None => "no good delivery yet".to_owned(),
     };
-    let failed = line.last_failure.as_ref().map(|failed| {
-        format!("; last refused {}: {}", when(failed.at, screen.now), escape(&failed.reason))
-    });
-    let counts = line.served.then(|| {
-        let (new, again, refused) = (line.accepted, line.duplicates, line.refused);
-        let [new, again, refused] = [new, again, refused].map(thousands);
-        format!("; since the start {new} new, {again} again, {refused} refused")
-    });
-    let kept = (line.quarantined > 0).then(|| {
+    let mut lines = vec![format!("{} {place}", line.source), good];
+    if let Some(failed) = &line.last_failure {
+        lines.push(format!("last refused delivery {}", when(failed.at, screen.now)));
+        lines.push(escape(&failed.reason));
+    }
+    if line.served {
+        let (new, repeated, refused) = (line.accepted, line.duplicates, line.refused);
+        let [new, repeated, refused] = [new, repeated, refused].map(thousands);
+        lines.push(format!("since the start {new} new, {repeated} duplicate, {refused} refused"));
+    }
+    if line.too_large > 0 {
+        let (bodies, source) = (thousands(line.too_large), &line.source);
+        lines.push(format!(
+            "bodies larger than the source takes: {bodies}; if the provider sent them, raise max_body in \
+             [sources.{source}]"
+        ));
+    }
+    if line.quarantined > 0 {
         let kept = thousands(line.quarantined);
-        format!("; {kept} in quarantine (see `hooklatch quarantine`)")
-    });
-    let (failed, counts) = (failed.unwrap_or_default(), counts.unwrap_or_default());
-    format!("{} at {place}: {good}{failed}{counts}{}", line.source, kept.unwrap_or_default())
+        lines.push(format!("{kept} in quarantine: see `hooklatch quarantine`"));
+    }
+    lines
 }
 
 /// A line for each; the default one is named where it is not the only one.
@@ -167,12 +230,12 @@ fn runner(view: &View) -> String {
 
 /// A time for people, with how long ago that was.
 fn when(at: Timestamp, now: Timestamp) -> String {
-    match now.0 - at.0 {
-        ..0 => local(at),
-        millis => format!(
-            "{} ({} ago)",
-            local(at),
-            output::span(Duration::from_millis(millis.unsigned_abs()))
-        ),
+    match at > now {
+        true => local(at),
+        false => format!("{} ({})", local(at), ago(at, now)),
     }
+}
+
+fn ago(at: Timestamp, now: Timestamp) -> String {
+    format!("{} ago", output::span(now.since(at)))
 }

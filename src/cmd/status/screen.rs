@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::control::{ReceiverStatus, Status};
 use crate::handler::link::View;
-use crate::model::{Name, State, Timestamp, shell_word};
+use crate::model::{Broken, Name, State, Timestamp, shell_word};
+use crate::notify::BROKEN_AFTER;
 use crate::store::{Backlog, Disk, LastWord, PausedRow, RestoredRow, Stuck};
 use crate::traffic::UnknownPath;
 
@@ -50,6 +51,8 @@ pub(super) struct Screen {
     pub(super) waiting: Vec<Backlog>,
     pub(super) stuck: Vec<Stuck>,
     pub(super) paused: Vec<PausedRow>,
+    /// Handlers that cannot run. Empty where the store is stopped: then nothing is known of them.
+    pub(super) broken: Vec<Broken>,
     /// From backups; what came in their gaps is not known here.
     pub(super) restores: Vec<RestoredRow>,
     pub(super) sources: Vec<SourceLine>,
@@ -84,6 +87,10 @@ pub(super) struct SourceLine {
     pub(super) accepted: u64,
     pub(super) duplicates: u64,
     pub(super) refused: u64,
+    /// Refused deliveries since the last good one.
+    pub(super) refused_in_a_row: u64,
+    /// Refused deliveries whose body was larger than `max_body`.
+    pub(super) too_large: u64,
     /// Failed deliveries that are kept and can be verified again.
     pub(super) quarantined: u64,
 }
@@ -96,9 +103,17 @@ pub(super) struct Failed {
 }
 
 impl SourceLine {
-    /// Whether the last that came was refused.
-    fn fails(&self) -> bool {
-        self.last_failure.as_ref().is_some_and(|failed| Some(failed.at) > self.last_good_at)
+    /// Says how many deliveries were refused since the last good one, if any.
+    fn refusing(&self) -> Option<String> {
+        let failed =
+            self.last_failure.as_ref().filter(|failed| Some(failed.at) > self.last_good_at)?;
+        let deliveries = match self.refused_in_a_row {
+            // 0: it was refused before the receiver's start.
+            0 | 1 => "delivery".to_owned(),
+            several => format!("{several} deliveries"),
+        };
+        let word = failed.reason.split(": ").next().unwrap_or_default();
+        Some(format!("source {} refused its last {deliveries} ({word})", self.source))
     }
 }
 
@@ -135,6 +150,16 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         });
     }
     let serving = why.is_empty();
+    let broken = receiver.as_ref().map_or(Vec::new(), |receiver| receiver.traffic.broken.clone());
+    for one in &broken {
+        let said = format!("handler {} cannot run", one.handler);
+        match one.tries > BROKEN_AFTER {
+            true => why.push(said),
+            // A program that is being replaced is missing for a moment.
+            false => notes.push(said),
+        }
+        commands.push(site.command(&format!("explain {}", one.event_id.shell_word())));
+    }
     let runners = receiver.as_ref().map(|receiver| receiver.runners.clone());
     for (view, reason) in
         runners.iter().flatten().filter_map(|view| Some((view, no_commands(view)?)))
@@ -157,7 +182,7 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         let jobs: u64 = of_state.iter().map(|stuck| stuck.jobs).sum();
         if jobs > 0 {
             why.push(format!("{} {state}", count(jobs, "job")));
-            commands.push(site.command(&format!("jobs --state {state}{}", only(&of_state))));
+            commands.push(site.command(&format!("{state}{}", only(&of_state))));
         }
     }
     let sources = sources(receiver.as_ref(), store.as_ref().map(|s| &s.sources[..]), site);
@@ -166,9 +191,11 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
             notes.push(format!("source {} is configured and not served: reload", line.source));
             commands.push(site.command("reload"));
         }
-        if line.fails() {
-            notes.push(format!("the last delivery to source {} was refused", line.source));
-            commands.push(site.command(&format!("events --rejected --source {}", line.source)));
+        if let Some(refusing) = line.refusing() {
+            notes.push(refusing);
+            let judge =
+                if line.quarantined > 0 { "quarantine verify" } else { "events --rejected" };
+            commands.push(site.command(&format!("{judge} --source {}", line.source)));
         }
     }
     let paused = store.as_ref().map_or(Vec::new(), |store| store.paused.clone());
@@ -211,6 +238,7 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         waiting: store.as_ref().map_or(Vec::new(), |store| store.waiting.clone()),
         stuck,
         paused,
+        broken,
         restores: store.as_ref().map_or(Vec::new(), |store| store.restores.clone()),
         sources,
         unknown_paths,
@@ -283,6 +311,8 @@ fn sources(
             accepted: seen.accepted,
             duplicates: seen.duplicates,
             refused: seen.refused,
+            refused_in_a_row: seen.refused_in_a_row,
+            too_large: seen.too_large,
             quarantined: word.map_or(0, |word| word.quarantined),
         }
     };

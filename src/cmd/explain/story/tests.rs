@@ -89,6 +89,7 @@ fn job(handler: &str, state: State, reason: Option<&str>) -> JobDetail {
             due_at: None,
             settled_at: None,
             paused: false,
+            broken: None,
             last_detail: None,
             stopped_at: None,
         },
@@ -269,4 +270,24 @@ fn without_its_payload_a_job_can_only_be_dropped() {
     detail.jobs.push(job("ci", State::Dead, Some("payload gone")));
     let next = told(&detail).handlers.remove(0).job.unwrap().next;
     assert_eq!(next.command, Some(format!("hooklatch drop {JOB}")));
+}
+
+#[test]
+fn a_job_of_a_handler_that_cannot_run_says_why_and_when_it_is_tried_again() {
+    let mut detail = event("github", "push");
+    let mut broken = job("ci", State::Ready, None);
+    broken.job.broken = Some(Broken {
+        handler: "ci".parse().unwrap(),
+        cause: "exit status 127: command not found".to_owned(),
+        tries: 7,
+        since: at(60),
+        source: "github".parse().unwrap(),
+        event_id: "d-1".parse().unwrap(),
+        next_try_at: Timestamp(NOW.0 + 32_000),
+    });
+    detail.jobs = vec![broken];
+    let handlers = told(&detail).handlers;
+    let told = handlers.iter().find_map(|handler| handler.job.as_ref()).unwrap();
+    let wanted = "tries again in 32 s: exit status 127: command not found";
+    assert_eq!((told.next.what.as_str(), told.next.at), (wanted, Some(Timestamp(NOW.0 + 32_000))));
 }

@@ -113,11 +113,11 @@ fn held_jobs_come_before_dead_ones_and_the_command_shows_just_them() {
     let one = with(vec![stuck("a", State::Held, 1), stuck("b", State::Dead, 3)]);
     assert_eq!(one.verdict, Verdict::NeedsAPerson);
     assert_eq!(one.why, ["1 job held", "3 jobs dead"]);
-    assert_eq!(one.next, "hooklatch jobs --state held --handler a");
+    assert_eq!(one.next, "hooklatch held --handler a");
     let two = with(vec![stuck("a", State::Held, 1), stuck("b", State::Held, 1)]);
-    assert_eq!(two.next, "hooklatch jobs --state held");
+    assert_eq!(two.next, "hooklatch held");
     let dead = with(vec![stuck("b", State::Dead, 3)]);
-    assert_eq!(dead.next, "hooklatch jobs --state dead --handler b");
+    assert_eq!(dead.next, "hooklatch dead --handler b");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn what_strangers_send_is_shown_and_wakes_nobody() {
     traffic.unknown_path("/githb", at(4));
     let screen = seen(well(&traffic));
     assert_eq!(screen.verdict, Verdict::Well);
-    assert_eq!(screen.notes, ["the last delivery to source github was refused"]);
+    assert_eq!(screen.notes, ["source github refused its last delivery (bad_signature)"]);
     assert_eq!(screen.next, "hooklatch events --rejected --source github");
     assert_eq!(screen.unknown_paths[0].nearest.as_deref(), Some("/github"));
 }
@@ -222,4 +222,51 @@ fn a_pause_and_a_moved_clock_are_worth_a_word() {
         ]
     );
     assert_eq!((screen.verdict, screen.next.as_str()), (Verdict::Well, "hooklatch resume a"));
+}
+
+#[test]
+fn a_handler_that_cannot_run_is_the_first_thing_said() {
+    let with = |tries: u32| {
+        let mut status = well(&traffic());
+        let receiver = status.receiver.as_mut().unwrap();
+        receiver.traffic.broken = vec![Broken {
+            handler: name("work"),
+            cause: "program /work: not found".to_owned(),
+            tries,
+            since: at(40),
+            source: name("github"),
+            event_id: "d(1)".parse().unwrap(),
+            next_try_at: Timestamp(NOW.0 + 32_000),
+        }];
+        status.store.as_mut().unwrap().stuck = vec![stuck("a", State::Held, 1)];
+        seen(status)
+    };
+    let certain = with(6);
+    assert_eq!(certain.why, ["handler work cannot run", "1 job held"]);
+    assert_eq!(
+        (certain.verdict, certain.next.as_str()),
+        (Verdict::NeedsAPerson, "hooklatch explain 'd(1)'")
+    );
+    let early = with(5);
+    assert_eq!(
+        (&early.why[..], &early.notes[..]),
+        (&["1 job held".to_owned()][..], &["handler work cannot run".to_owned()][..])
+    );
+    assert_eq!(early.broken.len(), 1);
+}
+
+#[test]
+fn a_source_that_refuses_everything_since_its_last_good_delivery_is_named() {
+    let (traffic, reason) = (traffic(), "bad_signature");
+    let source = &traffic.sources()[0];
+    let refusal = traffic::Refusal { answer: "rejected", reason, told: reason, unproven: true };
+    source.refused(refusal, at(90));
+    source.good(false, at(80), Default::default());
+    assert!(seen(well(&traffic)).notes.is_empty(), "a good delivery came after it");
+    for ago in [7, 6, 5] {
+        source.refused(refusal, at(ago));
+    }
+    let screen = seen(well(&traffic));
+    assert_eq!(screen.notes, ["source github refused its last 3 deliveries (bad_signature)"]);
+    assert_eq!((screen.verdict, screen.sources[0].refused_in_a_row), (Verdict::Well, 3));
 }
