@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::model::{EventId, Name, RunnerName, State};
 
@@ -52,7 +52,7 @@ pub struct Format {
 
 /// Receives webhooks, stores each event once, runs each handler once per event.
 #[derive(Debug, Parser)]
-#[command(name = "hooklatch", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "hooklatch", version, max_term_width = 80, after_help = EXIT_CODES)]
 pub struct Cli {
     /// What to do
     #[command(subcommand)]
@@ -62,40 +62,68 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0   done; the answer, where there is one, is yes
-  1   the answer is no: a request does not verify, a ledger is not as promised, a job waits for a person
+  1   the answer is no, or something waits for a person
   2   the command line is wrong
-  65  the job is in no state in which this can be done
+  65  the job's state does not allow this
   66  no such event, job, handler or input
-  69  the store or the receiver cannot be used now; `status`: events are not accepted
+  69  the store or the receiver cannot be used now; events are not accepted
   74  a file or socket could not be read or written
   78  the configuration is wrong
 
 Start with:
   hooklatch demo";
 
+/// The first page of help lists the commands by what they are for.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Run", &["serve", "runner", "reload"]),
+    ("Look", &["status", "events", "show", "explain", "jobs", "held", "dead"]),
+    ("Act", &["replay", "resolve", "cancel", "drop", "pause", "resume"]),
+    ("Set up", &["init", "config", "send", "verify", "doctor"]),
+    ("Care", &["quarantine", "backup", "restore"]),
+    ("Try", &["demo", "drill"]),
+];
+
+/// The command line with its grouped first page.
+pub fn command() -> clap::Command {
+    let command = Cli::command();
+    let mut list = String::new();
+    for (group, names) in GROUPS {
+        list.push_str(&format!("{group}:\n"));
+        for name in *names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            list.push_str(&format!("  {name:<12}{about}\n"));
+        }
+        list.push('\n');
+    }
+    command.before_help(list.trim_end().to_owned()).help_template(
+        "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}",
+    )
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve: receive webhooks and run handlers until a signal ends it
+    /// Receive webhooks and run handlers until a signal ends it
     #[command(after_help = "\
-SIGTERM and SIGINT stop it gracefully; a second one shortens the wait. SIGHUP reloads the configuration, as
+SIGTERM and SIGINT stop it gracefully; a second one shortens the wait. SIGHUP reloads the configuration, as \
 `hooklatch reload` does, and the log says what came of it.
 
 Example:
   hooklatch serve --config /etc/hooklatch/hooklatch.toml")]
     Serve(Serve),
 
-    /// Run the commands of a receiver: they go on while it is restarted, upgraded or dead
+    /// Run a receiver's commands; they outlive its restarts
     #[command(after_help = "\
-Only this process executes commands; `serve` asks it over a Unix socket, in the folder STORE.runner beside
-the store. Start it yourself only as a service of its own, perhaps as another user: where none runs,
-`serve` launches one, which leaves when it is idle. With --folder it is one of several, for `serve --runners`:
-it runs the handlers with its name as their `runner`, and no others. There is one runner of a name to a store.
-Of the configuration it reads its handlers' commands and the secrets in their `env`, again whenever a
+Only this process executes commands; `serve` asks it over a Unix socket, in the folder STORE.runner beside \
+the store. Start it yourself only as a service of its own, perhaps as another user: where none runs, \
+`serve` launches one, which leaves when it is idle. With --folder it is one of several, for `serve --runners`: \
+it runs the handlers with its name as their `runner`, and no others. There is one runner of a name to a store. \
+Of the configuration it reads its handlers' commands and the secrets in their `env`, again whenever a \
 receiver connects.
 
-SIGTERM lets the commands that run end and their results be fetched; a second one ends them. SIGUSR2 makes
-it execute its program again, as after an upgrade, and what runs goes on. Killed, it leaves the outcome of
+SIGTERM lets the commands that run end and their results be fetched; a second one ends them. SIGUSR2 makes \
+it execute its program again, as after an upgrade, and what runs goes on. Killed, it leaves the outcome of \
 what ran unknown.
 
 Examples:
@@ -103,17 +131,17 @@ Examples:
   hooklatch runner --name deploy --folder /run/hooklatch-runner/deploy")]
     Runner(Runner),
 
-    /// Show the whole thing working on this machine, with real deliveries and real handlers
+    /// See it work on this machine, with real deliveries and handlers
     #[command(after_help = "\
 Example:
   hooklatch demo --once")]
     Demo(Demo),
 
-    /// Kill the receiver again and again under load, on a store of its own, and account for every event
+    /// Kill a receiver under load, and account for every event
     #[command(after_help = "\
-It works in a new folder, with a receiver, a store and handlers of its own; nothing that you have
-configured is touched. Clients deliver signed events and repeat each until it is answered 2xx; the
-receiver gets SIGKILL at random moments and is started again; the handlers write down what they do. In
+It works in a new folder, with a receiver, a store and handlers of its own; nothing that you have \
+configured is touched. Clients deliver signed events and repeat each until it is answered 2xx; the \
+receiver gets SIGKILL at random moments and is started again; the handlers write down what they do. In \
 the end the three are compared. Exits with 1 if a promise was broken, and then keeps the folder.
 
 Examples:
@@ -121,10 +149,10 @@ Examples:
   hooklatch drill --kills 200 --folder /var/lib/hooklatch/drill")]
     Drill(Drill),
 
-    /// List the events that were accepted, newest first; --follow: as they arrive
+    /// List accepted events, newest first; --follow: as they arrive
     #[command(after_help = "\
-A type is meant exactly, or with * for any run of characters. --state means events with a job in that
-state. With --follow, prints the newest events and then each one as it is accepted, until a signal ends
+A type matches exactly, or with * for any run of characters. --state means events with a job in that \
+state. With --follow, prints the newest events and then each one as it is accepted, until a signal ends \
 it; over a restart of the receiver it waits. With --json each line is then an object.
 
 Examples:
@@ -133,10 +161,10 @@ Examples:
   hooklatch events --follow")]
     Events(Events),
 
-    /// Show one event: how it came, its jobs, each attempt and its output; --follow: live
+    /// Show one event: its jobs, attempts and output; --follow: live
     #[command(after_help = "\
-With --follow, prints what the event's running attempts have printed and what they print from now on,
-until they end. Only the beginning and the end of each output are kept: what goes by faster than that is
+With --follow, prints what the event's running attempts have printed and what they print from now on, \
+until they end. Only the beginning and the end of each output are kept: what goes by faster than that is \
 counted, not shown. With --json each line is an object.
 
 Examples:
@@ -146,26 +174,26 @@ Examples:
 
     /// List jobs, newest first
     #[command(after_help = "\
-States: ready, running, waiting, held, succeeded, dead, dropped. A type is meant exactly, or with * for any
-run of characters. --since counts from when the job was made. # is the number of the last attempt.
+States: ready, running, waiting, held, succeeded, dead, dropped. A type is meant exactly, or with * for any \
+run of characters. --since counts from when the job was created. # is the number of the last attempt.
 
 Examples:
   hooklatch jobs --state running
   hooklatch jobs --handler fulfil --since 2026-01-31 --reason attempts-exhausted")]
     Jobs(Jobs),
 
-    /// Put jobs back to ready: an event's held and dead ones, or one job; or make missing ones
+    /// Run jobs again: held or dead ones, a named one, or missing ones
     #[command(after_help = "\
-A job keeps its idempotency key (HOOKLATCH_JOB), so a handler that guards its effects by the key may
-ignore the replay. With --new-key the job goes on under a new one, and such a handler does its work again,
-whatever of it was done before; `show` keeps the old key.
+A job keeps its idempotency key (HOOKLATCH_JOB), so a handler that checks the key may \
+ignore the replay. With --new-key the job gets a new key, and such a handler does its work again, even \
+if it was done before; `show` keeps the old key.
 
-With --state, every held or every dead job that the filters leave: with a count and a question first,
-which --yes answers for programs. Suspected replays and reused ids stay held unless --reason names them.
+With --state: all held (or dead) jobs that match the filters. It counts them and asks first; --yes answers \
+for programs. Suspected replays and reused ids stay held unless --reason names them.
 
-With --since, a handler that was added or changed gets the jobs it lacks: one for each stored event
-that it wants now and that has no job of it, in whatever state. `hooklatch reload` first, so that the
-receiver knows the handler. What accepting would have held (a suspected replay, a reused id) is made held.
+With --since, a handler that was added or changed gets the jobs it lacks: one for each stored event \
+that it wants now and has no job for. Run `hooklatch reload` first, so that the receiver knows the \
+handler. A suspected replay or reused id is created as held.
 
 Examples:
   hooklatch replay evt_1DemoPaid00000001
@@ -175,45 +203,46 @@ Examples:
   hooklatch replay --handler fulfil --since 2h --dry-run")]
     Replay(Replay),
 
-    /// Settle a held job: say whether what it should do is done
+    /// Settle a held job: say whether its work is done
     #[command(after_help = "\
-For a job whose outcome nobody knows, once you have looked. With --succeeded it is done; with --failed it
-is a dead letter. To run it again instead: hooklatch replay --job JOB.
+For a job whose outcome is unknown, once you have checked. With --succeeded it counts as done; with \
+--failed it is a dead letter. `hooklatch replay --job JOB` runs it again instead.
 
-Where a caller waits for the answer (reply = \"handler\"), --succeeded needs one: a body, behind header lines
+Where a caller waits for the answer (reply = \"handler\"), --succeeded needs one: a body, behind header lines \
 where it begins with `Status: 201` or `Content-Type: ...` and they end with an empty line.
 
 Examples:
   hooklatch resolve 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b --succeeded
-  hooklatch resolve 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b --succeeded --answer answer.txt")]
+  hooklatch resolve 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b --succeeded \\
+    --answer answer.txt")]
     Resolve(Resolve),
 
-    /// Cancel a running job: its command is asked to end, and the job is held
+    /// Cancel a running job: its command ends, the job is held
     #[command(after_help = "\
-The command's process group gets SIGTERM and, after the handler's `grace`, SIGKILL. One that ends with
-status 0 has succeeded; any other is held as cancelled, and runs again only by `replay`. Waits until the
+The command's process group gets SIGTERM and, after the handler's `grace`, SIGKILL. One that ends with \
+status 0 has succeeded; any other is held as cancelled, and runs again only by `replay`. Waits until the \
 command has ended. A forward cannot be cancelled: its request is out.
 
 Example:
   hooklatch cancel 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b")]
     Cancel(Cancel),
 
-    /// Drop jobs: one, or all held or dead ones that filters leave; they never run again
+    /// Drop one job or many; they never run again
     #[command(after_help = "\
-A running job cannot be dropped: cancel it first. A dropped one cannot be replayed, and no longer keeps its event's
+A running job cannot be dropped: cancel it first. A dropped one cannot be replayed, and no longer keeps its event's \
 payload from being deleted when that is old enough.
 
-With --state, every held or every dead job that the filters leave: with a count and a question first,
-which --yes answers for programs.
+With --state: all held (or dead) jobs that match the filters. It counts them and asks first; --yes answers \
+for programs.
 
 Examples:
   hooklatch drop 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b
   hooklatch drop --state held --reason suspected-replay --dry-run")]
     Drop(Drop),
 
-    /// Pause a handler: its jobs wait, restarts included, until it is resumed
+    /// Pause a handler: its jobs wait, over restarts too
     #[command(after_help = "\
-Events are accepted and their jobs made as before; what runs already goes on. A forward's give_up_after
+Events are accepted and their jobs made as before; what runs already goes on. A forward's give_up_after \
 counts on. Without HANDLER, lists the paused ones.
 
 Examples:
@@ -227,66 +256,69 @@ Example:
   hooklatch resume fulfil")]
     Resume(Resume),
 
-    /// Check one captured request offline: is its signature good, and if not, why
+    /// Check a captured request offline: is its signature good
     #[command(after_help = "\
 The body is read from standard input, byte for byte.
 
 Example:
   hooklatch verify --provider github --secret env:GITHUB_SECRET \\
-    --header \"X-GitHub-Event: push\" --header \"X-GitHub-Delivery: 72d3162e-cc78-11e3-81ab-4c9367dc0958\" \\
+    --header \"X-GitHub-Event: push\" \\
+    --header \"X-GitHub-Delivery: 72d3162e-cc78-11e3-81ab-4c9367dc0958\" \\
     --header \"X-Hub-Signature-256: sha256=…\" < body.json")]
     Verify(Verify),
 
-    /// Show how everything stands on one screen, and the one command to run next
+    /// Show how everything stands, and the command to run next
     #[command(after_help = "\
-Exits with 0 where all is well, with 1 where something waits for a person (held or dead jobs, commands
-that cannot run), and with 69 where events are not accepted: fit for a monitor. Refused deliveries and
-requests to unknown paths are shown and change nothing, since anybody can send them.
+For monitors: exits with 0 where all is well, with 1 where something waits for a person (held or dead \
+jobs, commands that cannot run), and with 69 where events are not accepted. Refused deliveries and \
+requests to unknown paths are shown and do not change the exit code, since anyone can send them.
 
 Examples:
   hooklatch status
   hooklatch status --json")]
     Status(Status),
 
-    /// Explain one event: why it was accepted, who wants it, each attempt, and what happens next
+    /// Explain one event: who wants it, and what happens next
     #[command(after_help = "\
-What is said of handlers is by the configuration as it is now.
+Handlers are described by the current configuration.
 
 Example:
   hooklatch explain evt_1DemoPaid00000001")]
     Explain(Explain),
 
-    /// Look at the configuration
+    /// Check the configuration, or show what is in force
     #[command(subcommand)]
     Config(ConfigCommand),
 
-    /// List what waits for a person: why, since when, and the command that settles it
+    /// List what waits for a person, and what settles it
     #[command(after_help = "\
 Examples:
   hooklatch held
   hooklatch held --handler fulfil --reason unknown-outcome")]
     Held(Stopped),
 
-    /// List the dead letters: why, since when, what the last attempt said, and the command that settles it
+    /// List dead letters: why, and what settles them
     #[command(after_help = "\
 Examples:
   hooklatch dead
   hooklatch dead --handler fulfil --since 2h")]
     Dead(Stopped),
 
-    /// Write a source's configuration and secret, and say what to fill in at the provider
+    /// Write a source's configuration and secret
     #[command(after_help = "\
-Writes conf.d/NAME.toml and secrets/NAME (0600) beside the main configuration, and that where there is none.
-No file that exists is changed: what is there already is named, and nothing is written. Where the provider
-makes the secret, the file is empty until you put it in. A generated secret is shown on a terminal only, or
+Writes conf.d/NAME.toml and secrets/NAME (0600) next to the main configuration, which it creates if there \
+is none. It also prints what to fill in at the provider. Existing files are never changed: if there is \
+one, it is named, and nothing is written. Where the provider \
+makes the secret, the file is empty until you put it in. A generated secret is shown on a terminal only, or \
 with --show-secret.
 
 Examples:
   hooklatch init --source github
-  hooklatch init --source shop --provider stripe --path /shop --public-url https://hooks.example.org")]
+  hooklatch init --source shop --provider stripe --path /shop \\
+    --public-url https://hooks.example.org")]
     Init(Init),
 
-    /// Sign a test delivery as a source's provider would, and post it to the receiver
+    /// Sign a test delivery as the provider would, and post it
     #[command(after_help = "\
 It is a real delivery: the event is stored, and its handlers run. The body has
 the form that the provider documents, with a new id and time; --body sends your
@@ -310,20 +342,20 @@ Examples:
   hooklatch send github push --forge")]
     Send(Send),
 
-    /// Look for what on this machine would break a promise, each with the line that mends it
+    /// Check this machine for what would break a promise
     #[command(after_help = "\
-Looks at the clock, the store's disk (what a flush costs, space, network file systems), what the users of
-receiver and runner may read and run, their units and control groups, and the proxy in front. It changes
-nothing and asks nothing of other machines; as root it sees most. Exits with 1 where something is bad.
+Looks at the clock, the store's disk (what a flush costs, space, network file systems), what the users of \
+receiver and runner may read and run, their units and control groups, and the proxy in front. Each finding \
+comes with its fix. It changes nothing and contacts no other machine; as root it sees most. Exits with 1 where something is bad.
 
 Examples:
   hooklatch doctor
   hooklatch doctor --json")]
     Doctor(Doctor),
 
-    /// List deliveries that failed verification; once the secret is right, verify them again and accept them
+    /// List refused deliveries; verify them again, accept them
     #[command(after_help = "\
-They are kept for some days, within limits (limits.quarantine_*): those without a signature are listed without
+They are kept for some days, within limits (limits.quarantine_*): those without a signature are listed without \
 their bodies, which nothing could prove. The event id is what the sender claims.
 
 Examples:
@@ -332,11 +364,11 @@ Examples:
   hooklatch quarantine verify")]
     Quarantine(Quarantine),
 
-    /// Take the configuration as it is now, receiver and runner, without dropping a request
+    /// Apply the changed configuration without dropping a request
     #[command(after_help = "\
-The whole configuration is read and checked first, secrets included. If anything is wrong with it, or the
-runner cannot have it, what was in force stays in force, and every problem is told here and in the log. If
-all is well, it returns once sources, handlers, secrets and limits are in force. What is in flight goes on
+The whole configuration is read and checked first, secrets included. If anything is wrong with it, or the \
+runner cannot have it, what was in force stays in force, and every problem is reported here and in the log. If \
+all is well, it returns once sources, handlers, secrets and limits are in force. What is in flight goes on \
 as it began. What needs a restart is named, and stays as it was. SIGHUP to `serve` does the same.
 
 Exits with 78 where the configuration is wrong, and with 69 where no receiver runs or it is stopping.
@@ -345,21 +377,25 @@ Example:
   hooklatch reload")]
     Reload(Reload),
 
-    /// Copy the store into a new file, while its receiver runs or not, and check the copy
+    /// Copy the store into a new file, and check the copy
     #[command(after_help = "\
-The copy is made beside the store, which takes as much space again, then sent to this command, checked
-page by page, and given its name; nothing is ever overwritten. Payloads are in it: keep it as safe as the
+The copy is made beside the store, which takes as much space again, then sent to this command, checked \
+page by page, and given its name; nothing is ever overwritten. Payloads are in it: keep it as safe as the \
 store. `hooklatch restore` says what a backup cannot know.
 
 Example:
   hooklatch backup /var/backups/hooklatch-2026-01-31.db")]
     Backup(Backup),
 
-    /// Make a backup the store, while no receiver runs, and hold every job that was unfinished in it
+    /// Print the version
+    #[command(hide = true)]
+    Version,
+
+    /// Make a backup the store again; unfinished jobs are held
     #[command(after_help = "\
-A backup knows nothing of what came after it was made: those events are forgotten, and run again when they
-are sent again. What it had not finished may have run since, so it waits for a person (`hooklatch held
---reason restored`). The restored store has a new identity, and tells of the gap in `status`. A runner that
+A backup knows nothing of what came after it was made: those events are forgotten, and run again when they \
+are sent again. What it had not finished may have run since, so it waits for a person (`hooklatch held \
+--reason restored`). The restored store has a new identity, and tells of the gap in `status`. A runner that \
 still has attempts of the old store takes none of the new one.
 
 Examples:
@@ -523,9 +559,9 @@ pub struct Verify {
 /// `hooklatch config …`
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check the configuration and every secret, and tell all problems at once
+    /// Check the configuration and every secret, and report all problems at once
     #[command(after_help = "\
-What `credential:NAME` refers to is looked for where the units have it from, secrets/NAME and, for the
+What `credential:NAME` refers to is looked for where the units have it from, secrets/NAME and, for the \
 commands, runner-secrets/NAME beside the configuration.
 
 Example:
@@ -534,7 +570,7 @@ Example:
 
     /// Show what is in force: sources, handlers, and every limit with its default, range and reason
     #[command(after_help = "\
-Secrets are stars; where each is read from is shown. Of a command's variables, those that refer to a secret or
+Secrets are stars; where each is read from is shown. Of a command's variables, those that refer to a secret or \
 are named like one are stars too.
 
 Example:

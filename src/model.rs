@@ -218,7 +218,9 @@ pub struct Name(Arc<str>);
 
 /// A text that cannot be a [`Name`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'")]
+#[error(
+    "'{0}' is not a valid name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'"
+)]
 pub struct BadName(String);
 
 impl Name {
@@ -248,7 +250,7 @@ pub struct RunnerName(Arc<str>);
 /// A text that cannot be a [`RunnerName`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not a runner's name: 1 to 32 of a-z, 0-9, '_' and '-', not starting with '_' or '-'"
+    "'{0}' is not a valid runner name: 1 to 32 of a-z, 0-9, '_' and '-', not starting with '_' or '-'"
 )]
 pub struct BadRunnerName(String);
 
@@ -553,7 +555,7 @@ impl fmt::Display for Timestamp {
 
 /// A text that is no time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no RFC 3339 time")]
+#[error("'{0}' is not an RFC 3339 time")]
 pub struct BadTimestamp(String);
 
 impl FromStr for Timestamp {
@@ -759,7 +761,7 @@ impl fmt::Display for Incarnation {
 
 /// A text that is no incarnation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no incarnation of a runner")]
+#[error("'{0}' is not an incarnation of a runner")]
 pub struct BadIncarnation(String);
 
 impl FromStr for Incarnation {

@@ -205,6 +205,88 @@ fn newcomers_are_answered_as_recorded() {
     all_as_recorded([recorded("newcomers.txt", &plain(&all.join("\n"), &site))]);
 }
 
+/// Asserts that no line is wider than the screen, and that no word is broken: each is one that a pipe
+/// gets too, or is marked as cut.
+fn fits(args: &[&str], chars: usize, on_screen: &Output, in_pipe: &Output) {
+    let text = |output: &Output| {
+        [&output.stdout[..], &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned())
+    };
+    let (on_screen, in_pipe) = (text(on_screen).concat(), text(in_pipe).concat());
+    let known: std::collections::BTreeSet<&str> = in_pipe.split_whitespace().collect();
+    for line in on_screen.lines() {
+        let width = line.chars().count();
+        // A word that is longer than the screen has a line to itself.
+        let fits = width <= chars || line.split_whitespace().count() == 1;
+        assert!(fits, "{args:?}: {width} characters, not {chars}: {line}\n{on_screen}");
+        for word in line.split_whitespace() {
+            // Times are shorter on a screen, and some figures differ from call to call.
+            let varies = word.contains(|c: char| c.is_ascii_digit()) || word == "\\";
+            let cut = word.strip_suffix('…').is_some_and(|cut| in_pipe.contains(cut));
+            assert!(varies || cut || known.contains(word), "{args:?}: '{word}' is broken: {line}");
+        }
+    }
+}
+
+/// Runs every screen that only looks at 80 and 120 columns.
+fn screens_fit(site: &Site) {
+    let events = situations::IDS.iter().flat_map(|id| [vec!["show", id], vec!["explain", id]]);
+    let whole = situations::WHOLE.iter().filter(|command| **command != "status");
+    let more = [
+        vec!["held"],
+        vec!["dead"],
+        vec!["pause"],
+        vec!["events", "--secrets"],
+        vec!["events", "--rejected"],
+        vec!["quarantine", "verify"],
+        vec!["config", "show"],
+        vec!["doctor"],
+        vec!["reload"],
+        vec!["replay", "--state", "dead", "--dry-run"],
+        vec!["replay", "succeeded"],
+    ];
+    for args in events.chain(whole.map(|command| vec![*command])).chain(more) {
+        for chars in [80, 120] {
+            let on_screen = site.command(&args).env("COLUMNS", chars.to_string()).output().unwrap();
+            fits(&args, chars, &on_screen, &site.run(&args));
+        }
+    }
+}
+
+#[test]
+fn help_fits_the_screen() {
+    let site = Site::new("");
+    for mut words in commands().into_iter().chain([Vec::new()]) {
+        words.push("--help".to_owned());
+        let args: Vec<&str> = words.iter().map(String::as_str).collect();
+        let pipe = help(&site, &args);
+        fits(&args, 80, &pipe, &pipe);
+        for chars in [80, 120] {
+            let screen = site
+                .command(&args)
+                .env_remove("HOOKLATCH_CONFIG")
+                .env("COLUMNS", chars.to_string())
+                .output()
+                .unwrap();
+            fits(&args, chars, &screen, &pipe);
+        }
+    }
+}
+
+#[test]
+fn a_terminal_has_its_own_width() {
+    let site = Site::new("");
+    let receiver = site.start();
+    receiver.github("delivery", "push", "{}");
+    let program = env!("CARGO_BIN_EXE_hooklatch");
+    let mut shown = std::process::Command::new("script");
+    shown.args(["-qec", &format!("stty cols 52; {program} events"), "/dev/null"]);
+    let output = shown.env("HOOKLATCH_CONFIG", site.config()).env("TZ", "UTC").output().unwrap();
+    let text = anstream::adapter::strip_str(&String::from_utf8(output.stdout).unwrap()).to_string();
+    let rows: Vec<&str> = text.lines().map(str::trim_end).collect();
+    assert_eq!(rows.len(), 3, "{text}");
+    assert_eq!(rows.iter().map(|row| row.chars().count()).max(), Some(52), "{text}");
+}
+
 #[test]
 fn situations_are_shown_as_recorded() {
     let stage = situations::stage();
@@ -218,6 +300,7 @@ fn situations_are_shown_as_recorded() {
         recorded(&format!("situations/{id}.txt"), &plain(&all.join("\n"), site))
     });
     let shown: Vec<_> = shown.collect();
+    screens_fit(site);
     let whole = situations::WHOLE.iter().map(|command| {
         let args = [*command];
         let text = plain(&told(&args, &site.run(&args)), site);

@@ -78,6 +78,6 @@ pub(super) fn reason(text: &str) -> Result<String, String> {
     let known: Vec<&str> = known.chain(DropReason::ALL.iter().map(|word| word.as_str())).collect();
     match known.contains(&text.as_str()) {
         true => Ok(text),
-        false => Err(format!("must be one of {}, not '{text}'", known.join(", "))),
+        false => Err(format!("must be one of: {}", known.join(", "))),
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn job(text: &str) -> Result<String, String> {
 fn stopped(text: &str) -> Result<State, String> {
     match text.parse() {
         Ok(state @ (State::Held | State::Dead)) => Ok(state),
-        _ => Err("only held and dead jobs can be meant together".to_owned()),
+        _ => Err("must be 'held' or 'dead'".to_owned()),
     }
 }
 
@@ -30,6 +30,10 @@ fn stopped(text: &str) -> Result<State, String> {
 /// Conflicts are written out beside what is required: clap asks for nothing that conflicts with what is
 /// there.
 #[derive(Debug, Args)]
+#[command(override_usage = "hooklatch replay [OPTIONS] <EVENT>
+       hooklatch replay [OPTIONS] --job <JOB>
+       hooklatch replay [OPTIONS] --state <STATE>
+       hooklatch replay [OPTIONS] --handler <NAME> --since <TIME>")]
 #[command(group = ArgGroup::new("what").args(["event", "job", "since", "state"]).multiple(true).required(true))]
 #[command(group = ArgGroup::new("many").args(["since", "state"]).multiple(true))]
 pub struct Replay {
@@ -51,7 +55,7 @@ pub struct Replay {
     /// With --job: under a new idempotency key, so that a handler that remembers the old one does not ignore it
     #[arg(long, requires = "job")]
     pub new_key: bool,
-    /// Every job in this state, held or dead, that the filters leave
+    /// All held (or dead) jobs that match the filters
     #[arg(long, value_name = "STATE", value_parser = stopped)]
     pub state: Option<State>,
     /// With --handler, make its missing jobs of all events since then that it wants; with --state, only jobs
@@ -129,7 +133,7 @@ pub struct Drop {
     /// The ready, waiting, held or dead job: its id, or its beginning
     #[arg(value_name = "JOB", value_parser = job, conflicts_with_all = ["filters", "dry_run", "yes"])]
     pub job: Option<String>,
-    /// Every job in this state, held or dead, that the filters leave
+    /// All held (or dead) jobs that match the filters
     #[arg(long, value_name = "STATE", value_parser = stopped)]
     pub state: Option<State>,
     /// Which of them

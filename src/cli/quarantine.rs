@@ -25,7 +25,7 @@ fn reason(text: &str) -> Result<String, String> {
     let text = text.replace([' ', '-'], "_");
     match verify::REASONS.contains(&text.as_str()) {
         true => Ok(text),
-        false => Err(format!("must be one of {}, not '{text}'", verify::REASONS.join(", "))),
+        false => Err(format!("must be one of: {}", verify::REASONS.join(", "))),
     }
 }
 
@@ -52,7 +52,7 @@ pub struct Quarantine {
 pub enum QuarantineCommand {
     /// Verify each again with today's secrets, and say how many would be accepted; changes nothing
     #[command(after_help = "\
-Each is judged at the time it arrived, so it has not become too old since. A running receiver judges with the
+Each is judged at the time it arrived, so it has not become too old since. A running receiver judges with the \
 secrets that it has.
 
 Examples:
@@ -62,8 +62,8 @@ Examples:
 
     /// Verify each again, and accept those that are genuine as if they came now
     #[command(after_help = "\
-Each that verifies becomes an event with the jobs that today's handlers make of it, or is counted as a duplicate,
-and is then forgotten here. What still fails stays. Whatever was signed with a secret that the source has now is
+Each that verifies becomes an event with the jobs that today's handlers make of it, or is counted as a duplicate, \
+and is then forgotten here. What still fails stays. Whatever was signed with a secret that the source has now is \
 accepted: with a secret that leaked, that may be a forgery.
 
 Examples:
@@ -71,7 +71,7 @@ Examples:
   hooklatch quarantine accept --since 3d --dry-run")]
     Accept(AcceptAgain),
 
-    /// Forget failed deliveries: all, or those that the filters leave
+    /// Forget failed deliveries: all, or those that match the filters
     #[command(after_help = "\
 Examples:
   hooklatch quarantine drop --reason stale_timestamp --dry-run
@@ -115,6 +115,10 @@ pub struct AcceptAgain {
 
 /// `hooklatch quarantine drop`
 #[derive(Debug, Args)]
+#[command(override_usage = "hooklatch quarantine drop [OPTIONS] --all
+       hooklatch quarantine drop [OPTIONS] --source <NAME>
+       hooklatch quarantine drop [OPTIONS] --reason <REASON>
+       hooklatch quarantine drop [OPTIONS] --since <TIME>")]
 #[command(group = ArgGroup::new("kept").args(["source", "reason", "since"]).multiple(true))]
 #[command(group = ArgGroup::new("what").args(["all", "source", "reason", "since"]).multiple(true).required(true))]
 pub struct DropKept {

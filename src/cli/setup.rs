@@ -74,7 +74,7 @@ pub struct Init {
     /// The URL at which the provider reaches the proxy: https://hooks.example.org
     #[arg(long, value_name = "URL")]
     pub public_url: Option<String>,
-    /// Print the generated secret, on something that is no terminal too
+    /// Print the generated secret, even where standard output is not a terminal
     #[arg(long)]
     pub show_secret: bool,
     /// How it is printed

@@ -217,7 +217,7 @@ fn exists(path: &Path) -> Failure {
 
 /// Of `FILE.partial`.
 fn foreign(path: &Path) -> Failure {
-    let message = format!("{} is no unfinished backup of this user's", path.display());
+    let message = format!("{} is not an unfinished backup of this user's", path.display());
     Failure::new(Exit::Io, message).help("remove it, or name another file")
 }
 

@@ -46,7 +46,7 @@ pub(super) fn run(config: &Config, wish: &Wish) -> Result<Exit, Failure> {
         return told(wish, &counted, &Moved::default());
     }
     if asks && !confirm::confirmed(&question(wish, &counted))? {
-        return Err(Failure::new(Exit::No, "nothing was changed"));
+        return Ok(confirm::declined());
     }
     let mut moved = Moved::default();
     let signal = store::with_door(config, async |door| go(door, wish, &counted, &mut moved).await);

@@ -25,3 +25,9 @@ pub(super) fn confirmed(question: &str) -> Result<bool, Failure> {
         .map_err(|error| Failure::new(Exit::Io, format!("failed to read the answer: {error}")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
+
+/// After a no. It is an answer and not an error.
+pub(super) fn declined() -> Exit {
+    super::output::note("nothing was changed");
+    Exit::No
+}

@@ -164,22 +164,20 @@ pub(super) fn since(
 /// What a person has to find out first.
 fn advice(reason: &str) -> &'static str {
     let held = reason.parse().ok().map(|reason: HeldReason| match reason {
-        HeldReason::UnknownOutcome => "look whether what it should do is done, then one of",
-        HeldReason::SuspectedReplay => "the same signed body came before; if this one is genuine the first, else the second",
-        HeldReason::IdReused => "another body came under this id before; if this one is genuine the first, else the second",
-        HeldReason::Restored => "it may have run after the backup was made; look, then one of",
-        HeldReason::Cancelled => "its command was ended on the way; look, then one of",
-        HeldReason::HandlerGone => "configure its handler again for the first, or give it up with the second",
+        HeldReason::UnknownOutcome => "check whether it did its work, then run one of these",
+        HeldReason::SuspectedReplay => "the same signed body came before; run the first if this one is genuine, else the second",
+        HeldReason::IdReused => "another body came under this id before; run the first if this one is genuine, else the second",
+        HeldReason::Restored => "it may have run after the backup was made; check, then run one of these",
+        HeldReason::Cancelled => "its command was cancelled while it ran; check what it did, then run one of these",
+        HeldReason::HandlerGone => "its handler is not configured any more; configure it again and run the first, or give it up with the second",
     });
     let dead = reason.parse().ok().map(|reason: DeadReason| match reason {
         DeadReason::Rejected => {
-            "its handler wants no other attempt; mend the cause for the first, or give it up"
+            "its handler rejected it for good; fix the cause and replay it, or drop it"
         }
-        DeadReason::Exhausted => "mend the cause, then the first, or give it up",
-        DeadReason::PayloadGone => "it cannot run again",
-        DeadReason::Resolved => {
-            "somebody has settled it so; run it again all the same, or clear it away"
-        }
+        DeadReason::Exhausted => "its last attempt failed; fix the cause and replay it, or drop it",
+        DeadReason::PayloadGone => "its payload is deleted, so it cannot run again",
+        DeadReason::Resolved => "it was resolved as failed; run it again anyway, or drop it",
     });
     held.or(dead).unwrap_or_default()
 }

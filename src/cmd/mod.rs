@@ -39,7 +39,7 @@ mod status;
 mod store;
 pub(crate) mod verify;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use crate::cli::{Cli, Command, ConfigCommand};
 use crate::config::Environment;
@@ -52,7 +52,9 @@ pub fn main() -> Exit {
     if let Ok(text) = std::env::var(crate::crash::VARIABLE) {
         crate::crash::arm(&text);
     }
-    match run(Cli::parse().command) {
+    let matches = crate::cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(cli.command) {
         Ok(exit) => exit,
         // Whoever reads has read enough: `hooklatch events | head`.
         Err(failure) if failure.reader_left => Exit::Ok,
@@ -96,6 +98,10 @@ fn run(command: Command) -> Result<Exit, Failure> {
                 &mut out,
             )?;
             Ok(if good { Exit::Ok } else { Exit::Config })
+        }
+        Command::Version => {
+            output::line(format_args!("hooklatch {}", env!("CARGO_PKG_VERSION")))?;
+            Ok(Exit::Ok)
         }
         Command::Held(args) => jobs::held(&args),
         Command::Dead(args) => jobs::dead(&args),

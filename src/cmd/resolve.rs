@@ -61,7 +61,7 @@ fn read(file: &Path, most: u64) -> Result<Answer, Failure> {
         );
     }
     Answer::printed(&bytes.into(), 200).map_err(|wrong| {
-        let message = format!("{} is no answer: {wrong}", file.display());
+        let message = format!("{} is not an answer: {wrong}", file.display());
         Failure::new(Exit::WrongState, message).help(
             "an answer is a body, behind header lines where it begins with 'Status: 201' or 'Content-Type: ...'",
         )

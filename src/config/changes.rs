@@ -321,7 +321,7 @@ env = { A = "1" }
         let after = load(folder.path(), &after);
         let (after, kept) = after.keeping(&before);
         let sources = after.changed_sources(&before);
-        assert_eq!(all(&sources), [("comes", "added"), ("moves", "changed"), ("goes", "gone")]);
+        assert_eq!(all(&sources), [("comes", "added"), ("moves", "changed"), ("goes", "removed")]);
         assert_eq!(all(&after.changed_handlers(&before)), [("other", "changed")]);
         let change = |key: &str, from: &str, to: &str| Change {
             key: key.to_owned(),

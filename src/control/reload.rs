@@ -139,7 +139,7 @@ impl Names {
 
     /// Each with what became of it.
     pub fn all(&self) -> impl Iterator<Item = (&Name, &'static str)> {
-        let all = [(&self.added, "added"), (&self.changed, "changed"), (&self.gone, "gone")];
+        let all = [(&self.added, "added"), (&self.changed, "changed"), (&self.gone, "removed")];
         all.into_iter().flat_map(|(names, what)| names.iter().map(move |name| (name, what)))
     }
 }

@@ -40,7 +40,7 @@ pub enum ListenError {
         bytes: usize,
     },
     /// Something that is no socket has its name.
-    #[error("{0} is in the way of the admin socket and is no socket (move it away)")]
+    #[error("{0} is in the way of the admin socket and is not a socket (move it away)")]
     InTheWay(PathBuf),
     /// The system refused.
     #[error("failed to make the admin socket {path}: {source}")]

@@ -64,12 +64,12 @@ impl TryFrom<Form> for Answer {
         for (name, value) in form.headers {
             if !is_header_name(&name) || value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
             {
-                return Err(format!("'{name}' is no header line"));
+                return Err(format!("'{name}' is not a header line"));
             }
             headers.push(name, value.0);
         }
         Answer::new(form.status, &headers, Bytes::from(form.body.0))
-            .ok_or_else(|| format!("{} is no status of an answer", form.status))
+            .ok_or_else(|| format!("{} is not a status of an answer", form.status))
     }
 }
 
@@ -114,7 +114,7 @@ impl Answer {
         if !begins("status:") && !begins("content-type:") {
             headers.push("Content-Type", PLAIN);
             return Answer::new(status, &headers, output.clone())
-                .ok_or_else(|| format!("{status} is no status of an answer"));
+                .ok_or_else(|| format!("{status} is not a status of an answer"));
         }
         let (mut status, mut at) = (status, 0);
         let within = &output[..output.len().min(BLOCK_BYTES)];
@@ -142,7 +142,7 @@ impl Answer {
             headers.push("Content-Type", PLAIN);
         }
         Answer::new(status, &headers, output.slice(at..))
-            .ok_or_else(|| format!("{status} is no status of an answer"))
+            .ok_or_else(|| format!("{status} is not a status of an answer"))
     }
 }
 
@@ -150,7 +150,7 @@ impl Answer {
 fn header_line(line: &[u8]) -> Result<(&str, &str), &'static str> {
     let line = std::str::from_utf8(line).map_err(|_| "is not UTF-8")?;
     let parts = line.split_once(':').filter(|(name, _)| is_header_name(name));
-    let (name, value) = parts.ok_or("is no header line")?;
+    let (name, value) = parts.ok_or("is not a header line")?;
     match value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
         true => Err("has a control character"),
         false => Ok((name, value.trim())),

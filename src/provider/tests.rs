@@ -110,7 +110,7 @@ keep_headers = ["bad name"]
     assert_eq!(
         problems(text),
         [
-            "p.toml:2:8: name: 'My Provider' is not a name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'",
+            "p.toml:2:8: name: 'My Provider' is not a valid name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'",
             "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, event, handshake, name, replay, secret, setup, signature, timestamp, vectors",
             "p.toml:5:1: signature: 'encoding' is missing\n    help: add encoding = a string",
             "p.toml:6:13: signature.algorithm: must be one of hmac-sha1, hmac-sha256, hmac-sha512, token, none, not 'hmac-sha-256'\n    help: did you mean 'hmac-sha256'?",

@@ -35,7 +35,7 @@ pub struct Inspected {
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     /// Not a database, or another program's.
-    #[error("{path} is no copy of a store")]
+    #[error("{path} is not a copy of a store")]
     Foreign {
         /// The file.
         path: PathBuf,

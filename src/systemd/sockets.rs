@@ -44,7 +44,7 @@ pub enum Socket {
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The manager's count is none.
-    #[error("{COUNT} is '{0}', which is no number of sockets up to {MOST}")]
+    #[error("{COUNT} is '{0}', which is not a number of sockets up to {MOST}")]
     Count(String),
     /// It is not there at all.
     #[error("descriptor {number} of the {count} that {COUNT} tells of cannot be used: {source}")]

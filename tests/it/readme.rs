@@ -36,6 +36,7 @@ fn every_hooklatch_command_parses() {
         .collect();
     assert!(commands.len() >= 6, "{commands:?}");
     for command in commands {
+        let command = command.replace("JOB", "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b");
         if let Err(error) = Cli::try_parse_from(command.split_whitespace()) {
             panic!("{command}: {error}");
         }
@@ -79,11 +80,50 @@ fn the_first_webhook_runs_as_written() {
     run("hooklatch config check");
     let _receiver = site.start();
     for send in ["", " --duplicate", " --forge"] {
-        run(&format!("hooklatch send github push --config hooklatch.toml{send}"));
+        run(&format!("hooklatch send github push{send}"));
     }
     let jobs = site.all_jobs(2, "succeeded");
     let event = jobs[0]["event_id"].as_str().unwrap();
     let shown = site.json(&["show", event]);
     let said = &shown[0]["jobs"][0]["attempts"][0]["record"]["stdout"]["head"]["text"];
     assert_eq!(said.as_str().unwrap(), format!("event {event} of type push, attempt 1\n"));
+    // Each of the commands that look, and the replay, with what they found.
+    let blocks = blocks("sh");
+    let look = blocks.iter().find(|block| block.starts_with("hooklatch events\n")).unwrap();
+    for line in look.lines().filter(|line| *line != "hooklatch events --follow") {
+        let line = line.replace("EVENT", event).replace("JOB", jobs[0]["job"].as_str().unwrap());
+        let output = site.run(&line.split_whitespace().skip(1).collect::<Vec<_>>());
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn what_it_shows_is_what_the_program_does() {
+    let text = readme();
+    assert!(!text.contains("Not yet in this version"), "answers for callers work");
+    assert!(text.contains("Linux only"));
+    // A script that goes on after a failure counts as succeeded.
+    for script in blocks("sh").iter().filter(|block| block.starts_with("#!")) {
+        assert!(script.contains("\nset -eu\n"), "{script}");
+    }
+    // The proxy's lines are those that `init` prints.
+    let site = Site::new("");
+    fs::remove_file(site.config()).unwrap();
+    let dir = site.path("fresh");
+    fs::create_dir(&dir).unwrap();
+    let told = site.json(&[
+        "init",
+        "--source",
+        "github",
+        "--dir",
+        dir.to_str().unwrap(),
+        "--public-url",
+        "https://hooks.example.org",
+    ]);
+    let lines = |text: &str| -> Vec<String> {
+        let lines = text.lines().map(|line| line.trim().to_owned());
+        lines.filter(|line| line.contains("proxy_") || line.starts_with("upstream")).collect()
+    };
+    let printed = lines(told["proxy"]["nginx"].as_str().unwrap());
+    assert_eq!(lines(&blocks("nginx").remove(0)), printed);
 }

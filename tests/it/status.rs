@@ -247,7 +247,7 @@ fn explain_tells_the_whole_story_of_an_event() {
         "its id was new to source github",
         "delivered again 1 time,",
         "replay guard: passed",
-        "handler note wants it: its events have \"push\"",
+        "handler note wants it: its events include \"push\"",
         "is succeeded",
         "attempt 1,",
         "next: nothing: it is done",

@@ -54,6 +54,7 @@ esac
 pub(crate) fn of(help: &str) -> Vec<String> {
     let help = help.replace("\\\n", " ");
     let lines = help.lines().map(str::trim).filter(|line| line.starts_with("hooklatch "));
+    let lines = lines.filter(|line| !line.contains("[OPTIONS]"));
     lines.map(str::to_owned).collect()
 }
 

@@ -264,7 +264,11 @@ impl Telling<'_> {
         let event_type = type_of(event);
         let why = match (matching, job) {
             (Some(pattern), _) => {
-                format!("its events have \"{pattern}\", which matches {event_type}")
+                let matches = match *pattern == event_type {
+                    true => String::new(),
+                    false => format!(", which matches {event_type}"),
+                };
+                format!("its events include \"{pattern}\"{matches}")
             }
             (None, None) => {
                 format!("none of its events matches {event_type}: {}", listed(&handler.events))
@@ -417,7 +421,7 @@ impl Telling<'_> {
                 let what = if resolved {
                     "nothing: you have resolved it as failed"
                 } else {
-                    "nothing by itself: mend the cause, then put it back"
+                    "nothing by itself: fix the cause, then replay it"
                 };
                 next(what.to_owned(), self.command(format!("replay --job {job}")))
             }

@@ -142,7 +142,11 @@ pub(super) fn proxies(url: &str, path: &str, listen: SocketAddr, most: u64) -> P
         "{host} {{\n    handle {outside} {{\n{rewrite}        reverse_proxy {inside}\n    }}\n}}"
     );
     let nginx = format!(
-        "location = {outside} {{\n    client_max_body_size {size};\n    proxy_pass http://{inside}{target};\n    proxy_set_header X-Forwarded-For $remote_addr;\n}}"
+        "upstream hooklatch {{ server {inside}; keepalive 16; }}\n\
+         location = {outside} {{\n    client_max_body_size {size};\n    \
+         proxy_pass http://hooklatch{target};\n    proxy_http_version 1.1;\n    \
+         proxy_set_header Connection \"\";\n    \
+         proxy_set_header X-Forwarded-For $remote_addr;\n}}"
     );
     Proxies { caddy, nginx }
 }

@@ -19,7 +19,7 @@ pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
     let (filter, matching) = store::with_door(&config, async |door| meant(door, filter).await)?;
     let told = deliveries(matching);
     if asks && matching > 0 && !confirm::confirmed(&format!("forget {told}"))? {
-        return Err(Failure::new(Exit::No, "nothing was changed"));
+        return Ok(confirm::declined());
     }
     let mut dropped = 0;
     if matching > 0 && !args.dry_run {

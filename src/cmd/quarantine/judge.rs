@@ -63,7 +63,7 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
             .collect();
         let question = format!("accept {} ({})", deliveries(good), which.join(", "));
         if !confirm::confirmed(&question)? {
-            return Err(Failure::new(Exit::No, "nothing was changed"));
+            return Ok(confirm::declined());
         }
     }
     let mut found = Found::default();

@@ -284,7 +284,7 @@ fn answered(
     kept.head.0.truncate(recorded_bytes);
     let headers = answer::headers(response.headers());
     let answer = read.and_then(|()| {
-        Answer::new(status, &headers, body).ok_or_else(|| "it is no final status".to_owned())
+        Answer::new(status, &headers, body).ok_or_else(|| "it is not a final status".to_owned())
     });
     let (outcome, why) = match &answer {
         Ok(answer) if answer.is_error() => (Outcome::Failed, String::new()),

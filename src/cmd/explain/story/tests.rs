@@ -199,7 +199,7 @@ fn each_handler_of_the_source_says_why_it_matched_or_not() {
     detail.jobs.push(job("ci", State::Succeeded, None));
     let story = told(&detail);
     let [ci, tell] = &story.handlers[..] else { panic!("{:?}", story.handlers) };
-    assert_eq!(ci.why, "its events have \"issues\", which matches issues.opened");
+    assert_eq!(ci.why, "its events include \"issues\", which matches issues.opened");
     assert!(ci.wants && ci.job.is_some() && ci.next.is_none());
     assert_eq!(tell.why, "none of its events matches issues.opened: \"star.*\"");
     assert!(!tell.wants && tell.job.is_none() && tell.next.is_none());
