@@ -17,6 +17,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::model::{EventId, Name, RunnerName, State};
 
+pub use crate::model::DEFAULT_CONFIG;
 pub use jobs::{Filter, Jobs, Listing, Stopped};
 pub use keep::{Backup, Restore};
 pub use look::{Doctor, Explain, Part, Status};
@@ -25,8 +26,6 @@ pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand,
 pub use reload::Reload;
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
-
-pub use crate::model::DEFAULT_CONFIG;
 
 /// The `config check` and `serve` default, and its variable.
 #[derive(Debug, Clone, Args)]

@@ -6,10 +6,9 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::cli::DEFAULT_CONFIG;
 use crate::document::{Problem, Problems};
 use crate::limits::{Limits, Unit};
-use crate::model::shell_word;
+use crate::model::{DEFAULT_CONFIG, shell_word};
 
 /// What is wrong where there is no main file.
 pub const NO_CONFIGURATION: &str = "there is no configuration here";
