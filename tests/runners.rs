@@ -168,6 +168,8 @@ fn no_runner_is_launched_and_the_error_names_the_unit() {
         });
     }
     let screen = String::from_utf8(yard.site.run(&["status"]).stdout).unwrap();
+    // Without the breaks between its lines.
+    let screen = screen.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(screen.contains("systemctl status hooklatch-runner.service"), "{screen}");
     assert!(screen.contains("no command of runner deploy can run"), "{screen}");
     assert!(!yard.site.path("store.db.runner").exists() && yard.site.lines("lines").is_empty());

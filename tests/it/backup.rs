@@ -180,7 +180,7 @@ fn what_has_the_name_of_an_unfinished_backup_and_is_none_is_not_touched() {
     let refused = |what: &str| {
         let refused = site.run(&["backup", to.to_str().unwrap()]);
         assert_eq!(refused.status.code(), Some(74), "{what}: {}", text(&refused.stderr));
-        assert!(text(&refused.stderr).contains("no unfinished backup"), "{what}");
+        assert!(text(&refused.stderr).contains("not an unfinished backup"), "{what}");
         assert_eq!(fs::read(&precious).unwrap(), b"precious", "{what}");
         fs::remove_file(&partial).unwrap();
     };

@@ -77,7 +77,7 @@ fn a_wrong_secret_loses_nothing() {
     assert_eq!((&still["good"], &still["bad"]["bad_signature"]), (&0.into(), &SENT.into()));
     assert_eq!(verdicts(&site, &["accept", "--yes"])["accepted"], 0);
     let screen = String::from_utf8(site.run(&["status"]).stdout).unwrap();
-    assert!(screen.contains("30 in quarantine (see"), "{screen}");
+    assert!(screen.contains("30 in quarantine: see"), "{screen}");
 
     receiver.stop();
     mend(&site);

@@ -319,7 +319,7 @@ fn a_database_that_is_removed_or_moved_away_is_no_place_to_store_events() {
             let backup = site.path("backup.db").display().to_string();
             let made = site.run(&["backup", &backup]);
             assert!(made.status.success(), "{}", text(&made.stderr));
-            receiver.stop();
+            receiver.kill();
             let restored = site.run(&["restore", &backup]);
             assert!(restored.status.success(), "{}", text(&restored.stderr));
         }

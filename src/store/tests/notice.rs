@@ -48,9 +48,11 @@ async fn a_dead_job_is_told_with_all_that_a_person_needs() {
         "type": "job.dead", "handler": "h", "source": "stripe", "event_id": "evt_1",
         "job": job.to_string(), "reason": "attempts exhausted", "count": 1,
         "first_at": START.to_string(), "last_at": START.to_string(),
-        "command": "hooklatch show evt_1",
+        "command": "hooklatch show evt_1", "attempts": 1, "host": bodies[0]["host"],
+        "detail": null, "exit_code": null, "stderr": null,
     });
     assert_eq!(bodies, [wanted]);
+    assert!(bodies[0]["host"].as_str().is_some_and(|host| !host.is_empty()));
     // Its handler is given it like any event.
     let claimed = bench.store.claim(&name("alert"), 1, None).await.unwrap().jobs.remove(0);
     assert_eq!(claimed.facts.source.as_str(), INTERNAL_SOURCE);
