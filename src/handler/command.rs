@@ -161,6 +161,7 @@ fn judge(exited: Exited, command: Option<&Command>) -> Report {
                 cpu_millis: exited.usage.cpu_millis,
                 memory_bytes: exited.usage.memory_bytes,
             }),
+            ended_at: exited.usage.ended_at,
         },
         answer,
     }

@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 
 use rustix::fs::fstat;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -47,8 +47,8 @@ pub(crate) fn kept() -> (impl tracing::Subscriber, std::sync::Arc<std::sync::Mut
 /// # Errors
 /// The filter's text, where it is none.
 pub fn start(filter: &str, journal: Option<&OsStr>) -> Result<(), String> {
-    let filter = EnvFilter::try_new(format!("{QUIET},{filter}"))
-        .map_err(|error| format!("'{filter}': {error}"))?;
+    let filter: Targets =
+        format!("{QUIET},{filter}").parse().map_err(|error| format!("'{filter}': {error}"))?;
     let stderr = std::io::stderr();
     let place = fstat(&stderr).ok().map(|stat| (stat.st_dev, stat.st_ino));
     let form = Form::choose(stderr.is_terminal(), journal, place);

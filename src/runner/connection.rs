@@ -144,7 +144,7 @@ async fn converse(
     };
     crash::point("runner.hello.read");
     if let Err((reason, detail)) = admit(&hello, peer, table, &reload).await {
-        tracing::warn!(?reason, detail, "a receiver is not admitted");
+        tracing::warn!(detail, "a receiver is not admitted");
         peer.tell(ToReceiver::Denied { reason, detail }, Vec::new());
         return Ok(());
     }

@@ -40,6 +40,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::model::Timestamp;
+
 pub use capture::Captured;
 pub use spawn::{PATH, handle_ignored};
 pub use table::Configured;
@@ -102,6 +104,9 @@ pub struct Usage {
     /// Largest resident set of any of them, in bytes; never less than the runner's own when it started
     /// the command, since the kernel counts from there.
     pub memory_bytes: u64,
+    /// When the runner saw the end; a runner that was started before this field existed says nothing.
+    #[serde(default)]
+    pub ended_at: Option<Timestamp>,
 }
 
 /// What the kernel says of a process that ended.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
+use crate::clock::Clock;
+
 use super::{Status, Usage, orphans};
 
 /// Reaps a child that has exited; never blocks. None where the kernel has nothing to say.
@@ -29,6 +31,7 @@ pub(super) fn reap(pid: Pid) -> Option<(Status, Usage)> {
         cpu_millis: u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX),
         // In KiB on Linux (getrusage(2)).
         memory_bytes: u64::try_from(rusage.ru_maxrss).unwrap_or(0).saturating_mul(1024),
+        ended_at: Some(Clock::system().now()),
     };
     Some((status, usage))
 }

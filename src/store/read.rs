@@ -521,6 +521,7 @@ fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
             finished_at: codec::maybe_time(row, 2)?,
             outcome: codec::maybe_text(row, 3)?,
             record: Record {
+                ended_at: None,
                 detail: row.get(4)?,
                 exit_code: row.get(5)?,
                 signal: row.get(6)?,

@@ -244,6 +244,9 @@ pub struct Record {
     /// What a command used, where a runner saw its end.
     #[serde(default)]
     pub usage: Option<Usage>,
+    /// When its runner saw the end, which may be long before the receiver hears of it.
+    #[serde(skip)]
+    pub ended_at: Option<Timestamp>,
 }
 
 /// What a command used of the machine.

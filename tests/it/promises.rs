@@ -1,8 +1,12 @@
 //! The six promises of `ARCHITECTURE.md`, each by a test that would fail without it.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
+use std::time::Instant;
 
-use crate::support::{Site, runner, stripe_event};
+use hooklatch::clock::Clock;
+
+use crate::support::{PATIENCE, Site, runner, stripe_event};
 
 const LEDGER: &str = r#"
 [handlers.ledger]
@@ -83,7 +87,9 @@ fn p4_a_command_outlives_a_killed_receiver_and_its_result_is_recorded() {
     // Ends when the test says so, which is after the kill, with words for the next receiver.
     site.script(
         "ledger",
-        &format!("{LEDGER_SCRIPT}\nread -r line < \"$SITE/gate\"\necho \"$line\""),
+        &format!(
+            "echo $$ > \"$SITE/pid\"\n{LEDGER_SCRIPT}\nread -r line < \"$SITE/gate\"\necho \"$line\""
+        ),
     );
     mkfifo(&site);
     let receiver = site.start();
@@ -91,13 +97,22 @@ fn p4_a_command_outlives_a_killed_receiver_and_its_result_is_recorded() {
     site.jobs_when(|_| !site.lines("ledger.txt").is_empty());
     receiver.kill();
     std::fs::write(site.path("gate"), "said while nobody heard\n").unwrap();
+    let child = PathBuf::from(format!("/proc/{}", site.lines("pid")[0]));
+    let deadline = Instant::now() + PATIENCE;
+    while child.exists() {
+        assert!(Instant::now() < deadline, "the runner has not reaped the command");
+        std::thread::yield_now();
+    }
 
+    let restarted_at = Clock::system().now();
     let receiver = site.start();
     site.all_jobs(1, "succeeded");
     let shown = site.json(&["show", "evt_long"]);
     let attempts = shown[0]["jobs"][0]["attempts"].as_array().unwrap();
     assert_eq!(attempts.len(), 1);
     assert!(attempts[0]["record"].to_string().contains("said while nobody heard"));
+    let finished_at = attempts[0]["finished_at"].as_i64().unwrap();
+    assert!(finished_at <= restarted_at.0, "recorded as ended when its receiver came back");
     assert_eq!(site.lines("ledger.txt").len(), 1, "started again though it had not failed");
     drop(receiver);
 }

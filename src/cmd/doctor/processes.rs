@@ -103,8 +103,9 @@ fn holder(file: &Path) -> Option<Process> {
 
 fn process(pid: u32) -> Option<Process> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
-    // Another file system may have a file of the same number.
+    // Another file system may have a file of the same number. A download may have any name.
     let name = fs::read_to_string(proc.join("comm")).ok()?;
+    let ours = fs::read_to_string("/proc/self/comm").ok()?;
     let status = fs::read_to_string(proc.join("status")).ok()?;
     let id = |key: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
@@ -115,7 +116,7 @@ fn process(pid: u32) -> Option<Process> {
     let group = group
         .and_then(|text| Some(text.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned()));
     let owner = (id("Uid:")?, id("Gid:")?);
-    (name.trim_end() == "hooklatch").then_some(Process { pid, owner, group })
+    (name == ours || name == "hooklatch\n").then_some(Process { pid, owner, group })
 }
 
 impl Running {
