@@ -190,7 +190,7 @@ limits! {
     answer_kept_bytes: Bytes = 4 * KIB, 0..=MIB,
         "Kept of a forward's answer.";
     answer_whole_bytes: Bytes = MIB, KIB..=16 * MIB,
-        "The body of an answer that is stored for whoever asks again with the same key; a longer one is no answer, and is never cut.";
+        "The body of an answer that is stored for whoever asks again with the same key; a longer one is not stored, and is never cut.";
     reply_wait_millis: Millis = 5 * SECOND, 0..=10 * MINUTE,
         "How long a repeat waits for the answer of the first request with its key, where the source says nothing; then it is told to come again.";
     callers_waiting_count: Count = 1_000, 1..=100_000,
@@ -200,7 +200,7 @@ limits! {
     keep_error_answers_millis: Millis = 10 * MINUTE, 0..=90 * DAY,
         "How long an answer that says \"not now\" (5xx, 408, 425, 429) is kept, where the source says nothing: the handler may be well again soon.";
     requests_per_minute_count: Count = 600, 0..=1_000_000,
-        "Requests of one caller in a minute, where the source says nothing; 0 is no bound.";
+        "Requests of one caller in a minute, where the source says nothing; 0 means no bound.";
     stdin_memory_bytes: Bytes = MIB, 0..=64 * MIB,
         "Bodies up to this size reach a command from memory, larger ones from an unlinked file: the memory of a memfd cannot be reclaimed.";
     runner_attempts_count: Count = 256, 1..=10_000,

@@ -121,7 +121,7 @@ keep_headers = ["bad name"]
             "p.toml:15:8: timestamp.from: must be one of item:LABEL, header:NAME, json:/POINTER, not 'head:X'",
             "p.toml:16:8: timestamp.unit: must be one of s, ms, iso8601, not 'seconds'",
             "p.toml:17:13: timestamp.tolerance: must be 1 s to 1 day",
-            "p.toml:20:6: event.id: 'id' is no JSON pointer: it starts with '/', as in /data/id",
+            "p.toml:20:6: event.id: 'id' is not a JSON pointer: it starts with '/', as in /data/id",
             "p.toml:21:8: event.type: a digest is not a type",
             "p.toml:22:11: event.subtype: 'header:X' is not a json:/POINTER",
             "p.toml:25:12: delivery.deadline: expected a duration such as \"30s\", \"5min\" or \"3d\", found integer",

@@ -43,7 +43,7 @@ pub fn hint(
                 .to_owned()
         }
         "missing_id" | "bad_id" => {
-            "the sender is genuine, but this is no event of the provider's usual form".to_owned()
+            "the sender is genuine, but the body does not have the form of the provider's events".to_owned()
         }
         _ => return None,
     };
