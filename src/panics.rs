@@ -63,7 +63,28 @@ impl<F: Future> Future for Contained<F> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use rustix::process::Signal;
+
     use super::*;
+
+    /// Runs itself as a child that panics.
+    #[test]
+    fn a_panic_on_any_other_thread_aborts_the_process() {
+        const CHILD: &str = "HOOKLATCH_TEST_PANICS";
+        if std::env::var_os(CHILD).is_some() {
+            install();
+            let _panicked = std::thread::spawn(|| panic!("on purpose")).join();
+            return;
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "panics::tests::a_panic_on_any_other_thread_aborts_the_process"]);
+        let ended = child.env(CHILD, "1").output().unwrap().status;
+        assert_eq!(ended.signal(), Some(Signal::ABORT.as_raw()));
+    }
 
     #[test]
     fn containment_ends_with_the_code_also_by_a_panic() {

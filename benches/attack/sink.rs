@@ -1,7 +1,11 @@
 //! What the control run attacks: a listener that takes every connection and throws away what comes.
+//!
+//! A process of its own: a flood of 15,000 connections and their other ends are more files than one
+//! process may have open on many machines.
 
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::process::{Child, Command, Stdio};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -9,29 +13,50 @@ use tokio::runtime::Builder;
 
 use super::attacker::take_own_core;
 
-/// A sink, on the attacker's core. It lives as long as the process.
+/// The argument that makes this program the sink.
+pub(crate) const ARGUMENT: &str = "--sink";
+
+/// A sink, on the attacker's core. It ends with its value.
 pub(crate) struct Sink {
+    child: Child,
     pub(crate) address: SocketAddr,
 }
 
 impl Sink {
     pub(crate) fn start() -> Self {
-        let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || {
-            take_own_core();
-            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                tell.send(listener.local_addr().unwrap()).unwrap();
-                loop {
-                    if let Ok((stream, _)) = listener.accept().await {
-                        tokio::spawn(throw_away(stream));
-                    }
-                }
-            });
-        });
-        Sink { address: told.recv().unwrap() }
+        let program = std::env::current_exe().unwrap();
+        let mut command = Command::new(program);
+        let mut child =
+            command.arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Sink { child, address: line.trim().parse().unwrap() }
     }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Is the sink, until standard input ends: with the process that started it.
+pub(crate) fn run() {
+    std::thread::spawn(|| {
+        take_own_core();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            println!("{}", listener.local_addr().unwrap());
+            loop {
+                if let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(throw_away(stream));
+                }
+            }
+        });
+    });
+    let _ends = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
 }
 
 async fn throw_away(mut stream: TcpStream) {

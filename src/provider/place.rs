@@ -15,7 +15,9 @@ impl Pointer {
     /// Reads `/a/b~1c/0`; an `Err` says what is wrong.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let Some(steps) = text.strip_prefix('/') else {
-            return Err(format!("'{text}' is not a JSON pointer: it starts with '/', as in /data/id"));
+            return Err(format!(
+                "'{text}' is not a JSON pointer: it starts with '/', as in /data/id"
+            ));
         };
         let steps: Vec<String> =
             steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect();

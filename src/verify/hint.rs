@@ -43,7 +43,8 @@ pub fn hint(
                 .to_owned()
         }
         "missing_id" | "bad_id" => {
-            "the sender is genuine, but the body does not have the form of the provider's events".to_owned()
+            "the sender is genuine, but the body does not have the form of the provider's events"
+                .to_owned()
         }
         _ => return None,
     };

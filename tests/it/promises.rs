@@ -5,6 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use hooklatch::clock::Clock;
+use hooklatch::model::Timestamp;
 
 use crate::support::{PATIENCE, Site, runner, stripe_event};
 
@@ -111,8 +112,9 @@ fn p4_a_command_outlives_a_killed_receiver_and_its_result_is_recorded() {
     let attempts = shown[0]["jobs"][0]["attempts"].as_array().unwrap();
     assert_eq!(attempts.len(), 1);
     assert!(attempts[0]["record"].to_string().contains("said while nobody heard"));
-    let finished_at = attempts[0]["finished_at"].as_i64().unwrap();
-    assert!(finished_at <= restarted_at.0, "recorded as ended when its receiver came back");
+    let finished_at: Timestamp =
+        serde_json::from_value(attempts[0]["finished_at"].clone()).unwrap();
+    assert!(finished_at <= restarted_at, "recorded as ended when its receiver came back");
     assert_eq!(site.lines("ledger.txt").len(), 1, "started again though it had not failed");
     drop(receiver);
 }

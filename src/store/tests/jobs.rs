@@ -83,6 +83,7 @@ async fn what_an_attempt_leaves_is_shown() {
     let claimed = bench.running("e").await;
     let usage = Some(Usage { cpu_millis: 7, memory_bytes: 8 });
     let record = Record {
+        ended_at: None,
         usage,
         detail: "exit status 3".to_owned(),
         exit_code: Some(3),
