@@ -1,54 +1,57 @@
-//! What a panic ends: the connection that it happened on, or the process.
+//! Decides whether a panic closes one connection or aborts the whole process.
 //!
-//! `cmd` installs the hook; `http` contains the code that serves one connection. Must stay true: a thread
-//! that others depend on (the store's writer, the dispatcher, a runner, a worker's own loop) never dies
-//! alone, because a process without it only looks alive.
+//! `cmd` installs the hook; `http` wraps the code that serves one connection in [`contain`] or
+//! [`contained`]. Must stay true: where a thread panics that others depend on (the store's writer, the
+//! dispatcher, the runner, a worker's loop outside of the connections it serves), the process aborts;
+//! otherwise it would seem to run and do no work. A panic while a contained future is dropped aborts too.
 
 use std::cell::Cell;
-use std::panic::set_hook;
+use std::panic::{set_hook, take_hook};
 use std::pin::Pin;
 use std::process::abort;
 use std::task::{Context, Poll};
 
 thread_local! {
-    /// This thread runs code of one connection, and the task around it catches a panic.
+    /// True while this thread runs one connection's code.
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on a panic outside of [`contain`] and [`contained`] aborts the process.
 pub fn install() {
-    let usual = std::panic::take_hook();
+    let previous_hook = take_hook();
     set_hook(Box::new(move |panic| {
         if CONTAINED.get() {
-            // Not its message, which may quote a request.
-            let place = panic.location().map(tracing::field::display);
+            // The message is not logged: it may quote a request.
+            let location = panic.location().map(tracing::field::display);
             tracing::error!(
-                place,
-                "a panic while a connection was served; only this one is closed"
+                location,
+                "a panic while serving a connection; only that connection is closed"
             );
         } else {
-            usual(panic);
+            previous_hook(panic);
             abort();
         }
     }));
 }
 
-/// Runs code of one connection. The caller's task must catch a panic.
+/// Runs code of one connection. The caller must run in something that catches panics, such as a task.
 pub fn contain<T>(code: impl FnOnce() -> T) -> T {
-    struct Within(bool);
-    impl Drop for Within {
+    struct Restore {
+        previous: bool,
+    }
+    impl Drop for Restore {
         fn drop(&mut self) {
-            CONTAINED.set(self.0);
+            CONTAINED.set(self.previous);
         }
     }
-    let _within = Within(CONTAINED.replace(true));
+    let _restore = Restore { previous: CONTAINED.replace(true) };
     code()
 }
 
-/// A future each poll of which is contained.
+/// A future that is polled inside [`contain`].
 pub struct Contained<F>(Pin<Box<F>>);
 
-/// The same for a future, which must be a task or a part of one.
+/// Like [`contain`], for a future. It must run inside a task, which catches the panic.
 pub fn contained<F: Future>(future: F) -> Contained<F> {
     Contained(Box::pin(future))
 }
@@ -87,11 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn containment_ends_with_the_code_also_by_a_panic() {
+    fn the_flag_is_restored_after_a_return_and_after_a_panic() {
         assert!(contain(|| CONTAINED.get()) && !CONTAINED.get());
         let panicked = std::panic::catch_unwind(|| contain(|| panic!("on purpose")));
         assert!(panicked.is_err() && !CONTAINED.get());
-        contain(|| contain(|| ()));
+        contain(|| {
+            contain(|| ());
+            assert!(CONTAINED.get(), "the outer code is still contained");
+        });
         assert!(!CONTAINED.get());
     }
 }

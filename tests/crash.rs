@@ -235,7 +235,7 @@ fn a_request_that_panics_takes_no_other_with_it() {
     receiver.log_when(|line| {
         let message = line["message"].as_str().unwrap_or_default();
         message.starts_with("a panic")
-            && line["place"].as_str().is_some_and(|at| at.contains("crash.rs"))
+            && line["location"].as_str().is_some_and(|at| at.contains("crash.rs"))
     });
     for (stream, body) in &mut others {
         stream.write_all(body.as_bytes()).unwrap();

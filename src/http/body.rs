@@ -87,7 +87,7 @@ pub(super) async fn read(
         let patience = pace.patience(last - start, body.len() as u64);
         let next = tokio::select! {
             biased;
-            () = permit.asked() => return Err(Unread::NoRoom),
+            () = permit.evicted() => return Err(Unread::NoRoom),
             () = evicted(gate) => return Err(Unread::NoRoom),
             next = timeout_at(start + patience, payload.next()) => next,
         };

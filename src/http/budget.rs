@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-use super::way::{Place, Unfinished};
+use super::eviction::{Place, Unfinished};
 use crate::limits::Limits;
 
 /// The largest body that `limits` can ever let in: what is left of the budget beside the small lane.
@@ -134,7 +134,7 @@ impl Permit {
         let small = bytes <= self.budget.small_body;
         let lane = if small { &self.budget.small } else { &self.budget.large };
         let unfinished = Arc::clone(&lane.unfinished);
-        unfinished.make_way(|| self.cover(bytes)).await
+        unfinished.make_room(|| self.cover(bytes)).await
     }
 
     /// Tells how much is there of a body of `expected` bytes that began to come at `begun`: from now on
@@ -153,9 +153,9 @@ impl Permit {
     }
 
     /// Resolves when it has to give way.
-    pub(super) async fn asked(&self) {
+    pub(super) async fn evicted(&self) {
         match &self.place {
-            Some(place) => place.asked().await,
+            Some(place) => place.evicted().await,
             None => std::future::pending().await,
         }
     }
@@ -255,7 +255,7 @@ mod tests {
         stalled.coming(begun, 0, 800);
         let mut next = budget.permit();
         let leave = async {
-            stalled.asked().await;
+            stalled.evicted().await;
             drop(stalled);
         };
         let (made, ()) = tokio::join!(next.declare(700), leave);

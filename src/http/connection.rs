@@ -26,8 +26,8 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::budget::Lane;
 use super::chunks::Chunks;
+use super::eviction::Place;
 use super::receive;
-use super::way::Place;
 use crate::crash;
 
 /// Read at once where it is not known how much belongs to a request: a usual head and body.
@@ -126,7 +126,7 @@ impl Gate {
     /// Resolves when this connection has to give its place to another, which it then does at once.
     pub(super) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &*self.place.borrow() {
-            Some(place) => place.poll_asked(cx),
+            Some(place) => place.poll_evicted(cx),
             None => Poll::Pending,
         }
     }
@@ -193,7 +193,7 @@ impl Open {
     /// Takes `bytes`. A connection that is not stalled yet may be in a moment, so this tries for a while.
     async fn pay(&self, bytes: u64) -> bool {
         for _ in 0..TRIES {
-            if self.lane.unfinished().make_way(|| self.lane.take(bytes)).await {
+            if self.lane.unfinished().make_room(|| self.lane.take(bytes)).await {
                 return true;
             }
             sleep(BETWEEN_TRIES).await;
@@ -241,7 +241,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.open.lane.give(self.bytes);
-        self.open.lane.unfinished().freed();
+        self.open.lane.unfinished().notify_freed();
         let now = self.open.now.fetch_sub(1, Ordering::Relaxed) - 1;
         let peak = self.open.peak.load(Ordering::Relaxed);
         if peak >= MANY && now == peak / 2 {

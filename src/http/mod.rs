@@ -11,6 +11,7 @@ mod budget;
 pub(crate) mod chunks;
 mod client;
 pub(crate) mod connection;
+mod eviction;
 mod files;
 mod health;
 mod keyed;
@@ -21,7 +22,6 @@ mod reply;
 mod server;
 mod snapshot;
 mod sums;
-mod way;
 
 use std::collections::HashMap;
 use std::sync::Arc;
