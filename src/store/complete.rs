@@ -228,9 +228,8 @@ fn end_attempt(
 ) -> rusqlite::Result<usize> {
     // A live attempt only: an outcome, once there, is never changed. Whom it was claimed for matters while
     // nobody knows how it ended (R5), and takes more than the rest of the row.
-    // The runner's clock may have been set since the start.
     tx.prepare_cached(
-        "UPDATE attempt SET outcome = ?3, finished_at = max(?4, started_at), detail = ?5, exit_code = ?6, signal = ?7,
+        "UPDATE attempt SET outcome = ?3, finished_at = ?4, detail = ?5, exit_code = ?6, signal = ?7,
              http_status = ?8, stdout_head = ?9, stdout_tail = ?10, stdout_total = ?11,
              stderr_head = ?12, stderr_tail = ?13, stderr_total = ?14, cpu_millis = ?15, memory_bytes = ?16,
              incarnation = NULL, runner = NULL
