@@ -155,11 +155,6 @@ pub(super) fn size(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// The same of a number that is 64 bits wide already.
-pub(super) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 /// What an unreadable column means to SQLite's callers.
 pub(super) fn unreadable(
     column: usize,

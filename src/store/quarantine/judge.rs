@@ -10,8 +10,42 @@ use crate::model::Name;
 use crate::store::Store;
 use crate::store::types::{Accept, Accepted, Error, Refused};
 
-use super::look::Step;
-use super::types::{Judge, Judged, Judging, Kept};
+use super::folder::Folder;
+use super::keeper::Keeper;
+use super::types::{Judge, Judged, Judging, Kept, QuarantineFilter};
+
+/// Most deliveries of one [`Step`], and most bytes of their bodies but for the first: an answer in far
+/// less than `control_wait_millis`.
+const STEP_COUNT: usize = 128;
+const STEP_BYTES: usize = 4 << 20;
+
+/// Some of what is to be judged.
+#[derive(Default)]
+struct Step {
+    /// Oldest first, with its source; nothing where it has no body.
+    found: Vec<(Name, Option<Kept>)>,
+    /// Where to go on; none at the end.
+    next: Option<i64>,
+}
+
+/// The next deliveries after the number `after` that `filter` selects.
+fn next(folder: &Folder, filter: &QuarantineFilter, after: i64) -> Step {
+    let mut step = Step::default();
+    let mut last = after;
+    let mut bytes = 0;
+    for id in folder.select(filter).filter(|id| *id > after) {
+        if step.found.len() == STEP_COUNT || bytes > STEP_BYTES {
+            step.next = Some(last);
+            break;
+        }
+        last = id;
+        if let Some((source, kept)) = folder.read(id) {
+            bytes += kept.as_ref().map_or(0, |kept| kept.body.len());
+            step.found.push((source, kept));
+        }
+    }
+    step
+}
 
 impl Store {
     /// Says how a kept delivery is judged: with the configuration in force, which may be set again.
@@ -30,7 +64,7 @@ impl Store {
             .ask_keeper(move |keeper| {
                 // What is too old may lie there still.
                 filter.since = filter.since.max(Some(keeper.oldest()));
-                keeper.look(|file| file.next(&filter, after)).unwrap_or_default()
+                keeper.folder().map(|folder| next(folder, &filter, after)).unwrap_or_default()
             })
             .await?;
         let mut judged = Judged { next: step.next, ..Judged::default() };
@@ -72,7 +106,12 @@ impl Store {
             settled.push(id);
         }
         if !settled.is_empty() {
-            self.ask_keeper(move |keeper| keeper.look(|file| file.remove(&settled))).await?;
+            let forget = move |keeper: &mut Keeper| {
+                if let Some(folder) = keeper.folder() {
+                    settled.into_iter().for_each(|id| drop(folder.remove(id)));
+                }
+            };
+            self.ask_keeper(forget).await?;
         }
         Ok(judged)
     }

@@ -1,19 +1,16 @@
 //! The quarantine: deliveries that failed verification, kept apart, judged again once the secret is
 //! right, and then accepted. GitHub never sends again, so a wrong secret would lose them.
 //!
-//! `http` hands failures over and never waits; `control` asks for the rest. It is a file of its own
-//! (`PATH.quarantine`) with a thread of its own, bounded in bytes, age and rate, and no promise: what it
-//! costs the genuine deliveries is nothing. What must stay true: only `verify` makes what is accepted,
-//! judged at the time of arrival; one is forgotten here only after its event is committed, so a crash
-//! between the two makes a duplicate and no loss.
+//! `http` hands failures over and never waits; `control` asks for the rest. It is a folder of its own
+//! (`PATH.quarantine`) with a thread of its own, bounded in files, bytes, age and rate, and no promise: it
+//! costs the genuine deliveries nothing. What must stay true: only `verify` makes what is accepted,
+//! judged at the time of arrival; a delivery is deleted here only after its event is committed, so a
+//! crash between the two makes a duplicate and no loss.
 
-mod file;
+mod folder;
 mod judge;
 mod keeper;
-mod look;
 mod rate;
-mod rows;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -23,7 +20,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
@@ -39,7 +35,7 @@ use super::types::{Error, OpenError, Refused};
 
 use keeper::{Keeper, Message};
 use rate::Rate;
-use tally::Counts;
+use types::{Counts, count};
 
 pub use types::{
     Judge, Judged, Judging, Kept, LeftOut, Quarantine, QuarantineFilter, Quarantined,
@@ -48,12 +44,6 @@ pub use types::{
 
 /// What a waiting delivery takes beside its body, roughly; also what the smallest costs of the rate.
 const ITEM_BYTES: usize = 4096;
-
-/// What waits for the thread.
-#[derive(Default)]
-struct Waiting {
-    bytes: AtomicUsize,
-}
 
 /// What a delivery takes of the queue.
 fn weight(failed: &Quarantined) -> usize {
@@ -64,7 +54,7 @@ fn weight(failed: &Quarantined) -> usize {
 /// The store's end of the thread.
 pub(super) struct Handle {
     sender: Sender<Message>,
-    waiting: Arc<Waiting>,
+    waiting_bytes: Arc<AtomicUsize>,
     counts: Arc<Mutex<Counts>>,
     rate: Mutex<Rate>,
     judge: RwLock<Option<Judge>>,
@@ -81,16 +71,16 @@ impl Handle {
         lock: Arc<Lock>,
     ) -> Result<Handle, OpenError> {
         let (sender, messages) = mpsc::channel();
-        let (waiting, counts) = (Arc::<Waiting>::default(), Arc::<Mutex<Counts>>::default());
+        let waiting_bytes = Arc::<AtomicUsize>::default();
+        let counts = Arc::<Mutex<Counts>>::default();
         let keeper = Keeper {
             path: beside(path, ".quarantine"),
             limits: limits.clone(),
             clock,
             space,
-            waiting: Arc::clone(&waiting),
+            waiting_bytes: Arc::clone(&waiting_bytes),
             counts: Arc::clone(&counts),
-            file: None,
-            not_before: Duration::ZERO,
+            folder: None,
             _lock: lock,
         };
         let (done, closed) = watch::channel(false);
@@ -105,7 +95,7 @@ impl Handle {
             }
         })?;
         let rate = Mutex::new(Rate::new(limits.quarantine_rate_bytes_per_second));
-        Ok(Handle { sender, waiting, counts, rate, judge: RwLock::default(), closed })
+        Ok(Handle { sender, waiting_bytes, counts, rate, judge: RwLock::default(), closed })
     }
 
     /// Ends the thread, after what is queued already, and waits for it.
@@ -134,13 +124,13 @@ impl Store {
         }
         let (holder, weight) = (holder(failed.address), weight(&failed));
         let now = self.inner.clock.monotonic();
-        let left_out = |why| lock(&handle.counts).add(&failed.source, why, 1);
+        let left_out = |why| count(&mut lock(&handle.counts), &failed.source, why, 1);
         if !lock(&handle.rate).take(&failed.source, &holder, weight as u64, now) {
             return left_out(LeftOut::OverRate);
         }
         let most = usize::try_from(limits.quarantine_queue_bytes).unwrap_or(usize::MAX);
-        if handle.waiting.bytes.fetch_add(weight, Ordering::Relaxed) + weight > most {
-            handle.waiting.bytes.fetch_sub(weight, Ordering::Relaxed);
+        if handle.waiting_bytes.fetch_add(weight, Ordering::Relaxed) + weight > most {
+            handle.waiting_bytes.fetch_sub(weight, Ordering::Relaxed);
             return left_out(LeftOut::Busy);
         }
         // A store that is closed keeps nothing.
@@ -149,33 +139,36 @@ impl Store {
 
     /// What is kept: the newest of what is meant, and the counts of all.
     pub async fn quarantined(&self, filter: QuarantineFilter) -> Result<Quarantine, Error> {
-        let limit = self.list_limit(filter.limit);
+        let limit = usize::try_from(self.list_limit(filter.limit)).unwrap_or(usize::MAX);
         self.ask_keeper(move |keeper| {
             keeper.expire();
-            let counts = lock(&keeper.counts).clone();
-            let listed = keeper.look(|file| file.list(&filter, limit));
-            let mut listed = listed.unwrap_or_default();
-            // What could not be written to the file.
-            for (source, why, deliveries) in counts.iter() {
-                let counted = listed.left_out.entry(source.clone()).or_default();
-                *counted.entry(why).or_default() += deliveries;
-            }
-            listed
+            let left_out = lock(&keeper.counts).clone();
+            let Some(folder) = keeper.folder() else {
+                return Quarantine { left_out, ..Quarantine::default() };
+            };
+            let newest = folder.select(&filter).rev().take(limit);
+            let deliveries = newest.filter_map(|id| folder.row(id)).collect();
+            let matching = folder.select(&filter).count() as u64;
+            Quarantine { deliveries, matching, bytes: folder.bytes(), left_out }
         })
         .await
     }
 
-    /// Forgets what is meant; returns how many.
+    /// Deletes what `filter` selects; returns how many.
     pub async fn drop_quarantined(&self, filter: QuarantineFilter) -> Result<u64, Error> {
-        self.ask_keeper(move |keeper| keeper.look(|file| file.drop_meant(&filter)).unwrap_or(0))
-            .await
+        self.ask_keeper(move |keeper| {
+            let Some(folder) = keeper.folder() else { return 0 };
+            let selected: Vec<i64> = folder.select(&filter).collect();
+            selected.into_iter().filter_map(|id| folder.remove(id)).count() as u64
+        })
+        .await
     }
 
     /// The newest of each source, with the number of those that can be judged again.
     pub(super) async fn newest_quarantined(&self) -> Result<Vec<(QuarantinedRow, u64)>, Error> {
         self.ask_keeper(|keeper| {
             keeper.expire();
-            keeper.look(|file| file.latest()).unwrap_or_default()
+            keeper.folder().map(|folder| folder.newest()).unwrap_or_default()
         })
         .await
     }
@@ -192,13 +185,6 @@ impl Store {
         let stopping = || Error::from(Refused::Stopping);
         self.inner.quarantine.sender.send(ask).map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())
-    }
-}
-
-impl Keeper {
-    /// Does `work` where there is a file; none is made to be looked at.
-    fn look<T>(&mut self, work: impl FnMut(&mut file::File) -> rusqlite::Result<T>) -> Option<T> {
-        if self.is_there() { self.with_file(work) } else { None }
     }
 }
 

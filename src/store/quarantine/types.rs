@@ -82,7 +82,7 @@ pub enum LeftOut {
     OverRate,
     /// Over `quarantine_queue_bytes`: too many at once.
     Busy,
-    /// The disk is short of space, or the file cannot be written.
+    /// The disk is short of space, or the folder cannot be written.
     NoSpace,
     /// Given up for newer ones of other addresses, over `quarantine_bytes`.
     Evicted,
@@ -90,19 +90,17 @@ pub enum LeftOut {
     Expired,
 }
 
-impl LeftOut {
-    /// All of them.
-    pub const ALL: &'static [LeftOut] =
-        &[LeftOut::OverRate, LeftOut::Busy, LeftOut::NoSpace, LeftOut::Evicted, LeftOut::Expired];
+/// How many deliveries were not kept, by source and reason. Unproven requests cannot add sources.
+pub(super) type Counts = BTreeMap<Name, BTreeMap<LeftOut, u64>>;
 
-    /// The word in the file and in `--json`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LeftOut::OverRate => "over_rate",
-            LeftOut::Busy => "busy",
-            LeftOut::NoSpace => "no_space",
-            LeftOut::Evicted => "evicted",
-            LeftOut::Expired => "expired",
+pub(super) fn count(counts: &mut Counts, source: &Name, why: LeftOut, deliveries: u64) {
+    *counts.entry(source.clone()).or_default().entry(why).or_default() += deliveries;
+}
+
+pub(super) fn add_counts(counts: &mut Counts, more: Counts) {
+    for (source, reasons) in more {
+        for (why, deliveries) in reasons {
+            count(counts, &source, why, deliveries);
         }
     }
 }
@@ -116,7 +114,7 @@ pub struct Quarantine {
     pub matching: u64,
     /// What all kept ones take of `quarantine_bytes`.
     pub bytes: u64,
-    /// What was not kept, by source, since the file was made.
+    /// What was not kept, by source, since the store was opened.
     pub left_out: BTreeMap<Name, BTreeMap<LeftOut, u64>>,
 }
 
