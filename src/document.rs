@@ -144,7 +144,7 @@ fn place(text: &str, offset: usize) -> (usize, usize) {
 }
 
 /// A value with the place it stands at, for problems that are found later.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Value<T> {
     /// The value itself.
     pub value: T,
@@ -152,13 +152,20 @@ pub struct Value<T> {
     pub at: At,
 }
 
-/// A place in a file.
+/// A place in a file. All places are equal, so that two configurations compare by what they say and not by
+/// where they say it.
 #[derive(Debug, Clone)]
 pub struct At {
     file: String,
     line: usize,
     column: usize,
     key: String,
+}
+
+impl PartialEq for At {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 impl At {

@@ -4,16 +4,13 @@
 use std::net::SocketAddr;
 
 use crate::control::{Names, SecretRead};
-use crate::document::{Problem, Problems, Value};
+use crate::document::{Problem, Problems};
 use crate::limits::Limits;
 use crate::limits::fixed::{self, Change};
 use crate::model::Name;
 
 use super::Config;
-use super::handlers::{Action, Command, Forward, Handler, Sign};
-use super::replies::Replies;
-use super::secrets::Reference;
-use super::sources::Source;
+use super::handlers::{Action, Handler};
 use super::variables::Variable;
 
 /// Why reading these again finds nothing new, by how a reference begins.
@@ -73,12 +70,12 @@ impl Config {
 
     /// The sources that are others than in `before`.
     pub fn changed_sources(&self, before: &Config) -> Names {
-        names(&before.sources, &self.sources, |source| &source.name, same_source)
+        names(&before.sources, &self.sources, |source| &source.name)
     }
 
     /// The handlers that are others than in `before`.
     pub fn changed_handlers(&self, before: &Config) -> Names {
-        names(&before.handlers, &self.handlers, |handler| &handler.name, same_handler)
+        names(&before.handlers, &self.handlers, |handler| &handler.name)
     }
 
     /// The limits in force that have another value than in `before`. What runners go by is theirs to
@@ -130,133 +127,19 @@ fn dotted(change: Change) -> Change {
     Change { key, ..change }
 }
 
-fn names<T>(
-    before: &[T],
-    now: &[T],
-    name: impl Fn(&T) -> &Name,
-    same: impl Fn(&T, &T) -> bool,
-) -> Names {
+fn names<T: PartialEq>(before: &[T], now: &[T], name: impl Fn(&T) -> &Name) -> Names {
     let find = |all: &'_ [T], wanted: &T| all.iter().position(|one| name(one) == name(wanted));
     let mut found = Names::default();
     for one in now {
         match find(before, one) {
             None => found.added.push(name(one).clone()),
-            Some(at) if !same(&before[at], one) => found.changed.push(name(one).clone()),
+            Some(at) if before[at] != *one => found.changed.push(name(one).clone()),
             Some(_) => {}
         }
     }
     let gone = before.iter().filter(|one| find(now, one).is_none());
     found.gone = gone.map(|one| name(one).clone()).collect();
     found
-}
-
-/// Taken apart, so that a new key is not forgotten. Where they stand in a file does not matter.
-fn same_source(before: &Source, now: &Source) -> bool {
-    let Source {
-        name,
-        at: _,
-        path,
-        scheme,
-        secrets,
-        public_url,
-        body_limit_bytes,
-        on_redelivery,
-        replies,
-    } = before;
-    *name == now.name
-        && path.value == now.path.value
-        && *scheme == now.scheme
-        && values(secrets).eq(values(&now.secrets))
-        && *public_url == now.public_url
-        && *body_limit_bytes == now.body_limit_bytes
-        && *on_redelivery == now.on_redelivery
-        && match (replies, &now.replies) {
-            (Some(before), Some(now)) => same_replies(before, now),
-            (before, now) => before.is_none() && now.is_none(),
-        }
-}
-
-fn same_replies(before: &Replies, now: &Replies) -> bool {
-    let Replies {
-        at: _,
-        wait,
-        keep,
-        keep_errors,
-        fields,
-        callers,
-        caller_header,
-        certificate_header,
-        requests_per_minute,
-    } = before;
-    wait.value == now.wait.value
-        && keep.value == now.keep.value
-        && *keep_errors == now.keep_errors
-        && *fields == now.fields
-        && named(callers).eq(named(&now.callers))
-        && written(caller_header) == written(&now.caller_header)
-        && written(certificate_header) == written(&now.certificate_header)
-        && *requests_per_minute == now.requests_per_minute
-}
-
-fn same_handler(before: &Handler, now: &Handler) -> bool {
-    let Handler {
-        name,
-        sources,
-        events,
-        action,
-        timeout,
-        concurrency,
-        give_up,
-        on_unknown,
-        answers,
-    } = before;
-    *name == now.name
-        && values(sources).eq(values(&now.sources))
-        && values(events).eq(values(&now.events))
-        && same_action(action, &now.action)
-        && *timeout == now.timeout
-        && *concurrency == now.concurrency
-        && *give_up == now.give_up
-        && *on_unknown == now.on_unknown
-        && *answers == now.answers
-}
-
-fn same_action(before: &Action, now: &Action) -> bool {
-    let (Command { argv, program: _, cwd, env, pass_env, grace, runner }, now) = match (before, now)
-    {
-        (Action::Command(before), Action::Command(now)) => (&**before, now),
-        (Action::Forward(before), Action::Forward(now)) => {
-            let Forward { target, sign } = before;
-            return *target == now.target && signed(sign) == signed(&now.sign);
-        }
-        _ => return false,
-    };
-    argv.value == now.argv.value
-        && cwd.as_ref().map(|cwd| &cwd.value) == now.cwd.as_ref().map(|cwd| &cwd.value)
-        && variables(env).eq(variables(&now.env))
-        && values(pass_env).eq(values(&now.pass_env))
-        && *grace == now.grace
-        && runner.value == now.runner.value
-}
-
-fn signed(sign: &Option<Value<Sign>>) -> Option<&Sign> {
-    sign.as_ref().map(|sign| &sign.value)
-}
-
-fn named(callers: &[(Name, Value<Reference>)]) -> impl Iterator<Item = (&Name, &Reference)> {
-    callers.iter().map(|(caller, secret)| (caller, &secret.value))
-}
-
-fn written(header: &Option<Value<String>>) -> Option<&str> {
-    header.as_ref().map(|read| read.value.as_str())
-}
-
-fn variables(env: &[(String, Value<Variable>)]) -> impl Iterator<Item = (&String, &Variable)> {
-    env.iter().map(|(name, variable)| (name, &variable.value))
-}
-
-fn values<T>(read: &[Value<T>]) -> impl Iterator<Item = &T> {
-    read.iter().map(|read| &read.value)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::secrets::Reference;
 use super::variables::{self, Variable};
 
 /// One handler, what its environment refers to still unread.
+#[derive(PartialEq)]
 pub(super) struct Handler {
     pub(super) name: Name,
     pub(super) sources: Vec<Value<String>>,
@@ -28,12 +29,14 @@ pub(super) struct Handler {
 }
 
 /// What a handler runs.
+#[derive(PartialEq)]
 pub(super) enum Action {
     Command(Box<Command>),
     Forward(Forward),
 }
 
 /// A forward as it is configured.
+#[derive(PartialEq)]
 pub(super) struct Forward {
     pub(super) target: Target,
     /// Whether and how its requests are signed anew; none where nothing is written.
@@ -62,6 +65,7 @@ pub(super) enum Sign {
 }
 
 /// A command as it is configured.
+#[derive(PartialEq)]
 pub(super) struct Command {
     /// Program and arguments; a program with a slash is absolute.
     pub(super) argv: Value<Vec<String>>,

@@ -15,7 +15,7 @@ use super::secrets::Reference;
 use super::sources::read_references;
 
 /// What a source says of its answers.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Replies {
     /// Where it says that it has any.
     pub(super) at: At,

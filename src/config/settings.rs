@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
+
 use crate::document::{At, Section, Value};
 use crate::limits::{self, Limits};
 
@@ -17,7 +19,7 @@ pub struct Server {
     pub listen_is_set: bool,
     /// Whose word about a client's address is believed: address and prefix length in bits. Never
     /// asked by verification.
-    pub trusted_proxies: Vec<(IpAddr, u8)>,
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 /// Where deliveries come in when nothing is said: for a proxy on the same machine.
@@ -126,15 +128,8 @@ fn address(section: &Section<'_>, key: &'static str, example: &str) -> Option<Va
 const IPV6: &str = "[::1]:8080";
 
 /// `ADDRESS` or `ADDRESS/BITS`.
-fn network(text: &str) -> Option<(IpAddr, u8)> {
-    let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().ok()?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    let bits = bits.map_or(Some(most), |bits| bits.parse().ok())?;
-    (bits <= most).then_some((address, bits))
+fn network(text: &str) -> Option<IpNet> {
+    text.parse().or_else(|_| text.parse().map(|address: IpAddr| address.into())).ok()
 }
 
 fn read_limits(section: Section<'_>, limits: &mut Limits) {

@@ -152,10 +152,9 @@ pub struct ShownLimit {
 impl Config {
     /// Everything in force; reads no secret.
     pub fn shown(&self) -> Shown {
-        let proxy = |(address, bits): &(std::net::IpAddr, u8)| format!("{address}/{bits}");
         Shown {
             listen: self.server.listen,
-            trusted_proxies: self.server.trusted_proxies.iter().map(proxy).collect(),
+            trusted_proxies: self.server.trusted_proxies.iter().map(ToString::to_string).collect(),
             metrics: self.metrics,
             store: self.store_path.clone(),
             sources: self.sources.iter().map(source).collect(),

@@ -13,6 +13,7 @@ use super::replies::{self, Replies};
 use super::secrets::Reference;
 
 /// One source, its secrets still references.
+#[derive(PartialEq)]
 pub(super) struct Source {
     pub(super) name: Name,
     /// Where its table stands.

@@ -5,11 +5,12 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use crate::model::Headers;
 
-/// The proxies whose word about a client's address is believed: addresses, with the length of their
-/// common prefix in bits.
-pub type Proxies = Vec<(IpAddr, u8)>;
+/// The proxies whose word about a client's address is believed.
+pub type Proxies = Vec<IpNet>;
 
 /// Most addresses of `X-Forwarded-For` that are looked at; a real chain of proxies is shorter.
 const HOPS: usize = 16;
@@ -36,7 +37,8 @@ pub(super) fn address(peer: IpAddr, headers: &Headers, proxies: &Proxies) -> IpA
 
 /// Whether a peer is one of `proxies`.
 pub(super) fn is_proxy(peer: IpAddr, proxies: &Proxies) -> bool {
-    proxies.iter().any(|proxy| holds(*proxy, peer.to_canonical()))
+    let peer = peer.to_canonical();
+    proxies.iter().any(|network| network.contains(&peer))
 }
 
 /// An address as proxies write it, some with the port.
@@ -48,38 +50,26 @@ fn parse(text: &str) -> Option<IpAddr> {
     address.map(|address| address.to_canonical())
 }
 
-fn holds((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
-    let same = |a: u128, b: u128, width: u8| {
-        let rest = width.saturating_sub(bits);
-        (a ^ b).checked_shr(rest.into()).unwrap_or(0) == 0
-    };
-    match (network.to_canonical(), address) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => same(a.to_bits().into(), b.to_bits().into(), 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), 128),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn seen(peer: &str, forwarded: &[&str], proxies: &[(&str, u8)]) -> String {
+    fn seen(peer: &str, forwarded: &[&str], proxies: &[&str]) -> String {
         let mut headers = Headers::new();
         for line in forwarded {
             headers.push("X-Forwarded-For", *line);
         }
-        let proxies = proxies.iter().map(|(text, bits)| (text.parse().unwrap(), *bits)).collect();
+        let proxies = proxies.iter().map(|network| network.parse().unwrap()).collect();
         address(peer.parse().unwrap(), &headers, &proxies).to_string()
     }
 
     /// Peer, lines of `X-Forwarded-For`, trusted proxies; whose request it is.
-    type Case<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, u8)], &'a str);
+    type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], &'a str);
 
     #[test]
     fn only_a_trusted_proxy_is_believed_and_only_about_its_own_client() {
-        let local = [("127.0.0.1", 32)];
+        let local = ["127.0.0.1/32"];
         let cases: &[Case<'_>] = &[
             ("192.0.2.1", &["198.51.100.7"], &[], "192.0.2.1"),
             ("192.0.2.1", &["198.51.100.7"], &local, "192.0.2.1"),
@@ -92,15 +82,15 @@ mod tests {
             (
                 "127.0.0.1",
                 &["198.51.100.7, 10.1.2.3"],
-                &[("127.0.0.1", 32), ("10.0.0.0", 8)],
+                &["127.0.0.1/32", "10.0.0.0/8"],
                 "198.51.100.7",
             ),
-            ("10.200.0.1", &["[2001:db8::7]:443"], &[("10.0.0.0", 8)], "2001:db8::7"),
-            ("fd00::1", &["2001:db8::7"], &[("fd00::", 8)], "2001:db8::7"),
-            ("11.0.0.1", &["198.51.100.7"], &[("10.0.0.0", 8)], "11.0.0.1"),
+            ("10.200.0.1", &["[2001:db8::7]:443"], &["10.0.0.0/8"], "2001:db8::7"),
+            ("fd00::1", &["2001:db8::7"], &["fd00::/8"], "2001:db8::7"),
+            ("11.0.0.1", &["198.51.100.7"], &["10.0.0.0/8"], "11.0.0.1"),
             ("127.0.0.1", &["unknown"], &local, "127.0.0.1"),
             ("127.0.0.1", &["198.51.100.7,"], &local, "127.0.0.1"),
-            ("9.9.9.9", &["198.51.100.7"], &[("0.0.0.0", 0)], "198.51.100.7"),
+            ("9.9.9.9", &["198.51.100.7"], &["0.0.0.0/0"], "198.51.100.7"),
         ];
         for (peer, forwarded, proxies, wanted) in cases {
             assert_eq!(seen(peer, forwarded, proxies), *wanted, "{peer} {forwarded:?} {proxies:?}");
