@@ -1,55 +1,86 @@
--- The first schema. Forward only; never edited once released.
+-- The first schema.
 --
--- The CHECK lists are the words of `model.rs` and the shapes of the states in `ARCHITECTURE.md`: a
--- test compares them. Every number of a row is AUTOINCREMENT, because a reused number would let an
--- old answer settle a new row. Times are milliseconds since 1970 in UTC.
+-- Times are milliseconds since 1970 in UTC. Row numbers are AUTOINCREMENT where another table or an answer refers
+-- to them: SQLite would give the number of a deleted last row again, and an old answer could settle a new row.
+-- Tests compare the words in the CHECKs with the enums of `model.rs`. The CHECKs on jobs and attempts compare
+-- words with OR: for IN with more than two words, SQLite builds a table of the words at each write.
 
--- One row of facts about this store.
+-- The only row holds the facts about this store.
 CREATE TABLE meta (
-    one        INTEGER PRIMARY KEY CHECK (one = 1),
-    store_id   BLOB    NOT NULL CHECK (length(store_id) = 16),
-    created_at INTEGER NOT NULL,
-    -- The program that last changed the schema, for the message of an older one.
-    written_by TEXT    NOT NULL,
-    -- Raised by every receiver that starts; a runner refuses a lower one.
-    epoch      INTEGER NOT NULL DEFAULT 0,
-    -- Counts the writes that ask whether a full disk has space again.
-    probes     INTEGER NOT NULL DEFAULT 0
+    one              INTEGER PRIMARY KEY CHECK (one = 1),
+    -- Random; a restore makes a new one, so no runner takes a restored store for the old one.
+    store_id         BLOB    NOT NULL CHECK (length(store_id) = 16),
+    created_at       INTEGER NOT NULL,
+    -- The program that last changed the schema; an older program names it when it refuses the store.
+    written_by       TEXT    NOT NULL,
+    -- Each receiver raises it at its start; a runner refuses a lower one.
+    epoch            INTEGER NOT NULL DEFAULT 0,
+    -- Number of writes that tested whether a full disk has space again.
+    probes           INTEGER NOT NULL DEFAULT 0,
+    -- When the last copy of this store began. In the copy itself: when its knowledge ends.
+    copied_at        INTEGER,
+    -- When retention last checked the clocks: the wall clock, the clock since boot, and the time since boot until
+    -- which retention deletes nothing, the last two in milliseconds.
+    looked_at        INTEGER,
+    looked_monotonic INTEGER,
+    quiet_until      INTEGER
 ) STRICT;
 
--- One row per unique (source, event id). Variant 0 is the first body under the id; others came
--- later under an id that the signature does not cover.
+-- A row is one unique (source, event id, variant): an accepted event.
 CREATE TABLE event (
     row               INTEGER PRIMARY KEY AUTOINCREMENT,
     source            TEXT    NOT NULL,
-    event_id          TEXT    NOT NULL CHECK (length(event_id) BETWEEN 1 AND 200),
+    -- A UUID in canonical lower-case form as its 16 bytes, every other id as its text.
+    event_id          ANY     NOT NULL CHECK (CASE typeof(event_id)
+        WHEN 'text' THEN length(event_id) BETWEEN 1 AND 200
+        WHEN 'blob' THEN length(event_id) = 16
+        ELSE 0
+    END),
+    -- 0 for the first body under the id; later bodies, under an id that the signature does not cover, count up.
     variant           INTEGER NOT NULL DEFAULT 0 CHECK (variant >= 0),
+    -- `?` where the provider's own text could not be a type; raw_type has that text.
     type              TEXT    NOT NULL,
     raw_type          TEXT,
     digest            BLOB    NOT NULL CHECK (length(digest) = 32),
-    -- Whether the replay guard looks at this digest.
-    guarded           INTEGER NOT NULL CHECK (guarded IN (0, 1)),
-    flagged           INTEGER NOT NULL DEFAULT 0 CHECK (flagged IN (0, 1)),
     received_at       INTEGER NOT NULL,
     body_bytes        INTEGER NOT NULL CHECK (body_bytes >= 0),
+    -- The replay guard compares this body with others.
+    guarded           INTEGER NOT NULL CHECK (guarded IN (0, 1)),
+    -- The guard knew another event of the source with the same body when this one came.
+    repeated          INTEGER NOT NULL DEFAULT 0 CHECK (repeated IN (0, 1)),
+    -- The guard marked the event and let it run.
+    flagged           INTEGER NOT NULL DEFAULT 0 CHECK (flagged IN (0, 1)),
+    -- The event is a request with a key. Its `answer` row may be gone; the event still never runs again.
+    asked             INTEGER NOT NULL DEFAULT 0 CHECK (asked IN (0, 1)),
     duplicates        INTEGER NOT NULL DEFAULT 0 CHECK (duplicates >= 0),
     last_duplicate_at INTEGER,
+    -- Duplicates whose body differed under a signed id.
     conflicts         INTEGER NOT NULL DEFAULT 0 CHECK (conflicts BETWEEN 0 AND duplicates),
+    -- How many of its jobs had succeeded or been dropped when retention removed them with the payload. Retention
+    -- removes all jobs of an event or none.
+    removed_succeeded INTEGER NOT NULL DEFAULT 0 CHECK (removed_succeeded >= 0),
+    removed_dropped   INTEGER NOT NULL DEFAULT 0 CHECK (removed_dropped >= 0),
     UNIQUE (source, event_id, variant),
     CHECK ((duplicates = 0) = (last_duplicate_at IS NULL))
 ) STRICT;
 
--- Finds the same signed body under another id; the type makes "another type" one look-up.
-CREATE INDEX event_guard ON event (source, digest, type) WHERE guarded = 1;
+-- Finds the first event of a body. 4 bytes of the digest keep the index small: of 10 million events one in 400
+-- shares them with another by chance, and the reader compares the whole digest and the source in the row.
+CREATE INDEX event_first ON event (substr(digest, 1, 4)) WHERE guarded = 1 AND repeated = 0;
 
--- Headers as HTTP wrote them and the raw body under zstd. Retention deletes it before its event.
+-- Finds the later events of a body. One body may come a million times, under many types and in several sources:
+-- whether it came to this source under another type takes two look-ups all the same.
+CREATE INDEX event_repeated ON event (digest, source, type) WHERE guarded = 1 AND repeated = 1;
+
+-- A row is the payload of an event: headers as HTTP writes them, the raw body under zstd. Retention deletes it
+-- long before the event.
 CREATE TABLE payload (
     event   INTEGER PRIMARY KEY REFERENCES event (row) ON DELETE CASCADE,
     headers BLOB NOT NULL,
     body    BLOB NOT NULL
 ) STRICT;
 
--- Other bodies that came under a signed id.
+-- A row is another body that came under the signed id of an event.
 CREATE TABLE evidence (
     row         INTEGER PRIMARY KEY AUTOINCREMENT,
     event       INTEGER NOT NULL REFERENCES event (row) ON DELETE CASCADE,
@@ -61,17 +92,20 @@ CREATE TABLE evidence (
     UNIQUE (event, digest)
 ) STRICT;
 
--- One event for one handler.
+-- A row is one event for one handler.
 CREATE TABLE job (
     row        INTEGER PRIMARY KEY AUTOINCREMENT,
+    -- The idempotency key.
     id         BLOB    NOT NULL UNIQUE CHECK (length(id) = 16),
     event      INTEGER NOT NULL REFERENCES event (row) ON DELETE CASCADE,
     handler    TEXT    NOT NULL,
-    state      TEXT    NOT NULL CHECK (state IN ('ready', 'running', 'waiting', 'held', 'succeeded', 'dead', 'dropped')),
+    state      TEXT    NOT NULL CHECK (state = 'ready' OR state = 'running' OR state = 'waiting' OR state = 'held'
+        OR state = 'succeeded' OR state = 'dead' OR state = 'dropped'),
+    -- Why the job is held, dead or dropped.
     reason     TEXT,
-    -- The last attempt's number, never given back.
+    -- The number of the last attempt. A number is never given twice.
     attempt    INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
-    -- Attempts that count against the handler's limit, since the job was made or last replayed.
+    -- Attempts that count against the handler's limit since the job was made or last replayed, which was at `since`.
     counted    INTEGER NOT NULL DEFAULT 0 CHECK (counted BETWEEN 0 AND attempt),
     since      INTEGER NOT NULL,
     replays    INTEGER NOT NULL DEFAULT 0 CHECK (replays >= 0),
@@ -80,34 +114,56 @@ CREATE TABLE job (
     settled_at INTEGER,
     UNIQUE (event, handler),
     CHECK (CASE state
-        WHEN 'held' THEN coalesce(reason, '') IN ('unknown outcome', 'suspected replay', 'id reused', 'restored', 'cancelled', 'handler gone')
-        WHEN 'dead' THEN coalesce(reason, '') IN ('rejected', 'attempts exhausted', 'payload gone', 'resolved as failed')
-        WHEN 'dropped' THEN coalesce(reason, '') IN ('by the operator', 'superseded')
+        WHEN 'held' THEN reason IS 'unknown outcome' OR reason IS 'suspected replay' OR reason IS 'id reused'
+            OR reason IS 'restored' OR reason IS 'cancelled' OR reason IS 'handler gone'
+        WHEN 'dead' THEN reason IS 'rejected' OR reason IS 'attempts exhausted' OR reason IS 'payload gone'
+            OR reason IS 'resolved as failed'
+        WHEN 'dropped' THEN reason IS 'by the operator' OR reason IS 'superseded'
         ELSE reason IS NULL
     END),
     CHECK ((state = 'waiting') = (due_at IS NOT NULL)),
-    CHECK ((state IN ('succeeded', 'dead', 'dropped')) = (settled_at IS NOT NULL)),
+    CHECK ((state = 'succeeded' OR state = 'dead' OR state = 'dropped') = (settled_at IS NOT NULL)),
     CHECK (state <> 'running' OR attempt > 0)
 ) STRICT;
 
--- What is claimed, in the order of its arrival; what is due; what is live; what waits for a person.
+-- Find the jobs to claim, in the order of arrival, the jobs that are due, and the jobs that wait for a person.
+-- Running jobs are found by `attempt_live`.
 CREATE INDEX job_ready ON job (handler, row) WHERE state = 'ready';
 CREATE INDEX job_waiting ON job (handler, due_at) WHERE state = 'waiting';
-CREATE INDEX job_running ON job (row) WHERE state = 'running';
 CREATE INDEX job_held ON job (row) WHERE state = 'held';
 CREATE INDEX job_dead ON job (row) WHERE state = 'dead';
 
--- One run of a job's handler. It is live while it has no outcome.
+-- A row is an idempotency key that a job had before the operator replayed it under a new one. No two jobs ever
+-- share a key, so a key found in an old log still names its job.
+CREATE TABLE former_key (
+    id          BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+    job         INTEGER NOT NULL REFERENCES job (row) ON DELETE CASCADE,
+    -- The last attempt that carried the key.
+    attempt     INTEGER NOT NULL CHECK (attempt >= 0),
+    replaced_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX former_key_job ON former_key (job);
+
+-- A row is one run of a job's handler. It is live until it has an outcome.
 CREATE TABLE attempt (
     job          INTEGER NOT NULL REFERENCES job (row) ON DELETE CASCADE,
     number       INTEGER NOT NULL CHECK (number > 0),
     started_at   INTEGER NOT NULL,
+    -- Of a command that is live: the runner that it was claimed for, by its process and by its name. That runner's
+    -- silence proves "never started". NULL for a forward, which the receiver runs itself, and once it is settled.
+    incarnation  TEXT,
+    runner       TEXT CHECK (runner IS NULL OR incarnation IS NOT NULL),
     finished_at  INTEGER,
-    outcome      TEXT CHECK (outcome IN ('succeeded', 'failed', 'rejected', 'timed_out', 'unknown', 'cancelled', 'not_started')),
+    outcome      TEXT CHECK (outcome = 'succeeded' OR outcome = 'failed' OR outcome = 'rejected' OR outcome = 'timed_out'
+        OR outcome = 'unknown' OR outcome = 'cancelled' OR outcome = 'not_started'),
     detail       TEXT    NOT NULL DEFAULT '',
     exit_code    INTEGER,
     signal       INTEGER,
     http_status  INTEGER,
+    -- CPU time of a command and its children, and the largest resident set of one of them.
+    cpu_millis   INTEGER,
+    memory_bytes INTEGER,
     stdout_head  BLOB    NOT NULL DEFAULT x'',
     stdout_tail  BLOB    NOT NULL DEFAULT x'',
     stdout_total INTEGER NOT NULL DEFAULT 0,
@@ -121,7 +177,50 @@ CREATE TABLE attempt (
 -- At most one attempt of a job is live.
 CREATE UNIQUE INDEX attempt_live ON attempt (job) WHERE outcome IS NULL;
 
--- When each secret last matched; the reference, never the secret.
+-- A row is the key of a request, from the request until the key expires. Once the row is deleted, the next request
+-- with the key is a new one, with an event of its own.
+CREATE TABLE answer (
+    -- The request. Its only job is the one that answers. Neither is deleted before this row.
+    event       INTEGER PRIMARY KEY REFERENCES event (row) ON DELETE CASCADE,
+    source      TEXT    NOT NULL,
+    -- The caller whose key it is; empty where the source has one caller.
+    caller      TEXT    NOT NULL,
+    -- In the form of event.event_id.
+    key         ANY     NOT NULL CHECK (CASE typeof(key)
+        WHEN 'text' THEN length(key) BETWEEN 1 AND 200
+        WHEN 'blob' THEN length(key) = 16
+        ELSE 0
+    END),
+    -- Digest of all that distinguishes this request from others.
+    request     BLOB    NOT NULL CHECK (length(request) = 32),
+    created_at  INTEGER NOT NULL,
+    expires_at  INTEGER NOT NULL,
+    -- For how many milliseconds an answer is kept that says "not now".
+    keep_errors INTEGER NOT NULL CHECK (keep_errors >= 0),
+    -- When such an answer is deleted; then the same request may run the job again.
+    error_until INTEGER,
+    -- What the job's handler answered: headers as HTTP writes them, the body under zstd.
+    answered_at INTEGER,
+    status      INTEGER CHECK (status BETWEEN 200 AND 599),
+    headers     BLOB,
+    body        BLOB,
+    body_bytes  INTEGER CHECK (body_bytes >= 0),
+    UNIQUE (source, caller, key),
+    CHECK ((answered_at IS NULL) = (status IS NULL) AND (status IS NULL) = (headers IS NULL)
+        AND (headers IS NULL) = (body IS NULL) AND (body IS NULL) = (body_bytes IS NULL)),
+    CHECK (error_until IS NULL OR answered_at IS NOT NULL)
+) STRICT;
+
+CREATE INDEX answer_expires ON answer (expires_at);
+CREATE INDEX answer_error ON answer (error_until) WHERE error_until IS NOT NULL;
+
+-- A row is a handler whose jobs are not claimed until the operator resumes it. The state of its jobs stays.
+CREATE TABLE paused (
+    handler TEXT    NOT NULL PRIMARY KEY,
+    since   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- A row is a secret, by its reference, and when it last matched. The secret itself is never stored.
 CREATE TABLE secret_use (
     source          TEXT    NOT NULL,
     reference       TEXT    NOT NULL,
@@ -129,16 +228,36 @@ CREATE TABLE secret_use (
     PRIMARY KEY (source, reference)
 ) STRICT, WITHOUT ROWID;
 
--- Deliveries that failed verification, the newest few of each source.
-CREATE TABLE quarantine (
+-- A row is one kind of trouble that the receiver reports as an event of its own: by type, subject and reason. It is
+-- kept while its last event is young or while something is still to be reported.
+CREATE TABLE notice (
+    type     TEXT    NOT NULL CHECK (type IN ('job.dead', 'job.held', 'store.degraded', 'source.failing', 'handler.broken')),
+    -- The handler or source that it is about; empty for the store.
+    subject  TEXT    NOT NULL,
+    reason   TEXT    NOT NULL,
+    -- When its last event was made.
+    told_at  INTEGER,
+    -- How often it happened since then, and is not reported yet; first and last time.
+    count    INTEGER NOT NULL DEFAULT 0 CHECK (count >= 0),
+    first_at INTEGER,
+    last_at  INTEGER,
+    -- The last job that it happened to, where it happens to jobs.
+    source   TEXT,
+    event_id TEXT,
+    job      BLOB CHECK (length(job) = 16),
+    PRIMARY KEY (type, subject, reason),
+    CHECK ((count = 0) = (first_at IS NULL)),
+    CHECK ((first_at IS NULL) = (last_at IS NULL))
+) STRICT, WITHOUT ROWID;
+
+-- A row is one restore in this store's history. The store knows nothing of what was accepted, answered and handled
+-- between its two times.
+CREATE TABLE restored (
     row         INTEGER PRIMARY KEY AUTOINCREMENT,
-    source      TEXT    NOT NULL,
-    received_at INTEGER NOT NULL,
-    reason      TEXT    NOT NULL,
-    detail      TEXT    NOT NULL,
-    headers     BLOB    NOT NULL,
-    body_bytes  INTEGER NOT NULL CHECK (body_bytes >= 0),
-    -- Under zstd; NULL where the body was too large to keep.
-    body        BLOB
+    -- The identity of the store that the backup was made of.
+    from_store  BLOB    NOT NULL CHECK (length(from_store) = 16),
+    made_at     INTEGER NOT NULL,
+    restored_at INTEGER NOT NULL,
+    -- Jobs that were unfinished in the backup and were held by the restore.
+    held        INTEGER NOT NULL CHECK (held >= 0)
 ) STRICT;
-CREATE INDEX quarantine_source ON quarantine (source, row);

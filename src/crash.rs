@@ -2,8 +2,9 @@
 //!
 //! Whoever commits, writes or reads a frame, starts or reaps a process calls [`point`] or [`frame`]
 //! there; `tests/crash.rs` goes through all of them. `cmd` arms one of them, at start, by a variable.
+//! Another variable adds a migration to the store's own, so that tests can kill one.
 //! What must stay true: in a release build nothing of this is left, neither code nor names nor the
-//! variable; and each name stands in one place of the source, which a test checks.
+//! variables; and each name stands in one place of the source, which a test checks.
 
 use std::fmt::Debug;
 
@@ -60,9 +61,9 @@ pub const FRAMES: &[&str] = &[
 ];
 
 #[cfg(debug_assertions)]
-pub use armed::{VARIABLE, arm, frame, halves, point};
+pub use armed::{MIGRATE, VARIABLE, add_migration, arm, frame, halves, migration, point};
 #[cfg(not(debug_assertions))]
-pub use released::{frame, halves, point};
+pub use released::{frame, halves, migration, point};
 
 #[cfg(not(debug_assertions))]
 mod released {
@@ -76,6 +77,12 @@ mod released {
     #[inline(always)]
     pub fn frame(_: &'static str, _: &impl Debug) {}
 
+    /// None.
+    #[inline(always)]
+    pub fn migration() -> Option<&'static str> {
+        None
+    }
+
     /// All of it, at once.
     #[inline(always)]
     pub fn halves(body: &[u8]) -> (&[u8], &[u8]) {
@@ -88,7 +95,7 @@ mod armed {
     use std::fs::File;
     use std::path::PathBuf;
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use rustix::process::{Signal, getpid, kill_process};
 
@@ -98,7 +105,13 @@ mod armed {
     /// dies, if it is the one that creates the file TOKEN: so one started anew passes unharmed.
     pub const VARIABLE: &str = "HOOKLATCH_CRASH";
 
+    /// The variable that adds a migration to the store's own, so that a test can kill it.
+    pub const MIGRATE: &str = "HOOKLATCH_MIGRATE";
+
     static ARMED: OnceLock<Armed> = OnceLock::new();
+
+    /// Unit tests always have the migration.
+    static MIGRATES: AtomicBool = AtomicBool::new(cfg!(test));
 
     struct Armed {
         name: String,
@@ -129,6 +142,17 @@ mod armed {
     /// The kind of message in `name`, where it is one of the frames that pass `point`.
     fn kind<'a>(name: &'a str, point: &str) -> Option<&'a str> {
         name.strip_prefix(point)?.strip_prefix('.')
+    }
+
+    /// Adds a migration to the store's own, for the rest of the process.
+    pub fn add_migration() {
+        MIGRATES.store(true, Ordering::SeqCst);
+    }
+
+    /// The added migration.
+    pub fn migration() -> Option<&'static str> {
+        let sql = include_str!("store/tests/migration.sql");
+        MIGRATES.load(Ordering::SeqCst).then_some(sql)
     }
 
     /// A place where the process may die.

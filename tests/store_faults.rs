@@ -18,8 +18,8 @@ use hooklatch::model::{Name, OnRedelivery, Outcome, Timestamp};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::Next;
 use hooklatch::store::{
-    Accept, Accepted, Claim, Claimed, Completion, CopyError, EventFilter, OpenError, Record,
-    Refused, Settings, Store,
+    Accept, Accepted, Claim, Claimed, Completion, CopyError, EventFilter, Record, Refused,
+    Settings, Store,
 };
 use hooklatch::verify::{self, Draft, Request, Verified};
 use tempfile::TempDir;
@@ -318,13 +318,15 @@ async fn a_full_disk_is_no_io_error() {
     bench.sound().await;
 }
 
-/// Makes a store as the first schema had it, with one event.
+/// Makes a store as the first schema had it, with one event. A release build has no migration to bring it further.
+#[cfg(debug_assertions)]
 fn first_schema(path: &std::path::Path) {
+    hooklatch::crash::add_migration();
     let conn = rusqlite::Connection::open(path).unwrap();
     conn.execute_batch(include_str!("../migrations/0001_initial.sql")).unwrap();
     conn.execute_batch(
         "PRAGMA journal_mode = WAL;
-         PRAGMA application_id = 0x486F6F6B;
+         PRAGMA application_id = 0x4715F7F5;
          PRAGMA user_version = 1;
          INSERT INTO meta (one, store_id, created_at, written_by)
              VALUES (1, x'00112233445566778899aabbccddeeff', 1, 'hooklatch 0.1.0');
@@ -334,6 +336,7 @@ fn first_schema(path: &std::path::Path) {
     .unwrap();
 }
 
+#[cfg(debug_assertions)]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_whose_log_does_not_fit_says_what_is_needed_and_is_not_lost() {
     let bench = bench().await;
@@ -344,7 +347,10 @@ async fn a_migration_whose_log_does_not_fit_says_what_is_needed_and_is_not_lost(
     let settings = Settings { path: path.clone(), limits };
     vfs::fill_disk_of_database(true);
     let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
-    assert!(matches!(error, OpenError::NoSpaceForLog { needed: 1.., .. }), "{error}");
+    assert!(
+        matches!(error, hooklatch::store::OpenError::NoSpaceForLog { needed: 1.., .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains("are needed"), "{error}");
     vfs::fill_disk_of_database(false);
 
@@ -357,6 +363,7 @@ async fn a_migration_whose_log_does_not_fit_says_what_is_needed_and_is_not_lost(
     store.close().await;
 }
 
+#[cfg(debug_assertions)]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_that_finds_the_disk_full_says_what_is_needed_and_can_be_made_later() {
     let bench = bench().await;
@@ -367,13 +374,17 @@ async fn a_migration_that_finds_the_disk_full_says_what_is_needed_and_can_be_mad
     let settings = Settings { path, limits };
     vfs::fill_disk(true);
     let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
-    assert!(matches!(error, OpenError::NoSpaceToMigrate { needed: 1.., .. }), "{error}");
+    assert!(
+        matches!(error, hooklatch::store::OpenError::NoSpaceToMigrate { needed: 1.., .. }),
+        "{error}"
+    );
     vfs::fill_disk(false);
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
     assert_eq!(store.events(EventFilter::default()).await.unwrap().len(), 1);
     store.close().await;
 }
 
+#[cfg(debug_assertions)]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_earlier_store_whose_own_log_does_not_fit_says_what_is_needed() {
     let bench = bench().await;
@@ -389,7 +400,10 @@ async fn an_earlier_store_whose_own_log_does_not_fit_says_what_is_needed() {
     let settings = Settings { path, limits };
     vfs::fill_disk_of_database(true);
     let error = Store::open(&settings, Clock::manual(START)).err().unwrap();
-    assert!(matches!(error, OpenError::NoSpaceToMigrate { needed: 1.., .. }), "{error}");
+    assert!(
+        matches!(error, hooklatch::store::OpenError::NoSpaceToMigrate { needed: 1.., .. }),
+        "{error}"
+    );
     vfs::fill_disk_of_database(false);
     Store::open(&settings, Clock::manual(START)).unwrap().close().await;
 }

@@ -94,16 +94,7 @@ fn fill(site: &Site, events: usize) {
     let (id, digest) = (("event_id", event_id.as_str()), ("digest", "randomblob(32)"));
     let removed = ("removed_succeeded", "1");
     copy(&conn, "event", events, &[("row", "1 + i"), id, digest, removed]);
-    // In the order of arrival, which leaves room in its pages as years do; the newest wait in memory, as many as
-    // may (`store/guard.rs`).
-    let waiting = (events / 32).min(256 * 1024);
-    conn.execute_batch(&format!(
-        "UPDATE meta SET listed = (SELECT max(row) - {waiting} FROM event);
-         INSERT INTO body SELECT substr(digest, 1, 4), row FROM event WHERE row <= (SELECT listed FROM meta)
-         ORDER BY row;
-         COMMIT; PRAGMA journal_mode = WAL;"
-    ))
-    .unwrap();
+    conn.execute_batch("COMMIT; PRAGMA journal_mode = WAL;").unwrap();
     drop(conn);
     // The kernel still has all of it in memory, on this process' account and not on the receiver's.
     let file = File::open(site.store()).unwrap();

@@ -15,8 +15,7 @@ use super::requests::{Kind, requests};
 use super::site::{HANDLER, Site};
 use super::table::{Bounds, Good, Table};
 
-/// Events whose space is measured: enough that what the tables have of unfilled pages is a small part, and most of
-/// their entries of the guard are in its table (16,384 wait in memory).
+/// Events whose space is measured: enough that what the tables have of unfilled pages is a small part.
 const EVENTS: usize = 80_000;
 
 /// Connections that bring them.

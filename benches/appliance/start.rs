@@ -104,10 +104,7 @@ fn fill(store: &Connection, jobs: usize) {
     copies(store, "event", jobs, &[("row", "n"), ("event_id", id), ("digest", "randomblob(32)")]);
     copies(store, "payload", jobs, &[("event", "n")]);
     copies(store, "job", jobs, &[("row", "n"), ("event", "n"), ("id", "randomblob(16)")]);
-    // As far behind as a store may be that took them one by one (`store/guard.rs`).
-    store
-        .execute_batch("UPDATE meta SET listed = (SELECT max(row) - 131072 FROM event); COMMIT")
-        .unwrap();
+    store.execute_batch("COMMIT").unwrap();
     // The program keeps its log again, as it made the file.
     set("journal_mode", "WAL").unwrap();
 }

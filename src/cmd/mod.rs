@@ -52,6 +52,10 @@ pub fn main() -> Exit {
     if let Ok(text) = std::env::var(crate::crash::VARIABLE) {
         crate::crash::arm(&text);
     }
+    #[cfg(debug_assertions)]
+    if std::env::var_os(crate::crash::MIGRATE).is_some() {
+        crate::crash::add_migration();
+    }
     let matches = crate::cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match run(cli.command) {

@@ -12,13 +12,12 @@ use crate::model::{
 };
 use crate::verify::Verified;
 
-use super::guard::{Guard, repeated_body};
 use super::notice::{NoticeJob, Notices, of_jobs};
 use super::queue::Lane;
 use super::replay::put_back;
 use super::secrets::SecretUses;
 use super::types::{Accept, Accepted, Refused};
-use super::{Store, codec, exactly_one};
+use super::{Store, codec, exactly_one, guard};
 
 /// What an item takes in memory beside its stored form, roughly.
 const ITEM_BYTES: usize = 1024;
@@ -45,7 +44,6 @@ pub(super) struct Prepared {
     on_redelivery: OnRedelivery,
     notices: Notices,
     secret_uses: Arc<SecretUses>,
-    guard: Arc<Guard>,
 }
 
 impl Store {
@@ -105,7 +103,6 @@ impl Store {
             on_redelivery,
             notices: self.inner.notices.clone(),
             secret_uses: Arc::clone(&self.inner.secret_uses),
-            guard: Arc::clone(&self.inner.guard),
         }
     }
 
@@ -239,12 +236,7 @@ impl Prepared {
                 self.received_at.0,
                 codec::size(delivery.body().len()),
             ])?;
-        if inserted == 0 {
-            return Ok(None);
-        }
-        let row = tx.last_insert_rowid();
-        self.guard.came(row);
-        Ok(Some(row))
+        Ok((inserted == 1).then(|| tx.last_insert_rowid()))
     }
 
     fn insert_payload_and_jobs(
@@ -292,44 +284,18 @@ impl Prepared {
         })
     }
 
-    /// Whether the guard has another event with the body of this one, which was just stored; marks it then.
+    /// Whether the guard finds another event with the body of this one, which was just stored.
     fn repeats(&self, tx: &Connection, event: i64) -> rusqlite::Result<bool> {
-        if self.delivery.guard() == ReplayGuard::Off {
+        if !self.guarded() {
             return Ok(false);
         }
-        let (source, digest) = (&self.source, self.delivery.digest());
-        let repeats = self.guard.first(tx, source, digest)?.is_some()
-            || tx
-                .prepare_cached(concat!("SELECT 1 FROM event WHERE ", repeated_body!()))?
-                .exists(params![source.as_str(), digest.0])?;
-        if repeats {
-            // The row is this transaction's own.
-            exactly_one(
-                tx.prepare_cached("UPDATE event SET repeated = 1 WHERE row = ?1")?
-                    .execute([event])?,
-            )?;
-        } else {
-            self.guard.add(digest, event);
-        }
-        Ok(repeats)
+        guard::repeats(tx, &self.source, self.delivery.digest(), event)
     }
 
-    /// Whether an event of another type has this body: the first one, or a repeated one of a lesser or a
-    /// greater type. One look-up each, however often it came.
     fn is_under_another_type(&self, tx: &Connection) -> rusqlite::Result<bool> {
-        let (source, digest) = (&self.source, self.delivery.digest());
-        let own = self.delivery.event_type().as_str();
-        if self.guard.first(tx, source, digest)?.is_some_and(|first| first != own) {
-            return Ok(true);
-        }
-        tx.prepare_cached(concat!(
-            "SELECT EXISTS (SELECT 1 FROM event WHERE ",
-            repeated_body!(),
-            " AND type < ?3) OR EXISTS (SELECT 1 FROM event WHERE ",
-            repeated_body!(),
-            " AND type > ?3)"
-        ))?
-        .query_row(params![source.as_str(), digest.0, own], |row| row.get(0))
+        let delivery = &self.delivery;
+        let own = delivery.event_type().as_str();
+        guard::is_under_another_type(tx, &self.source, delivery.digest(), own)
     }
 
     /// All variants of this id, the first one first.

@@ -5,7 +5,6 @@
 //! nobody waits for more than one step. What must stay true: the caller has checked the clock (K2); a
 //! pass that is cut off anywhere has deleted whole payloads and whole events, and the next one goes on.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -13,7 +12,6 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::model::{INTERNAL_SOURCE, Timestamp};
 
 use super::answer;
-use super::guard::Guard;
 use super::queue::Lane;
 use super::types::Error;
 use super::{Store, codec};
@@ -80,9 +78,6 @@ impl Store {
     pub async fn expire(&self, before: Cutoffs) -> Result<Expired, Error> {
         let mut expired = Expired::default();
         expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
-        let guard = Arc::clone(&self.inner.guard);
-        let expire_events =
-            move |tx: &Connection, before, after| expire_events(tx, before, after, &guard);
         expired.events = self.walk(before, expire_events, &mut expired.bytes).await?;
         self.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
         // Also what a pass that was cut off, or an earlier version, has left.
@@ -158,12 +153,11 @@ impl Store {
     async fn walk(
         &self,
         before: Cutoffs,
-        step: impl Fn(&Connection, Cutoffs, i64) -> rusqlite::Result<Step> + Clone + Send + 'static,
+        step: fn(&Connection, Cutoffs, i64) -> rusqlite::Result<Step>,
         bytes: &mut u64,
     ) -> Result<u64, Error> {
         let (mut deleted, mut after) = (0, Some(0));
         while let Some(row) = after {
-            let step = step.clone();
             let done = self.submit(Lane::Verb, move |tx| step(tx, before, row)).await?;
             if done.deleted > 0 {
                 // At once: to find one page among many free ones costs more than among few.
@@ -258,16 +252,10 @@ fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Re
              WHERE job IN (SELECT row FROM job WHERE event = ?1) AND stdout_total + stderr_total > 0",
             "DELETE FROM payload WHERE event = ?1",
         ],
-        |_| (),
     )
 }
 
-fn expire_events(
-    tx: &Connection,
-    before: Cutoffs,
-    after: i64,
-    guard: &Guard,
-) -> rusqlite::Result<Step> {
+fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step> {
     // The next events in the order of arrival, and whether each may go: an id is remembered while one
     // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
     // old enough as such. With the first body gone another one's redelivery would be a new event. Requests with
@@ -288,17 +276,8 @@ fn expire_events(
         before.dead,
         after,
     )?;
-    // Its jobs, attempts and evidence go with it, by their foreign keys; what the guard has of it by hand, where
-    // that is in its table.
-    delete(
-        tx,
-        &rows,
-        &[
-            "DELETE FROM body WHERE event = ?1 AND start = (SELECT substr(digest, 1, 4) FROM event WHERE row = ?1)",
-            "DELETE FROM event WHERE row = ?1",
-        ],
-        |event| guard.forget(event),
-    )
+    // Its jobs, attempts and evidence go with it, by their foreign keys.
+    delete(tx, &rows, &["DELETE FROM event WHERE row = ?1"])
 }
 
 /// What hangs on no payload and no event: a few rows each.
@@ -340,19 +319,13 @@ fn look(
         .collect()
 }
 
-fn delete(
-    tx: &Connection,
-    rows: &[Candidate],
-    statements: &[&str],
-    deleted_one: impl Fn(i64),
-) -> rusqlite::Result<Step> {
+fn delete(tx: &Connection, rows: &[Candidate], statements: &[&str]) -> rusqlite::Result<Step> {
     let (mut deleted, begun) = (0, Instant::now());
     for &(row, old, unneeded) in rows {
         if old && unneeded {
             for sql in statements {
                 tx.prepare_cached(sql)?.execute([row])?;
             }
-            deleted_one(row);
             deleted += 1;
             if begun.elapsed() > BUDGET {
                 return Ok(Step { deleted, after: Some(row) });

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::model::{State, Timestamp};
 
 use super::connection::{beside, connect_still};
+use super::schema::Kind;
 use super::{codec, schema};
 
 /// A copy of a store that is whole: SQLite has checked every page and index of it.
@@ -37,6 +38,14 @@ pub enum InspectError {
     /// Not a database, or another program's.
     #[error("{path} is not a copy of a store")]
     Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A store of a development build.
+    #[error(
+        "{path}: made by a development build; nothing reads it: keep it, start with a new path"
+    )]
+    Development {
         /// The file.
         path: PathBuf,
     },
@@ -93,9 +102,12 @@ pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
         _ => InspectError::Damaged { path: path.to_owned(), detail: error.to_string() },
     };
     let conn = connect_still(path).map_err(damaged)?;
-    let schema = schema::of(&conn).map_err(damaged)?;
-    let Some(schema) = schema else {
-        return Err(InspectError::Foreign { path: path.to_owned() });
+    let schema = match Kind::of(&conn).map_err(damaged)? {
+        Kind::Store(schema) => schema,
+        Kind::Development => return Err(InspectError::Development { path: path.to_owned() }),
+        Kind::Empty | Kind::Foreign => {
+            return Err(InspectError::Foreign { path: path.to_owned() });
+        }
     };
     let known = schema::known();
     if schema > known {
@@ -111,16 +123,10 @@ pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
 }
 
 fn read(conn: &Connection, schema: i64) -> rusqlite::Result<Inspected> {
-    // Older schemas have no such column.
-    let told = conn
-        .prepare("SELECT 1 FROM pragma_table_info('meta') WHERE name = 'copied_at'")?
-        .exists([])?;
-    let copied_at = match told {
-        true => conn.query_row("SELECT copied_at FROM meta WHERE one = 1", [], |row| {
-            codec::maybe_time(row, 0)
-        })?,
-        false => None,
-    };
+    // The one row.
+    let copied_at = conn.query_row("SELECT copied_at FROM meta WHERE one = 1", [], |row| {
+        codec::maybe_time(row, 0)
+    })?;
     // By the index of unique ids; one pass over each table.
     let events = conn.query_row("SELECT count(*) FROM event", [], |row| codec::count(row, 0))?;
     let jobs = conn

@@ -6,7 +6,6 @@
 //! answered after its flush; listings have a connection of their own and see flushed commits only.
 
 mod accept;
-mod ahead;
 mod answer;
 mod arrived;
 mod ask;
@@ -45,7 +44,6 @@ mod secrets;
 mod select;
 mod space;
 mod standing;
-mod starts;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -68,7 +66,6 @@ use checkpoint::Checkpoints;
 use claim::Takers;
 use commits::Commits;
 use connection::Opened;
-use guard::Guard;
 use lock::Lock;
 use notice::Notices;
 use pause::Paused;
@@ -135,7 +132,6 @@ struct Inner {
     takers: Arc<Takers>,
     paused: Arc<Paused>,
     secret_uses: Arc<SecretUses>,
-    guard: Arc<Guard>,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
 }
@@ -168,8 +164,6 @@ impl Store {
         space.opened(path);
         let paused = Arc::new(Paused::default());
         paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
-        let guard = Guard::open(&writer).map_err(|error| OpenError::from_sql(path, error))?;
-        let guard = Arc::new(guard);
         space.make_ballast();
         let quarantine = quarantine::Handle::start(
             path,
@@ -198,7 +192,6 @@ impl Store {
             path: path.clone(),
             detail: format!("failed to start a thread: {error}"),
         };
-        let ahead = ahead::start(Arc::clone(&guard), Arc::clone(&readers)).map_err(thread)?;
         let signal =
             checkpoint::start(Arc::clone(&checkpoints), Arc::clone(&queue)).map_err(thread)?;
         let writer = Writer {
@@ -216,8 +209,6 @@ impl Store {
             notices: notices.clone(),
             paused: Arc::clone(&paused),
             secret_uses: Arc::clone(&secret_uses),
-            guard: Arc::clone(&guard),
-            ahead,
             degraded: None,
             id,
             conn: Some(writer),
@@ -252,7 +243,6 @@ impl Store {
             takers: Arc::default(),
             paused,
             secret_uses,
-            guard,
             quarantine,
             closed,
         };

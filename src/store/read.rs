@@ -14,13 +14,12 @@ use crate::limits::Limits;
 use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
 
 use super::connection::close;
-use super::guard::{Guard, repeated_body};
 use super::rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    SecretUse, Twin,
+    SecretUse,
 };
 use super::types::{Captured, Error, Record, Usage};
-use super::{Store, codec, lock};
+use super::{Store, codec, guard, lock};
 
 /// Instructions of SQLite between two looks at the clock while a listing runs: some 0.1 ms.
 const CHECK_STEPS: i32 = 10_000;
@@ -140,7 +139,6 @@ impl Store {
         source: Option<Name>,
         event: EventId,
     ) -> Result<Vec<EventDetail>, Error> {
-        let guard = Arc::clone(&self.inner.guard);
         self.read(move |conn| {
             let mut events = Vec::new();
             for source in sources(conn, source)? {
@@ -149,7 +147,7 @@ impl Store {
                 let found = select.query_map(key, event_row)?;
                 events.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
             }
-            events.into_iter().map(|event| detail(conn, &guard, event)).collect()
+            events.into_iter().map(|event| detail(conn, event)).collect()
         })
         .await
     }
@@ -397,7 +395,7 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     })
 }
 
-fn detail(conn: &Connection, guard: &Guard, listed: Listed) -> rusqlite::Result<EventDetail> {
+fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
     let (row, digest) = (listed.row, listed.digest);
     let event = with_jobs(conn, listed)?;
     let bytes = usize::try_from(event.body_bytes).unwrap_or(0);
@@ -414,48 +412,12 @@ fn detail(conn: &Connection, guard: &Guard, listed: Listed) -> rusqlite::Result<
             Ok(JobDetail { job, attempts, former_keys })
         })
         .collect::<rusqlite::Result<_>>()?;
-    let twins = twins(conn, guard, row, event.source.as_str(), digest)?;
+    let twins = guard::twins(conn, &event.source, digest, row)?;
     // Those of a backup in which the event was.
     let restores = super::restore::restores(conn, event.received_at, None)?;
     let (body, key) = (body.map(Blob), super::answer::key_row(conn, row)?);
     let digest = digest.to_string();
     Ok(EventDetail { event, digest, headers, body, jobs, twins, restores, key })
-}
-
-/// Most twins that are told of one event: the first one is the one that matters.
-const TWINS: i64 = 5;
-
-/// Of source ?1, with the body of digest ?2, but for event ?3. The guard's own indexes have them, and ?5 those that
-/// wait in its memory, as a JSON array; the event itself is among them, where it is guarded at all. By their rows,
-/// and not by the index of the source's ids.
-pub(super) const SELECT_TWINS: &str = concat!(
-    "SELECT event_id, type, received_at FROM event WHERE row IN (
-         SELECT event FROM body WHERE start = substr(?2, 1, 4)
-         UNION ALL SELECT value FROM json_each(?5)
-         UNION ALL SELECT row FROM event WHERE ",
-    repeated_body!(),
-    ") AND +source = ?1 AND digest = ?2 AND row <> ?3
-         AND (SELECT guarded FROM event WHERE row = ?3) = 1
-     ORDER BY row LIMIT ?4"
-);
-
-fn twins(
-    conn: &Connection,
-    guard: &Guard,
-    event: i64,
-    source: &str,
-    digest: Digest,
-) -> rusqlite::Result<Vec<Twin>> {
-    let waiting = format!("{:?}", guard.waiting(digest));
-    conn.prepare_cached(SELECT_TWINS)?
-        .query_map(params![source, digest.0, event, TWINS, waiting], |row| {
-            Ok(Twin {
-                event_id: codec::event_id(row, 0)?,
-                event_type: row.get(1)?,
-                received_at: codec::time(row, 2)?,
-            })
-        })?
-        .collect()
 }
 
 type Payload = (Vec<(String, String)>, Option<Vec<u8>>);

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use uuid::Uuid;
 
@@ -11,99 +10,101 @@ use crate::model::Timestamp;
 
 use super::types::OpenError;
 
-/// Marks the file as ours in its header: "Hook" in ASCII (`PRAGMA application_id`).
-pub(super) const APPLICATION_ID: i64 = 0x486F_6F6B;
+/// Marks a file as a store in its header (`PRAGMA application_id`). A random number.
+pub(super) const APPLICATION_ID: i64 = 0x4715_F7F5;
+
+/// Marked the stores of development builds, whose schemas no version reads.
+pub(super) const DEVELOPMENT_ID: i64 = 0x486F_6F6B;
 
 /// Migration n + 1 leads from schema n to n + 1.
-pub(super) const MIGRATIONS: &[&str] = &[
-    include_str!("../../migrations/0001_initial.sql"),
-    include_str!("../../migrations/0002_paused.sql"),
-    include_str!("../../migrations/0003_runner.sql"),
-    include_str!("../../migrations/0004_former_key.sql"),
-    include_str!("../../migrations/0005_notice.sql"),
-    include_str!("../../migrations/0006_runner_name.sql"),
-    include_str!("../../migrations/0007_quarantine.sql"),
-    include_str!("../../migrations/0008_restored.sql"),
-    include_str!("../../migrations/0009_smaller.sql"),
-    include_str!("../../migrations/0010_answer.sql"),
-    include_str!("../../migrations/0011_pattern.sql"),
-    include_str!("../../migrations/0012_guard.sql"),
-    include_str!("../../migrations/0013_body.sql"),
-    include_str!("../../migrations/0014_checks.sql"),
-    include_str!("../../migrations/0015_retention.sql"),
-];
+pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_initial.sql")];
 
 /// This program, for the message of an older one that meets its store.
 const WRITTEN_BY: &str = concat!("hooklatch ", env!("CARGO_PKG_VERSION"));
 
+/// What a database is, by its header.
+pub(super) enum Kind {
+    /// A new file, or one whose store was never finished.
+    Empty,
+    /// A store of this schema.
+    Store(i64),
+    /// A store of a development build.
+    Development,
+    /// A database of another program.
+    Foreign,
+}
+
+impl Kind {
+    pub(super) fn of(conn: &Connection) -> rusqlite::Result<Self> {
+        let (application, schema) =
+            (pragma(conn, "application_id")?, pragma(conn, "user_version")?);
+        // Whether the file has any table at all.
+        let tables: i64 =
+            conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+        Ok(match application {
+            APPLICATION_ID if schema > 0 => Kind::Store(schema),
+            APPLICATION_ID | 0 if schema == 0 && tables == 0 => Kind::Empty,
+            DEVELOPMENT_ID => Kind::Development,
+            _ => Kind::Foreign,
+        })
+    }
+}
+
+/// The store's migrations, and the one that a test may add.
+fn migrations() -> impl Iterator<Item = &'static str> {
+    MIGRATIONS.iter().copied().chain(crash::migration())
+}
+
 /// The newest schema this program knows.
 pub(super) fn known() -> i64 {
-    MIGRATIONS.len() as i64
+    migrations().count() as i64
 }
 
 /// Refuses a file that is not ours, before anything is written to it: only an empty one is taken.
 pub(super) fn check(conn: &Connection, path: &Path) -> Result<(), OpenError> {
-    let sql = |error| OpenError::from_sql(path, error);
-    let application = pragma(conn, "application_id").map_err(sql)?;
-    let schema = pragma(conn, "user_version").map_err(sql)?;
-    // Whether the file has any table at all.
-    let tables: i64 =
-        conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).map_err(sql)?;
-    let empty = application == 0 && schema == 0 && tables == 0;
-    if !empty && application != APPLICATION_ID {
-        return Err(OpenError::Foreign { path: path.to_owned() });
-    }
-    if schema > known() {
-        let by = written_by(conn).unwrap_or_else(|| "of an unknown version".to_owned());
-        return Err(OpenError::Newer { path: path.to_owned(), by, schema, known: known() });
-    }
-    // Only development builds had these schemas.
-    let learned = matches!(schema, 11..15)
-        && conn.prepare("SELECT 1 FROM pattern").and_then(|mut any| any.exists([])).map_err(sql)?;
-    match learned {
-        true => Err(OpenError::Learned { path: path.to_owned() }),
-        false => Ok(()),
+    let path = path.to_owned();
+    match Kind::of(conn).map_err(|error| OpenError::from_sql(&path, error))? {
+        Kind::Store(schema) if schema > known() => {
+            let by = written_by(conn).unwrap_or_else(|| "of an unknown version".to_owned());
+            Err(OpenError::Newer { path, by, schema, known: known() })
+        }
+        Kind::Store(_) | Kind::Empty => Ok(()),
+        Kind::Development => Err(OpenError::Development { path }),
+        Kind::Foreign => Err(OpenError::Foreign { path }),
     }
 }
 
-/// Brings a checked database to [`known`]: all missing migrations in one transaction, or none.
+/// Brings a checked database to [`known`]: all missing migrations in one transaction, or none. The caller closes
+/// the connection if this fails.
 pub(super) fn migrate(conn: &mut Connection, path: &Path, now: Timestamp) -> Result<(), OpenError> {
     let sql = |error| OpenError::from_sql(path, error);
-    // A table is made anew by dropping the old one, which would take along all that refers to it. A
-    // transaction cannot change this. And a view or trigger that somebody made over the old one would
-    // keep the new one from getting its name. A defensive connection would not change a table's text.
+    // A migration rebuilds a table by dropping the old one, which would delete all rows that refer to it. SQLite
+    // ignores the setting within a transaction.
     conn.pragma_update(None, "foreign_keys", false).map_err(sql)?;
-    conn.pragma_update(None, "legacy_alter_table", true).map_err(sql)?;
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).map_err(sql)?;
-    apply_missing(conn, path, now)?;
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map_err(sql)?;
-    conn.pragma_update(None, "legacy_alter_table", false).map_err(sql)?;
+    apply_missing(conn, now).map_err(sql)?;
     conn.pragma_update(None, "foreign_keys", true).map_err(sql)
 }
 
-/// The caller lets go of the connection where this fails.
-fn apply_missing(conn: &mut Connection, path: &Path, now: Timestamp) -> Result<(), OpenError> {
-    let sql = |error| OpenError::from_sql(path, error);
-    let from = pragma(conn, "user_version").map_err(sql)?;
-    let missing = MIGRATIONS.get(usize::try_from(from).unwrap_or(0)..).unwrap_or_default();
-    if missing.is_empty() {
+fn apply_missing(conn: &mut Connection, now: Timestamp) -> rusqlite::Result<()> {
+    let from = usize::try_from(pragma(conn, "user_version")?).unwrap_or(0);
+    let mut missing = migrations().skip(from).peekable();
+    if missing.peek().is_none() {
         return Ok(());
     }
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sql)?;
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for migration in missing {
-        tx.execute_batch(migration).map_err(sql)?;
+        tx.execute_batch(migration)?;
     }
     // The store gets its identity once; later migrations only sign it.
     tx.execute(
         "INSERT INTO meta (one, store_id, created_at, written_by) VALUES (1, randomblob(16), ?1, ?2)
          ON CONFLICT (one) DO UPDATE SET written_by = excluded.written_by",
         (now.0, WRITTEN_BY),
-    )
-    .map_err(sql)?;
-    tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(sql)?;
-    tx.pragma_update(None, "user_version", known()).map_err(sql)?;
+    )?;
+    tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+    tx.pragma_update(None, "user_version", known())?;
     crash::point("migrate.commit.before");
-    tx.commit().map_err(sql)?;
+    tx.commit()?;
     crash::point("migrate.commit.after");
     Ok(())
 }
@@ -112,13 +113,6 @@ fn apply_missing(conn: &mut Connection, path: &Path, now: Timestamp) -> Result<(
 pub(super) fn is_older(conn: &Connection) -> rusqlite::Result<bool> {
     let schema = pragma(conn, "user_version")?;
     Ok(schema > 0 && schema < known())
-}
-
-/// The number of a store's schema; none where the file is no store of ours.
-pub(super) fn of(conn: &Connection) -> rusqlite::Result<Option<i64>> {
-    let schema = pragma(conn, "user_version")?;
-    let ours = pragma(conn, "application_id")? == APPLICATION_ID && schema > 0;
-    Ok(ours.then_some(schema))
 }
 
 /// The store's random identity.

@@ -477,11 +477,11 @@ pub enum OpenError {
         /// The newest schema this program knows.
         known: i64,
     },
-    /// Its payloads need dictionaries that were learned from payloads.
+    /// A store of a development build.
     #[error(
-        "{path} is of a development build that compressed payloads in a form that no other version reads; keep it, and name another file as storage.path"
+        "{path}: made by a development build; nothing reads it: keep it, start with a new path"
     )]
-    Learned {
+    Development {
         /// The database file.
         path: PathBuf,
     },

@@ -20,7 +20,6 @@ use crate::model::{NoticeType, Timestamp};
 use super::checkpoint::{Checkpoints, Pass};
 use super::commits::Commits;
 use super::connection::{self, Opened};
-use super::guard::Guard;
 use super::lock::Lock;
 use super::notice::{Notice, Notices, degraded};
 use super::pause::Paused;
@@ -84,10 +83,6 @@ pub(super) struct Writer {
     pub(super) notices: Notices,
     pub(super) paused: Arc<Paused>,
     pub(super) secret_uses: Arc<SecretUses>,
-    pub(super) guard: Arc<Guard>,
-    /// Asks for the pages of the guard's table that come next to be read; dropped at the end, which ends that
-    /// thread.
-    pub(super) ahead: SyncSender<()>,
     /// What has kept the store from storing since then, told once it can be stored.
     pub(super) degraded: Option<(&'static str, Timestamp)>,
     pub(super) id: uuid::Uuid,
@@ -207,21 +202,12 @@ impl Writer {
     pub(super) fn commit(&self, conn: &Connection, items: &mut [Item]) -> rusqlite::Result<bool> {
         let (before, begun) = (conn.total_changes(), Instant::now());
         let result = self.transact(conn, items);
-        match &result {
-            Ok(()) => {
-                if self.guard.committed() {
-                    // A signal that waits already says the same.
-                    let _ = self.ahead.try_send(());
-                }
-            }
-            Err(_) => {
-                self.secret_uses.forget();
-                self.guard.rolled_back();
-            }
-        }
-        if result.is_err() && !conn.is_autocommit() {
+        if result.is_err() {
+            self.secret_uses.forget();
             // Nothing of a failed batch may stay open.
-            if let Err(error) = conn.execute_batch("ROLLBACK") {
+            if !conn.is_autocommit()
+                && let Err(error) = conn.execute_batch("ROLLBACK")
+            {
                 tracing::error!(%error, "failed to roll back");
             }
         }
@@ -240,8 +226,6 @@ impl Writer {
         if self.full {
             // A write that asks whether a full disk has space again.
             conn.prepare_cached("UPDATE meta SET probes = probes + 1 WHERE one = 1")?.execute([])?;
-        } else {
-            self.guard.list(conn)?;
         }
         if let Some(why) = self.space.gone() {
             let code = rusqlite::ffi::Error::new(GONE);
@@ -394,7 +378,6 @@ impl Writer {
         }
         // A change that was refused may have been recovered with the log.
         self.paused.load(&writer).map_err(|error| error.to_string())?;
-        self.guard.load(&writer).map_err(|error| error.to_string())?;
         self.conn = Some(writer);
         self.checkpoints.put(checkpointer);
         self.readers.put(reader);
@@ -483,7 +466,6 @@ impl Writer {
             }
         }
         drop(self.signal);
-        drop(self.ahead);
         self.readers.close();
         self.lists.close();
         self.keys.close();

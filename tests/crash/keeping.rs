@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Output;
 
-use hooklatch::crash::VARIABLE;
+use hooklatch::crash::{MIGRATE, VARIABLE};
 use rusqlite::Connection;
 
 use super::case::{delivered, must_die};
@@ -14,7 +14,7 @@ use super::support::Site;
 /// A receiver that makes a backup.
 const OF_A_COPY: &[&str] = &["copy.step"];
 
-/// Whoever opens a store of an earlier schema; whether the copy has its name then, and whether the schema
+/// Who opens a store of an earlier schema; whether the copy has its name then, and whether the schema
 /// is the new one.
 const OF_A_MIGRATION: &[(&str, bool, bool)] = &[
     ("before.copied", false, false),
@@ -149,7 +149,7 @@ fn first_schema(path: &Path) {
     let conn = Connection::open(path).unwrap();
     conn.execute_batch(&fs::read_to_string(migrations.join("0001_initial.sql")).unwrap()).unwrap();
     conn.execute_batch(
-        "PRAGMA application_id = 0x486F6F6B;
+        "PRAGMA application_id = 0x4715F7F5;
          PRAGMA user_version = 1;
          INSERT INTO meta (one, store_id, created_at, written_by)
              VALUES (1, x'00112233445566778899aabbccddeeff', 1, 'hooklatch 0.1.0');
@@ -165,7 +165,12 @@ fn whoever_dies_in_a_migration_has_changed_all_or_nothing_and_the_next_goes_on_w
     for (point, is_named, is_new) in OF_A_MIGRATION {
         let site = Site::new(NOBODY);
         first_schema(&site.store());
-        let died = site.command(&["events"]).env(VARIABLE, armed(&site, point)).output().unwrap();
+        let died = site
+            .command(&["events"])
+            .env(MIGRATE, "")
+            .env(VARIABLE, armed(&site, point))
+            .output()
+            .unwrap();
         must_be_killed(&died, &site);
         let conn = Connection::open(site.store()).unwrap();
         let schema: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
@@ -177,7 +182,7 @@ fn whoever_dies_in_a_migration_has_changed_all_or_nothing_and_the_next_goes_on_w
         let inode = |name: &String| fs::metadata(site.path(name)).unwrap().ino();
         let named = named.map(|name| inode(&name));
 
-        let receiver = site.start();
+        let receiver = site.start_with(&[(MIGRATE, "")]);
         let said = beside(&site);
         assert!(said.len() == 1 && copy(&said[0]), "{said:?}");
         // A second copy would need the space of the first again.

@@ -9,6 +9,7 @@ mod ids;
 mod jobs;
 mod large;
 mod list;
+#[cfg(debug_assertions)]
 mod migration;
 mod missing;
 mod notice;

@@ -4,7 +4,6 @@ use std::task::Poll;
 
 use super::opening::Mount;
 use super::*;
-use crate::store::guard::Seen;
 
 /// Holds the writer inside a transaction until the sender is dropped.
 pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
@@ -107,17 +106,28 @@ async fn the_guard_knows_what_a_repair_has_recovered() {
 }
 
 #[tokio::test]
-async fn what_the_guard_lists_next_is_read_ahead_until_its_connection_is_closed() {
+async fn an_event_that_was_rolled_back_and_stored_again_is_the_first_of_its_body() {
     let bench = bench();
-    for event in ["a", "b", "c"] {
-        bench.accept("github", github(event, "push", event), &["h"]).await;
-    }
-    let Inner { guard, readers, .. } = &*bench.store.inner;
-    let mut seen = Seen::default();
-    ahead::read(guard, readers, &mut seen).unwrap();
-    assert!(guard.next(&mut seen).is_empty(), "not all of it");
-    readers.close();
-    assert!(ahead::read(guard, readers, &mut Seen::default()).is_err());
+    let accept = |event: &str| {
+        let (store, delivery) = (bench.store.clone(), github(event, "push", "A"));
+        let (source, handlers, on_redelivery) =
+            (name("github"), vec![name("h")], OnRedelivery::Ignore);
+        let new = Accept { source, received_at: START, delivery, handlers, on_redelivery };
+        async move { store.accept(new).await }
+    };
+    let release = hold_writer(&bench.store).await;
+    let first = queued(accept("a")).await;
+    let store = bench.store.clone();
+    let bad = queued(async move {
+        let break_check = |tx: &Connection| tx.execute("UPDATE meta SET store_id = x'00'", []);
+        store.submit(Lane::Accept { bytes: 1 }, break_check).await
+    })
+    .await;
+    drop(release);
+    assert!(bad.await.unwrap().is_err(), "it rolls its batch back");
+    let created = |held| Ok(Accepted::Created { jobs: 1, held, flagged: false });
+    assert_eq!(first.await.unwrap(), created(None));
+    assert_eq!(accept("b").await, created(Some(HeldReason::SuspectedReplay)));
 }
 
 #[tokio::test]
