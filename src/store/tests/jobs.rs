@@ -91,7 +91,6 @@ async fn what_an_attempt_leaves_is_shown() {
         http_status: Some(503),
         stdout: Captured { head: Blob(b"a\0".to_vec()), tail: Blob(b"z".to_vec()), total: 70_000 },
         stderr: Captured::default(),
-        ended_at: None,
     };
     let mut done = completion(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted), START);
     done.record = record.clone();
