@@ -178,7 +178,7 @@ CREATE TABLE attempt (
 CREATE UNIQUE INDEX attempt_live ON attempt (job) WHERE outcome IS NULL;
 
 -- A row is the key of a request, from the request until the key expires. Once the row is deleted, the next request
--- with the key is a new one, with an event of its own.
+-- with the key is a new request and makes a new event.
 CREATE TABLE answer (
     -- The request. Its only job is the one that answers. Neither is deleted before this row.
     event       INTEGER PRIMARY KEY REFERENCES event (row) ON DELETE CASCADE,
@@ -228,7 +228,7 @@ CREATE TABLE secret_use (
     PRIMARY KEY (source, reference)
 ) STRICT, WITHOUT ROWID;
 
--- A row is one kind of trouble that the receiver reports as an event of its own: by type, subject and reason. It is
+-- A row is one kind of trouble, by type, subject and reason, that the receiver reports as an internal event. It is
 -- kept while its last event is young or while something is still to be reported.
 CREATE TABLE notice (
     type     TEXT    NOT NULL CHECK (type IN ('job.dead', 'job.held', 'store.degraded', 'source.failing', 'handler.broken')),
@@ -250,8 +250,8 @@ CREATE TABLE notice (
     CHECK ((first_at IS NULL) = (last_at IS NULL))
 ) STRICT, WITHOUT ROWID;
 
--- A row is one restore in this store's history. The store knows nothing of what was accepted, answered and handled
--- between its two times.
+-- A row is one restore in this store's history. The store knows nothing of the events that were accepted and
+-- handled between its two times.
 CREATE TABLE restored (
     row         INTEGER PRIMARY KEY AUTOINCREMENT,
     -- The identity of the store that the backup was made of.

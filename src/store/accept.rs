@@ -3,15 +3,16 @@
 
 use std::sync::{Arc, OnceLock};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::model::{
-    DeadReason, EventType, HeldReason, JobId, Name, NoticeType, OnRedelivery, ReplayGuard, State,
+    DeadReason, EventType, HeldReason, Name, NoticeType, OnRedelivery, ReplayGuard, State,
     Timestamp,
 };
 use crate::verify::Verified;
 
+use super::job::insert_job;
 use super::notice::{NoticeJob, Notices, of_jobs};
 use super::queue::Lane;
 use super::replay::put_back;
@@ -99,10 +100,10 @@ impl Store {
             delivery,
             handlers,
             stored: OnceLock::new(),
-            evidence_max: self.inner.settings.limits.evidence_count,
+            evidence_max: self.shared.settings.limits.evidence_count,
             on_redelivery,
-            notices: self.inner.notices.clone(),
-            secret_uses: Arc::clone(&self.inner.secret_uses),
+            notices: self.shared.notices.clone(),
+            secret_uses: Arc::clone(&self.shared.secret_uses),
         }
     }
 
@@ -413,43 +414,4 @@ fn concern(state: State) -> u8 {
         State::Succeeded => 5,
         State::Dropped => 6,
     }
-}
-
-/// Makes a job that is `ready`, or `held` with its reason. Returns its id.
-pub(super) fn insert_job(
-    tx: &Connection,
-    event: i64,
-    handler: &Name,
-    state: State,
-    reason: Option<HeldReason>,
-    now: Timestamp,
-) -> rusqlite::Result<JobId> {
-    let job = JobId::new(now);
-    // One job per event and handler: the unique index refuses a second.
-    tx.prepare_cached(
-        "INSERT INTO job (id, event, handler, state, reason, since, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
-    )?
-    .execute(params![
-        job.as_bytes(),
-        event,
-        handler.as_str(),
-        state.as_str(),
-        reason.map(HeldReason::as_str),
-        now.0,
-    ])?;
-    Ok(job)
-}
-
-/// The job's row number, state, attempt and event, by its id.
-pub(super) fn find_job(
-    tx: &Connection,
-    job: JobId,
-) -> rusqlite::Result<Option<(i64, State, u32, i64)>> {
-    // By the unique id.
-    tx.prepare_cached("SELECT row, state, attempt, event FROM job WHERE id = ?1")?
-        .query_row([job.as_bytes()], |row| {
-            Ok((row.get(0)?, codec::text(row, 1)?, row.get(2)?, row.get(3)?))
-        })
-        .optional()
 }

@@ -16,7 +16,6 @@ use crate::model::{
 };
 use crate::retry::Next;
 
-use super::read::header_lines;
 use super::rows::KeyRow;
 use super::types::{Completion, KeyState};
 use super::{codec, exactly_one};
@@ -218,7 +217,7 @@ pub(super) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<
             answered_at: codec::maybe_time(row, 4)?,
             error_until: codec::maybe_time(row, 9)?,
             status: row.get(5)?,
-            headers: header_lines(row.get_ref(6)?.as_blob_or_null()?.unwrap_or_default()),
+            headers: codec::header_lines(row.get_ref(6)?.as_blob_or_null()?.unwrap_or_default()),
             body,
         })
     })

@@ -11,8 +11,9 @@ use rusqlite::{Connection, params};
 use crate::crash;
 use crate::model::{Digest, EventId, JobId, Name, OnRedelivery, State};
 
-use super::accept::{Prepared, insert_job};
+use super::accept::Prepared;
 use super::answer::{Fate, Key, find_key, unreadable};
+use super::job::insert_job;
 use super::queue::Lane;
 use super::replay::put_back;
 use super::types::{Accept, Ask, Asked, KeyState, Refused};
@@ -73,7 +74,7 @@ impl Store {
         key: &EventId,
         request: Digest,
     ) -> Option<Asked> {
-        let found = self.inner.keys.look(|conn| find_key(conn, source, caller, key)).ok()??;
+        let found = self.shared.keys.look(|conn| find_key(conn, source, caller, key)).ok()??;
         if found.request != request {
             return Some(Asked::Conflict);
         }

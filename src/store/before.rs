@@ -14,8 +14,9 @@ use rusqlite::{Connection, MAIN_DB};
 use crate::crash;
 use crate::limits::Limits;
 
-use super::connection::{beside, close, directory};
+use super::connection::close;
 use super::inspect::inspect;
+use super::path::{beside, directory};
 use super::space::Space;
 use super::types::OpenError;
 use super::{durable, schema};

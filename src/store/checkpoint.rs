@@ -18,7 +18,18 @@ use super::commits::SECONDS;
 use super::connection::close;
 use super::lock;
 use super::queue::Queue;
-use super::writer::AbortOnPanic;
+
+/// Ends the process when its thread panics: a process without its writer only looks alive (S13).
+pub(super) struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a thread of the store has ended by a panic; ending the process");
+            std::process::abort();
+        }
+    }
+}
 
 /// The checkpoint connection. It is taken out to be closed, by the writer's repair or by an error.
 pub(super) struct Checkpoints {

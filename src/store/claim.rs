@@ -110,7 +110,7 @@ impl Store {
 
     /// The item that claims.
     pub(super) fn claiming(&self, asked: Claim) -> (Item, Told<Taken>) {
-        let (clock, notices) = (self.inner.clock.clone(), self.inner.notices.clone());
+        let (clock, notices) = (self.shared.clock.clone(), self.shared.notices.clone());
         let takers = Arc::clone(&self.inner.takers);
         let (mut number, mut last): (u64, Vec<(i64, u32)>) = (0, Vec::new());
         let take = {
@@ -191,7 +191,7 @@ impl Store {
             outcome: Outcome::NotStarted,
             counts: false,
             next: Next::Dead(DeadReason::PayloadGone),
-            finished_at: self.inner.clock.now(),
+            finished_at: self.shared.clock.now(),
             record: Record { detail, ..Record::default() },
             answer: None,
         };

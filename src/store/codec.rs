@@ -11,7 +11,7 @@ use rusqlite::types::{Type, Value, ValueRef};
 use uuid::Uuid;
 use zstd::zstd_safe::{CCtx, DCtx, compress_bound, get_error_name};
 
-use crate::model::{EventId, JobId, Timestamp};
+use crate::model::{EventId, Headers, JobId, Timestamp};
 
 /// Level 1 took the accept path from 17,000 to 21,000 events a second, and no higher level paid.
 const LEVEL: i32 = 1;
@@ -88,6 +88,12 @@ pub(super) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>>
         io::ErrorKind::InvalidData,
         format!("the stored body has {} bytes, its event says {bytes}", body.len()),
     ))
+}
+
+/// Stored headers as people read them.
+pub(super) fn header_lines(wire: &[u8]) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Headers::from_wire(wire).iter().map(|(name, value)| (name.to_owned(), text(value))).collect()
 }
 
 /// A column that holds a word, name or id in its text form.

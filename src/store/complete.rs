@@ -10,8 +10,8 @@ use crate::crash;
 use crate::model::{JobId, Outcome, Runner, RunnerName, State, Timestamp};
 use crate::retry::Next;
 
-use super::accept::find_job;
 use super::answer::{self, Stored};
+use super::job::find_job;
 use super::notice::Notices;
 use super::queue::{Item, Lane, Told};
 use super::replay::was_key;
@@ -76,7 +76,7 @@ impl Store {
             items.push(item);
             (handler, answer)
         });
-        self.inner.queue.push_kept(items);
+        self.shared.queue.push_kept(items);
         // It is answered last, so whoever waits for it waits once.
         let claimed = match claim {
             Some((handler, answer)) => Some((handler, heard(answer).await)),
@@ -97,7 +97,7 @@ impl Store {
     /// The item that settles an attempt, and keeps its answer where its caller waits for one (I1). Its own
     /// answer is none where there is no such job.
     async fn completion(&self, done: &Arc<Completion>) -> (Item, Told<Option<bool>>) {
-        let (job, notices, done) = (done.job, self.inner.notices.clone(), Arc::clone(done));
+        let (job, notices, done) = (done.job, self.shared.notices.clone(), Arc::clone(done));
         let kept = match done.answer.clone() {
             Some(answer) => Stored::of(answer).await.map(Some).unwrap_or_else(|error| {
                 tracing::error!(%job, attempt = done.attempt, %error, "an answer cannot be stored");

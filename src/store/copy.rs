@@ -13,21 +13,20 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytesize::ByteSize;
+use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
-use rusqlite::{Connection, ErrorCode};
-use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 use crate::crash;
-use crate::model::Timestamp;
 
 use super::checkpoint::Pass;
-use super::connection::{beside, close, connect_copy};
+use super::connection::{close, connect_copy};
+use super::copy_task::{Copied, CopyError, CopyTask, Copying, Manifest, Progress};
 use super::inspect::last_event;
+use super::path::beside;
 use super::queue::{Item, Next};
 use super::types::Refused;
 use super::writer::Writer;
@@ -40,94 +39,6 @@ const STEP_PAGES: u64 = 256;
 /// The copy's name while it is made.
 const COPYING: &str = ".copying";
 
-/// What a copy is of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// The store's identity.
-    pub store: Uuid,
-    /// When it was begun: all that was answered before is in it.
-    pub copied_at: Timestamp,
-    /// The number of the last event that was ever stored.
-    pub last_event: i64,
-    /// The file's size.
-    pub bytes: u64,
-}
-
-/// A whole copy in a file without a name: its space is free again when it is closed.
-#[derive(Debug)]
-pub struct Copied {
-    /// The file, at its beginning.
-    pub file: File,
-    /// What it is.
-    pub manifest: Manifest,
-}
-
-/// Why there is no copy.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CopyError {
-    /// One at a time.
-    #[error("another backup is being made; try again when it is done")]
-    Busy,
-    /// It would leave less than the floor.
-    #[error("too little space for a copy beside the store: {0}")]
-    NoSpace(String),
-    /// A batch could not be committed, which matters more.
-    #[error(
-        "the copy gave way to the store's own trouble: {0}; try again when `hooklatch status` is well"
-    )]
-    GaveWay(String),
-    /// The store takes nothing now.
-    #[error("the store is not available: {0}")]
-    Refused(#[from] Refused),
-    /// The system or SQLite could not.
-    #[error("failed to copy the store: {0}")]
-    Failed(String),
-}
-
-impl CopyError {
-    fn of(error: &rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => CopyError::NoSpace(error.to_string()),
-            _ => CopyError::Failed(error.to_string()),
-        }
-    }
-}
-
-impl From<io::Error> for CopyError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::StorageFull => CopyError::NoSpace(error.to_string()),
-            _ => CopyError::Failed(error.to_string()),
-        }
-    }
-}
-
-/// A copy that is being made. Dropped, it is given up.
-#[derive(Debug)]
-pub struct Copying {
-    progress: Arc<Progress>,
-    answer: oneshot::Receiver<Result<Copied, CopyError>>,
-}
-
-#[derive(Debug, Default)]
-struct Progress {
-    done_bytes: AtomicU64,
-    all_bytes: AtomicU64,
-}
-
-impl Copying {
-    /// Bytes copied, and all there are, as of now.
-    pub fn progress(&self) -> (u64, u64) {
-        let Progress { done_bytes, all_bytes } = &*self.progress;
-        (done_bytes.load(Ordering::Relaxed), all_bytes.load(Ordering::Relaxed))
-    }
-
-    /// Waits for its end. May be dropped and called again until then.
-    pub async fn finished(&mut self) -> Result<Copied, CopyError> {
-        (&mut self.answer).await.unwrap_or(Err(CopyError::Refused(Refused::Stopping)))
-    }
-}
-
 impl Store {
     /// COPY: begins a copy of the store as it is once the copy ends.
     ///
@@ -137,15 +48,9 @@ impl Store {
         let progress = Arc::new(Progress::default());
         let (done, answer) = oneshot::channel();
         let task = CopyTask { progress: Arc::clone(&progress), answer: done };
-        self.inner.queue.push_copy(task)?;
+        self.shared.queue.push_copy(task)?;
         Ok(Copying { progress, answer })
     }
-}
-
-/// What the writer is asked for.
-pub(super) struct CopyTask {
-    progress: Arc<Progress>,
-    answer: oneshot::Sender<Result<Copied, CopyError>>,
 }
 
 /// What a copy leaves to the writer: the very thing it gave way to.
@@ -165,14 +70,14 @@ pub(super) fn remove_leftover(database: &Path) {
 impl Writer {
     /// Makes a copy, committing what comes meanwhile; then goes on as before.
     pub(super) fn copy(&mut self, task: CopyTask) {
-        let path = beside(&self.settings.path, COPYING);
+        let path = beside(&self.shared.settings.path, COPYING);
         let Some(conn) = self.conn.take() else { return };
         let mut left = Left::Nothing;
         let made = self.copy_along(&conn, &path, &task, &mut left);
         self.conn = Some(conn);
         let copied = made.and_then(|manifest| Ok(nameless(&path, manifest)?));
-        remove_leftover(&self.settings.path);
-        self.queue.copy_ended();
+        remove_leftover(&self.shared.settings.path);
+        self.shared.queue.copy_ended();
         if let Err(error) = &copied {
             tracing::warn!(%error, "a backup was not made");
         }
@@ -193,7 +98,7 @@ impl Writer {
         left: &mut Left,
     ) -> Result<Manifest, CopyError> {
         self.room_for_copy(conn)?;
-        let copied_at = self.clock.now();
+        let copied_at = self.shared.clock.now();
         // Written to the store itself, and carried over: a copy made otherwise would not know its time.
         let told = conn.execute("UPDATE meta SET copied_at = ?1 WHERE one = 1", [copied_at.0]);
         if let Err(error) = told {
@@ -208,7 +113,7 @@ impl Writer {
         close(copy);
         stepped?;
         let last_event = last_event(conn).map_err(|error| CopyError::of(&error))?;
-        Ok(Manifest { store: self.id, copied_at, last_event, bytes: 0 })
+        Ok(Manifest { store: self.shared.id, copied_at, last_event, bytes: 0 })
     }
 
     fn steps(
@@ -227,10 +132,12 @@ impl Writer {
             if task.answer.is_closed() {
                 return Err(CopyError::Failed("whoever asked for it went away".to_owned()));
             }
-            if self.queue.is_closed() {
+            if self.shared.queue.is_closed() {
                 return Err(Refused::Stopping.into());
             }
-            if let Some(Refused::NoSpace(low)) = self.space.refuses(self.clock.monotonic()) {
+            if let Some(Refused::NoSpace(low)) =
+                self.shared.space.refuses(self.shared.clock.monotonic())
+            {
                 return Err(CopyError::NoSpace(low));
             }
             crash::point("copy.step");
@@ -254,11 +161,11 @@ impl Writer {
 
     /// Commits what waits, and keeps the log within its bound.
     fn between(&mut self, conn: &Connection, left: &mut Left) -> Result<(), CopyError> {
-        if self.space.gone().is_some() {
+        if self.shared.space.gone().is_some() {
             // Nothing can be committed, and the copy may be all that is left.
             return Ok(());
         }
-        match self.queue.take_now() {
+        match self.shared.queue.take_now() {
             Next::Batch(items) if items.is_empty() => return Ok(()),
             Next::Batch(mut items) => match self.commit(conn, &mut items) {
                 Ok(changed) => self.settle(items, Ok(changed)),
@@ -289,8 +196,8 @@ impl Writer {
         let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let bytes = pragma("page_count").and_then(|pages| Ok(pages * pragma("page_size")?));
         let bytes = bytes.map_err(|error| CopyError::of(&error))?.unsigned_abs();
-        let needed = bytes.saturating_add(self.settings.limits.disk_floor_bytes);
-        match self.space.free_bytes() {
+        let needed = bytes.saturating_add(self.shared.settings.limits.disk_floor_bytes);
+        match self.shared.space.free_bytes() {
             Some(free) if free < needed => {
                 let (free, needed, bytes) = (ByteSize(free), ByteSize(needed), ByteSize(bytes));
                 Err(CopyError::NoSpace(format!(

@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 
 use crate::model::{DropReason, JobId, State, Timestamp};
 
-use super::accept::find_job;
+use super::job::find_job;
 use super::queue::Lane;
 use super::types::Error;
 use super::{Store, exactly_one};
@@ -14,7 +14,7 @@ impl Store {
     /// DROP: ready, waiting, held or dead to dropped. Returns the state it was in; an error has
     /// changed nothing.
     pub async fn drop_job(&self, job: JobId) -> Result<State, Error> {
-        let clock = self.inner.clock.clone();
+        let clock = self.shared.clock.clone();
         self.submit(Lane::Verb, move |tx| drop_job(tx, job, clock.now())).await?
     }
 }

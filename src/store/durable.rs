@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{CWD, RenameFlags, ioctl_ficlone, renameat_with};
 use rustix::io::Errno;
 
-use super::connection::{beside, directory};
+use super::path::{beside, directory};
 
 /// The piece in which files are compared.
 const PIECE_BYTES: usize = 1 << 20;

@@ -12,11 +12,8 @@ use crate::model::{EventId, JobId, Name};
 
 use super::read::{JOB, job_row, sources};
 use super::rows::JobRow;
-use super::types::Error;
+use super::types::{Error, LEAST_CHARS};
 use super::{Store, codec};
-
-/// Shortest beginning that is taken for an id.
-pub const LEAST_CHARS: usize = 4;
 
 /// Most ids that an error names.
 const NAMED: usize = 5;

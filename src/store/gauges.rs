@@ -74,17 +74,17 @@ impl Store {
 
     /// What the writer does, which asks no database.
     pub fn writer_gauges(&self) -> WriterGauges {
-        let (queue_items, queue_bytes) = self.inner.queue.waiting();
-        let (batch_items, batch_seconds) = self.inner.commits.batches();
+        let (queue_items, queue_bytes) = self.shared.queue.waiting();
+        let (batch_items, batch_seconds) = self.shared.commits.batches();
         WriterGauges {
             queue_items,
             queue_bytes,
             batch_items,
             batch_seconds,
-            checkpoint_seconds: self.inner.checkpoints.seconds(),
+            checkpoint_seconds: self.shared.checkpoints.seconds(),
             disk: self.disk(),
-            log_used_bytes: self.inner.commits.log_bytes(),
-            log_bound_bytes: self.inner.settings.limits.log_bytes,
+            log_used_bytes: self.shared.commits.log_bytes(),
+            log_bound_bytes: self.shared.settings.limits.log_bytes,
         }
     }
 }

@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use crate::model::{State, Timestamp};
 
-use super::connection::{beside, connect_still};
+use super::connection::connect_still;
+use super::path::beside;
 use super::schema::Kind;
 use super::{codec, schema};
 

@@ -13,7 +13,7 @@ use rustix::process::{Pid, test_kill_process};
 
 use crate::model::Timestamp;
 
-use super::connection::beside;
+use super::path::beside;
 use super::types::OpenError;
 
 /// Longest note of a holder that is shown, in bytes.

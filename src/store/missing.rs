@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{HeldReason, Name, State, Timestamp};
 use crate::pattern::Pattern;
 
-use super::accept::insert_job;
+use super::job::insert_job;
 use super::queue::Lane;
 use super::types::Error;
 use super::{Store, codec};
@@ -93,7 +93,7 @@ impl Store {
             Some(place) => place,
             None => self.beginning(ask.since).await?,
         };
-        let now = self.inner.clock.now();
+        let now = self.shared.clock.now();
         if ask.dry_run {
             return self.read(move |conn| step(conn, &ask, place, now)).await;
         }

@@ -17,22 +17,28 @@ mod commits;
 mod complete;
 mod connection;
 mod copy;
+mod copy_task;
 mod drop;
 mod durable;
 mod epoch;
+mod errors;
 mod expire;
 mod find;
 mod gauges;
 mod guard;
 mod inspect;
+mod job;
 mod live;
 mod lock;
 mod missing;
 mod notice;
+mod open;
+mod path;
 mod pause;
 mod quarantine;
 mod queue;
 mod read;
+mod readers;
 mod recent;
 mod recover;
 mod replay;
@@ -42,6 +48,7 @@ mod rows;
 mod schema;
 mod secrets;
 mod select;
+mod shared;
 mod space;
 mod standing;
 #[cfg(test)]
@@ -53,7 +60,7 @@ mod writer;
 #[cfg(test)]
 pub(crate) use tests::hold_writer;
 
-use std::cell::Cell;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
@@ -62,26 +69,20 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 
-use checkpoint::Checkpoints;
 use claim::Takers;
-use commits::Commits;
-use connection::Opened;
 use lock::Lock;
-use notice::Notices;
-use pause::Paused;
-use queue::{Item, Lane, Queue, Told};
-use read::Readers;
+use queue::{Item, Lane, Told};
 use recent::Recent;
-use secrets::SecretUses;
+use shared::Shared;
 use space::Space;
 use waiters::Waiters;
 use writer::Writer;
 
 pub use arrived::{Arrived, Mark};
-pub use copy::{Copied, CopyError, Copying, Manifest};
+pub use copy_task::{Copied, CopyError, Copying, Manifest};
 pub use durable::give_name;
 pub use expire::{ClockWatch, Cutoffs, Expired};
-pub use find::{IdKind, IdMatch, IdQuery, LEAST_CHARS};
+pub use find::{IdKind, IdMatch, IdQuery};
 pub use gauges::{Gauges, WriterGauges};
 pub use inspect::{InspectError, Inspected, inspect, refuse_log};
 pub use live::Live;
@@ -101,170 +102,96 @@ pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Ve
 pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
 pub use types::{
     Accept, Accepted, Ask, Asked, Captured, Claim, Claimed, Claims, Completion, Error, KeyState,
-    OpenError, Record, Recovered, Refused, Replay, Running, Settings, Usage,
+    LEAST_CHARS, OpenError, Record, Recovered, Refused, Replay, Running, Settings, Usage,
 };
 
 /// A handle to the running store; clones share the one writer. When the last is dropped the writer
 /// ends by itself; [`Store::close`] waits for that.
 #[derive(Clone)]
 pub struct Store {
+    shared: Arc<Shared>,
     inner: Arc<Inner>,
 }
 
+/// The parts that only the handles use.
 struct Inner {
-    settings: Settings,
-    clock: Clock,
-    id: Uuid,
-    queue: Arc<Queue>,
-    space: Arc<Space>,
-    readers: Arc<Readers>,
-    /// A reader for listings.
-    lists: Arc<Readers>,
-    /// A reader of its own: what an HTTP worker asks does not wait for a listing.
-    keys: Arc<Readers>,
+    shared: Arc<Shared>,
     waiters: Arc<Waiters>,
-    wake: Arc<Notify>,
-    stirred: watch::Sender<()>,
-    commits: Arc<Commits>,
-    checkpoints: Arc<Checkpoints>,
-    notices: Notices,
     recent: Recent,
     takers: Arc<Takers>,
-    paused: Arc<Paused>,
-    secret_uses: Arc<SecretUses>,
     quarantine: quarantine::Handle,
     closed: watch::Receiver<bool>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.queue.close();
+        self.shared.queue.close();
     }
 }
 
 impl Store {
     /// Takes the lock, opens under S2, migrates, starts writer and checkpointer. Blocking.
     pub fn open(settings: &Settings, clock: Clock) -> Result<Store, OpenError> {
-        let path = connection::real(&settings.path);
-        let settings = Settings { path, limits: settings.limits.clone() };
-        let Settings { path, limits } = &settings;
+        let path = &path::real(&settings.path);
+        let settings = Settings { path: path.clone(), limits: settings.limits.clone() };
         if path.is_dir() {
             return Err(OpenError::IsDirectory { path: path.clone() });
         }
         let lock = Arc::new(Lock::take(path, clock.now())?);
-        restore::finish(path).map_err(|error| OpenError::from_io(path, path, &error))?;
-        if let Err(error) = restore::remove_leftover(path) {
-            tracing::warn!(%error, "failed to remove what is left of a restore");
-        }
-        copy::remove_leftover(path);
-        connection::warn_of_network(path);
-        let space = Arc::new(Space::new(path, limits));
-        let Opened { writer, checkpointer, reader, lists: for_lists, keys: for_keys, id } =
-            connection::open(path, limits, true, clock.now())?;
+        clear_leftovers(path)?;
+        path::warn_of_network(path);
+        let space = Arc::new(Space::new(path, &settings.limits));
+        let opened = open::open(path, &settings.limits, true, clock.now())?;
         space.opened(path);
-        let paused = Arc::new(Paused::default());
-        paused.load(&writer).map_err(|error| OpenError::from_sql(path, error))?;
-        space.make_ballast();
-        let quarantine = quarantine::Handle::start(
-            path,
-            limits,
-            clock.clone(),
-            Arc::clone(&space),
-            Arc::clone(&lock),
-        )?;
+        let (shared, conn) = Shared::new(settings, clock, space, opened)
+            .map_err(|error| OpenError::from_sql(path, error))?;
+        shared.space.make_ballast();
+        Store::start(Arc::new(shared), conn, lock)
+    }
 
-        let queue = Arc::new(Queue::new(limits));
-        let readers = Arc::new(Readers::default());
-        readers.put(reader);
-        let lists = Arc::new(Readers::default());
-        lists.put(for_lists);
-        let keys = Arc::new(Readers::default());
-        keys.put(for_keys);
-        let checkpoints = Arc::new(Checkpoints::default());
-        checkpoints.put(checkpointer);
-        let wake = Arc::new(Notify::new());
-        let stirred = watch::Sender::new(());
-        let commits = Arc::new(Commits::default());
-        let notices = Notices::default();
-        let secret_uses = Arc::new(SecretUses::default());
-        let (closed, is_closed) = watch::channel(false);
-        let thread = |error: std::io::Error| OpenError::Io {
+    /// Starts the threads of an open store.
+    fn start(shared: Arc<Shared>, conn: Connection, lock: Arc<Lock>) -> Result<Store, OpenError> {
+        let path = &shared.settings.path;
+        let failed = |error: std::io::Error| OpenError::Io {
             path: path.clone(),
             detail: format!("failed to start a thread: {error}"),
         };
-        let signal =
-            checkpoint::start(Arc::clone(&checkpoints), Arc::clone(&queue)).map_err(thread)?;
-        let writer = Writer {
-            settings: settings.clone(),
-            clock: clock.clone(),
-            queue: Arc::clone(&queue),
-            space: Arc::clone(&space),
-            readers: Arc::clone(&readers),
-            lists: Arc::clone(&lists),
-            keys: Arc::clone(&keys),
-            checkpoints: Arc::clone(&checkpoints),
-            wake: Arc::clone(&wake),
-            stirred: stirred.clone(),
-            commits: Arc::clone(&commits),
-            notices: notices.clone(),
-            paused: Arc::clone(&paused),
-            secret_uses: Arc::clone(&secret_uses),
-            degraded: None,
-            id,
-            conn: Some(writer),
-            signal,
-            full: false,
-            rest_from: Cell::new(0),
-            repairs: 0,
-            lock,
-            closed,
-        };
-        std::thread::Builder::new()
-            .name("writer".to_owned())
-            .spawn(move || writer.run())
-            .map_err(thread)?;
-        let closed = is_closed;
+        let quarantine = quarantine::Handle::start(
+            path,
+            &shared.settings.limits,
+            shared.clock.clone(),
+            Arc::clone(&shared.space),
+            Arc::clone(&lock),
+        )
+        .map_err(failed)?;
+        let closed = Writer::start(Arc::clone(&shared), conn, lock).map_err(failed)?;
         let inner = Inner {
-            settings,
-            clock,
-            id,
-            queue,
-            space,
-            readers,
-            lists,
-            keys,
+            shared: Arc::clone(&shared),
             waiters: Arc::default(),
-            wake,
-            stirred,
-            commits,
-            checkpoints,
-            notices,
             recent: Recent::default(),
             takers: Arc::default(),
-            paused,
-            secret_uses,
             quarantine,
             closed,
         };
-        Ok(Store { inner: Arc::new(inner) })
+        Ok(Store { shared, inner: Arc::new(inner) })
     }
 
     /// Rung after every commit that changed something, and after a repair; carries nothing. One
     /// listener.
     pub fn wake(&self) -> Arc<Notify> {
-        Arc::clone(&self.inner.wake)
+        Arc::clone(&self.shared.wake)
     }
 
     /// Stirred by what [`Store::wake`] is rung for, and when the store begins or ceases to refuse
     /// accepts; carries nothing, and any number may listen.
     pub fn changes(&self) -> watch::Receiver<()> {
-        self.inner.stirred.subscribe()
+        self.shared.stirred.subscribe()
     }
 
     /// Waits until the writer's own thread says that it is alive: between two batches, on a full disk
     /// or in the pauses of a repair. Waits for ever where it hangs; false once the store is closed.
     pub async fn writer_answers(&self) -> bool {
-        match self.inner.queue.ask() {
+        match self.shared.queue.ask() {
             Some(answer) => answer.await.is_ok(),
             None => false,
         }
@@ -272,13 +199,13 @@ impl Store {
 
     /// The store's random identity.
     pub fn id(&self) -> Uuid {
-        self.inner.id
+        self.shared.id
     }
 
     /// Why accepts are refused now, or nothing: readiness.
     pub fn ready(&self) -> Result<(), Refused> {
-        self.inner.queue.door()?;
-        match self.inner.space.refuses(self.inner.clock.monotonic()) {
+        self.shared.queue.door()?;
+        match self.shared.space.refuses(self.shared.clock.monotonic()) {
             Some(why) => Err(why),
             None => Ok(()),
         }
@@ -287,7 +214,7 @@ impl Store {
     /// Refuses new work, answers what is queued, commits, closes, releases the lock. Afterwards
     /// everything is refused.
     pub async fn close(&self) {
-        self.inner.queue.close();
+        self.shared.queue.close();
         self.inner.quarantine.close().await;
         // An error means that the writer is gone, which is what is waited for.
         let _ = self.inner.closed.clone().wait_for(|closed| *closed).await;
@@ -305,9 +232,20 @@ impl Store {
 
     /// Hands the writer an item and waits for its answer.
     async fn push<T>(&self, item: Item, answer: Told<T>) -> Result<T, Refused> {
-        self.inner.queue.push(item)?;
+        self.shared.queue.push(item)?;
         heard(answer).await
     }
+}
+
+/// Finishes a restore that was killed, and removes the files of a killed restore or copy. The caller holds the
+/// lock.
+fn clear_leftovers(path: &Path) -> Result<(), OpenError> {
+    restore::finish(path).map_err(|error| OpenError::from_io(path, path, &error))?;
+    if let Err(error) = restore::remove_leftover(path) {
+        tracing::warn!(%error, "failed to remove what is left of a restore");
+    }
+    copy::remove_leftover(path);
+    Ok(())
 }
 
 /// Waits for the writer's answer. It gives none to what came after its end.

@@ -20,7 +20,7 @@ use crate::model::{
 };
 use crate::pattern::Pattern;
 
-use super::accept::insert_job;
+use super::job::insert_job;
 use super::queue::{Item, Lane, Queue};
 use super::types::{Captured, Error, Refused};
 use super::{Store, codec};
@@ -125,17 +125,17 @@ impl Store {
     /// Says which handlers take the receiver's own events from the next transaction on. First before
     /// anything is accepted or recovered.
     pub fn set_interest(&self, interest: Interest) {
-        self.inner.notices.0.store(Arc::new(interest));
+        self.shared.notices.0.store(Arc::new(interest));
     }
 
     /// Whether any handler takes events of this type.
     pub fn wants_notice(&self, kind: NoticeType) -> bool {
-        self.inner.notices.want(kind)
+        self.shared.notices.want(kind)
     }
 
     /// Stores a notice, after what is queued already; tried until it is committed. Returns at once.
     pub fn notify(&self, notice: Notice) {
-        self.inner.notices.queue(&self.inner.queue, &self.inner.clock, notice);
+        self.shared.notices.queue(&self.shared.queue, &self.shared.clock, notice);
     }
 
     /// Stores a notice that will be repeated if it is lost: tried once.
@@ -143,7 +143,7 @@ impl Store {
         if !self.wants_notice(notice.kind) {
             return Ok(());
         }
-        let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
+        let (notices, clock) = (self.shared.notices.clone(), self.shared.clock.clone());
         let note = move |tx: &Connection| notices.note(tx, &notice, clock.now());
         Ok(self.submit(Lane::Verb, note).await?)
     }
@@ -151,10 +151,10 @@ impl Store {
     /// Tells what was counted and left out, where [`WINDOW`] is over. To be called from time to time.
     /// Returns how many events were made.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
-        if self.inner.notices.0.load().handlers.is_empty() {
+        if self.shared.notices.0.load().handlers.is_empty() {
             return Ok(0);
         }
-        let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
+        let (notices, clock) = (self.shared.notices.clone(), self.shared.clock.clone());
         let now = clock.now();
         // Asks first, since nothing waits nearly always, and a look costs no flush.
         let waits = self

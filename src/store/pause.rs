@@ -43,7 +43,7 @@ impl Store {
     /// PAUSE: nothing of `handler` is claimed until it is resumed, restarts included; what runs goes
     /// on. `false` where it was paused already.
     pub async fn pause(&self, handler: &Name) -> Result<bool, Error> {
-        let (handler, clock) = (handler.clone(), self.inner.clock.clone());
+        let (handler, clock) = (handler.clone(), self.shared.clock.clone());
         self.change_paused(move |tx| {
             // The first pause's time stays.
             tx.prepare_cached(
@@ -69,7 +69,7 @@ impl Store {
     where
         F: FnMut(&Connection) -> rusqlite::Result<usize> + Send + 'static,
     {
-        let memory = Arc::clone(&self.inner.paused);
+        let memory = Arc::clone(&self.shared.paused);
         let run = move |tx: &Connection| Ok((change(tx)?, names(tx)?));
         let (item, answer) =
             Item::with(Lane::Verb, run, move |(_, handlers)| memory.set(handlers.clone()));
@@ -80,7 +80,7 @@ impl Store {
     /// The paused handlers without a look at the file: what is not among them may still be refused by a
     /// claim, and what is among them need not be asked for until the bell of [`Store::wake`] rings.
     pub fn paused_now(&self) -> Arc<BTreeSet<Name>> {
-        self.inner.paused.get()
+        self.shared.paused.get()
     }
 
     /// The paused handlers by name, configured or not.

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::limits::Limits;
 
-use super::copy::{CopyError, CopyTask};
+use super::copy_task::{CopyError, CopyTask};
 use super::lock;
 use super::types::Refused;
 

@@ -4,91 +4,23 @@
 //! Listings have a connection to themselves, because a filter that matches little has SQLite look through
 //! the whole store. Each is interrupted after `list_millis`; look-ups and `status` do not wait for it.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use rusqlite::types::{ToSql, Type, Value};
-use rusqlite::{Connection, ErrorCode, Params, Row, params};
+use rusqlite::{Connection, Params, Row, params};
 
 use crate::limits::Limits;
-use crate::model::{Blob, Digest, EventId, Headers, Name, State, Timestamp};
+use crate::model::{Blob, Digest, EventId, Name, State, Timestamp};
 
-use super::connection::close;
 use super::rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
     SecretUse,
 };
 use super::types::{Captured, Error, Record, Usage};
-use super::{Store, codec, guard, lock};
-
-/// Instructions of SQLite between two looks at the clock while a listing runs: some 0.1 ms.
-const CHECK_STEPS: i32 = 10_000;
+use super::{Store, codec, guard};
 
 /// Rows that the time for one listing is enough for. Who asks for more gets more time.
 const ROWS_PER_TURN: u64 = 1_000;
-
-/// A reading connection. It is taken out while the store is repaired, and at the end.
-#[derive(Default)]
-pub(super) struct Readers(Mutex<Option<Connection>>);
-
-impl Readers {
-    /// Puts the connection of a freshly opened store in.
-    pub(super) fn put(&self, conn: Connection) {
-        *lock(&self.0) = Some(conn);
-    }
-
-    /// Waits for a running listing and closes the connection.
-    pub(super) fn close(&self) {
-        if let Some(conn) = lock(&self.0).take() {
-            close(conn);
-        }
-    }
-
-    /// Runs `query` here, once a running one has ended.
-    pub(super) fn read<T>(
-        &self,
-        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, Error> {
-        // One snapshot for all statements of a listing; it ends, unchanged, with this call.
-        self.with(|conn| conn.transaction().and_then(|tx| query(&tx)))
-    }
-
-    /// The same of a query of one statement, which is a snapshot by itself.
-    pub(super) fn look<T>(
-        &self,
-        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, Error> {
-        self.with(|conn| query(conn))
-    }
-
-    fn with<T>(
-        &self,
-        query: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, Error> {
-        let mut held = lock(&self.0);
-        let conn = held.as_mut().ok_or_else(|| Error::Unavailable("it is closed".to_owned()))?;
-        query(conn).map_err(|error| Error::Unavailable(error.to_string()))
-    }
-
-    /// Runs a listing here once a running one has ended, and interrupts it after `most`.
-    pub(super) fn list<T>(
-        &self,
-        most: Duration,
-        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, Error> {
-        let mut interrupted = false;
-        let listed = self.with(|conn| {
-            let end = Instant::now() + most;
-            conn.progress_handler(CHECK_STEPS, Some(move || Instant::now() >= end))?;
-            let listed = conn.transaction().and_then(|tx| query(&tx));
-            interrupted = listed.as_ref().is_err_and(|error| {
-                error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
-            });
-            listed
-        });
-        if interrupted { Err(Error::TooSlow(most)) } else { listed }
-    }
-}
 
 impl Store {
     /// Runs `query` on the reader, on a blocking thread.
@@ -97,7 +29,7 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let readers = Arc::clone(&self.inner.readers);
+        let readers = Arc::clone(&self.shared.readers);
         tokio::task::spawn_blocking(move || readers.read(query))
             .await
             .unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
@@ -110,8 +42,8 @@ impl Store {
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let turns = u64::try_from(rows).unwrap_or(0).div_ceil(ROWS_PER_TURN).max(1);
-        let millis = self.inner.settings.limits.list_millis.saturating_mul(turns);
-        let lists = Arc::clone(&self.inner.lists);
+        let millis = self.shared.settings.limits.list_millis.saturating_mul(turns);
+        let lists = Arc::clone(&self.shared.lists);
         tokio::task::spawn_blocking(move || lists.list(Limits::duration(millis), query))
             .await
             .unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
@@ -119,7 +51,7 @@ impl Store {
 
     /// What a listing may return at most.
     pub(super) fn list_limit(&self, asked: Option<usize>) -> i64 {
-        let most = i64::try_from(self.inner.settings.limits.list_count).unwrap_or(i64::MAX);
+        let most = i64::try_from(self.shared.settings.limits.list_count).unwrap_or(i64::MAX);
         asked.map_or(most, |asked| codec::size(asked).min(most))
     }
 
@@ -429,13 +361,7 @@ fn payload(conn: &Connection, event: i64, bytes: usize) -> rusqlite::Result<Payl
     let Some(row) = rows.next()? else { return Ok((Vec::new(), None)) };
     let body = codec::decompress_now(row.get_ref(1)?.as_blob()?, bytes)
         .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
-    Ok((header_lines(row.get_ref(0)?.as_blob()?), Some(body)))
-}
-
-/// Stored headers as people read them.
-pub(super) fn header_lines(wire: &[u8]) -> Vec<(String, String)> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Headers::from_wire(wire).iter().map(|(name, value)| (name.to_owned(), text(value))).collect()
+    Ok((codec::header_lines(row.get_ref(0)?.as_blob()?), Some(body)))
 }
 
 fn former_keys(conn: &Connection, job: i64) -> rusqlite::Result<Vec<FormerKey>> {

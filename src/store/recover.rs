@@ -18,8 +18,8 @@ impl Store {
     /// `unknown` and follows its handler's policy (hold where the handler is gone); due times are clamped to now + the longest
     /// delay (K1); ready and waiting jobs of handlers not in `policies` are held: handler gone.
     pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<Recovered, Error> {
-        let clock = self.inner.clock.clone();
-        let notices = self.inner.notices.clone();
+        let clock = self.shared.clock.clone();
+        let notices = self.shared.notices.clone();
         let recover = move |tx: &Connection| recover(tx, &policies, &notices, clock.now());
         Ok(self.submit(Lane::Verb, recover).await?)
     }
@@ -27,14 +27,14 @@ impl Store {
     /// K1: no due time of `handler` later than now + `most`, or a clock that was set back parks a job
     /// for years. Returns how many were moved.
     pub async fn clamp_due(&self, handler: &Name, most: Duration) -> Result<u64, Error> {
-        let (handler, clock) = (handler.clone(), self.inner.clock.clone());
+        let (handler, clock) = (handler.clone(), self.shared.clock.clone());
         Ok(self.submit(Lane::Verb, move |tx| clamp(tx, &handler, clock.now().after(most))).await?)
     }
 
     /// Holds the ready and waiting jobs of every handler but these: nobody would ever claim them. A
     /// replay may have made or put back such a job since the start. Returns how many were held.
     pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
-        let (notices, clock) = (self.inner.notices.clone(), self.inner.clock.clone());
+        let (notices, clock) = (self.shared.notices.clone(), self.shared.clock.clone());
         let hold = move |tx: &Connection| hold_orphans(tx, handlers.iter(), &notices, clock.now());
         Ok(self.submit(Lane::Verb, hold).await?)
     }

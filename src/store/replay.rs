@@ -5,8 +5,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::model::{EventId, JobId, Name, State, Timestamp};
 
-use super::accept::{find_job, insert_job};
 use super::answer::{KeyOf, key_of};
+use super::job::{find_job, insert_job};
 use super::queue::Lane;
 use super::read::{by_id, sources};
 use super::types::{Error, Replay};
@@ -19,7 +19,7 @@ impl Store {
     /// REPLAY: held, dead or succeeded to ready. Returns the jobs put back, which may be none where
     /// an event has no held or dead job. All or nothing: an error has changed nothing.
     pub async fn replay(&self, what: Replay) -> Result<Vec<JobId>, Error> {
-        let clock = self.inner.clock.clone();
+        let clock = self.shared.clock.clone();
         self.submit(Lane::Verb, move |tx| {
             let now = clock.now();
             match &what {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Answer, DeadReason, JobId, State, Timestamp};
 
-use super::accept::find_job;
 use super::answer::{KeyOf, Stored, free, key_of, write};
+use super::job::find_job;
 use super::queue::Lane;
 use super::types::Error;
 use super::{Store, exactly_one};
@@ -41,7 +41,7 @@ impl Store {
     /// changed nothing: what the operator found out about one attempt says nothing of a newer one. Of
     /// several at once one does it, and the others find the job in another state.
     pub async fn resolve(&self, job: JobId, attempt: u32, how: Resolution) -> Result<State, Error> {
-        let clock = self.inner.clock.clone();
+        let clock = self.shared.clock.clone();
         let answer = match &how {
             Resolution::Answered(answer) => {
                 let stored = Stored::of(answer.clone()).await;

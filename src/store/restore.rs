@@ -20,9 +20,10 @@ use crate::clock::Clock;
 use crate::crash;
 use crate::model::Timestamp;
 
-use super::connection::{beside, close, connect_alone, real};
+use super::connection::{close, connect_alone};
 use super::inspect::{InspectError, Inspected, inspect};
 use super::lock::Lock;
+use super::path::{beside, real};
 use super::rows::RestoredRow;
 use super::space::Space;
 use super::types::{OpenError, Settings};

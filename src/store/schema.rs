@@ -22,7 +22,7 @@ pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_ini
 /// This program, for the message of an older one that meets its store.
 const WRITTEN_BY: &str = concat!("hooklatch ", env!("CARGO_PKG_VERSION"));
 
-/// What a database is, by its header.
+/// The kind of a database, by its header.
 pub(super) enum Kind {
     /// A new file, or one whose store was never finished.
     Empty,

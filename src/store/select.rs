@@ -109,7 +109,7 @@ impl Store {
     /// REPLAY or DROP of a batch, in one transaction. What has changed since it was chosen is left as
     /// it is.
     pub async fn move_batch(&self, batch: Batch) -> Result<Moved, Error> {
-        let clock = self.inner.clock.clone();
+        let clock = self.shared.clock.clone();
         Ok(self.submit(Lane::Verb, move |tx| move_batch(tx, &batch, clock.now())).await?)
     }
 }

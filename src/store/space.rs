@@ -13,8 +13,8 @@ use rustix::fs::FallocateFlags;
 
 use crate::limits::Limits;
 
-use super::connection::{beside, directory};
 use super::lock;
+use super::path::{beside, directory};
 use super::types::Refused;
 
 /// How long a look at the file system is good for: `statvfs` is cheap, though not free at 20,000

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::Limits;
 use crate::model::{EventId, Name, State, Timestamp};
 
-use super::connection::beside;
+use super::path::beside;
 use super::quarantine::QuarantinedRow;
 use super::restore::restores;
 use super::rows::{PausedRow, RestoredRow};
@@ -107,11 +107,11 @@ impl Store {
     /// How the store stands. `sources`: those to look for beside the ones with a failed delivery.
     pub async fn standing(&self, sources: Vec<Name>) -> Result<Standing, Error> {
         let disk = self.disk();
-        let last_commit_at = self.inner.commits.last();
+        let last_commit_at = self.shared.commits.last();
         // A quarantine that says nothing is no reason to say nothing.
         let failed = self.newest_quarantined().await.unwrap_or_default();
-        let keep_ids = Limits::duration(self.inner.settings.limits.keep_ids_millis);
-        let remembered = self.inner.clock.now().before(keep_ids);
+        let keep_ids = Limits::duration(self.shared.settings.limits.keep_ids_millis);
+        let remembered = self.shared.clock.now().before(keep_ids);
         self.read(move |conn| {
             Ok(Standing {
                 ready: ready(conn)?,
@@ -130,10 +130,10 @@ impl Store {
     }
 
     pub(super) fn disk(&self) -> Disk {
-        let path = &self.inner.settings.path;
+        let path = &self.shared.settings.path;
         Disk {
-            free_bytes: self.inner.space.free_bytes(),
-            floor_bytes: self.inner.settings.limits.disk_floor_bytes,
+            free_bytes: self.shared.space.free_bytes(),
+            floor_bytes: self.shared.settings.limits.disk_floor_bytes,
             database_bytes: size_of(path),
             log_bytes: size_of(&beside(path, "-wal")),
         }

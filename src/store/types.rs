@@ -14,7 +14,8 @@ use crate::model::{
 use crate::retry::Next;
 use crate::verify::Verified;
 
-use super::find::LEAST_CHARS;
+/// Shortest beginning that is taken for an id.
+pub const LEAST_CHARS: usize = 4;
 
 /// Where the store lies and what it keeps.
 #[derive(Debug, Clone)]

@@ -67,7 +67,7 @@ impl Store {
         // First this, then the look: what is committed in between is told.
         let mut waiting = self.inner.waiters.wait(job);
         loop {
-            let found = self.inner.keys.look(|conn| find_fate(conn, job));
+            let found = self.shared.keys.look(|conn| find_fate(conn, job));
             let left = until.saturating_duration_since(Instant::now());
             match found {
                 Ok(None) => return Err(Refused::Failed(format!("no such job: {job}"))),
@@ -80,8 +80,8 @@ impl Store {
                     return opened.map_err(|error| Refused::Failed(unreadable(&error)));
                 }
                 // Closed for repair, or for good.
-                Err(error) if left.is_zero() || self.inner.queue.is_closed() => {
-                    self.inner.queue.door()?;
+                Err(error) if left.is_zero() || self.shared.queue.is_closed() => {
+                    self.shared.queue.door()?;
                     return Err(Refused::Degraded(error.to_string()));
                 }
                 Err(_) => {}

@@ -12,21 +12,17 @@ use std::time::{Duration, Instant};
 
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, MAIN_DB};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
-use crate::clock::Clock;
 use crate::model::{NoticeType, Timestamp};
 
-use super::checkpoint::{Checkpoints, Pass};
-use super::commits::Commits;
-use super::connection::{self, Opened};
+use super::checkpoint::{self, AbortOnPanic, Pass};
+use super::connection::close;
 use super::lock::Lock;
-use super::notice::{Notice, Notices, degraded};
-use super::pause::Paused;
-use super::queue::{Item, Lane, Next, Queue};
-use super::read::Readers;
-use super::secrets::SecretUses;
-use super::space::Space;
+use super::notice::{Notice, degraded};
+use super::open;
+use super::queue::{Item, Lane, Next};
+use super::shared::Shared;
 use super::types::{Refused, Settings};
 
 /// Between two tries on a full disk, or where the database is gone.
@@ -54,52 +50,25 @@ const GONE: i32 = rusqlite::ffi::SQLITE_READONLY_DBMOVED;
 /// One page of 4,096 bytes and its frame header of 24 (the SQLite file format, section 4).
 const FRAME_BYTES: u64 = 4096 + 24;
 
-/// Ends the process when its thread panics: a process without a writer only looks alive.
-pub(super) struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!("a thread of the store has ended by a panic; ending the process");
-            std::process::abort();
-        }
-    }
-}
-
-/// What the writer thread owns and shares.
+/// The writer thread's state.
 pub(super) struct Writer {
-    pub(super) settings: Settings,
-    pub(super) clock: Clock,
-    pub(super) queue: Arc<Queue>,
-    pub(super) space: Arc<Space>,
-    pub(super) readers: Arc<Readers>,
-    pub(super) lists: Arc<Readers>,
-    pub(super) keys: Arc<Readers>,
-    pub(super) checkpoints: Arc<Checkpoints>,
-    pub(super) wake: Arc<Notify>,
-    /// For those who look at the store when it has changed.
-    pub(super) stirred: watch::Sender<()>,
-    pub(super) commits: Arc<Commits>,
-    pub(super) notices: Notices,
-    pub(super) paused: Arc<Paused>,
-    pub(super) secret_uses: Arc<SecretUses>,
-    /// What has kept the store from storing since then, told once it can be stored.
-    pub(super) degraded: Option<(&'static str, Timestamp)>,
-    pub(super) id: uuid::Uuid,
+    pub(super) shared: Arc<Shared>,
     /// None only while a repair is under way, or a copy is made, which has it.
     pub(super) conn: Option<Connection>,
     /// Asks for a passive checkpoint; dropped at the end, which ends that thread.
-    pub(super) signal: SyncSender<()>,
+    signal: SyncSender<()>,
+    /// Why and since when the store could not store; reported once it can.
+    degraded: Option<(&'static str, Timestamp)>,
     /// Whether the last write found no space, or the file gone: tried again from time to time.
-    pub(super) full: bool,
+    full: bool,
     /// The log's size from which on the writer copies its rest by itself.
-    pub(super) rest_from: Cell<u64>,
+    rest_from: Cell<u64>,
     /// Repairs since the last commit: the pause before the next one grows with them.
-    pub(super) repairs: u32,
+    repairs: u32,
     /// Released last, after every connection is closed.
-    pub(super) lock: Arc<Lock>,
-    /// Told when all is closed.
-    pub(super) closed: watch::Sender<bool>,
+    lock: Arc<Lock>,
+    /// Set when everything is closed.
+    closed: watch::Sender<bool>,
 }
 
 /// What an error means for more than its item.
@@ -139,18 +108,41 @@ impl Trouble {
 }
 
 impl Writer {
+    /// Starts the thread. The receiver says when everything is closed.
+    pub(super) fn start(
+        shared: Arc<Shared>,
+        conn: Connection,
+        lock: Arc<Lock>,
+    ) -> std::io::Result<watch::Receiver<bool>> {
+        let (closed, is_closed) = watch::channel(false);
+        let (checkpoints, queue) = (Arc::clone(&shared.checkpoints), Arc::clone(&shared.queue));
+        let writer = Writer {
+            shared,
+            conn: Some(conn),
+            signal: checkpoint::start(checkpoints, queue)?,
+            degraded: None,
+            full: false,
+            rest_from: Cell::new(0),
+            repairs: 0,
+            lock,
+            closed,
+        };
+        std::thread::Builder::new().name("writer".to_owned()).spawn(move || writer.run())?;
+        Ok(is_closed)
+    }
+
     /// The thread's body: until the queue is closed and empty.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         let _abort = AbortOnPanic;
         loop {
             let next = if self.full {
-                self.queue.rest(RETRY_PAUSE);
-                self.queue.take_now()
+                self.shared.queue.rest(RETRY_PAUSE);
+                self.shared.queue.take_now()
             } else {
-                self.queue.take()
+                self.shared.queue.take()
             };
             match next {
-                Next::Batch(items) if items.is_empty() && self.queue.is_closed() => break,
+                Next::Batch(items) if items.is_empty() && self.shared.queue.is_closed() => break,
                 Next::Batch(items) => self.batch(items),
                 Next::Broken(reason) => self.repair(&reason),
                 Next::Copy(task) => self.copy(task),
@@ -181,7 +173,7 @@ impl Writer {
                     item.work.committed();
                 }
                 if changed {
-                    self.commits.changed(self.clock.now());
+                    self.shared.commits.changed(self.shared.clock.now());
                     self.ring();
                 }
                 self.recovered();
@@ -203,7 +195,7 @@ impl Writer {
         let (before, begun) = (conn.total_changes(), Instant::now());
         let result = self.transact(conn, items);
         if result.is_err() {
-            self.secret_uses.forget();
+            self.shared.secret_uses.forget();
             // Nothing of a failed batch may stay open.
             if !conn.is_autocommit()
                 && let Err(error) = conn.execute_batch("ROLLBACK")
@@ -212,7 +204,7 @@ impl Writer {
             }
         }
         result.map(|()| {
-            self.commits.batch(items.len(), begun.elapsed());
+            self.shared.commits.batch(items.len(), begun.elapsed());
             conn.total_changes() != before
         })
     }
@@ -227,7 +219,7 @@ impl Writer {
             // A write that asks whether a full disk has space again.
             conn.prepare_cached("UPDATE meta SET probes = probes + 1 WHERE one = 1")?.execute([])?;
         }
-        if let Some(why) = self.space.gone() {
+        if let Some(why) = self.shared.space.gone() {
             let code = rusqlite::ffi::Error::new(GONE);
             return Err(rusqlite::Error::SqliteFailure(code, Some(why)));
         }
@@ -249,7 +241,7 @@ impl Writer {
         let (kept, rest): (Vec<Item>, Vec<Item>) =
             items.into_iter().partition(|item| retry && item.lane == Lane::Kept);
         let any_kept = !kept.is_empty();
-        self.queue.put_back(kept);
+        self.shared.queue.put_back(kept);
         // The door shuts before anyone hears of it, so that nobody is let in between.
         if matches!(trouble, Trouble::Full | Trouble::Io | Trouble::Gone) {
             self.shut(&why);
@@ -262,9 +254,9 @@ impl Writer {
             Trouble::Gone => self.full = true,
             Trouble::Full => {
                 self.full = true;
-                if any_kept && self.space.give_up_ballast() {
+                if any_kept && self.shared.space.give_up_ballast() {
                     tracing::warn!("the disk is full: gave up the ballast file");
-                    match self.queue.take_now() {
+                    match self.shared.queue.take_now() {
                         Next::Batch(kept) => self.batch(kept),
                         // Told once: forgotten, no log would ever be copied again (S1).
                         Next::Broken(reason) => self.repair(&reason),
@@ -279,28 +271,28 @@ impl Writer {
 
     /// Something has changed.
     fn ring(&self) {
-        self.wake.notify_one();
-        self.stirred.send_replace(());
+        self.shared.wake.notify_one();
+        self.shared.stirred.send_replace(());
     }
 
     /// Shuts the door, and remembers why for whoever is told of it.
     fn shut(&mut self, why: &Refused) {
-        self.queue.shut(why);
-        self.stirred.send_replace(());
+        self.shared.queue.shut(why);
+        self.shared.stirred.send_replace(());
         if let (None, Some(reason)) = (self.degraded, degraded(why)) {
-            self.degraded = Some((reason, self.clock.now()));
+            self.degraded = Some((reason, self.shared.clock.now()));
         }
     }
 
     /// Opens the door again, and stores that it was shut.
     fn open(&mut self) {
-        self.queue.open();
-        self.stirred.send_replace(());
+        self.shared.queue.open();
+        self.shared.stirred.send_replace(());
         let Some((reason, first_at)) = self.degraded.take() else { return };
         let (kind, last_at, reason) =
-            (NoticeType::StoreDegraded, self.clock.now(), reason.to_owned());
+            (NoticeType::StoreDegraded, self.shared.clock.now(), reason.to_owned());
         let notice = Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None };
-        self.notices.queue(&self.queue, &self.clock, notice);
+        self.shared.notices.queue(&self.shared.queue, &self.shared.clock, notice);
     }
 
     /// A stop does not wait for space, another program, or a disk that a repair has not helped: what
@@ -311,7 +303,7 @@ impl Writer {
             Trouble::Io => self.repairs > 0,
             Trouble::Item => false,
         };
-        may_last && self.queue.is_closed()
+        may_last && self.shared.queue.is_closed()
     }
 
     /// After a commit: the disk works. Opens the door again where it was full and space is back.
@@ -320,12 +312,12 @@ impl Writer {
         if !self.full {
             return;
         }
-        if let Some(low) = self.space.still_low() {
+        if let Some(low) = self.shared.space.still_low() {
             self.shut(&Refused::NoSpace(low));
             return;
         }
         self.full = false;
-        self.space.make_ballast();
+        self.shared.space.make_ballast();
         self.open();
         self.ring();
         tracing::info!("the store accepts again");
@@ -336,19 +328,19 @@ impl Writer {
     fn repair(&mut self, reason: &str) {
         tracing::error!(reason, "closing the store for repair after an I/O error");
         let mut why = Refused::Degraded(reason.to_owned());
-        while self.conn.is_some() || !self.queue.is_closed() {
+        while self.conn.is_some() || !self.shared.queue.is_closed() {
             self.shut(&why);
             self.close_connections();
             if self.repairs > 0 {
                 let pause = REPAIR_PAUSE.saturating_mul(1 << (self.repairs - 1).min(16));
-                self.queue.rest(pause.min(REPAIR_PAUSE_MAX));
+                self.shared.queue.rest(pause.min(REPAIR_PAUSE_MAX));
             }
             self.repairs = self.repairs.saturating_add(1);
             match self.reopen() {
                 Ok(()) => {
                     tracing::info!("the store is open again");
                     self.full = false;
-                    self.space.make_ballast();
+                    self.shared.space.make_ballast();
                     self.open();
                     // What was refused may have been recovered with the log.
                     self.ring();
@@ -357,7 +349,7 @@ impl Writer {
                 Err(detail) => {
                     tracing::error!(detail, "failed to open the store again");
                     // A full disk shows as an I/O error where the log's index cannot grow.
-                    self.space.give_up_ballast();
+                    self.shared.space.give_up_ballast();
                     why = Refused::Degraded(detail);
                 }
             }
@@ -365,36 +357,29 @@ impl Writer {
     }
 
     fn reopen(&mut self) -> Result<(), String> {
-        let Settings { path, limits } = &self.settings;
+        let Settings { path, limits } = &self.shared.settings;
         // Another file, or a new log, lacks what was acknowledged.
-        if let Some(why) = self.space.gone() {
+        if let Some(why) = self.shared.space.gone() {
             return Err(why);
         }
-        let Opened { writer, checkpointer, reader, lists, keys, id } =
-            connection::open(path, limits, false, self.clock.now())
-                .map_err(|error| error.to_string())?;
-        if id != self.id {
+        let opened = open::open(path, limits, false, self.shared.clock.now())
+            .map_err(|error| error.to_string())?;
+        if opened.id != self.shared.id {
             return Err(format!("{} is another store now", path.display()));
         }
         // A change that was refused may have been recovered with the log.
-        self.paused.load(&writer).map_err(|error| error.to_string())?;
+        let writer = self.shared.put(opened).map_err(|error| error.to_string())?;
         self.conn = Some(writer);
-        self.checkpoints.put(checkpointer);
-        self.readers.put(reader);
-        self.lists.put(lists);
-        self.keys.put(keys);
         Ok(())
     }
 
     fn close_connections(&mut self) {
-        self.checkpoints.close();
-        self.readers.close();
-        self.lists.close();
-        self.keys.close();
+        self.shared.checkpoints.close();
+        self.shared.close_readers();
         if let Some(conn) = self.conn.take() {
-            connection::close(conn);
+            close(conn);
         }
-        self.queue.forget_broken();
+        self.shared.queue.forget_broken();
     }
 
     /// S9: asks for a passive pass when the log has grown, and finishes one between two batches when
@@ -414,11 +399,11 @@ impl Writer {
         };
         let bytes = |frames: i32| u64::try_from(frames).unwrap_or(0) * FRAME_BYTES;
         let (used, rest) = (bytes(frames), bytes(frames - copied));
-        let bound = self.settings.limits.log_bytes;
-        self.commits.log(used);
+        let bound = self.shared.settings.limits.log_bytes;
+        self.shared.commits.log(used);
         if used > bound {
-            let pass = self.checkpoints.pass(CheckpointMode::RESTART);
-            self.space.make_ballast();
+            let pass = self.shared.checkpoints.pass(CheckpointMode::RESTART);
+            self.shared.space.make_ballast();
             return pass;
         }
         let restart = used > bound / RESTART_SHARE;
@@ -426,7 +411,7 @@ impl Writer {
             self.rest_from.set(0);
         } else if rest <= REST_BYTES
             && used >= self.rest_from.get()
-            && let Some(pass) = self.checkpoints.pass_where_idle()
+            && let Some(pass) = self.shared.checkpoints.pass_where_idle()
         {
             // Where a reader is in the way the log only grows, and this is not tried at each batch.
             self.rest_from.set(used + bound / PASSIVE_SHARE);
@@ -453,10 +438,10 @@ impl Writer {
 
     /// The orderly end: empties the log, closes, releases the lock, and says so.
     fn finish(mut self) {
-        self.queue.close();
-        self.queue.shut(&Refused::Stopping);
+        self.shared.queue.close();
+        self.shared.queue.shut(&Refused::Stopping);
         loop {
-            match self.queue.take_now() {
+            match self.shared.queue.take_now() {
                 Next::Batch(items) if items.is_empty() => break,
                 Next::Batch(items) => {
                     items.into_iter().for_each(|item| item.work.refused(Refused::Stopping));
@@ -466,20 +451,18 @@ impl Writer {
             }
         }
         drop(self.signal);
-        self.readers.close();
-        self.lists.close();
-        self.keys.close();
+        self.shared.close_readers();
         if self.conn.is_some() {
-            match self.checkpoints.pass(CheckpointMode::TRUNCATE) {
+            match self.shared.checkpoints.pass(CheckpointMode::TRUNCATE) {
                 Pass::Done => {}
                 Pass::NoSpace(reason) | Pass::Broken(reason) => {
                     tracing::warn!(reason, "the log stays; the next start reads it");
                 }
             }
         }
-        self.checkpoints.close();
+        self.shared.checkpoints.close();
         if let Some(conn) = self.conn.take() {
-            connection::close(conn);
+            close(conn);
         }
         drop(self.lock);
         let _ = self.closed.send(true);

@@ -50,6 +50,27 @@ fn a_store_of_a_newer_version_is_refused_by_name_and_version() {
 }
 
 #[test]
+fn a_store_of_a_development_build_is_refused_everywhere() {
+    let site = Site::new("");
+    site.start().stop();
+    // The application id is at byte 68 of SQLite's header.
+    let mut bytes = fs::read(site.path("store.db")).unwrap();
+    bytes[68..72].copy_from_slice(b"Hook");
+    fs::write(site.path("store.db"), &bytes).unwrap();
+    let text = "made by a development build; nothing reads it: keep it, start with a new path";
+    let (code, said) = refused(&site);
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains("store.db: ") && said.contains(text), "{said}");
+    assert_eq!(fs::read(site.path("store.db")).unwrap(), bytes);
+    let new = Site::new("");
+    let restored = new.run(&["restore", site.path("store.db").to_str().unwrap()]);
+    let said = String::from_utf8(restored.stderr).unwrap();
+    assert_eq!(restored.status.code(), Some(65), "{said}");
+    assert!(said.contains(text), "{said}");
+    assert!(!new.store().exists());
+}
+
+#[test]
 fn a_store_in_a_missing_folder_is_refused() {
     let site = Site::new("");
     let text = fs::read_to_string(site.config()).unwrap();

@@ -259,9 +259,7 @@ impl Model {
         if job.state != State::Running || job.attempts.len() != number {
             return false;
         }
-        let attempt = &mut job.attempts[number - 1];
-        // An attempt never ends before it began, also where the clock was set back.
-        attempt.end = Some((now.max(attempt.started_at), outcome));
+        job.attempts[number - 1].end = Some((now, outcome));
         job.counted += u32::from(counts);
         let (state, reason, due_at) = match next {
             Next::Succeeded => (State::Succeeded, None, None),

@@ -63,6 +63,7 @@ pub(crate) fn fill_disk(full: bool) {
 }
 
 /// Whether every write to a database file, and none to its log, finds the disk full.
+#[cfg(debug_assertions)]
 pub(crate) fn fill_disk_of_database(full: bool) {
     DATABASE_FULL.store(full, SeqCst);
 }

@@ -90,7 +90,7 @@ impl Store {
             // One after the other: the order of arrival is the order of their rows.
             let (source, event) = (new.source.clone(), new.delivery.event_id().clone());
             let received_at = new.received_at;
-            match self.accept_late(new, self.inner.clock.now()).await {
+            match self.accept_late(new, self.shared.clock.now()).await {
                 Ok(Accepted::Created { held, .. }) => {
                     verdicts.accepted += 1;
                     verdicts.held += u64::from(held.is_some());

@@ -15,6 +15,7 @@ mod rate;
 mod tests;
 mod types;
 
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,11 +28,11 @@ use crate::clock::Clock;
 use crate::limits::Limits;
 
 use super::Store;
-use super::connection::beside;
 use super::lock;
 use super::lock::Lock;
+use super::path::beside;
 use super::space::Space;
-use super::types::{Error, OpenError, Refused};
+use super::types::{Error, Refused};
 
 use keeper::{Keeper, Message};
 use rate::Rate;
@@ -69,7 +70,7 @@ impl Handle {
         clock: Clock,
         space: Arc<Space>,
         lock: Arc<Lock>,
-    ) -> Result<Handle, OpenError> {
+    ) -> io::Result<Handle> {
         let (sender, messages) = mpsc::channel();
         let waiting_bytes = Arc::<AtomicUsize>::default();
         let counts = Arc::<Mutex<Counts>>::default();
@@ -88,12 +89,7 @@ impl Handle {
             keeper.run(&messages);
             done.send_replace(true);
         };
-        std::thread::Builder::new().name("quarantine".to_owned()).spawn(run).map_err(|error| {
-            OpenError::Io {
-                path: path.to_owned(),
-                detail: format!("failed to start a thread: {error}"),
-            }
-        })?;
+        std::thread::Builder::new().name("quarantine".to_owned()).spawn(run)?;
         let rate = Mutex::new(Rate::new(limits.quarantine_rate_bytes_per_second));
         Ok(Handle { sender, waiting_bytes, counts, rate, judge: RwLock::default(), closed })
     }
@@ -114,7 +110,7 @@ impl Store {
     /// Keeps a failed delivery, or only counts it: where there are too many of them, and where the disk
     /// is short. Never waits.
     pub fn quarantine(&self, mut failed: Quarantined) {
-        let (handle, limits) = (&self.inner.quarantine, &self.inner.settings.limits);
+        let (handle, limits) = (&self.inner.quarantine, &self.shared.settings.limits);
         if limits.quarantine_bytes == 0 {
             return;
         }
@@ -123,7 +119,7 @@ impl Store {
             failed.body = None;
         }
         let (holder, weight) = (holder(failed.address), weight(&failed));
-        let now = self.inner.clock.monotonic();
+        let now = self.shared.clock.monotonic();
         let left_out = |why| count(&mut lock(&handle.counts), &failed.source, why, 1);
         if !lock(&handle.rate).take(&failed.source, &holder, weight as u64, now) {
             return left_out(LeftOut::OverRate);

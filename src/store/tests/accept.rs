@@ -329,13 +329,13 @@ async fn a_secrets_last_match_is_noted_once_a_minute() {
 #[tokio::test]
 async fn a_secrets_match_that_is_rolled_back_is_noted_by_the_next() {
     let bench = bench();
-    let uses = Arc::clone(&bench.store.inner.secret_uses);
+    let uses = Arc::clone(&bench.store.shared.secret_uses);
     let bad = move |tx: &Connection| {
         uses.note(tx, &name("stripe"), "secret", START)?;
         tx.execute("UPDATE meta SET store_id = x'00'", [])
     };
     assert!(bench.store.submit(Lane::Verb, bad).await.is_err());
-    let uses = Arc::clone(&bench.store.inner.secret_uses);
+    let uses = Arc::clone(&bench.store.shared.secret_uses);
     let note = move |tx: &Connection| {
         let before = tx.total_changes();
         uses.note(tx, &name("stripe"), "secret", START)?;

@@ -540,7 +540,7 @@ async fn nobody_is_told_anything_while_the_store_is_closed_for_repair() {
     let away = bench.beside(".away");
     std::fs::rename(&bench.settings.path, &away).unwrap();
     let mut changes = bench.store.changes();
-    bench.store.inner.queue.report_broken("for the test".to_owned());
+    bench.store.shared.queue.report_broken("for the test".to_owned());
     while look(&bench, "k").is_some() {
         changes.changed().await.unwrap();
     }

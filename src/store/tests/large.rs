@@ -220,7 +220,7 @@ async fn a_listing_is_interrupted_and_keeps_no_look_up_waiting() {
     // While a listing runs, everything else is answered.
     let (running, is_running) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
-    let lists = Arc::clone(&bench.store.inner.lists);
+    let lists = Arc::clone(&bench.store.shared.lists);
     let listing = std::thread::spawn(move || {
         lists.list(HOUR, |_| {
             running.send(()).unwrap();

@@ -73,7 +73,7 @@ async fn a_store_of_an_earlier_schema_keeps_everything_and_is_copied_first() {
     assert_eq!(store.submit(Lane::Verb, enforced).await, Ok(true));
     store.close().await;
 
-    let copy = connection::beside(&settings.path, &format!(".before-{:04}", known()));
+    let copy = path::beside(&settings.path, &format!(".before-{:04}", known()));
     let kept = copies(&settings.path);
     assert!(kept.contains(&copy) && !kept.iter().any(|path| path.ends_with("old.db.before-0001")));
     let whole = inspect(&copy).unwrap();
@@ -88,7 +88,7 @@ async fn a_store_of_an_earlier_schema_keeps_everything_and_is_copied_first() {
     assert_eq!(epoch(elsewhere.path().join("copy.db")), 99, "what was in the log is in the copy");
 
     // It is current now: no further copy. And the copy is a backup.
-    std::fs::remove_file(connection::beside(&settings.path, ".before-9999.partial")).unwrap();
+    std::fs::remove_file(path::beside(&settings.path, ".before-9999.partial")).unwrap();
     Store::open(&settings, Clock::manual(START)).unwrap().close().await;
     assert_eq!(copies(&settings.path), std::slice::from_ref(&copy));
     let mut file = std::fs::File::open(&copy).unwrap();
@@ -122,27 +122,27 @@ fn a_migration_that_a_power_cut_divides_has_not_begun() {
     assert_eq!(mode, "wal");
     migrate(&mut conn, &path, START).unwrap();
     let new = schema_of(&conn);
-    let log = std::fs::read(connection::beside(&path, "-wal")).unwrap();
+    let log = std::fs::read(path::beside(&path, "-wal")).unwrap();
     // The log's header, and then pages with theirs (the SQLite file format, section 4).
     let pages = (log.len() - 32) / (24 + 4096);
     assert!(pages > 3 && old != new, "{pages}");
     for kept in 0..=pages {
         std::fs::copy(&path, &cut).unwrap();
         let kept_log = &log[..32 + kept * (24 + 4096)];
-        std::fs::write(connection::beside(&cut, "-wal"), kept_log).unwrap();
+        std::fs::write(path::beside(&cut, "-wal"), kept_log).unwrap();
         let found = Connection::open(&cut).unwrap();
         let schema: i64 = found.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
         assert_eq!(schema, if kept == pages { known() } else { 1 });
         assert!(schema_of(&found) == *if kept == pages { &new } else { &old }, "{kept} of {pages}");
         drop(found);
-        let opened = connection::open(&cut, &limits(), false, START).unwrap();
+        let opened = open::open(&cut, &limits(), false, START).unwrap();
         assert!(schema_of(&opened.writer) == new, "{kept} of {pages}");
         let check = "PRAGMA integrity_check";
         let check: String = opened.writer.query_row(check, [], |row| row.get(0)).unwrap();
         assert_eq!(check, "ok");
         drop(opened);
         for suffix in ["-wal", "-shm"] {
-            let _left = std::fs::remove_file(connection::beside(&cut, suffix));
+            let _left = std::fs::remove_file(path::beside(&cut, suffix));
         }
     }
 }
@@ -167,7 +167,7 @@ fn a_migration_that_finds_the_disk_full_leaves_no_log_and_says_what_it_needs() {
 
     let error = migrate(&mut conn, &path, START).unwrap_err();
     assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
-    let log = || std::fs::metadata(connection::beside(&path, "-wal")).unwrap().len();
+    let log = || std::fs::metadata(path::beside(&path, "-wal")).unwrap().len();
     assert!(log() > 0);
     let error = before::found_full(&conn, &path, &limits());
     let database = std::fs::metadata(&path).unwrap().len();
@@ -182,8 +182,8 @@ fn a_migration_leaves_no_log() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("old.db");
     first_schema(&path);
-    let opened = connection::open(&path, &limits(), true, START).unwrap();
-    assert_eq!(std::fs::metadata(connection::beside(&path, "-wal")).unwrap().len(), 0);
+    let opened = open::open(&path, &limits(), true, START).unwrap();
+    assert_eq!(std::fs::metadata(path::beside(&path, "-wal")).unwrap().len(), 0);
     drop(opened);
 }
 

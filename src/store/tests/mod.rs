@@ -206,7 +206,7 @@ impl Bench {
     }
 
     pub(super) fn beside(&self, suffix: &str) -> PathBuf {
-        connection::beside(&self.settings.path, suffix)
+        path::beside(&self.settings.path, suffix)
     }
 }
 

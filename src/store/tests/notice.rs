@@ -206,7 +206,7 @@ async fn a_handler_is_not_told_that_it_cannot_run_itself() {
 #[tokio::test]
 async fn a_store_that_was_degraded_says_so_once_it_can() {
     let bench = alerted(&["store.degraded"]);
-    bench.store.inner.queue.report_broken("a disk that fails in a test".to_owned());
+    bench.store.shared.queue.report_broken("a disk that fails in a test".to_owned());
     let come = async {
         // Nothing can be read while it is closed.
         while !bench.store.events(EventFilter::default()).await.is_ok_and(|all| !all.is_empty()) {

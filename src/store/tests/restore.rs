@@ -145,12 +145,12 @@ async fn a_store_that_is_there_is_refused_or_moved_aside_whole() {
 
     // A log that a crash left goes with it, and a journal: the new store is not to be written with them.
     for suffix in ["-wal", "-journal"] {
-        std::fs::write(connection::beside(&settings.path, suffix), "the last commits").unwrap();
+        std::fs::write(path::beside(&settings.path, suffix), "the last commits").unwrap();
     }
     let restored = try_restore(&settings, &from, true, &bench.clock).unwrap();
     let aside = restored.aside.unwrap();
     for suffix in ["-wal", "-journal"] {
-        let left = connection::beside(&aside, suffix);
+        let left = path::beside(&aside, suffix);
         assert_eq!(std::fs::read(&left).unwrap(), b"the last commits", "{suffix}");
         std::fs::remove_file(left).unwrap();
     }
@@ -206,7 +206,7 @@ async fn what_a_killed_restore_left_is_found_under_every_name_of_the_store_or_re
     let restored = try_restore(&bench.settings, &from, true, &bench.clock).unwrap();
     // As a kill leaves it that comes before the new store has its name.
     let path = &bench.settings.path;
-    std::fs::rename(path, connection::beside(path, ".restored")).unwrap();
+    std::fs::rename(path, path::beside(path, ".restored")).unwrap();
     let alias = Settings { path: dir.path().join("alias.db"), limits: limits() };
     std::os::unix::fs::symlink(path, &alias.path).unwrap();
     assert!(is_there(&alias.path));
@@ -215,7 +215,7 @@ async fn what_a_killed_restore_left_is_found_under_every_name_of_the_store_or_re
     store.close().await;
 
     // In the middle of giving it that name, by two steps.
-    std::fs::hard_link(path, connection::beside(path, ".restored")).unwrap();
+    std::fs::hard_link(path, path::beside(path, ".restored")).unwrap();
     let before = names(path.parent().unwrap()).len();
     let store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
     assert_eq!(store.id(), restored.store);
@@ -224,7 +224,7 @@ async fn what_a_killed_restore_left_is_found_under_every_name_of_the_store_or_re
 
     // Before it decided it has only taken space.
     for suffix in [".restoring", ".restoring-journal"] {
-        std::fs::write(connection::beside(path, suffix), "half of a backup").unwrap();
+        std::fs::write(path::beside(path, suffix), "half of a backup").unwrap();
     }
     bench.store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
     assert_eq!(bench.store.id(), restored.store);

@@ -4,6 +4,7 @@ use std::task::Poll;
 
 use super::opening::Mount;
 use super::*;
+use crate::store::queue::Queue;
 
 /// Holds the writer inside a transaction until the sender is dropped.
 pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
@@ -57,7 +58,7 @@ async fn repair(bench: &Bench) -> impl Future<Output = ()> {
     let away = bench.beside(".away");
     std::fs::rename(&bench.settings.path, &away).unwrap();
     let mut changes = bench.store.changes();
-    bench.store.inner.queue.report_broken("for the test".to_owned());
+    bench.store.shared.queue.report_broken("for the test".to_owned());
     while !matches!(bench.store.ready(), Err(Refused::Degraded(_))) {
         changes.changed().await.unwrap();
     }
@@ -408,7 +409,7 @@ fn an_error_reported_while_the_door_opens_is_not_forgotten() {
 async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
     let bench = bench_with(Limits { ballast_bytes: 4096, ..limits() });
     let (queue, checkpoints) =
-        (Arc::clone(&bench.store.inner.queue), Arc::clone(&bench.store.inner.checkpoints));
+        (Arc::clone(&bench.store.shared.queue), Arc::clone(&bench.store.shared.checkpoints));
     let mut full = true;
     let done = bench.store.submit(Lane::Kept, move |_| {
         if std::mem::take(&mut full) {
@@ -421,9 +422,9 @@ async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
         Ok(())
     });
     assert_eq!(done.await, Ok(()));
-    let passes = || bench.store.inner.checkpoints.seconds().buckets.last().unwrap().1;
+    let passes = || bench.store.shared.checkpoints.seconds().buckets.last().unwrap().1;
     let before = passes();
-    bench.store.inner.checkpoints.pass(rusqlite::wal::CheckpointMode::PASSIVE);
+    bench.store.shared.checkpoints.pass(rusqlite::wal::CheckpointMode::PASSIVE);
     assert_eq!(passes(), before + 1, "the log is never copied again");
 }
 

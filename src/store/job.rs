@@ -1,0 +1,46 @@
+//! The row of a job: makes it, and finds it by its id.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::model::{HeldReason, JobId, Name, State, Timestamp};
+
+use super::codec;
+
+/// Makes a job that is `ready`, or `held` for a reason. Returns its id.
+pub(super) fn insert_job(
+    tx: &Connection,
+    event: i64,
+    handler: &Name,
+    state: State,
+    reason: Option<HeldReason>,
+    now: Timestamp,
+) -> rusqlite::Result<JobId> {
+    let job = JobId::new(now);
+    // One job per event and handler: the unique index refuses a second.
+    tx.prepare_cached(
+        "INSERT INTO job (id, event, handler, state, reason, since, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
+    )?
+    .execute(params![
+        job.as_bytes(),
+        event,
+        handler.as_str(),
+        state.as_str(),
+        reason.map(HeldReason::as_str),
+        now.0,
+    ])?;
+    Ok(job)
+}
+
+/// The job's row number, state, attempt and event, by its id.
+pub(super) fn find_job(
+    tx: &Connection,
+    job: JobId,
+) -> rusqlite::Result<Option<(i64, State, u32, i64)>> {
+    // By the unique id.
+    tx.prepare_cached("SELECT row, state, attempt, event FROM job WHERE id = ?1")?
+        .query_row([job.as_bytes()], |row| {
+            Ok((row.get(0)?, codec::text(row, 1)?, row.get(2)?, row.get(3)?))
+        })
+        .optional()
+}
