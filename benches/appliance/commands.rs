@@ -18,7 +18,7 @@ pub(crate) fn measure(table: &Table) {
     }
     let (fresh, jobs) = (Fresh::default(), JOBS / table.effort.divide);
     let backlog = Backlog::of(r#"command = ["/bin/true"]"#);
-    let bounds = Bounds { good: Good::High, floor: 0.7, aim: 0.85 };
+    let bounds = Bounds { good: Good::High, floor: 0.55, aim: 0.85 };
     let measured = || backlog.rate(&fresh.take(Kind::GitHub, jobs));
     table.compare(name, bounds, "/s", || bare(jobs), measured);
 }

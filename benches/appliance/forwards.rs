@@ -22,7 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::accepts::Fresh;
 use super::backlog::{ABREAST, Backlog};
 use super::requests::Kind;
-use super::table::{Bounds, Good, Table};
+use super::table::{Bounds, Good, REPORTED_HIGH, Table};
 
 /// Jobs of one round: at 4,000 a second three seconds.
 const JOBS: usize = 12_000;
@@ -38,7 +38,7 @@ pub(crate) fn measure(table: &Table) {
     let (fresh, jobs) = (Fresh::default(), JOBS / table.effort.divide);
     let endpoint = endpoint();
     let backlog = Backlog::of(&format!(r#"forward = "http://{endpoint}/""#));
-    let bounds = Bounds { good: Good::High, floor: 0.4, aim: 0.6 };
+    let bounds = Bounds { good: Good::High, floor: REPORTED_HIGH, aim: 0.6 };
     let ceiling = || client(endpoint, &fresh.take(Kind::GitHub, jobs), Some(Kept::default()));
     let measured = || backlog.rate(&fresh.take(Kind::GitHub, jobs));
     table.compare(name, bounds, "/s", ceiling, measured);

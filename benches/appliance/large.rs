@@ -58,7 +58,7 @@ pub(crate) fn measure(table: &Table) {
         let requests = fresh.take(Kind::GitHub, round);
         flood(receiver.address, &requests, CONNECTIONS, 200).rate()
     };
-    let bounds = Bounds { good: Good::High, floor: 0.6, aim: 0.85 };
+    let bounds = Bounds { good: Good::High, floor: 0.5, aim: 0.85 };
     table.compare(NAME, bounds, "/s", || rate(&beside), || rate(&receiver));
     let events = round * table.effort.rounds;
     for (name, receiver) in [("empty", &beside), ("full", &receiver)] {

@@ -29,6 +29,10 @@ pub(crate) enum Good {
     Low,
 }
 
+/// The floor of a line that is reported and fails no run.
+pub(crate) const REPORTED_HIGH: f64 = 0.0;
+pub(crate) const REPORTED_LOW: f64 = f64::INFINITY;
+
 /// What a line is measured against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
@@ -106,6 +110,11 @@ impl Table {
             Good::High if ratio < floor => " below",
             Good::Low if ratio > floor => " over",
             _ => "",
+        };
+        let floor = if [REPORTED_HIGH, REPORTED_LOW].contains(&floor) {
+            "-".to_owned()
+        } else {
+            floor.to_string()
         };
         println!("| {name} | {figures} | {}{mark} | {floor} | {aim} |", figure(ratio));
     }

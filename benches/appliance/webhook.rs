@@ -12,7 +12,7 @@ use super::load::flood;
 use super::requests::{Kind, SECRET};
 use super::site::{HANDLER, Site};
 use super::size::settle;
-use super::table::{Bounds, Good, Table};
+use super::table::{Bounds, Good, REPORTED_HIGH, Table};
 
 /// The program's name, as Debian's package `webhook` installs it.
 const PROGRAM: &str = "webhook";
@@ -65,7 +65,13 @@ fn beside(table: &Table, fresh: &Fresh, name: &str, runs: bool) {
         }
         rate
     };
-    table.compare(name, Bounds { good: Good::High, floor: 4.0, aim: 8.0 }, "/s", theirs, ours);
+    table.compare(
+        name,
+        Bounds { good: Good::High, floor: REPORTED_HIGH, aim: 8.0 },
+        "/s",
+        theirs,
+        ours,
+    );
 }
 
 /// A running one. It ends with its value.
