@@ -175,7 +175,7 @@ impl Receiver {
     async fn ended(&mut self) {
         loop {
             match self.hear().await {
-                ToReceiver::Finished { key, .. } => return self.say.ack(&[key]).await.unwrap(),
+                ToReceiver::Ended { key, .. } => return self.say.ack(&[key]).await.unwrap(),
                 ToReceiver::Started { .. } => {}
                 other => panic!("{other:?}"),
             }

@@ -18,10 +18,9 @@ use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, RunnerNam
 use hooklatch::runner::client::{ConnectError, Events, Sender, connect};
 use hooklatch::runner::launch::Launch;
 use hooklatch::runner::message::{
-    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, Summary, TOLD_BYTES, ToReceiver,
-    ToRunner, VERSION,
+    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, ToReceiver, ToRunner, VERSION,
 };
-use hooklatch::runner::{AskedBy, Captured, Status, Usage, folder};
+use hooklatch::runner::{AskedBy, Captured, Ended, Exited, Status, Usage, folder};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -133,6 +132,16 @@ impl Site {
         fs::read_to_string(self.path("ran")).unwrap_or_default().lines().count()
     }
 
+    fn ledger_path(&self) -> PathBuf {
+        let files = fs::read_dir(self.folder()).unwrap().map(|entry| entry.unwrap().path());
+        let is_ledger = |path: &PathBuf| path.to_str().unwrap().contains("/ledger-");
+        files.into_iter().find(is_ledger).unwrap()
+    }
+
+    fn ledger(&self) -> String {
+        fs::read_to_string(self.ledger_path()).unwrap()
+    }
+
     /// Lets one `wait` go; returns when it has been heard.
     async fn go(&self) {
         let path = self.path("go");
@@ -208,6 +217,12 @@ impl Runner {
     /// Waits for a line with this text.
     fn says(&mut self, text: &str) {
         while !self.1.recv_timeout(PATIENCE).expect("the runner does not say it").contains(text) {}
+    }
+
+    fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     fn kill(mut self) {
@@ -296,16 +311,39 @@ impl Receiver {
         }
     }
 
-    async fn finished(&mut self, job: u8) -> Summary {
-        self.finished_saying(job).await.0
+    async fn ended(&mut self, job: u8) -> Ended {
+        self.ended_printing(job).await.0
     }
 
-    /// With what was told of its outputs.
-    async fn finished_saying(&mut self, job: u8) -> (Summary, Option<[Captured; 2]>) {
+    /// The end, and apart from it what was printed.
+    async fn ended_printing(&mut self, job: u8) -> (Ended, [Captured; 2]) {
         match self.hear().await {
-            (ToReceiver::Finished { key: heard, end, printed }, body) if heard == key(job) => {
-                let printed = printed.map(|printed| printed.read(body).unwrap());
-                (without_usage(end), printed)
+            (ToReceiver::Ended { key: heard, end, outputs }, body) if heard == key(job) => {
+                match outputs.read(*end, body).expect("a body of another length") {
+                    Ended::Exited(Exited { status, asked_by, stdout, stderr, .. }) => {
+                        (asked(status, asked_by), [stdout, stderr])
+                    }
+                    lost => (lost, Default::default()),
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a command that exits with 0 has printed, as text.
+    async fn printed(&mut self, job: u8) -> [String; 2] {
+        let (end, outputs) = self.ended_printing(job).await;
+        assert_eq!(end, exited(Status::Code(0)));
+        outputs.map(text)
+    }
+
+    /// What it has printed so far.
+    async fn peek(&mut self, job: u8, stream: Stream) -> Option<Captured> {
+        self.say.peek(key(job), stream).await.unwrap();
+        match self.hear().await {
+            (ToReceiver::Peeked { key: heard, stream: of, output }, body) => {
+                assert_eq!((heard, of), (key(job), stream));
+                output.map(|output| output.read(body).expect("a body of another length"))
             }
             other => panic!("{other:?}"),
         }
@@ -318,25 +356,10 @@ impl Receiver {
         }
     }
 
-    async fn output(&mut self, job: u8, stream: Stream) -> String {
-        self.say.fetch(key(job), stream).await.unwrap();
-        match self.hear().await {
-            (ToReceiver::Output { head_bytes, total: Some(total), .. }, body) => {
-                assert_eq!((head_bytes, total), (body.len() as u64, body.len() as u64));
-                String::from_utf8(body).unwrap()
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
     /// Returns when the runner has forgotten it.
     async fn ack(&mut self, job: u8) {
         self.say.ack(&[key(job)]).await.unwrap();
-        self.say.peek(key(job), Stream::Stdout).await.unwrap();
-        match self.hear().await.0 {
-            ToReceiver::Output { key: heard, total: None, .. } => assert_eq!(heard, key(job)),
-            other => panic!("{other:?}"),
-        }
+        assert_eq!(self.peek(job, Stream::Stdout).await, None);
     }
 
     /// Waits until the runner has ended the connection.
@@ -345,31 +368,28 @@ impl Receiver {
     }
 }
 
-fn exited(status: Status) -> Summary {
+/// An output of which nothing was left out.
+fn text(output: Captured) -> String {
+    assert_eq!((output.total, output.tail.len()), (Some(output.head.len() as u64), 0));
+    String::from_utf8(output.head).unwrap()
+}
+
+fn exited(status: Status) -> Ended {
     asked(status, None)
 }
 
-/// What an attempt took differs from run to run: [`Receiver::finished`] and [`listed`] leave it out.
-fn asked(status: Status, asked_by: Option<AskedBy>) -> Summary {
-    Summary::Exited { status, asked_by, usage: Usage::default() }
+/// What an attempt took differs from run to run: [`Receiver::ended`] leaves it out.
+fn asked(status: Status, asked_by: Option<AskedBy>) -> Ended {
+    Ended::Exited(Exited::without_outputs(status, asked_by, Usage::default()))
 }
 
-fn without_usage(end: Summary) -> Summary {
-    match end {
-        Summary::Exited { status, asked_by, .. } => asked(status, asked_by),
-        lost => lost,
-    }
-}
-
-fn listed(list: &HelloOk) -> Vec<(Key, Option<Summary>)> {
-    list.attempts
-        .iter()
-        .map(|Listed { key, end, .. }| (*key, end.clone().map(without_usage)))
-        .collect()
+/// Each attempt, and whether it has ended.
+fn listed(list: &HelloOk) -> Vec<(Key, bool)> {
+    list.attempts.iter().map(|Listed { key, ended, .. }| (*key, *ended)).collect()
 }
 
 #[tokio::test]
-async fn an_attempt_is_started_finished_fetched_and_forgotten() {
+async fn an_attempt_is_started_reported_and_forgotten() {
     let site = Site::new("runner_attempts_count = 3");
     let _runner = site.runner(&[]);
     let mut receiver = site.receiver(1).await;
@@ -379,10 +399,8 @@ async fn an_attempt_is_started_finished_fetched_and_forgotten() {
     for (job, body) in [(1, b"body".as_slice()), (2, b""), (3, &body)] {
         receiver.start("say", job, body).await;
         receiver.started(job).await;
-        assert_eq!(receiver.finished(job).await, exited(Status::Code(0)));
-        let stdout = receiver.output(job, Stream::Stdout).await;
-        assert_eq!(stdout, format!("{}  -\n", digest(body)));
-        assert_eq!(receiver.output(job, Stream::Stderr).await, "oops\n");
+        let printed = [format!("{}  -\n", digest(body)), "oops\n".to_owned()];
+        assert_eq!(receiver.printed(job).await, printed);
     }
     receiver.start("say", 4, b"").await;
     assert_eq!(receiver.refused(4).await, Refusal::NoResources);
@@ -390,7 +408,7 @@ async fn an_attempt_is_started_finished_fetched_and_forgotten() {
     receiver.say.ack(&[key(1)]).await.unwrap();
     receiver.start("say", 5, b"").await;
     receiver.started(5).await;
-    receiver.finished(5).await;
+    receiver.ended(5).await;
     for job in [2, 3, 5] {
         receiver.ack(job).await;
     }
@@ -400,46 +418,56 @@ async fn an_attempt_is_started_finished_fetched_and_forgotten() {
 }
 
 #[tokio::test]
-async fn little_output_is_told_with_the_end_and_can_be_fetched_too() {
-    let site = Site::new("output_head_bytes = \"4100 B\"\noutput_tail_bytes = \"3 B\"");
+async fn an_end_carries_its_outputs_however_large_they_are() {
+    let site = Site::new("output_head_bytes = \"1 MiB\"\noutput_tail_bytes = \"3 B\"");
     let _runner = site.runner(&[]);
     let mut receiver = site.receiver(1).await;
-    for (job, [out, err], told) in [
-        (1, [0, 0], true),
-        (2, [TOLD_BYTES - 1, 0], true),
-        (3, [TOLD_BYTES - 5, 5], true),
-        (4, [0, TOLD_BYTES + 1], false),
-        (5, [TOLD_BYTES, 1], false),
-    ] {
+    const MIB: usize = 1 << 20;
+    for (job, [out, err]) in [(1, [0, 0]), (2, [1, 4096]), (3, [4097, 0]), (4, [MIB, MIB])] {
         receiver.start("chats", job, format!("{out} {err}\n").as_bytes()).await;
         receiver.started(job).await;
-        let (end, printed) = receiver.finished_saying(job).await;
-        assert_eq!(end, exited(Status::Code(0)));
-        let all = |bytes| {
-            let total = Some(bytes as u64);
-            Captured { head: vec![0; bytes], tail: Vec::new(), total }
-        };
-        assert_eq!(printed, told.then_some([all(out), all(err)]), "{out} {err}");
-        assert_eq!(receiver.output(job, Stream::Stdout).await.len(), out);
-        assert_eq!(receiver.output(job, Stream::Stderr).await.len(), err);
+        let printed = receiver.printed(job).await;
+        assert_eq!(printed.map(|printed| printed.len()), [out, err]);
     }
-    // What is kept counts, not what was printed.
-    receiver.start("chats", 6, b"1000000 0\n").await;
-    receiver.started(6).await;
-    assert_eq!(receiver.finished_saying(6).await.1, None);
-    // Whoever has not heard it hears it in the list, and fetches.
-    receiver.start("chats", 7, b"3 4\n").await;
-    receiver.started(7).await;
+    receiver.start("chats", 5, format!("{} 0\n", 2 * MIB).as_bytes()).await;
+    receiver.started(5).await;
+    let (_, [stdout, _]) = receiver.ended_printing(5).await;
+    let kept = (stdout.head.len(), stdout.tail.len(), stdout.total);
+    assert_eq!(kept, (MIB, 3, Some(2 * MIB as u64)));
+    // The next receiver is sent every end that was not acknowledged, after the list.
+    for job in [2, 3] {
+        receiver.ack(job).await;
+    }
     drop(receiver);
     let mut receiver = site.receiver(2).await;
-    let of_last = receiver.list.attempts.last().unwrap().clone();
-    if of_last.end.is_none() {
-        receiver.finished(7).await;
-        receiver = site.receiver(3).await;
+    assert_eq!(listed(&receiver.list), [1, 4, 5].map(|job| (key(job), true)));
+    assert_eq!(receiver.printed(1).await.map(|printed| printed.len()), [0, 0]);
+    assert_eq!(receiver.printed(4).await.map(|printed| printed.len()), [MIB, MIB]);
+    assert_eq!(receiver.ended_printing(5).await.1[0].total, Some(2 * MIB as u64));
+}
+
+#[tokio::test]
+async fn an_end_that_no_receiver_reads_is_in_memory_once() {
+    const ENDS: u8 = 100;
+    let site = Site::new("output_head_bytes = \"200 KB\"");
+    let runner = site.runner(&[]);
+    let mut receiver = site.receiver(1).await;
+    receiver.start("chats", 0, b"200000 0\n").await;
+    receiver.started(0).await;
+    receiver.ended(0).await;
+    let before = runner.resident_kib();
+    for job in 1..=ENDS {
+        receiver.start("chats", job, b"200000 0\n").await;
     }
-    assert_eq!(listed(&receiver.list)[6], (key(7), Some(exited(Status::Code(0)))));
-    assert_eq!(receiver.output(7, Stream::Stdout).await.len(), 3);
-    assert_eq!(receiver.output(7, Stream::Stderr).await.len(), 4);
+    let have_ended = async {
+        while site.ledger().matches("\"exit\"").count() <= usize::from(ENDS) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    patient(have_ended).await;
+    let grown = runner.resident_kib() - before;
+    // 20 MB are kept until their Acks.
+    assert!((19_000..30_000).contains(&grown), "{grown} KiB");
 }
 
 #[tokio::test]
@@ -451,14 +479,15 @@ async fn a_command_outlives_its_receiver_and_the_next_one_is_told() {
     first.started(1).await;
     drop(first);
     let mut second = site.receiver(2).await;
-    assert_eq!(listed(&second.list), [(key(1), None)]);
+    assert_eq!(listed(&second.list), [(key(1), false)]);
     site.go().await;
-    assert_eq!(second.finished(1).await, exited(Status::Code(7)));
+    assert_eq!(second.ended(1).await, exited(Status::Code(7)));
     drop(second);
     // Not acknowledged, so told again.
     let mut third = site.receiver(3).await;
-    assert_eq!(listed(&third.list), [(key(1), Some(exited(Status::Code(7))))]);
-    assert_eq!(third.output(1, Stream::Stdout).await, "went\n");
+    assert_eq!(listed(&third.list), [(key(1), true)]);
+    let (end, [stdout, _]) = third.ended_printing(1).await;
+    assert_eq!((end, text(stdout)), (exited(Status::Code(7)), "went\n".to_owned()));
     third.ack(1).await;
     assert_eq!(site.receiver(3).await.list.attempts, []);
 }
@@ -473,7 +502,7 @@ async fn time_is_up_with_no_receiver_there() {
     drop(first);
     let mut second = site.receiver(2).await;
     let timed_out = asked(Status::Signal(15), Some(AskedBy::TimeOut));
-    assert_eq!(second.finished(1).await, timed_out);
+    assert_eq!(second.ended(1).await, timed_out);
 }
 
 #[tokio::test]
@@ -485,7 +514,7 @@ async fn a_command_ends_when_it_is_asked_to() {
     receiver.started(1).await;
     receiver.say.kill(key(1)).await.unwrap();
     let cancelled = asked(Status::Signal(15), Some(AskedBy::Cancelled));
-    assert_eq!(receiver.finished(1).await, cancelled);
+    assert_eq!(receiver.ended(1).await, cancelled);
 }
 
 #[tokio::test]
@@ -497,7 +526,10 @@ async fn what_a_command_and_its_children_took_is_told() {
         receiver.start(handler, job, b"").await;
         receiver.started(job).await;
         match receiver.hear().await.0 {
-            ToReceiver::Finished { end: Summary::Exited { usage, .. }, .. } => usage,
+            ToReceiver::Ended { end, .. } => match *end {
+                Ended::Exited(Exited { usage, .. }) => usage,
+                lost => panic!("{lost:?}"),
+            },
             other => panic!("{other:?}"),
         }
     };
@@ -514,27 +546,17 @@ async fn the_output_of_a_running_command_can_be_looked_at() {
     let mut receiver = site.receiver(1).await;
     receiver.start("prints", 1, b"").await;
     receiver.started(1).await;
-    let look = async |receiver: &mut Receiver, job, stream| {
-        receiver.say.peek(key(job), stream).await.unwrap();
-        match receiver.hear().await {
-            (ToReceiver::Output { head_bytes, total, peek: true, .. }, body) => {
-                (head_bytes, String::from_utf8(body).unwrap(), total)
-            }
-            other => panic!("{other:?}"),
-        }
+    let printed = |head: &[u8], tail: &[u8], total| {
+        Some(Captured { head: head.into(), tail: tail.into(), total: Some(total) })
     };
-    assert_eq!(look(&mut receiver, 1, Stream::Stderr).await, (0, String::new(), Some(0)));
+    assert_eq!(receiver.peek(1, Stream::Stderr).await, printed(b"", b"", 0));
     // It prints, and the runner reads, in their own time.
-    let seen = (3, "abcgh".to_owned(), Some(8));
-    patient(async { while look(&mut receiver, 1, Stream::Stdout).await != seen {} }).await;
-    assert_eq!(look(&mut receiver, 2, Stream::Stdout).await, (0, String::new(), None));
-    // Not for keeps: what is fetched is what a settled attempt printed.
-    receiver.say.fetch(key(1), Stream::Stdout).await.unwrap();
-    let early = receiver.hear().await.0;
-    assert!(matches!(early, ToReceiver::Output { total: None, peek: false, .. }), "{early:?}");
+    let seen = printed(b"abc", b"gh", 8);
+    patient(async { while receiver.peek(1, Stream::Stdout).await != seen {} }).await;
+    assert_eq!(receiver.peek(2, Stream::Stdout).await, None);
     site.go().await;
-    receiver.finished(1).await;
-    assert_eq!(look(&mut receiver, 1, Stream::Stdout).await, (3, "abc12".to_owned(), Some(10)));
+    receiver.ended(1).await;
+    assert_eq!(receiver.peek(1, Stream::Stdout).await, printed(b"abc", b"12", 10));
 }
 
 #[tokio::test]
@@ -555,11 +577,12 @@ async fn an_older_receiver_and_another_stores_are_not_admitted() {
     let other = || connect(&socket, &hello, &limits);
     let Err(ConnectError::Denied { reason, .. }) = other().await else { panic!("admitted") };
     assert_eq!(reason, Denial::OtherStore);
-    let ancient = connect(&socket, &Hello { version: 0, ..hello.clone() }, &limits).await;
+    let older = Hello { version: VERSION - 1, ..hello.clone() };
+    let ancient = connect(&socket, &older, &limits).await;
     assert!(matches!(ancient, Err(ConnectError::Denied { reason: Denial::Version, .. })));
     // None of them disturbed the receiver that was there.
     site.go().await;
-    young.finished(1).await;
+    young.ended(1).await;
     young.ack(1).await;
     // With nothing left of the first store, its replacement may come.
     other().await.unwrap();
@@ -587,7 +610,7 @@ async fn what_a_dead_receiver_left_unread_is_thrown_away() {
     if listed(&second.list).is_empty() {
         second.start("say", 1, b"").await;
         second.started(1).await;
-        second.finished(1).await;
+        second.ended(1).await;
         assert_eq!(site.ran(), 1);
     }
 }
@@ -604,7 +627,7 @@ async fn a_receiver_that_was_followed_by_another_starts_nothing() {
     first.cut().await;
     second.start("say", 1, b"").await;
     second.started(1).await;
-    second.finished(1).await;
+    second.ended(1).await;
     second.ack(1).await;
     assert_eq!(site.ran(), 1);
 }
@@ -649,8 +672,9 @@ async fn orphans_of_commands_are_the_runners_and_do_not_stay_as_zombies() {
     // It leaves the command's group, so that it outlives it.
     receiver.start("orphan", 1, b"").await;
     receiver.started(1).await;
-    assert_eq!(receiver.finished(1).await, exited(Status::Code(3)));
-    let orphan = receiver.output(1, Stream::Stdout).await.trim().to_owned();
+    let (end, [stdout, _]) = receiver.ended_printing(1).await;
+    assert_eq!(end, exited(Status::Code(3)));
+    let orphan = text(stdout).trim().to_owned();
     let stat = fs::read_to_string(format!("/proc/{orphan}/stat")).unwrap();
     let parent = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(1).unwrap();
     assert_eq!(parent, runner.0.id().to_string());
@@ -679,8 +703,7 @@ async fn the_configuration_is_read_again_for_every_receiver() {
     let mut receiver = site.receiver(1).await;
     receiver.start("say", 1, b"").await;
     receiver.started(1).await;
-    receiver.finished(1).await;
-    assert_eq!(receiver.output(1, Stream::Stderr).await, "new\n");
+    assert_eq!(receiver.printed(1).await[1], "new\n");
     receiver.ack(1).await;
     // One that cannot be read changes nothing.
     let start = receiver.start_of("say", 1, b"");
@@ -688,7 +711,7 @@ async fn the_configuration_is_read_again_for_every_receiver() {
     let mut receiver = site.receiver(1).await;
     receiver.say.start(start, b"").await.unwrap();
     receiver.started(1).await;
-    receiver.finished(1).await;
+    receiver.ended(1).await;
     assert_eq!(site.ran(), 2);
 }
 
@@ -717,7 +740,7 @@ async fn half_a_start_is_nothing() {
     let mut receiver = site.receiver(1).await;
     receiver.start("say", 1, b"body").await;
     receiver.started(1).await;
-    receiver.finished(1).await;
+    receiver.ended(1).await;
     assert_eq!(site.ran(), 1);
 }
 
@@ -729,7 +752,7 @@ async fn the_next_runner_ends_what_a_dead_one_left_and_answers_for_it() {
     for job in [1, 2] {
         receiver.start("say", job, b"").await;
         receiver.started(job).await;
-        receiver.finished(job).await;
+        receiver.ended(job).await;
     }
     receiver.ack(2).await;
     receiver.start("wait", 3, b"").await;
@@ -743,13 +766,13 @@ async fn the_next_runner_ends_what_a_dead_one_left_and_answers_for_it() {
     assert_ne!(receiver.list.incarnation, dead);
     assert_eq!(receiver.list.answers_for, [dead]);
     assert!(receiver.list.attempts.iter().all(|listed| listed.incarnation == dead));
-    let lost = Summary::Lost("its runner died while it ran".to_owned());
-    let expected = [(key(1), Some(exited(Status::Code(0)))), (key(3), Some(lost))];
-    assert_eq!(listed(&receiver.list), expected);
+    assert_eq!(listed(&receiver.list), [(key(1), true), (key(3), true)]);
     assert!(site.nobody_waits());
-    receiver.say.fetch(key(1), Stream::Stdout).await.unwrap();
-    let (answer, body) = receiver.hear().await;
-    assert!(matches!(answer, ToReceiver::Output { total: None, .. }) && body.is_empty());
+    // What was printed died with the runner.
+    let without = (exited(Status::Code(0)), [Captured::default(), Captured::default()]);
+    assert_eq!(receiver.ended_printing(1).await, without);
+    let lost = Ended::Lost("its runner died while it ran".to_owned());
+    assert_eq!(receiver.ended(3).await, lost);
     for job in [1, 3] {
         receiver.ack(job).await;
     }
@@ -767,7 +790,7 @@ async fn a_command_that_shed_its_environment_is_ended_by_what_the_ledger_says() 
     site.go().await;
     runner.kill();
     let _runner = site.runner(&[]);
-    assert!(listed(&site.receiver(1).await.list)[0].1.is_some());
+    assert_eq!(listed(&site.receiver(1).await.list), [(key(1), true)]);
     assert!(site.nobody_waits());
 }
 
@@ -805,7 +828,7 @@ async fn what_nobody_answers_for_is_searched_for_and_ended() {
     other.kill().unwrap();
     other.wait().unwrap();
     site.go().await;
-    assert_eq!(receiver.finished(43).await, exited(Status::Code(7)));
+    assert_eq!(receiver.ended(43).await, exited(Status::Code(7)));
 }
 
 #[tokio::test]
@@ -838,7 +861,7 @@ async fn a_runner_that_stops_waits_for_its_commands_and_their_results() {
     let mut second = site.receiver(2).await;
     assert!(second.list.draining);
     site.go().await;
-    assert_eq!(second.finished(1).await, exited(Status::Code(7)));
+    assert_eq!(second.ended(1).await, exited(Status::Code(7)));
     second.say.ack(&[key(1)]).await.unwrap();
     assert_eq!(runner.left().await, Some(0));
     assert_eq!(site.ran(), 1);
@@ -857,7 +880,7 @@ async fn a_second_signal_ends_the_commands_and_the_ledger_tells() {
     assert_eq!(runner.left().await, Some(0));
     let _runner = site.runner(&[]);
     let stopped = asked(Status::Signal(15), Some(AskedBy::Stop));
-    assert_eq!(listed(&site.receiver(1).await.list), [(key(1), Some(stopped))]);
+    assert_eq!(site.receiver(1).await.ended(1).await, stopped);
 }
 
 #[tokio::test]
@@ -874,7 +897,7 @@ async fn at_the_drain_limit_what_runs_is_ended_and_the_ledger_tells() {
     assert!(site.nobody_waits());
     let _runner = site.runner(&[]);
     let stopped = asked(Status::Signal(9), Some(AskedBy::Stop));
-    assert_eq!(listed(&site.receiver(1).await.list), [(key(1), Some(stopped))]);
+    assert_eq!(site.receiver(1).await.ended(1).await, stopped);
 }
 
 #[tokio::test]
@@ -884,66 +907,46 @@ async fn a_command_outlives_the_upgrade_of_its_runner() {
     let mut first = site.receiver(1).await;
     first.start("say", 1, b"").await;
     first.started(1).await;
-    first.finished(1).await;
+    first.ended(1).await;
     first.start("prints", 2, b"").await;
     first.started(2).await;
     first.start("slow", 3, b"").await;
     first.started(3).await;
-    let seen = (b"abcgh".to_vec(), Some(8));
-    let printed = async {
-        loop {
-            first.say.peek(key(2), Stream::Stdout).await.unwrap();
-            match first.hear().await {
-                (ToReceiver::Output { total, .. }, body) if (body.clone(), total) == seen => break,
-                (ToReceiver::Output { .. }, _) => {}
-                // The one that is slow runs into its time-out while this one waits.
-                other => panic!("{other:?}"),
-            }
-        }
-    };
-    patient(printed).await;
+    // The one that is slow runs into its time-out while this one waits.
+    let seen = |peeked: Option<Captured>| peeked.is_some_and(|peeked| peeked.total == Some(8));
+    patient(async { while !seen(first.peek(2, Stream::Stdout).await) {} }).await;
     for upgrade in 0..2 {
         runner.signal(Signal::USR2);
         first.cut().await;
         runner.listens();
-        let next = site.receiver(1).await;
+        let mut next = site.receiver(1).await;
         assert_eq!(next.list.incarnation, first.list.incarnation);
         assert_eq!((next.list.free, next.list.draining), (253, false));
         assert_eq!(next.list.answers_for, []);
-        let list = listed(&next.list);
-        assert_eq!(
-            list[..2],
-            [(key(1), Some(exited(Status::Code(0)))), (key(2), None)],
-            "{upgrade}"
-        );
+        assert_eq!(listed(&next.list)[..2], [(key(1), true), (key(2), false)], "{upgrade}");
+        let (end, [_, stderr]) = next.ended_printing(1).await;
+        assert_eq!(end, exited(Status::Code(0)), "{upgrade}");
+        assert_eq!((stderr.head, stderr.tail), (b"oop".to_vec(), b"s\n".to_vec()));
         first = next;
     }
     assert_eq!(site.command(&[]).output().unwrap().status.code(), Some(69), "its lock is lost");
-    if first.list.attempts[2].end.is_none() {
-        assert_eq!(first.finished(3).await, asked(Status::Signal(15), Some(AskedBy::TimeOut)));
-    }
+    assert_eq!(first.ended(3).await, asked(Status::Signal(15), Some(AskedBy::TimeOut)));
     site.go().await;
-    assert_eq!(first.finished(2).await, exited(Status::Code(0)));
-    first.say.fetch(key(2), Stream::Stdout).await.unwrap();
-    let (answer, body) = first.hear().await;
-    assert!(
-        matches!(answer, ToReceiver::Output { head_bytes: 3, total: Some(10), .. }),
-        "{answer:?}"
-    );
-    assert_eq!(body, b"abc12");
-    first.say.fetch(key(1), Stream::Stderr).await.unwrap();
-    assert_eq!(first.hear().await.1, b"oops\n");
+    let (end, [stdout, _]) = first.ended_printing(2).await;
+    assert_eq!(end, exited(Status::Code(0)));
+    let whole = Captured { head: b"abc".to_vec(), tail: b"12".to_vec(), total: Some(10) };
+    assert_eq!(stdout, whole);
     // It is a whole runner: a new command gets none of the descriptors that were handed over.
     first.start("look", 4, b"").await;
     first.started(4).await;
-    assert_eq!(first.finished(4).await, exited(Status::Code(4)));
+    assert_eq!(first.ended(4).await, exited(Status::Code(4)));
     for job in 1..=4 {
         first.ack(job).await;
     }
     first.start("wait", 5, b"").await;
     first.started(5).await;
     first.say.kill(key(5)).await.unwrap();
-    assert_eq!(first.finished(5).await, asked(Status::Signal(15), Some(AskedBy::Cancelled)));
+    assert_eq!(first.ended(5).await, asked(Status::Signal(15), Some(AskedBy::Cancelled)));
 }
 
 #[tokio::test]
@@ -953,25 +956,18 @@ async fn a_long_output_is_whole_after_the_upgrade_and_for_the_next_receiver() {
     let mut receiver = site.receiver(1).await;
     receiver.start("chats", 1, b"300000 0\n").await;
     receiver.started(1).await;
-    receiver.finished(1).await;
+    receiver.ended(1).await;
     receiver.start("prints-much", 2, b"").await;
     receiver.started(2).await;
-    let printed = async |receiver: &mut Receiver| {
-        receiver.say.peek(key(2), Stream::Stdout).await.unwrap();
-        match receiver.hear().await.0 {
-            ToReceiver::Output { total, .. } => total,
-            other => panic!("{other:?}"),
-        }
-    };
-    patient(async { while printed(&mut receiver).await != Some(300_000) {} }).await;
+    let all = |peeked: Option<Captured>| peeked.is_some_and(|it| it.total == Some(300_000));
+    patient(async { while !all(receiver.peek(2, Stream::Stdout).await) {} }).await;
     runner.signal(Signal::USR2);
     receiver.cut().await;
     runner.listens();
     let mut receiver = site.receiver(2).await;
-    assert_eq!(receiver.output(1, Stream::Stdout).await.len(), 300_000);
+    assert_eq!(receiver.printed(1).await[0].len(), 300_000);
     site.go().await;
-    receiver.finished(2).await;
-    let output = receiver.output(2, Stream::Stdout).await;
+    let output = receiver.printed(2).await[0].clone();
     assert_eq!((output.len(), &output[299_999..]), (300_002, "\x0012"));
 }
 
@@ -1001,7 +997,7 @@ async fn a_program_that_cannot_begin_replaces_nothing() {
     fs::write(&file, text).unwrap();
     // Not even the connection is another.
     site.go().await;
-    assert_eq!(receiver.finished(1).await, exited(Status::Code(7)));
+    assert_eq!(receiver.ended(1).await, exited(Status::Code(7)));
     receiver.ack(1).await;
     runner.signal(Signal::USR2);
     runner.listens();
@@ -1036,9 +1032,9 @@ async fn a_program_that_goes_away_before_it_is_executed_replaces_nothing() {
     assert_eq!(u64::from_str_radix(ignored.trim(), 16).unwrap() >> 12 & 1, 1, "{ignored}");
     receiver.start("look", 2, b"").await;
     receiver.started(2).await;
-    assert_eq!(receiver.finished(2).await, exited(Status::Code(4)));
+    assert_eq!(receiver.ended(2).await, exited(Status::Code(4)));
     site.go().await;
-    assert_eq!(receiver.finished(1).await, exited(Status::Code(7)));
+    assert_eq!(receiver.ended(1).await, exited(Status::Code(7)));
 }
 
 #[tokio::test]
@@ -1050,14 +1046,12 @@ async fn a_hundred_commands_cost_little_memory() {
         receiver.start("idle", job, b"body").await;
         receiver.started(job).await;
     }
-    let status = fs::read_to_string(format!("/proc/{}/status", runner.0.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    let resident: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    let resident = runner.resident_kib();
     // Not optimised, it has more code; `cargo bench --bench runner` holds the release's bound.
     assert!(resident < 24 * 1024, "{resident} KiB");
     for job in 0..100 {
         receiver.say.kill(key(job)).await.unwrap();
-        receiver.finished(job).await;
+        receiver.ended(job).await;
     }
 }
 
@@ -1072,9 +1066,7 @@ async fn an_idle_runner_leaves_when_nobody_needs_it() {
     site.go().await;
     // Nobody was told yet, so it is there, however long that takes.
     let mut receiver = site.receiver(1).await;
-    if receiver.list.attempts[0].end.is_none() {
-        receiver.finished(1).await;
-    }
+    receiver.ended(1).await;
     receiver.ack(1).await;
     drop(receiver);
     assert_eq!(runner.left().await, Some(0));
@@ -1110,7 +1102,7 @@ async fn a_launched_runner_is_nobodys_child_and_leaves_when_idle() {
     assert_eq!(streams, ["/dev/null", "/dev/null"].map(PathBuf::from));
     receiver.start("say", 1, b"").await;
     receiver.started(1).await;
-    receiver.finished(1).await;
+    receiver.ended(1).await;
     receiver.ack(1).await;
     let pidfd = rustix::process::pidfd_open(runner, rustix::process::PidfdFlags::empty()).unwrap();
     drop((receiver, peer));
@@ -1193,7 +1185,7 @@ async fn a_runner_that_could_not_begin_again_with_its_ledger_stays() {
     runner.listens();
     let mut receiver = site.receiver(1).await;
     site.go().await;
-    assert_eq!(receiver.finished(1).await, exited(Status::Code(7)));
+    assert_eq!(receiver.ended(1).await, exited(Status::Code(7)));
 }
 
 #[tokio::test]
@@ -1217,9 +1209,7 @@ async fn whoever_is_refused_is_told_what_mends_it() {
     first.hear().await;
     runner.signal(Signal::TERM);
     assert_eq!(runner.left().await, Some(0));
-    let ledger = fs::read_dir(site.folder()).unwrap().map(|entry| entry.unwrap().path());
-    let ledger = ledger.into_iter().find(|path| path.to_str().unwrap().contains("ledger-"));
-    let ledger = ledger.unwrap();
+    let ledger = site.ledger_path();
     for detail in told {
         assert!(detail.contains(&format!("rm {}", ledger.display())), "{detail}");
     }
@@ -1248,7 +1238,7 @@ async fn a_runner_that_has_lost_its_ledger_does_not_go_on_as_the_same() {
     let mut first = site.receiver(1).await;
     first.start("say", 1, b"").await;
     first.started(1).await;
-    first.finished(1).await;
+    first.ended(1).await;
     fs::write(site.path("script"), script).unwrap();
     fs::set_permissions(site.path("script"), fs::Permissions::from_mode(0o755)).unwrap();
     fs::rename(site.path("script"), &program).unwrap();

@@ -16,7 +16,7 @@ use crate::runner::{AskedBy, Captured, Ended, Exited, Status};
 use crate::store::{Record, Usage};
 
 use super::Report;
-use super::link::{Tracked, Verdict};
+use super::link::{AttemptResult, NotStarted, PendingAttempt};
 
 /// EX_DATAERR of sysexits.h: the event itself is wrong, and no other attempt will help.
 const REJECTED: i32 = 65;
@@ -54,19 +54,19 @@ pub struct Command {
 impl Command {
     /// Runs one attempt to its end, which may be that of a later receiver: the future may be dropped
     /// at any time, and the runner goes on. `runner` is the one that the claim was made for.
-    pub async fn run(&self, facts: Facts, runner: Incarnation, tracked: Tracked) -> Report {
+    pub async fn run(&self, facts: Facts, runner: Incarnation, pending: PendingAttempt) -> Report {
         let body = facts.body.clone();
         let digest = digest(body.clone()).await;
         let start = Start::new(runner, self.configuration, digest, &facts);
         drop(facts);
-        report(tracked.start(start, body).await, Some(self))
+        report(pending.start(start, body).await, Some(self))
     }
 }
 
 /// Waits for the end of an attempt that an earlier receiver has claimed. `command`: its handler's, where
 /// that is still configured. Without it what was printed is no answer.
-pub async fn adopted(tracked: Tracked, command: Option<Command>) -> Report {
-    report(tracked.ended().await, command.as_ref())
+pub async fn adopted(pending: PendingAttempt, command: Option<Command>) -> Report {
+    report(pending.ended().await, command.as_ref())
 }
 
 async fn digest(body: Bytes) -> Digest {
@@ -79,22 +79,22 @@ async fn digest(body: Bytes) -> Digest {
     tokio::task::spawn_blocking(hash).await.unwrap_or(Digest([0; 32]))
 }
 
-fn report(verdict: Verdict, command: Option<&Command>) -> Report {
-    match verdict {
-        Verdict::Ended(Ended::Exited(exited)) => judge(exited, command),
-        Verdict::Ended(Ended::Lost(reason)) => Report::new(Outcome::Unknown, reason),
-        Verdict::NeverStarted(reason) => Report::new(Outcome::NotStarted, reason),
-        Verdict::Refused(refusal, detail) => refused(refusal, detail),
+fn report(result: AttemptResult, command: Option<&Command>) -> Report {
+    match result {
+        Ok(Ended::Exited(exited)) => judge(exited, command),
+        Ok(Ended::Lost(reason)) => Report::new(Outcome::Unknown, reason),
+        Err(not_started) => refused(not_started),
     }
 }
 
 /// No refusal counts against the limit. What will be so again at the next start is the handler's
 /// trouble, and it backs off; what is the connection's is over when the next one is made (R12).
-fn refused(refusal: Refusal, detail: String) -> Report {
-    match refusal {
-        Refusal::OtherIncarnation | Refusal::Draining | Refusal::StaleEpoch => {
-            Report::new(Outcome::NotStarted, detail)
-        }
+fn refused(NotStarted { reason, detail }: NotStarted) -> Report {
+    match reason {
+        Refusal::OtherIncarnation
+        | Refusal::Draining
+        | Refusal::StaleEpoch
+        | Refusal::NotReceived => Report::new(Outcome::NotStarted, detail),
         Refusal::UnknownHandler
         | Refusal::OtherDigest
         | Refusal::NoResources

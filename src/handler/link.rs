@@ -13,7 +13,6 @@
 //! - A lost connection is read to its end before a list is asked for again (R10).
 
 mod ask;
-mod fetch;
 mod load;
 
 use std::collections::{HashMap, HashSet};
@@ -34,7 +33,6 @@ use crate::runner::{Ended, WireError};
 
 pub use ask::CannotAsk;
 use ask::{Peeks, kill};
-use fetch::Fetches;
 use load::Loads;
 pub use load::{CannotLoad, Loaded};
 
@@ -94,15 +92,19 @@ pub struct View {
     pub why: Option<String>,
 }
 
-/// What became of an attempt.
+/// How an attempt ended, or the proof that it never began.
+pub(super) type AttemptResult = Result<Ended, NotStarted>;
+
+/// Why an attempt never began.
 #[derive(Debug)]
-pub(super) enum Verdict {
-    /// It has ended.
-    Ended(Ended),
-    /// Its runner would not start it.
-    Refused(Refusal, String),
-    /// No runner has started it or ever will.
-    NeverStarted(&'static str),
+pub(super) struct NotStarted {
+    pub(super) reason: Refusal,
+    /// For people.
+    pub(super) detail: String,
+}
+
+fn never_started(detail: &str) -> AttemptResult {
+    Err(NotStarted { reason: Refusal::NotReceived, detail: detail.to_owned() })
 }
 
 /// The link to the runner. Clones are the same one.
@@ -146,16 +148,16 @@ struct Attempt {
     asked: bool,
     /// The operator wants its end: said again wherever the runner may not have heard it.
     cancelled: bool,
-    /// Who waits for the verdict, until there is one.
-    waiting: Option<oneshot::Sender<Verdict>>,
+    /// The pending attempt, until its result is known.
+    waiting: Option<oneshot::Sender<AttemptResult>>,
 }
 
-/// An attempt that somebody sees to its end.
+/// An attempt whose result is awaited.
 #[derive(Debug)]
-pub struct Tracked {
+pub struct PendingAttempt {
     key: Key,
     link: Link,
-    verdict: oneshot::Receiver<Verdict>,
+    result: oneshot::Receiver<AttemptResult>,
 }
 
 impl Link {
@@ -199,20 +201,20 @@ impl Link {
     }
 
     /// Tracks an attempt that was just claimed for `runner`.
-    pub fn track(&self, key: Key, runner: Incarnation) -> Tracked {
+    pub fn track(&self, key: Key, runner: Incarnation) -> PendingAttempt {
         self.insert(key, runner, false)
     }
 
     /// Tracks one that an earlier receiver has claimed, and may have asked for.
-    pub fn adopt(&self, key: Key, runner: Incarnation) -> Tracked {
+    pub fn adopt(&self, key: Key, runner: Incarnation) -> PendingAttempt {
         self.insert(key, runner, true)
     }
 
-    fn insert(&self, key: Key, runner: Incarnation, asked: bool) -> Tracked {
-        let (waiting, verdict) = oneshot::channel();
+    fn insert(&self, key: Key, runner: Incarnation, asked: bool) -> PendingAttempt {
+        let (waiting, result) = oneshot::channel();
         let attempt = Attempt { runner, asked, cancelled: false, waiting: Some(waiting) };
         self.lock().attempts.insert(key, attempt);
-        Tracked { key, link: self.clone(), verdict }
+        PendingAttempt { key, link: self.clone(), result }
     }
 
     /// Says that the outcomes of these attempts are committed. Where the runner cannot be told now, it is
@@ -244,13 +246,13 @@ impl Link {
         !self.lock().attempts.is_empty()
     }
 
-    /// The first verdict counts.
-    fn tell(&self, key: Key, verdict: Verdict) {
+    /// Reports the result of an attempt. The first result counts.
+    fn report(&self, key: Key, result: AttemptResult) {
         let waiting = self.lock().attempts.get_mut(&key).and_then(|one| one.waiting.take());
         match waiting {
-            // Nobody waits any more in a stop: the next receiver is told again.
-            Some(waiting) => drop(waiting.send(verdict)),
-            None => tracing::debug!(%key, ?verdict, "told of an attempt that nobody waits for"),
+            // In a stop the pending attempt is gone: the runner reports it to the next receiver.
+            Some(waiting) => drop(waiting.send(result)),
+            None => tracing::debug!(%key, "a repeated result of an attempt"),
         }
     }
 
@@ -320,8 +322,7 @@ impl Link {
     /// Hears the runner out, to the connection's end. Hears nothing, and returns false, where a reload
     /// has begun since `load`, when its Hello was said.
     async fn converse(&self, load: u64, list: HelloOk, line: Sender, mut events: Events) -> bool {
-        let mut fetches = Fetches::new(line.clone());
-        if !self.admitted(load, &list, line.clone(), &mut fetches) {
+        if !self.admitted(load, &list, line.clone()) {
             return false;
         }
         // An error is an end too: whatever came before it has been read.
@@ -329,23 +330,24 @@ impl Link {
             match message {
                 ToReceiver::Started { key } => tracing::debug!(%key, "started"),
                 ToReceiver::Refused { key, reason, detail } => {
-                    self.tell(key, Verdict::Refused(reason, detail));
+                    self.report(key, Err(NotStarted { reason, detail }));
                 }
-                ToReceiver::Finished { key, end, printed } if self.is_tracked(key) => {
-                    fetches.add(key, end, printed.and_then(|printed| printed.read(body)));
+                ToReceiver::Ended { key, end, outputs } if self.is_tracked(key) => {
+                    let Some(end) = outputs.read(*end, body) else {
+                        tracing::error!(%key, "the runner sent an end with a body of another length");
+                        break;
+                    };
+                    self.report(key, Ok(end));
                 }
                 // As in a list: what is not running in the store is committed.
-                ToReceiver::Finished { key, .. } => ack(line.clone(), key),
-                ToReceiver::Output { key, stream, head_bytes, total, peek } => {
-                    let output = (body, head_bytes, total);
-                    match peek {
-                        true => self.lock().peeks.answer(key, stream, output),
-                        false => fetches.output(key, stream, output),
-                    }
+                ToReceiver::Ended { key, .. } => ack(line.clone(), key),
+                ToReceiver::Peeked { key, stream, output } => {
+                    let output = output.and_then(|output| output.read(body));
+                    self.lock().peeks.answer(key, stream, output.map(Into::into));
                 }
                 ToReceiver::Gone { key } => {
                     let detail = "its runner died while it ran".to_owned();
-                    self.tell(key, Verdict::Ended(Ended::Lost(detail)));
+                    self.report(key, Ok(Ended::Lost(detail)));
                 }
                 ToReceiver::Free { draining, .. } => {
                     self.hear(&line, room(&list), |state| state.draining = draining);
@@ -359,9 +361,6 @@ impl Link {
                 ToReceiver::HelloOk(_) | ToReceiver::Denied { .. } => {
                     tracing::warn!("the runner answers a Hello that was not said");
                 }
-            }
-            while let Some((key, ended)) = fetches.next() {
-                self.tell(key, Verdict::Ended(ended));
             }
         }
         let mut state = self.lock();
@@ -400,20 +399,21 @@ impl Link {
     /// Judges every attempt by the list of the runner that has admitted this receiver, and opens the
     /// line; in one step, so that no Start goes over the line that the list is older than. Does nothing
     /// where a reload has begun since `load`: the runner may have read the configuration before it.
-    fn admitted(&self, load: u64, list: &HelloOk, line: Sender, fetches: &mut Fetches) -> bool {
-        let (mut acks, mut searches, mut verdicts) = (Vec::new(), Vec::new(), Vec::new());
+    fn admitted(&self, load: u64, list: &HelloOk, line: Sender) -> bool {
+        let (mut acks, mut searches, mut results) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut state = self.lock();
             if state.loads.number() != load {
                 return false;
             }
             for listed in &list.attempts {
-                match (&listed.end, state.attempts.get(&listed.key)) {
-                    (Some(end), Some(_)) => fetches.add(listed.key, end.clone(), None),
-                    (Some(_), None) => acks.push(listed.key),
-                    (None, Some(attempt)) if attempt.cancelled => kill(line.clone(), listed.key),
-                    (None, Some(_)) => {}
-                    (None, None) => {
+                match (listed.ended, state.attempts.get(&listed.key)) {
+                    // Its end follows the list.
+                    (true, Some(_)) => {}
+                    (true, None) => acks.push(listed.key),
+                    (false, Some(attempt)) if attempt.cancelled => kill(line.clone(), listed.key),
+                    (false, Some(_)) => {}
+                    (false, None) => {
                         tracing::error!(key = %listed.key, "runs, and is not running in the store");
                     }
                 }
@@ -422,7 +422,7 @@ impl Link {
             for (key, attempt) in &state.attempts {
                 if attempt.asked && attempt.waiting.is_some() && !listed.contains(key) {
                     match proof(list, attempt.runner) {
-                        Some(verdict) => verdicts.push((*key, verdict)),
+                        Some(result) => results.push((*key, result)),
                         None if sees(list.incarnation, attempt.runner) => searches.push(*key),
                         None => {
                             let (then, now) = (attempt.runner.user(), list.incarnation.user());
@@ -438,11 +438,8 @@ impl Link {
             state.line = Some(line.clone());
             (state.draining, state.acked) = (list.draining, false);
         }
-        for (key, verdict) in verdicts {
-            self.tell(key, verdict);
-        }
-        while let Some((key, ended)) = fetches.next() {
-            self.tell(key, Verdict::Ended(ended));
+        for (key, result) in results {
+            self.report(key, result);
         }
         // Beside the reading, so that two full sockets cannot wait for each other.
         let (link, room) = (self.clone(), room(list));
@@ -469,15 +466,14 @@ fn ack(line: Sender, key: Key) {
     tokio::spawn(async move { drop(line.ack(&[key]).await) });
 }
 
-/// What a list that lacks an attempt proves of it, claimed for `runner` and asked for: nothing where
-/// that one has died in this boot and left no word.
-fn proof(list: &HelloOk, runner: Incarnation) -> Option<Verdict> {
+/// What an attempt's absence from the runner's list proves: never started, or lost. Nothing if `runner`,
+/// which it was claimed for, died in this boot and no runner answers for it.
+fn proof(list: &HelloOk, runner: Incarnation) -> Option<AttemptResult> {
     if list.incarnation == runner || list.answers_for.contains(&runner) {
-        return Some(Verdict::NeverStarted("the runner never got it"));
+        return Some(never_started("the runner never got it"));
     }
     let rebooted = list.incarnation.boot() != runner.boot();
-    let lost = || Ended::Lost("the machine went down while it ran".to_owned());
-    rebooted.then(|| Verdict::Ended(lost()))
+    rebooted.then(|| Ok(Ended::Lost("the machine went down while it ran".to_owned())))
 }
 
 /// Whether the runner that lives now finds all that a dead one may have left, by a look at all processes.
@@ -485,9 +481,9 @@ fn sees(now: Incarnation, dead: Incarnation) -> bool {
     now.user() == dead.user() || now.user() == 0
 }
 
-impl Tracked {
+impl PendingAttempt {
     /// Asks for its start and waits for its end.
-    pub(super) async fn start(self, start: Start, body: bytes::Bytes) -> Verdict {
+    pub(super) async fn start(self, start: Start, body: bytes::Bytes) -> AttemptResult {
         let line = {
             let mut state = self.link.lock();
             let line = state.line.clone();
@@ -497,13 +493,14 @@ impl Tracked {
             line
         };
         let Some(line) = line else {
-            return Verdict::NeverStarted("the runner was gone before it was asked");
+            return never_started("the runner was gone before it was asked");
         };
         match line.start(start, &body).await {
             Ok(()) if self.is_cancelled() => kill(line, self.key),
             Ok(()) => {}
             Err(error @ WireError::TooLarge { .. }) => {
-                return Verdict::Refused(Refusal::BadBody, error.to_string());
+                let (reason, detail) = (Refusal::BadBody, error.to_string());
+                return Err(NotStarted { reason, detail });
             }
             // What the runner has of it, the next list tells.
             Err(error) => {
@@ -521,9 +518,9 @@ impl Tracked {
     }
 
     /// Waits for its end.
-    pub(super) async fn ended(self) -> Verdict {
-        match self.verdict.await {
-            Ok(verdict) => verdict,
+    pub(super) async fn ended(self) -> AttemptResult {
+        match self.result.await {
+            Ok(result) => result,
             // Nobody will tell: it stays running, for the next receiver.
             Err(_) => std::future::pending().await,
         }

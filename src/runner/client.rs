@@ -103,14 +103,6 @@ impl Sender {
         self.send(&[ToRunner::Start(Box::new(start))], body).await
     }
 
-    /// Asks for one output of a settled attempt.
-    ///
-    /// # Errors
-    /// The connection.
-    pub async fn fetch(&self, key: Key, stream: Stream) -> Result<(), WireError> {
-        self.send(&[ToRunner::Fetch { key, stream }], b"").await
-    }
-
     /// Asks for one output of an attempt as it is now, running or settled.
     ///
     /// # Errors

@@ -1,8 +1,15 @@
 //! One receiver's connection to a runner.
 //!
 //! What must stay true: once it is cut, nothing more of it is read (R3); a receiver that does not
-//! read costs no more than its queue (R18); the first message is a Hello, and nothing else is done
-//! before it was admitted.
+//! read costs no more than its queue and one frame (R18); the first message is a Hello, and nothing
+//! else is done before it was admitted.
+//!
+//! Outputs go out one frame at a time: the queue has only the keys of ended attempts, and the next end
+//! is read from the table when the frame before it is in the socket. The socket, and not the Ack, holds
+//! the next end back. If each end waited for the Ack of the one before it, every commit would carry a
+//! single end of this runner and not all those that have come, and an end whose commit fails would keep
+//! the ends of all other handlers from the receiver. Waiting for the Ack would save no memory here: the
+//! table keeps an output until its Ack, whether it was sent or not.
 
 use std::sync::Arc;
 
@@ -14,7 +21,6 @@ use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-use super::Captured;
 use super::attempt;
 use super::leftovers;
 use super::message::{Denial, Hello, Key, Known, Refusal, Start, Stream, ToReceiver, ToRunner};
@@ -25,9 +31,10 @@ use crate::crash;
 use crate::memory;
 use crate::model::Digest;
 
-/// Messages that wait for a receiver to read, each with 4 KiB of output at most that it has not asked for.
-/// More than a few mean that it does not read: nothing starts without it.
-const QUEUE_COUNT: usize = 1024;
+/// Most messages that wait for a receiver to read. More than the Started and the Ended of 10,000
+/// attempts (the maximum of `runner_attempts_count`) mean that it does not read. The memory of the queue
+/// is allocated as it grows.
+const QUEUE_COUNT: usize = 32 * 1024;
 
 /// Bodies up to this size are hashed on the serving thread: some 50 µs, no more than another thread's
 /// beginning and end would cost.
@@ -36,7 +43,13 @@ const SMALL_BYTES: usize = 64 * 1024;
 /// Most that is told of why commands cannot be had: hundreds of problems, far less than a message may have.
 const DETAIL_BYTES: usize = 64 * 1024;
 
-type Outgoing = (ToReceiver, Vec<u8>);
+/// What waits to be written. No output is in the queue: the table is asked for it at the write.
+#[derive(Debug)]
+pub(super) enum Outgoing {
+    Message(ToReceiver),
+    End(Key),
+    Peek(Key, Stream),
+}
 
 /// How to reach a connected receiver, and how to get rid of it.
 #[derive(Debug, Clone)]
@@ -62,9 +75,14 @@ impl Peer {
         self.cut.send_replace(true);
     }
 
-    /// Puts a message with this body into its queue. False where it does not read.
-    pub(super) fn tell(&self, message: ToReceiver, body: Vec<u8>) -> bool {
-        self.out.try_send((message, body)).is_ok()
+    /// Puts this into its queue. False if the queue is full: the receiver does not read.
+    pub(super) fn queue(&self, next: Outgoing) -> bool {
+        self.out.try_send(next).is_ok()
+    }
+
+    /// Puts an answer into its queue, and waits for a place there.
+    async fn answer(&self, answer: Outgoing) {
+        let _cut = self.out.send(answer).await;
     }
 }
 
@@ -81,7 +99,7 @@ pub(super) async fn serve(
     let (peer, queue) = Peer::new(number);
     let mut cuts = peer.cut.subscribe();
     let cut = async { drop(cuts.wait_for(|cut| *cut).await) };
-    let mut writing = std::pin::pin!(write(writer, queue, outgoing));
+    let mut writing = std::pin::pin!(write(writer, queue, &table, outgoing));
     let ended = tokio::select! {
         biased;
         () = cut => Some(Ok(())),
@@ -112,10 +130,23 @@ fn log(number: u64, ended: Result<(), WireError>) {
 async fn write(
     to: OwnedWriteHalf,
     mut queue: mpsc::Receiver<Outgoing>,
+    table: &Table,
     bounds: Bounds,
 ) -> Result<(), WireError> {
     let mut to = BufWriter::new(to);
-    while let Some((message, body)) = queue.recv().await {
+    while let Some(next) = queue.recv().await {
+        let (message, body) = match next {
+            Outgoing::Message(message) => (message, Vec::new()),
+            Outgoing::Peek(key, stream) => table.peek(key, stream),
+            Outgoing::End(key) => match table.end(key) {
+                Some(end) => end,
+                None => {
+                    // Acknowledged meanwhile. The frames before it may wait for their flush.
+                    wire::flush(&mut to, bounds).await?;
+                    continue;
+                }
+            },
+        };
         crash::frame("runner.before", &message);
         wire::write(&mut to, &message, &body, bounds).await?;
         // What waits goes out together.
@@ -145,7 +176,7 @@ async fn converse(
     crash::point("runner.hello.read");
     if let Err((reason, detail)) = admit(&hello, peer, table, &reload).await {
         tracing::warn!(detail, "a receiver is not admitted");
-        peer.tell(ToReceiver::Denied { reason, detail }, Vec::new());
+        peer.queue(Outgoing::Message(ToReceiver::Denied { reason, detail }));
         return Ok(());
     }
     // What a Load has read, until its Use: what of it a lost connection takes away, the next Hello reads.
@@ -157,15 +188,7 @@ async fn converse(
         match message {
             ToRunner::Hello(_) => tracing::warn!("a second Hello was not heard"),
             ToRunner::Start(start) => begin(*start, body, peer, table).await,
-            // Both wait: the receiver asked, and asks for the next one when it has read this.
-            ToRunner::Fetch { key, stream } => {
-                let output = output(key, stream, false, table.output(key, stream));
-                let _cut = peer.out.send(output).await;
-            }
-            ToRunner::Peek { key, stream } => {
-                let output = output(key, stream, true, table.peek(key, stream));
-                let _cut = peer.out.send(output).await;
-            }
+            ToRunner::Peek { key, stream } => peer.answer(Outgoing::Peek(key, stream)).await,
             ToRunner::Kill { key } => table.kill(peer, key),
             ToRunner::Search { key } => {
                 while searches.try_join_next().is_some() {}
@@ -175,7 +198,7 @@ async fn converse(
             ToRunner::Load { number } => {
                 let (answer, commands) = load(number, &reload).await;
                 loaded = commands.map(|commands| (number, commands));
-                let _cut = peer.out.send((answer, Vec::new())).await;
+                peer.answer(Outgoing::Message(answer)).await;
             }
             ToRunner::Use { number } => match loaded.take() {
                 Some((of, commands)) if of == number => table.reload(peer, commands),
@@ -258,8 +281,7 @@ async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
             tokio::spawn(attempt::run(Arc::clone(table), key, leave, start.facts(body)));
         }
         Err((reason, detail)) => {
-            let refused = ToReceiver::Refused { key, reason, detail };
-            let _cut = peer.out.send((refused, Vec::new())).await;
+            peer.answer(Outgoing::Message(ToReceiver::Refused { key, reason, detail })).await;
         }
     }
 }
@@ -271,17 +293,10 @@ async fn search(key: Key, peer: Peer, table: Arc<Table>) {
         let looked = spawn_blocking(move || leftovers::end(&[(key, None)], leftovers::PATIENCE));
         // A search that failed has proven nothing.
         if looked.await.is_ok_and(|alive| alive.is_empty()) {
-            let _cut = peer.out.send((ToReceiver::Gone { key }, Vec::new())).await;
+            peer.answer(Outgoing::Message(ToReceiver::Gone { key })).await;
             return;
         }
         tracing::error!(%key, "a process that no runner answers for cannot be ended");
         sleep(leftovers::PATIENCE).await;
     }
-}
-
-fn output(key: Key, stream: Stream, peek: bool, captured: Option<Captured>) -> Outgoing {
-    let Captured { mut head, tail, total } = captured.unwrap_or_default();
-    let head_bytes = head.len() as u64;
-    head.extend(tail);
-    (ToReceiver::Output { key, stream, head_bytes, total, peek }, head)
 }

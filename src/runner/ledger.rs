@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::Ended;
 use super::incarnation::{Incarnation, this_boot};
-use super::message::{Key, Summary};
+use super::message::Key;
 
 /// Beyond this many bytes a ledger is written anew with what still matters: some ten thousand lines.
 const LONG_BYTES: u64 = 1024 * 1024;
@@ -54,7 +55,7 @@ pub(crate) enum Line {
     /// It was never started after all.
     Void(Key),
     /// It has been reaped.
-    Exit(Key, Summary),
+    Exit(Key, Ended),
     /// Its outcome is committed.
     Ack(Key),
 }
@@ -64,7 +65,7 @@ pub(crate) enum Line {
 pub(crate) struct Noted {
     pub(super) incarnation: Incarnation,
     pub(super) process: Option<Process>,
-    pub(super) end: Option<Summary>,
+    pub(super) end: Option<Ended>,
 }
 
 /// What the runners before this one left.
@@ -208,14 +209,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::model::JobId;
-    use crate::runner::{Status, Usage};
+    use crate::runner::{Exited, Status, Usage};
 
     fn key(number: u8) -> Key {
         Key { job: JobId::from_bytes([number; 16]), attempt: 1 }
     }
 
-    fn exited() -> Summary {
-        Summary::Exited { status: Status::Code(0), asked_by: None, usage: Usage::default() }
+    fn exited() -> Ended {
+        Ended::Exited(Exited::without_outputs(Status::Code(0), None, Usage::default()))
     }
 
     #[test]

@@ -1,36 +1,35 @@
-//! What receiver and runner say to each other, and the version they say it in.
+//! The messages between receiver and runner, and the version of their protocol.
 //!
-//! Additions are optional fields; whatever an older end could misunderstand raises [`VERSION`], and
-//! [`OLDEST`] is the one that is still understood: one back, so that either side can be upgraded
-//! first.
+//! Additions are optional fields. A change that an older peer could misunderstand raises [`VERSION`];
+//! [`OLDEST`] is the oldest version that this program accepts.
 
-mod printed;
+mod outputs;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::Ended;
 use super::incarnation::Incarnation;
-use super::{AskedBy, Ended, Exited, Status, Usage};
 use crate::limits::fixed::Change;
 use crate::model::{
     Digest, EventId, EventType, Facts, Headers, JobId, Name, RunnerName, Timestamp,
 };
 
-pub use printed::{Printed, TOLD_BYTES};
+pub use outputs::{Extent, Outputs};
 
 /// The protocol of this program.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The oldest protocol that this program still understands.
-pub const OLDEST: u32 = 1;
+pub const OLDEST: u32 = 2;
 
 /// Largest header of what a receiver says, in bytes: a Start, whose texts are all bounded by the model
 /// and come to less than 2 KiB.
 pub(crate) const TO_RUNNER_BYTES: u64 = 64 * 1024;
 
-/// Largest header of what a runner says, in bytes: a list of 10,000 attempts (the limit's range) of
-/// some 400 bytes each, and 1,000 incarnations.
-pub(crate) const TO_RECEIVER_BYTES: u64 = 8 * 1024 * 1024;
+/// Largest header of a runner's message, in bytes: a list of 10,000 attempts (the maximum of
+/// `runner_attempts_count`) of some 200 bytes each, and of 1,000 incarnations.
+pub(crate) const TO_RECEIVER_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Largest body of a frame in bytes: the largest that any source may be configured to take.
 pub(crate) const BODY_BYTES: u64 = 100 * 1024 * 1024;
@@ -59,8 +58,7 @@ pub struct Hello {
     pub store: Uuid,
     /// Raised by every receiver that starts (R3).
     pub epoch: u64,
-    /// The runner that it means; whichever answers, where an older receiver says nothing.
-    #[serde(default)]
+    /// The runner that the receiver means; without a name any runner may answer.
     pub runner: Option<RunnerName>,
 }
 
@@ -83,8 +81,7 @@ pub struct Start {
     pub replays: u32,
     /// The source the event came through.
     pub source: Name,
-    /// Whose request it is; nothing where nobody is named, and from an older receiver.
-    #[serde(default)]
+    /// The client whose request the event is, if the source names its clients.
     pub caller: Option<String>,
     /// The event's id.
     pub event_id: EventId,
@@ -153,13 +150,6 @@ pub enum ToRunner {
     Hello(Hello),
     /// Start this attempt with the frame's body.
     Start(Box<Start>),
-    /// Send one output of a settled attempt.
-    Fetch {
-        /// Which attempt.
-        key: Key,
-        /// Which output.
-        stream: Stream,
-    },
     /// Send one output of an attempt as it is now, which may still run.
     Peek {
         /// Which attempt.
@@ -222,29 +212,24 @@ pub enum ToReceiver {
         /// For people.
         detail: String,
     },
-    /// The attempt has ended and been reaped; its outputs can be fetched.
-    Finished {
-        /// Which.
+    /// The attempt has ended. The frame's body has what it printed. Sent once over each connection, until
+    /// the Ack.
+    Ended {
+        /// The attempt.
         key: Key,
-        /// How.
-        end: Summary,
-        /// What it printed, in the frame's body, where that is little; nothing from an older runner.
-        #[serde(default)]
-        printed: Option<Printed>,
+        /// How it ended, without its outputs.
+        end: Box<Ended>,
+        /// Where its outputs are in the body.
+        outputs: Outputs,
     },
-    /// One output: `head_bytes` of its beginning in the frame's body, then its end.
-    Output {
-        /// Which attempt.
+    /// The answer to a Peek.
+    Peeked {
+        /// The attempt.
         key: Key,
-        /// Which output.
+        /// The output.
         stream: Stream,
-        /// How much of the body is the beginning.
-        head_bytes: u64,
-        /// All there was, or is so far; nothing where the output died with an earlier runner.
-        total: Option<u64>,
-        /// Whether this answers a Peek.
-        #[serde(default)]
-        peek: bool,
+        /// Where it is in the body. `None` if the runner has no such attempt.
+        output: Option<Extent>,
     },
     /// Nothing of an attempt that was searched for lives any more.
     Gone {
@@ -310,38 +295,8 @@ pub struct Listed {
     pub key: Key,
     /// The runner that started it.
     pub incarnation: Incarnation,
-    /// How it ended; nothing while it runs.
-    pub end: Option<Summary>,
-}
-
-/// How an attempt ended, without its outputs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Summary {
-    /// It was reaped.
-    Exited {
-        /// What the kernel said.
-        status: Status,
-        /// What made the runner send it a signal, where it did.
-        asked_by: Option<AskedBy>,
-        /// What it took of the machine.
-        #[serde(default)]
-        usage: Usage,
-    },
-    /// It began, and how it ended cannot be known, for this reason.
-    Lost(String),
-}
-
-impl Summary {
-    /// Of an end.
-    pub(super) fn of(ended: &Ended) -> Self {
-        match ended {
-            Ended::Exited(Exited { status, asked_by, usage, .. }) => {
-                Summary::Exited { status: *status, asked_by: *asked_by, usage: *usage }
-            }
-            Ended::Lost(reason) => Summary::Lost(reason.clone()),
-        }
-    }
+    /// Whether it has ended. Its [`ToReceiver::Ended`] follows.
+    pub ended: bool,
 }
 
 /// Why a receiver is not admitted.
@@ -358,7 +313,7 @@ pub enum Denial {
     OtherRunner,
 }
 
-/// Why an attempt was not started. Each proves that it never was (R8).
+/// Why an attempt was not started. Each reason proves that the attempt never began (R8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
@@ -380,6 +335,8 @@ pub enum Refusal {
     CannotStart,
     /// The body is not the one that was announced.
     BadBody,
+    /// No runner has the Start or will get it. The receiver concludes this; no runner sends it.
+    NotReceived,
 }
 
 /// Digests as JSON writes them.

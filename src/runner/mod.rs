@@ -71,28 +71,51 @@ pub struct CommandSettings {
     pub stdin_memory_bytes: usize,
 }
 
-/// How an attempt of a command ended that began.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How a started attempt of a command ended. The ledger and the wire carry it in this form; its
+/// outputs travel apart from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// It began and has been reaped.
+    /// The command was reaped.
     Exited(Exited),
-    /// It began, and how it ended cannot be known, for this reason.
+    /// How the command ended cannot be known, for this reason.
     Lost(String),
 }
 
-/// The end of a command that has been reaped.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The end of a command that was reaped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exited {
-    /// What the kernel says of it.
+    /// The exit status, as the kernel reports it.
     pub status: Status,
-    /// What made the runner send it a signal, where it did.
+    /// Why the runner sent it a signal, if it did.
     pub asked_by: Option<AskedBy>,
-    /// What it took of the machine.
+    /// The resources that it used.
     pub usage: Usage,
-    /// Its standard output.
+    /// Standard output.
+    #[serde(skip)]
     pub stdout: Captured,
-    /// Its standard error.
+    /// Standard error.
+    #[serde(skip)]
     pub stderr: Captured,
+}
+
+impl Ended {
+    /// The same end for the ledger and for a message's header.
+    fn without_outputs(&self) -> Self {
+        match self {
+            Ended::Exited(Exited { status, asked_by, usage, .. }) => {
+                Ended::Exited(Exited::without_outputs(*status, *asked_by, *usage))
+            }
+            Ended::Lost(reason) => Ended::Lost(reason.clone()),
+        }
+    }
+}
+
+impl Exited {
+    /// An end whose outputs are not known.
+    pub fn without_outputs(status: Status, asked_by: Option<AskedBy>, usage: Usage) -> Self {
+        Exited { status, asked_by, usage, stdout: Captured::default(), stderr: Captured::default() }
+    }
 }
 
 /// What a command and those of its children that it waited for took, as the kernel counts it at the
@@ -104,8 +127,7 @@ pub struct Usage {
     /// Largest resident set of any of them, in bytes; never less than the runner's own when it started
     /// the command, since the kernel counts from there.
     pub memory_bytes: u64,
-    /// When the runner saw the end; a runner that was started before this field existed says nothing.
-    #[serde(default)]
+    /// When the runner reaped it; `None` in tests.
     pub ended_at: Option<Timestamp>,
 }
 

@@ -130,7 +130,7 @@ pub async fn run(
         .map_err(begin)?;
     let table = Arc::new(table);
     for (key, outputs) in settled {
-        table.printed(key, outputs);
+        table.restore(key, outputs);
     }
     for (key, child, wish) in running {
         let end = table.resume(key, child.view(), wish);

@@ -5,6 +5,9 @@
 //! receiver's Start may be read long after its successor was admitted (R3). What must stay true: at
 //! most one attempt of a job is here (R15), only an Ack of the admitted receiver takes one out (R9),
 //! and the ledger has each change before anybody is told.
+//!
+//! The table has the only copy of what an ended attempt printed. An end is queued for the receiver by
+//! its key alone; its connection copies the outputs when the end is the next frame to be written.
 
 mod again;
 mod rules;
@@ -16,15 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::connection::Peer;
+use super::connection::{Outgoing, Peer};
 use super::incarnation::Incarnation;
 use super::ledger::{Bound, Inherited, Ledger, Line, Noted, Process};
 use super::message::{
-    Denial, Hello, HelloOk, Key, Listed, Printed, Refusal, Start, Stream, Summary, ToReceiver,
-    VERSION,
+    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, ToReceiver, VERSION,
 };
 use super::spawn::View;
-use super::{AskedBy, Captured, CommandSettings, End, Ended, Ender, Exited};
+use super::{AskedBy, Captured, CommandSettings, End, Ended, Ender};
 use crate::crash;
 use crate::model::{Digest, Name, RunnerName};
 
@@ -72,8 +74,8 @@ struct Attempt {
 enum State {
     /// Nobody to ask, and nothing to see, where it is a dead runner's.
     Running(Option<Living>),
-    /// Without outputs where it is a dead runner's.
-    Settled(Summary, Option<Box<Exited>>),
+    /// Not acknowledged. Without outputs if another runner started it and died.
+    Settled(Box<Ended>),
 }
 
 /// What a running attempt of this runner can be asked.
@@ -132,7 +134,7 @@ impl Table {
 
     /// Admits a receiver to these commands (where they are not known, to those of the last one), cuts
     /// whoever was admitted before, and lists what there is; all in one step, so that nothing of an
-    /// older connection can come between.
+    /// older connection can come between. The ends follow the list.
     pub(super) fn admit(
         &self,
         hello: &Hello,
@@ -160,8 +162,13 @@ impl Table {
             answers_for: inner.dead.clone(),
             attempts: inner.list(),
         };
-        // Still inside: nothing may be told before the list.
+        let ended = list.attempts.iter().filter(|listed| listed.ended).map(|listed| listed.key);
+        let ended: Vec<Key> = ended.collect();
+        // In the same step: nothing may be sent before the list.
         inner.tell(ToReceiver::HelloOk(Box::new(list)));
+        for key in ended {
+            inner.queue(Outgoing::End(key));
+        }
         Ok(())
     }
 
@@ -214,23 +221,26 @@ impl Table {
         self.changed.send_replace(());
     }
 
-    /// Notes the end of an attempt, then tells it.
+    /// Notes the end of an attempt, then queues it for the receiver.
     pub(super) fn settle(&self, key: Key, ended: Ended) {
         let mut inner = self.lock();
-        let end = Summary::of(&ended);
-        inner.try_note(&Line::Exit(key, end.clone()));
+        inner.try_note(&Line::Exit(key, ended.without_outputs()));
         crash::point("runner.exit.noted");
-        let exited = match ended {
-            Ended::Exited(exited) => Some(Box::new(exited)),
-            Ended::Lost(_) => None,
-        };
-        let (printed, body) = exited.as_deref().and_then(Printed::of).unzip();
         match inner.attempts.get_mut(&key) {
-            Some(attempt) => attempt.state = State::Settled(end.clone(), exited),
+            Some(attempt) => attempt.state = State::Settled(Box::new(ended)),
             None => tracing::error!(%key, "ended, and is in no table"),
         }
-        inner.tell_with(ToReceiver::Finished { key, end, printed }, body.unwrap_or_default());
+        inner.queue(Outgoing::End(key));
         self.changed.send_replace(());
+    }
+
+    /// The message about the end of an attempt, with its outputs as the body. `None` if the receiver has
+    /// acknowledged it meanwhile.
+    pub(super) fn end(&self, key: Key) -> Option<(ToReceiver, Vec<u8>)> {
+        match &self.lock().attempts.get(&key)?.state {
+            State::Settled(ended) => Some(ToReceiver::ended(key, ended)),
+            State::Running(_) => None,
+        }
     }
 
     /// Forgets a settled attempt, if the admitted receiver says so.
@@ -240,7 +250,7 @@ impl Table {
             return;
         }
         match inner.attempts.get(&key).map(|attempt| &attempt.state) {
-            Some(State::Settled(..)) => {}
+            Some(State::Settled(_)) => {}
             Some(State::Running(_)) => return tracing::error!(%key, "acknowledged while it runs"),
             // Said again at every connection that still lists it: the second time it is gone.
             None => return,
@@ -275,25 +285,28 @@ impl Table {
         !here && inner.is_admitted(peer)
     }
 
-    /// What a settled attempt printed.
-    pub(super) fn output(&self, key: Key, stream: Stream) -> Option<Captured> {
-        match (&self.lock().attempts.get(&key)?.state, stream) {
-            (State::Settled(_, Some(exited)), Stream::Stdout) => Some(exited.stdout.clone()),
-            (State::Settled(_, Some(exited)), Stream::Stderr) => Some(exited.stderr.clone()),
-            _ => None,
-        }
+    /// The answer to a Peek, with the output as the body.
+    pub(super) fn peek(&self, key: Key, stream: Stream) -> (ToReceiver, Vec<u8>) {
+        ToReceiver::peeked(key, stream, self.printed(key, stream))
     }
 
-    /// What an attempt has printed so far, or all of it where it is settled.
-    pub(super) fn peek(&self, key: Key, stream: Stream) -> Option<Captured> {
-        if let State::Running(Some(living)) = &self.lock().attempts.get(&key)?.state {
-            let kept = living.child.as_ref().map(|child| match stream {
-                Stream::Stdout => child.streams[0].1.now(),
-                Stream::Stderr => child.streams[1].1.now(),
-            });
-            return Some(kept.unwrap_or_else(Captured::empty));
-        }
-        self.output(key, stream)
+    /// What an attempt has printed so far, or all of it if it has ended. `None` if its runner is dead.
+    fn printed(&self, key: Key, stream: Stream) -> Option<Captured> {
+        let captured = match &self.lock().attempts.get(&key)?.state {
+            State::Running(living) => match &living.as_ref()?.child {
+                Some(child) => match stream {
+                    Stream::Stdout => child.streams[0].1.now(),
+                    Stream::Stderr => child.streams[1].1.now(),
+                },
+                None => Captured::empty(),
+            },
+            State::Settled(ended) => match (&**ended, stream) {
+                (Ended::Exited(exited), Stream::Stdout) => exited.stdout.clone(),
+                (Ended::Exited(exited), Stream::Stderr) => exited.stderr.clone(),
+                (Ended::Lost(_), _) => return None,
+            },
+        };
+        Some(captured).filter(|captured| captured.total.is_some())
     }
 
     /// Takes no Start any more.
@@ -366,13 +379,13 @@ impl Inner {
     }
 
     fn tell(&mut self, message: ToReceiver) {
-        self.tell_with(message, Vec::new());
+        self.queue(Outgoing::Message(message));
     }
 
-    fn tell_with(&mut self, message: ToReceiver, body: Vec<u8>) {
+    fn queue(&mut self, next: Outgoing) {
         // A receiver that does not read is cut, and gets the list when it comes back (R18).
         if let Some(peer) = &self.admitted
-            && !peer.tell(message, body)
+            && !peer.queue(next)
         {
             peer.cut();
             self.admitted = None;
@@ -380,12 +393,10 @@ impl Inner {
     }
 
     fn list(&self) -> Vec<Listed> {
-        let listed = |(key, attempt): (&Key, &Attempt)| {
-            let end = match &attempt.state {
-                State::Running(_) => None,
-                State::Settled(end, _) => Some(end.clone()),
-            };
-            Listed { key: *key, incarnation: attempt.incarnation, end }
+        let listed = |(key, attempt): (&Key, &Attempt)| Listed {
+            key: *key,
+            incarnation: attempt.incarnation,
+            ended: matches!(attempt.state, State::Settled(_)),
         };
         self.attempts.iter().map(listed).collect()
     }
@@ -404,8 +415,8 @@ impl Inner {
         for (key, attempt) in &self.attempts {
             lines.push(Line::Start(*key, attempt.incarnation));
             lines.extend(attempt.process.map(|process| Line::Process(*key, process)));
-            if let State::Settled(end, _) = &attempt.state {
-                lines.push(Line::Exit(*key, end.clone()));
+            if let State::Settled(end) = &attempt.state {
+                lines.push(Line::Exit(*key, end.without_outputs()));
             }
         }
         self.ledger.rewrite(lines)
@@ -419,7 +430,7 @@ fn by_name(commands: Vec<Configured>) -> BTreeMap<Name, Arc<Configured>> {
 impl From<Noted> for Attempt {
     fn from(Noted { incarnation, process, end }: Noted) -> Self {
         let state = match end {
-            Some(end) => State::Settled(end, None),
+            Some(end) => State::Settled(Box::new(end)),
             None => State::Running(None),
         };
         Attempt { incarnation, process, state }

@@ -13,12 +13,11 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_getfd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use uuid::Uuid;
 
-use super::message::{Key, Start};
+use super::message::Key;
 use super::spawn::NoChild;
 use super::*;
-use crate::model::{Digest, EventType, Facts, Headers, Incarnation, JobId, Timestamp};
+use crate::model::{EventType, Facts, Headers, JobId, Timestamp};
 
 /// The facts of an attempt with this body.
 pub(crate) fn facts(body: impl Into<Bytes>) -> Facts {
@@ -157,19 +156,6 @@ async fn a_caller_is_one_variable_more() {
     assert_eq!(out.lines().count(), 12);
 }
 
-#[test]
-fn a_start_from_an_older_receiver_names_no_caller() {
-    let facts = Facts { caller: Some("shop".to_owned()), ..facts("") };
-    let (digest, incarnation) = (Digest([0; 32]), Incarnation::from_parts(Uuid::nil(), 0));
-    let start = Start::new(incarnation, digest, digest, &facts);
-    let mut written = serde_json::to_value(&start).unwrap();
-    let read =
-        |written: &serde_json::Value| -> Start { serde_json::from_value(written.clone()).unwrap() };
-    assert_eq!(read(&written).facts(Vec::new()).caller.as_deref(), Some("shop"));
-    written.as_object_mut().unwrap().remove("caller");
-    assert_eq!(read(&written).facts(Vec::new()).caller, None);
-}
-
 #[tokio::test]
 async fn arguments_are_never_a_shell_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -297,41 +283,6 @@ async fn a_command_that_ended_is_no_zombie() {
     let exited = script(folder.path(), "echo $$", "").await;
     let stat = fs::read_to_string(format!("/proc/{}/stat", stdout(&exited).trim()));
     assert!(!stat.is_ok_and(|stat| stat.contains(") Z ")));
-}
-
-#[test]
-fn an_older_runner_says_nothing_of_what_was_taken() {
-    let end = r#"{"exited":{"status":{"code":7},"asked_by":"cancelled"}}"#;
-    let (asked_by, usage) = (Some(AskedBy::Cancelled), Usage::default());
-    let expected = message::Summary::Exited { status: Status::Code(7), asked_by, usage };
-    assert_eq!(serde_json::from_str::<message::Summary>(end).unwrap(), expected);
-}
-
-#[test]
-fn what_is_told_with_an_end_is_nothing_to_an_older_receiver_and_missed_from_an_older_runner() {
-    /// As it was once said.
-    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-    #[serde(tag = "say", rename_all = "snake_case")]
-    enum Older {
-        Finished { key: Key, end: message::Summary },
-    }
-    let key = Key { job: JobId::from_bytes([7; 16]), attempt: 1 };
-    let end = message::Summary::Lost("gone".to_owned());
-    let older = Older::Finished { key, end: end.clone() };
-    let captured = Captured { head: b"printed".to_vec(), tail: Vec::new(), total: Some(7) };
-    let (status, asked_by, usage) = (Status::Code(0), None, Usage::default());
-    let (stdout, stderr) = (captured.clone(), captured);
-    let told = message::Printed::of(&Exited { status, asked_by, usage, stdout, stderr });
-    let printed = told.map(|(printed, _)| printed);
-    let said = message::ToReceiver::Finished { key, end, printed };
-    let said = serde_json::to_string(&said).unwrap();
-    assert!(said.contains("printed"), "{said}");
-    assert_eq!(serde_json::from_str::<Older>(&said).unwrap(), older);
-    let said = serde_json::to_string(&older).unwrap();
-    match serde_json::from_str::<message::ToReceiver>(&said).unwrap() {
-        message::ToReceiver::Finished { key: of, printed: None, .. } => assert_eq!(of, key),
-        other => panic!("{other:?}"),
-    }
 }
 
 #[tokio::test]

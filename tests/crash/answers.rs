@@ -23,7 +23,7 @@ events = ["*"]
 command = ["./charge"]
 "#;
 
-/// Takes a moment between its two lines in the ledger, and prints more than is told with its end.
+/// Takes a moment between its two lines in the ledger.
 const SCRIPT: &str = r#"
 echo start >> "$SITE/ledger.txt"
 sleep 0.1

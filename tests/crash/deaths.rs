@@ -39,13 +39,7 @@ pub(crate) const OF_THE_RECEIVER: &[Death] = &[
     ("half.Start", 1, Known),
     ("receiver.sent.Start", 1, Either),
     ("receiver.read.Started", 1, Either),
-    ("receiver.read.Finished", 1, Known),
-    ("receiver.before.Fetch", 1, Known),
-    ("receiver.sent.Fetch", 1, Known),
-    ("receiver.read.Output", 1, Known),
-    ("receiver.before.Fetch", 2, Known),
-    ("receiver.sent.Fetch", 2, Known),
-    ("receiver.read.Output", 2, Known),
+    ("receiver.read.Ended", 1, Known),
     ("complete.commit.before", 1, Known),
     ("complete.commit.after", 1, Known),
     ("receiver.before.Ack", 1, Known),
@@ -63,7 +57,7 @@ pub(crate) const BETWEEN_TWO_EVENTS: &[Death] = &[
     ("receiver.before.Start", 2, Known),
 ];
 
-/// While a caller waits for its handler's answer, which is fetched.
+/// While a caller waits for its handler's answer.
 pub(crate) const OF_A_REQUEST_WITH_A_KEY: &[Death] = &[
     ("ask.commit.before", 1, Known),
     ("ask.commit.after", 1, Either),
@@ -72,9 +66,7 @@ pub(crate) const OF_A_REQUEST_WITH_A_KEY: &[Death] = &[
     ("receiver.before.Start", 1, Known),
     ("receiver.sent.Start", 1, Either),
     ("receiver.read.Started", 1, Either),
-    ("receiver.read.Finished", 1, Unknown),
-    ("receiver.sent.Fetch", 1, Unknown),
-    ("receiver.read.Output", 1, Unknown),
+    ("receiver.read.Ended", 1, Unknown),
     ("complete.commit.before", 1, Unknown),
     ("complete.commit.after", 1, Known),
     ("answer.before", 1, Known),
@@ -90,8 +82,9 @@ pub(crate) const OF_ITS_RUNNER: &[Death] = &[
     ("runner.sent.Started", 1, Unknown),
     ("runner.reaped", 1, Unknown),
     ("runner.exit.noted", 1, Unknown),
-    ("runner.sent.Finished", 1, Unknown),
-    ("runner.sent.Output", 2, Known),
+    ("runner.before.Ended", 1, Unknown),
+    ("half.Ended", 1, Unknown),
+    ("runner.sent.Ended", 1, Known),
     ("runner.read.Ack", 1, Known),
 ];
 
@@ -118,17 +111,9 @@ pub(crate) const OF_THE_RUNNER: &[Death] = &[
     ("runner.sent.Started", 1, Unknown),
     ("runner.reaped", 1, Unknown),
     ("runner.exit.noted", 1, Known),
-    ("runner.before.Finished", 1, Known),
-    ("half.Finished", 1, Known),
-    ("runner.sent.Finished", 1, Known),
-    ("runner.read.Fetch", 1, Known),
-    ("runner.before.Output", 1, Known),
-    ("half.Output", 1, Known),
-    ("runner.sent.Output", 1, Known),
-    ("runner.read.Fetch", 2, Known),
-    ("runner.before.Output", 2, Known),
-    ("half.Output", 2, Known),
-    ("runner.sent.Output", 2, Known),
+    ("runner.before.Ended", 1, Known),
+    ("half.Ended", 1, Known),
+    ("runner.sent.Ended", 1, Known),
     ("runner.read.Ack", 1, Known),
     ("runner.ack.noted", 1, Known),
 ];
@@ -139,8 +124,8 @@ pub(crate) const OF_THE_NEXT_RUNNER: &[Death] =
 
 /// What is said of an attempt's life. A wish to kill, to search or to peek, a refusal, a denial and a
 /// drain are not.
-const TO_RUNNER: [&str; 4] = ["Hello", "Start", "Fetch", "Ack"];
-const TO_RECEIVER: [&str; 4] = ["HelloOk", "Started", "Finished", "Output"];
+const TO_RUNNER: [&str; 3] = ["Hello", "Start", "Ack"];
+const TO_RECEIVER: [&str; 3] = ["HelloOk", "Started", "Ended"];
 
 #[test]
 fn every_point_is_in_one_place_and_somebody_dies_there() {
@@ -181,7 +166,7 @@ fn every_point_is_in_one_place_and_somebody_dies_there() {
             // The Hello is read before all others, at a point of its own.
             "runner.read" => &TO_RUNNER[1..],
             // Nothing else has a body.
-            _ => &["Start", "Finished", "Output"],
+            _ => &["Start", "Ended"],
         };
         all.extend(frames(point, kinds));
     }

@@ -13,7 +13,6 @@ use crate::runner::message::{Key, Stream};
 use crate::store::Captured;
 
 use super::Link;
-use super::fetch::{self, Output};
 
 /// Why the runner cannot be asked about an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -46,10 +45,8 @@ impl Peeks {
         (first, answer)
     }
 
-    /// An output has come; everybody who waits for it gets it.
-    pub(super) fn answer(&mut self, key: Key, stream: Stream, output: Output) {
-        let known = output.2.is_some();
-        let answer: Answer = known.then(|| fetch::captured(output).into());
+    /// Gives an answer to all who wait for it.
+    pub(super) fn answer(&mut self, key: Key, stream: Stream, answer: Answer) {
         for (.., waiting) in self.0.extract_if(.., |(of, which, _)| (*of, *which) == (key, stream))
         {
             drop(waiting.send(answer.clone()));
@@ -111,7 +108,7 @@ pub(super) fn kill(line: Sender, key: Key) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::{JobId, Timestamp};
+    use crate::model::{Blob, JobId, Timestamp};
 
     fn key(attempt: u32) -> Key {
         Key { job: JobId::new(Timestamp(0)), attempt }
@@ -125,14 +122,15 @@ mod tests {
         let (asks_err, mut err) = peeks.wait(key, Stream::Stderr);
         let (asks_other, mut other_out) = peeks.wait(other, Stream::Stdout);
         assert_eq!([asks, asks_too, asks_err, asks_other], [true, false, true, true]);
-        peeks.answer(key, Stream::Stdout, (b"headtail".to_vec(), 4, Some(99)));
+        let (head, tail) = (Blob(b"head".to_vec()), Blob(b"tail".to_vec()));
+        peeks.answer(key, Stream::Stdout, Some(Captured { head, tail, total: 99 }));
         for answer in [&mut first, &mut second] {
             let got = answer.try_recv().unwrap().unwrap();
             assert_eq!((&*got.head, &*got.tail, got.total), (&b"head"[..], &b"tail"[..], 99));
         }
         assert!(err.try_recv().is_err() && other_out.try_recv().is_err());
         assert!(peeks.wait(key, Stream::Stdout).0, "answered: the next one asks anew");
-        peeks.answer(key, Stream::Stderr, (Vec::new(), 0, None));
+        peeks.answer(key, Stream::Stderr, None);
         assert_eq!(err.try_recv().unwrap(), None);
         drop(peeks);
         assert!(other_out.try_recv().is_err());

@@ -2,9 +2,9 @@
 
 use super::{Attempt, Inner, Living, State, Table};
 use crate::runner::again::{self, Printing, Running};
-use crate::runner::message::{Key, Summary, ToReceiver};
+use crate::runner::message::{Key, ToReceiver};
 use crate::runner::spawn::View;
-use crate::runner::{AskedBy, Captured, End, Exited, leftovers};
+use crate::runner::{AskedBy, Captured, End, Ended, Exited, leftovers};
 
 impl Table {
     /// Adds what only memory has. Nothing where an attempt is being started or reaped now: that is
@@ -13,12 +13,13 @@ impl Table {
         for (key, attempt) in &self.lock().attempts {
             match &attempt.state {
                 State::Running(Some(living)) => state.running.push((*key, living.hand_over()?)),
-                State::Settled(_, Some(exited)) => {
-                    let Exited { stdout, stderr, .. } = &**exited;
-                    state.settled.push((*key, [stdout.clone(), stderr.clone()]));
+                State::Settled(ended) => {
+                    // The ledger has the rest.
+                    if let Ended::Exited(Exited { stdout, stderr, .. }) = &**ended {
+                        state.settled.push((*key, [stdout.clone(), stderr.clone()]));
+                    }
                 }
-                // The ledger has it all.
-                State::Running(None) | State::Settled(_, None) => {}
+                State::Running(None) => {}
             }
         }
         Some(state)
@@ -53,13 +54,13 @@ impl Table {
         end
     }
 
-    /// Takes over what a settled attempt printed.
-    pub(in crate::runner) fn printed(&self, key: Key, [stdout, stderr]: [Captured; 2]) {
-        if let Some(Attempt { state: State::Settled(end, outputs), .. }) =
+    /// Takes over what an ended attempt printed.
+    pub(in crate::runner) fn restore(&self, key: Key, [stdout, stderr]: [Captured; 2]) {
+        if let Some(Attempt { state: State::Settled(ended), .. }) =
             self.lock().attempts.get_mut(&key)
-            && let Summary::Exited { status, asked_by, usage } = *end
+            && let Ended::Exited(exited) = &mut **ended
         {
-            *outputs = Some(Box::new(Exited { status, asked_by, usage, stdout, stderr }));
+            (exited.stdout, exited.stderr) = (stdout, stderr);
         }
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::model::JobId;
 use crate::runner::message::VERSION;
 use crate::runner::tests::facts;
-use crate::runner::{CommandSettings, Status, Usage, incarnation};
+use crate::runner::{CommandSettings, Exited, Status, Usage, incarnation};
 use uuid::Uuid;
 
 struct Bench {
@@ -108,19 +108,32 @@ fn a_receiver_that_does_not_read_is_cut_and_nothing_is_lost() {
         bench.table.undrain();
     }
     drop(queue);
-    let exited = Exited {
-        status: Status::Code(0),
-        asked_by: None,
-        usage: Usage::default(),
-        stdout: crate::runner::Captured::default(),
-        stderr: crate::runner::Captured::default(),
-    };
-    bench.table.settle(key(1, 1), Ended::Exited(exited));
+    bench.table.settle(key(1, 1), exited());
     let (next, mut queue) = Peer::new(2);
     bench.admit(&next, 1).unwrap();
-    let (list, _) = queue.try_recv().unwrap();
-    let ToReceiver::HelloOk(list) = list else { unreachable!("{list:?}") };
-    let end =
-        Some(Summary::Exited { status: Status::Code(0), asked_by: None, usage: Usage::default() });
-    assert_eq!(list.attempts[0].end, end);
+    let first = queue.try_recv().unwrap();
+    let Outgoing::Message(ToReceiver::HelloOk(list)) = first else { panic!("{first:?}") };
+    assert!(list.attempts[0].ended);
+    let second = queue.try_recv().unwrap();
+    assert!(matches!(second, Outgoing::End(end) if end == key(1, 1)), "{second:?}");
+}
+
+fn exited() -> Ended {
+    Ended::Exited(Exited::without_outputs(Status::Code(0), None, Usage::default()))
+}
+
+#[test]
+fn an_end_is_sent_until_its_ack_and_not_after_it() {
+    let bench = bench();
+    let (peer, _queue) = Peer::new(1);
+    bench.admit(&peer, 1).unwrap();
+    assert_eq!(bench.start(&peer, 1, 1), Ok(()));
+    assert!(bench.table.end(key(1, 1)).is_none(), "it runs");
+    bench.table.settle(key(1, 1), exited());
+    for _ in 0..2 {
+        let (message, _) = bench.table.end(key(1, 1)).unwrap();
+        assert!(matches!(message, ToReceiver::Ended { key: of, .. } if of == key(1, 1)));
+    }
+    bench.table.ack(&peer, key(1, 1));
+    assert!(bench.table.end(key(1, 1)).is_none());
 }
