@@ -15,11 +15,11 @@ use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::limits::Limits;
 use crate::model::RunnerName;
-use crate::runner::again::{self, Again};
 use crate::runner::folder::{self, FolderError};
 use crate::runner::handle_ignored;
 use crate::runner::launch;
-use crate::runner::server::{self, Error, Loaded, Reload, Settings, Wish};
+use crate::runner::reexec::{self, Reexec};
+use crate::runner::server::{self, Error, Loaded, Reload, Request, Settings};
 use crate::systemd::{Manager, sockets};
 
 use super::serve::{Signals, manager, start_log};
@@ -33,7 +33,7 @@ const SPAWN_THREADS: usize = 4;
 pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     handle_ignored();
     // What it is told where it executed itself again: it is detached already then.
-    let told = std::env::var(again::VARIABLE).ok();
+    let told = std::env::var(reexec::VARIABLE).ok();
     if args.detached && told.is_none() {
         launch::detach().map_err(|error| {
             Failure::new(Exit::Usage, format!("--detached is for `hooklatch serve`: {error}"))
@@ -45,7 +45,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let commands = config
         .resolve_commands(&environment, &args.name)
         .map_err(|problems| store::config_failure(&problems))?;
-    if told.as_deref() == Some(again::REHEARSAL) {
+    if told.as_deref() == Some(reexec::REHEARSAL) {
         return Ok(Exit::Ok);
     }
     // One that was executed again has the socket already, by what it is told: the variables of its first
@@ -79,7 +79,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let reload: Reload = Box::new(move || commands_now(&file, &known, &name, &started_with));
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Io, format!("failed to find this program: {error}")))?;
-    let again = Again { program, arguments: std::env::args_os().skip(1).collect() };
+    let reexec = Reexec { program, arguments: std::env::args_os().skip(1).collect() };
     let handed_over = told.and_then(|told| told.parse().ok());
     let settings = Settings {
         name: args.name.clone(),
@@ -91,7 +91,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         leave_when_idle,
         launched,
         limits,
-        again,
+        reexec,
         handed_over,
     };
     // One thread serves: all it does is to pass on what commands and receivers say.
@@ -120,24 +120,24 @@ fn commands_now(
 
 async fn until_it_leaves(settings: Settings, manager: Manager) -> Result<Exit, Failure> {
     let mut signals = Signals::register()?;
-    let again = |error| Failure::new(Exit::Io, format!("failed to catch signals: {error}"));
-    let mut again = signal(SignalKind::user_defined2()).map_err(again)?;
-    let (tell, wishes) = mpsc::channel(1);
+    let failed = |error| Failure::new(Exit::Io, format!("failed to catch signals: {error}"));
+    let mut reexec = signal(SignalKind::user_defined2()).map_err(failed)?;
+    let (tell, requests) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {
-            let wish = tokio::select! {
+            let request = tokio::select! {
                 name = signals.next() => {
                     tracing::info!(signal = name, "stopping; a second signal ends what runs");
-                    Wish::Stop
+                    Request::Stop
                 }
-                _ = again.recv() => Wish::Again,
+                _ = reexec.recv() => Request::Reexec,
             };
-            if tell.send(wish).await.is_err() {
+            if tell.send(request).await.is_err() {
                 return;
             }
         }
     });
-    server::run(settings, manager, wishes).await.map_err(failure)?;
+    server::run(settings, manager, requests).await.map_err(failure)?;
     Ok(Exit::Ok)
 }
 

@@ -4,13 +4,15 @@
 //! [`links`](super::links) makes each [`Link`]; the dispatcher tracks attempts on it, connects it once
 //! those of earlier receivers are tracked, and acknowledges after the commit. What must stay true:
 //!
-//! - An attempt stays tracked until its outcome is committed. So what a runner lists as settled and
-//!   nobody tracks is committed, and is acknowledged (R9); and nothing else ever is.
-//! - "Never started" is said of an attempt only by a refusal, by a list that is younger than its Start
-//!   and comes from its runner or one that answers for it, or where its Start was never written (R8).
-//! - Its end is called lost only where its runner and its children are proven gone: the machine has
-//!   started anew, or a runner that can see them has looked for them (R6).
-//! - A lost connection is read to its end before a list is asked for again (R10).
+//! - An attempt is tracked until its outcome is committed. So an ended attempt that the runner names, in
+//!   its list or by its end, and that is not tracked, is committed: it is acknowledged (R9). No other
+//!   attempt is.
+//! - An attempt never started only if its runner refused it, if a list that is younger than its Start
+//!   lacks it and comes from its runner or one that answers for it, or if its Start was never written
+//!   (R8).
+//! - Its end is lost only if its runner and its children are proven gone: the machine has restarted, or a
+//!   runner that can see them has looked for them (R6).
+//! - A lost connection is read to its end before the next list is judged (R10).
 
 mod ask;
 mod load;
@@ -217,8 +219,8 @@ impl Link {
         PendingAttempt { key, link: self.clone(), result }
     }
 
-    /// Says that the outcomes of these attempts are committed. Where the runner cannot be told now, it is
-    /// told when it lists them again.
+    /// Acknowledges these attempts: their outcomes are committed. If the runner cannot be reached now, the
+    /// Acks follow its next list.
     pub async fn settled(&self, keys: &[Key]) {
         let line = {
             let mut state = self.lock();

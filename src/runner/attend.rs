@@ -17,13 +17,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::capture::Stream;
-use super::course::{Course, Stage};
+use super::lifecycle::{Lifecycle, Phase};
 use super::spawn::Child;
-use super::{End, Ended, Exited, leftovers, reap};
+use super::{End, Ended, Exited, orphaned, reap};
 
 /// Attends to `child` until it has been reaped.
 pub(super) async fn attend(mut child: Child, end: &End) -> Ended {
-    let (pid, pidfd, course) = (child.pid, child.pidfd, child.course);
+    let (pid, pidfd, lifecycle) = (child.pid, child.pidfd, child.lifecycle);
     let process = Process { pid, pidfd: &pidfd };
     let drained = async {
         sleep(UNREAD).await;
@@ -31,10 +31,10 @@ pub(super) async fn attend(mut child: Child, end: &End) -> Ended {
         pending::<Infallible>().await
     };
     select! {
-        () = process.life(&course, end) => {}
+        () = process.life(&lifecycle, end) => {}
         never = drained => match never {},
     }
-    let asked_by = course.end();
+    let asked_by = lifecycle.end();
     // It has exited itself, in whatever group it was.
     let _gone = kill_process_group(pid, Signal::KILL);
     let (stdout, stderr) = (child.stdout.finish(), child.stderr.finish());
@@ -75,21 +75,21 @@ struct Process<'a> {
 
 impl Process<'_> {
     /// Returns when the child has exited, of itself or because it was asked to.
-    async fn life(&self, course: &Course, end: &End) {
+    async fn life(&self, lifecycle: &Lifecycle, end: &End) {
         loop {
-            let (stage, wait) = course.now();
+            let (phase, wait) = lifecycle.now();
             let (signal, next) = select! {
                 // An exit that is there counts more than a timer that fired in the same moment.
                 biased;
                 () = self.exited() => return,
-                () = sleep(wait) => stage.next(),
-                why = end.wished(), if stage == Stage::Runs => (Some(Signal::TERM), Stage::Asked(why)),
+                () = sleep(wait) => phase.next(),
+                why = end.wished(), if phase == Phase::Runs => (Some(Signal::TERM), Phase::Asked(why)),
             };
             match signal {
                 Some(signal) => self.signal(signal),
                 None => tracing::error!(pid = self.pid.as_raw_pid(), "still alive after SIGKILL"),
             }
-            course.enter(next);
+            lifecycle.enter(next);
         }
     }
 
@@ -103,7 +103,7 @@ impl Process<'_> {
         while test_kill_process_group(self.pid) != Err(Errno::SRCH) {
             let group = self.pid;
             // Zombies of the group may wait for a parent for ever, and do no harm.
-            if let Ok(false) = spawn_blocking(move || leftovers::group_lives(group)).await {
+            if let Ok(false) = spawn_blocking(move || orphaned::group_lives(group)).await {
                 return;
             }
             if !told && since.elapsed() > GROUP_PATIENCE {

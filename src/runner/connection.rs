@@ -22,8 +22,8 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::attempt;
-use super::leftovers;
 use super::message::{Denial, Hello, Key, Known, Refusal, Start, Stream, ToReceiver, ToRunner};
+use super::orphaned;
 use super::server::{Loaded, Reload};
 use super::table::{Configured, Table};
 use super::wire::{self, Bounds, WireError};
@@ -290,13 +290,13 @@ async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
 /// whether it may: an attempt of the table's has an end of its own.
 async fn search(key: Key, peer: Peer, table: Arc<Table>) {
     while table.may_search(&peer, key) {
-        let looked = spawn_blocking(move || leftovers::end(&[(key, None)], leftovers::PATIENCE));
+        let looked = spawn_blocking(move || orphaned::end(&[(key, None)], orphaned::PATIENCE));
         // A search that failed has proven nothing.
         if looked.await.is_ok_and(|alive| alive.is_empty()) {
             peer.answer(Outgoing::Message(ToReceiver::Gone { key })).await;
             return;
         }
         tracing::error!(%key, "a process that no runner answers for cannot be ended");
-        sleep(leftovers::PATIENCE).await;
+        sleep(orphaned::PATIENCE).await;
     }
 }

@@ -8,23 +8,22 @@
 //! reaped, keeps the number from being given to somebody else; only the code here ends an attempt,
 //! and what the command itself says by its exit status counts more than any timer.
 
-pub mod again;
 mod attempt;
 mod attend;
 mod capture;
 pub mod client;
 mod connection;
-mod course;
 mod descriptors;
 pub mod folder;
 pub mod incarnation;
 pub mod launch;
 pub(crate) mod ledger;
-mod leftovers;
+mod lifecycle;
 pub mod message;
 mod oom;
-mod orphans;
+mod orphaned;
 mod reap;
+pub mod reexec;
 pub mod script;
 pub mod server;
 mod spawn;
@@ -33,6 +32,7 @@ mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod wire;
+mod zombies;
 
 use std::path::PathBuf;
 use std::time::Duration;

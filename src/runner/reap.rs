@@ -7,13 +7,13 @@ use rustix::process::Pid;
 
 use crate::clock::Clock;
 
-use super::{Status, Usage, orphans};
+use super::{Status, Usage, zombies};
 
 /// Reaps a child that has exited; never blocks. None where the kernel has nothing to say.
 pub(super) fn reap(pid: Pid) -> Option<(Status, Usage)> {
     let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
     let mut status = 0;
-    let reaped = orphans::reaping(pid, || {
+    let reaped = zombies::reaping(pid, || {
         // SAFETY: wait4(2) writes one status and one whole `rusage` where it reaps.
         unsafe { libc::wait4(pid.as_raw_pid(), &mut status, libc::WNOHANG, rusage.as_mut_ptr()) }
     });

@@ -17,14 +17,14 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::again::{self, Again, Resumed};
 use super::folder::{self, FolderError, Lock};
 use super::incarnation::{self, Incarnation};
 use super::ledger::Ledger;
 use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
+use super::reexec::{self, Reexec, Resumed};
 use super::table::{Configured, Table};
 use super::wire::Bounds;
-use super::{Ended, attempt, connection, launch, leftovers, orphans};
+use super::{Ended, attempt, connection, launch, orphaned, zombies};
 use crate::crash;
 use crate::limits::Limits;
 use crate::limits::fixed::Change;
@@ -66,18 +66,18 @@ pub struct Settings {
     /// The limits in force.
     pub limits: Limits,
     /// How it executes itself again.
-    pub again: Again,
-    /// What [`again::VARIABLE`] says, where it did.
+    pub reexec: Reexec,
+    /// What [`reexec::VARIABLE`] says, where it did.
     pub handed_over: Option<i32>,
 }
 
-/// What a runner is told from outside.
+/// What the operator or the service manager requests by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum Request {
     /// To stop: the first drains, the second ends what runs.
     Stop,
     /// To execute itself again, and keep everything it has.
-    Again,
+    Reexec,
 }
 
 /// Why a runner does not start.
@@ -103,12 +103,13 @@ pub enum Error {
 pub async fn run(
     settings: Settings,
     manager: Manager,
-    mut wishes: mpsc::Receiver<Wish>,
+    mut requests: mpsc::Receiver<Request>,
 ) -> Result<(), Error> {
-    let Settings { name, folder, socket, commands, reload, leave_when_idle, limits, again, .. } =
-        settings;
+    let Settings {
+        name, folder, socket, commands, reload, leave_when_idle, limits, reexec, ..
+    } = settings;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
-    let resumed = settings.handed_over.map(again::resume).transpose().map_err(begin)?;
+    let resumed = settings.handed_over.map(reexec::resume).transpose().map_err(begin)?;
     let (lock, listener, given, incarnation, running, settled) = match resumed {
         Some(Resumed { lock, listener, given, incarnation, running, settled }) => {
             (lock, Some(listener), given, incarnation, running, settled)
@@ -136,13 +137,13 @@ pub async fn run(
         let end = table.resume(key, child.view(), wish);
         tokio::spawn(attempt::resume(Arc::clone(&table), key, child, end));
     }
-    crash::point("runner.leftovers.before");
-    if !end_leftovers(&table).await {
-        tokio::spawn(end_leftovers_at_last(Arc::clone(&table)));
+    crash::point("runner.orphaned.before");
+    if !end_orphaned(&table).await {
+        tokio::spawn(end_orphaned_at_last(Arc::clone(&table)));
     }
-    crash::point("runner.leftovers.after");
+    crash::point("runner.orphaned.after");
     let listener = listener.map_or_else(|| folder::listen(&socket), Ok)?;
-    tokio::spawn(orphans::adopt());
+    tokio::spawn(zombies::adopt());
     if settings.launched && settings.handed_over.is_none() {
         launch::tell_launcher().map_err(begin)?;
     }
@@ -150,14 +151,14 @@ pub async fn run(
     tracing::info!(runner = %name, folder = %folder.display(), %incarnation, "running commands");
     let reload = Arc::new(Mutex::new(reload));
     let connections = JoinSet::new();
-    let become_again = Becoming { again, incarnation, lock, given };
+    let become_next = Becoming { reexec, incarnation, lock, given };
     let (told, line) = watch::channel(how_many(&table));
     manager.status(&how_many(&table)).await;
     manager.ready().await;
     tokio::spawn(manager.clone().keep_status(line));
     let mut serving =
         Serving { table, reload, listener, connections, accepted: 0, limits, manager, told };
-    serving.until_idle_or(&mut wishes, &become_again, leave_when_idle).await;
+    serving.until_idle_or(&mut requests, &become_next, leave_when_idle).await;
     let Serving { connections, listener, .. } = serving;
     // First the name, so that nobody new comes, then the socket, then those that are connected. Whoever
     // comes to a socket of the service manager's waits there for the next runner.
@@ -166,7 +167,7 @@ pub async fn run(
     }
     drop((listener, connections));
     // Last of all the lock: whoever takes it makes a socket of that name.
-    drop(become_again);
+    drop(become_next);
     tracing::info!("left");
     Ok(())
 }
@@ -186,10 +187,10 @@ fn how_many(table: &Table) -> String {
 }
 
 /// Ends what dead runners left running and settles it as lost. False where something still lives.
-async fn end_leftovers(table: &Table) -> bool {
-    let left = table.leftovers();
+async fn end_orphaned(table: &Table) -> bool {
+    let left = table.orphaned();
     let sought = left.clone();
-    let alive = spawn_blocking(move || leftovers::end(&sought, leftovers::PATIENCE)).await;
+    let alive = spawn_blocking(move || orphaned::end(&sought, orphaned::PATIENCE)).await;
     // A search that failed has proven nothing.
     let alive = alive.unwrap_or_else(|_| left.iter().map(|(key, _)| *key).collect());
     for (key, _) in left.into_iter().filter(|(key, _)| !alive.contains(key)) {
@@ -199,10 +200,10 @@ async fn end_leftovers(table: &Table) -> bool {
 }
 
 /// What cannot be killed stays running, visibly, until it is gone.
-async fn end_leftovers_at_last(table: Arc<Table>) {
-    while !end_leftovers(&table).await {
+async fn end_orphaned_at_last(table: Arc<Table>) {
+    while !end_orphaned(&table).await {
         tracing::error!("a dead runner's command cannot be ended");
-        sleep(leftovers::PATIENCE).await;
+        sleep(orphaned::PATIENCE).await;
     }
 }
 
@@ -222,7 +223,7 @@ struct Serving {
 impl Serving {
     async fn until_idle_or(
         &mut self,
-        wishes: &mut mpsc::Receiver<Wish>,
+        requests: &mut mpsc::Receiver<Request>,
         becoming: &Becoming,
         leave_when_idle: bool,
     ) {
@@ -260,9 +261,9 @@ impl Serving {
                     self.table.drain();
                     ready = true;
                 }
-                Some(wish) = wishes.recv() => match &mut draining {
-                    None if wish == Wish::Again => {
-                        tokio::spawn(rehearse(becoming.again.clone(), rehearsed.clone()));
+                Some(request) = requests.recv() => match &mut draining {
+                    None if request == Request::Reexec => {
+                        tokio::spawn(rehearse(becoming.reexec.clone(), rehearsed.clone()));
                     }
                     None => {
                         self.table.drain();
@@ -270,7 +271,7 @@ impl Serving {
                         draining = Some(Drain { limit: Instant::now() + wait, ending: false });
                         _stopping = Some(self.manager.stopping().await);
                     }
-                    Some(_) if wish == Wish::Again => {
+                    Some(_) if request == Request::Reexec => {
                         tracing::warn!("stopping: it does not execute itself again");
                     }
                     Some(drain) => drain.end(&self.table),
@@ -308,7 +309,7 @@ impl Serving {
 
 /// What it takes to execute itself again.
 struct Becoming {
-    again: Again,
+    reexec: Reexec,
     incarnation: Incarnation,
     lock: Lock,
     /// Whether the socket is the service manager's.
@@ -319,22 +320,22 @@ impl Becoming {
     /// Executes itself again, unless an attempt is being started or reaped just now: false then.
     /// Returns true where it was refused, and serves on.
     fn refused(&self, serving: &Serving) -> bool {
-        let state = again::State::new(self.incarnation, &self.lock, &serving.listener, self.given);
+        let state = reexec::State::new(self.incarnation, &self.lock, &serving.listener, self.given);
         let Some(state) = serving.table.hand_over(state) else { return false };
         let error = match serving.table.write_down() {
-            Ok(()) => self.again.exec(&state),
+            Ok(()) => self.reexec.exec(&state),
             Err(error) => error,
         };
-        tracing::error!(program = %self.again.program.display(), %error, "cannot execute itself again");
+        tracing::error!(program = %self.reexec.program.display(), %error, "cannot execute itself again");
         serving.table.undrain();
         true
     }
 }
 
 /// Tells where the new program could begin.
-async fn rehearse(again: Again, rehearsed: mpsc::Sender<()>) {
-    let program = again.program.display().to_string();
-    match spawn_blocking(move || again.rehearse()).await {
+async fn rehearse(reexec: Reexec, rehearsed: mpsc::Sender<()>) {
+    let program = reexec.program.display().to_string();
+    match spawn_blocking(move || reexec.rehearse()).await {
         Ok(Ok(())) => {
             tracing::info!(program, "executing itself again");
             let _leaving = rehearsed.send(()).await;

@@ -23,9 +23,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::capture::{Shared, Stream};
-use super::course::Course;
 use super::ledger::Process;
-use super::{Captured, CommandSettings, descriptors, leftovers, oom, orphans, reap, script, stdin};
+use super::lifecycle::Lifecycle;
+use super::{Captured, CommandSettings, descriptors, oom, orphaned, reap, script, stdin, zombies};
 use crate::model::Facts;
 
 /// Handles, by doing nothing, every signal that whoever started the runner has it ignore: to execute a program
@@ -64,15 +64,15 @@ pub(super) struct Child {
     pub(super) pidfd: AsyncFd<OwnedFd>,
     pub(super) stdout: Stream,
     pub(super) stderr: Stream,
-    pub(super) course: Course,
+    pub(super) lifecycle: Lifecycle,
 }
 
-/// What the table sees of a child. The descriptors are open until its course has come to its end.
+/// What the table sees of a child. The descriptors are open until its lifecycle has come to its end.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) pid: Pid,
     pub(super) pidfd: RawFd,
-    pub(super) course: Course,
+    pub(super) lifecycle: Lifecycle,
     /// Standard output and standard error: the pipe, and what is kept of it.
     pub(super) streams: [(RawFd, Shared); 2],
 }
@@ -83,18 +83,23 @@ impl Child {
         pid: Pid,
         pidfd: OwnedFd,
         streams: [(OwnedFd, (usize, usize), Captured); 2],
-        course: Course,
+        lifecycle: Lifecycle,
     ) -> io::Result<Self> {
         // SAFETY: an `OwnedFd` is open for as long as it lives, and always the same descriptor; no
         // one takes it out of the `AsyncFd`.
         let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
         let [stdout, stderr] = streams.map(|(pipe, most, kept)| Stream::new(pipe, most, kept));
-        Ok(Child { pid, pidfd, stdout: stdout?, stderr: stderr?, course })
+        Ok(Child { pid, pidfd, stdout: stdout?, stderr: stderr?, lifecycle })
     }
 
     pub(super) fn view(&self) -> View {
         let streams = [&self.stdout, &self.stderr].map(|one| (one.number(), one.kept()));
-        View { pid: self.pid, pidfd: self.pidfd.as_raw_fd(), course: self.course.clone(), streams }
+        View {
+            pid: self.pid,
+            pidfd: self.pidfd.as_raw_fd(),
+            lifecycle: self.lifecycle.clone(),
+            streams,
+        }
     }
 }
 
@@ -142,10 +147,10 @@ impl Plan {
     pub(super) fn spawn(&self, body: &[u8]) -> Result<(Child, Option<Process>), NoChild> {
         let stdin = stdin::holding(body, self.stdin_memory_bytes)
             .map_err(|error| no_room(&format!("the body of {} bytes", body.len()), &error))?;
-        let starting = orphans::starting();
-        let before = leftovers::ticks();
+        let starting = zombies::starting();
+        let before = orphaned::ticks();
         let mut child = self.start(stdin)?;
-        let process = leftovers::begun(Pid::from_child(&child), before);
+        let process = orphaned::begun(Pid::from_child(&child), before);
         starting.own(child.id());
         drop(starting);
         oom::give_back(child.id());
@@ -187,7 +192,7 @@ impl Plan {
         let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?.into();
         let [out, err] = self.output_bytes;
         let streams = [(stdout, out, Captured::empty()), (stderr, err, Captured::empty())];
-        Child::resumed(pid, pidfd, streams, Course::new(self.timeout, self.grace))
+        Child::resumed(pid, pidfd, streams, Lifecycle::new(self.timeout, self.grace))
     }
 
     /// Finds a program as `execvp` would, but here: its own search hands a file without a first

@@ -9,7 +9,7 @@
 //! The table has the only copy of what an ended attempt printed. An end is queued for the receiver by
 //! its key alone; its connection copies the outputs when the end is the next frame to be written.
 
-mod again;
+mod reexec;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -356,8 +356,8 @@ impl Table {
         self.lock().attempts.values().filter(running).count()
     }
 
-    /// What dead runners left running: each attempt, and its process where it is known.
-    pub(super) fn leftovers(&self) -> Vec<(Key, Option<Process>)> {
+    /// The attempts that dead runners left running, each with its process if that is known.
+    pub(super) fn orphaned(&self) -> Vec<(Key, Option<Process>)> {
         let inner = self.lock();
         let left = |attempt: &Attempt| matches!(attempt.state, State::Running(None));
         inner

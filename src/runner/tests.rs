@@ -261,7 +261,7 @@ async fn nothing_of_the_group_lives_when_the_end_is_told() {
     let exited = script(folder.path(), text, "").await;
     assert_eq!(exited.status, Status::Code(0));
     let pid = Pid::from_raw(stdout(&exited).trim().parse().unwrap()).unwrap();
-    assert_eq!(leftovers::process(pid), None, "it lives");
+    assert_eq!(orphaned::process(pid), None, "it lives");
 }
 
 #[tokio::test]
@@ -389,7 +389,7 @@ async fn what_cannot_start_names_what_is_at_fault() {
 }
 
 #[tokio::test]
-async fn leftovers_of_a_dead_runner_are_found_and_ended() {
+async fn orphaned_processes_of_a_dead_runner_are_found_and_ended() {
     let job = JobId::new(Timestamp(0));
     let begin = |job: JobId, attempt: u32, text: &str| {
         let mut child = Command::new("/bin/sh")
@@ -417,7 +417,7 @@ async fn leftovers_of_a_dead_runner_are_found_and_ended() {
     assert_eq!(pids.lines().count(), 2, "{pids}");
 
     let key = Key { job, attempt: 2 };
-    assert_eq!(leftovers::end(&[(key, None)], Duration::from_secs(30)), []);
+    assert_eq!(orphaned::end(&[(key, None)], Duration::from_secs(30)), []);
     pids.lines().for_each(assert_ends);
     leftover.wait().unwrap();
     for mut other in others {
@@ -432,10 +432,10 @@ fn a_search_that_sees_no_process_proves_nothing() {
     const CHILD: &str = "HOOKLATCH_TEST_WITHOUT_PROC";
     let key = Key { job: JobId::from_bytes([7; 16]), attempt: 1 };
     if std::env::var_os(CHILD).is_some() {
-        assert_eq!(leftovers::end(&[(key, None)], Duration::ZERO), [key]);
+        assert_eq!(orphaned::end(&[(key, None)], Duration::ZERO), [key]);
         return;
     }
-    assert_eq!(leftovers::end(&[(key, None)], Duration::ZERO), []);
+    assert_eq!(orphaned::end(&[(key, None)], Duration::ZERO), []);
     // In a mount namespace of its own, where the user may make one.
     let hide = "mount -t tmpfs tmpfs /proc 2>/dev/null || exit 77; exec \"$0\" --exact \"$1\"";
     let test = "runner::tests::a_search_that_sees_no_process_proves_nothing";

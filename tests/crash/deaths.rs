@@ -120,7 +120,7 @@ pub(crate) const OF_THE_RUNNER: &[Death] = &[
 
 /// Of a runner that starts after another died in the middle of a command, and what is left of that.
 pub(crate) const OF_THE_NEXT_RUNNER: &[Death] =
-    &[("runner.leftovers.before", 1, Unknown), ("runner.leftovers.after", 1, Unknown)];
+    &[("runner.orphaned.before", 1, Unknown), ("runner.orphaned.after", 1, Unknown)];
 
 /// What is said of an attempt's life. A wish to kill, to search or to peek, a refusal, a denial and a
 /// drain are not.

@@ -1,6 +1,6 @@
 //! Executes the runner's program again in the same process: how it is upgraded (R2).
 //!
-//! `server` calls [`Again::exec`] when it is told to, and [`resume`] where it was begun that way. The
+//! `server` calls [`Reexec::exec`] on request, and [`resume`] in the program that was executed so. The
 //! process stays, and with it the children and their exit statuses, the lock, the listening socket,
 //! the pipes and the incarnation; the ledger stays where it is; what only memory had, outputs and
 //! timers, goes over in a memory file. Connections are cut, and receivers come back for the list.
@@ -24,12 +24,12 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
 
-use super::course::Way;
 use super::folder::Lock;
 use super::incarnation::Incarnation;
+use super::lifecycle::Progress;
 use super::message::Key;
 use super::spawn::Child;
-use super::{AskedBy, Captured, descriptors, orphans, stdin};
+use super::{AskedBy, Captured, descriptors, stdin, zombies};
 use crate::systemd;
 
 /// What tells the new program that it is one: the number of the memory file's descriptor.
@@ -39,11 +39,11 @@ pub const VARIABLE: &str = "HOOKLATCH_RUNNER_STATE";
 pub const REHEARSAL: &str = "rehearsal";
 
 /// What is handed over, in this version's form. Fields are added as optional ones.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The program as it is executed again.
 #[derive(Debug, Clone)]
-pub struct Again {
+pub struct Reexec {
     /// Its file, which an upgrade has replaced.
     pub program: PathBuf,
     /// Its arguments, without its name.
@@ -72,7 +72,7 @@ pub(super) struct State {
 pub(super) struct Running {
     pub(super) pid: i32,
     pub(super) pidfd: RawFd,
-    pub(super) way: Way,
+    pub(super) progress: Progress,
     /// The wish that it end, where it has one that is not acted on yet.
     pub(super) wish: Option<AskedBy>,
     /// Standard output and standard error.
@@ -114,14 +114,14 @@ impl State {
     }
 }
 
-impl Again {
+impl Reexec {
     /// Lets the new program see whether it could begin: whether it is one for this machine, and reads
     /// this configuration. Blocks.
     ///
     /// # Errors
     /// It could not, for this reason; what it says itself is in the log.
     pub(super) fn rehearse(&self) -> io::Result<()> {
-        let starting = orphans::starting();
+        let starting = zombies::starting();
         let mut command = self.command(REHEARSAL);
         for of_ours in systemd::VARIABLES {
             command.env_remove(of_ours);
@@ -131,7 +131,7 @@ impl Again {
         drop(starting);
         let pid = Pid::from_child(&child);
         waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
-        match orphans::reaping(pid, || child.wait())? {
+        match zombies::reaping(pid, || child.wait())? {
             status if status.success() => Ok(()),
             status => Err(io::Error::other(format!("its rehearsal ended with {status}"))),
         }
@@ -216,9 +216,9 @@ pub(super) fn resume(number: RawFd) -> io::Result<Resumed> {
     let mut running = Vec::new();
     for (key, one) in state.running {
         let pid = Pid::from_raw(one.pid).ok_or(io::ErrorKind::InvalidData)?;
-        orphans::starting().own(pid.as_raw_pid().cast_unsigned());
+        zombies::starting().own(pid.as_raw_pid().cast_unsigned());
         let streams = one.streams.map(|one| (owned(one.pipe), one.most, one.kept));
-        let child = Child::resumed(pid, owned(one.pidfd), streams, one.way.into())?;
+        let child = Child::resumed(pid, owned(one.pidfd), streams, one.progress.into())?;
         running.push((key, child, one.wish));
     }
     let State { incarnation, given, settled, .. } = state;

@@ -1,4 +1,4 @@
-//! Reaps what commands leave behind them: the runner is the parent of every orphan below it.
+//! The zombie reaper: adopts the orphans of commands and reaps them when they end.
 //!
 //! What a command started and did not wait for goes to the nearest subreaper when the command ends
 //! (PR_SET_CHILD_SUBREAPER(2const)), and not to the container's first process, which may be a
@@ -152,7 +152,7 @@ mod tests {
         let is_alone = std::env::var_os(ALONE).is_some();
         if !is_alone {
             let mut alone = Command::new(std::env::current_exe().unwrap());
-            let this = format!("runner::orphans::tests::{test}");
+            let this = format!("runner::zombies::tests::{test}");
             let output = alone.args(["--exact", &this]).env(ALONE, "1").output().unwrap();
             assert!(output.status.success(), "{output:?}");
         }

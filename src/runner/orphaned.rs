@@ -1,4 +1,4 @@
-//! Ends what commands of a dead runner still run, before anybody decides about their attempts.
+//! Ends the orphaned processes of a dead runner's commands, before their attempts are judged.
 //!
 //! Called by the next runner, which holds the folder's lock: at its start for what the ledger tells,
 //! later for what a receiver asks about and no ledger knows. "At most one attempt of a job runs at any
@@ -35,8 +35,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// three quarters of an 8 MiB stack).
 const ENVIRONMENT_BYTES: u64 = 6 * 1024 * 1024;
 
-/// A process of one of the attempts asked for.
-struct Leftover {
+/// An orphaned process of one of the attempts.
+struct Orphan {
     key: Key,
     pid: Pid,
     pidfd: OwnedFd,
@@ -49,16 +49,16 @@ struct Leftover {
 pub(super) fn end(attempts: &[(Key, Option<Process>)], patience: Duration) -> Vec<Key> {
     let deadline = Instant::now() + patience;
     loop {
-        // Again and again, since a process may have started another one while it was looked for.
+        // Repeatedly: a process may start another one during the search.
         let Some(found) = find(attempts) else {
             tracing::error!("cannot see what still runs: /proc does not list processes");
             return attempts.iter().map(|(key, _)| *key).collect();
         };
-        for leftover in &found {
-            kill(leftover);
+        for orphan in &found {
+            kill(orphan);
         }
-        let alive = found.iter().filter(|leftover| !has_ended(&leftover.pidfd, deadline));
-        let alive: BTreeSet<Key> = alive.map(|leftover| leftover.key).collect();
+        let alive = found.iter().filter(|orphan| !has_ended(&orphan.pidfd, deadline));
+        let alive: BTreeSet<Key> = alive.map(|orphan| orphan.key).collect();
         if found.is_empty() || !alive.is_empty() {
             return alive.into_iter().collect();
         }
@@ -66,7 +66,7 @@ pub(super) fn end(attempts: &[(Key, Option<Process>)], patience: Duration) -> Ve
 }
 
 /// Nothing where /proc does not even list this process: such a search would prove nothing.
-fn find(attempts: &[(Key, Option<Process>)]) -> Option<Vec<Leftover>> {
+fn find(attempts: &[(Key, Option<Process>)]) -> Option<Vec<Orphan>> {
     if attempts.is_empty() {
         return Some(Vec::new());
     }
@@ -81,7 +81,7 @@ fn find(attempts: &[(Key, Option<Process>)]) -> Option<Vec<Leftover>> {
     Some(others.filter_map(|pid| look(*pid, attempts)).collect())
 }
 
-fn look(pid: Pid, attempts: &[(Key, Option<Process>)]) -> Option<Leftover> {
+fn look(pid: Pid, attempts: &[(Key, Option<Process>)]) -> Option<Orphan> {
     // The descriptor first: should the number change hands in between, it stands for a process that
     // is gone, and no signal sent by it reaches the new one.
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
@@ -91,7 +91,7 @@ fn look(pid: Pid, attempts: &[(Key, Option<Process>)]) -> Option<Leftover> {
         let known = attempts.iter().find(|(_, known)| *known == Some(process))?;
         Some(known.0)
     })?;
-    Some(Leftover { key, pid, pidfd })
+    Some(Orphan { key, pid, pidfd })
 }
 
 /// The attempt that a process has in its environment.
@@ -158,17 +158,17 @@ fn field<T: FromStr>(stat: &str, number: usize) -> Option<T> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
-fn kill(leftover: &Leftover) {
-    let Key { job, attempt } = leftover.key;
-    let pid = leftover.pid.as_raw_pid();
+fn kill(orphan: &Orphan) {
+    let Key { job, attempt } = orphan.key;
+    let pid = orphan.pid.as_raw_pid();
     // A stopped process does not exit by itself, so its number and its group's stay its own.
-    let held = pidfd_send_signal(&leftover.pidfd, Signal::STOP);
-    let known = group(leftover.pid).filter(|_| held.is_ok());
+    let held = pidfd_send_signal(&orphan.pidfd, Signal::STOP);
+    let known = group(orphan.pid).filter(|_| held.is_ok());
     let ours = group(getpid());
     if let Some(group) = known.filter(|group| !group.is_init() && Some(*group) != ours) {
         let _gone = kill_process_group(group, Signal::KILL);
     }
-    match pidfd_send_signal(&leftover.pidfd, Signal::KILL) {
+    match pidfd_send_signal(&orphan.pidfd, Signal::KILL) {
         Ok(()) => tracing::warn!(%job, attempt, pid, "ended a process that a dead runner left"),
         Err(error) => tracing::warn!(%job, attempt, pid, %error, "cannot end a left process"),
     }

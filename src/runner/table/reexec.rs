@@ -1,15 +1,15 @@
 //! What a table hands over to the program that this runner becomes, and how that one takes it.
 
 use super::{Attempt, Inner, Living, State, Table};
-use crate::runner::again::{self, Printing, Running};
 use crate::runner::message::{Key, ToReceiver};
+use crate::runner::reexec::{self, Printing, Running};
 use crate::runner::spawn::View;
-use crate::runner::{AskedBy, Captured, End, Ended, Exited, leftovers};
+use crate::runner::{AskedBy, Captured, End, Ended, Exited, orphaned};
 
 impl Table {
     /// Adds what only memory has. Nothing where an attempt is being started or reaped now: that is
     /// over soon, and told by [`Table::changes`].
-    pub(in crate::runner) fn hand_over(&self, mut state: again::State) -> Option<again::State> {
+    pub(in crate::runner) fn hand_over(&self, mut state: reexec::State) -> Option<reexec::State> {
         for (key, attempt) in &self.lock().attempts {
             match &attempt.state {
                 State::Running(Some(living)) => state.running.push((*key, living.hand_over()?)),
@@ -45,7 +45,7 @@ impl Table {
         if let Some(why) = wish {
             ender.wish(why);
         }
-        let process = leftovers::process(child.pid);
+        let process = orphaned::process(child.pid);
         let mut inner = self.lock();
         let Inner { incarnation, attempts, .. } = &mut *inner;
         let fresh = Attempt { incarnation: *incarnation, process, state: State::Running(None) };
@@ -67,7 +67,7 @@ impl Table {
 
 impl Living {
     fn hand_over(&self) -> Option<Running> {
-        let View { pid, pidfd, course, streams } = self.child.as_ref()?;
+        let View { pid, pidfd, lifecycle, streams } = self.child.as_ref()?;
         let printing = |(pipe, shared): &(_, crate::runner::capture::Shared)| Printing {
             pipe: *pipe,
             most: shared.most(),
@@ -76,7 +76,7 @@ impl Living {
         Some(Running {
             pid: pid.as_raw_pid(),
             pidfd: *pidfd,
-            way: course.way()?,
+            progress: lifecycle.progress()?,
             wish: self.ender.wished(),
             streams: [printing(&streams[0]), printing(&streams[1])],
         })
