@@ -512,57 +512,6 @@ async fn a_stop_waits_for_what_ends_in_time() {
 }
 
 #[tokio::test]
-async fn only_what_an_unknown_outcome_runs_again_is_sent_over_a_kept_connection() {
-    for on_unknown in [OnUnknown::Rerun, OnUnknown::Hold] {
-        let bench = Bench::new();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target = format!("http://{}/", listener.local_addr().unwrap());
-        let forward = worker(
-            "forward",
-            Handler::Forward(ForwardSettings {
-                target: Target::parse(&target).unwrap(),
-                resigners: std::sync::Arc::default(),
-                timeout: MINUTE,
-                connect_timeout: MINUTE,
-                answer_bytes: 1024,
-                whole_answer_bytes: None,
-            }),
-        );
-        for event in ["f1", "f2"] {
-            bench.accept(event, &["forward"]).await;
-        }
-        let policy = Policy { on_unknown, ..forward.policy };
-        let handle = bench.start(vec![Worker { policy, ..forward }]);
-        let answer = async || {
-            let (mut first, _) = listener.accept().await.unwrap();
-            first.read_exact(&mut [0; 64]).await.unwrap();
-            first.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-            first
-        };
-        let mut first = answer().await;
-        let again = tokio::time::timeout(MINUTE, async {
-            // What is left of the first request, then the next one, or the end.
-            let (mut bytes, mut requests) = (Vec::new(), 0);
-            while first.read_buf(&mut bytes).await.unwrap() > 0 {
-                requests = bytes.windows(4).filter(|end| end == b"\r\n\r\n").count();
-                if requests == 2 {
-                    first.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-                    break;
-                }
-            }
-            requests == 2
-        });
-        let again = again.await.unwrap();
-        assert_eq!(again, on_unknown == OnUnknown::Rerun);
-        if !again {
-            answer().await;
-        }
-        bench.until_all("forward", State::Succeeded).await;
-        handle.stop(MINUTE, pending()).await;
-    }
-}
-
-#[tokio::test]
 async fn after_a_runners_death_its_commands_end_before_anything_runs_again() {
     let bench = Bench::new();
     bench.accept("held", &["careful"]).await;

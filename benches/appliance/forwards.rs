@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hooklatch::clock::Clock;
-use hooklatch::handler::{End, ForwardSettings, Kept, Target};
+use hooklatch::handler::{End, ForwardSettings, Target};
 use hooklatch::model::{EventType, Facts, Headers, JobId, Outcome};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -31,7 +31,7 @@ const JOBS: usize = 12_000;
 const LONGEST: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(table: &Table) {
-    let name = "forwards per second to a keep-alive endpoint, 8 at once";
+    let name = "forwards per second, 8 at once";
     if !table.wants(name) {
         return;
     }
@@ -39,11 +39,9 @@ pub(crate) fn measure(table: &Table) {
     let endpoint = endpoint();
     let backlog = Backlog::of(&format!(r#"forward = "http://{endpoint}/""#));
     let bounds = Bounds { good: Good::High, floor: REPORTED_HIGH, aim: 0.6 };
-    let ceiling = || client(endpoint, &fresh.take(Kind::GitHub, jobs), Some(Kept::default()));
+    let ceiling = || client(endpoint, &fresh.take(Kind::GitHub, jobs));
     let measured = || backlog.rate(&fresh.take(Kind::GitHub, jobs));
     table.compare(name, bounds, "/s", ceiling, measured);
-    let single = client(endpoint, &fresh.take(Kind::GitHub, jobs), None);
-    table.remark(&format!("  the client alone, on a connection for each request: {single:.0} /s"));
 }
 
 /// An endpoint that reads each request to its end and answers 204, in a thread of its own. It lives as
@@ -74,7 +72,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, In
 }
 
 /// The forwards' own client alone: what it is to send is in memory, and nothing is stored. How many a second.
-fn client(endpoint: SocketAddr, requests: &[Vec<u8>], kept: Option<Kept>) -> f64 {
+fn client(endpoint: SocketAddr, requests: &[Vec<u8>]) -> f64 {
     let settings = ForwardSettings {
         resigners: std::sync::Arc::default(),
         target: Target::parse(&format!("http://{endpoint}/")).unwrap(),
@@ -88,7 +86,7 @@ fn client(endpoint: SocketAddr, requests: &[Vec<u8>], kept: Option<Kept>) -> f64
     let next = Cell::new(0);
     let send = async || {
         while let Some(facts) = all.get(next.replace(next.get() + 1)) {
-            let report = settings.run(facts, &end, &clock, kept.as_ref()).await;
+            let report = settings.run(facts, &end, &clock).await;
             assert_eq!(report.outcome, Outcome::Succeeded);
         }
     };

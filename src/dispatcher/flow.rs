@@ -14,7 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::{Instrument, Span};
 
 use crate::clock::Clock;
-use crate::handler::{self, End, Ender, Handler, Kept, Link, Links, Report};
+use crate::handler::{self, End, Ender, Handler, Link, Links, Report};
 use crate::limits::Limits;
 use crate::model::{
     Broken, EventId, INTERNAL_SOURCE, Name, OnUnknown, Outcome, Runner, RunnerName, State,
@@ -55,8 +55,6 @@ pub(super) struct Flow {
     tick: Duration,
     lanes: Lanes,
     links: Links,
-    /// The connections of forwards.
-    kept: Kept,
     /// Whether runners take attempts now.
     rooms: watch::Receiver<()>,
     /// What has ended and is not with the store yet.
@@ -226,7 +224,6 @@ impl Flow {
             lanes: Lanes::new(workers, traffic, &limits),
             rooms: links.changes(),
             links,
-            kept: Kept::default(),
             ends: Vec::new(),
             work: JoinSet::new(),
             commands: JoinSet::new(),
@@ -528,12 +525,7 @@ impl Flow {
             }
             (_, Handler::Forward(forward)) => {
                 let (forward, end, clock) = (forward.clone(), self.end.clone(), self.clock.clone());
-                // Where an unknown outcome holds a job, nothing is to make one more likely.
-                let reruns = self.lanes.get_mut(lane).policy.on_unknown == OnUnknown::Rerun;
-                let kept = reruns.then(|| self.kept.clone());
-                let run = async move {
-                    ended(attempt, forward.run(&facts, &end, &clock, kept.as_ref()).await)
-                };
+                let run = async move { ended(attempt, forward.run(&facts, &end, &clock).await) };
                 self.work.spawn(run.instrument(inside));
             }
             (None, Handler::Command(_)) => unreachable!("a command is claimed for a runner"),

@@ -18,7 +18,7 @@ use crate::store::{Captured, Record};
 
 pub use crate::runner::{End, Ender};
 pub use command::{Command, adopted};
-pub use forward::{ForwardSettings, Kept, Target};
+pub use forward::{ForwardSettings, Target};
 pub use link::{CannotAsk, Link, Room};
 pub use links::{Links, Runners};
 

@@ -1,11 +1,14 @@
-//! Forwards: one POST to a local endpoint per attempt.
+//! Forwards: one POST to a local endpoint per attempt, over a connection that serves this attempt alone.
 //!
-//! Two things are kept apart: what was certainly never sent (no connection came about: the attempt never
-//! began) and what may have been (anything after: without an answer the effects are unknown). So nothing
-//! is sent again by itself, over a [`kept`] connection either. Redirects are never followed.
+//! What must stay true:
+//!
+//! - A request that was certainly never sent (no connection was made) is an attempt that never started. Once
+//!   there is a connection, an attempt without an answer has unknown effects.
+//! - Nothing is sent twice, and redirects are never followed.
+//! - The connection ends with the attempt: an endpoint that has answered early, or whose answer is too long,
+//!   is not sent the rest of the request.
 
 pub(crate) mod answer;
-mod kept;
 mod request;
 mod target;
 #[cfg(test)]
@@ -14,18 +17,15 @@ mod tests;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::future::poll_fn;
 use std::io;
-use std::os::fd::AsFd;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
-use hyper::client::conn::http1::{Connection, SendRequest, handshake};
+use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -40,7 +40,6 @@ use crate::verify::Resigner;
 
 use super::{End, Report};
 
-pub use kept::Kept;
 pub use target::Target;
 
 /// A configured forward.
@@ -48,16 +47,16 @@ pub use target::Target;
 pub struct ForwardSettings {
     /// Where it goes.
     pub target: Target,
-    /// What signs the requests anew, by the source of their event: of the others they go on as they came.
+    /// Signers of the requests, by the source of their event. Requests of other sources keep their signature.
     pub resigners: Arc<BTreeMap<Name, Resigner>>,
     /// How long the endpoint may take to answer, once connected.
     pub timeout: Duration,
     /// How long looking the host up and connecting may take.
     pub connect_timeout: Duration,
-    /// Bytes recorded of the answer's body. No more is read, unless somebody waits for it.
+    /// Bytes recorded of the answer's body. No more is read, unless a caller waits for the answer.
     pub answer_bytes: usize,
-    /// Somebody waits for the answer: whatever its status, it is one where its body came whole and has
-    /// so many bytes at most.
+    /// Set where a caller waits for the answer: the largest body that it may have. Any status is an answer
+    /// then, if its body is complete.
     pub whole_answer_bytes: Option<usize>,
 }
 
@@ -65,83 +64,119 @@ pub struct ForwardSettings {
 const HTTP_PORT: u16 = 80;
 
 impl ForwardSettings {
-    /// Runs one attempt to its end. Never fails: whatever happens is an outcome.
+    /// Runs one attempt to its end. Never fails: every error is an outcome.
     ///
-    /// Once `end` is wished, what has no answer yet is given up. The future must be polled to its end:
-    /// an attempt whose future is dropped is left to the next start's recovery. `clock` tells what a
-    /// Retry-After date means where the answer has no date of its own. It has a connection of its own, or
-    /// one of those `kept`.
-    pub async fn run(
-        &self,
-        facts: &Facts,
-        end: &End,
-        clock: &Clock,
-        kept: Option<&Kept>,
-    ) -> Report {
-        run(self, facts, end, clock, kept).await
+    /// Cancelling `end` ends the wait for an answer. The future must be polled to its end: an attempt whose
+    /// future is dropped is left to the recovery of the next start. `clock` gives the time of signatures, and
+    /// the meaning of a Retry-After date where the answer has no date.
+    pub async fn run(&self, facts: &Facts, end: &End, clock: &Clock) -> Report {
+        let target = &self.target;
+        let connected = select! {
+            connected = timeout(self.connect_timeout, connect(target)) => connected,
+            _ = end.wished() => {
+                return Report::new(Outcome::NotStarted, "not sent: the receiver stopped first");
+            }
+        };
+        let stream = match connected {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                return Report::broken(format!("failed to connect to {target}: {error}"));
+            }
+            Err(_) => {
+                let limit = humantime::format_duration(self.connect_timeout);
+                return Report::broken(format!("failed to connect to {target} within {limit}"));
+            }
+        };
+        // Signed after connecting: an endpoint may refuse a signature that is some seconds old.
+        let headers = match self.headers(facts, clock) {
+            Ok(headers) => headers,
+            Err(why) => {
+                let detail = format!("not sent: it cannot be signed: {why}");
+                return Report::new(Outcome::Failed, detail);
+            }
+        };
+        let request = match request::build(target, facts, &headers) {
+            Ok(request) => request,
+            Err(error) => return Report::broken(format!("failed to write the request: {error}")),
+        };
+        self.exchange(stream, request, end, clock).await
     }
 
-    /// Those of the delivery, as they came or signed anew. An `Err` says why they cannot be.
+    /// The delivery's headers, signed again where the source has a signer. An `Err` says why they cannot be.
     fn headers<'f>(&self, facts: &'f Facts, clock: &Clock) -> Result<Cow<'f, Headers>, String> {
         match self.resigners.get(&facts.source) {
             None => Ok(Cow::Borrowed(&facts.headers)),
             Some(own) => own.sign(&facts.headers, &facts.body, clock.now()).map(Cow::Owned),
         }
     }
-}
 
-async fn run(
-    settings: &ForwardSettings,
-    facts: &Facts,
-    end: &End,
-    clock: &Clock,
-    kept: Option<&Kept>,
-) -> Report {
-    let target = &settings.target;
-    let reached = async {
-        match kept.and_then(|kept| kept.take(target)) {
-            Some(stream) => Ok(stream),
-            None => connect(target).await,
+    /// Sends the request and reads the answer. From here on an attempt without an answer has unknown effects,
+    /// also where the connection broke before the first byte was sent: the sender cannot tell.
+    async fn exchange(
+        &self,
+        stream: Box<dyn Stream>,
+        request: Request<Full<Bytes>>,
+        end: &End,
+        clock: &Clock,
+    ) -> Report {
+        let deadline = Instant::now() + self.timeout;
+        let (sender, connection) = match handshake(TokioIo::new(stream)).await {
+            Ok(pair) => pair,
+            Err(error) => return unknown(in_full(&error)),
+        };
+        let mut report = pin!(self.answer(sender, request, deadline, end, clock));
+        select! {
+            report = &mut report => report,
+            // What the connection has read before its end is still to be read from it.
+            _closed = connection => report.await,
         }
-    };
-    let connected = select! {
-        connected = timeout(settings.connect_timeout, reached) => connected,
-        _ = end.wished() => {
-            return Report::new(Outcome::NotStarted, "not sent: the receiver stopped first");
-        }
-    };
-    match connected {
-        Ok(Ok(stream)) => {
-            // Now, and not before the connection came about: an endpoint may take no signature that is seconds old.
-            let headers = match settings.headers(facts, clock) {
-                Ok(headers) => headers,
-                Err(why) => {
-                    let detail = format!("not sent: it cannot be signed: {why}");
-                    return Report::new(Outcome::Failed, detail);
-                }
-            };
-            let request = match request::build(target, facts, &headers) {
-                Ok(request) => request,
-                Err(error) => {
-                    return Report::broken(format!("failed to write the request: {error}"));
-                }
-            };
-            let (report, idle) = exchange(stream, request, settings, end, clock).await;
-            if let (Some(kept), Some(stream)) = (kept, idle) {
-                kept.put(target, stream);
+    }
+
+    async fn answer(
+        &self,
+        mut sender: SendRequest<Full<Bytes>>,
+        request: Request<Full<Bytes>>,
+        deadline: Instant,
+        end: &End,
+        clock: &Clock,
+    ) -> Report {
+        let within = format!("within {}", humantime::format_duration(self.timeout));
+        let sent = select! {
+            biased;
+            sent = sender.send_request(request) => sent,
+            () = sleep_until(deadline) => return unknown(within),
+            _ = end.wished() => return unknown("when the receiver stopped"),
+        };
+        let mut response = match sent {
+            Ok(response) => response,
+            Err(error) => return unknown(in_full(&error)),
+        };
+        let mut body = Captured::default();
+        let Some(most) = self.whole_answer_bytes else {
+            // The status stands, also where the rest of the answer does not arrive.
+            select! {
+                () = read_head(response.body_mut(), self.answer_bytes, &mut body) => {}
+                () = sleep_until(deadline) => {}
+                _ = end.wished() => {}
             }
-            report
-        }
-        Ok(Err(error)) => Report::broken(format!("failed to connect to {target}: {error}")),
-        Err(_) => {
-            let limit = humantime::format_duration(settings.connect_timeout);
-            Report::broken(format!("failed to connect to {target} within {limit}"))
-        }
+            return judge(&response, body, clock);
+        };
+        let read = if answer::says_its_end(&response) {
+            select! {
+                read = read_whole(response.body_mut(), most, &mut body) => read,
+                () = sleep_until(deadline) => Err(format!("its body did not end {within}")),
+                _ = end.wished() => Err("its body had not ended when the receiver stopped".to_owned()),
+            }
+        } else {
+            Err("it has neither a length nor chunks alone, so nothing says whether it is whole"
+                .to_owned())
+        };
+        judge_whole(&response, body, read, self.answer_bytes)
     }
 }
 
-/// What both kinds of connection are.
-trait Stream: AsyncRead + AsyncWrite + AsFd + Unpin + Send {}
+/// A TCP or Unix connection.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
@@ -150,9 +185,10 @@ async fn connect(target: &Target) -> io::Result<Box<dyn Stream>> {
         Target::Http { authority, .. } => {
             // An IPv6 address ends in its bracket, so a colon behind it begins a port.
             let has_port = authority.rfind(':') > authority.rfind(']');
-            let stream = match has_port {
-                true => TcpStream::connect(authority).await?,
-                false => TcpStream::connect(format!("{authority}:{HTTP_PORT}")).await?,
+            let stream = if has_port {
+                TcpStream::connect(authority).await?
+            } else {
+                TcpStream::connect(format!("{authority}:{HTTP_PORT}")).await?
             };
             stream.set_nodelay(true)?;
             Ok(Box::new(stream))
@@ -161,87 +197,8 @@ async fn connect(target: &Target) -> io::Result<Box<dyn Stream>> {
     }
 }
 
-/// Sends the request and reads the answer. From here on no answer means that the effects are
-/// unknown, also where the connection broke before the first byte: nobody can tell. Returns the stream too,
-/// where the endpoint waits for another request on it.
-async fn exchange(
-    stream: Box<dyn Stream>,
-    request: Request<Full<Bytes>>,
-    settings: &ForwardSettings,
-    end: &End,
-    clock: &Clock,
-) -> (Report, Option<Box<dyn Stream>>) {
-    let deadline = Instant::now() + settings.timeout;
-    let (mut sender, mut connection) = match handshake(TokioIo::new(stream)).await {
-        Ok(pair) => pair,
-        Err(error) => return (unknown(in_full(&error)), None),
-    };
-    let (report, ended) = {
-        let mut answer = pin!(async {
-            let response = select! {
-                biased;
-                response = sender.send_request(request) => response,
-                () = sleep_until(deadline) => {
-                    let limit = humantime::format_duration(settings.timeout);
-                    return unknown(format!("within {limit}"));
-                }
-                _ = end.wished() => return unknown("when the receiver stopped"),
-            };
-            let mut response = match response {
-                Ok(response) => response,
-                Err(error) => return unknown(in_full(&error)),
-            };
-            let mut kept = Captured::default();
-            if let Some(most) = settings.whole_answer_bytes {
-                if !answer::says_its_end(&response) {
-                    let why = "it has neither a length nor chunks alone, so nothing says whether it is whole";
-                    return answered(&response, kept, Err(why.to_owned()), settings.answer_bytes);
-                }
-                let read = select! {
-                    read = keep_whole(response.body_mut(), most, &mut kept) => read,
-                    () = sleep_until(deadline) => {
-                        let limit = humantime::format_duration(settings.timeout);
-                        Err(format!("its body did not end within {limit}"))
-                    }
-                    _ = end.wished() => Err("its body had not ended when the receiver stopped".to_owned()),
-                };
-                return answered(&response, kept, read, settings.answer_bytes);
-            }
-            // The status stands, however the rest of the answer fares.
-            select! {
-                () = keep(response.body_mut(), settings.answer_bytes, &mut kept) => {}
-                () = sleep_until(deadline) => {}
-                _ = end.wished() => {}
-            }
-            judge(&response, kept, clock)
-        });
-        select! {
-            report = &mut answer => (report, false),
-            // What the connection had read before it ended is still to be had.
-            _ended = &mut connection => (answer.await, true),
-        }
-    };
-    // What an attempt has given up on may still be answered, and nobody is to take that for his own.
-    let is_answered = report.record.http_status.is_some();
-    let idle = if ended || !is_answered { None } else { idle(&sender, connection).await };
-    (report, idle)
-}
-
-/// The stream of a connection on which the request was sent and the answer came whole, and which both ends
-/// leave open. Does not wait for what is not there.
-async fn idle(
-    sender: &SendRequest<Full<Bytes>>,
-    mut connection: Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>,
-) -> Option<Box<dyn Stream>> {
-    let ended = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx).is_ready())).await;
-    // It takes the next request only once it is done with this one.
-    let is_idle = !ended && sender.is_ready();
-    let parts = is_idle.then(|| connection.into_parts())?;
-    parts.read_buf.is_empty().then(|| parts.io.into_inner())
-}
-
-/// Keeps the first `most` bytes of the answer and reads no further.
-async fn keep(body: &mut Incoming, most: usize, kept: &mut Captured) {
+/// Reads the first `most` bytes of the answer's body and no further.
+async fn read_head(body: &mut Incoming, most: usize, kept: &mut Captured) {
     let declared = body.size_hint().exact();
     while kept.head.len() < most {
         let Some(Ok(frame)) = body.frame().await else { return };
@@ -252,8 +209,8 @@ async fn keep(body: &mut Incoming, most: usize, kept: &mut Captured) {
     kept.total = declared.unwrap_or(kept.total);
 }
 
-/// Keeps all of the answer's body. An `Err` says, for people, why that is not to be had.
-async fn keep_whole(body: &mut Incoming, most: usize, kept: &mut Captured) -> Result<(), String> {
+/// Reads the whole body of the answer. An `Err` says, for the operator, why that failed.
+async fn read_whole(body: &mut Incoming, most: usize, kept: &mut Captured) -> Result<(), String> {
     let over = || format!("its body has more than {most} bytes (limits.answer_whole_bytes)");
     if body.size_hint().lower() > most as u64 {
         return Err(over());
@@ -271,9 +228,9 @@ async fn keep_whole(body: &mut Incoming, most: usize, kept: &mut Captured) -> Re
     Ok(())
 }
 
-/// Somebody waits for the answer: any status is one, if the body was read whole. What was not has had
-/// its effects all the same; where a caller waits for it nothing runs it again by itself.
-fn answered(
+/// The report where a caller waits for the answer: any status is one, if the body was read whole. A request
+/// with an incomplete answer has had its effects, and does not run again by itself.
+fn judge_whole(
     response: &Response<Incoming>,
     mut kept: Captured,
     read: Result<(), String>,
@@ -309,11 +266,11 @@ fn answered(
 fn judge(response: &Response<Incoming>, kept: Captured, clock: &Clock) -> Report {
     let status = response.status();
     let outcome = answer::outcome(status);
-    let wish = (outcome == Outcome::Failed)
+    let retry_after = (outcome == Outcome::Failed)
         .then(|| answer::retry_after(response.headers(), clock.now()))
         .flatten();
     Report {
-        retry_after: wish,
+        retry_after,
         record: Record {
             detail: format!("HTTP {}", status.as_u16()),
             http_status: Some(status.as_u16()),

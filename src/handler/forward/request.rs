@@ -45,6 +45,8 @@ pub(super) fn build(
     let caller = facts.caller.iter().map(|caller| ("hooklatch-caller", caller.as_str()));
     for (name, value) in [
         ("host", target.host()),
+        // It serves this attempt alone (RFC 9112, section 9.6).
+        ("connection", "close"),
         // Said for an empty body too: many servers answer a POST without it by 411.
         ("content-length", &facts.body.len().to_string()),
         ("idempotency-key", &facts.job.to_string()),

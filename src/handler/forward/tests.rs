@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::os::fd::AsFd;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,14 +27,9 @@ fn settings(target: &str) -> ForwardSettings {
 
 /// Forwards with a bound for a broken build only: nothing below waits this long.
 async fn forward(settings: &ForwardSettings, facts: &Facts) -> Report {
-    forward_over(settings, facts, None).await
-}
-
-/// The same, over connections that are kept.
-async fn forward_over(settings: &ForwardSettings, facts: &Facts, kept: Option<&Kept>) -> Report {
     let (end, clock) = (End::never(), Clock::manual(Timestamp(784_111_777_000)));
-    let attempt = run(settings, facts, &end, &clock, kept);
-    tokio::time::timeout(Duration::from_secs(90), attempt).await.expect("the attempt must end")
+    let attempt = settings.run(facts, &end, &clock);
+    timeout(Duration::from_secs(90), attempt).await.expect("the attempt must end")
 }
 
 async fn listen() -> (TcpListener, String) {
@@ -116,6 +113,7 @@ async fn the_endpoint_gets_the_body_and_exactly_these_headers() {
     let host = format!("host: {host}");
     let length = format!("content-length: {}", body.len());
     let expected = [
+        "connection: close",
         &length,
         "content-type: application/json; charset=utf-8",
         "hooklatch-attempt: 3",
@@ -195,8 +193,12 @@ async fn an_answer_before_the_whole_body_counts() {
         stream
     };
     let (settings, facts) = (settings(&target), facts(vec![b'x'; 25 << 20]));
-    let (report, _unread) = tokio::join!(forward(&settings, &facts), endpoint);
+    let (report, mut stream) = tokio::join!(forward(&settings, &facts), endpoint);
     assert_eq!((report.outcome, report.record.http_status), (Outcome::Rejected, Some(410)));
+    // The connection ended with the attempt: the rest of the body is not sent.
+    let mut rest = Vec::new();
+    let _cut = timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await.unwrap();
+    assert!(rest.len() < facts.body.len());
 }
 
 #[tokio::test]
@@ -316,7 +318,7 @@ async fn the_wish_to_stop_gives_an_unanswered_forward_up() {
     };
     let (settings, facts) = (settings(&target), facts("body"));
     let clock = Clock::manual(Timestamp(0));
-    let (report, _stream) = tokio::join!(run(&settings, &facts, &end, &clock, None), endpoint);
+    let (report, _stream) = tokio::join!(settings.run(&facts, &end, &clock), endpoint);
     assert_eq!(report.outcome, Outcome::Unknown);
     assert!(report.record.detail.ends_with("when the receiver stopped"));
 }
@@ -458,7 +460,7 @@ async fn an_answer_that_is_not_whole_is_none() {
         let whole_answer_bytes = Some(20);
         let settings = ForwardSettings { timeout, whole_answer_bytes, ..settings(&target) };
         let (facts, clock) = (facts("body"), Clock::manual(Timestamp(0)));
-        let (report, _stream) = tokio::join!(run(&settings, &facts, &end, &clock, None), endpoint);
+        let (report, _stream) = tokio::join!(settings.run(&facts, &end, &clock), endpoint);
         // The wish to stop may come before the status.
         assert!(
             report.outcome == Outcome::Succeeded || stops && report.outcome == Outcome::Unknown
@@ -494,74 +496,29 @@ async fn a_unix_socket_is_an_endpoint_like_any_other() {
 }
 
 #[tokio::test]
-async fn attempts_that_follow_each_other_share_a_connection() {
+async fn an_endpoint_that_closes_as_a_second_request_arrives_leaves_no_outcome_unknown() {
     let (listener, target) = listen().await;
-    let (settings, facts, kept) = (settings(&target), facts("body"), Kept::default());
-    let endpoint = async {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        for answer in ["200 OK\r\nContent-Length: 2\r\n\r\nok", "204 No Content\r\n\r\n", "500 X"] {
-            read_request(&mut stream).await;
-            stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.unwrap();
-        }
-    };
-    let attempts = async {
-        let mut outcomes = Vec::new();
-        for _ in 0..3 {
-            outcomes.push(forward_over(&settings, &facts, Some(&kept)).await.outcome);
-        }
-        outcomes
-    };
-    let (outcomes, ()) = tokio::join!(attempts, endpoint);
-    // The last answer is cut off, and what was sent on a kept connection may have been heard.
-    assert_eq!(outcomes, [Outcome::Succeeded, Outcome::Succeeded, Outcome::Unknown]);
-}
-
-#[tokio::test]
-async fn what_an_endpoint_closes_or_has_not_answered_in_full_is_not_used_again() {
-    for (answer, closes) in [
-        ("200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", false),
-        ("200 OK\r\nContent-Length: 99\r\n\r\nmore than is kept of", false),
-        ("204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", false),
-        ("204 No Content\r\n\r\n", true),
-    ] {
-        let (listener, target) = listen().await;
-        let (settings, facts, kept) = (settings(&target), facts("body"), Kept::default());
-        let endpoint = async {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requests);
+    tokio::spawn(async move {
+        loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            read_request(&mut stream).await;
-            stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.unwrap();
-            stream
-        };
-        let first = forward_over(&settings, &facts, Some(&kept));
-        let (report, stream) = tokio::join!(first, endpoint);
-        assert_eq!(report.outcome, Outcome::Succeeded, "{answer}");
-        // Once it is kept, where it is.
-        let _open = (!closes).then_some(stream);
-        let endpoint = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            read_request(&mut stream).await;
-            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-        };
-        let second = forward_over(&settings, &facts, Some(&kept));
-        let both = async { tokio::join!(second, endpoint) };
-        let both = tokio::time::timeout(Duration::from_secs(30), both).await;
-        assert_eq!(both.expect(answer).0.outcome, Outcome::Succeeded, "{answer}");
+            let count = Arc::clone(&count);
+            tokio::spawn(async move {
+                read_request(&mut stream).await;
+                count.fetch_add(1, Relaxed);
+                stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+                // Left open, and closed without an answer when another request arrives on it.
+                if stream.read(&mut [0; 1]).await.unwrap() > 0 {
+                    count.fetch_add(1, Relaxed);
+                }
+            });
+        }
+    });
+    let (settings, facts) = (settings(&target), facts("body"));
+    for attempt in 1..=3 {
+        let report = forward(&settings, &facts).await;
+        assert_eq!(report.outcome, Outcome::Succeeded, "attempt {attempt}");
+        assert_eq!(requests.load(Relaxed), attempt, "one request per attempt");
     }
-}
-
-#[tokio::test]
-async fn a_connection_that_nobody_needs_is_closed() {
-    let (listener, target) = listen().await;
-    let (settings, facts, kept) = (settings(&target), facts("body"), Kept::default());
-    let endpoint = async {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        read_request(&mut stream).await;
-        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-        stream
-    };
-    let attempt = forward_over(&settings, &facts, Some(&kept));
-    let (report, mut stream) = tokio::join!(attempt, endpoint);
-    assert_eq!(report.outcome, Outcome::Succeeded);
-    assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
-    assert!(kept.take(&settings.target).is_none());
 }
