@@ -313,6 +313,25 @@ async fn a_failure_is_tried_again_until_it_succeeds_or_none_are_left() {
 }
 
 #[tokio::test]
+async fn jobs_that_are_due_at_once_run_again_without_a_refused_attempt() {
+    let bench = Bench::new();
+    let ids: Vec<String> = (0..60).map(|n| format!("e{n}")).collect();
+    for id in &ids {
+        bench.accept(id, &["heals"]).await;
+    }
+    // The runner refuses the second attempt of a job until the first one is acknowledged.
+    let heals = bench.script("heals", "[ $HOOKLATCH_ATTEMPT = 2 ]");
+    let policy = Policy { backoff_base: Duration::ZERO, ..heals.policy };
+    let handle = bench.start(vec![Worker { policy, concurrency: 16, ..heals }]);
+    bench.until_all("heals", State::Succeeded).await;
+    handle.stop(MINUTE, pending()).await;
+    for id in ids {
+        let expected = [Some(Outcome::Failed), Some(Outcome::Succeeded)];
+        assert_eq!(bench.outcomes(&id).await, expected, "{id}");
+    }
+}
+
+#[tokio::test]
 async fn a_broken_handler_pauses_loses_no_attempts_and_delays_nobody() {
     let bench = Bench::new();
     let program = bench.file("program");

@@ -1,9 +1,9 @@
-//! The one loop: claim, run, settle.
+//! The loop of the dispatcher: claims jobs, runs their attempts, and records the ends.
 //!
-//! One task owns the state. Whatever takes time (an exchange with the store, an attempt) is a task of its
-//! own and comes back as a [`Step`], so that nothing waits for anything else.
+//! One task owns the state. An exchange with the store and an attempt are tasks, and come back as a [`Step`], so that
+//! none of them delays another.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,199 +11,71 @@ use tokio::select;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 use crate::clock::Clock;
-use crate::handler::{self, End, Ender, Handler, Link, Links, Report};
+use crate::handler::{self, End, Ender, Handler, Links, Report};
 use crate::limits::Limits;
-use crate::model::{
-    Broken, EventId, INTERNAL_SOURCE, Name, OnUnknown, Outcome, Runner, RunnerName, State,
-    Timestamp,
-};
+use crate::model::{Broken, INTERNAL_SOURCE, Outcome, Runner, RunnerName};
 use crate::notify;
-use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
-use crate::store::{
-    Claim, Claimed, Claims, Completion, Error, Notice, NoticeJob, Record, Running, Store,
-};
-use crate::traffic::{HandlerTraffic, Traffic};
+use crate::store::{Claim, Claimed, Claims, Completion, Error, Notice, NoticeJob, Running, Store};
+use crate::traffic::Traffic;
 
-use super::lanes::{Lane, Lanes};
+use super::attempt::{self, Attempt, Ending, Exchange, Exchanged, PendingAcks};
+use super::slots::{HandlerSlots, Slots};
 use super::{Worker, start};
 
 /// Between a claim that failed and the next one of the same handler.
 const CLAIM_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long the last ends may take to come and be recorded, once they are wished.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-
-/// What becomes of an attempt whose handler is no longer configured: where it failed, its job waits
-/// until the next tick holds it.
-const GONE: Policy = Policy {
-    on_unknown: OnUnknown::Hold,
-    give_up: GiveUp::Attempts(u32::MAX),
-    backoff_base: Duration::ZERO,
-    backoff_max: Duration::ZERO,
-    answers: false,
-};
+/// How long a stop waits for the ends of the forwards that it has cancelled, and for their commits.
+const CANCEL_WAIT: Duration = Duration::from_secs(5);
 
 /// The dispatcher's state.
 pub(super) struct Flow {
     store: Store,
     clock: Clock,
     tick: Duration,
-    lanes: Lanes,
+    slots: Slots,
     links: Links,
-    /// Whether runners take attempts now.
-    rooms: watch::Receiver<()>,
-    /// What has ended and is not with the store yet.
-    ends: Vec<(Ending, Completion)>,
-    /// What must come to its end before this process may.
+    /// Changes of the runners' capacities.
+    capacities: watch::Receiver<()>,
+    /// Ends that go to the store in this turn of the loop.
+    ends: Vec<Ending>,
+    acks: PendingAcks,
+    /// Tasks that must end before this process may.
     work: JoinSet<Step>,
-    /// Waits for the ends of commands, which outlive this process.
+    /// Tasks that wait for the ends of commands, which outlive this process.
     commands: JoinSet<Step>,
-    /// The look at the store that is under way.
-    look: Option<AbortHandle>,
+    /// The check of the store that runs now.
+    check: Option<AbortHandle>,
     stopping: bool,
     ender: Ender,
     end: End,
     reloads: mpsc::Receiver<Reload>,
-    /// The reload that waits for the end of a look at the store.
+    /// The reload that waits for the end of a check.
     reload: Option<Reload>,
-    /// What an earlier receiver left is known.
     recovered: bool,
 }
 
-/// The handlers are these from now on.
+/// A new configuration of the handlers.
 #[derive(Debug)]
 pub(super) struct Reload {
     pub(super) workers: Vec<Worker>,
     pub(super) limits: Limits,
-    /// Told once they are.
+    /// Notified once it is in force.
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// Something that was under way has ended. The number is the handler's.
+/// The result of a task.
 enum Step {
-    Exchanged {
-        lane: Option<usize>,
-        /// Whose attempts are recorded, each as often as it had one.
-        runners: Vec<RunnerName>,
-        claim: Option<(Claim, Result<Claims, Error>)>,
-    },
-    /// After a claim of so many that failed.
-    Rested(usize, usize),
+    Exchanged(Exchanged),
+    /// The pause after a failed claim is over: the index of the handler's slots, and how many it asked for.
+    RetryClaim(usize, usize),
     Ended(Box<(Attempt, Report)>),
-    Clamped,
-}
-
-/// An attempt under way.
-struct Attempt {
-    /// None where its handler was not configured when this receiver started.
-    lane: Option<usize>,
-    /// Its handler's, configured or not.
-    name: Name,
-    /// What it runs; not known of an earlier receiver's.
-    handler: Option<Arc<Handler>>,
-    key: Key,
-    /// Whose room it takes.
-    runner: Option<RunnerName>,
-    /// Whether that runner has it, or may.
-    tracked: bool,
-    /// Counted attempts before this one.
-    counted: u32,
-    since: Timestamp,
-    /// When this process began it; none where an earlier one did.
-    begun: Option<Instant>,
-    /// Its event's.
-    source: Name,
-    event_id: EventId,
-    /// Names the attempt in every log line.
-    span: Span,
-}
-
-/// An attempt whose end is to be recorded.
-struct Ending {
-    lane: Option<usize>,
-    key: Key,
-    outcome: Outcome,
-    /// Its job's, after it.
-    state: State,
-    took: Option<Duration>,
-    traffic: Option<HandlerTraffic>,
-    /// Stored after the commit: the notice quotes the recorded attempt.
-    notice: Option<Notice>,
-    /// To whom it is acknowledged.
-    link: Option<Link>,
-    runner: Option<RunnerName>,
-    span: Span,
-}
-
-/// What goes to the store together: ends, and what is claimed in the slots that they leave.
-#[derive(Default)]
-struct Exchange {
-    ends: Vec<(Ending, Completion)>,
-    claim: Option<Claim>,
-}
-
-impl Exchange {
-    async fn run(self, lane: Option<usize>, store: Store) -> Step {
-        let Exchange { ends, claim } = self;
-        let (ends, completions): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
-        let completions: Vec<_> = completions.into_iter().map(Arc::new).collect();
-        let (committed, claims) = store.complete_and_claim(&completions, claim.clone()).await;
-        let mut runners = Vec::new();
-        let mut settled: BTreeMap<RunnerName, (Link, Vec<Key>)> = BTreeMap::new();
-        for ((end, done), committed) in ends.into_iter().zip(completions).zip(committed) {
-            end.tell(&committed, &store);
-            runners.extend(end.runner.clone());
-            match (committed, &end.link, &end.runner) {
-                (Ok(_), Some(link), Some(runner)) => {
-                    let of_runner = settled.entry(runner.clone());
-                    of_runner.or_insert((link.clone(), Vec::new())).1.push(end.key);
-                }
-                // It must not hold up the others.
-                (Err(Error::Unavailable(_)), ..) => {
-                    tokio::spawn(end.record(store.clone(), done));
-                }
-                _ => {}
-            }
-        }
-        // After the commit only (R9), and before what was claimed with it is asked for: a Start that
-        // overtook the Ack would find its place, or its job, still taken.
-        for (link, keys) in settled.into_values() {
-            link.settled(&keys).await;
-        }
-        Step::Exchanged { lane, runners, claim: claim.map(|claim| (claim, claims)) }
-    }
-}
-
-impl Ending {
-    /// Records an end that could not be committed with others, however long that takes, and acknowledges it then.
-    async fn record(self, store: Store, done: Arc<Completion>) {
-        let committed = store.complete(done).await;
-        self.tell(&committed, &store);
-        if let (Ok(_), Some(link)) = (committed, &self.link) {
-            link.settled(&[self.key]).await;
-        }
-    }
-
-    /// Tells of it what its commit has come to.
-    fn tell(&self, committed: &Result<bool, Error>, store: &Store) {
-        let _inside = self.span.enter();
-        let Ending { outcome, state, took, traffic, .. } = self;
-        match committed {
-            Ok(true) => {
-                traffic.iter().for_each(|traffic| traffic.ended(*outcome, *state, *took));
-                if let Some(notice) = &self.notice {
-                    store.notify(notice.clone());
-                }
-            }
-            Ok(false) => tracing::error!("was settled already: this end changes nothing"),
-            Err(error) => tracing::error!(%error, "failed to record the end"),
-        }
-    }
+    Checked,
 }
 
 impl Flow {
@@ -221,13 +93,14 @@ impl Flow {
             store,
             clock,
             tick: Limits::duration(limits.tick_millis),
-            lanes: Lanes::new(workers, traffic, &limits),
-            rooms: links.changes(),
+            slots: Slots::new(workers, traffic, &limits),
+            capacities: links.changes(),
             links,
             ends: Vec::new(),
+            acks: PendingAcks::default(),
             work: JoinSet::new(),
             commands: JoinSet::new(),
-            look: None,
+            check: None,
             stopping: false,
             ender,
             end,
@@ -237,18 +110,19 @@ impl Flow {
         }
     }
 
-    /// Runs until `stop` says how long to wait for what is in flight, and until that is settled.
+    /// Runs until `stop` says how long to wait for running attempts, and until their ends are recorded.
     pub(super) async fn run(mut self, mut stop: oneshot::Receiver<Duration>, hurry: Arc<Notify>) {
         let left = loop {
-            let policies = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.clone()));
+            let configured = self.slots.configured();
+            let policies = configured.map(|slots| (slots.name.clone(), slots.policy.clone()));
             select! {
                 left = start::recover(&self.store, policies.collect(), self.tick) => break left,
                 Some(reload) = self.reloads.recv() => self.reload(reload),
                 Ok(_wait) = &mut stop => return,
             }
         };
-        self.seek_runners();
-        // Also to those that only what is running was claimed for (R17).
+        self.name_runners();
+        // Before connecting, so that a runner is connected too that only a running attempt names (R17).
         self.adopt(left.running);
         self.links.connect(left.epoch);
         self.recovered = true;
@@ -259,75 +133,76 @@ impl Flow {
                 tick = ticks(self.tick);
             }
             self.exchange();
-            let patience = self.lanes.patience(self.clock.now(), self.clock.monotonic());
+            let pause = self.slots.time_to_next_claim(self.clock.now(), self.clock.monotonic());
             select! {
-                () = wake.notified() => self.lanes.want_all(),
-                Some(step) = self.work.join_next() => self.on(step),
-                Some(step) = self.commands.join_next() => self.on(step),
-                Ok(()) = self.rooms.changed() => self.lanes.want_all(),
-                () = sleep(patience.unwrap_or(self.tick)) => self.lanes.want_due(self.clock.now()),
-                _now = tick.tick() => self.tick(),
+                () = wake.notified() => self.slots.expect_jobs(),
+                Some(step) = self.work.join_next() => self.handle(step),
+                Some(step) = self.commands.join_next() => self.handle(step),
+                Ok(()) = self.capacities.changed() => self.slots.expect_jobs(),
+                () = sleep(pause.unwrap_or(self.tick)) => {
+                    self.slots.expect_due_jobs(self.clock.now());
+                }
+                _now = tick.tick() => self.check(),
                 Some(reload) = self.reloads.recv() => self.reload(reload),
-                // A handle that is gone cannot stop it any more: it runs on until the process ends.
+                // A handle that was dropped cannot stop it any more: it runs on until the process ends.
                 Ok(wait) = &mut stop, if !stop.is_terminated() => break wait,
             }
         };
         self.finish(wait, &hurry).await;
     }
 
-    /// Tells which runners handlers name.
-    fn seek_runners(&self) {
-        self.links.need(self.lanes.iter().filter_map(Lane::runner).cloned().collect());
+    /// Passes the names of the handlers' runners to the links.
+    fn name_runners(&self) {
+        self.links
+            .need(self.slots.configured().filter_map(HandlerSlots::runner).cloned().collect());
     }
 
-    /// The handlers are others from now on; the runner runs them already. Not in the middle of a look at
-    /// the store that goes by those there were, which would hold the first jobs of a new one: it is cut
-    /// short, however long the store takes. What of it the writer has already comes before those jobs.
+    /// Replaces the handlers; the runner runs the new ones already. A check of the store for the old handlers would
+    /// hold the first jobs of a new one, so it is aborted first. What the writer has of it already is committed
+    /// before those jobs.
     fn reload(&mut self, reload: Reload) {
-        if let Some(look) = &self.look {
-            look.abort();
+        if let Some(check) = &self.check {
+            check.abort();
             self.reload = Some(reload);
             return;
         }
         self.tick = Limits::duration(reload.limits.tick_millis);
-        self.lanes.reload(reload.workers, &reload.limits);
-        self.seek_runners();
-        // Holds the jobs of handlers that are gone. The first look is recovery's own.
+        self.slots.reload(reload.workers, &reload.limits);
+        self.name_runners();
+        // Holds the jobs of removed handlers. Before recovery, recovery itself does that.
         if self.recovered {
-            self.tick();
+            self.check();
         }
-        // Who asked may be gone: they are in force all the same.
+        // The caller may be gone: the configuration is in force all the same.
         let _ = reload.done.send(());
     }
 
-    /// Waits for the ends of what an earlier receiver asked a runner to start.
+    /// Waits for the ends of the attempts that an earlier receiver asked a runner to start.
     fn adopt(&mut self, running: Vec<Running>) {
         for running in running {
-            let Running { job, attempt, handler, source, event_id, counted, since, runner } =
-                running;
-            let Some(runner) = runner else { continue };
-            let key = Key { job, attempt };
-            let span = span(&source, &event_id, key, &handler);
-            let lane = self.lanes.take_for(&handler, &runner.name);
-            let command = lane.and_then(|lane| match &*self.lanes.get_mut(lane).handler {
+            let Some(runner) = running.runner else { continue };
+            let key = Key { job: running.job, attempt: running.attempt };
+            let span = attempt::span(&running.source, &running.event_id, key, &running.handler);
+            let index = self.slots.adopt(&running.handler, &runner.name);
+            let command = index.and_then(|index| match &*self.slots.get(index).handler {
                 Handler::Command(command) => Some(command.clone()),
                 Handler::Forward(_) => None,
             });
-            let tracked = self.links.to(&runner.name).adopt(key, runner.incarnation);
-            let (inside, runner) = (span.clone(), Some(runner.name));
+            let link = self.links.to(&runner.name);
+            let tracked = link.adopt(key, runner.incarnation);
             let attempt = Attempt {
-                lane,
-                name: handler,
+                index,
+                handler_name: running.handler,
                 handler: None,
                 key,
-                runner,
-                tracked: true,
-                counted,
-                since,
+                runner: Some(runner.name),
+                link: Some(link),
+                counted: running.counted,
+                since: running.since,
                 begun: None,
-                source,
-                event_id,
-                span: inside,
+                source: running.source,
+                event_id: running.event_id,
+                span: span.clone(),
             };
             let wait = async move {
                 tracing::info!("claimed by an earlier receiver: waiting for its end");
@@ -338,117 +213,100 @@ impl Flow {
         }
     }
 
-    /// Records the ends that have come, and claims whatever may be claimed now. What a handler claims is
-    /// committed together with the ends that leave it the slots. Of commands there is one such exchange of
-    /// each handler at most: what ends meanwhile gathers for the next one, and for a moment where there is
-    /// little of it. What ends of forwards is with the writer at once, which has its next batch then when it
-    /// is done with this one.
+    /// Sends the ends of all attempts that have ended by now to the store, and makes the claims that may be made.
+    /// A handler's ends share a flush with the claim of the slots that they free.
     fn exchange(&mut self) {
-        let mut exchanges: BTreeMap<Option<usize>, Exchange> = BTreeMap::new();
+        while let Some(step) = self.work.try_join_next().or_else(|| self.commands.try_join_next()) {
+            self.handle(step);
+        }
+        let mut exchanges: BTreeMap<(Option<usize>, Option<RunnerName>), Exchange> =
+            BTreeMap::new();
+        for end in std::mem::take(&mut self.ends) {
+            if let Some(index) = end.attempt.index {
+                self.slots.release(index);
+            }
+            // A claim for one runner does not wait for an Ack to another one, where its handler has moved.
+            let key = (end.attempt.index, end.attempt.runner.clone());
+            exchanges.entry(key).or_default().ends.push(end);
+        }
         let now = self.clock.monotonic();
-        let lanes = self.ends.iter().filter_map(|(end, _)| end.lane);
-        // As they are before the first of them is let go.
-        let gather: BTreeSet<usize> = lanes
-            .filter(|lane| {
-                let lane = self.lanes.get(*lane);
-                lane.is_held_up() || lane.gathers(now)
-            })
-            .collect();
-        for (end, completion) in std::mem::take(&mut self.ends) {
-            // No claim for a runner waits for an Ack to another one, which the handler had before.
-            let with =
-                end.lane.filter(|lane| self.lanes.get_mut(*lane).runner() == end.runner.as_ref());
-            // In a stop nothing is claimed any more, and what is not with the writer at its end is lost.
-            if !self.stopping && with.is_some_and(|lane| gather.contains(&lane)) {
-                self.ends.push((end, completion));
-                continue;
-            }
-            end.lane.into_iter().for_each(|lane| self.lanes.ended(lane));
-            exchanges.entry(with).or_default().ends.push((end, completion));
-        }
-        if !self.stopping {
-            for (lane, claim) in self.claims() {
-                exchanges.entry(Some(lane)).or_default().claim = Some(claim);
-            }
-        }
-        for (lane, exchange) in exchanges {
-            lane.into_iter().for_each(|lane| self.lanes.get_mut(lane).exchanges += 1);
-            self.work.spawn(exchange.run(lane, self.store.clone()));
-        }
-    }
-
-    /// Whatever may be claimed now, by the handlers' numbers.
-    fn claims(&mut self) -> Vec<(usize, Claim)> {
-        let (now, rooms) = (self.clock.monotonic(), self.links.rooms());
+        let capacities = self.links.rooms();
         let paused = self.store.paused_now();
-        let mut claims = Vec::new();
-        while let Some((index, limit)) = self.lanes.next_claim(now, &rooms, &paused) {
-            let lane = self.lanes.get_mut(index);
-            let runner = lane.runner().and_then(|name| {
-                let incarnation = rooms.get(name)?.incarnation;
-                Some(Runner { name: name.clone(), incarnation })
+        while !self.stopping
+            && let Some((index, limit)) = self.slots.next_claim(now, &capacities, &paused)
+        {
+            let slots = self.slots.get(index);
+            let name = slots.runner().cloned();
+            let runner = name.clone().and_then(|name| {
+                let incarnation = capacities.get(&name)?.incarnation;
+                Some(Runner { name, incarnation })
             });
-            claims.push((index, Claim { handler: lane.name.clone(), limit, runner }));
+            let claim = Claim { handler: slots.name.clone(), limit, runner };
+            exchanges.entry((Some(index), name)).or_default().claim = Some((index, claim));
         }
-        claims
+        for ((_, runner), exchange) in exchanges {
+            let store = self.store.clone();
+            self.work.spawn(async move { Step::Exchanged(exchange.run(runner, store).await) });
+        }
     }
 
-    /// What a lost wake-up, a moved clock (rule K1) or a replay for nobody has hidden comes to light.
-    fn tick(&mut self) {
-        self.lanes.want_all();
-        if self.look.is_some() {
+    /// Periodic safety net: finds jobs missed by a lost wake-up, a clock change (rule K1), or a replay for a handler
+    /// that is not configured.
+    fn check(&mut self) {
+        self.slots.expect_jobs();
+        if self.check.is_some() {
             return;
         }
-        let lanes = self.lanes.iter().map(|lane| (lane.name.clone(), lane.policy.backoff_max));
-        let (lanes, store): (Vec<_>, _) = (lanes.collect(), self.store.clone());
+        let configured = self.slots.configured();
+        let handlers: Vec<_> =
+            configured.map(|slots| (slots.name.clone(), slots.policy.backoff_max)).collect();
+        let store = self.store.clone();
         let now = self.clock.now();
-        let look = self.work.spawn(async move {
+        self.check = Some(self.work.spawn(async move {
             notify::tick(&store, now).await;
-            let known = lanes.iter().map(|(handler, _)| handler.clone()).collect();
-            match store.hold_orphans(known).await {
+            let names = handlers.iter().map(|(handler, _)| handler.clone()).collect();
+            match store.hold_orphans(names).await {
                 Ok(0) => {}
                 Ok(jobs) => tracing::warn!(jobs, "held: their handler is not configured"),
                 Err(error) => tracing::warn!(%error, "failed to look for jobs of no handler"),
             }
-            for (handler, most) in lanes {
+            for (handler, most) in handlers {
                 match store.clamp_due(&handler, most).await {
                     Ok(0) => {}
                     Ok(jobs) => {
-                        tracing::warn!(%handler, jobs, "the clock was set back: due earlier")
+                        tracing::warn!(%handler, jobs, "the clock was set back: due earlier");
                     }
                     Err(error) => tracing::warn!(%handler, %error, "failed to look at due times"),
                 }
             }
-            Step::Clamped
-        });
-        self.look = Some(look);
+            Step::Checked
+        }));
     }
 
-    fn on(&mut self, step: Result<Step, JoinError>) {
+    fn handle(&mut self, step: Result<Step, JoinError>) {
         let step = match step {
             Ok(step) => step,
             // A panic is a programmer's error, here as anywhere.
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // Nothing but a look at the store is ever cut short.
-            Err(_aborted) => Step::Clamped,
+            // Only a check is ever aborted.
+            Err(_aborted) => Step::Checked,
         };
         match step {
-            Step::Exchanged { lane, runners, claim } => {
-                runners.iter().for_each(|runner| self.lanes.acknowledged(runner));
-                lane.into_iter().for_each(|lane| self.lanes.get_mut(lane).exchanges -= 1);
-                if let (Some(lane), Some((asked, claims))) = (lane, claim) {
-                    self.claimed(lane, asked, claims);
+            Step::Exchanged(Exchanged { ended, runner, claim }) => {
+                if let Some(runner) = runner {
+                    self.slots.forget_attempts(&runner, ended.len());
+                }
+                for key in ended {
+                    self.acks.remove(key);
+                }
+                if let Some((index, claim, claims)) = claim {
+                    self.handle_claims(index, claim, claims);
                 }
             }
-            Step::Rested(index, asked) => {
-                self.lanes.claimed(index, asked, 0, None);
-                let lane = self.lanes.get_mut(index);
-                lane.resting -= 1;
-                lane.wanted = true;
-            }
+            Step::RetryClaim(index, limit) => self.slots.retry_claim(index, limit),
             Step::Ended(ended) => self.settle(ended.0, ended.1),
-            Step::Clamped => {
-                self.look = None;
+            Step::Checked => {
+                self.check = None;
                 if let Some(reload) = self.reload.take() {
                     self.reload(reload);
                 }
@@ -456,77 +314,77 @@ impl Flow {
         }
     }
 
-    fn claimed(&mut self, lane: usize, asked: Claim, claims: Result<Claims, Error>) {
-        let Claim { handler, limit, runner } = asked;
+    fn handle_claims(&mut self, index: usize, claim: Claim, claims: Result<Claims, Error>) {
+        let Claim { handler, limit, runner } = claim;
         match claims {
             Ok(Claims { number, jobs, due }) => {
-                let name = runner.as_ref().map(|one| &one.name);
-                self.lanes.claimed(lane, limit, jobs.len(), name);
-                self.lanes.set_due(lane, number, due);
+                let name = runner.as_ref().map(|runner| &runner.name);
+                self.slots.finish_claim(index, limit, jobs.len(), name);
+                self.slots.set_due(index, number, due);
                 for claimed in jobs {
-                    self.begin(lane, runner.clone(), claimed);
+                    self.begin(index, runner.clone(), claimed);
                 }
             }
-            // Until it has rested its slots stay taken, and its handler claims nothing.
             Err(error) => {
                 tracing::error!(%handler, %error, "failed to claim");
-                self.lanes.get_mut(lane).resting += 1;
+                self.slots.suspend_claims(index);
                 self.work.spawn(async move {
                     sleep(CLAIM_PAUSE).await;
-                    Step::Rested(lane, limit)
+                    Step::RetryClaim(index, limit)
                 });
             }
         }
     }
 
-    fn begin(&mut self, lane: usize, runner: Option<Runner>, claimed: Claimed) {
+    fn begin(&mut self, index: usize, runner: Option<Runner>, claimed: Claimed) {
         let Claimed { facts, counted, since } = claimed;
         let key = Key { job: facts.job, attempt: facts.attempt };
-        let span = span(&facts.source, &facts.event_id, key, &facts.handler);
-        let handler = self.lanes.get_mut(lane).handler.clone();
-        // A claim may have been under way when the handlers changed.
-        let not_begun = match (self.stopping, self.lanes.runs(lane, &handler)) {
-            (true, _) => Some("the receiver stopped first"),
-            (false, false) => Some("its handler is not configured any more"),
-            (false, true) => None,
-        };
-        let (tracked, inside) = (runner.is_some() && not_begun.is_none(), span.clone());
-        let name = runner.as_ref().map(|runner| runner.name.clone());
-        let attempt = Attempt {
-            lane: Some(lane),
-            name: facts.handler.clone(),
+        let span = attempt::span(&facts.source, &facts.event_id, key, &facts.handler);
+        let handler = self.slots.get(index).handler.clone();
+        let mut attempt = Attempt {
+            index: Some(index),
+            handler_name: facts.handler.clone(),
             handler: Some(handler.clone()),
             key,
-            runner: name,
-            tracked,
+            runner: runner.as_ref().map(|runner| runner.name.clone()),
+            link: None,
             counted,
             since,
             begun: Some(Instant::now()),
             source: facts.source.clone(),
             event_id: facts.event_id.clone(),
-            span,
+            span: span.clone(),
         };
-        if let Some(why) = not_begun {
-            let detail = format!("not begun: {why}");
-            let record = Record { detail, ..Record::default() };
-            let (outcome, handler_broken, retry_after) = (Outcome::NotStarted, false, None);
-            let report = Report { outcome, handler_broken, retry_after, record, answer: None };
-            return self.settle(attempt, report);
+        if self.stopping {
+            return self.settle(attempt, not_begun("the receiver stopped first"));
         }
-        let ended = |attempt, report| Step::Ended(Box::new((attempt, report)));
+        // The handlers were reloaded while it was claimed.
+        if !self.slots.is_current(index, &handler) {
+            return self.settle(attempt, not_begun("its handler is not configured any more"));
+        }
         match (runner, &*handler) {
-            (Some(runner), Handler::Command(command)) => {
-                let Runner { name, incarnation } = runner;
-                let (command, link) = (command.clone(), self.links.to(&name));
+            (Some(Runner { name, incarnation }), Handler::Command(command)) => {
+                let link = self.links.to(&name);
                 let tracked = link.track(key, incarnation);
-                let run =
-                    async move { ended(attempt, command.run(facts, incarnation, tracked).await) };
-                self.commands.spawn(run.instrument(inside));
+                attempt.link = Some(link);
+                let acknowledged = self.acks.before(key);
+                let command = command.clone();
+                let run = async move {
+                    acknowledged.await;
+                    let report = command.run(facts, incarnation, tracked).await;
+                    Step::Ended(Box::new((attempt, report)))
+                };
+                self.commands.spawn(run.instrument(span));
             }
             (_, Handler::Forward(forward)) => {
-                let (forward, end, clock) = (forward.clone(), self.end.clone(), self.clock.clone());
-                let run = async move { ended(attempt, forward.run(&facts, &end, &clock).await) };
-                self.work.spawn(run.instrument(inside));
+                let forward = forward.clone();
+                let end = self.end.clone();
+                let clock = self.clock.clone();
+                let run = async move {
+                    let report = forward.run(&facts, &end, &clock).await;
+                    Step::Ended(Box::new((attempt, report)))
+                };
+                self.work.spawn(run.instrument(span));
             }
             (None, Handler::Command(_)) => unreachable!("a command is claimed for a runner"),
         }
@@ -534,50 +392,52 @@ impl Flow {
 
     fn settle(&mut self, attempt: Attempt, report: Report) {
         let _inside = attempt.span.clone().entered();
-        let answers = self.lanes.policy(&attempt.name).is_some_and(|policy| policy.answers);
+        let answers = self.slots.policy(&attempt.handler_name).is_some_and(|policy| policy.answers);
         let report = if answers { report.at_once() } else { report };
-        let pause = attempt.lane.and_then(|lane| self.pause(lane, &attempt, &report));
-        let notice = attempt.lane.filter(|_| pause.is_some());
-        let notice = notice.and_then(|lane| self.broken_notice(lane, &attempt));
-        // By the policy of its handler as it is configured now, whatever it was when it began.
-        let policy = self.lanes.policy(&attempt.name).unwrap_or(&GONE);
-        let completion = completion(&attempt, report, policy, pause, self.clock.now());
-        let (outcome, next, detail) =
-            (completion.outcome, completion.next, &completion.record.detail);
-        tracing::info!(%outcome, %next, detail, "ended");
-        let Attempt { lane, key, runner, tracked, begun, span, .. } = attempt;
-        let link = runner.as_ref().filter(|_| tracked).map(|name| self.links.to(name));
-        let traffic = lane.map(|lane| self.lanes.get_mut(lane).traffic.clone());
-        let took = begun.map(|begun| begun.elapsed());
-        let state = next.state();
-        let end = Ending { lane, key, outcome, state, took, traffic, notice, link, runner, span };
-        end.lane.into_iter().for_each(|lane| self.lanes.came(lane, self.clock.monotonic()));
-        self.ends.push((end, completion));
+        let pause = attempt.index.and_then(|index| self.back_off(index, &attempt, &report));
+        let notice = match (attempt.index, pause) {
+            (Some(index), Some(_)) => self.broken_notice(index, &attempt),
+            _ => None,
+        };
+        // By the policy of its handler as it is configured now, also if it began under another one.
+        let policy = self.slots.policy(&attempt.handler_name).unwrap_or(&attempt::REMOVED);
+        let completion = attempt.completion(report, policy, pause, self.clock.now());
+        let Completion { outcome, next, record, .. } = &completion;
+        tracing::info!(%outcome, %next, detail = record.detail, "ended");
+        self.ends.push(Ending {
+            took: attempt.begun.map(|begun| begun.elapsed()),
+            traffic: attempt.index.map(|index| self.slots.get(index).traffic.clone()),
+            notice,
+            _ack: attempt.link.as_ref().map(|_| self.acks.add(attempt.key)),
+            completion: Arc::new(completion),
+            attempt,
+        });
     }
 
-    /// A handler that could not run pauses: for how long.
-    fn pause(&mut self, lane: usize, attempt: &Attempt, report: &Report) -> Option<Duration> {
-        // What was begun before a reload says nothing of what the handler runs since.
-        let another = |handler| !self.lanes.runs(lane, handler);
-        let another = attempt.handler.as_ref().is_some_and(another);
+    /// Starts or goes on with the back-off of a handler that could not run. Returns the rest of its pause.
+    fn back_off(&mut self, index: usize, attempt: &Attempt, report: &Report) -> Option<Duration> {
+        // An attempt that began before a reload says nothing about what the handler runs now.
+        let is_outdated = match &attempt.handler {
+            Some(handler) => !self.slots.is_current(index, handler),
+            None => false,
+        };
         if !report.handler_broken {
-            // Nor does what never began.
-            if report.outcome != Outcome::NotStarted && !another {
-                self.lanes.ran(lane);
+            // Nor does one that never began.
+            if report.outcome != Outcome::NotStarted && !is_outdated {
+                self.slots.reset_back_off(index);
             }
             return None;
         }
-        if another {
+        if is_outdated {
             return Some(Duration::ZERO);
         }
-        let pause = self.lanes.broke(lane, self.clock.monotonic());
-        let seconds = pause.as_secs_f32();
-        tracing::warn!(seconds, "the handler cannot run and backs off");
+        let (pause, tries) = self.slots.back_off(index, self.clock.monotonic());
+        tracing::warn!(seconds = pause.as_secs_f32(), "the handler cannot run and backs off");
         let now = self.clock.now();
-        self.lanes.get(lane).traffic.broke(Broken {
-            handler: attempt.name.clone(),
-            cause: cause(&report.record),
-            tries: self.lanes.tries(lane),
+        self.slots.get(index).traffic.broke(Broken {
+            handler: attempt.handler_name.clone(),
+            cause: attempt::cause(&report.record),
+            tries,
             since: now,
             source: attempt.source.clone(),
             event_id: attempt.event_id.clone(),
@@ -586,40 +446,44 @@ impl Flow {
         Some(pause)
     }
 
-    /// What operators are notified of where a handler cannot run for long.
-    fn broken_notice(&mut self, lane: usize, attempt: &Attempt) -> Option<Notice> {
-        // What becomes of an event of the receiver's own causes no other one.
-        if is_internal(&attempt.source) || !self.lanes.tell_broken(lane, notify::BROKEN_AFTER) {
+    /// The notice to operators of a handler that cannot run for long.
+    fn broken_notice(&mut self, index: usize, attempt: &Attempt) -> Option<Notice> {
+        // An event of the receiver itself must not cause another one.
+        let is_internal = attempt.source.as_str() == INTERNAL_SOURCE;
+        if is_internal || !self.slots.report_broken_once(index, notify::BROKEN_AFTER) {
             return None;
         }
-        let (source, event_id) = (attempt.source.clone(), attempt.event_id.clone());
-        let job = NoticeJob { job: attempt.key.job, source, event_id };
-        Some(notify::broken(attempt.name.clone(), job, self.clock.now()))
+        let job = NoticeJob {
+            job: attempt.key.job,
+            source: attempt.source.clone(),
+            event_id: attempt.event_id.clone(),
+        };
+        Some(notify::broken(attempt.handler_name.clone(), job, self.clock.now()))
     }
 
-    /// Waits for what is under way, then ends it; commands go on without this process.
+    /// Waits for the running forwards, then cancels them. Commands run on without this process.
     async fn finish(mut self, wait: Duration, hurry: &Notify) {
         self.stopping = true;
         select! {
             () = self.drain() => {}
-            () = sleep(wait) => self.end().await,
-            () = hurry.notified() => self.end().await,
+            () = sleep(wait) => self.cancel().await,
+            () = hurry.notified() => self.cancel().await,
         }
         if !self.commands.is_empty() {
             tracing::info!(count = self.commands.len(), "commands go on under the runner");
         }
     }
 
-    async fn end(&mut self) {
+    async fn cancel(&mut self) {
         tracing::warn!(count = self.work.len(), "the wait is over: ending what still runs");
         self.ender.wish(AskedBy::Stop);
-        if timeout(LAST_WORDS, self.drain()).await.is_err() {
+        if timeout(CANCEL_WAIT, self.drain()).await.is_err() {
             let count = self.work.len();
             tracing::error!(count, "did not end: the next start will settle them");
         }
     }
 
-    /// May be dropped at any time: no step is lost.
+    /// Handles every step until no work is left. Dropping the future loses no step.
     async fn drain(&mut self) {
         loop {
             self.exchange();
@@ -627,21 +491,17 @@ impl Flow {
                 return;
             }
             select! {
-                Some(step) = self.work.join_next() => self.on(step),
+                Some(step) = self.work.join_next() => self.handle(step),
                 // A command that ends now is recorded now.
-                Some(step) = self.commands.join_next() => self.on(step),
+                Some(step) = self.commands.join_next() => self.handle(step),
             }
         }
     }
 }
 
-/// Why a handler could not run: what its record says and, where a shell says no more than that, the last
-/// line that it printed.
-fn cause(record: &Record) -> String {
-    match record.stderr.last_line() {
-        Some(line) => format!("{}: {line}", record.detail),
-        None => record.detail.clone(),
-    }
+/// The report of a claimed attempt that this receiver does not begin.
+fn not_begun(why: &str) -> Report {
+    Report::new(Outcome::NotStarted, format!("not begun: {why}"))
 }
 
 /// One tick now, and then one each `period`.
@@ -649,104 +509,4 @@ fn ticks(period: Duration) -> Interval {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
-}
-
-/// Whether events of this source are the receiver's own.
-fn is_internal(source: &Name) -> bool {
-    source.as_str() == INTERNAL_SOURCE
-}
-
-/// Names an attempt in every log line.
-fn span(source: &Name, event: &EventId, key: Key, handler: &Name) -> Span {
-    let Key { job, attempt } = key;
-    tracing::info_span!("attempt", %source, %event, %job, %handler, attempt)
-}
-
-/// What is recorded of an attempt's end. `pause`: the handler could not run, and pauses this long.
-fn completion(
-    attempt: &Attempt,
-    report: Report,
-    policy: &Policy,
-    pause: Option<Duration>,
-    now: Timestamp,
-) -> Completion {
-    let Report { outcome, retry_after, record, answer, .. } = report;
-    let counts = pause.is_none() && outcome != Outcome::NotStarted;
-    let counted = attempt.counted + u32::from(counts);
-    let next = match (outcome, pause) {
-        // Its handler could not run: the job waits with it and loses no attempt.
-        (Outcome::Failed, Some(pause)) => Next::Wait { due_at: now.after(pause) },
-        _ => policy.next(outcome, History { counted, since: attempt.since }, retry_after, now),
-    };
-    Completion {
-        job: attempt.key.job,
-        attempt: attempt.key.attempt,
-        outcome,
-        counts,
-        next,
-        finished_at: now,
-        record,
-        answer,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::model::{DeadReason, HeldReason, JobId};
-
-    const NOW: Timestamp = Timestamp(1_000_000);
-    const POLICY: Policy = Policy {
-        on_unknown: OnUnknown::Hold,
-        give_up: GiveUp::Attempts(3),
-        backoff_base: Duration::from_secs(10),
-        backoff_max: Duration::from_secs(3600),
-        answers: false,
-    };
-
-    fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
-        let (lane, key) = (Some(0), Key { job: JobId::new(NOW), attempt: 9 });
-        let (tracked, begun, span) = (false, None, Span::none());
-        let (runner, counted, since) = (None, 1, NOW);
-        let (name, handler) = ("worker".parse().unwrap(), None);
-        let attempt = Attempt {
-            lane,
-            name,
-            handler,
-            key,
-            runner,
-            tracked,
-            counted,
-            since,
-            begun,
-            source: "github".parse().unwrap(),
-            event_id: "d-1".parse().unwrap(),
-            span,
-        };
-        let (handler_broken, record) = (pause.is_some(), Record::default());
-        let report = Report { outcome, handler_broken, retry_after: None, record, answer: None };
-        completion(&attempt, report, &POLICY, pause, NOW)
-    }
-
-    #[test]
-    fn an_attempt_counts_unless_its_handler_could_not_run() {
-        let pause = Duration::from_secs(7);
-        let paused = Next::Wait { due_at: NOW.after(pause) };
-        let second = Next::Wait { due_at: NOW.after(Duration::from_secs(40)) };
-        for (outcome, pause, counts, next) in [
-            (Outcome::Succeeded, None, true, Next::Succeeded),
-            (Outcome::Failed, None, true, second),
-            (Outcome::Failed, Some(pause), false, paused),
-            (Outcome::NotStarted, Some(pause), false, Next::Ready),
-            (Outcome::NotStarted, None, false, Next::Ready),
-            (Outcome::Rejected, None, true, Next::Dead(DeadReason::Rejected)),
-            (Outcome::TimedOut, None, true, Next::Held(HeldReason::UnknownOutcome)),
-            (Outcome::Unknown, None, true, Next::Held(HeldReason::UnknownOutcome)),
-        ] {
-            let completion = completed(outcome, pause);
-            assert_eq!((completion.counts, completion.next), (counts, next), "{outcome}");
-            assert_eq!((completion.outcome, completion.attempt), (outcome, 9));
-        }
-    }
 }

@@ -14,9 +14,11 @@
 //! In a stop nothing more is claimed. Commands go on under the runner, and the next receiver records
 //! their ends. Forwards are waited for; when the wait is over, those without an answer are `unknown`.
 
+mod attempt;
+mod backoff;
 mod flow;
-mod lanes;
 mod retention;
+mod slots;
 mod start;
 
 use std::sync::Arc;

@@ -49,7 +49,7 @@ pub struct Report {
 
 impl Report {
     /// A report of `outcome` with one sentence for people.
-    fn new(outcome: Outcome, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(outcome: Outcome, detail: impl Into<String>) -> Self {
         let record = Record { detail: detail.into(), ..Record::default() };
         Report { outcome, handler_broken: false, retry_after: None, record, answer: None }
     }

@@ -1,0 +1,283 @@
+//! Attempts, and the exchanges with the store that record their ends.
+//!
+//! What must stay true:
+//!
+//! - An end is acknowledged to its runner after its commit only (R9).
+//! - The Start of a job's next attempt is written after that Ack: until then the runner has the job, and refuses
+//!   another attempt of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tracing::Span;
+
+use crate::handler::{Handler, Link, Report};
+use crate::model::{EventId, Name, OnUnknown, Outcome, RunnerName, Timestamp};
+use crate::retry::{GiveUp, History, Next, Policy};
+use crate::runner::message::Key;
+use crate::store::{Claim, Claims, Completion, Error, Notice, Record, Store};
+use crate::traffic::HandlerTraffic;
+
+/// The policy where the handler is not configured any more: a job whose attempt failed waits until the next check
+/// of the store holds it.
+pub(super) const REMOVED: Policy = Policy {
+    on_unknown: OnUnknown::Hold,
+    give_up: GiveUp::Attempts(u32::MAX),
+    backoff_base: Duration::ZERO,
+    backoff_max: Duration::ZERO,
+    answers: false,
+};
+
+/// A claimed attempt.
+pub(super) struct Attempt {
+    /// Index of its handler's slots. None where the handler was not configured when this receiver started.
+    pub(super) index: Option<usize>,
+    pub(super) handler_name: Name,
+    /// What it runs; not known of an attempt that an earlier receiver began.
+    pub(super) handler: Option<Arc<Handler>>,
+    pub(super) key: Key,
+    /// The runner that it was claimed for; none for a forward.
+    pub(super) runner: Option<RunnerName>,
+    /// Where its end is acknowledged, if that runner may have it.
+    pub(super) link: Option<Link>,
+    /// Counted attempts before this one.
+    pub(super) counted: u32,
+    /// When its job was made or last replayed.
+    pub(super) since: Timestamp,
+    /// None where an earlier receiver began it.
+    pub(super) begun: Option<Instant>,
+    pub(super) source: Name,
+    pub(super) event_id: EventId,
+    /// Names the attempt in every log line.
+    pub(super) span: Span,
+}
+
+/// The span of an attempt's log lines.
+pub(super) fn span(source: &Name, event: &EventId, key: Key, handler: &Name) -> Span {
+    let Key { job, attempt } = key;
+    tracing::info_span!("attempt", %source, %event, %job, %handler, attempt)
+}
+
+impl Attempt {
+    /// What is recorded of its end. `pause` is set where the handler could not run: how long it pauses.
+    pub(super) fn completion(
+        &self,
+        report: Report,
+        policy: &Policy,
+        pause: Option<Duration>,
+        now: Timestamp,
+    ) -> Completion {
+        let Report { outcome, retry_after, record, answer, .. } = report;
+        let counts = pause.is_none() && outcome != Outcome::NotStarted;
+        let counted = self.counted + u32::from(counts);
+        let next = match (outcome, pause) {
+            // The job waits as long as its handler, and loses no attempt.
+            (Outcome::Failed, Some(pause)) => Next::Wait { due_at: now.after(pause) },
+            _ => policy.next(outcome, History { counted, since: self.since }, retry_after, now),
+        };
+        let Key { job, attempt } = self.key;
+        Completion { job, attempt, outcome, counts, next, finished_at: now, record, answer }
+    }
+}
+
+/// Why a handler could not run: the record's detail and, where a shell reported it, the last line of its errors.
+pub(super) fn cause(record: &Record) -> String {
+    match record.stderr.last_line() {
+        Some(line) => format!("{}: {line}", record.detail),
+        None => record.detail.clone(),
+    }
+}
+
+/// An attempt whose end is to be recorded.
+pub(super) struct Ending {
+    pub(super) attempt: Attempt,
+    pub(super) completion: Arc<Completion>,
+    /// How long it ran, where this process began it.
+    pub(super) took: Option<Duration>,
+    pub(super) traffic: Option<HandlerTraffic>,
+    /// Stored after the commit: the notice quotes the recorded attempt.
+    pub(super) notice: Option<Notice>,
+    /// From [`PendingAcks::add`]; dropped once the Ack is written.
+    pub(super) _ack: Option<oneshot::Sender<()>>,
+}
+
+impl Ending {
+    /// Records an end that could not be committed with others, however long that takes, and acknowledges it.
+    async fn record(self, store: Store) {
+        let committed = store.complete(self.completion.clone()).await;
+        self.report(&committed, &store);
+        if let (Ok(_), Some(link)) = (committed, &self.attempt.link) {
+            link.settled(&[self.attempt.key]).await;
+        }
+    }
+
+    /// Counts and logs the result of its commit.
+    fn report(&self, committed: &Result<bool, Error>, store: &Store) {
+        let _inside = self.attempt.span.enter();
+        match committed {
+            Ok(true) => {
+                if let Some(traffic) = &self.traffic {
+                    let Completion { outcome, next, .. } = &*self.completion;
+                    traffic.ended(*outcome, next.state(), self.took);
+                }
+                if let Some(notice) = &self.notice {
+                    store.notify(notice.clone());
+                }
+            }
+            Ok(false) => tracing::error!("was settled already: this end changes nothing"),
+            Err(error) => tracing::error!(%error, "failed to record the end"),
+        }
+    }
+}
+
+/// The Acks that are not written yet.
+#[derive(Default)]
+pub(super) struct PendingAcks(HashMap<Key, oneshot::Receiver<()>>);
+
+impl PendingAcks {
+    /// Adds the Ack of this attempt, which is written once the sender is dropped.
+    pub(super) fn add(&mut self, key: Key) -> oneshot::Sender<()> {
+        let (ack, written) = oneshot::channel();
+        self.0.insert(key, written);
+        ack
+    }
+
+    pub(super) fn remove(&mut self, key: Key) {
+        self.0.remove(&key);
+    }
+
+    /// Resolves once the Ack of the attempt before this one is written.
+    pub(super) fn before(&mut self, key: Key) -> impl Future<Output = ()> + use<> {
+        let written = self.0.remove(&Key { attempt: key.attempt.saturating_sub(1), ..key });
+        async move {
+            if let Some(written) = written {
+                let _written = written.await;
+            }
+        }
+    }
+}
+
+/// Ends of a handler's attempts at one runner, and the claim of the slots that they free.
+#[derive(Default)]
+pub(super) struct Exchange {
+    pub(super) ends: Vec<Ending>,
+    /// With the index of the handler's slots.
+    pub(super) claim: Option<(usize, Claim)>,
+}
+
+/// The result of an exchange.
+pub(super) struct Exchanged {
+    /// The attempts that have ended, and the runner that they were claimed for.
+    pub(super) ended: Vec<Key>,
+    pub(super) runner: Option<RunnerName>,
+    pub(super) claim: Option<(usize, Claim, Result<Claims, Error>)>,
+}
+
+impl Exchange {
+    pub(super) async fn run(self, runner: Option<RunnerName>, store: Store) -> Exchanged {
+        let completions: Vec<_> = self.ends.iter().map(|end| end.completion.clone()).collect();
+        let claim = self.claim.as_ref().map(|(_, claim)| claim.clone());
+        let (committed, claims) = store.complete_and_claim(&completions, claim).await;
+        let ended = self.ends.iter().map(|end| end.attempt.key).collect();
+        let mut recorded = Vec::new();
+        for (end, committed) in self.ends.into_iter().zip(committed) {
+            end.report(&committed, &store);
+            match committed {
+                Ok(_) => recorded.push(end),
+                // It must not delay the others.
+                Err(Error::Unavailable(_)) => drop(tokio::spawn(end.record(store.clone()))),
+                Err(_) => {}
+            }
+        }
+        recorded.retain(|end| end.attempt.link.is_some());
+        if let Some(link) = recorded.first().and_then(|end| end.attempt.link.as_ref()) {
+            let keys: Vec<Key> = recorded.iter().map(|end| end.attempt.key).collect();
+            link.settled(&keys).await;
+        }
+        let claim = self.claim.map(|(index, claim)| (index, claim, claims));
+        Exchanged { ended, runner, claim }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::model::{DeadReason, HeldReason, JobId};
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+    const POLICY: Policy = Policy {
+        on_unknown: OnUnknown::Hold,
+        give_up: GiveUp::Attempts(3),
+        backoff_base: Duration::from_secs(10),
+        backoff_max: Duration::from_secs(3600),
+        answers: false,
+    };
+
+    fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
+        let attempt = Attempt {
+            index: Some(0),
+            handler_name: "worker".parse().unwrap(),
+            handler: None,
+            key: Key { job: JobId::new(NOW), attempt: 9 },
+            runner: None,
+            link: None,
+            counted: 1,
+            since: NOW,
+            begun: None,
+            source: "github".parse().unwrap(),
+            event_id: "d-1".parse().unwrap(),
+            span: Span::none(),
+        };
+        let report = Report {
+            outcome,
+            handler_broken: pause.is_some(),
+            retry_after: None,
+            record: Record::default(),
+            answer: None,
+        };
+        attempt.completion(report, &POLICY, pause, NOW)
+    }
+
+    #[test]
+    fn an_attempt_counts_unless_its_handler_could_not_run() {
+        let pause = Duration::from_secs(7);
+        let paused = Next::Wait { due_at: NOW.after(pause) };
+        let second = Next::Wait { due_at: NOW.after(Duration::from_secs(40)) };
+        for (outcome, pause, counts, next) in [
+            (Outcome::Succeeded, None, true, Next::Succeeded),
+            (Outcome::Failed, None, true, second),
+            (Outcome::Failed, Some(pause), false, paused),
+            (Outcome::NotStarted, Some(pause), false, Next::Ready),
+            (Outcome::NotStarted, None, false, Next::Ready),
+            (Outcome::Rejected, None, true, Next::Dead(DeadReason::Rejected)),
+            (Outcome::TimedOut, None, true, Next::Held(HeldReason::UnknownOutcome)),
+            (Outcome::Unknown, None, true, Next::Held(HeldReason::UnknownOutcome)),
+        ] {
+            let completion = completed(outcome, pause);
+            assert_eq!((completion.counts, completion.next), (counts, next), "{outcome}");
+            assert_eq!((completion.outcome, completion.attempt), (outcome, 9));
+        }
+    }
+
+    #[test]
+    fn the_next_attempt_of_a_job_waits_for_the_ack_of_the_one_before() {
+        let job = JobId::new(NOW);
+        let [first, second, third] = [1, 2, 3].map(|attempt| Key { job, attempt });
+        let mut acks = PendingAcks::default();
+        let ack = acks.add(first);
+        assert!(acks.before(first).now_or_never().is_some(), "its own Ack comes later");
+        let mut written = Box::pin(acks.before(second));
+        assert!(written.as_mut().now_or_never().is_none());
+        drop(ack);
+        assert!(written.now_or_never().is_some());
+
+        let _ack = acks.add(second);
+        acks.remove(second);
+        assert!(acks.before(third).now_or_never().is_some());
+    }
+}
