@@ -14,7 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::Instrument;
 
 use crate::clock::Clock;
-use crate::handler::{self, End, Ender, Handler, Links, Report};
+use crate::handler::{self, Cancellation, Handler, Links, Report};
 use crate::limits::Limits;
 use crate::model::{Broken, INTERNAL_SOURCE, Outcome, Runner, RunnerName};
 use crate::notify;
@@ -52,8 +52,7 @@ pub(super) struct Flow {
     /// The check of the store that runs now.
     check: Option<AbortHandle>,
     stopping: bool,
-    ender: Ender,
-    end: End,
+    stop_attempts: Cancellation,
     reloads: mpsc::Receiver<Reload>,
     /// The reload that waits for the end of a check.
     reload: Option<Reload>,
@@ -88,7 +87,6 @@ impl Flow {
         clock: Clock,
         reloads: mpsc::Receiver<Reload>,
     ) -> Self {
-        let (ender, end) = End::pair();
         Flow {
             store,
             clock,
@@ -102,8 +100,7 @@ impl Flow {
             commands: JoinSet::new(),
             check: None,
             stopping: false,
-            ender,
-            end,
+            stop_attempts: Cancellation::default(),
             reloads,
             reload: None,
             recovered: false,
@@ -378,10 +375,10 @@ impl Flow {
             }
             (_, Handler::Forward(forward)) => {
                 let forward = forward.clone();
-                let end = self.end.clone();
+                let stop = self.stop_attempts.clone();
                 let clock = self.clock.clone();
                 let run = async move {
-                    let report = forward.run(&facts, &end, &clock).await;
+                    let report = forward.run(&facts, &stop, &clock).await;
                     Step::Ended(Box::new((attempt, report)))
                 };
                 self.work.spawn(run.instrument(span));
@@ -476,7 +473,7 @@ impl Flow {
 
     async fn cancel(&mut self) {
         tracing::warn!(count = self.work.len(), "the wait is over: ending what still runs");
-        self.ender.wish(AskedBy::Stop);
+        self.stop_attempts.cancel(AskedBy::Stop);
         if timeout(CANCEL_WAIT, self.drain()).await.is_err() {
             let count = self.work.len();
             tracing::error!(count, "did not end: the next start will settle them");

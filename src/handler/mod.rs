@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::model::{Answer, Blob, Outcome};
 use crate::store::{Captured, Record};
 
-pub use crate::runner::{End, Ender};
+pub use crate::runner::Cancellation;
 pub use command::{Command, adopted};
 pub use forward::{ForwardSettings, Target};
 pub use link::{CannotAsk, Link, Room};

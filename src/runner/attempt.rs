@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::message::{Key, Refusal};
 use super::spawn::{Child, NoChild, Plan};
 use super::table::{Leave, Table};
-use super::{End, Ended, attend};
+use super::{Cancellation, Ended, attend};
 use crate::crash;
 use crate::model::Facts;
 
@@ -19,7 +19,7 @@ pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts)
         Ok(Ok((child, process))) => {
             crash::point("runner.spawned");
             table.began(key, process, child.view());
-            attend::attend(child, &leave.end).await
+            attend::attend(child, &leave.cancellation).await
         }
         Ok(Err(NoChild::NotStarted(reason))) => {
             return table.void(key, (Refusal::CannotStart, reason));
@@ -33,6 +33,6 @@ pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts)
 }
 
 /// Goes on with one that runs, after the runner has executed itself again.
-pub(super) async fn resume(table: Arc<Table>, key: Key, child: Child, end: End) {
-    table.settle(key, attend::attend(child, &end).await);
+pub(super) async fn resume(table: Arc<Table>, key: Key, child: Child, cancellation: Cancellation) {
+    table.settle(key, attend::attend(child, &cancellation).await);
 }

@@ -1,4 +1,4 @@
-//! Sees a child to its end: output, time-out, the wish to stop, the process group, the reap.
+//! Sees a child to its end: output, time-out, cancellation, the process group, the reap.
 //!
 //! The order at the end is fixed: the child has exited and is not reaped, so its number is pinned;
 //! its group is killed; the pipes are read out and closed; the child is reaped; the rest of its group
@@ -19,10 +19,10 @@ use tokio::time::sleep;
 use super::capture::Stream;
 use super::lifecycle::{Lifecycle, Phase};
 use super::spawn::Child;
-use super::{End, Ended, Exited, orphaned, reap};
+use super::{Cancellation, Ended, Exited, orphaned, reap};
 
 /// Attends to `child` until it has been reaped.
-pub(super) async fn attend(mut child: Child, end: &End) -> Ended {
+pub(super) async fn attend(mut child: Child, cancellation: &Cancellation) -> Ended {
     let (pid, pidfd, lifecycle) = (child.pid, child.pidfd, child.lifecycle);
     let process = Process { pid, pidfd: &pidfd };
     let drained = async {
@@ -31,7 +31,7 @@ pub(super) async fn attend(mut child: Child, end: &End) -> Ended {
         pending::<Infallible>().await
     };
     select! {
-        () = process.life(&lifecycle, end) => {}
+        () = process.life(&lifecycle, cancellation) => {}
         never = drained => match never {},
     }
     let asked_by = lifecycle.end();
@@ -75,7 +75,7 @@ struct Process<'a> {
 
 impl Process<'_> {
     /// Returns when the child has exited, of itself or because it was asked to.
-    async fn life(&self, lifecycle: &Lifecycle, end: &End) {
+    async fn life(&self, lifecycle: &Lifecycle, cancellation: &Cancellation) {
         loop {
             let (phase, wait) = lifecycle.now();
             let (signal, next) = select! {
@@ -83,7 +83,7 @@ impl Process<'_> {
                 biased;
                 () = self.exited() => return,
                 () = sleep(wait) => phase.next(),
-                why = end.wished(), if phase == Phase::Runs => (Some(Signal::TERM), Phase::Asked(why)),
+                why = cancellation.cancelled(), if phase == Phase::Runs => (Some(Signal::TERM), Phase::Asked(why)),
             };
             match signal {
                 Some(signal) => self.signal(signal),

@@ -153,44 +153,30 @@ pub enum AskedBy {
     Cancelled,
 }
 
-/// The wish that attempts end now. Clones hear the same wish.
-#[derive(Debug, Clone)]
-pub struct End(watch::Receiver<Option<AskedBy>>);
+/// A request, with its reason, that attempts end now. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Cancellation(watch::Sender<Option<AskedBy>>);
 
-/// Makes the wish that an [`End`] hears.
-#[derive(Debug)]
-pub struct Ender(watch::Sender<Option<AskedBy>>);
-
-impl End {
-    /// A wish and who makes it.
-    pub fn pair() -> (Ender, End) {
-        let (sender, receiver) = watch::channel(None);
-        (Ender(sender), End(receiver))
+impl Cancellation {
+    /// Cancels permanently. The first reason stands.
+    pub fn cancel(&self, reason: AskedBy) {
+        self.0.send_if_modified(|first| first.replace(first.unwrap_or(reason)).is_none());
     }
 
-    /// A wish that is never made.
-    pub fn never() -> End {
-        End::pair().1
-    }
-
-    /// Returns why, once the wish is made; never where its maker is gone without it.
-    pub async fn wished(&self) -> AskedBy {
-        let wish = self.0.clone().wait_for(Option::is_some).await.ok().and_then(|wish| *wish);
-        match wish {
-            Some(why) => why,
-            None => std::future::pending().await,
-        }
-    }
-}
-
-impl Ender {
-    /// The wish, where it was made.
-    fn wished(&self) -> Option<AskedBy> {
+    /// The reason, if it is cancelled.
+    fn reason(&self) -> Option<AskedBy> {
         *self.0.borrow()
     }
 
-    /// Makes the wish, for good: the first reason stands.
-    pub fn wish(&self, why: AskedBy) {
-        self.0.send_if_modified(|wish| wish.replace(wish.unwrap_or(why)).is_none());
+    /// Waits until it is cancelled. Returns the reason.
+    pub async fn cancelled(&self) -> AskedBy {
+        let mut changes = self.0.subscribe();
+        loop {
+            if let Some(reason) = *changes.borrow_and_update() {
+                return reason;
+            }
+            // `self` keeps the channel open.
+            let _open = changes.changed().await;
+        }
     }
 }

@@ -73,8 +73,8 @@ pub(super) struct Running {
     pub(super) pid: i32,
     pub(super) pidfd: RawFd,
     pub(super) progress: Progress,
-    /// The wish that it end, where it has one that is not acted on yet.
-    pub(super) wish: Option<AskedBy>,
+    /// Why it is to end, if that was requested.
+    pub(super) cancelled: Option<AskedBy>,
     /// Standard output and standard error.
     pub(super) streams: [Printing; 2],
 }
@@ -219,7 +219,7 @@ pub(super) fn resume(number: RawFd) -> io::Result<Resumed> {
         zombies::starting().own(pid.as_raw_pid().cast_unsigned());
         let streams = one.streams.map(|one| (owned(one.pipe), one.most, one.kept));
         let child = Child::resumed(pid, owned(one.pidfd), streams, one.progress.into())?;
-        running.push((key, child, one.wish));
+        running.push((key, child, one.cancelled));
     }
     let State { incarnation, given, settled, .. } = state;
     Ok(Resumed { incarnation, lock, listener, given, running, settled })

@@ -133,9 +133,9 @@ pub async fn run(
     for (key, outputs) in settled {
         table.restore(key, outputs);
     }
-    for (key, child, wish) in running {
-        let end = table.resume(key, child.view(), wish);
-        tokio::spawn(attempt::resume(Arc::clone(&table), key, child, end));
+    for (key, child, cancelled) in running {
+        let cancellation = table.resume(key, child.view(), cancelled);
+        tokio::spawn(attempt::resume(Arc::clone(&table), key, child, cancellation));
     }
     crash::point("runner.orphaned.before");
     if !end_orphaned(&table).await {

@@ -26,7 +26,7 @@ use super::message::{
     Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, ToReceiver, VERSION,
 };
 use super::spawn::View;
-use super::{AskedBy, Captured, CommandSettings, End, Ended, Ender};
+use super::{AskedBy, Cancellation, Captured, CommandSettings, Ended};
 use crate::crash;
 use crate::model::{Digest, Name, RunnerName};
 
@@ -81,7 +81,7 @@ enum State {
 /// What a running attempt of this runner can be asked.
 #[derive(Debug)]
 struct Living {
-    ender: Ender,
+    cancellation: Cancellation,
     /// Nothing while it is being started.
     child: Option<View>,
 }
@@ -89,7 +89,7 @@ struct Living {
 /// Leave to start an attempt.
 pub(super) struct Leave {
     pub(super) command: Arc<Configured>,
-    pub(super) end: End,
+    pub(super) cancellation: Cancellation,
 }
 
 /// Why not, for the receiver and for people.
@@ -189,10 +189,11 @@ impl Table {
         inner.ledger.note(&Line::Start(key, incarnation)).map_err(|error| {
             (Refusal::NoResources, format!("the ledger cannot be written: {error}"))
         })?;
-        let (ender, end) = End::pair();
-        let state = State::Running(Some(Living { ender, child: None }));
+        let cancellation = Cancellation::default();
+        let living = Living { cancellation: cancellation.clone(), child: None };
+        let state = State::Running(Some(living));
         inner.attempts.insert(key, Attempt { incarnation, process: None, state });
-        Ok(Leave { command, end })
+        Ok(Leave { command, cancellation })
     }
 
     /// Notes the process of an attempt that began.
@@ -271,7 +272,7 @@ impl Table {
         let inner = self.lock();
         let attempt = inner.attempts.get(&key).filter(|_| inner.is_admitted(peer));
         if let Some(Attempt { state: State::Running(Some(living)), .. }) = attempt {
-            living.ender.wish(AskedBy::Cancelled);
+            living.cancellation.cancel(AskedBy::Cancelled);
         }
     }
 
@@ -321,7 +322,7 @@ impl Table {
     pub(super) fn end_all(&self) {
         for attempt in self.lock().attempts.values() {
             if let State::Running(Some(living)) = &attempt.state {
-                living.ender.wish(AskedBy::Stop);
+                living.cancellation.cancel(AskedBy::Stop);
             }
         }
     }

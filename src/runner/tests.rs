@@ -51,7 +51,11 @@ fn settings(folder: &Path, argv: &[&str]) -> CommandSettings {
 }
 
 /// Runs one attempt in this process.
-async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Result<Ended, NoChild> {
+async fn run(
+    settings: &CommandSettings,
+    facts: &Facts,
+    end: &Cancellation,
+) -> Result<Ended, NoChild> {
     let (plan, body) = (spawn::Plan::new(settings, facts), facts.body.clone());
     match tokio::task::spawn_blocking(move || plan.spawn(&body)).await.unwrap() {
         Ok((child, _)) => Ok(attend::attend(child, end).await),
@@ -60,7 +64,7 @@ async fn run(settings: &CommandSettings, facts: &Facts, end: &End) -> Result<End
 }
 
 async fn run_it(settings: &CommandSettings, body: impl Into<Bytes>) -> Result<Ended, NoChild> {
-    let (facts, end) = (facts(body), End::never());
+    let (facts, end) = (facts(body), Cancellation::default());
     // A bound for a broken build only: nothing below waits this long.
     tokio::time::timeout(Duration::from_secs(60), run(settings, &facts, &end))
         .await
@@ -147,7 +151,7 @@ async fn a_caller_is_one_variable_more() {
     let own = CommandSettings { env, ..settings(folder.path(), &["env"]) };
     let caller = Some("shop\tCN=till 7,O=Shop".to_owned());
     let facts = Facts { caller, ..facts("") };
-    let Ok(Ended::Exited(exited)) = run(&own, &facts, &End::never()).await else {
+    let Ok(Ended::Exited(exited)) = run(&own, &facts, &Cancellation::default()).await else {
         panic!("must run")
     };
     let out = stdout(&exited);
@@ -287,10 +291,10 @@ async fn a_command_that_ended_is_no_zombie() {
 
 #[tokio::test]
 async fn the_first_reason_to_end_stands() {
-    let (ender, end) = End::pair();
-    ender.wish(AskedBy::Cancelled);
-    ender.wish(AskedBy::Stop);
-    assert_eq!(end.wished().await, AskedBy::Cancelled);
+    let cancellation = Cancellation::default();
+    cancellation.cancel(AskedBy::Cancelled);
+    cancellation.cancel(AskedBy::Stop);
+    assert_eq!(cancellation.cancelled().await, AskedBy::Cancelled);
 }
 
 /// Runs a script with a time-out long enough for a shell to begin, and the given grace.
@@ -327,19 +331,19 @@ async fn who_ignores_sigterm_is_killed_with_the_whole_group() {
 }
 
 #[tokio::test]
-async fn the_wish_to_stop_lets_a_command_end_well() {
+async fn a_cancelled_command_may_end_well() {
     let folder = tempfile::tempdir().unwrap();
     let text = "trap 'echo stopping; exit 3' TERM; sleep 1000 & echo >begun; wait";
     let settings = settings(folder.path(), &["/bin/sh", "-c", text]);
-    let (ender, end) = End::pair();
+    let cancellation = Cancellation::default();
     let fifo = folder.path().join("begun");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
-    let wisher = async {
+    let canceller = async {
         tokio::task::spawn_blocking(move || fs::read(fifo)).await.unwrap().unwrap();
-        ender.wish(AskedBy::Stop);
+        cancellation.cancel(AskedBy::Stop);
     };
     let facts = facts("");
-    let (ended, ()) = tokio::join!(run(&settings, &facts, &end), wisher);
+    let (ended, ()) = tokio::join!(run(&settings, &facts, &cancellation), canceller);
     let Ok(Ended::Exited(exited)) = ended else { panic!("{ended:?}") };
     assert_eq!((exited.status, exited.asked_by), (Status::Code(3), Some(AskedBy::Stop)));
     assert_eq!(stdout(&exited), "stopping\n");

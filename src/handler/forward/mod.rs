@@ -38,7 +38,7 @@ use crate::model::{Answer, Facts, Headers, Name, Outcome};
 use crate::store::{Captured, Record};
 use crate::verify::Resigner;
 
-use super::{End, Report};
+use super::{Cancellation, Report};
 
 pub use target::Target;
 
@@ -66,14 +66,14 @@ const HTTP_PORT: u16 = 80;
 impl ForwardSettings {
     /// Runs one attempt to its end. Never fails: every error is an outcome.
     ///
-    /// Cancelling `end` ends the wait for an answer. The future must be polled to its end: an attempt whose
+    /// Cancelling `stop` ends the wait for an answer. The future must be polled to its end: an attempt whose
     /// future is dropped is left to the recovery of the next start. `clock` gives the time of signatures, and
     /// the meaning of a Retry-After date where the answer has no date.
-    pub async fn run(&self, facts: &Facts, end: &End, clock: &Clock) -> Report {
+    pub async fn run(&self, facts: &Facts, stop: &Cancellation, clock: &Clock) -> Report {
         let target = &self.target;
         let connected = select! {
             connected = timeout(self.connect_timeout, connect(target)) => connected,
-            _ = end.wished() => {
+            _ = stop.cancelled() => {
                 return Report::new(Outcome::NotStarted, "not sent: the receiver stopped first");
             }
         };
@@ -99,7 +99,7 @@ impl ForwardSettings {
             Ok(request) => request,
             Err(error) => return Report::broken(format!("failed to write the request: {error}")),
         };
-        self.exchange(stream, request, end, clock).await
+        self.exchange(stream, request, stop, clock).await
     }
 
     /// The delivery's headers, signed again where the source has a signer. An `Err` says why they cannot be.
@@ -116,7 +116,7 @@ impl ForwardSettings {
         &self,
         stream: Box<dyn Stream>,
         request: Request<Full<Bytes>>,
-        end: &End,
+        stop: &Cancellation,
         clock: &Clock,
     ) -> Report {
         let deadline = Instant::now() + self.timeout;
@@ -124,7 +124,7 @@ impl ForwardSettings {
             Ok(pair) => pair,
             Err(error) => return unknown(in_full(&error)),
         };
-        let mut report = pin!(self.answer(sender, request, deadline, end, clock));
+        let mut report = pin!(self.answer(sender, request, deadline, stop, clock));
         select! {
             report = &mut report => report,
             // What the connection has read before its end is still to be read from it.
@@ -137,7 +137,7 @@ impl ForwardSettings {
         mut sender: SendRequest<Full<Bytes>>,
         request: Request<Full<Bytes>>,
         deadline: Instant,
-        end: &End,
+        stop: &Cancellation,
         clock: &Clock,
     ) -> Report {
         let within = format!("within {}", humantime::format_duration(self.timeout));
@@ -145,7 +145,7 @@ impl ForwardSettings {
             biased;
             sent = sender.send_request(request) => sent,
             () = sleep_until(deadline) => return unknown(within),
-            _ = end.wished() => return unknown("when the receiver stopped"),
+            _ = stop.cancelled() => return unknown("when the receiver stopped"),
         };
         let mut response = match sent {
             Ok(response) => response,
@@ -157,7 +157,7 @@ impl ForwardSettings {
             select! {
                 () = read_head(response.body_mut(), self.answer_bytes, &mut body) => {}
                 () = sleep_until(deadline) => {}
-                _ = end.wished() => {}
+                _ = stop.cancelled() => {}
             }
             return judge(&response, body, clock);
         };
@@ -165,7 +165,7 @@ impl ForwardSettings {
             select! {
                 read = read_whole(response.body_mut(), most, &mut body) => read,
                 () = sleep_until(deadline) => Err(format!("its body did not end {within}")),
-                _ = end.wished() => Err("its body had not ended when the receiver stopped".to_owned()),
+                _ = stop.cancelled() => Err("its body had not ended when the receiver stopped".to_owned()),
             }
         } else {
             Err("it has neither a length nor chunks alone, so nothing says whether it is whole"

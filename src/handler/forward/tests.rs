@@ -27,7 +27,7 @@ fn settings(target: &str) -> ForwardSettings {
 
 /// Forwards with a bound for a broken build only: nothing below waits this long.
 async fn forward(settings: &ForwardSettings, facts: &Facts) -> Report {
-    let (end, clock) = (End::never(), Clock::manual(Timestamp(784_111_777_000)));
+    let (end, clock) = (Cancellation::default(), Clock::manual(Timestamp(784_111_777_000)));
     let attempt = settings.run(facts, &end, &clock);
     timeout(Duration::from_secs(90), attempt).await.expect("the attempt must end")
 }
@@ -309,11 +309,11 @@ async fn without_an_answer_the_effects_are_unknown() {
 #[tokio::test]
 async fn the_wish_to_stop_gives_an_unanswered_forward_up() {
     let (listener, target) = listen().await;
-    let (ender, end) = End::pair();
+    let end = Cancellation::default();
     let endpoint = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         read_request(&mut stream).await;
-        ender.wish(crate::runner::AskedBy::Stop);
+        end.cancel(crate::runner::AskedBy::Stop);
         stream
     };
     let (settings, facts) = (settings(&target), facts("body"));
@@ -446,13 +446,13 @@ async fn an_answer_that_is_not_whole_is_none() {
     // Begun, and not ended in time, nor when the receiver stops.
     for stops in [false, true] {
         let (listener, target) = listen().await;
-        let (ender, end) = End::pair();
+        let end = Cancellation::default();
         let endpoint = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             read_request(&mut stream).await;
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha").await.unwrap();
             if stops {
-                ender.wish(crate::runner::AskedBy::Stop);
+                end.cancel(crate::runner::AskedBy::Stop);
             }
             stream
         };

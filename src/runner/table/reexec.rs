@@ -4,7 +4,7 @@ use super::{Attempt, Inner, Living, State, Table};
 use crate::runner::message::{Key, ToReceiver};
 use crate::runner::reexec::{self, Printing, Running};
 use crate::runner::spawn::View;
-use crate::runner::{AskedBy, Captured, End, Ended, Exited, orphaned};
+use crate::runner::{AskedBy, Cancellation, Captured, Ended, Exited, orphaned};
 
 impl Table {
     /// Adds what only memory has. Nothing where an attempt is being started or reaped now: that is
@@ -39,19 +39,25 @@ impl Table {
         inner.tell(ToReceiver::Free { slots, draining: false });
     }
 
-    /// Takes a running attempt over. Returns the wish that it end, made again where it was made.
-    pub(in crate::runner) fn resume(&self, key: Key, child: View, wish: Option<AskedBy>) -> End {
-        let (ender, end) = End::pair();
-        if let Some(why) = wish {
-            ender.wish(why);
+    /// Takes a running attempt over. `cancelled`: why it is to end, if it is.
+    pub(in crate::runner) fn resume(
+        &self,
+        key: Key,
+        child: View,
+        cancelled: Option<AskedBy>,
+    ) -> Cancellation {
+        let cancellation = Cancellation::default();
+        if let Some(reason) = cancelled {
+            cancellation.cancel(reason);
         }
         let process = orphaned::process(child.pid);
         let mut inner = self.lock();
         let Inner { incarnation, attempts, .. } = &mut *inner;
         let fresh = Attempt { incarnation: *incarnation, process, state: State::Running(None) };
         let attempt = attempts.entry(key).or_insert(fresh);
-        attempt.state = State::Running(Some(Living { ender, child: Some(child) }));
-        end
+        attempt.state =
+            State::Running(Some(Living { cancellation: cancellation.clone(), child: Some(child) }));
+        cancellation
     }
 
     /// Takes over what an ended attempt printed.
@@ -77,7 +83,7 @@ impl Living {
             pid: pid.as_raw_pid(),
             pidfd: *pidfd,
             progress: lifecycle.progress()?,
-            wish: self.ender.wished(),
+            cancelled: self.cancellation.reason(),
             streams: [printing(&streams[0]), printing(&streams[1])],
         })
     }
