@@ -266,16 +266,6 @@ async fn open(settings: Settings, clock: Clock) -> Result<Store, Error> {
 }
 
 impl Serving {
-    /// Where deliveries are taken.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        self.http.addresses()
-    }
-
-    /// The store, for those in the same process.
-    pub fn store(&self) -> &Store {
-        &self.store
-    }
-
     /// Where reloads are asked for at the admin socket; called once. Until then, and once it is dropped,
     /// they are refused.
     pub fn reloads(&self) -> mpsc::Receiver<control::ReloadAsked> {

@@ -1,5 +1,5 @@
 //! `hooklatch drill`: the binary kills, accounts, tidies up behind itself, and says so in its exit code.
-//! What each doctored ledger comes to is beside the account itself.
+//! `src/cmd/kit/account/tests.rs` tests the account with falsified evidence.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -15,7 +15,7 @@ mod disk;
 mod flushes;
 #[path = "power/full.rs"]
 mod full;
-#[path = "support/load.rs"]
+#[path = "power/load.rs"]
 mod load;
 #[path = "it/support.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]

@@ -3,46 +3,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use data_encoding::HEXLOWER;
-use hmac::{Hmac, KeyInit, Mac};
-use http_body_util::{BodyExt, Full};
-use hyper::Request;
+use hooklatch::cmd::kit::provider::send;
+use hooklatch::model::Headers;
+use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use sha2::Sha256;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// GitHub gives up after 10 s (docs.github.com, "Handling failed webhook deliveries").
 const DEADLINE: Duration = Duration::from_secs(10);
-
-/// A body of about the size of a small push.
-const PADDING: usize = 2000;
-
-/// One signed request.
-pub(crate) struct Delivery {
-    id: String,
-    event: String,
-    body: Bytes,
-    signature: String,
-}
-
-impl Delivery {
-    /// The body names the id, so that no two are the same.
-    pub(crate) fn new(id: &str, event: &str, secret: &[u8]) -> Self {
-        let padding = "x".repeat(PADDING);
-        let body = format!(r#"{{"ref":"refs/heads/main","number":"{id}","padding":"{padding}"}}"#);
-        // HMAC takes a key of any length.
-        let mac = Hmac::<Sha256>::new_from_slice(secret).map(|mac| mac.chain_update(&body));
-        let signature = mac.map(|mac| HEXLOWER.encode(&mac.finalize().into_bytes()));
-        Delivery {
-            id: id.to_owned(),
-            event: event.to_owned(),
-            body: body.into(),
-            signature: format!("sha256={}", signature.unwrap_or_default()),
-        }
-    }
-}
 
 /// A client of one target.
 pub(crate) struct Client {
@@ -53,7 +23,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// For HOST:PORT/PATH.
+    /// For HOST:PORT/PATH; `fresh` means a new connection for each delivery.
     pub(crate) fn new(target: &str, fresh: bool) -> Result<Self, String> {
         let at = target.find('/').ok_or_else(|| format!("'{target}' has no path"))?;
         let (authority, path) = target.split_at(at);
@@ -61,32 +31,28 @@ impl Client {
     }
 
     /// The status of the answer, or what went wrong.
-    pub(crate) async fn post(&mut self, delivery: Delivery) -> Result<u16, String> {
-        match timeout(DEADLINE, self.exchange(delivery)).await {
+    pub(crate) async fn post(&mut self, headers: Headers, body: Bytes) -> Result<u16, String> {
+        match timeout(DEADLINE, self.exchange(headers, body)).await {
             Ok(result) => result,
             Err(_) => Err(format!("no answer within {DEADLINE:?}")),
         }
     }
 
-    async fn exchange(&mut self, delivery: Delivery) -> Result<u16, String> {
+    async fn exchange(&mut self, mut headers: Headers, body: Bytes) -> Result<u16, String> {
         let mut connection = self.connection().await?;
-        let request = Request::post(&self.path)
-            .header("Host", &self.authority)
-            .header("User-Agent", "hooklatch-load")
-            .header("Content-Type", "application/json")
-            .header("X-GitHub-Event", delivery.event)
-            .header("X-GitHub-Delivery", delivery.id)
-            .header("X-Hub-Signature-256", delivery.signature)
-            .header("Connection", if self.fresh { "close" } else { "keep-alive" })
-            .body(Full::new(delivery.body))
-            .map_err(|error| error.to_string())?;
-        let answer = connection.send_request(request).await.map_err(described("no answer"))?;
-        let status = answer.status().as_u16();
-        answer.into_body().collect().await.map_err(described("a cut answer"))?;
+        headers.push("Connection", if self.fresh { "close" } else { "keep-alive" });
+        let answer = send(&mut connection, &self.authority, &self.path, &headers, body).await;
+        let answer = answer.map_err(|error| {
+            let cause = error.source().map(|cause| format!(": {cause}"));
+            format!("no answer: {error}{}", cause.unwrap_or_default())
+        })?;
         if !self.fresh {
             self.kept = Some(connection);
         }
-        Ok(status)
+        match answer.status {
+            200..=299 if answer.body.is_null() => Err("a cut answer".to_owned()),
+            status => Ok(status),
+        }
     }
 
     /// The kept connection where the other end has not closed it, else a new one.
@@ -96,20 +62,13 @@ impl Client {
         {
             return Ok(kept);
         }
-        let stream = TcpStream::connect(&self.authority).await;
-        let stream = stream.map_err(|error| format!("no connection: {error}"))?;
-        // Loopback would wait for more of a small segment.
+        let failed = |error: &dyn std::error::Error| format!("no connection: {error}");
+        let stream = TcpStream::connect(&self.authority).await.map_err(|error| failed(&error))?;
+        // Without this, loopback delays small segments.
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let (sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(described("no connection"))?;
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
         tokio::spawn(connection);
         Ok(sender)
-    }
-}
-
-fn described(what: &'static str) -> impl Fn(hyper::Error) -> String {
-    move |error| {
-        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-        format!("{what}: {error}{}", cause.unwrap_or_default())
     }
 }

@@ -1,8 +1,6 @@
-//! Plays GitHub for the install test: signed deliveries with unique ids, at a steady pace, over fresh
+//! A fake GitHub for the install test: signed deliveries with unique ids, at a steady pace, over fresh
 //! or kept connections, until a file appears. Every request that is not answered 2xx within GitHub's own
-//! deadline counts as failed; none is sent again, since GitHub sends none again.
-//!
-//! It shares no code with the receiver, so that both cannot be wrong together.
+//! deadline counts as failed; the load repeats none, since GitHub repeats none.
 
 mod client;
 
@@ -14,11 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use clap::Parser;
+use hooklatch::clock::Clock;
+use hooklatch::cmd::kit::provider::Provider;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
-use client::{Client, Delivery};
+use client::Client;
 
 /// Sends signed GitHub deliveries until a file appears; prints one JSON object.
 #[derive(Debug, Parser)]
@@ -78,9 +79,10 @@ fn say(what: &str) {
 }
 
 async fn run(arguments: Arguments) -> Result<(), String> {
-    let secret = std::fs::read(&arguments.secret)
+    let secret = std::fs::read_to_string(&arguments.secret)
         .map_err(|error| format!("{}: {error}", arguments.secret.display()))?;
-    let secret: Arc<[u8]> = secret.trim_ascii_end().into();
+    let provider = Provider::new("github", &secret).map_err(|failure| failure.message)?;
+    let provider = Arc::new(provider);
     let file = File::create(&arguments.acknowledged)
         .map_err(|error| format!("{}: {error}", arguments.acknowledged.display()))?;
     let (tell, mut answers) = mpsc::channel(64);
@@ -89,7 +91,7 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     for _ in 0..arguments.clients {
         let client = Client::new(&arguments.target, arguments.fresh)?;
         let (numbers, tell) = (Arc::clone(&numbers), tell.clone());
-        tokio::spawn(deliver(client, Arc::clone(&arguments), Arc::clone(&secret), numbers, tell));
+        tokio::spawn(deliver(client, Arc::clone(&arguments), Arc::clone(&provider), numbers, tell));
     }
     drop(tell);
 
@@ -131,7 +133,7 @@ fn print(result: &serde_json::Value) {
 async fn deliver(
     mut client: Client,
     arguments: Arc<Arguments>,
-    secret: Arc<[u8]>,
+    provider: Arc<Provider>,
     numbers: Arc<AtomicU64>,
     tell: mpsc::Sender<Answer>,
 ) {
@@ -145,9 +147,15 @@ async fn deliver(
             return;
         }
         let id = format!("{}-{number:06}", arguments.prefix);
-        let delivery = Delivery::new(&id, &arguments.event, &secret);
+        // The body names the id, so that no two are the same, and is as long as that of a small push.
+        let padding = "x".repeat(2000);
+        let body = format!(r#"{{"ref":"refs/heads/main","number":"{id}","padding":"{padding}"}}"#);
+        let body = Bytes::from(body);
         let begun = Instant::now();
-        let result = client.post(delivery).await;
+        let result = match provider.sign(&id, &arguments.event, &body, Clock::system().now()) {
+            Ok(headers) => client.post(headers, body).await,
+            Err(failure) => Err(failure.message),
+        };
         if tell.send(Answer { id, took: begun.elapsed(), result }).await.is_err() {
             return;
         }

@@ -129,6 +129,11 @@ pub(super) fn painted(text: impl std::fmt::Display, colour: AnsiColor) -> Field 
     Field { style: colour.on_default(), ..text.into() }
 }
 
+/// The colour of what is as it must be, or is not.
+pub(super) fn good_or_bad(good: bool) -> AnsiColor {
+    if good { AnsiColor::Green } else { AnsiColor::Red }
+}
+
 /// A field that names a state, in its colour.
 pub(super) fn coloured(text: &str, state: State) -> Field {
     Field { style: state_style(state), ..text.into() }

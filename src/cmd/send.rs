@@ -24,8 +24,8 @@ use crate::provider::Scheme;
 use crate::store::EventDetail;
 use crate::verify::{self, Draft, Signer};
 
+use super::kit::provider::{self, Answer};
 use super::output::{self, escape};
-use super::played::{self, Answer};
 use super::{block_on, random, store};
 use public::PublicUrl;
 
@@ -300,7 +300,7 @@ impl Target<'_> {
     ) -> Result<Answer, Failure> {
         match self {
             Target::Receiver(address, path) => {
-                let posted = played::post(*address, path, headers, body).await;
+                let posted = provider::post(*address, path, headers, body).await;
                 posted.map_err(|error| nobody(args, *address, &*error))
             }
             Target::Url(url) => {

@@ -90,7 +90,7 @@ pub(super) fn start_log(filter: &str) -> Result<(), Failure> {
 }
 
 /// How a runner is launched for the store at `store`, by a process that has not raised its file limit yet.
-pub(super) fn launch(config: &Path, store: &Path, inside_a_unit: bool) -> Result<Launch, Failure> {
+fn launch(config: &Path, store: &Path, inside_a_unit: bool) -> Result<Launch, Failure> {
     let failed = |error| Failure::new(Exit::Io, format!("failed to find this program: {error}"));
     let absolute = |path| std::path::absolute(path).map_err(failed);
     Ok(Launch {

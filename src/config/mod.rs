@@ -94,14 +94,6 @@ impl Config {
         &self.limits
     }
 
-    /// Listens elsewhere, for deliveries only, and keeps the store elsewhere than the files say: for the
-    /// demonstration, which takes a free port of this machine and a store of its own. What depends on
-    /// the address is not checked again, so it must be a loopback one.
-    pub fn moved_to(self, listen: SocketAddr, store_path: PathBuf) -> Config {
-        let server = Server { listen, ..self.server };
-        Config { server, metrics: None, store_path, ..self }
-    }
-
     /// How many sources there are.
     pub fn source_count(&self) -> usize {
         self.sources.len()

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::super::played::{self, Answer};
+use super::super::kit::provider::{Answer, exchange};
 use crate::model::Headers;
 
 /// Longer than any provider waits for an answer.
@@ -71,7 +71,7 @@ impl PublicUrl {
         let stream = TcpStream::connect(&found[..]).await;
         let stream = stream.map_err(|error| format!("nothing answers at {found:?}: {error}"))?;
         let answer = match self.tls {
-            false => played::exchange(stream, authority, path, headers, body).await,
+            false => exchange(stream, authority, path, headers, body).await,
             true => {
                 let failed = |error: String| format!("TLS with {host} failed: {error}");
                 let name = ServerName::try_from(host.clone());
@@ -79,7 +79,7 @@ impl PublicUrl {
                 let connector = TlsConnector::from(Arc::new(client().map_err(failed)?));
                 let stream = connector.connect(name, stream).await;
                 let stream = stream.map_err(|error| failed(error.to_string()))?;
-                played::exchange(stream, authority, path, headers, body).await
+                exchange(stream, authority, path, headers, body).await
             }
         };
         answer.map_err(|error| format!("no answer: {error}"))

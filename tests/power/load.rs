@@ -1,4 +1,4 @@
-//! The load of the crash tests: providers that deliver each event until it is answered 2xx.
+//! The load of the power tests: providers that deliver each event until it is answered 2xx.
 //!
 //! They go on over a receiver's death, as real ones do, so the tests choose the moments of death by
 //! the number of answers. Everything random follows from one seed, which the tests print.

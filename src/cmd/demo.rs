@@ -1,0 +1,275 @@
+//! `hooklatch demo`: the whole product at work, on this machine, in a few seconds.
+//!
+//! Receiver, runner, store, handlers and wire are the real ones; only the provider is fake.
+
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::Serialize;
+
+use super::block_on;
+use super::kit::provider::{Answer, Provider, post};
+use super::kit::receiver::Receiver;
+use super::kit::site::Site;
+use super::output::{self, Field};
+use super::serve::Signals;
+use crate::cli;
+use crate::clock::Clock;
+use crate::exit::{Exit, Failure};
+use crate::model::{Headers, State};
+
+const HEADING: Style = Style::new().bold();
+const COMMAND: Style = AnsiColor::Cyan.on_default();
+
+macro_rules! quickstart {
+    ($path:literal) => {
+        include_str!(concat!("../../examples/quickstart/", $path))
+    };
+    ($($path:literal),+) => {
+        [$(($path, quickstart!($path))),+]
+    };
+}
+
+/// Runs the demonstration; without `--once` it then serves until a signal.
+pub(super) fn run(args: &cli::Demo) -> Result<Exit, Failure> {
+    // A free port, and a ledger that the handlers write.
+    let config = quickstart!("hooklatch.toml").replace("127.0.0.1:8080", "127.0.0.1:0").replace(
+        r#"pass_env = ["HOOKLATCH_DEMO_LEDGER"]"#,
+        "env = { HOOKLATCH_DEMO_LEDGER = \"ledger.txt\" }\ncwd = \".\"",
+    );
+    let mut files = vec![("hooklatch.toml", config.as_str())];
+    files.extend(quickstart![
+        "handlers/audit",
+        "handlers/deploy",
+        "handlers/flaky",
+        "handlers/fulfil",
+        "handlers/ledger",
+        "secrets/github.demo",
+        "secrets/stripe.demo"
+    ]);
+    let site = Site::new(None, &files)?;
+    block_on(async {
+        let mut signals = Signals::register()?;
+        let receiver = Receiver::start(&site).await?;
+        let shown = show(args, &site, &receiver, &mut signals).await;
+        let stopped = site.stop(Some(receiver)).await;
+        let as_promised = shown?;
+        stopped?;
+        Ok(if as_promised { Exit::Ok } else { Exit::No })
+    })?
+}
+
+/// Whether everything went as promised.
+async fn show(
+    args: &cli::Demo,
+    site: &Site,
+    receiver: &Receiver,
+    signals: &mut Signals,
+) -> Result<bool, Failure> {
+    let address = receiver.address;
+    if !args.format.json {
+        output::line(format_args!(
+            "{HEADING}Hooklatch serves on http://{address}{HEADING:#}, with a fresh store in {}\n",
+            site.path("").display()
+        ))?;
+    }
+    let mut ledger = deliveries()?;
+    for delivery in &mut ledger {
+        delivery.send(receiver).await?;
+    }
+    site.settle().await?;
+    let (stored, lines) = (site.stored().await?, site.ledger()?);
+    for Delivery { event, seen, .. } in &mut ledger {
+        let of_event = || stored.iter().filter(|one| one.event == *event);
+        let jobs = of_event().flat_map(|one| &one.jobs);
+        seen.stored = of_event().count();
+        seen.started = lines.starts(event);
+        seen.succeeded = jobs.filter(|job| job.state == State::Succeeded).count();
+    }
+    let as_promised = ledger.iter().all(Delivery::is_as_promised);
+    if args.format.json {
+        output::json(&serde_json::json!({ "as_promised": as_promised, "ledger": ledger }))?;
+    } else {
+        print(&ledger)?;
+    }
+    if !args.once {
+        invite(site, receiver)?;
+        signals.next().await;
+    }
+    Ok(as_promised)
+}
+
+/// One kind of delivery with what is promised of it and what was seen.
+#[derive(Serialize)]
+struct Delivery {
+    /// What it shows, for people.
+    what: &'static str,
+    source: &'static str,
+    sent: usize,
+    promised: Counts,
+    seen: Counts,
+    #[serde(skip)]
+    event: &'static str,
+    #[serde(skip)]
+    headers: Headers,
+    #[serde(skip)]
+    body: Bytes,
+}
+
+/// How often each thing happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+struct Counts {
+    /// Answered `accepted`.
+    accepted: usize,
+    /// Answered `duplicate`.
+    duplicate: usize,
+    /// Answered 401.
+    refused: usize,
+    /// Events in the store with the delivery's id.
+    stored: usize,
+    /// Times that a handler started, by the handlers' own ledger.
+    started: usize,
+    /// Jobs that ended `succeeded`.
+    succeeded: usize,
+}
+
+/// Everything that is sent, in order.
+fn deliveries() -> Result<Vec<Delivery>, Failure> {
+    let stripe = Provider::new("stripe", quickstart!("secrets/stripe.demo"))?;
+    let github = Provider::new("github", quickstart!("secrets/github.demo"))?;
+    let forger = Provider::new("stripe", "whsec_demonstration_of_a_wrong_secret")?;
+    let now = Clock::system().now();
+    let hour_ago = now.before(Duration::from_secs(3600));
+    let accepted = Counts { accepted: 1, stored: 1, ..Counts::default() };
+    let once = |duplicate, started, succeeded| Counts { duplicate, started, succeeded, ..accepted };
+    let refused = Counts { refused: 1, ..Counts::default() };
+    let checkout = ("evt_1DemoCheckout", "checkout.session.completed");
+    let invoice = ("evt_1DemoInvoice", "invoice.paid");
+    let forged = ("evt_1DemoForged", "invoice.paid");
+    let stale = ("evt_1DemoStale", "invoice.paid");
+    let push = ("a4f0c1de-0000-4000-8000-000000000001", "push");
+    let release = ("a4f0c1de-0000-4000-8000-000000000002", "release");
+    let (twice, copies) = ("a signed event, and a duplicate", "twenty copies at once");
+    let (wrong, old) = ("forged: signed with another secret", "stale: signed an hour ago");
+    let flaky = "its handler fails once, then succeeds";
+    let table = [
+        (twice, &stripe, checkout, now, once(1, 2, 2)),
+        (twice, &github, push, now, once(1, 1, 1)),
+        (copies, &stripe, invoice, now, once(19, 2, 2)),
+        (wrong, &forger, forged, now, refused),
+        (old, &stripe, stale, hour_ago, refused),
+        (flaky, &github, release, now, once(0, 2, 1)),
+    ];
+    let mut deliveries = Vec::new();
+    for (what, provider, (event, kind), at, promised) in table {
+        let body = match kind {
+            "push" => r#"{"ref":"refs/heads/main"}"#.to_owned(),
+            "release" => r#"{"action":"published"}"#.to_owned(),
+            _ => format!(
+                r#"{{"id":"{event}","object":"event","type":"{kind}","created":{},"data":{{"object":{{"amount":1999}}}},"pending_webhooks":1}}"#,
+                at.seconds()
+            ),
+        };
+        let body = Bytes::from(body);
+        let headers = provider.sign(event, kind, &body, at)?;
+        let sent = promised.accepted + promised.duplicate + promised.refused;
+        let (source, seen) = (provider.name(), Counts::default());
+        deliveries.push(Delivery { what, source, sent, promised, seen, event, headers, body });
+    }
+    Ok(deliveries)
+}
+
+impl Delivery {
+    /// Sends two copies one after the other, and more than two at once.
+    async fn send(&mut self, receiver: &Receiver) -> Result<(), Failure> {
+        let path = format!("/{}", self.source);
+        let one = |_| post(receiver.address, &path, &self.headers, self.body.clone());
+        let at_once = if self.sent > 2 { self.sent } else { 1 };
+        let answers = stream::iter(0..self.sent).map(one).buffered(at_once);
+        let answers: Vec<Answer> = answers.try_collect().await.map_err(|error| {
+            Failure::new(Exit::Unavailable, format!("a delivery had no answer: {error}"))
+        })?;
+        let seen = &mut self.seen;
+        for answer in answers {
+            match (answer.status, answer.body["status"].as_str()) {
+                (200, Some("accepted")) => seen.accepted += 1,
+                (200, Some("duplicate")) => seen.duplicate += 1,
+                (401, _) => seen.refused += 1,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_as_promised(&self) -> bool {
+        self.promised == self.seen
+    }
+}
+
+/// Prints the ledger as a table, with a verdict for each line.
+fn print(ledger: &[Delivery]) -> Result<(), Failure> {
+    let number = |number: usize| match number {
+        0 => Field::from("-"),
+        _ => number.into(),
+    };
+    let row = |delivery: &Delivery| {
+        let seen = &delivery.seen;
+        let answers = [
+            (seen.accepted, "accepted"),
+            (seen.duplicate, "duplicate"),
+            (seen.refused, "refused (401)"),
+        ];
+        let answer =
+            |(count, word): &(usize, &str)| (*count > 0).then(|| format!("{count} {word}"));
+        let answers: Vec<String> = answers.iter().filter_map(answer).collect();
+        let good = delivery.is_as_promised();
+        let mut verdict = "as promised".to_owned();
+        if !good {
+            verdict = format!("PROMISED {:?}", delivery.promised);
+        }
+        vec![
+            delivery.what.into(),
+            delivery.source.into(),
+            delivery.sent.into(),
+            answers.join(", ").into(),
+            number(seen.stored),
+            number(seen.started),
+            number(seen.succeeded),
+            output::painted(verdict, output::good_or_bad(good)),
+        ]
+    };
+    let head = ["DELIVERY", "SOURCE", "SENT", "ANSWERED", "STORED", "RUN", "DONE", ""];
+    output::table(&head, ledger.iter().map(row).collect(), "nothing was sent")?;
+    let count = ledger.iter().filter(|one| one.is_as_promised()).count();
+    let all = ledger.len();
+    let style = output::good_or_bad(count == all).on_default();
+    output::line(format_args!("\n{style}{count} of {all} lines as promised{style:#}"))
+}
+
+/// What to try next, as lines that can be pasted.
+fn invite(site: &Site, receiver: &Receiver) -> Result<(), Failure> {
+    let program =
+        std::env::current_exe().map_or("hooklatch".into(), |path| path.display().to_string());
+    let config = site.config();
+    let config = config.display();
+    output::line(format_args!("\n{HEADING}It keeps serving. In another terminal:{HEADING:#}\n"))?;
+    output::line(format_args!("  {COMMAND}export HOOKLATCH_CONFIG={config}{COMMAND:#}"))?;
+    for line in [
+        "events",
+        "jobs",
+        "show evt_1DemoInvoice",
+        "events --rejected",
+        "replay evt_1DemoInvoice --handler fulfil",
+    ] {
+        output::line(format_args!("  {COMMAND}{program} {line}{COMMAND:#}"))?;
+    }
+    let address = receiver.address;
+    output::line(format_args!(
+        "  {COMMAND}curl -i http://{address}/stripe -d '{{}}'{COMMAND:#}   refused: not signed"
+    ))?;
+    output::line(
+        "\nCtrl-C ends it and deletes its store. Your own configuration: README.md, \"First webhook\".",
+    )
+}

@@ -1,0 +1,120 @@
+//! A fake provider: it signs as the real one does, and delivers over real HTTP.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::exit::{Exit, Failure};
+use crate::model::{Headers, Timestamp};
+use crate::provider::Scheme;
+use crate::verify::{self, Draft, Key};
+
+/// Why a delivery has no answer.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// A built-in provider with a secret.
+#[derive(Debug)]
+pub struct Provider {
+    name: &'static str,
+    scheme: Scheme,
+    key: Key,
+}
+
+impl Provider {
+    /// The built-in provider `name`. A line end after the secret is ignored, as in a secret's file.
+    pub fn new(name: &'static str, secret: &str) -> Result<Self, Failure> {
+        let unusable = |why| Failure::new(Exit::Config, format!("cannot sign as {name}: {why}"));
+        let scheme = Scheme::embedded(name).ok_or_else(|| unusable("no such provider".into()))?;
+        let key = verify::key(&scheme, "kit", secret.trim_end()).map_err(unusable)?;
+        Ok(Provider { name, scheme, key })
+    }
+
+    /// Its name, which is also that of the source that it delivers to.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The headers of a delivery of `body`, signed at `at`.
+    pub fn sign(
+        &self,
+        id: &str,
+        event_type: &str,
+        body: &Bytes,
+        at: Timestamp,
+    ) -> Result<Headers, Failure> {
+        let draft =
+            Draft { method: "POST", id, event_type, body: body.clone(), ..Draft::default() };
+        let mut headers =
+            verify::sign(&self.scheme, Some(&self.key), &draft, at).map_err(|why| {
+                Failure::new(Exit::Config, format!("failed to sign as {}: {why}", self.name))
+            })?;
+        headers.push("Content-Type", "application/json");
+        Ok(headers)
+    }
+}
+
+/// The answer to a delivery.
+#[derive(Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// Its `Idempotency-Result`.
+    pub(crate) result: Option<String>,
+    /// Null where it was cut or is not JSON.
+    pub body: serde_json::Value,
+}
+
+/// Posts `body` to `path` on a new connection. A status that was read counts even if the rest of the
+/// answer is cut off: a provider decides by the status.
+pub(crate) async fn post(
+    address: SocketAddr,
+    path: &str,
+    headers: &Headers,
+    body: Bytes,
+) -> Result<Answer, Error> {
+    let stream = tokio::net::TcpStream::connect(address).await?;
+    exchange(stream, &address.to_string(), path, headers, body).await
+}
+
+/// The same over an established connection to `host`, which it closes.
+pub(crate) async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    host: &str,
+    path: &str,
+    headers: &Headers,
+    body: Bytes,
+) -> Result<Answer, Error> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let mut headers = headers.clone();
+    headers.push("Connection", "close");
+    let answer = send(&mut sender, host, path, &headers, body).await?;
+    // The answer is complete; this waits until the connection's task has ended too.
+    let _ = connection.await;
+    Ok(answer)
+}
+
+/// Sends one request over a connection that stays open.
+pub async fn send(
+    connection: &mut SendRequest<Full<Bytes>>,
+    host: &str,
+    path: &str,
+    headers: &Headers,
+    body: Bytes,
+) -> Result<Answer, Error> {
+    let mut request = hyper::Request::post(path).header("Host", host);
+    for (name, value) in headers.iter() {
+        request = request.header(name, value);
+    }
+    let response = connection.send_request(request.body(Full::new(body))?).await?;
+    let status = response.status().as_u16();
+    let result = response.headers().get("Idempotency-Result");
+    let result = result.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let bytes = response.into_body().collect().await.map(|body| body.to_bytes());
+    let body = serde_json::from_slice(&bytes.unwrap_or_default()).unwrap_or_default();
+    Ok(Answer { status, result, body })
+}

@@ -1,0 +1,180 @@
+//! A scratch site: a folder with a configuration, its handlers and the store `hooklatch.db`, separate
+//! from what the operator has configured.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::PATIENCE;
+use super::account::Stored;
+use super::ledger::Ledger;
+use super::receiver::{Receiver, Runner};
+use crate::clock::Clock;
+use crate::cmd::store;
+use crate::control::{Door, Reply, Request};
+use crate::exit::{Exit, Failure};
+use crate::model::{EventId, State};
+use crate::store::{EventFilter, JobFilter};
+
+/// How often a site looks whether its jobs have settled.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The folder. A temporary one is deleted with this value.
+pub(crate) struct Site {
+    root: PathBuf,
+    temporary: Option<TempDir>,
+}
+
+impl Site {
+    /// Writes `files` (name and text) to a temporary folder, or to `place`, which must be new or empty.
+    /// Only their owner may read them, and run those that are scripts.
+    pub(crate) fn new(place: Option<&Path>, files: &[(&str, &str)]) -> Result<Self, Failure> {
+        let failed = |path: &Path, error: io::Error| {
+            Failure::new(Exit::Io, format!("failed to write {}: {error}", path.display()))
+        };
+        let temporary = || tempfile::Builder::new().prefix("hooklatch-").tempdir().map(Some);
+        let temporary = place.map_or_else(temporary, |_| Ok(None));
+        let temporary = temporary.map_err(|error| failed(&std::env::temp_dir(), error))?;
+        let root = place.or(temporary.as_ref().map(TempDir::path)).unwrap_or(Path::new("."));
+        let open = || {
+            fs::create_dir_all(root)?;
+            let root = root.canonicalize()?;
+            Ok((fs::read_dir(&root)?.next().is_none(), root))
+        };
+        let (is_empty, root) = open().map_err(|error| failed(root, error))?;
+        if !is_empty {
+            let message = format!("{} is not empty", root.display());
+            return Err(
+                Failure::new(Exit::Usage, message).help("name a folder that is not there yet")
+            );
+        }
+        let site = Site { root, temporary };
+        for (name, text) in files {
+            let path = site.path(name);
+            let write = || {
+                path.parent().map_or(Ok(()), fs::create_dir_all)?;
+                fs::write(&path, text)?;
+                let mode = if text.starts_with("#!") { 0o700 } else { 0o600 };
+                fs::set_permissions(&path, Permissions::from_mode(mode))
+            };
+            write().map_err(|error| failed(&path, error))?;
+        }
+        Ok(site)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.path("hooklatch.toml")
+    }
+
+    /// Keeps the folder when this value is dropped.
+    pub(crate) fn keep(&mut self) {
+        if let Some(folder) = self.temporary.take() {
+            self.root = folder.keep();
+        }
+    }
+
+    /// Whether the folder stays when this value is dropped.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.temporary.is_none()
+    }
+
+    /// What the handlers have written so far to `ledger.txt`.
+    pub(crate) fn ledger(&self) -> Result<Ledger, Failure> {
+        let path = self.path("ledger.txt");
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Ledger::read(&text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ledger::default()),
+            Err(error) => {
+                let message = format!("failed to read {}: {error}", path.display());
+                Err(Failure::new(Exit::Io, message))
+            }
+        }
+    }
+
+    /// Waits until no job is to run any more, or until the handlers write nothing for a minute.
+    pub(crate) async fn settle(&self) -> Result<(), Failure> {
+        let clock = Clock::system();
+        let ledger_bytes = || fs::metadata(self.path("ledger.txt")).map_or(0, |found| found.len());
+        let (mut written, mut end) = (ledger_bytes(), clock.monotonic() + PATIENCE);
+        let mut door = self.door().await?;
+        while has_open_jobs(&mut door).await? && clock.monotonic() < end {
+            let now = ledger_bytes();
+            if now > written {
+                (written, end) = (now, clock.monotonic() + PATIENCE);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        door.close().await;
+        Ok(())
+    }
+
+    /// Every event in the store, with its jobs and their attempts.
+    pub(crate) async fn stored(&self) -> Result<Vec<Stored>, Failure> {
+        let mut door = self.door().await?;
+        let list = Request::Events(EventFilter::default());
+        let events = match store::call(&mut door, list).await? {
+            Reply::Events(events) => events,
+            other => return Err(store::unexpected(&other)),
+        };
+        let mut ids: Vec<EventId> = events.into_iter().map(|event| event.event_id).collect();
+        // One request shows every event with that id.
+        ids.sort();
+        ids.dedup();
+        let mut stored = Vec::new();
+        for event in ids {
+            let show = Request::Show { source: None, event };
+            match store::call(&mut door, show).await? {
+                Reply::Show(found) => stored.extend(found.into_iter().map(Stored::from)),
+                other => return Err(store::unexpected(&other)),
+            }
+        }
+        door.close().await;
+        Ok(stored)
+    }
+
+    /// Stops the receiver, and then the runner, so that no receiver starts another runner.
+    pub(crate) async fn stop(&self, receiver: Option<Receiver>) -> Result<(), Failure> {
+        let stopped = match receiver {
+            Some(receiver) => receiver.stop().await,
+            None => Ok(()),
+        };
+        if let Some(runner) = self.runner() {
+            runner.stop().await?;
+        }
+        stopped
+    }
+
+    /// The runner of the store, where one listens.
+    pub(crate) fn runner(&self) -> Option<Runner> {
+        Runner::find(&self.path("hooklatch.db"))
+    }
+
+    async fn door(&self) -> Result<Door, Failure> {
+        let settings = store::load_whole(&self.config())?.store();
+        Door::open(&settings, Clock::system()).await.map_err(store::door_failure)
+    }
+}
+
+async fn has_open_jobs(door: &mut Door) -> Result<bool, Failure> {
+    for state in [State::Ready, State::Running, State::Waiting] {
+        let filter = JobFilter { state: Some(state), limit: Some(1), ..JobFilter::default() };
+        match store::call(door, Request::Jobs(filter)).await? {
+            Reply::Jobs(jobs) if jobs.is_empty() => {}
+            Reply::Jobs(_) => return Ok(true),
+            other => return Err(store::unexpected(&other)),
+        }
+    }
+    Ok(false)
+}
