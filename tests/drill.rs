@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -32,13 +33,27 @@ impl Place {
         fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// Nothing that a drill has started here still lives: each such process names the place.
-    fn must_be_deserted(&self) {
+    /// The command lines of the processes that name the place.
+    fn processes(&self) -> Vec<String> {
         let place = self.0.path().to_str().unwrap();
-        for process in fs::read_dir("/proc").unwrap() {
-            let words = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
-            let words = String::from_utf8_lossy(&words).replace('\0', " ");
-            assert!(!words.contains(place), "still there: {words}");
+        let line = |process: fs::DirEntry| {
+            let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).replace('\0', " ")
+        };
+        let lines = fs::read_dir("/proc").unwrap().map(|process| line(process.unwrap()));
+        lines.filter(|line| line.contains(place)).collect()
+    }
+
+    fn must_be_deserted(&self) {
+        assert_eq!(self.processes(), Vec::<String>::new());
+    }
+
+    /// Waits until a receiver runs here, or none does.
+    fn wait_for_receiver(&self, wanted: bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.processes().iter().any(|line| line.contains(" serve ")) != wanted {
+            assert!(Instant::now() < end, "{:?}", self.processes());
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -154,6 +169,16 @@ fn an_interrupted_drill_stops_what_it_has_started() {
     assert!(text(&output.stderr).contains("SIGINT"), "{}", text(&output.stderr));
     place.must_be_deserted();
     assert_eq!(place.left(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_killed_drill_leaves_no_receiver() {
+    let place = Place::new();
+    let mut drill = place.drill(&["--kills", "1000"]).stdout(Stdio::null()).spawn().unwrap();
+    place.wait_for_receiver(true);
+    drill.kill().unwrap();
+    drill.wait().unwrap();
+    place.wait_for_receiver(false);
 }
 
 #[test]

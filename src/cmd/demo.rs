@@ -175,7 +175,7 @@ fn deliveries() -> Result<Vec<Delivery>, Failure> {
         let body = Bytes::from(body);
         let headers = provider.sign(event, kind, &body, at)?;
         let sent = promised.accepted + promised.duplicate + promised.refused;
-        let (source, seen) = (provider.name(), Counts::default());
+        let (source, seen) = (provider.name, Counts::default());
         deliveries.push(Delivery { what, source, sent, promised, seen, event, headers, body });
     }
     Ok(deliveries)

@@ -148,8 +148,7 @@ impl Storm<'_> {
             load.redirect(receiver.address);
             self.receiver = Some(receiver);
         }
-        load.finish().await?;
-        let tally = load.tally();
+        let tally = load.finish().await?;
         let acknowledged = tally.acknowledged;
         self.bar.set_message(format!("acknowledged {acknowledged}, waiting for the handlers"));
         self.site.settle().await?;

@@ -97,9 +97,10 @@ impl Load {
     }
 
     /// Waits until each event that was begun has its answer; clients begin no further ones.
-    pub(crate) async fn finish(&self) -> Result<(), Failure> {
+    pub(crate) async fn finish(self) -> Result<Tally, Failure> {
         self.shared.state.send_modify(|state| state.ending = true);
-        self.until(|tally| !tally.answers.contains(&Answered::Never)).await
+        self.until(|tally| !tally.answers.contains(&Answered::Never)).await?;
+        Ok(self.shared.state.borrow().tally.clone())
     }
 
     async fn until(&self, done: impl Fn(&Tally) -> bool) -> Result<(), Failure> {
@@ -117,10 +118,6 @@ impl Load {
         let wait = PATIENCE.as_secs();
         let why = format!("the drill could not go on: no delivery was answered 2xx for {wait} s");
         Err(Failure::new(Exit::Unavailable, why))
-    }
-
-    pub(crate) fn tally(&self) -> Tally {
-        self.shared.state.borrow().tally.clone()
     }
 }
 

@@ -19,7 +19,8 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// A built-in provider with a secret.
 #[derive(Debug)]
 pub struct Provider {
-    name: &'static str,
+    /// Also the name of the source that it delivers to.
+    pub(crate) name: &'static str,
     scheme: Scheme,
     key: Key,
 }
@@ -31,11 +32,6 @@ impl Provider {
         let scheme = Scheme::embedded(name).ok_or_else(|| unusable("no such provider".into()))?;
         let key = verify::key(&scheme, "kit", secret.trim_end()).map_err(unusable)?;
         Ok(Provider { name, scheme, key })
-    }
-
-    /// Its name, which is also that of the source that it delivers to.
-    pub(crate) fn name(&self) -> &'static str {
-        self.name
     }
 
     /// The headers of a delivery of `body`, signed at `at`.

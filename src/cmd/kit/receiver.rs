@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal,
+};
 use tokio::time::{sleep, timeout};
 
 use super::PATIENCE;
@@ -42,13 +45,15 @@ impl Receiver {
             let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&log_path)?;
             let logged = log.metadata()?.len();
             let mut command = Command::new(std::env::current_exe()?);
-            command.arg("serve").arg("--config").arg(site.config()).args(["--log", "info"]);
-            command.env_clear();
+            command.args(["serve", "--log", "info", "--config"]);
+            command.arg(site.config()).env_clear();
             for name in ENVIRONMENT {
                 command.envs(std::env::var_os(name).map(|value| (name, value)));
             }
             // Its own group: Ctrl-C reaches this process alone, which then stops the receiver.
             command.process_group(0).stdin(Stdio::null()).stderr(log);
+            // SAFETY: prctl is safe to call between fork and exec.
+            unsafe { command.pre_exec(end_with_parent) };
             Ok((command.spawn()?, logged))
         };
         let (child, logged) = spawn().map_err(|error: io::Error| {
@@ -76,20 +81,26 @@ impl Receiver {
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         // An error means that it has ended, which `try_wait` then reports.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let ended = timeout(PATIENCE, async {
-            loop {
-                match self.child.try_wait() {
-                    Ok(None) => sleep(POLL).await,
-                    Ok(Some(status)) if status.success() => return Ok(()),
-                    Ok(Some(status)) => return Err(format!("ended with {status}")),
-                    Err(error) => return Err(format!("cannot be waited for ({error})")),
-                }
+        let end = async {
+            while let Ok(None) = self.child.try_wait() {
+                sleep(POLL).await;
             }
-        });
-        ended.await.unwrap_or_else(|_| Err("did not end".to_owned())).map_err(|why| {
-            Failure::new(Exit::Unavailable, format!("the receiver {why} when stopped"))
-        })
+        };
+        let _ = timeout(PATIENCE, end).await;
+        let why = match self.child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => format!("ended with {status}"),
+            Ok(None) => "did not end".to_owned(),
+            Err(error) => format!("cannot be waited for ({error})"),
+        };
+        let message = format!("the receiver {why} when stopped");
+        Err(Failure::new(Exit::Unavailable, message))
     }
+}
+
+/// SIGTERM for this process when its parent ends, which may be by SIGKILL.
+fn end_with_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
 impl Drop for Receiver {

@@ -36,23 +36,25 @@ impl Site {
         let failed = |path: &Path, error: io::Error| {
             Failure::new(Exit::Io, format!("failed to write {}: {error}", path.display()))
         };
-        let temporary = || tempfile::Builder::new().prefix("hooklatch-").tempdir().map(Some);
-        let temporary = place.map_or_else(temporary, |_| Ok(None));
-        let temporary = temporary.map_err(|error| failed(&std::env::temp_dir(), error))?;
-        let root = place.or(temporary.as_ref().map(TempDir::path)).unwrap_or(Path::new("."));
-        let open = || {
-            fs::create_dir_all(root)?;
-            let root = root.canonicalize()?;
-            Ok((fs::read_dir(&root)?.next().is_none(), root))
+        let (root, temporary) = match place {
+            Some(path) => (path.to_owned(), None),
+            None => {
+                let folder = tempfile::Builder::new().prefix("hooklatch-").tempdir();
+                let folder = folder.map_err(|error| failed(&std::env::temp_dir(), error))?;
+                (folder.path().to_owned(), Some(folder))
+            }
         };
-        let (is_empty, root) = open().map_err(|error| failed(root, error))?;
+        let open = || {
+            fs::create_dir_all(&root)?;
+            Ok((fs::read_dir(&root)?.next().is_none(), root.canonicalize()?))
+        };
+        let (is_empty, full) = open().map_err(|error| failed(&root, error))?;
         if !is_empty {
             let message = format!("{} is not empty", root.display());
-            return Err(
-                Failure::new(Exit::Usage, message).help("name a folder that is not there yet")
-            );
+            let failure = Failure::new(Exit::Usage, message);
+            return Err(failure.help("name a folder that is not there yet"));
         }
-        let site = Site { root, temporary };
+        let site = Site { root: full, temporary };
         for (name, text) in files {
             let path = site.path(name);
             let write = || {
