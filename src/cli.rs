@@ -344,7 +344,7 @@ Examples:
     /// Check this machine for what would break a promise
     #[command(after_help = "\
 Looks at the clock, the store's disk (what a flush costs, space, network file systems), what the users of \
-receiver and runner may read and run, their units and control groups, and the proxy in front. Each finding \
+receiver and runner may read and run, their units and control groups, and TLS. Each finding \
 comes with its fix. It changes nothing and contacts no other machine; as root it sees most. Exits with 1 where something is bad.
 
 Examples:

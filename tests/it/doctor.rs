@@ -13,7 +13,7 @@ events = ["push"]
 command = ["./note"]
 "#;
 
-/// The exit code, and each finding as (check, verdict, what was seen and the line that mends it).
+/// The exit code, and each finding as (check, verdict, what was seen and the line that fixes it).
 fn doctor(site: &Site) -> (i32, Vec<(String, String, String)>) {
     let output = site.run(&["doctor", "--json"]);
     let said: serde_json::Value = serde_json::from_slice(&output.stdout)
@@ -47,12 +47,16 @@ fn a_healthy_site_has_nothing_bad_with_and_without_its_receiver() {
     assert!(seen("runner").2.contains("connected"));
     assert_eq!(seen("control groups").1, "ok");
     assert!(seen("flush").2.contains("ms"));
+    // What a proxy passes on shows only from outside: the finding names the command.
+    let (_, verdict, proxy) = seen("proxy");
+    assert!(verdict == "unknown" && proxy.contains("25.0 MiB"), "{proxy}");
+    assert!(proxy.contains("hooklatch send github push --url https://YOUR-HOST"), "{proxy}");
     let shown = text(&site.run(&["doctor"]).stdout);
     assert!(shown.contains("CHECK") && shown.contains("unwise"), "{shown}");
 }
 
 #[test]
-fn what_cannot_be_read_or_run_is_bad_and_comes_with_what_mends_it() {
+fn files_that_cannot_be_read_or_run_are_bad_and_come_with_the_fix() {
     let site = Site::new(HANDLERS);
     site.script("note", "exit 0");
     let script = site.path("note");

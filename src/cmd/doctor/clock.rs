@@ -1,47 +1,43 @@
-//! Whether this machine's clock is kept right: signatures with a time are judged by it.
+//! Whether this machine's clock is synchronised: signatures with a time are judged by it.
 
-use crate::config::ShownSource;
+use super::{Finding, Machine};
 
-use super::Finding;
-
-const CHECK: &str = "clock";
-
-/// `STA_UNSYNC` of adjtimex(2): nothing keeps the clock right.
+/// `STA_UNSYNC` of adjtimex(2): nothing synchronises the clock.
 const UNSYNCHRONISED: i32 = 0x0040;
 
-/// What the kernel says of its clock, and which sources depend on it.
-pub(super) fn synchronised(sources: &[ShownSource]) -> Finding {
+pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
+    let sources = machine.config.shown().sources;
     let strict = sources.iter().filter_map(|source| {
         Some(format!("{} allows {}", source.name, source.tolerance.as_ref()?))
     });
-    let strict: Vec<_> = strict.collect();
-    judge(status(), &strict.join(", "))
+    vec![judge(status(), &strict.collect::<Vec<_>>().join(", "))]
 }
 
-fn judge(status: Option<i32>, strict: &str) -> Finding {
-    let Some(status) = status else {
-        return Finding::unknown(CHECK, "the kernel does not say whether it is synchronised");
-    };
-    if status & UNSYNCHRONISED == 0 {
-        return Finding::ok(CHECK, "synchronised");
-    }
+/// `strict`: the sources that depend on the clock, and by how much.
+pub(super) fn judge(status: Option<i32>, strict: &str) -> Finding {
     let fix = "timedatectl set-ntp true";
-    if strict.is_empty() {
-        return Finding::unwise(CHECK, "not synchronised: times in listings may be wrong", fix);
+    match status {
+        None => Finding::unknown("the kernel does not say whether it is synchronised"),
+        Some(status) if status & UNSYNCHRONISED == 0 => Finding::ok("synchronised"),
+        Some(_) if strict.is_empty() => {
+            Finding::unwise("not synchronised: times in listings may be wrong", fix)
+        }
+        Some(_) => Finding::unwise(
+            format!("not synchronised; once it is off, good deliveries are refused ({strict})"),
+            fix,
+        ),
     }
-    let seen = format!("not synchronised; once it is off, good deliveries are refused ({strict})");
-    Finding::unwise(CHECK, seen, fix)
 }
 
-/// The kernel's clock status; none where it does not tell.
+/// The kernel's clock status; `None` where it does not report one.
 #[allow(unsafe_code)]
-fn status() -> Option<i32> {
+pub(super) fn status() -> Option<i32> {
     // SAFETY: all zeroes is a value of this plain struct; with no mode set the call only fills it in.
-    let (state, told) = unsafe {
-        let mut told: libc::timex = std::mem::zeroed();
-        (libc::adjtimex(&raw mut told), told)
+    let (state, clock) = unsafe {
+        let mut clock: libc::timex = std::mem::zeroed();
+        (libc::adjtimex(&raw mut clock), clock)
     };
-    (state >= 0).then_some(told.status)
+    (state >= 0).then_some(clock.status)
 }
 
 #[cfg(test)]
@@ -51,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unkept_clock_is_told_with_the_sources_that_depend_on_it() {
+    fn an_unsynchronised_clock_names_the_sources_that_depend_on_it() {
         assert_eq!(judge(Some(0), "shop allows 5min").verdict, Verdict::Ok);
         assert_eq!(judge(None, "").verdict, Verdict::Unknown);
         let found = judge(Some(UNSYNCHRONISED), "shop allows 5min");

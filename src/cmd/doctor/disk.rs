@@ -3,19 +3,16 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{statfs, statvfs};
+use rustix::io::Errno;
 
-use crate::store::Settings;
+use crate::limits::Limits;
 
 use super::super::output::size;
-use super::Finding;
-
-const SPACE: &str = "space";
-const FLUSH: &str = "flush";
-const FILES: &str = "file system";
+use super::{Finding, Machine};
 
 /// File systems that a machine reaches over a network or through another program, by their numbers
 /// (statfs(2)): SQLite's shared log does not work over them (sqlite.org, "Write-Ahead Logging").
@@ -46,25 +43,23 @@ const FLUSHES: usize = 32;
 /// Fewer files than this left on the disk, and the store's few may not find room.
 const FEW_FILES: u64 = 1_000;
 
-pub(super) fn look(store: &Settings) -> Vec<Finding> {
-    let folder = match store.path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    if !folder.is_dir() {
-        let seen = format!("there is no folder {}", folder.display());
-        let fix = format!("mkdir -m 700 {0}, owned by the receiver's user", folder.display());
-        return vec![Finding::bad(SPACE, seen, fix)];
+fn folder(machine: &Machine<'_>) -> PathBuf {
+    let database = machine.config.store().path;
+    match database.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
     }
-    vec![file_system(folder), space(folder, store), flush(folder)]
 }
 
-fn file_system(folder: &Path) -> Finding {
-    match statfs(folder) {
+pub(super) fn file_system(machine: &Machine<'_>) -> Vec<Finding> {
+    let folder = folder(machine);
+    match statfs(&folder) {
         // The field's width is the machine's.
         #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
-        Ok(found) => judge_kind(found.f_type as i64, folder),
-        Err(error) => Finding::unknown(FILES, format!("{}: {error}", folder.display())),
+        Ok(found) => vec![judge_kind(found.f_type as i64, &folder)],
+        // The check of the space reports a missing folder.
+        Err(Errno::NOENT) => Vec::new(),
+        Err(error) => vec![Finding::unknown(format!("{}: {error}", folder.display()))],
     }
 }
 
@@ -73,44 +68,55 @@ fn judge_kind(kind: i64, folder: &Path) -> Finding {
     let fix = "move the store to a local disk: storage.path";
     if let Some((_, name)) = REMOTE.iter().find(|(number, _)| *number == kind) {
         let seen = format!("{shown} is on {name}: SQLite's log is not safe there");
-        return Finding::bad(FILES, seen, fix);
+        return Finding::bad(seen, fix);
     }
     if MEMORY.contains(&kind) {
         let seen = format!("{shown} is in memory: every event is gone with the power");
-        return Finding::bad(FILES, seen, fix);
+        return Finding::bad(seen, fix);
     }
     if kind == OVERLAY {
         let seen = format!("{shown} is in a container's own layer, which goes with the container");
-        return Finding::bad(FILES, seen, "mount a volume there");
+        return Finding::bad(seen, "mount a volume there");
     }
-    Finding::ok(FILES, format!("{shown} is on a local disk"))
+    Finding::ok(format!("{shown} is on a local disk"))
 }
 
-fn space(folder: &Path, store: &Settings) -> Finding {
-    let Ok(found) = statvfs(folder) else {
-        return Finding::unknown(SPACE, format!("{} does not say", folder.display()));
+pub(super) fn space(machine: &Machine<'_>) -> Vec<Finding> {
+    vec![judge_space(&folder(machine), &machine.config.limits())]
+}
+
+fn judge_space(folder: &Path, limits: &Limits) -> Finding {
+    let found = match statvfs(folder) {
+        Ok(found) => found,
+        Err(Errno::NOENT) => {
+            let fix = format!("mkdir -m 700 {0}, owned by the receiver's user", folder.display());
+            return Finding::bad(format!("there is no folder {}", folder.display()), fix);
+        }
+        Err(error) => return Finding::unknown(format!("{}: {error}", folder.display())),
     };
     let free = found.f_bavail.saturating_mul(found.f_frsize);
-    let floor = store.limits.disk_floor_bytes + store.limits.ballast_bytes;
-    let with_log = floor + store.limits.log_bytes;
+    let floor = limits.disk_floor_bytes + limits.ballast_bytes;
+    let with_log = floor + limits.log_bytes;
     let seen = format!("{} free, {} are needed", size(free), size(with_log));
     let fix = format!("make room on the disk of {}", folder.display());
     match free {
-        _ if free < floor => Finding::bad(SPACE, seen + ": deliveries are answered 503", fix),
-        _ if free < with_log * 2 => Finding::unwise(SPACE, seen, fix),
-        // Where files are not counted, the number is 0 of 0.
+        _ if free < floor => Finding::bad(seen + ": deliveries are answered 503", fix),
+        _ if free < with_log * 2 => Finding::unwise(seen, fix),
+        // A file system that does not count files reports 0 of 0.
         _ if found.f_files > 0 && found.f_favail < FEW_FILES => {
-            Finding::unwise(SPACE, format!("room for {} more files", found.f_favail), fix)
+            Finding::unwise(format!("room for {} more files", found.f_favail), fix)
         }
-        _ => Finding::ok(SPACE, seen),
+        _ => Finding::ok(seen),
     }
 }
 
-fn flush(folder: &Path) -> Finding {
-    match timed(folder) {
-        Ok(times) => judge_flushes(times),
+pub(super) fn flush(machine: &Machine<'_>) -> Vec<Finding> {
+    let folder = folder(machine);
+    match timed(&folder) {
+        Ok(times) => vec![judge_flushes(times)],
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => {
-            Finding::unknown(FLUSH, format!("failed to write in {}: {error}", folder.display()))
+            vec![Finding::unknown(format!("failed to write in {}: {error}", folder.display()))]
         }
     }
 }
@@ -134,9 +140,9 @@ fn judge_flushes(mut times: Vec<Duration>) -> Finding {
     let seen = format!("one takes {}, the slowest of {FLUSHES} {}", shown(middle), shown(last));
     if middle > SLOW {
         let fix = "use a faster disk, or one with a protected write cache: storage.path";
-        return Finding::unwise(FLUSH, seen + "; every answer waits for one", fix);
+        return Finding::unwise(seen + "; every answer waits for one", fix);
     }
-    Finding::ok(FLUSH, seen)
+    Finding::ok(seen)
 }
 
 fn shown(time: Duration) -> String {
@@ -148,7 +154,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::Verdict;
     use super::*;
-    use crate::limits::Limits;
 
     #[test]
     fn a_disk_that_does_not_keep_is_bad() {
@@ -168,7 +173,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let with = |disk_floor_bytes| {
             let limits = Limits { disk_floor_bytes, ..Limits::default() };
-            space(folder.path(), &Settings { path: folder.path().join("t.db"), limits })
+            judge_space(folder.path(), &limits)
         };
         assert_eq!(with(1 << 20).verdict, Verdict::Ok);
         let found = with(1 << 60);
@@ -185,15 +190,14 @@ mod tests {
         assert_eq!(judge_flushes(vec![Duration::from_millis(1); 3]).verdict, Verdict::Ok);
         let slow = judge_flushes(vec![SLOW * 2; 3]);
         assert_eq!(slow.verdict, Verdict::Unwise);
-        assert!(flush(Path::new("/proc")).verdict == Verdict::Unknown);
+        assert!(timed(Path::new("/proc")).is_err());
     }
 
     #[test]
-    fn a_store_without_a_folder_is_told_once() {
+    fn a_store_without_a_folder_is_bad() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("missing/t.db");
-        let found = look(&Settings { path, limits: Limits::default() });
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].verdict, Verdict::Bad);
+        let found = judge_space(&folder.path().join("missing"), &Limits::default());
+        assert_eq!(found.verdict, Verdict::Bad);
+        assert!(found.fix.is_some_and(|fix| fix.starts_with("mkdir")));
     }
 }

@@ -1,20 +1,20 @@
-//! `hooklatch doctor`: what of this machine would keep the promises from being kept, each with the line
-//! that fixes it.
+//! `hooklatch doctor`: finds what on this machine would break a promise, and prints the fix for each.
 //!
-//! It changes nothing, opens no database (rule S11: the receiver may have it open) and asks nothing of
-//! other machines. What it cannot see, it says so: run as root it sees most.
+//! It changes nothing, opens no database (rule S11: the receiver may have it open) and contacts no other machine. Run as
+//! root it sees most; what it cannot check, it reports as unknown.
 
 mod clock;
 mod disk;
-mod front;
-mod people;
+mod permissions;
 mod processes;
+mod tls;
 mod units;
 
 use std::path::Path;
 
 use anstyle::AnsiColor;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::cli;
 use crate::config::{self, Config, Environment};
@@ -24,6 +24,7 @@ use crate::exit::{Exit, Failure};
 use super::config_check::of_unit;
 use super::output::{self, below, count, whole, words_of};
 use super::owner;
+use processes::Running;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -31,126 +32,155 @@ use super::owner;
 enum Verdict {
     /// As it should be.
     Ok,
-    /// It could not be looked at.
+    /// It could not be checked.
     Unknown,
-    /// It works, and will hurt one day.
+    /// It works, and will cause harm one day.
     Unwise,
     /// A promise, or every delivery of a source, is at stake.
     Bad,
 }
 
-/// One thing that was looked at.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+/// What a check found.
+#[derive(Debug, PartialEq, Eq)]
 struct Finding {
-    /// What was looked at, in a word or two.
-    check: &'static str,
     verdict: Verdict,
-    /// What was seen.
     seen: String,
     /// The line that fixes it.
     fix: Option<String>,
 }
 
 impl Finding {
-    fn ok(check: &'static str, seen: impl Into<String>) -> Self {
-        Finding { check, verdict: Verdict::Ok, seen: seen.into(), fix: None }
+    fn new(verdict: Verdict, seen: impl Into<String>, fix: Option<String>) -> Self {
+        let seen = seen.into();
+        Finding { verdict, seen, fix }
     }
 
-    fn unknown(check: &'static str, seen: impl Into<String>) -> Self {
-        Finding { check, verdict: Verdict::Unknown, seen: seen.into(), fix: None }
+    fn ok(seen: impl Into<String>) -> Self {
+        Finding::new(Verdict::Ok, seen, None)
     }
 
-    fn unwise(check: &'static str, seen: impl Into<String>, fix: impl Into<String>) -> Self {
-        Finding { check, verdict: Verdict::Unwise, seen: seen.into(), fix: Some(fix.into()) }
+    fn unknown(seen: impl Into<String>) -> Self {
+        Finding::new(Verdict::Unknown, seen, None)
     }
 
-    fn bad(check: &'static str, seen: impl Into<String>, fix: impl Into<String>) -> Self {
-        Finding { check, verdict: Verdict::Bad, seen: seen.into(), fix: Some(fix.into()) }
+    fn unwise(seen: impl Into<String>, fix: impl Into<String>) -> Self {
+        Finding::new(Verdict::Unwise, seen, Some(fix.into()))
+    }
+
+    fn bad(seen: impl Into<String>, fix: impl Into<String>) -> Self {
+        Finding::new(Verdict::Bad, seen, Some(fix.into()))
+    }
+
+    /// A problem of the configuration.
+    fn of(problem: &Problem, verdict: Verdict) -> Self {
+        let mut seen = problem.file.clone();
+        if problem.line > 0 {
+            seen += &format!(":{}", problem.line);
+        }
+        if !problem.key.is_empty() {
+            seen += &format!(": {}", problem.key);
+        }
+        Finding::new(verdict, format!("{seen}: {}", problem.message), problem.help.clone())
     }
 }
 
-/// Looks at everything and prints what was found.
+/// What the checks look at.
+struct Machine<'a> {
+    /// Where the configuration is.
+    path: &'a Path,
+    config: &'a Config,
+    running: Running,
+}
+
+/// Every check, in the order of their findings.
+const CHECKS: [(&str, fn(&Machine<'_>) -> Vec<Finding>); 14] = [
+    ("configuration", configuration),
+    ("permissions", permissions::check),
+    ("handlers", handlers),
+    ("clock", clock::check),
+    ("file system", disk::file_system),
+    ("space", disk::space),
+    ("flush", disk::flush),
+    ("receiver", processes::receiver),
+    ("open files", processes::open_files),
+    ("runner", processes::runners),
+    ("control groups", processes::control_groups),
+    ("units", units::check),
+    ("TLS", tls::check),
+    ("proxy", tls::proxy),
+];
+
+/// Runs every check and prints the findings.
 pub(super) fn run(args: &cli::Doctor) -> Result<Exit, Failure> {
     let path = &args.file.config;
-    let mut findings = Vec::new();
-    let bad = |problem| told(problem, Verdict::Bad);
-    match config::load_in_part(path) {
+    let findings: Vec<(&str, Finding)> = match config::load_in_part(path) {
         Ok(config) => {
-            findings.extend(config.mistakes().iter().map(bad));
-            look(path, &config, &mut findings);
+            let machine = Machine { path, config: &config, running: processes::find(&config) };
+            let mut findings = Vec::new();
+            for (name, check) in CHECKS {
+                findings.extend(check(&machine).into_iter().map(|finding| (name, finding)));
+            }
+            findings
         }
         Err(problems) => {
-            findings.extend(problems.iter().map(bad));
-            findings.push(clock::synchronised(&[]));
+            let bad = |problem| ("configuration", Finding::of(problem, Verdict::Bad));
+            problems.iter().map(bad).chain([("clock", clock::judge(clock::status(), ""))]).collect()
         }
-    }
-    let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok);
-    match args.format.json {
-        true => output::json(&serde_json::json!({ "verdict": worst, "findings": findings }))?,
-        false => print(&findings)?,
+    };
+    let worst = findings.iter().map(|(_, one)| one.verdict).max().unwrap_or(Verdict::Ok);
+    if args.format.json {
+        let found = |(check, one): &(&str, Finding)| json!({ "check": check, "verdict": one.verdict, "seen": one.seen, "fix": one.fix });
+        let findings: Vec<_> = findings.iter().map(found).collect();
+        output::json(&json!({ "verdict": worst, "findings": findings }))?;
+    } else {
+        print(&findings)?;
     }
     Ok(if worst == Verdict::Bad { Exit::No } else { Exit::Ok })
 }
 
-fn look(path: &Path, config: &Config, findings: &mut Vec<Finding>) {
-    let running = processes::find(config);
-    let mut warnings = config.warnings();
-    let environment = of_unit(&Environment::capture(), path, "secrets");
-    warnings.extend(config.secret_warnings(&environment));
-    findings.extend(warnings.iter().map(|warning| told(warning, Verdict::Unwise)));
-    if warnings.is_empty() && config.mistakes().is_empty() {
-        let (sources, handlers) = (config.source_count() as u64, config.handler_count() as u64);
-        let seen = format!("{}, {}", count(sources, "source"), count(handlers, "handler"));
-        findings.push(Finding::ok("configuration", seen));
-    }
-    // It asks `config check`, which would only repeat the mistakes.
-    if config.mistakes().is_empty() {
-        findings.extend(people::look(path, config, &running));
-    }
-    let as_root = running.runners.values().any(|runner| runner.owner.0 == 0);
-    if !config.runners().is_empty() && (as_root || owner::is_root_alone(&config.store().path)) {
-        findings.push(Finding::unwise("handlers", owner::AS_ROOT, owner::NOT_AS_ROOT));
-    }
-    findings.push(clock::synchronised(&config.shown().sources));
-    findings.extend(disk::look(&config.store()));
-    findings.extend(running.look());
-    findings.extend(units::look(config, &running));
-    findings.extend(front::look(config, &running.listening));
-}
-
-/// A problem of the configuration as a finding.
-fn told(problem: &Problem, verdict: Verdict) -> Finding {
-    let Problem { file, line, key, message, help, .. } = problem;
-    let line = if *line > 0 { format!(":{line}") } else { String::new() };
-    let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
-    let seen = format!("{file}{line}: {key}{message}");
-    Finding { check: "configuration", verdict, seen, fix: help.clone() }
-}
-
-fn print(findings: &[Finding]) -> Result<(), Failure> {
-    let mut rows = Vec::new();
-    for finding in findings {
+fn print(findings: &[(&str, Finding)]) -> Result<(), Failure> {
+    let row = |(check, finding): &(&str, Finding)| {
         let (word, colour) = match finding.verdict {
             Verdict::Ok => ("ok", AnsiColor::Green),
             Verdict::Unknown => ("unknown", AnsiColor::BrightBlack),
             Verdict::Unwise => ("unwise", AnsiColor::Yellow),
             Verdict::Bad => ("BAD", AnsiColor::Red),
         };
-        let fix = finding.fix.as_ref().map(|fix| format!("fix: {fix}"));
-        rows.push(vec![
-            finding.check.into(),
-            output::painted(word, colour),
-            (&finding.seen).into(),
-            fix.unwrap_or_default().into(),
-        ]);
-    }
+        let fix = finding.fix.as_ref().map(|fix| format!("fix: {fix}")).unwrap_or_default();
+        vec![check.into(), output::painted(word, colour), (&finding.seen).into(), fix.into()]
+    };
     let columns = vec![whole("CHECK"), whole("VERDICT"), words_of("SEEN"), below("FIX")];
-    output::listing(columns, rows, false, "nothing was looked at")?;
-    let number = |verdict| findings.iter().filter(|one| one.verdict == verdict).count() as u64;
-    let (bad, unwise) = (number(Verdict::Bad), number(Verdict::Unwise));
+    output::listing(columns, findings.iter().map(row).collect(), false, "nothing was checked")?;
+    let number = |verdict| findings.iter().filter(|(_, one)| one.verdict == verdict).count();
     output::line("")?;
-    output::line(match (bad, unwise) {
+    output::line(match (number(Verdict::Bad), number(Verdict::Unwise)) {
         (0, 0) => "nothing to fix".to_owned(),
-        _ => format!("{bad} bad, {unwise} unwise"),
+        (bad, unwise) => format!("{bad} bad, {unwise} unwise"),
     })
+}
+
+fn configuration(machine: &Machine<'_>) -> Vec<Finding> {
+    let config = machine.config;
+    let environment = of_unit(&Environment::capture(), machine.path, "secrets");
+    let mut warnings = config.warnings();
+    warnings.extend(config.secret_warnings(&environment));
+    let bad = config.mistakes().iter().map(|mistake| Finding::of(mistake, Verdict::Bad));
+    let unwise = warnings.iter().map(|warning| Finding::of(warning, Verdict::Unwise));
+    let mut findings: Vec<_> = bad.chain(unwise).collect();
+    if findings.is_empty() {
+        let (sources, handlers) = (config.source_count() as u64, config.handler_count() as u64);
+        let (sources, handlers) = (count(sources, "source"), count(handlers, "handler"));
+        findings.push(Finding::ok(format!("{sources}, {handlers}")));
+    }
+    findings
+}
+
+fn handlers(machine: &Machine<'_>) -> Vec<Finding> {
+    let runners = &machine.running.runners;
+    let as_root = runners.values().any(|runner| runner.owner.0 == 0)
+        || owner::is_root_alone(&machine.config.store().path);
+    if machine.config.runners().is_empty() || !as_root {
+        return Vec::new();
+    }
+    vec![Finding::unwise(owner::AS_ROOT, owner::NOT_AS_ROOT)]
 }

@@ -14,7 +14,7 @@ use crate::model::RunnerName;
 use crate::runner::folder;
 
 use super::super::block_on;
-use super::Finding;
+use super::{Finding, Machine};
 
 /// Where the packaged units let runners work, a folder for each.
 const UNIT_RUNNERS: &str = "/run/hooklatch-runner";
@@ -27,9 +27,9 @@ const OPEN_FILES: u64 = 65_536;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: u32,
-    /// Whom it runs as: user and group.
+    /// User and group.
     pub(super) owner: (u32, u32),
-    /// Its control group's path; none where the kernel does not tell.
+    /// Its control group's path; `None` where the kernel does not report one.
     pub(super) group: Option<String>,
 }
 
@@ -41,14 +41,15 @@ impl Process {
     }
 }
 
-/// What runs.
+/// The processes of the configured store.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     pub(super) receiver: Option<Process>,
     pub(super) runners: BTreeMap<RunnerName, Process>,
-    /// Where the receiver takes deliveries, where it tells.
+    /// Where the receiver accepts deliveries; empty where it does not answer this user.
     pub(super) listening: Vec<SocketAddr>,
-    said: Option<ReceiverStatus>,
+    /// What the receiver reports of itself, where it answers this user.
+    status: Option<ReceiverStatus>,
 }
 
 /// Looks for the processes of the configured store.
@@ -64,7 +65,7 @@ pub(super) fn find(config: &Config) -> Running {
     let runners =
         folders.filter_map(|(name, folder)| Some((name, holder(&folder.join("lock"))?))).collect();
     let ask = |request| receiver.as_ref().and_then(|_| ask(&store.path, &store.limits, &request));
-    let said = match ask(Request::Status { sources: Vec::new() }) {
+    let status = match ask(Request::Status { sources: Vec::new() }) {
         Some(Reply::Status(status)) => status.receiver,
         _ => None,
     };
@@ -72,7 +73,7 @@ pub(super) fn find(config: &Config) -> Running {
         Some(Reply::Listening(listening)) => listening,
         _ => Vec::new(),
     };
-    Running { receiver, runners, listening, said }
+    Running { receiver, runners, listening, status }
 }
 
 /// What the receiver says of itself.
@@ -119,83 +120,82 @@ fn process(pid: u32) -> Option<Process> {
     (name == ours || name == "hooklatch\n").then_some(Process { pid, owner, group })
 }
 
-impl Running {
-    /// What the running processes themselves are like.
-    pub(super) fn look(&self) -> Vec<Finding> {
-        let Some(receiver) = &self.receiver else {
-            let seen = "none runs: what only a running one shows was not looked at";
-            return vec![Finding::unknown("receiver", seen)];
-        };
-        let mut found = vec![self.version(receiver), open_files(receiver)];
-        let views = self.said.iter().flat_map(|said| &said.runners);
-        found.extend(views.map(link));
-        found.extend(self.runners.values().filter_map(|runner| together(receiver, runner)));
-        if !self.runners.is_empty() && found.iter().all(|one| one.check != GROUPS) {
-            found.push(Finding::ok(GROUPS, "a stop of the receiver ends no runner"));
+pub(super) fn receiver(machine: &Machine<'_>) -> Vec<Finding> {
+    let Running { receiver, status, .. } = &machine.running;
+    let Some(Process { pid, .. }) = receiver else {
+        return vec![Finding::unknown("none runs: what only a running one shows was not checked")];
+    };
+    let ours = env!("CARGO_PKG_VERSION");
+    vec![match status.as_ref().map(|status| &status.version) {
+        None => {
+            Finding::unknown(format!("pid {pid}, which does not answer this user (run as root)"))
         }
-        found
-    }
-
-    fn version(&self, receiver: &Process) -> Finding {
-        let (check, ours, pid) = ("receiver", env!("CARGO_PKG_VERSION"), receiver.pid);
-        match &self.said {
-            None => Finding::unknown(
-                check,
-                format!("pid {pid}, which does not answer this user (run as root)"),
-            ),
-            Some(said) if said.version != ours => {
-                let seen = format!("pid {pid} is version {}, this command {ours}", said.version);
-                Finding::unwise(check, seen, "systemctl restart hooklatch.service")
-            }
-            Some(_) => Finding::ok(check, format!("pid {pid}, version {ours}")),
-        }
-    }
+        Some(version) if version != ours => Finding::unwise(
+            format!("pid {pid} is version {version}, this command {ours}"),
+            "systemctl restart hooklatch.service",
+        ),
+        Some(_) => Finding::ok(format!("pid {pid}, version {ours}")),
+    }]
 }
 
-fn link(view: &View) -> Finding {
+pub(super) fn runners(machine: &Machine<'_>) -> Vec<Finding> {
+    machine.running.status.iter().flat_map(|status| &status.runners).map(runner).collect()
+}
+
+fn runner(view: &View) -> Finding {
     let (name, unit) = (&view.name, view.name.unit());
-    match (view.connected, &view.why) {
-        (true, _) => Finding::ok("runner", format!("{name}: connected, {} running", view.running)),
-        (false, why) => {
-            let why = why.as_deref().unwrap_or("not connected yet");
-            let socket = unit.replace(".service", ".socket");
-            let fix = format!("systemctl start {socket} {unit}");
-            Finding::bad("runner", format!("{name}: no command can run: {why}"), fix)
-        }
+    if view.connected {
+        return Finding::ok(format!("{name}: connected, {} running", view.running));
     }
+    let why = view.why.as_deref().unwrap_or("not connected yet");
+    let socket = unit.replace(".service", ".socket");
+    let fix = format!("systemctl start {socket} {unit}");
+    Finding::bad(format!("{name}: no command can run: {why}"), fix)
 }
 
-const GROUPS: &str = "control groups";
+pub(super) fn control_groups(machine: &Machine<'_>) -> Vec<Finding> {
+    let Running { receiver: Some(receiver), runners, .. } = &machine.running else {
+        return Vec::new();
+    };
+    let mut findings: Vec<_> =
+        runners.values().filter_map(|runner| together(receiver, runner)).collect();
+    if findings.is_empty() && !runners.is_empty() {
+        findings.push(Finding::ok("a stop of the receiver ends no runner"));
+    }
+    findings
+}
 
 /// A service's stop ends its whole control group (systemd.kill(5)): the runner with every command.
 fn together(receiver: &Process, runner: &Process) -> Option<Finding> {
     let unit = receiver.unit().filter(|_| receiver.group == runner.group)?;
     let seen = format!("{unit} holds receiver and runner: its stop ends every running command");
     let fix = "run `hooklatch runner` as a unit of its own: hooklatch-runner.service";
-    Some(Finding::bad(GROUPS, seen, fix))
+    Some(Finding::bad(seen, fix))
 }
 
-fn open_files(receiver: &Process) -> Finding {
-    let check = "open files";
+pub(super) fn open_files(machine: &Machine<'_>) -> Vec<Finding> {
+    let Some(receiver) = &machine.running.receiver else { return Vec::new() };
     let limits = fs::read_to_string(format!("/proc/{}/limits", receiver.pid));
     let soft = limits.ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
     });
-    match soft {
-        None => Finding::unknown(check, "the receiver's limit cannot be read (run as root)"),
+    vec![match soft {
+        None => Finding::unknown("the receiver's limit cannot be read (run as root)"),
         Some(soft) if soft < OPEN_FILES => Finding::unwise(
-            check,
-            format!("{soft} at most: a slow flood of connections could shut everyone out"),
+            format!("{soft} at most: a slow flood of connections could shut every client out"),
             format!("LimitNOFILE={OPEN_FILES} in the receiver's unit, or ulimit -Hn {OPEN_FILES}"),
         ),
-        Some(soft) => Finding::ok(check, format!("{soft} at most")),
-    }
+        Some(soft) => Finding::ok(format!("{soft} at most")),
+    }]
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
     use super::super::Verdict;
     use super::*;
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_service_for_both_is_told() {
+    fn one_service_for_both_is_bad() {
         let one = "/system.slice/web.service";
         let found = together(&process(one), &process(one)).unwrap();
         assert_eq!(found.verdict, Verdict::Bad);
@@ -215,13 +215,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_somebody_else_holds_is_none_of_ours() {
+    fn a_lock_of_another_program_is_not_a_receivers() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let file = fs::File::create(&path).unwrap();
         file.lock().unwrap();
-        // This test is not called hooklatch.
+        assert_eq!(holder(&path).unwrap().pid, std::process::id());
+        drop(file);
+        let mut other = Command::new("flock");
+        other.arg(&path).args(["sh", "-c", "echo; read -r line"]);
+        let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        other.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         assert_eq!(holder(&path), None);
+        drop(other.stdin.take());
+        other.wait().unwrap();
         assert_eq!(holder(&folder.path().join("missing")), None);
     }
 }
