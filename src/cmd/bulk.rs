@@ -70,10 +70,8 @@ async fn count(door: &mut Door, wish: &Wish) -> Result<Counted, Failure> {
     let mut after = None;
     loop {
         let ask = Select { filter: wish.filter.clone(), after, verb: wish.verb };
-        let selected = match store::call(door, Request::Select(ask)).await? {
-            Reply::Select(selected) => selected,
-            other => return Err(store::unexpected(&other)),
-        };
+        let reply = store::call(door, Request::Select(ask)).await?;
+        let selected = store::content!(reply, Reply::Select(selected) => selected)?;
         for chosen in selected.jobs {
             *counted.handlers.entry(chosen.handler).or_default() += 1;
             counted.jobs.push((chosen.job, chosen.attempt));
@@ -99,15 +97,13 @@ async fn go(
     let bar = progress::counted(counted.jobs.len() as u64, "jobs", wish.json);
     for jobs in counted.jobs.chunks(BATCH_COUNT) {
         let batch = Batch { verb: wish.verb, state: wish.state, jobs: jobs.to_vec() };
-        let came = match store::call(door, Request::MoveBatch(batch)).await? {
-            Reply::MoveBatch(came) => came,
-            other => return Err(store::unexpected(&other)),
-        };
-        for (handler, count) in came.done {
+        let reply = store::call(door, Request::MoveBatch(batch)).await?;
+        let more = store::content!(reply, Reply::MoveBatch(more) => more)?;
+        for (handler, count) in more.done {
             *moved.done.entry(handler).or_default() += count;
         }
-        moved.changed += came.changed;
-        moved.payload_gone += came.payload_gone;
+        moved.changed += more.changed;
+        moved.payload_gone += more.payload_gone;
         bar.inc(jobs.len() as u64);
         let signal = signals.pending().await;
         if signal.is_some() {

@@ -23,10 +23,7 @@ pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
             reply => Ok((job, reply?)),
         }
     })?;
-    let was = match reply {
-        Reply::Drop(was) => was,
-        other => return Err(store::unexpected(&other)),
-    };
+    let was = store::content!(reply, Reply::Drop(was) => was)?;
     let state = State::Dropped;
     if args.format.json {
         output::json(&serde_json::json!({ "job": job, "state": state, "was": was }))?;

@@ -19,12 +19,9 @@ async fn find(
     kind: IdKind,
     source: Option<&Name>,
     text: &str,
-) -> Result<IdMatch, Failure> {
+) -> Result<Reply, Failure> {
     let typed = IdQuery { kind, text: text.to_owned(), source: source.cloned() };
-    match store::call(door, Request::Find(typed)).await? {
-        Reply::Find(found) => Ok(found),
-        other => Err(store::unexpected(&other)),
-    }
+    store::call(door, Request::Find(typed)).await
 }
 
 /// The event that is meant.
@@ -33,18 +30,14 @@ pub(super) async fn event(
     source: Option<&Name>,
     typed: &EventId,
 ) -> Result<EventId, Failure> {
-    match find(door, IdKind::Event, source, typed.as_str()).await? {
-        IdMatch::Event(event) => Ok(event),
-        other @ IdMatch::Job(_) => Err(store::unexpected(&Reply::Find(other))),
-    }
+    let reply = find(door, IdKind::Event, source, typed.as_str()).await?;
+    store::content!(reply, Reply::Find(IdMatch::Event(event)) => event)
 }
 
 /// The job that is meant, as it is now.
 pub(super) async fn job(door: &mut Door, typed: &str) -> Result<JobRow, Failure> {
-    match find(door, IdKind::Job, None, typed).await? {
-        IdMatch::Job(row) => Ok(*row),
-        other @ IdMatch::Event(_) => Err(store::unexpected(&Reply::Find(other))),
-    }
+    let reply = find(door, IdKind::Job, None, typed).await?;
+    store::content!(reply, Reply::Find(IdMatch::Job(row)) => *row)
 }
 
 /// An event, or one job of it.
@@ -61,7 +54,8 @@ pub(super) async fn event_or_job(
     source: Option<&Name>,
     typed: &EventId,
 ) -> Result<Target, Failure> {
-    Ok(match find(door, IdKind::Any, source, typed.as_str()).await? {
+    let reply = find(door, IdKind::Any, source, typed.as_str()).await?;
+    Ok(match store::content!(reply, Reply::Find(found) => found)? {
         IdMatch::Event(event) => Target { source: source.cloned(), event, job: None },
         IdMatch::Job(row) => {
             Target { source: Some(row.source), event: row.event_id, job: Some(row.job) }
@@ -72,10 +66,8 @@ pub(super) async fn event_or_job(
 /// All that is known of it: of several bodies under one id only the one that the job is for.
 pub(super) async fn shown(door: &mut Door, target: &Target) -> Result<Vec<EventDetail>, Failure> {
     let request = Request::Show { source: target.source.clone(), event: target.event.clone() };
-    let mut found = match store::call(door, request).await? {
-        Reply::Show(found) => found,
-        other => return Err(store::unexpected(&other)),
-    };
+    let reply = store::call(door, request).await?;
+    let mut found = store::content!(reply, Reply::Show(found) => found)?;
     if let Some(job) = target.job {
         found.retain(|event| event.jobs.iter().any(|one| one.job.job == job));
     }
@@ -100,10 +92,9 @@ pub(super) async fn shorten(
         return Ok(Short::default());
     }
     let request = Request::Shorten { kind: IdKind::Any, ids: ids.clone() };
-    match store::call(door, request).await? {
-        Reply::Shorten(chars) => Ok(Short(ids.into_iter().zip(chars).collect())),
-        other => Err(store::unexpected(&other)),
-    }
+    let reply = store::call(door, request).await?;
+    let chars = store::content!(reply, Reply::Shorten(chars) => chars)?;
+    Ok(Short(ids.into_iter().zip(chars).collect()))
 }
 
 /// Shortens the ids of a table of events.

@@ -119,10 +119,8 @@ fn ask(
 ) -> Result<(Vec<JobRow>, Short), Failure> {
     let config = store::load(&file.config)?;
     store::with_door(&config, async |door| {
-        let rows = match store::call(door, Request::Jobs(filter)).await? {
-            Reply::Jobs(rows) => rows,
-            other => return Err(store::unexpected(&other)),
-        };
+        let reply = store::call(door, Request::Jobs(filter)).await?;
+        let rows = store::content!(reply, Reply::Jobs(rows) => rows)?;
         let ids = rows.iter().flat_map(|job| [job.job.to_string(), job.event_id.to_string()]);
         let short = ids::shorten(door, ids.collect(), listing).await?;
         Ok((rows, short))

@@ -13,10 +13,12 @@ use super::store;
 pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
     let path = &args.file.config;
     let Some(handler) = &args.handler else {
-        match store::ask(path, Request::Paused)? {
-            Reply::Paused(rows) if args.format.json => output::json(&rows)?,
-            Reply::Paused(rows) => listing(&rows)?,
-            other => return Err(store::unexpected(&other)),
+        let reply = store::ask(path, Request::Paused)?;
+        let rows = store::content!(reply, Reply::Paused(rows) => rows)?;
+        if args.format.json {
+            output::json(&rows)?
+        } else {
+            listing(&rows)?
         }
         return Ok(Exit::Ok);
     };
@@ -26,37 +28,34 @@ pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
     if config.mistakes().is_empty() && !config.handlers().any(|known| known == handler) {
         return Err(store::no_handler(&config, handler));
     }
-    match store::ask_of(&config, Request::Pause(handler.clone()))? {
-        Reply::Pause { changed } => told(handler, true, changed, &args.format),
-        other => Err(store::unexpected(&other)),
-    }
+    let reply = store::ask_of(&config, Request::Pause(handler.clone()))?;
+    let changed = store::content!(reply, Reply::Pause { changed } => changed)?;
+    report(handler, true, changed, &args.format)
 }
 
 /// Lets a paused handler run again, one that the configuration no longer has too.
 pub(super) fn resume(args: &cli::Resume) -> Result<Exit, Failure> {
     let (config, handler) = (store::load(&args.file.config)?, &args.handler);
-    match store::ask_of(&config, Request::Resume(handler.clone()))? {
-        Reply::Resume { changed } => {
-            let whole = config.mistakes().is_empty();
-            if !changed && whole && !config.handlers().any(|known| known == handler) {
-                return Err(store::no_handler(&config, handler));
-            }
-            told(handler, false, changed, &args.format)
-        }
-        other => Err(store::unexpected(&other)),
+    let reply = store::ask_of(&config, Request::Resume(handler.clone()))?;
+    let changed = store::content!(reply, Reply::Resume { changed } => changed)?;
+    let whole = config.mistakes().is_empty();
+    if !changed && whole && !config.handlers().any(|known| known == handler) {
+        return Err(store::no_handler(&config, handler));
     }
+    report(handler, false, changed, &args.format)
 }
 
 /// Saying the same twice is no failure: the handler is as it should be.
-fn told(
+fn report(
     handler: &Name,
     paused: bool,
     changed: bool,
     format: &cli::Format,
 ) -> Result<Exit, Failure> {
     if format.json {
-        let told = serde_json::json!({ "handler": handler, "paused": paused, "changed": changed });
-        output::json(&told)?;
+        let report =
+            serde_json::json!({ "handler": handler, "paused": paused, "changed": changed });
+        output::json(&report)?;
         return Ok(Exit::Ok);
     }
     output::line(match (paused, changed) {

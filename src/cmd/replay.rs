@@ -21,37 +21,25 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
         return missing(args, since, handler);
     }
     let config = store::load(&args.file.config)?;
-    let (was, reply) = store::with_door(&config, async |door| {
+    let (replaced, reply) = store::with_door(&config, async |door| {
         let what = meant(door, args).await?;
-        let was = match what {
-            Replay::Job(job) | Replay::NewKey(job) => Some(job),
-            Replay::Event { .. } => None,
-        };
-        Ok((was, store::call(door, Request::Replay(what)).await?))
+        let replaced = if let Replay::NewKey(job) = what { Some(job) } else { None };
+        Ok((replaced, store::call(door, Request::Replay(what)).await?))
     })?;
-    match reply {
-        Reply::Replay(jobs) if jobs.is_empty() => {
-            return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
-                .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them); --handler NAME makes one that there was not"));
-        }
-        Reply::Replay(jobs) if args.format.json && args.new_key => {
-            output::json(&serde_json::json!({ "replayed": jobs, "replaced": was }))?;
-        }
-        Reply::Replay(jobs) if args.format.json => {
-            output::json(&serde_json::json!({ "replayed": jobs }))?;
-        }
-        Reply::Replay(jobs) if args.new_key => {
-            let was = was.map_or(String::new(), |job| job.to_string());
+    let jobs = store::content!(reply, Reply::Replay(jobs) => jobs)?;
+    if jobs.is_empty() {
+        return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
+            .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them); --handler NAME makes one that there was not"));
+    }
+    match (args.format.json, replaced) {
+        (true, None) => output::json(&serde_json::json!({ "replayed": jobs }))?,
+        (true, _) => output::json(&serde_json::json!({ "replayed": jobs, "replaced": replaced }))?,
+        (false, _) => {
+            let key = replaced.map(|key| format!("; its key was {key}")).unwrap_or_default();
             for job in jobs {
-                output::line(format_args!("job {job} is ready again; its key was {was}"))?;
+                output::line(format_args!("job {job} is ready again{key}"))?;
             }
         }
-        Reply::Replay(jobs) => {
-            for job in jobs {
-                output::line(format_args!("job {job} is ready again"))?;
-            }
-        }
-        other => return Err(store::unexpected(&other)),
     }
     Ok(Exit::Ok)
 }
@@ -111,7 +99,7 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
         Missing { handler: handler.clone(), since, wanted, dry_run: args.dry_run, from: None };
     let mut total = Made::default();
     let walked = store::converse(&config, Request::MakeMissing(first.clone()), |reply| {
-        let Reply::MakeMissing(made) = reply else { return Err(store::unexpected(&reply)) };
+        let made = store::content!(reply, Reply::MakeMissing(made) => made)?;
         total.made += made.made;
         total.held += made.held;
         total.present += made.present;

@@ -26,14 +26,12 @@ pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
         None => Resolution::Failed,
     };
     let (job, attempt) = (seen.job, seen.attempt);
-    let state = match store::ask_of(&config, Request::Resolve { job, attempt, how }) {
-        Ok(Reply::Resolve(state)) => state,
-        Ok(other) => return Err(store::unexpected(&other)),
-        Err(failure) if failure.exit == Exit::WrongState => {
-            return Err(failure.help("those that can be resolved: hooklatch jobs --state held"));
-        }
-        Err(failure) => return Err(failure),
-    };
+    let reply = store::ask_of(&config, Request::Resolve { job, attempt, how });
+    let reply = reply.map_err(|failure| match failure.exit {
+        Exit::WrongState => failure.help("those that can be resolved: hooklatch jobs --state held"),
+        _ => failure,
+    })?;
+    let state = store::content!(reply, Reply::Resolve(state) => state)?;
     if args.format.json {
         output::json(&serde_json::json!({ "job": job, "state": state }))?;
     } else {

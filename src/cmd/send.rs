@@ -244,15 +244,11 @@ async fn by_receiver(
         body: data_encoding::BASE64.encode(&draft.body),
         at,
     };
-    match receiver(args, config, &Request::Sign(unsigned)).await? {
-        Reply::Sign(signed) => {
-            let mut headers = Headers::new();
-            signed.headers.into_iter().for_each(|(name, value)| headers.push(name, value));
-            let by = signed.reference.map(|from| format!("{from}, by the receiver"));
-            Ok((headers, by))
-        }
-        other => Err(store::unexpected(&other)),
-    }
+    let reply = receiver(args, config, &Request::Sign(unsigned)).await?;
+    let signed = store::content!(reply, Reply::Sign(signed) => signed)?;
+    let mut headers = Headers::new();
+    signed.headers.into_iter().for_each(|(name, value)| headers.push(name, value));
+    Ok((headers, signed.reference.map(|from| format!("{from}, by the receiver"))))
 }
 
 /// Asks the running receiver itself: a stopped store knows nothing of this.

@@ -14,6 +14,17 @@ use crate::store::JobRow;
 
 use super::{block_on, output, owner};
 
+/// The content of a reply, or a failure where it is another reply.
+macro_rules! content {
+    ($reply:expr, $pattern:pat => $content:expr) => {
+        match $reply {
+            $pattern => Ok($content),
+            other => Err($crate::cmd::store::unexpected(&other)),
+        }
+    };
+}
+pub(super) use content;
+
 /// Reads the configuration at `path`, all of which the command needs.
 pub(super) fn load_whole(path: &Path) -> Result<Config, Failure> {
     config::load(path).map_err(|problems| config_failure(&problems))
@@ -96,10 +107,7 @@ pub(super) async fn call(door: &mut Door, request: Request) -> Result<Reply, Fai
 
 /// One job as it is now.
 pub(super) async fn job(door: &mut Door, job: JobId) -> Result<JobRow, Failure> {
-    match call(door, Request::Job(job)).await? {
-        Reply::Job(row) => Ok(*row),
-        other => Err(unexpected(&other)),
-    }
+    content!(call(door, Request::Job(job)).await?, Reply::Job(row) => *row)
 }
 
 /// A handler that the configuration has not got, with the one that may be meant.

@@ -229,7 +229,7 @@ fn a_receiver_without_space_is_not_serving() {
 }
 
 #[test]
-fn explain_tells_the_whole_story_of_an_event() {
+fn explain_says_why_an_event_was_accepted_and_what_happens_next() {
     let site = site();
     let receiver = site.start();
     receiver.github("d-1", "push", r#"{"ref":"a"}"#);
@@ -243,14 +243,14 @@ fn explain_tells_the_whole_story_of_an_event() {
 
     let first = text(&site.run(&["explain", "d-1"]).stdout);
     for wanted in [
-        "event d-1 of type push, source github",
+        "event     d-1 of type push, source github",
         "its id was new to source github",
         "delivered again 1 time,",
-        "replay guard: passed",
-        "handler note wants it: its events include \"push\"",
+        "guard     passed",
+        "handler   note wants it: its events include \"push\"",
         "is succeeded",
         "attempt 1,",
-        "next: nothing: it is done",
+        "next      nothing: it is done",
     ] {
         assert!(first.contains(wanted), "{wanted}:\n{first}");
     }

@@ -1,15 +1,65 @@
-//! `hooklatch explain`: what became of an event, why, and what happens next.
+//! `hooklatch explain`: what happened to an event, why, and what happens next.
 
-mod story;
+mod explainer;
+mod next;
+
+use serde::Serialize;
 
 use crate::cli;
 use crate::clock::Clock;
 use crate::exit::{Exit, Failure};
-use crate::model::Timestamp;
+use crate::model::{JobId, Name, State, Timestamp};
 
 use super::output::{self, escape, local};
 use super::{ids, store};
-use story::{HandlerStory, Next, Story, Telling};
+use explainer::Explainer;
+
+/// One event explained.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Explanation {
+    source: Name,
+    event: String,
+    event_type: String,
+    /// Why it was accepted, and what happened to it since.
+    arrival: Vec<String>,
+    /// What the replay guard decided, and why.
+    replay_guard: String,
+    /// Every handler of its source, and every handler that has a job of it.
+    handlers: Vec<HandlerPart>,
+    /// Where no handler wants it: what the operator can do.
+    next: Option<Next>,
+}
+
+/// How a handler treats the event.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct HandlerPart {
+    handler: Name,
+    /// Whether it wants the event by today's configuration.
+    wants: bool,
+    why: String,
+    job: Option<JobPart>,
+    /// Where it wants the event and has no job of it.
+    next: Option<Next>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct JobPart {
+    job: JobId,
+    state: State,
+    reason: Option<String>,
+    attempts: Vec<String>,
+    next: Next,
+}
+
+/// What happens next.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Next {
+    what: String,
+    /// When, where that is known.
+    at: Option<Timestamp>,
+    /// What to type, where the operator has to act.
+    command: Option<String>,
+}
 
 /// Explains every event with the id: its variants, or those of several sources. Of a job its event.
 pub(super) fn run(args: &cli::Explain) -> Result<Exit, Failure> {
@@ -19,53 +69,60 @@ pub(super) fn run(args: &cli::Explain) -> Result<Exit, Failure> {
         ids::shown(door, &target).await
     })?;
     let suffix = output::config_suffix(&args.file.config);
-    let time: fn(Timestamp) -> String = match args.format.json {
-        true => |time| time.to_string(),
-        false => local,
-    };
-    let telling = Telling { config: &config, now: Clock::system().now(), time, suffix: &suffix };
-    let stories: Vec<Story> = found.iter().map(|detail| telling.story(detail)).collect();
+    let time = if args.format.json { |time: Timestamp| time.to_string() } else { local };
+    let explainer =
+        Explainer { config: &config, now: Clock::system().now(), time, suffix: &suffix };
+    let all: Vec<Explanation> = found.iter().map(|detail| explainer.explain(detail)).collect();
     if args.format.json {
-        output::json(&stories)?;
-        return Ok(Exit::Ok);
-    }
-    for (nth, story) in stories.iter().enumerate() {
-        if nth > 0 {
-            output::line("")?;
+        output::json(&all)?;
+    } else {
+        for (nth, facts) in all.iter().flat_map(paragraphs).enumerate() {
+            if nth > 0 {
+                output::line("")?;
+            }
+            facts.iter().try_for_each(|(about, text)| output::fact(about, escape(text)))?;
         }
-        lines(story).iter().try_for_each(|line| output::line(escape(line)))?;
     }
     Ok(Exit::Ok)
 }
 
-/// A story for people.
-fn lines(story: &Story) -> Vec<String> {
-    let mut lines = vec![format!(
-        "event {} of type {}, source {}",
-        story.event, story.event_type, story.source
-    )];
-    lines.extend(story.arrival.iter().map(|said| format!("  {said}")));
-    lines.push(format!("  replay guard: {}", story.replay_guard));
-    lines.extend(story.next.iter().flat_map(|next| happens("  ", next)));
-    lines.extend(story.handlers.iter().flat_map(handler));
-    lines
+/// A line of the screen: what it is about, or nothing where it continues the line before, and its text.
+type Fact = (&'static str, String);
+
+/// The explanation for people: the event, then each handler.
+fn paragraphs(all: &Explanation) -> Vec<Vec<Fact>> {
+    let Explanation { event, event_type, source, .. } = all;
+    let mut facts = vec![("event", format!("{event} of type {event_type}, source {source}"))];
+    let about = std::iter::once("arrival").chain(std::iter::repeat(""));
+    facts.extend(about.zip(all.arrival.iter().cloned()));
+    facts.push(("guard", all.replay_guard.clone()));
+    facts.extend(all.next.iter().flat_map(Next::facts));
+    let handlers = all.handlers.iter().map(HandlerPart::facts);
+    std::iter::once(facts).chain(handlers).collect()
 }
 
-fn handler(told: &HandlerStory) -> Vec<String> {
-    let wants = if told.wants { "wants it" } else { "does not want it" };
-    let mut lines = vec![format!("handler {} {wants}: {}", told.handler, told.why)];
-    if let Some(job) = &told.job {
-        let reason = job.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        lines.push(format!("  job {} is {}{reason}", job.job, job.state));
-        lines.extend(job.attempts.iter().map(|attempt| format!("    {attempt}")));
-        lines.extend(happens("    ", &job.next));
+impl HandlerPart {
+    fn facts(&self) -> Vec<Fact> {
+        let wants = if self.wants { "wants it" } else { "does not want it" };
+        let mut facts = vec![("handler", format!("{} {wants}: {}", self.handler, self.why))];
+        if let Some(JobPart { job, state, reason, attempts, next }) = &self.job {
+            let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            facts.push(("job", format!("{job} is {state}{reason}")));
+            facts.extend(attempts.iter().map(|attempt| ("", attempt.clone())));
+            facts.extend(next.facts());
+        }
+        facts.extend(self.next.iter().flat_map(Next::facts));
+        facts
     }
-    lines.extend(told.next.iter().flat_map(|next| happens("  ", next)));
-    lines
 }
 
-fn happens(indent: &str, next: &Next) -> Vec<String> {
-    let what = format!("{indent}next: {}", next.what);
-    let command = next.command.as_ref().map(|command| format!("{indent}      {command}"));
-    std::iter::once(what).chain(command).collect()
+impl Next {
+    fn facts(&self) -> Vec<Fact> {
+        let mut facts = vec![("next", self.what.clone())];
+        facts.extend(self.command.iter().map(|command| ("", command.clone())));
+        facts
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,10 +23,8 @@ pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
     }
     let mut dropped = 0;
     if matching > 0 && !args.dry_run {
-        dropped = match store::ask_of(&config, Request::DropQuarantined(filter))? {
-            Reply::DropQuarantined(dropped) => dropped,
-            other => return Err(store::unexpected(&other)),
-        };
+        let reply = store::ask_of(&config, Request::DropQuarantined(filter))?;
+        dropped = store::content!(reply, Reply::DropQuarantined(dropped) => dropped)?;
     }
     if args.format.json {
         output::json(&serde_json::json!({

@@ -131,10 +131,8 @@ async fn go(
     let mut after = Some(0);
     while let Some(at) = after {
         let ask = Judging { filter: filter.clone(), after: at, accept };
-        let judged = match store::call(door, Request::JudgeQuarantined(ask)).await? {
-            Reply::JudgeQuarantined(judged) => judged,
-            other => return Err(store::unexpected(&other)),
-        };
+        let reply = store::call(door, Request::JudgeQuarantined(ask)).await?;
+        let judged = store::content!(reply, Reply::JudgeQuarantined(judged) => judged)?;
         found.looked_at += judged.looked_at;
         for (source, more) in judged.sources {
             add(found.sources.entry(source).or_default(), more);

@@ -38,10 +38,8 @@ async fn meant(
     filter: QuarantineFilter,
 ) -> Result<(QuarantineFilter, u64), Failure> {
     let newest = QuarantineFilter { limit: Some(1), ..filter.clone() };
-    let kept = match store::call(door, Request::Quarantined(newest)).await? {
-        Reply::Quarantined(kept) => kept,
-        other => return Err(store::unexpected(&other)),
-    };
+    let reply = store::call(door, Request::Quarantined(newest)).await?;
+    let kept = store::content!(reply, Reply::Quarantined(kept) => kept)?;
     let upto = Some(kept.deliveries.first().map_or(0, |newest| newest.id));
     Ok((QuarantineFilter { upto, ..filter }, kept.matching))
 }
@@ -53,10 +51,8 @@ pub(super) fn list(
     listing: &cli::Listing,
 ) -> Result<Exit, Failure> {
     let filter = QuarantineFilter { limit: Some(listing.limit), ..filter };
-    let kept = match store::ask(&file.config, Request::Quarantined(filter))? {
-        Reply::Quarantined(kept) => kept,
-        other => return Err(store::unexpected(&other)),
-    };
+    let reply = store::ask(&file.config, Request::Quarantined(filter))?;
+    let kept = store::content!(reply, Reply::Quarantined(kept) => kept)?;
     if listing.format.json {
         output::json(&kept)?;
         return Ok(Exit::Ok);

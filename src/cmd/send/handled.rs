@@ -31,10 +31,8 @@ pub(super) async fn wait(
     let end = Instant::now() + wait;
     loop {
         let request = Request::Show { source: Some(source.clone()), event: event.clone() };
-        let found = match client.call(&request).await.map_err(store::call_failure)? {
-            Reply::Show(found) => found,
-            other => return Err(store::unexpected(&other)),
-        };
+        let reply = client.call(&request).await.map_err(store::call_failure)?;
+        let found = store::content!(reply, Reply::Show(found) => found)?;
         // Another body under the same id is another variant.
         let sent = |one: &EventDetail| one.body.as_ref().is_some_and(|kept| kept[..] == *body);
         let nth = found.iter().position(sent).unwrap_or(found.len().saturating_sub(1));

@@ -23,11 +23,9 @@ pub(super) fn run(args: &cli::Status) -> Result<Exit, Failure> {
         config.sources().map(|(name, path)| (name.clone(), path.to_owned())).collect();
     let names = sources.iter().map(|(name, _)| name.clone()).collect();
     let asked = store::ask_of(&config, Request::Status { sources: names });
-    // Whatever keeps the answer from coming, a store that was never made too, nothing is served.
-    let status = match asked.map_err(|failure| Failure { exit: Exit::Unavailable, ..failure })? {
-        Reply::Status(status) => *status,
-        other => return Err(store::unexpected(&other)),
-    };
+    // Without an answer nothing is served, for whatever cause: the store may not exist yet.
+    let reply = asked.map_err(|failure| Failure { exit: Exit::Unavailable, ..failure })?;
+    let status = store::content!(reply, Reply::Status(status) => *status)?;
     let (path, suffix) = (config.store().path, output::config_suffix(&args.file.config));
     let site = Site { sources, store: &path, suffix: &suffix };
     let screen = screen(status, &site, Clock::system().now());

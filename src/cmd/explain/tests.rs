@@ -2,9 +2,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::config;
-use crate::model::Outcome;
-use crate::store::{Record, Twin};
+use crate::config::{self, Config};
+use crate::model::{Broken, Outcome};
+use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, JobRow, Record, Twin};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 const JOB: &str = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
@@ -104,16 +104,16 @@ fn job(handler: &str, state: State, reason: Option<&str>) -> JobDetail {
     }
 }
 
-fn told(detail: &EventDetail) -> Story {
+fn explain(detail: &EventDetail) -> Explanation {
     let config = config();
-    Telling { config: &config, now: NOW, time, suffix: "" }.story(detail)
+    Explainer { config: &config, now: NOW, time, suffix: "" }.explain(detail)
 }
 
 /// What happens next with the one job of an event, and the command.
 fn next_of(job: JobDetail) -> (String, Option<String>) {
     let mut detail = event("github", "push");
     detail.jobs.push(job);
-    let next = told(&detail).handlers.remove(0).job.unwrap().next;
+    let next = explain(&detail).handlers.remove(0).job.unwrap().next;
     (next.what, next.command)
 }
 
@@ -121,7 +121,7 @@ fn next_of(job: JobDetail) -> (String, Option<String>) {
 fn an_accepted_event_says_why_and_what_repeated_it() {
     let mut detail = event("stripe", "invoice.paid");
     assert_eq!(
-        told(&detail).arrival,
+        explain(&detail).arrival,
         ["accepted T-100: its signature was good, and its id was new to source stripe"]
     );
     detail.event.duplicates = 3;
@@ -129,7 +129,7 @@ fn an_accepted_event_says_why_and_what_repeated_it() {
     detail.event.conflicts = 1;
     detail.event.payload_kept = false;
     assert_eq!(
-        told(&detail).arrival[1..],
+        explain(&detail).arrival[1..],
         [
             "delivered again 3 times, the last T-7: answered as a duplicate of the delivery of T-100, and nothing was run for it",
             "1 duplicate had another body under the same signed id: kept as evidence, not run",
@@ -143,31 +143,31 @@ fn jobs_that_were_removed_are_not_offered_again() {
     let mut detail = event("github", "push");
     detail.event.payload_kept = false;
     detail.event.jobs = [(State::Succeeded, 1)].into();
-    let story = told(&detail);
+    let all = explain(&detail);
     assert_eq!(
-        story.arrival[1..],
+        all.arrival[1..],
         [
             "its payload has been deleted by retention: it cannot run again",
             "its jobs were removed with the payload, as they had ended: succeeded",
         ]
     );
-    let next = story.handlers[0].next.as_ref().unwrap();
+    let next = all.handlers[0].next.as_ref().unwrap();
     assert_eq!(next.what, "no job any more: where it had one, that has ended, and was removed");
     assert_eq!(next.command, None);
-    // Nor where nobody wants it by today's configuration.
+    // Nor where no handler wants it by today's configuration.
     detail.event.event_type = "ping".to_owned();
-    assert!(told(&detail).next.is_none());
+    assert!(explain(&detail).next.is_none());
 }
 
 #[test]
 fn the_replay_guard_says_what_it_decided_and_by_what() {
     assert_eq!(
-        told(&event("stripe", "invoice.paid")).replay_guard,
+        explain(&event("stripe", "invoice.paid")).replay_guard,
         "not needed: the signature covers the event id"
     );
     let mut detail = event("github", "push");
     assert_eq!(
-        told(&detail).replay_guard,
+        explain(&detail).replay_guard,
         "passed: no earlier event of the source has the same signed body"
     );
     let twin = |seconds_ago| Twin {
@@ -176,29 +176,29 @@ fn the_replay_guard_says_what_it_decided_and_by_what() {
         received_at: at(seconds_ago),
     };
     detail.twins = vec![twin(50)];
-    assert!(told(&detail).replay_guard.starts_with("passed"), "that one came later");
+    assert!(explain(&detail).replay_guard.starts_with("passed"), "that one came later");
     detail.twins = vec![twin(200)];
     detail.jobs = vec![job("ci", State::Held, Some("suspected replay"))];
     assert_eq!(
-        told(&detail).replay_guard,
+        explain(&detail).replay_guard,
         "held: the same signed body came first as event d-0 of type push, T-200, and the id is not signed, so this may be a replay"
     );
     detail.jobs.clear();
-    assert!(told(&detail).replay_guard.ends_with("there was no job to hold"));
+    assert!(explain(&detail).replay_guard.ends_with("there was no job to hold"));
     detail.event.flagged = true;
-    assert!(told(&detail).replay_guard.starts_with("let it run, marked: the same signed body"));
+    assert!(explain(&detail).replay_guard.starts_with("let it run, marked: the same signed body"));
     detail.event.flagged = false;
     detail.event.variant = 1;
-    assert_eq!(told(&detail).replay_guard, "not asked: a reused id holds every job by itself");
-    assert!(told(&event("gone", "push")).replay_guard.starts_with("not known"));
+    assert_eq!(explain(&detail).replay_guard, "not asked: a reused id holds every job by itself");
+    assert!(explain(&event("gone", "push")).replay_guard.starts_with("not known"));
 }
 
 #[test]
 fn each_handler_of_the_source_says_why_it_matched_or_not() {
     let mut detail = event("github", "issues.opened");
     detail.jobs.push(job("ci", State::Succeeded, None));
-    let story = told(&detail);
-    let [ci, tell] = &story.handlers[..] else { panic!("{:?}", story.handlers) };
+    let all = explain(&detail);
+    let [ci, tell] = &all.handlers[..] else { panic!("{:?}", all.handlers) };
     assert_eq!(ci.why, "its events include \"issues\", which matches issues.opened");
     assert!(ci.wants && ci.job.is_some() && ci.next.is_none());
     assert_eq!(tell.why, "none of its events matches issues.opened: \"star.*\"");
@@ -210,22 +210,22 @@ fn each_handler_of_the_source_says_why_it_matched_or_not() {
 }
 
 #[test]
-fn a_handler_that_came_later_or_went_is_told_apart() {
+fn a_handler_that_was_added_later_differs_from_one_that_was_removed() {
     let mut detail = event("github", "push");
     detail.jobs.push(job("old", State::Held, Some("handler gone")));
-    let story = told(&detail);
-    let ci = story.handlers[0].next.as_ref().unwrap();
+    let all = explain(&detail);
+    let ci = all.handlers[0].next.as_ref().unwrap();
     let wanted = "hooklatch replay d-1 --source github --handler ci";
     assert_eq!(ci.command.as_deref(), Some(wanted));
-    assert_eq!(story.handlers[2].why, "the configuration no longer has it");
-    assert!(story.next.is_none());
+    assert_eq!(all.handlers[2].why, "the configuration no longer has it");
+    assert!(all.next.is_none());
 }
 
 #[test]
-fn an_event_that_nobody_wants_says_how_to_have_it_run() {
+fn an_unwanted_event_says_how_to_have_it_run() {
     let mut detail = event("github", "fork");
     detail.event.event_id = "$(reboot)".parse().unwrap();
-    let next = told(&detail).next.unwrap();
+    let next = explain(&detail).next.unwrap();
     assert!(next.what.starts_with("nothing: no handler wants it"));
     let command = next.command.unwrap();
     assert_eq!(command, "hooklatch replay '$(reboot)' --source github --handler HANDLER");
@@ -268,7 +268,7 @@ fn without_its_payload_a_job_can_only_be_dropped() {
     let mut detail = event("github", "push");
     detail.event.payload_kept = false;
     detail.jobs.push(job("ci", State::Dead, Some("payload gone")));
-    let next = told(&detail).handlers.remove(0).job.unwrap().next;
+    let next = explain(&detail).handlers.remove(0).job.unwrap().next;
     assert_eq!(next.command, Some(format!("hooklatch drop {JOB}")));
 }
 
@@ -286,8 +286,31 @@ fn a_job_of_a_handler_that_cannot_run_says_why_and_when_it_is_tried_again() {
         next_try_at: Timestamp(NOW.0 + 32_000),
     });
     detail.jobs = vec![broken];
-    let handlers = told(&detail).handlers;
-    let told = handlers.iter().find_map(|handler| handler.job.as_ref()).unwrap();
+    let handlers = explain(&detail).handlers;
+    let job = handlers.iter().find_map(|handler| handler.job.as_ref()).unwrap();
     let wanted = "tries again in 32 s: exit status 127: command not found";
-    assert_eq!((told.next.what.as_str(), told.next.at), (wanted, Some(Timestamp(NOW.0 + 32_000))));
+    assert_eq!((job.next.what.as_str(), job.next.at), (wanted, Some(Timestamp(NOW.0 + 32_000))));
+}
+
+#[test]
+fn each_part_of_an_explanation_has_its_heading() {
+    let mut detail = event("github", "push");
+    detail.event.duplicates = 1;
+    detail.event.last_duplicate_at = Some(at(7));
+    detail.jobs.push(job("ci", State::Held, Some("unknown outcome")));
+    let shown = paragraphs(&explain(&detail));
+    let begins = |facts: &[Fact]| -> Vec<String> {
+        facts.iter().map(|(about, text)| format!("{about}|{text:.20}")).collect()
+    };
+    let shown: Vec<_> = shown.iter().map(|facts| begins(facts)).collect();
+    let job = format!("job|{JOB:.20}");
+    let [about, ci, tell] = &shown[..] else { panic!("{shown:?}") };
+    let arrival =
+        ["event|d-1 of type push, so", "arrival|accepted T-100: its ", "|delivered again 1 ti"];
+    assert_eq!(about[..3], arrival);
+    assert_eq!(about[3..], ["guard|passed: no earlier e"]);
+    let attempt = "|attempt 1, T-99: fai";
+    let next = ["next|nothing until you sa", "|hooklatch show d-1 -"];
+    assert_eq!(ci[..], ["handler|ci wants it: its eve", &job, attempt, next[0], next[1]]);
+    assert_eq!(tell[..], ["handler|tell does not want i"]);
 }

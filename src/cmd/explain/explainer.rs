@@ -1,0 +1,300 @@
+//! Explains an event in sentences: a pure function of the configuration, the store's record of the event, and the time.
+//!
+//! What must stay true: every sentence follows from those three. The configuration is today's: where it may have been
+//! another when the event arrived, the sentence is about today.
+
+use crate::config::{Config, Described};
+use crate::model::{HeldReason, INTERNAL_SOURCE, ReplayGuard, Timestamp};
+use crate::pattern::Pattern;
+use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, KeyRow};
+
+use super::{Explanation, HandlerPart, JobPart, Next};
+use crate::cmd::events::jobs;
+use crate::cmd::output::count;
+
+pub(super) struct Explainer<'a> {
+    pub(super) config: &'a Config,
+    pub(super) now: Timestamp,
+    /// How times are written.
+    pub(super) time: fn(Timestamp) -> String,
+    /// What a command needs to find this configuration.
+    pub(super) suffix: &'a str,
+}
+
+impl Explainer<'_> {
+    pub(super) fn explain(&self, detail: &EventDetail) -> Explanation {
+        let event = &detail.event;
+        let handlers = self.handlers(detail);
+        let whole = self.config.mistakes().is_empty();
+        let idle = whole && event.jobs.is_empty() && !handlers.iter().any(|one| one.wants);
+        Explanation {
+            source: event.source.clone(),
+            event: event.event_id.to_string(),
+            event_type: type_of(event).to_owned(),
+            arrival: self.arrival(detail),
+            replay_guard: self.guard(detail),
+            next: idle.then(|| self.unwanted(event)),
+            handlers,
+        }
+    }
+
+    pub(super) fn next(&self, what: impl Into<String>, typed: Option<String>) -> Next {
+        let command = typed.map(|typed| format!("hooklatch {typed}{}", self.suffix));
+        Next { what: what.into(), at: None, command }
+    }
+
+    /// How a sentence about a missing handler or source begins.
+    fn lacks(&self) -> &'static str {
+        match self.config.mistakes() {
+            [] => "the configuration no longer has",
+            _ => "what could be read of the configuration does not have",
+        }
+    }
+
+    fn arrival(&self, detail: &EventDetail) -> Vec<String> {
+        let event = &detail.event;
+        let mut lines = vec![self.acceptance(detail)];
+        lines.extend(detail.key.as_ref().map(|key| self.answer(key)));
+        lines.extend(self.repeats(event));
+        if event.conflicts > 0 {
+            let conflicts = count(event.conflicts, "duplicate");
+            lines.push(format!(
+                "{conflicts} had another body under the same signed id: kept as evidence, not run"
+            ));
+        }
+        if !event.payload_kept {
+            lines.push("its payload has been deleted by retention: it cannot run again".to_owned());
+            if were_removed(detail) {
+                let jobs = jobs(event);
+                lines.push(format!(
+                    "its jobs were removed with the payload, as they had ended: {jobs}"
+                ));
+            }
+        }
+        lines.extend(detail.restores.iter().map(|restored| {
+            let (at, made) = ((self.time)(restored.restored_at), (self.time)(restored.made_at));
+            format!(
+                "the store was restored {at} from a backup of {made}: what its handlers did with it in \
+                 between is not known, and what was not finished is held"
+            )
+        }));
+        lines
+    }
+
+    fn acceptance(&self, detail: &EventDetail) -> String {
+        let event = &detail.event;
+        let (at, source) = ((self.time)(event.received_at), &event.source);
+        if source.as_str() == INTERNAL_SOURCE {
+            return format!("made by the receiver itself {at}: no provider delivered it");
+        }
+        let proof = match self.config.scheme_of(source) {
+            Some(scheme) if scheme.is_unsigned() => "the source takes unsigned deliveries",
+            _ => "its signature was good",
+        };
+        let caller = match &detail.key {
+            Some(key) if !key.caller.is_empty() => format!(" of caller {}", key.caller),
+            _ => String::new(),
+        };
+        match event.variant {
+            _ if detail.key.is_some() => {
+                format!("accepted {at}: {proof}, and the key{caller} was new to source {source}")
+            }
+            _ if self.config.replies(source) => format!(
+                "accepted {at}: {proof}, and its key was new; the key has been given up since: a \
+                 request with it would be a new one"
+            ),
+            0 => format!("accepted {at}: {proof}, and its id was new to source {source}"),
+            variant => format!(
+                "accepted {at} as an event of its own (variant {variant}): {proof}, its id had come \
+                 before with another body or type, and the signature does not cover the id"
+            ),
+        }
+    }
+
+    /// What the caller of a request with a key was answered.
+    fn answer(&self, key: &KeyRow) -> String {
+        let until = (self.time)(key.error_until.unwrap_or(key.expires_at));
+        match (key.status, key.answered_at) {
+            (Some(status), Some(at)) => format!(
+                "answered with {status}, {}: the same request gets the same answer until {until}, and \
+                 another one with this key is refused",
+                (self.time)(at)
+            ),
+            _ => "not answered yet: another request with this key is refused, and the same one waits for \
+                  the answer, or is answered with its state"
+                .to_owned(),
+        }
+    }
+
+    fn repeats(&self, event: &EventRow) -> Option<String> {
+        let last = event.last_duplicate_at.filter(|_| event.duplicates > 0)?;
+        let times = count(event.duplicates, "time");
+        let (first, last) = ((self.time)(event.received_at), (self.time)(last));
+        let effect = match self.config.replays_dead(&event.source) {
+            true => "which puts back what is dead",
+            false => "and nothing was run for it",
+        };
+        Some(format!(
+            "delivered again {times}, the last {last}: answered as a duplicate of the delivery of \
+             {first}, {effect}"
+        ))
+    }
+
+    fn guard(&self, detail: &EventDetail) -> String {
+        let event = &detail.event;
+        if event.source.as_str() == INTERNAL_SOURCE {
+            return "not needed: only the receiver can make such an event".to_owned();
+        }
+        let Some(scheme) = self.config.scheme_of(&event.source) else {
+            return format!("not known: {} the source", self.lacks());
+        };
+        if scheme.signs_id() {
+            return "not needed: the signature covers the event id".to_owned();
+        }
+        if event.variant > 0 {
+            return "not asked: a reused id holds every job by itself".to_owned();
+        }
+        let earlier = detail.twins.iter().find(|twin| twin.received_at <= event.received_at);
+        let body = match earlier {
+            Some(twin) => {
+                let (id, kind, at) =
+                    (&twin.event_id, &twin.event_type, (self.time)(twin.received_at));
+                format!("the same signed body came first as event {id} of type {kind}, {at}")
+            }
+            None => "the same signed body came before".to_owned(),
+        };
+        let held = Some(HeldReason::SuspectedReplay.as_str());
+        if detail.jobs.iter().any(|job| job.job.reason.as_deref() == held) {
+            return format!("held: {body}, and the id is not signed, so this may be a replay");
+        }
+        match earlier {
+            _ if event.flagged => {
+                format!("let it run, marked: {body}; bodies of this type honestly repeat")
+            }
+            Some(_) if event.jobs.is_empty() => format!("{body}; there was no job to hold"),
+            Some(_) => format!("{body}; no job is held for it now"),
+            None if scheme.guard_for(&event.event_type) == ReplayGuard::Off => {
+                "off for this provider".to_owned()
+            }
+            None => "passed: no earlier event of the source has the same signed body".to_owned(),
+        }
+    }
+
+    /// The handlers of the event's source, then other handlers that have a job of it.
+    fn handlers(&self, detail: &EventDetail) -> Vec<HandlerPart> {
+        let source = detail.event.source.as_str();
+        let described: Vec<Described<'_>> = self.config.described().collect();
+        let own = described.iter().filter(|handler| handler.sources.contains(&source));
+        let mut parts: Vec<_> = own.map(|handler| self.handler(detail, handler)).collect();
+        for job in &detail.jobs {
+            let name = &job.job.handler;
+            if parts.iter().any(|part| part.handler == *name) {
+                continue;
+            }
+            let handler = described.iter().find(|handler| handler.name == name);
+            let why = match handler {
+                Some(_) => {
+                    "it takes no events of this source any more, but the job was made".to_owned()
+                }
+                None => format!("{} it", self.lacks()),
+            };
+            let job = Some(self.job(detail, job, handler));
+            parts.push(HandlerPart { handler: name.clone(), wants: false, why, job, next: None });
+        }
+        parts
+    }
+
+    fn handler(&self, detail: &EventDetail, handler: &Described<'_>) -> HandlerPart {
+        let (event, event_type) = (&detail.event, type_of(&detail.event));
+        let two_levels = self.config.two_levels(&event.source);
+        let matches = |text: &&&str| Pattern::new(**text, two_levels).matches(&event.event_type);
+        let matching = handler.events.iter().find(matches);
+        let job = detail.jobs.iter().find(|job| job.job.handler == *handler.name);
+        let events: Vec<_> = handler.events.iter().map(|event| format!("\"{event}\"")).collect();
+        let events = events.join(", ");
+        let why = match (matching, job) {
+            (Some(pattern), _) if *pattern == event_type => {
+                format!("its events include \"{pattern}\"")
+            }
+            (Some(pattern), _) => {
+                format!("its events include \"{pattern}\", which matches {event_type}")
+            }
+            (None, None) => format!("none of its events matches {event_type}: {events}"),
+            (None, Some(_)) => {
+                format!(
+                    "none of its events matches {event_type} now ({events}), but the job was made"
+                )
+            }
+        };
+        let missing = matching.is_some() && job.is_none();
+        HandlerPart {
+            handler: handler.name.clone(),
+            wants: matching.is_some(),
+            why,
+            job: job.map(|job| self.job(detail, job, Some(handler))),
+            next: missing.then(|| self.missing(detail, handler)),
+        }
+    }
+
+    /// What to do where a handler wants the event and has no job of it.
+    fn missing(&self, detail: &EventDetail, handler: &Described<'_>) -> Next {
+        let event = &detail.event;
+        let what = match were_removed(detail) {
+            true => "no job any more: where it had one, that has ended, and was removed",
+            false => "no job: the handler came, or was changed, after the event",
+        };
+        // Without its payload it cannot run.
+        self.next(what, event.payload_kept.then(|| make_job(event, handler.name.as_str())))
+    }
+
+    fn unwanted(&self, event: &EventRow) -> Next {
+        let what = "nothing: no handler wants it. Add its type to a handler's events, reload, and make the \
+                    job";
+        self.next(what, Some(make_job(event, "HANDLER")))
+    }
+
+    fn job(
+        &self,
+        event: &EventDetail,
+        detail: &JobDetail,
+        handler: Option<&Described<'_>>,
+    ) -> JobPart {
+        let row = &detail.job;
+        JobPart {
+            job: row.job,
+            state: row.state,
+            reason: row.reason.clone(),
+            attempts: detail.attempts.iter().map(|attempt| self.attempt(attempt)).collect(),
+            next: self.after(event, row, handler),
+        }
+    }
+
+    fn attempt(&self, row: &AttemptRow) -> String {
+        let (number, start) = (row.number, (self.time)(row.started_at));
+        let (Some(outcome), Some(end)) = (row.outcome, row.finished_at) else {
+            return format!("attempt {number}, {start}: still runs");
+        };
+        let took = end.since(row.started_at).as_secs_f64();
+        let text = format!("attempt {number}, {start}: {outcome} after {took:.1} s");
+        match row.record.detail.as_str() {
+            "" => text,
+            detail => format!("{text}: {detail}"),
+        }
+    }
+}
+
+/// Whether retention has removed its jobs: they had succeeded or been dropped.
+fn were_removed(detail: &EventDetail) -> bool {
+    detail.jobs.is_empty() && !detail.event.jobs.is_empty()
+}
+
+/// The type as the provider gave it.
+fn type_of(event: &EventRow) -> &str {
+    event.raw_type.as_deref().unwrap_or(&event.event_type)
+}
+
+/// The command that makes a handler's job of an event.
+fn make_job(event: &EventRow, handler: &str) -> String {
+    let id = event.event_id.shell_word();
+    format!("replay {id} --source {} --handler {handler}", event.source)
+}

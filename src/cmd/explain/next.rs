@@ -1,0 +1,142 @@
+//! What happens next to a job, and what the operator types for it.
+//!
+//! What must stay true: where the operator has to find out something first, the command only looks, so that a pasted
+//! command settles nothing unseen.
+
+use std::time::Duration;
+
+use crate::config::Described;
+use crate::model::{Broken, DeadReason, HeldReason, OnUnknown, State};
+use crate::retry::GiveUp;
+use crate::store::{EventDetail, JobRow};
+
+use super::Next;
+use super::explainer::Explainer;
+use crate::cmd::output::span;
+
+impl Explainer<'_> {
+    pub(super) fn after(
+        &self,
+        detail: &EventDetail,
+        row: &JobRow,
+        handler: Option<&Described<'_>>,
+    ) -> Next {
+        let (event, job) = (&detail.event, row.job);
+        // The caller of a request with a key has no answer yet.
+        let waited_for = detail.key.as_ref().is_some_and(|key| key.answered_at.is_none());
+        let show = format!("show {} --source {}", event.event_id.shell_word(), event.source);
+        let replay = format!("replay --job {job}");
+        match row.state {
+            State::Ready | State::Waiting if row.paused => {
+                let resume = format!("resume {}", row.handler);
+                self.next("waits until its handler is resumed", Some(resume))
+            }
+            State::Ready | State::Waiting if let Some(broken) = &row.broken => {
+                self.broken(row, broken)
+            }
+            State::Ready => self.next("runs as soon as its handler has a free slot", None),
+            State::Waiting => self.retry(row, handler),
+            State::Running => {
+                let unknown = match handler.map(|handler| handler.on_unknown) {
+                    None => "",
+                    Some(OnUnknown::Hold) => "; if it ends without a word, the job is held",
+                    Some(OnUnknown::Rerun) => "; if it ends without a word, it runs again",
+                };
+                let number = row.attempt;
+                let what = format!("attempt {number} runs, and its end is recorded{unknown}");
+                let is_command = handler.is_none_or(|handler| handler.is_command);
+                self.next(what, is_command.then(|| format!("{show} --follow")))
+            }
+            State::Succeeded => self.next("nothing: it is done", None),
+            State::Dropped => self.next("nothing: it was taken out and never runs again", None),
+            State::Held | State::Dead if !event.payload_kept => {
+                let what = "it cannot run again without its payload: drop it";
+                self.next(what, Some(format!("drop {job}")))
+            }
+            State::Held if waited_for => {
+                let what = format!(
+                    "nothing until you say how it ended, and its caller is told to ask you: look at what it \
+                     should have done, then `resolve {job} --succeeded --answer FILE` with the answer, or \
+                     `resolve {job} --failed`, which frees its key, or run it again (`{replay}`)"
+                );
+                self.next(what, Some(show))
+            }
+            State::Held => self.held(row, show, replay),
+            State::Dead => {
+                let resolved = row.reason.as_deref() == Some(DeadReason::Resolved.as_str());
+                let what = match resolved {
+                    _ if waited_for => "runs again when its caller sends the request again",
+                    true => "nothing: you have resolved it as failed",
+                    false => "nothing by itself: fix the cause, then replay it",
+                };
+                self.next(what, Some(replay))
+            }
+        }
+    }
+
+    /// A job whose handler cannot run.
+    fn broken(&self, row: &JobRow, broken: &Broken) -> Next {
+        let at = row.due_at.unwrap_or(broken.next_try_at).max(broken.next_try_at);
+        let when = match at.since(self.now) {
+            Duration::ZERO => "now".to_owned(),
+            wait => format!("in {}", span(wait)),
+        };
+        let what = format!("tries again {when}: {}", broken.cause);
+        Next { what, at: Some(at), command: None }
+    }
+
+    /// A job that waits for its next attempt.
+    fn retry(&self, row: &JobRow, handler: Option<&Described<'_>>) -> Next {
+        let bound = match handler.map(|handler| handler.give_up) {
+            None => String::new(),
+            Some(GiveUp::Attempts(most)) => format!(", of {most} that count"),
+            Some(GiveUp::After(time)) => format!(", tried for {} in all", span(time)),
+        };
+        let when = match row.due_at.filter(|due| *due > self.now) {
+            Some(due) => format!("in {} ({})", span(due.since(self.now)), (self.time)(due)),
+            None => "now that it is due, as soon as its handler has a free slot".to_owned(),
+        };
+        let what = format!("attempt {}{bound}, {when}", row.attempt + 1);
+        Next { what, at: row.due_at, command: None }
+    }
+
+    /// A job that waits for the operator.
+    fn held(&self, row: &JobRow, show: String, replay: String) -> Next {
+        let job = row.job;
+        let reason = row.reason.as_deref().and_then(|reason| reason.parse::<HeldReason>().ok());
+        match reason {
+            Some(HeldReason::UnknownOutcome) => {
+                let what = format!(
+                    "nothing until you say how it ended: look at what it should have done, then `resolve \
+                     {job}` as --succeeded or --failed, or run it again (`{replay}`)"
+                );
+                self.next(what, Some(show))
+            }
+            Some(HeldReason::SuspectedReplay | HeldReason::IdReused) => {
+                let what = format!(
+                    "nothing until you decide: look at it, then run it if it is genuine (`{replay}`), \
+                     else `drop {job}`"
+                );
+                self.next(what, Some(show))
+            }
+            Some(HeldReason::Cancelled) => {
+                let what = format!("nothing until you decide: run it again, or `drop {job}`");
+                self.next(what, Some(replay))
+            }
+            Some(HeldReason::HandlerGone) => {
+                let what = format!(
+                    "nothing while its handler is missing: configure it again, reload, and put the job \
+                     back, or `drop {job}`"
+                );
+                self.next(what, Some(replay))
+            }
+            Some(HeldReason::Restored) | None => {
+                let what = format!(
+                    "nothing until you decide: it may have run after the backup was made; look, then run \
+                     it again (`{replay}`), or `drop {job}`"
+                );
+                self.next(what, Some(show))
+            }
+        }
+    }
+}
