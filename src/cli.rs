@@ -5,7 +5,6 @@ mod keep;
 mod look;
 mod operator;
 mod quarantine;
-mod reload;
 mod setup;
 mod since;
 
@@ -20,10 +19,9 @@ use crate::model::{EventId, Name, RunnerName, State};
 pub use crate::model::DEFAULT_CONFIG;
 pub use jobs::{Filter, Jobs, Listing, Stopped};
 pub use keep::{Backup, Restore};
-pub use look::{Doctor, Explain, Part, Status};
+pub use look::{Explain, Overview, Part};
 pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
-pub use reload::Reload;
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
 
@@ -275,7 +273,7 @@ requests to unknown paths are shown and do not change the exit code, since anyon
 Examples:
   hooklatch status
   hooklatch status --json")]
-    Status(Status),
+    Status(Overview),
 
     /// Explain one event: who wants it, and what happens next
     #[command(after_help = "\
@@ -350,7 +348,7 @@ comes with its fix. It changes nothing and contacts no other machine; as root it
 Examples:
   hooklatch doctor
   hooklatch doctor --json")]
-    Doctor(Doctor),
+    Doctor(Overview),
 
     /// List refused deliveries; verify them again, accept them
     #[command(after_help = "\
@@ -374,7 +372,7 @@ Exits with 78 where the configuration is wrong, and with 69 where no receiver ru
 
 Example:
   hooklatch reload")]
-    Reload(Reload),
+    Reload(Overview),
 
     /// Copy the store into a new file, and check the copy
     #[command(after_help = "\
@@ -574,18 +572,7 @@ are named like one are stars too.
 
 Example:
   hooklatch config show --config /etc/hooklatch/hooklatch.toml")]
-    Show(ConfigShow),
-}
-
-/// `hooklatch config show`
-#[derive(Debug, Args)]
-pub struct ConfigShow {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
-    /// How it is printed
-    #[command(flatten)]
-    pub format: Format,
+    Show(Overview),
 }
 
 /// `hooklatch config check`

@@ -5,9 +5,9 @@ use clap::{Args, ValueEnum};
 use super::{ConfigFile, Format};
 use crate::model::{EventId, Name};
 
-/// `hooklatch status`
+/// `hooklatch status`, `doctor`, `config show` and `reload`
 #[derive(Debug, Args)]
-pub struct Status {
+pub struct Overview {
     /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
@@ -28,17 +28,6 @@ pub struct Explain {
     /// The source, where several have an event of this id
     #[arg(long, value_name = "NAME")]
     pub source: Option<Name>,
-    /// How it is printed
-    #[command(flatten)]
-    pub format: Format,
-}
-
-/// `hooklatch doctor`
-#[derive(Debug, Args)]
-pub struct Doctor {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

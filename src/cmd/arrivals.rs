@@ -1,8 +1,8 @@
 //! `hooklatch events --follow`: each event as it is accepted.
 //!
-//! It asks the receiver again and again for what came after the last answer's place, so nothing is
-//! missed and nothing printed twice, over a restart of the receiver too. A stopped store is not
-//! watched: that would hold its lock against the receiver that is to come.
+//! It repeats the question for what arrived after the last answer's mark, so that it misses no event and prints none
+//! twice, over a restart of the receiver too. It does not watch a stopped store: that would hold the lock that the next
+//! receiver needs.
 
 use std::time::Duration;
 
@@ -12,95 +12,68 @@ use crate::cli;
 use crate::config::Config;
 use crate::control::{CallError, Client, Door, FailureKind, Reply, Request, connect, socket_path};
 use crate::exit::{Exit, Failure};
-use crate::model::Timestamp;
-use crate::store::{Arrived, EventFilter, Mark};
 
-use super::ids::{self, Short};
-use super::output::{self, Table, json_line, lines, note};
-use super::{events, store};
+use super::output::{self, Table, json_line, note};
+use super::{events, ids, store};
 
-/// Between two looks: soon enough for a person.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Between two questions: soon enough for a person.
+const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Prints the newest events and then those that come, until a signal ends the process.
-pub(super) fn run(args: &cli::Events, since: Option<Timestamp>) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
-    let filter = events::filter(args, since);
+/// Prints the newest events and then each that arrives, until a signal ends the process.
+pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
+    let (config, listing) = (store::load(&args.file.config)?, &args.listing);
+    let mut filter = events::filter(args)?;
     store::with_door(&config, async |door| {
-        let chars = output::chars().filter(|_| !args.listing.wide);
-        let mut table = (!args.listing.format.json).then(|| Table::new(events::columns(), chars));
-        let mut mark = match store::call(door, after(&filter, None)).await? {
-            Reply::Arrived(came) => {
-                let short = ids::of_events(door, &came.events, &args.listing).await?;
-                show(&mut table, true, came, &short)?
-            }
-            other => return Err(store::unexpected(&other)),
-        };
-        if matches!(door, Door::Local(_)) {
-            note("no receiver runs, so no event can come: hooklatch serve");
-            return Ok(Exit::Ok);
-        }
-        // The limit was for the beginning; afterwards everything is shown.
-        let all = EventFilter { limit: None, ..filter };
-        let mut told = false;
+        let mut table = Table::new(events::columns(), output::chars().filter(|_| !listing.wide));
+        let (mut mark, mut noted) = (None, false);
         loop {
-            sleep(LOOK_AGAIN).await;
-            match door.call(after(&all, Some(mark))).await {
-                Ok(Reply::Arrived(came)) => {
-                    // Whole ids where the receiver has just gone away.
-                    let short = ids::of_events(door, &came.events, &args.listing).await;
-                    mark = show(&mut table, false, came, &short.unwrap_or_default())?;
-                    told = false;
+            let request = Request::Arrived { filter: filter.clone(), after: mark };
+            match door.call(request).await {
+                Ok(Reply::Arrived(arrived)) => {
+                    if listing.format.json {
+                        arrived.events.iter().try_for_each(json_line)?;
+                    } else {
+                        // Whole ids where the receiver has just gone away.
+                        let short = ids::of_events(door, &arrived.events, listing).await;
+                        let short = short.unwrap_or_default();
+                        let rows = arrived.events.iter().map(|event| events::row(event, &short));
+                        table.print(&rows.collect::<Vec<_>>())?;
+                    }
+                    if matches!(door, Door::Local(_)) {
+                        note("no receiver runs, so no event can come: hooklatch serve");
+                        return Ok(Exit::Ok);
+                    }
+                    // The limit is for the beginning.
+                    filter.limit = None;
+                    (mark, noted) = (Some(arrived.mark), false);
                 }
                 Ok(other) => return Err(store::unexpected(&other)),
+                Err(error) if mark.is_none() => return Err(store::call_failure(error)),
                 Err(CallError::Gone { .. }) => {
                     note("the receiver went away; waiting for it");
-                    *door = Door::Remote(again(&config).await);
+                    *door = Door::Remote(reconnect(&config).await);
                 }
-                // Its store is closed for repair, or it is about to go.
+                // Its store is closed for repair, or it is about to stop.
                 Err(CallError::Failed(failure)) if failure.kind == FailureKind::Unavailable => {
-                    if !told {
+                    if !noted {
                         note(format_args!("{failure}; waiting for it"));
                     }
-                    told = true;
+                    noted = true;
                 }
                 Err(error) => return Err(store::call_failure(error)),
             }
+            sleep(INTERVAL).await;
         }
     })
 }
 
-fn after(filter: &EventFilter, mark: Option<Mark>) -> Request {
-    Request::Arrived { filter: filter.clone(), after: mark }
-}
-
-/// A connection to the next receiver, whenever it comes.
-async fn again(config: &Config) -> Client {
+/// Connects to the next receiver, however long it takes to start.
+async fn reconnect(config: &Config) -> Client {
     let settings = config.store();
     loop {
         if let Ok(client) = connect(&socket_path(&settings.path), &settings.limits).await {
             return client;
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(INTERVAL).await;
     }
-}
-
-/// Prints events as JSON, or as rows of a table that goes on; its head comes first.
-fn show(
-    table: &mut Option<Table>,
-    begins: bool,
-    came: Arrived,
-    short: &Short,
-) -> Result<Mark, Failure> {
-    let Some(table) = table else {
-        came.events.iter().try_for_each(json_line)?;
-        return Ok(came.mark);
-    };
-    let rows: Vec<_> = came.events.iter().map(|event| events::row(event, short)).collect();
-    rows.iter().for_each(|row| table.measure(row));
-    if begins {
-        lines(&table.head())?;
-    }
-    rows.iter().try_for_each(|row| lines(&table.lines(row)))?;
-    Ok(came.mark)
 }

@@ -34,11 +34,11 @@ pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
         return Err(exists(&args.to));
     }
     let begun = Instant::now();
-    let bar = Bar::new();
+    let bar = progress::bar(0, "{bytes}/{total_bytes}  {msg}");
     let (partial, manifest) = fetch(&config, &args.to, &bar)?;
-    bar.says("checking the backup");
+    bar.set_message("checking the backup");
     let checked = check(&partial, &manifest)?;
-    bar.done();
+    bar.finish_and_clear();
     partial.give_name()?;
     let report = Report {
         file: args.to.clone(),
@@ -90,7 +90,7 @@ fn people(report: &Report) -> Result<(), Failure> {
 
 /// Copies the store into the unfinished file. Root, who may write anywhere, asks a running receiver as
 /// root; a stopped store is opened by its owner only.
-fn fetch(config: &Config, to: &Path, bar: &Bar) -> Result<(Partial, Manifest), Failure> {
+fn fetch(config: &Config, to: &Path, bar: &ProgressBar) -> Result<(Partial, Manifest), Failure> {
     let settings = config.store();
     let of_receiver = block_on(async { Door::of_receiver(&settings).await })?;
     // The connection belongs to that runtime: what was found is asked again on the next one.
@@ -110,8 +110,15 @@ fn fetch(config: &Config, to: &Path, bar: &Bar) -> Result<(Partial, Manifest), F
         let stopped =
             || Failure::new(Exit::Unavailable, "the receiver has just stopped; try again");
         let mut door = door.ok_or_else(stopped)?.map_err(store::door_failure)?;
-        let tell = |stage, done, all| bar.at(stage, done, all);
-        let fetched = door.backup(&mut partial.file, tell).await;
+        let show = |stage, done, all| {
+            bar.set_length(all);
+            bar.set_position(done);
+            bar.set_message(match stage {
+                Stage::Copying => "copying the store",
+                Stage::Fetching => "fetching the copy",
+            });
+        };
+        let fetched = door.backup(&mut partial.file, show).await;
         door.close().await;
         fetched.map_err(|error| failure(&error))
     })??;
@@ -233,33 +240,7 @@ fn failure(error: &BackupError) -> Failure {
     Failure::new(exit, error.to_string())
 }
 
-/// How far it is.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new() -> Self {
-        Bar(progress::bar(0, "{bytes}/{total_bytes}  {msg}"))
-    }
-
-    fn at(&self, stage: Stage, done: u64, all: u64) {
-        self.0.set_length(all);
-        self.0.set_position(done);
-        self.0.set_message(match stage {
-            Stage::Copying => "copying the store",
-            Stage::Fetching => "fetching the copy",
-        });
-    }
-
-    fn says(&self, message: &'static str) {
-        self.0.set_message(message);
-    }
-
-    fn done(&self) {
-        self.0.finish_and_clear();
-    }
-}
-
-/// So many jobs, for whoever tells of a backup or a restore.
+/// The number of jobs in a backup.
 pub(super) fn jobs(jobs: &BTreeMap<State, u64>) -> String {
     count(jobs.values().sum(), "job")
 }

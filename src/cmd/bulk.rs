@@ -12,11 +12,10 @@ use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name, State};
 use crate::store::{BATCH_COUNT, Batch, JobFilter, Moved, Select, Verb};
 
-use super::serve::Signals;
 use super::{confirm, output, progress, store};
 
-/// What was asked for.
-pub(super) struct Wish {
+/// What was typed.
+pub(super) struct Bulk {
     pub(super) verb: Verb,
     /// Held or dead, which is in the filter too.
     pub(super) state: State,
@@ -36,40 +35,33 @@ struct Counted {
 }
 
 /// Counts, asks, and does it batch by batch.
-pub(super) fn run(config: &Config, wish: &Wish) -> Result<Exit, Failure> {
-    let asks = !wish.dry_run && !wish.yes;
+pub(super) fn run(config: &Config, bulk: &Bulk) -> Result<Exit, Failure> {
+    let asks = !bulk.dry_run && !bulk.yes;
     if asks {
         confirm::somebody_is_there()?;
     }
-    let counted = store::with_door(config, async |door| count(door, wish).await)?;
-    if wish.dry_run || counted.jobs.is_empty() {
-        return told(wish, &counted, &Moved::default());
+    let counted = store::with_door(config, async |door| count(door, bulk).await)?;
+    if bulk.dry_run || counted.jobs.is_empty() {
+        return report(bulk, &counted, &Moved::default());
     }
-    if asks && !confirm::confirmed(&question(wish, &counted))? {
+    if asks && !confirm::confirmed(&question(bulk, &counted))? {
         return Ok(confirm::declined());
     }
     let mut moved = Moved::default();
-    let signal = store::with_door(config, async |door| go(door, wish, &counted, &mut moved).await);
-    let done: u64 = moved.done.values().sum();
-    let so_far = |failure: Failure| {
+    let walked = store::with_door(config, async |door| go(door, bulk, &counted, &mut moved).await);
+    walked.map_err(|failure| {
+        let (done, verb) = (moved.done.values().sum::<u64>(), past(bulk.verb));
         let jobs = output::count(counted.jobs.len() as u64, "job");
-        let verb = past(wish.verb);
         failure.help(format!("{done} of {jobs} were {verb} and stay so; the same command goes on"))
-    };
-    match signal {
-        Ok(None) => told(wish, &counted, &moved),
-        Ok(Some(signal)) => {
-            Err(so_far(Failure::new(Exit::Unavailable, format!("ended by {signal}"))))
-        }
-        Err(failure) => Err(so_far(failure)),
-    }
+    })?;
+    report(bulk, &counted, &moved)
 }
 
-async fn count(door: &mut Door, wish: &Wish) -> Result<Counted, Failure> {
+async fn count(door: &mut Door, bulk: &Bulk) -> Result<Counted, Failure> {
     let mut counted = Counted::default();
     let mut after = None;
     loop {
-        let ask = Select { filter: wish.filter.clone(), after, verb: wish.verb };
+        let ask = Select { filter: bulk.filter.clone(), after, verb: bulk.verb };
         let reply = store::call(door, Request::Select(ask)).await?;
         let selected = store::content!(reply, Reply::Select(selected) => selected)?;
         for chosen in selected.jobs {
@@ -85,18 +77,16 @@ async fn count(door: &mut Door, wish: &Wish) -> Result<Counted, Failure> {
     }
 }
 
-/// Does it until it is done or a signal comes, whose name it returns. A batch under way is awaited:
-/// what was asked for is done, and must be counted.
 async fn go(
     door: &mut Door,
-    wish: &Wish,
+    bulk: &Bulk,
     counted: &Counted,
     moved: &mut Moved,
-) -> Result<Option<&'static str>, Failure> {
-    let mut signals = Signals::register()?;
-    let bar = progress::counted(counted.jobs.len() as u64, "jobs", wish.json);
-    for jobs in counted.jobs.chunks(BATCH_COUNT) {
-        let batch = Batch { verb: wish.verb, state: wish.state, jobs: jobs.to_vec() };
+) -> Result<(), Failure> {
+    let mut batches = counted.jobs.chunks(BATCH_COUNT);
+    progress::walk(counted.jobs.len() as u64, "jobs", bulk.json, async || {
+        let Some(jobs) = batches.next() else { return Ok(None) };
+        let batch = Batch { verb: bulk.verb, state: bulk.state, jobs: jobs.to_vec() };
         let reply = store::call(door, Request::MoveBatch(batch)).await?;
         let more = store::content!(reply, Reply::MoveBatch(more) => more)?;
         for (handler, count) in more.done {
@@ -104,31 +94,25 @@ async fn go(
         }
         moved.changed += more.changed;
         moved.payload_gone += more.payload_gone;
-        bar.inc(jobs.len() as u64);
-        let signal = signals.pending().await;
-        if signal.is_some() {
-            bar.finish_and_clear();
-            return Ok(signal);
-        }
-    }
-    bar.finish_and_clear();
-    Ok(None)
+        Ok(Some(jobs.len() as u64))
+    })
+    .await
 }
 
-fn question(wish: &Wish, counted: &Counted) -> String {
-    let jobs = output::count(counted.jobs.len() as u64, &format!("{} job", wish.state));
-    let verb = infinitive(wish.verb);
+fn question(bulk: &Bulk, counted: &Counted) -> String {
+    let jobs = output::count(counted.jobs.len() as u64, &format!("{} job", bulk.state));
+    let verb = infinitive(bulk.verb);
     format!("{verb} {jobs} ({})", by_handler(&counted.handlers))
 }
 
-fn told(wish: &Wish, counted: &Counted, moved: &Moved) -> Result<Exit, Failure> {
+fn report(bulk: &Bulk, counted: &Counted, moved: &Moved) -> Result<Exit, Failure> {
     let (matching, suspected) = (counted.jobs.len() as u64, counted.suspected);
-    let handlers = if wish.dry_run { &counted.handlers } else { &moved.done };
+    let handlers = if bulk.dry_run { &counted.handlers } else { &moved.done };
     let done: u64 = moved.done.values().sum();
-    if wish.json {
+    if bulk.json {
         output::json(&serde_json::json!({
-            "verb": wish.verb,
-            "dry_run": wish.dry_run,
+            "verb": bulk.verb,
+            "dry_run": bulk.dry_run,
             "matching": matching,
             "done": done,
             "handlers": handlers,
@@ -140,12 +124,12 @@ fn told(wish: &Wish, counted: &Counted, moved: &Moved) -> Result<Exit, Failure> 
         return Ok(Exit::Ok);
     }
     if matching == 0 {
-        output::line(format_args!("no {} job matches", wish.state))?;
-    } else if wish.dry_run {
-        let (verb, jobs) = (past(wish.verb), output::count(matching, "job"));
+        output::line(format_args!("no {} job matches", bulk.state))?;
+    } else if bulk.dry_run {
+        let (verb, jobs) = (past(bulk.verb), output::count(matching, "job"));
         output::line(format_args!("{jobs} would be {verb}: {}", by_handler(handlers)))?;
     } else {
-        let (verb, jobs) = (past(wish.verb), output::count(done, "job"));
+        let (verb, jobs) = (past(bulk.verb), output::count(done, "job"));
         let which = by_handler(handlers);
         let which = if which.is_empty() { which } else { format!(": {which}") };
         output::line(format_args!("{verb} {jobs}{which}"))?;

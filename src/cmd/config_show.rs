@@ -11,7 +11,7 @@ use super::output::{self, Field, below, escape, whole, words_of};
 use super::store;
 
 /// Prints the whole configuration in force.
-pub(super) fn run(args: &cli::ConfigShow) -> Result<Exit, Failure> {
+pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
     let shown = store::load_whole(&args.file.config)?.shown();
     if args.format.json {
         output::json(&shown)?;

@@ -1,13 +1,12 @@
 //! `hooklatch drop`: the operator takes jobs out.
 
 use crate::cli;
-use crate::clock::Clock;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::State;
 use crate::store::Verb;
 
-use super::bulk::{self, Wish};
+use super::bulk::{self, Bulk};
 use super::{ids, jobs, output, store};
 
 /// Drops a job and prints what it was.
@@ -37,8 +36,8 @@ pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
 fn many(args: &cli::Drop) -> Result<Exit, Failure> {
     // The command line has a job or a state.
     let state = args.state.unwrap_or(State::Dead);
-    let filter = jobs::filter(&args.filter, Some(state), None, Clock::system().now())?;
-    let wish = Wish {
+    let filter = jobs::filter(&args.filter, Some(state), None)?;
+    let bulk = Bulk {
         verb: Verb::Drop,
         state,
         filter,
@@ -46,5 +45,5 @@ fn many(args: &cli::Drop) -> Result<Exit, Failure> {
         yes: args.yes,
         json: args.format.json,
     };
-    bulk::run(&store::load(&args.file.config)?, &wish)
+    bulk::run(&store::load(&args.file.config)?, &bulk)
 }

@@ -1,62 +1,57 @@
 //! `hooklatch events`: what was accepted, or what was not, or by which secrets.
 
 use crate::cli;
-use crate::clock::Clock;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::model::Timestamp;
 use crate::store::{EventFilter, EventRow, QuarantineFilter, SecretUse};
 
 use super::ids::{self, Short};
-use super::output::{self, Column, Field, cut, local, whole, words_of};
-use super::{arrivals, jobs, quarantine, store};
+use super::output::{self, Column, Field, count, cut, local, whole, words_of};
+use super::{jobs, quarantine, store};
 
-/// Lists events, or failed deliveries.
+/// Lists events, failed deliveries, or secrets.
 pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
-    let since = jobs::since(args.since, Clock::system().now())?;
-    if args.follow {
-        return arrivals::run(args, since);
-    }
+    let filter = filter(args)?;
     if args.rejected {
-        let source = args.source.clone();
+        let EventFilter { source, since, .. } = filter;
         let failed = QuarantineFilter { source, since, ..QuarantineFilter::default() };
         return quarantine::list(&args.file, failed, &args.listing);
     }
-    let request =
-        if args.secrets { Request::Secrets } else { Request::Events(filter(args, since)) };
-    let config = store::load(&args.file.config)?;
-    let (reply, short) = store::with_door(&config, async |door| {
-        let reply = store::call(door, request).await?;
-        let short = match &reply {
-            Reply::Events(rows) => ids::of_events(door, rows, &args.listing).await?,
-            _ => Short::default(),
-        };
-        Ok((reply, short))
+    let (config, json) = (store::load(&args.file.config)?, args.listing.format.json);
+    if args.secrets {
+        let reply = store::ask_of(&config, Request::Secrets)?;
+        let rows = store::content!(reply, Reply::Secrets(rows) => rows)?;
+        if json {
+            output::json(&rows)?
+        } else {
+            secrets(&rows)?
+        }
+        return Ok(Exit::Ok);
+    }
+    let (rows, short) = store::with_door(&config, async |door| {
+        let reply = store::call(door, Request::Events(filter)).await?;
+        let rows = store::content!(reply, Reply::Events(rows) => rows)?;
+        let short = ids::of_events(door, &rows, &args.listing).await?;
+        Ok((rows, short))
     })?;
-    match reply {
-        Reply::Events(rows) if args.listing.format.json => output::json(&rows)?,
-        Reply::Events(rows) => accepted(&rows, &short, args.listing.wide)?,
-        Reply::Secrets(rows) if args.listing.format.json => output::json(&rows)?,
-        Reply::Secrets(rows) => secrets(&rows)?,
-        other => return Err(store::unexpected(&other)),
+    if json {
+        output::json(&rows)?;
+    } else {
+        let rows = rows.iter().map(|event| row(event, &short)).collect();
+        output::listing(columns(), rows, args.listing.wide, "no events")?;
     }
     Ok(Exit::Ok)
 }
 
 /// What was typed, as the store understands it.
-pub(super) fn filter(args: &cli::Events, since: Option<Timestamp>) -> EventFilter {
-    EventFilter {
+pub(super) fn filter(args: &cli::Events) -> Result<EventFilter, Failure> {
+    Ok(EventFilter {
         source: args.source.clone(),
         event_type: args.event_type.clone(),
-        since,
+        since: jobs::since(args.since)?,
         state: args.state,
         limit: Some(args.listing.limit),
-    }
-}
-
-fn accepted(rows: &[EventRow], short: &Short, wide: bool) -> Result<(), Failure> {
-    let rows = rows.iter().map(|event| row(event, short)).collect();
-    output::listing(columns(), rows, wide, "no events")
+    })
 }
 
 /// The columns of a listing of events.
@@ -87,7 +82,7 @@ pub(super) fn row(event: &EventRow, short: &Short) -> Vec<Field> {
 pub(super) fn notes(event: &EventRow) -> String {
     let mut notes = Vec::new();
     if event.duplicates > 0 {
-        notes.push(format!("{} duplicate{}", event.duplicates, plural(event.duplicates)));
+        notes.push(count(event.duplicates, "duplicate"));
     }
     if event.conflicts > 0 {
         notes.push(format!("{} with another body", event.conflicts));
@@ -109,11 +104,11 @@ pub(super) fn jobs(event: &EventRow) -> String {
     if event.jobs.is_empty() {
         return "no handler wants it".to_owned();
     }
-    let one = |(state, count): (&crate::model::State, &u64)| match count {
+    let states = event.jobs.iter().map(|(state, jobs)| match jobs {
         1 => state.to_string(),
-        _ => format!("{count} {state}"),
-    };
-    event.jobs.iter().map(one).collect::<Vec<_>>().join(", ")
+        _ => format!("{jobs} {state}"),
+    });
+    states.collect::<Vec<_>>().join(", ")
 }
 
 fn secrets(rows: &[SecretUse]) -> Result<(), Failure> {
@@ -126,8 +121,4 @@ fn secrets(rows: &[SecretUse]) -> Result<(), Failure> {
     };
     let head = ["SOURCE", "SECRET", "LAST MATCHED"];
     output::table(&head, rows.iter().map(row).collect(), "no secret has matched yet")
-}
-
-fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }

@@ -19,9 +19,8 @@ use crate::runner::message::{Key, Stream};
 use crate::store::{AttemptRow, Captured, EventDetail, JobDetail, JobRow};
 
 use self::output::{Lines, News, Seen};
-use super::ids::{self, Target};
 use super::output::{escape_lines, json_line, line, note, thousands, verbatim};
-use super::{jobs, show, store};
+use super::{ids, jobs, show, store};
 
 /// Between two looks at an attempt.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -37,7 +36,7 @@ async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
     if let Some(typed) = &args.job {
         target.job = Some(ids::job(door, typed).await?.job);
     }
-    let found = events(door, &target).await?;
+    let found = show::find(door, &target).await?;
     let jobs = || found.iter().flat_map(|event| &event.jobs);
     if jobs().next().is_none()
         && let Some(job) = target.job
@@ -78,7 +77,7 @@ async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
             any_ended |= one.ended;
         }
         if any_ended {
-            let found = events(door, &target).await?;
+            let found = show::find(door, &target).await?;
             for detail in found.iter().flat_map(|event| &event.jobs) {
                 let ended = |one: &&mut Followed| one.ended && one.key.job == detail.job.job;
                 all.iter_mut().filter(ended).try_for_each(|one| one.end(detail))?;
@@ -90,15 +89,6 @@ async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
         }
         sleep(LOOK_AGAIN).await;
     }
-}
-
-/// The events that are meant, with no jobs but those that are asked for.
-async fn events(door: &mut Door, target: &Target) -> Result<Vec<EventDetail>, Failure> {
-    let mut found = ids::shown(door, target).await?;
-    if let Some(job) = target.job {
-        found.iter_mut().for_each(|event| event.jobs.retain(|one| one.job.job == job));
-    }
-    Ok(found)
 }
 
 /// For programs the last attempt of each job, in the words of one that was followed.

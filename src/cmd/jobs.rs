@@ -18,7 +18,7 @@ use super::store;
 /// Lists jobs.
 pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
     let now = Clock::system().now();
-    let filter = filter(&args.filter, args.state, Some(args.listing.limit), now)?;
+    let filter = filter(&args.filter, args.state, Some(args.listing.limit))?;
     let (rows, short) = ask(&args.file, filter, &args.listing)?;
     if args.listing.format.json {
         output::json(&rows)?;
@@ -70,7 +70,7 @@ struct Stopped<'a> {
 fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     let now = Clock::system().now();
     let suffix = output::config_suffix(&args.file.config);
-    let filter = filter(&args.filter, Some(state), Some(args.listing.limit), now)?;
+    let filter = filter(&args.filter, Some(state), Some(args.listing.limit))?;
     let (rows, short) = ask(&args.file, filter, &args.listing)?;
     if args.listing.format.json {
         let reason = |job: &JobRow| job.reason.clone().unwrap_or_default();
@@ -132,7 +132,6 @@ pub(super) fn filter(
     typed: &cli::Filter,
     state: Option<State>,
     limit: Option<usize>,
-    now: Timestamp,
 ) -> Result<JobFilter, Failure> {
     Ok(JobFilter {
         state,
@@ -140,16 +139,14 @@ pub(super) fn filter(
         source: typed.source.clone(),
         event_type: typed.event_type.clone(),
         reason: typed.reason.clone(),
-        since: since(typed.since, now)?,
+        since: since(typed.since)?,
         limit,
     })
 }
 
 /// A point in the past. One in the future would match nothing and look like good news.
-pub(super) fn since(
-    typed: Option<cli::Since>,
-    now: Timestamp,
-) -> Result<Option<Timestamp>, Failure> {
+pub(super) fn since(typed: Option<cli::Since>) -> Result<Option<Timestamp>, Failure> {
+    let now = Clock::system().now();
     let since = typed.map(|typed| typed.seen_from(now));
     match since.filter(|since| *since > now) {
         Some(since) => {

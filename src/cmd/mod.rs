@@ -59,7 +59,7 @@ pub fn main() -> Exit {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match run(cli.command) {
         Ok(exit) => exit,
-        // Whoever reads has read enough: `hooklatch events | head`.
+        // The reader has read enough: `hooklatch events | head`.
         Err(failure) if failure.reader_left => Exit::Ok,
         Err(failure) => {
             report(&failure);
@@ -74,7 +74,9 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Runner(args) => runner::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Drill(args) => drill::run(&args),
+        Command::Events(args) if args.follow => arrivals::run(&args),
         Command::Events(args) => events::run(&args),
+        Command::Show(args) if args.follow => follow::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Jobs(args) => jobs::run(&args),
         Command::Replay(args) => replay::run(&args),

@@ -63,7 +63,7 @@ pub(super) fn verbatim(text: impl std::fmt::Display) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn lines(lines: &[String]) -> Result<(), Failure> {
+fn lines(lines: &[String]) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
     for line in lines {
         writeln!(out, "{line}")?;
@@ -118,10 +118,7 @@ pub(super) fn listing(
     if rows.is_empty() {
         return line(empty);
     }
-    let mut table = Table::new(columns, chars().filter(|_| !wide));
-    rows.iter().for_each(|row| table.measure(row));
-    lines(&table.head())?;
-    rows.iter().try_for_each(|row| lines(&table.lines(row)))
+    Table::new(columns, chars().filter(|_| !wide)).print(&rows)
 }
 
 /// A field in a colour.

@@ -13,7 +13,7 @@ use super::output;
 use super::{block_on, store};
 
 /// Asks the receiver, waits until the configuration is in force, and prints what has changed.
-pub(super) fn run(args: &cli::Reload) -> Result<Exit, Failure> {
+pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
     let path = &args.file.config;
     // The receiver reads it itself, and logs what is wrong: here only its socket is looked for.
     let config = config::load_in_part(path).map_err(|problems| store::config_failure(&problems))?;

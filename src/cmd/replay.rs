@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::{Name, State};
 use crate::store::{Made, Missing, Replay, Verb};
 
-use super::bulk::{self, Wish};
+use super::bulk::{self, Bulk};
 use super::{ids, jobs, output, store};
 
 /// Puts jobs back to ready and prints which; with `--since` makes the missing ones and counts them.
@@ -70,22 +70,21 @@ fn many(args: &cli::Replay, state: State) -> Result<Exit, Failure> {
         reason: args.reason.clone(),
         since: args.since,
     };
-    let wish = Wish {
+    let bulk = Bulk {
         verb: Verb::Replay,
         state,
-        filter: jobs::filter(&typed, Some(state), None, Clock::system().now())?,
+        filter: jobs::filter(&typed, Some(state), None)?,
         dry_run: args.dry_run,
         yes: args.yes,
         json: args.format.json,
     };
-    bulk::run(&store::load(&args.file.config)?, &wish)
+    bulk::run(&store::load(&args.file.config)?, &bulk)
 }
 
 /// Walks over the stored events batch by batch. What is made stays made where it breaks off, and the
 /// same command goes on.
 fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit, Failure> {
-    let now = Clock::system().now();
-    let since = jobs::since(Some(since), now)?.unwrap_or(now);
+    let since = jobs::since(Some(since))?.unwrap_or_else(|| Clock::system().now());
     let config = store::load_whole(&args.file.config)?;
     let source = args.source.as_ref();
     let wanted = config
@@ -95,17 +94,22 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
         let message = format!("handler {handler} takes no events of source '{source}'");
         return Err(Failure::new(Exit::NotFound, message).help("its `source` key says of which"));
     }
-    let first =
-        Missing { handler: handler.clone(), since, wanted, dry_run: args.dry_run, from: None };
+    let dry_run = args.dry_run;
+    let mut missing = Missing { handler: handler.clone(), since, wanted, dry_run, from: None };
     let mut total = Made::default();
-    let walked = store::converse(&config, Request::MakeMissing(first.clone()), |reply| {
-        let made = store::content!(reply, Reply::MakeMissing(made) => made)?;
-        total.made += made.made;
-        total.held += made.held;
-        total.present += made.present;
-        total.payload_gone += made.payload_gone;
-        let on = |from| Request::MakeMissing(Missing { from: Some(from), ..first.clone() });
-        Ok(made.next.map(on))
+    let walked = store::with_door(&config, async |door| {
+        loop {
+            let reply = store::call(door, Request::MakeMissing(missing.clone())).await?;
+            let made = store::content!(reply, Reply::MakeMissing(made) => made)?;
+            total.made += made.made;
+            total.held += made.held;
+            total.present += made.present;
+            total.payload_gone += made.payload_gone;
+            match made.next {
+                None => return Ok(()),
+                next => missing.from = next,
+            }
+        }
     });
     walked.map_err(|failure| match total.made {
         0 => failure,
@@ -115,10 +119,10 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
             failure.help(format!("made {jobs} before this; the same command goes on"))
         }
     })?;
-    told(&total, args, handler)
+    report(&total, args, handler)
 }
 
-fn told(total: &Made, args: &cli::Replay, handler: &Name) -> Result<Exit, Failure> {
+fn report(total: &Made, args: &cli::Replay, handler: &Name) -> Result<Exit, Failure> {
     let Made { made, held, present, payload_gone, .. } = total;
     if args.format.json {
         output::json(&serde_json::json!({

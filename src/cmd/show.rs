@@ -3,25 +3,20 @@
 use std::io::Write;
 
 use crate::cli;
+use crate::control::Door;
 use crate::exit::{Exit, Failure};
 use crate::store::{AttemptRow, Captured, EventDetail, JobDetail, KeyRow};
 
+use super::ids::{self, Target};
 use super::output::{self, escape, escape_lines, local, outcome_style, size};
-use super::{events, follow, ids, jobs, store};
+use super::{events, jobs, store};
 
 /// Shows the event with its jobs and attempts, or with the one job that was named; or its raw body alone.
 pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
-    if args.follow {
-        return follow::run(args);
-    }
     let config = store::load(&args.file.config)?;
     let found = store::with_door(&config, async |door| {
         let target = ids::event_or_job(door, args.source.as_ref(), &args.event).await?;
-        let mut found = ids::shown(door, &target).await?;
-        if let Some(job) = target.job {
-            found.iter_mut().for_each(|event| event.jobs.retain(|one| one.job.job == job));
-        }
-        Ok(found)
+        find(door, &target).await
     })?;
     if args.body {
         return body(&found, args);
@@ -32,6 +27,15 @@ pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
     }
     people(&found)?;
     Ok(Exit::Ok)
+}
+
+/// The events that are meant, without other jobs than the one that was named.
+pub(super) async fn find(door: &mut Door, target: &Target) -> Result<Vec<EventDetail>, Failure> {
+    let mut found = ids::shown(door, target).await?;
+    if let Some(job) = target.job {
+        found.iter_mut().for_each(|event| event.jobs.retain(|one| one.job.job == job));
+    }
+    Ok(found)
 }
 
 /// Prints events for people.

@@ -62,27 +62,7 @@ pub(super) fn ask(path: &Path, request: Request) -> Result<Reply, Failure> {
 
 /// The same for a configuration that is read already.
 pub(super) fn ask_of(config: &Config, request: Request) -> Result<Reply, Failure> {
-    let mut answer = None;
-    converse(config, request, |reply| {
-        answer = Some(reply);
-        Ok(None)
-    })?;
-    answer.ok_or_else(|| Failure::new(Exit::Unavailable, "the store gave no answer"))
-}
-
-/// Performs several requests in the same way: after each reply the one that `next` makes of it.
-pub(super) fn converse(
-    config: &Config,
-    first: Request,
-    mut next: impl FnMut(Reply) -> Result<Option<Request>, Failure>,
-) -> Result<(), Failure> {
-    with_door(config, async |door| {
-        let mut pending = Some(first);
-        while let Some(request) = pending {
-            pending = next(call(door, request).await?)?;
-        }
-        Ok(())
-    })
+    with_door(config, async |door| call(door, request).await)
 }
 
 /// Opens the way to the store, does `work` over it, and closes it again.

@@ -246,7 +246,7 @@ fn explain_says_why_an_event_was_accepted_and_what_happens_next() {
         "event     d-1 of type push, source github",
         "its id was new to source github",
         "delivered again 1 time,",
-        "guard     passed",
+        "replay guard: passed",
         "handler   note wants it: its events include \"push\"",
         "is succeeded",
         "attempt 1,",

@@ -111,7 +111,7 @@ const CHECKS: [(&str, fn(&Machine<'_>) -> Vec<Finding>); 14] = [
 ];
 
 /// Runs every check and prints the findings.
-pub(super) fn run(args: &cli::Doctor) -> Result<Exit, Failure> {
+pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
     let path = &args.file.config;
     let findings: Vec<(&str, Finding)> = match config::load_in_part(path) {
         Ok(config) => {

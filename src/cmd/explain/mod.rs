@@ -95,7 +95,7 @@ fn paragraphs(all: &Explanation) -> Vec<Vec<Fact>> {
     let mut facts = vec![("event", format!("{event} of type {event_type}, source {source}"))];
     let about = std::iter::once("arrival").chain(std::iter::repeat(""));
     facts.extend(about.zip(all.arrival.iter().cloned()));
-    facts.push(("guard", all.replay_guard.clone()));
+    facts.push(("", format!("replay guard: {}", all.replay_guard)));
     facts.extend(all.next.iter().flat_map(Next::facts));
     let handlers = all.handlers.iter().map(HandlerPart::facts);
     std::iter::once(facts).chain(handlers).collect()

@@ -308,7 +308,7 @@ fn each_part_of_an_explanation_has_its_heading() {
     let arrival =
         ["event|d-1 of type push, so", "arrival|accepted T-100: its ", "|delivered again 1 ti"];
     assert_eq!(about[..3], arrival);
-    assert_eq!(about[3..], ["guard|passed: no earlier e"]);
+    assert_eq!(about[3..], ["|replay guard: passed"]);
     let attempt = "|attempt 1, T-99: fai";
     let next = ["next|nothing until you sa", "|hooklatch show d-1 -"];
     assert_eq!(ci[..], ["handler|ci wants it: its eve", &job, attempt, next[0], next[1]]);

@@ -9,6 +9,8 @@ use anstyle::Style;
 use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
+use crate::exit::Failure;
+
 /// The width of a terminal that does not know its own.
 const USUAL_CHARS: usize = 80;
 
@@ -129,19 +131,22 @@ impl<T: std::fmt::Display> From<T> for Field {
     }
 }
 
-/// Lays out rows below each other. Rows may come one by one: a wider one widens those after it.
+/// A table that is printed row by row: a wider row widens those after it.
 pub(in crate::cmd) struct Table {
     columns: Vec<Column>,
     /// The longest text and the least width of each column.
     longest: Vec<usize>,
     least: Vec<usize>,
     chars: Option<usize>,
+    /// The head is printed.
+    begun: bool,
 }
 
 impl Table {
+    /// `chars`: how many fit on a line.
     pub(in crate::cmd) fn new(columns: Vec<Column>, chars: Option<usize>) -> Self {
         let (longest, least) = (vec![0; columns.len()], vec![0; columns.len()]);
-        let mut table = Table { columns, longest, least, chars };
+        let mut table = Table { columns, longest, least, chars, begun: false };
         table.measure(&table.heads());
         table
     }
@@ -152,8 +157,18 @@ impl Table {
         self.columns.iter().map(head).collect()
     }
 
-    /// Takes a row that is to be shown into account.
-    pub(in crate::cmd) fn measure(&mut self, row: &[Field]) {
+    /// Prints rows that fit each other; the first time below the head.
+    pub(in crate::cmd) fn print(&mut self, rows: &[Vec<Field>]) -> Result<(), Failure> {
+        rows.iter().for_each(|row| self.measure(row));
+        if !self.begun {
+            super::lines(&self.head())?;
+            self.begun = true;
+        }
+        rows.iter().try_for_each(|row| super::lines(&self.lines(row)))
+    }
+
+    /// Widens the columns for a row.
+    fn measure(&mut self, row: &[Field]) {
         for (nth, (column, field)) in self.columns.iter().zip(row).enumerate() {
             let longest = display_width(&field.text);
             let least = match column.fit {
@@ -186,15 +201,13 @@ impl Table {
         widths
     }
 
-    /// The head's lines.
-    pub(in crate::cmd) fn head(&self) -> Vec<String> {
+    fn head(&self) -> Vec<String> {
         let mut heads = self.heads();
         heads.truncate(self.beside());
         self.lines(&heads)
     }
 
-    /// A row's lines.
-    pub(in crate::cmd) fn lines(&self, row: &[Field]) -> Vec<String> {
+    fn lines(&self, row: &[Field]) -> Vec<String> {
         let widths = self.widths();
         let cell = |(nth, field): (usize, &Field)| match self.columns[nth].fit {
             Fit::Words => words(&field.text, widths[nth], ""),

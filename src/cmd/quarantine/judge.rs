@@ -15,7 +15,6 @@ use crate::model::Name;
 use crate::store::{Judge, Judging, QuarantineFilter, Verdicts};
 
 use crate::cmd::output::{self, Field, thousands};
-use crate::cmd::serve::Signals;
 use crate::cmd::{confirm, progress, store};
 
 use super::{deliveries, meant};
@@ -48,9 +47,7 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
     let (filter, matching) = open(&config, async |door| meant(door, filter).await)?;
     if !args.yes {
         let mut found = Found::default();
-        whole(open(&config, async |door| {
-            go(door, &filter, false, matching, json, &mut found).await
-        }))?;
+        open(&config, async |door| go(door, &filter, false, matching, json, &mut found).await)?;
         let good: u64 = found.sources.values().map(|one| one.good).sum();
         if good == 0 {
             return told(&found, false, json, &suffix);
@@ -70,7 +67,7 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
     let done =
         open(&config, async |door| go(door, &filter, true, matching, json, &mut found).await);
     let settled: u64 = found.sources.values().map(|one| one.accepted + one.duplicates).sum();
-    whole(done).map_err(|failure| {
+    done.map_err(|failure| {
         let settled = deliveries(settled);
         failure.help(format!("{settled} were accepted before; the same command goes on"))
     })?;
@@ -84,10 +81,10 @@ fn judged(
     suffix: &str,
 ) -> Result<Exit, Failure> {
     let mut found = Found::default();
-    whole(open(config, async |door| {
+    open(config, async |door| {
         let (filter, matching) = meant(door, filter).await?;
         go(door, &filter, false, matching, json, &mut found).await
-    }))?;
+    })?;
     told(&found, false, json, suffix)
 }
 
@@ -117,7 +114,7 @@ fn judge(config: &Config) -> Result<Judge, Failure> {
     Ok(sources.judge())
 }
 
-/// Goes through them until the end, or until a signal comes, whose name it returns.
+/// Judges every delivery that matches, until a signal comes.
 async fn go(
     door: &mut Door,
     filter: &QuarantineFilter,
@@ -125,11 +122,10 @@ async fn go(
     matching: u64,
     json: bool,
     found: &mut Found,
-) -> Result<Option<&'static str>, Failure> {
-    let mut signals = Signals::register()?;
-    let bar = progress::counted(matching, "deliveries", json);
+) -> Result<(), Failure> {
     let mut after = Some(0);
-    while let Some(at) = after {
+    progress::walk(matching, "deliveries", json, async || {
+        let Some(at) = after else { return Ok(None) };
         let ask = Judging { filter: filter.clone(), after: at, accept };
         let reply = store::call(door, Request::JudgeQuarantined(ask)).await?;
         let judged = store::content!(reply, Reply::JudgeQuarantined(judged) => judged)?;
@@ -137,31 +133,14 @@ async fn go(
         for (source, more) in judged.sources {
             add(found.sources.entry(source).or_default(), more);
         }
-        bar.inc(judged.looked_at);
         if let Some(why) = judged.refused {
-            bar.finish_and_clear();
-            return Err(Failure::new(
-                Exit::Unavailable,
-                format!("the store accepts nothing now: {why}"),
-            ));
+            let message = format!("the store accepts nothing now: {why}");
+            return Err(Failure::new(Exit::Unavailable, message));
         }
         after = judged.next;
-        let signal = signals.pending().await;
-        if signal.is_some() {
-            bar.finish_and_clear();
-            return Ok(signal);
-        }
-    }
-    bar.finish_and_clear();
-    Ok(None)
-}
-
-/// An end by a signal is a failure: not all was done.
-fn whole(done: Result<Option<&'static str>, Failure>) -> Result<(), Failure> {
-    match done? {
-        None => Ok(()),
-        Some(signal) => Err(Failure::new(Exit::Unavailable, format!("ended by {signal}"))),
-    }
+        Ok(Some(judged.looked_at))
+    })
+    .await
 }
 
 fn add(sum: &mut Verdicts, more: Verdicts) {

@@ -4,7 +4,6 @@ mod drop;
 mod judge;
 
 use crate::cli::{self, QuarantineCommand};
-use crate::clock::Clock;
 use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::store::{LeftOut, Quarantine, QuarantineFilter, QuarantinedRow};
@@ -27,7 +26,7 @@ fn filter(which: &cli::Kept) -> Result<QuarantineFilter, Failure> {
     Ok(QuarantineFilter {
         source: which.source.clone(),
         reason: which.reason.clone(),
-        since: jobs::since(which.since, Clock::system().now())?,
+        since: jobs::since(which.since)?,
         ..QuarantineFilter::default()
     })
 }

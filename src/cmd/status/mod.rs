@@ -17,7 +17,7 @@ use super::store;
 use screen::{Screen, Site, SourceLine, Verdict, screen};
 
 /// Asks how everything stands and prints it.
-pub(super) fn run(args: &cli::Status) -> Result<Exit, Failure> {
+pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     let sources: Vec<_> =
         config.sources().map(|(name, path)| (name.clone(), path.to_owned())).collect();
@@ -31,7 +31,12 @@ pub(super) fn run(args: &cli::Status) -> Result<Exit, Failure> {
     let screen = screen(status, &site, Clock::system().now());
     match args.format.json {
         true => output::json(&screen)?,
-        false => facts(&screen).iter().try_for_each(Fact::print)?,
+        false => {
+            for (about, colour, lines) in facts(&screen) {
+                let style = colour.map_or(Style::new(), |colour| colour.on_default().bold());
+                output::facts(about, style, &lines)?;
+            }
+        }
     }
     Ok(match screen.verdict {
         Verdict::Well => Exit::Ok,
@@ -40,24 +45,13 @@ pub(super) fn run(args: &cli::Status) -> Result<Exit, Failure> {
     })
 }
 
-/// One fact: a word that says what it is about, and lines of text.
-struct Fact {
-    about: &'static str,
-    colour: Option<AnsiColor>,
-    lines: Vec<String>,
-}
-
-impl Fact {
-    fn print(&self) -> Result<(), Failure> {
-        let style = self.colour.map_or(Style::new(), |colour| colour.on_default().bold());
-        output::facts(self.about, style, &self.lines)
-    }
-}
+/// A word that says what the lines are about, its colour, and the lines.
+type Fact = (&'static str, Option<AnsiColor>, Vec<String>);
 
 /// The screen for people.
 fn facts(screen: &Screen) -> Vec<Fact> {
     let mut facts = Vec::new();
-    let mut say = |about, colour, lines| facts.push(Fact { about, colour, lines });
+    let mut say = |about, colour, lines| facts.push((about, colour, lines));
     let (verdict, colour) = match screen.verdict {
         Verdict::Well if screen.notes.is_empty() => ("all is well", AnsiColor::Green),
         Verdict::Well => ("serving", AnsiColor::Yellow),
