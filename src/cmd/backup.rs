@@ -13,15 +13,14 @@ use std::time::Instant;
 use indicatif::ProgressBar;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
-use serde::Serialize;
-use uuid::Uuid;
+use serde_json::json;
 
 use crate::cli;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::control::{BackupError, Door, Stage};
 use crate::exit::{Exit, Failure};
-use crate::model::{State, Timestamp};
+use crate::model::State;
 use crate::store::{self as kept, Inspected, Manifest};
 
 use super::output::{self, count, local, size, thousands};
@@ -40,52 +39,31 @@ pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
     let checked = check(&partial, &manifest)?;
     bar.finish_and_clear();
     partial.give_name()?;
-    let report = Report {
-        file: args.to.clone(),
-        store: manifest.store,
-        made_at: manifest.copied_at,
-        bytes: manifest.bytes,
-        events: checked.events,
-        newest_event_at: checked.newest_event_at,
-        jobs: checked.jobs,
-        took_millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-    };
-    match args.format.json {
-        true => output::json(&report)?,
-        false => people(&report)?,
+    let (file, bytes) = (args.to.display(), manifest.bytes);
+    if args.format.json {
+        output::json(&json!({
+            "file": args.to,
+            "store": manifest.store,
+            "made_at": manifest.copied_at,
+            "bytes": bytes,
+            "events": checked.events,
+            "newest_event_at": checked.newest_event_at,
+            "jobs": checked.jobs,
+            "took_millis": u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }))?;
+        return Ok(Exit::Ok);
     }
-    Ok(Exit::Ok)
-}
-
-/// What `--json` prints.
-#[derive(Debug, Serialize)]
-struct Report {
-    file: PathBuf,
-    store: Uuid,
-    /// All that was answered before is in it.
-    made_at: Timestamp,
-    bytes: u64,
-    events: u64,
-    newest_event_at: Option<Timestamp>,
-    jobs: BTreeMap<State, u64>,
-    took_millis: u64,
-}
-
-fn people(report: &Report) -> Result<(), Failure> {
-    let (file, bytes) = (report.file.display(), size(report.bytes));
-    output::line(format_args!("backup    {file}, {bytes}, checked"))?;
-    output::line(format_args!("store     {}", report.store.simple()))?;
-    output::line(format_args!(
-        "made      {}: everything answered before is in it",
-        local(report.made_at)
-    ))?;
-    let newest = report.newest_event_at.map(|at| format!(", the newest of {}", local(at)));
+    output::fact("backup", format!("{file}, {}, checked", size(bytes)))?;
+    output::fact("store", manifest.store.simple())?;
+    let made = local(manifest.copied_at);
+    output::fact("made", format!("{made}: everything answered before is in it"))?;
+    let newest = checked.newest_event_at.map(|at| format!(", the newest of {}", local(at)));
     let newest = newest.unwrap_or_default();
-    output::line(format_args!("events    {}{newest}", thousands(report.events)))?;
-    let jobs: Vec<String> =
-        report.jobs.iter().map(|(state, jobs)| format!("{} {state}", thousands(*jobs))).collect();
-    let jobs = if jobs.is_empty() { "none".to_owned() } else { jobs.join(", ") };
-    output::line(format_args!("jobs      {jobs}"))
+    output::fact("events", format!("{}{newest}", thousands(checked.events)))?;
+    let jobs = checked.jobs.iter().map(|(state, jobs)| format!("{} {state}", thousands(*jobs)));
+    let jobs = jobs.collect::<Vec<_>>().join(", ");
+    output::fact("jobs", if jobs.is_empty() { "none" } else { &jobs })?;
+    Ok(Exit::Ok)
 }
 
 /// Copies the store into the unfinished file. Root, who may write anywhere, asks a running receiver as

@@ -134,25 +134,17 @@ fn report(bulk: &Bulk, counted: &Counted, moved: &Moved) -> Result<Exit, Failure
         let which = if which.is_empty() { which } else { format!(": {which}") };
         output::line(format_args!("{verb} {jobs}{which}"))?;
     }
-    if moved.changed > 0 {
-        let jobs = output::count(moved.changed, "job");
-        output::line(format_args!("left alone: {jobs} changed meanwhile"))?;
-    }
-    if moved.payload_gone > 0 {
-        let jobs = output::count(moved.payload_gone, "job");
-        output::line(format_args!("skipped: {jobs} without a payload, which retention deleted"))?;
-    }
-    if suspected > 0 {
-        let jobs = output::count(suspected, "job");
-        output::line(format_args!(
-            "left held: {jobs} that may be forged (suspected replay, id reused); --reason means them"
-        ))?;
-    }
-    if counted.answered > 0 {
-        let jobs = output::count(counted.answered, "job");
-        output::line(format_args!(
-            "left alone: {jobs} that answered a caller, who gets that answer again"
-        ))?;
+    let left = [
+        (moved.changed, "left alone: {} changed meanwhile"),
+        (moved.payload_gone, "skipped: {} without a payload, which retention deleted"),
+        (
+            suspected,
+            "left held: {} that may be forged (suspected replay, id reused); --reason means them",
+        ),
+        (counted.answered, "left alone: {} that answered a caller, who gets that answer again"),
+    ];
+    for (jobs, text) in left.into_iter().filter(|(jobs, _)| *jobs > 0) {
+        output::line(text.replace("{}", &output::count(jobs, "job")))?;
     }
     Ok(Exit::Ok)
 }

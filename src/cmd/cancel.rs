@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use crate::cli;
@@ -82,17 +83,12 @@ async fn until_ended(
 }
 
 fn asked(args: &cli::Cancel, job: JobId, attempt: u32) -> Result<Exit, Failure> {
-    if args.format.json {
-        output::json(
-            &serde_json::json!({ "job": job, "attempt": attempt, "state": State::Running }),
-        )?;
-    } else {
-        output::line(format_args!("job {job} is asked to end; it runs attempt {attempt}"))?;
-    }
-    Ok(Exit::Ok)
+    let json = json!({ "job": job, "attempt": attempt, "state": State::Running });
+    let text = format!("job {job} is asked to end; it runs attempt {attempt}");
+    output::answer(&args.format, json, text)
 }
 
-/// It may have ended in another way before the wish reached it. What will run again is not cancelled.
+/// It may have ended in another way before the request reached it. What will run again is not cancelled.
 fn ended(args: &cli::Cancel, attempt: u32, row: JobRow) -> Result<Exit, Failure> {
     let (job, state) = (row.job, jobs::state(&row));
     if matches!(row.state, State::Ready | State::Waiting | State::Running) {
@@ -101,15 +97,7 @@ fn ended(args: &cli::Cancel, attempt: u32, row: JobRow) -> Result<Exit, Failure>
         return Err(Failure::new(Exit::WrongState, message)
             .help(format!("hooklatch drop {job}, or cancel again where it runs")));
     }
-    if args.format.json {
-        output::json(&serde_json::json!({
-            "job": job,
-            "attempt": attempt,
-            "state": row.state,
-            "reason": row.reason,
-        }))?;
-    } else {
-        output::line(format_args!("job {job} is {state}"))?;
-    }
-    Ok(Exit::Ok)
+    let (reached, reason) = (row.state, &row.reason);
+    let json = json!({ "job": job, "attempt": attempt, "state": reached, "reason": reason });
+    output::answer(&args.format, json, format_args!("job {job} is {state}"))
 }

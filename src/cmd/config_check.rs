@@ -8,11 +8,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::cli::Part;
+use crate::cli::{self, Part};
 use crate::config::{self, CREDENTIALS, Config, Environment};
 use crate::document::Problem;
+use crate::exit::{Exit, Failure};
 use crate::model::RunnerName;
 
+use super::output::count;
 use super::{orphans, owner};
 
 /// Checks the configuration at `path` and writes what was found, as lines for people or as one JSON
@@ -27,14 +29,17 @@ pub fn run(
 }
 
 /// The same for one process or both, and asks the store for jobs that this configuration would orphan.
-pub(super) fn run_with_store(
-    path: &Path,
-    environment: &Environment,
-    half: &Half,
-    json: bool,
-    out: &mut dyn Write,
-) -> io::Result<bool> {
-    check(path, environment, half, json, |config| of_machine(path, config), out)
+pub(super) fn run_with_store(args: &cli::ConfigCheck) -> Result<Exit, Failure> {
+    let path = args.path.as_ref().unwrap_or(&args.file.config);
+    let half = match args.part {
+        None => Half::Both,
+        Some(Part::Receiver) => Half::Receiver,
+        Some(Part::Runner) => Half::Runner(args.name.clone()),
+    };
+    let (environment, mut out) = (Environment::capture(), anstream::stdout().lock());
+    let in_store = |config: &Config| of_machine(path, config);
+    let good = check(path, &environment, &half, args.format.json, in_store, &mut out)?;
+    Ok(if good { Exit::Ok } else { Exit::Config })
 }
 
 /// What only the store and its folder show.
@@ -69,15 +74,6 @@ pub(super) enum Half {
 }
 
 impl Half {
-    /// As it is typed.
-    pub(super) fn of(part: Option<Part>, runner: RunnerName) -> Self {
-        match part {
-            None => Half::Both,
-            Some(Part::Receiver) => Half::Receiver,
-            Some(Part::Runner) => Half::Runner(runner),
-        }
-    }
-
     /// What keeps its processes from having all that the configuration at `path` refers to.
     pub(super) fn problems(
         &self,
@@ -102,9 +98,7 @@ impl Half {
             }
         }
     }
-}
 
-impl Half {
     /// What its processes can live with.
     fn warnings(&self, config: &Config, path: &Path, environment: &Environment) -> Vec<Problem> {
         match self {
@@ -141,12 +135,13 @@ fn check(
         }
         Err(problems) => (None, problems),
     };
-    let mut warnings = config.as_ref().map(Config::warnings).unwrap_or_default();
-    warnings.extend(
-        config.as_ref().map(|own| half.warnings(own, path, environment)).into_iter().flatten(),
-    );
-    warnings.extend(config.as_ref().map(Config::other_runners).unwrap_or_default());
-    warnings.extend(config.as_ref().map(in_store).unwrap_or_default());
+    let mut warnings = Vec::new();
+    if let Some(config) = &config {
+        warnings.extend(config.warnings());
+        warnings.extend(half.warnings(config, path, environment));
+        warnings.extend(config.other_runners());
+        warnings.extend(in_store(config));
+    }
     if json {
         write_json(path, config.as_ref(), &problems, &warnings, out)?;
     } else {
@@ -171,16 +166,12 @@ fn write_text(
     let file = path.display();
     match config {
         Some(config) if problems.is_empty() => {
-            let sources = counted(config.source_count(), "source");
-            let handlers = counted(config.handler_count(), "handler");
+            let sources = count(config.source_count() as u64, "source");
+            let handlers = count(config.handler_count() as u64, "handler");
             writeln!(out, "{file}: ok ({sources}, {handlers})")
         }
-        _ => writeln!(out, "{file}: {}", counted(problems.len(), "error")),
+        _ => writeln!(out, "{file}: {}", count(problems.len() as u64, "error")),
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn write_json(

@@ -1,5 +1,7 @@
 //! `hooklatch drop`: the operator takes jobs out.
 
+use serde_json::json;
+
 use crate::cli;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
@@ -24,12 +26,8 @@ pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
     })?;
     let was = store::content!(reply, Reply::Drop(was) => was)?;
     let state = State::Dropped;
-    if args.format.json {
-        output::json(&serde_json::json!({ "job": job, "state": state, "was": was }))?;
-    } else {
-        output::line(format_args!("job {job} is {state}; it was {was}"))?;
-    }
-    Ok(Exit::Ok)
+    let json = json!({ "job": job, "state": state, "was": was });
+    output::answer(&args.format, json, format_args!("job {job} is {state}; it was {was}"))
 }
 
 /// Drops all that are meant.

@@ -204,15 +204,12 @@ fn in_short(job: &JobRow, now: Timestamp) -> String {
 }
 
 fn with_reason(job: &JobRow, due: impl FnOnce(Timestamp) -> String) -> String {
-    match reason(job).or_else(|| job.due_at.map(due)) {
-        Some(why) => format!("{}: {why}", job.state),
-        None => job.state.to_string(),
-    }
-}
-
-fn reason(job: &JobRow) -> Option<String> {
     let claimable = matches!(job.state, State::Ready | State::Waiting);
-    let paused = (claimable && job.paused).then(|| "handler paused".to_owned());
-    let broken = job.broken.is_some().then(|| "handler broken".to_owned());
-    job.reason.clone().or(paused).or(broken)
+    let why = match &job.reason {
+        Some(reason) => Some(reason.clone()),
+        None if claimable && job.paused => Some("handler paused".to_owned()),
+        None if job.broken.is_some() => Some("handler broken".to_owned()),
+        None => job.due_at.map(due),
+    };
+    why.map_or(job.state.to_string(), |why| format!("{}: {why}", job.state))
 }

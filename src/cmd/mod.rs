@@ -41,7 +41,6 @@ pub(crate) mod verify;
 use clap::FromArgMatches;
 
 use crate::cli::{Cli, Command, ConfigCommand};
-use crate::config::Environment;
 use crate::exit::{Exit, Failure};
 
 /// Parses the command line, runs the command, prints its failure, and says what to exit with.
@@ -91,19 +90,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Config(ConfigCommand::Show(args)) => config_show::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
-        Command::Config(ConfigCommand::Check(args)) => {
-            let path = args.path.as_ref().unwrap_or(&args.file.config);
-            let environment = Environment::capture();
-            let mut out = anstream::stdout().lock();
-            let good = config_check::run_with_store(
-                path,
-                &environment,
-                &config_check::Half::of(args.part, args.name),
-                args.format.json,
-                &mut out,
-            )?;
-            Ok(if good { Exit::Ok } else { Exit::Config })
-        }
+        Command::Config(ConfigCommand::Check(args)) => config_check::run_with_store(&args),
         Command::Version => {
             output::line(format_args!("hooklatch {}", env!("CARGO_PKG_VERSION")))?;
             Ok(Exit::Ok)

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
+use serde_json::Value;
 
+use crate::cli;
 use crate::clock::Clock;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::model::{Outcome, State, Timestamp, config_option};
 
 pub(super) use screen::{Column, Field, Table, below, cut, whole, words_of};
@@ -99,6 +101,20 @@ pub(super) fn said(kind: &str, style: Style, text: &str) {
     }
 }
 
+/// Prints the answer of a command that has done what was typed: as JSON, or as a line.
+pub(super) fn answer(
+    format: &cli::Format,
+    json: Value,
+    text: impl std::fmt::Display,
+) -> Result<Exit, Failure> {
+    if format.json {
+        self::json(&json)?
+    } else {
+        line(text)?
+    }
+    Ok(Exit::Ok)
+}
+
 /// Prints a table whose texts are wrapped at words, or `empty` where it has no row.
 pub(super) fn table(
     head: &[&'static str],
@@ -123,7 +139,7 @@ pub(super) fn listing(
 
 /// A field in a colour.
 pub(super) fn painted(text: impl std::fmt::Display, colour: AnsiColor) -> Field {
-    Field { style: colour.on_default(), ..text.into() }
+    Field::from(text).in_style(colour.on_default())
 }
 
 /// The colour of what is as it must be, or is not.
@@ -133,7 +149,7 @@ pub(super) fn good_or_bad(good: bool) -> AnsiColor {
 
 /// A field that names a state, in its colour.
 pub(super) fn coloured(text: &str, state: State) -> Field {
-    Field { style: state_style(state), ..text.into() }
+    Field::from(text).in_style(state_style(state))
 }
 
 /// The colour of a state.

@@ -1,5 +1,7 @@
 //! `hooklatch pause` and `hooklatch resume`: whether a handler's jobs may run.
 
+use serde_json::json;
+
 use crate::cli;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
@@ -45,26 +47,21 @@ pub(super) fn resume(args: &cli::Resume) -> Result<Exit, Failure> {
     report(handler, false, changed, &args.format)
 }
 
-/// Saying the same twice is no failure: the handler is as it should be.
+/// A repeat is not a failure: the handler is as it should be.
 fn report(
     handler: &Name,
     paused: bool,
     changed: bool,
     format: &cli::Format,
 ) -> Result<Exit, Failure> {
-    if format.json {
-        let report =
-            serde_json::json!({ "handler": handler, "paused": paused, "changed": changed });
-        output::json(&report)?;
-        return Ok(Exit::Ok);
-    }
-    output::line(match (paused, changed) {
-        (true, true) => format!("handler {handler} is paused; what runs goes on"),
-        (true, false) => format!("handler {handler} was paused already"),
-        (false, true) => format!("handler {handler} runs again"),
-        (false, false) => format!("handler {handler} was not paused"),
-    })?;
-    Ok(Exit::Ok)
+    let json = json!({ "handler": handler, "paused": paused, "changed": changed });
+    let text = match (paused, changed) {
+        (true, true) => "is paused; what runs goes on",
+        (true, false) => "was paused already",
+        (false, true) => "runs again",
+        (false, false) => "was not paused",
+    };
+    output::answer(format, json, format_args!("handler {handler} {text}"))
 }
 
 fn listing(rows: &[PausedRow]) -> Result<(), Failure> {

@@ -141,13 +141,12 @@ fn report(total: &Made, args: &cli::Replay, handler: &Name) -> Result<Exit, Fail
     if *held > 0 {
         output::line(format_args!("of those {held} held: suspected replay or reused id"))?;
     }
-    if *present > 0 {
-        let events = output::count(*present, "event");
-        output::line(format_args!("left alone: {events} with a job of this handler already"))?;
-    }
-    if *payload_gone > 0 {
-        let events = output::count(*payload_gone, "event");
-        output::line(format_args!("skipped: {events} without a payload, which retention deleted"))?;
+    let left = [
+        (*present, "left alone: {} with a job of this handler already"),
+        (*payload_gone, "skipped: {} without a payload, which retention deleted"),
+    ];
+    for (events, text) in left.into_iter().filter(|(events, _)| *events > 0) {
+        output::line(text.replace("{}", &output::count(events, "event")))?;
     }
     Ok(Exit::Ok)
 }

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use serde_json::json;
+
 use crate::cli;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
@@ -32,12 +34,8 @@ pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
         _ => failure,
     })?;
     let state = store::content!(reply, Reply::Resolve(state) => state)?;
-    if args.format.json {
-        output::json(&serde_json::json!({ "job": job, "state": state }))?;
-    } else {
-        output::line(format_args!("job {job} is {state}"))?;
-    }
-    Ok(Exit::Ok)
+    let json = json!({ "job": job, "state": state });
+    output::answer(&args.format, json, format_args!("job {job} is {state}"))
 }
 
 /// The answer in a file, or from standard input; never a part of it.

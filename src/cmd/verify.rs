@@ -3,7 +3,7 @@
 //! The verdict goes to standard output as one JSON line, the reason in words to standard error.
 
 use std::fs::File;
-use std::io::{self, Error, ErrorKind, Read, Result, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use bytes::Bytes;
@@ -19,8 +19,10 @@ use crate::model::{EventId, Headers, Timestamp};
 use crate::provider::Scheme;
 use crate::verify::{self, Key, Request};
 
+type Result<T> = std::result::Result<T, Failure>;
+
 /// Judges the request whose body is on standard input.
-pub(super) fn run(args: &Verify) -> std::result::Result<Exit, Failure> {
+pub(super) fn run(args: &Verify) -> Result<Exit> {
     let mut body = Vec::new();
     io::stdin()
         .lock()
@@ -28,17 +30,11 @@ pub(super) fn run(args: &Verify) -> std::result::Result<Exit, Failure> {
         .map_err(|error| Failure::new(Exit::Io, format!("failed to read the body: {error}")))?;
     let (mut out, mut err) = (anstream::stdout().lock(), anstream::stderr().lock());
     let now = Clock::system().now();
-    match judge(args, &Environment::capture(), &body, now, &mut out, &mut err) {
-        Ok(genuine) => Ok(if genuine { Exit::Ok } else { Exit::No }),
-        Err(error) if error.kind() == ErrorKind::InvalidInput => {
-            Err(Failure::new(Exit::Usage, error.to_string()))
-        }
-        Err(error) => Err(error.into()),
-    }
+    let good = judge(args, &Environment::capture(), &body, now, &mut out, &mut err)?;
+    Ok(if good { Exit::Ok } else { Exit::No })
 }
 
-/// Judges the request whose body is `body`: true where it is genuine. An error of kind
-/// `InvalidInput` says what is wrong with the arguments and names no secret.
+/// Judges the request whose body is `body`: true where it is genuine. A failure names no secret.
 fn judge(
     args: &Verify,
     environment: &Environment,
@@ -91,12 +87,12 @@ enum Verdict<'a> {
 }
 
 fn print(out: &mut dyn Write, verdict: &Verdict<'_>) -> Result<()> {
-    serde_json::to_writer(&mut *out, verdict)?;
-    writeln!(out)
+    serde_json::to_writer(&mut *out, verdict).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
 }
 
-fn wrong(message: String) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
+fn wrong(message: impl Into<String>) -> Failure {
+    Failure::new(Exit::Usage, message)
 }
 
 fn scheme(provider: &str) -> Result<Scheme> {
@@ -120,9 +116,8 @@ fn key(scheme: &Scheme, text: &str, environment: &Environment) -> Result<Key> {
         Some(secret) => ("literal:…", zeroize::Zeroizing::new(secret.to_owned())),
         None => {
             // A bad reference is not quoted: it may be the secret itself, typed without its prefix.
-            let reference = Reference::parse(text, Path::new(".")).map_err(|_| {
-                wrong("--secret takes env:NAME, file:PATH or literal:TEXT".to_owned())
-            })?;
+            let reference = Reference::parse(text, Path::new("."))
+                .map_err(|_| wrong("--secret takes env:NAME, file:PATH or literal:TEXT"))?;
             let secret = reference
                 .read(environment, Limits::default().secret_bytes)
                 .map_err(|error| wrong(format!("--secret {error}")))?;
@@ -134,7 +129,7 @@ fn key(scheme: &Scheme, text: &str, environment: &Environment) -> Result<Key> {
 
 /// A text file of at most `most` bytes.
 fn read(path: &str, most: u64) -> Result<String> {
-    let named = |error: Error| wrong(format!("{path}: {error}"));
+    let named = |error: io::Error| wrong(format!("{path}: {error}"));
     let mut text = String::new();
     let file = File::open(path).map_err(named)?;
     file.take(most + 1).read_to_string(&mut text).map_err(named)?;

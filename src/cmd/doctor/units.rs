@@ -12,42 +12,19 @@ use super::{Finding, Machine};
 /// Where a running systemd shows itself (sd_booted(3)).
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// A setting that a unit must not have: its property (systemd.kill(5), systemd.service(5)), which values are wrong, what
-/// they do, and the line that fixes it.
-type Rule = (&'static str, fn(&str) -> bool, &'static str, &'static str);
+/// A property of a unit (systemd.kill(5), systemd.service(5)), the value that it must have, and what another one does.
+type Rule = (&'static str, &'static str, &'static str);
 
 /// A runner's unit must not end its commands.
-const RUNNER: [Rule; 4] = [
-    (
-        "KillMode",
-        |value| value != "mixed",
-        "a stop signals every command",
-        "[Service] KillMode=mixed",
-    ),
-    (
-        "OOMPolicy",
-        |value| matches!(value, "stop" | "kill"),
-        "one command out of memory ends all the others",
-        "[Service] OOMPolicy=continue",
-    ),
-    (
-        "BindsTo",
-        |value| value.contains("hooklatch"),
-        "it is stopped with that",
-        "[Unit] without it",
-    ),
-    ("PartOf", |value| value.contains("hooklatch"), "it is stopped with that", "[Unit] without it"),
+const RUNNER: [Rule; 2] = [
+    ("KillMode", "mixed", "a stop signals every command"),
+    ("OOMPolicy", "continue", "one command out of memory ends all the others"),
 ];
 
 /// A crash must not leave the port closed permanently.
 const RESTARTS: [Rule; 2] = [
-    ("Restart", |value| value != "always", "it may stay stopped", "[Service] Restart=always"),
-    (
-        "StartLimitIntervalUSec",
-        |value| span(value).is_some_and(|limit| !limit.is_zero()),
-        "after a few quick crashes systemd leaves it stopped",
-        "[Unit] StartLimitIntervalSec=0",
-    ),
+    ("Restart", "always", "it may stay stopped"),
+    ("StartLimitIntervalUSec", "0", "after a few quick crashes systemd leaves it stopped"),
 ];
 
 pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
@@ -107,26 +84,35 @@ fn judge(unit: &str, properties: Option<&str>, drain: Option<Duration>) -> Vec<F
             (format!("{unit}: {seen}"), format!("systemctl edit {unit}, and write: {line}"));
         if bad { Finding::bad(seen, fix) } else { Finding::unwise(seen, fix) }
     };
-    let broken = |bad: bool, rules: &[Rule]| -> Vec<Finding> {
-        let rules = rules.iter().filter(|(property, is_wrong, ..)| is_wrong(value(property)));
-        let seen = |(property, _, effect, line): &Rule| {
-            finding(bad, format!("{property}={}: {effect}", value(property)), line)
+    let broken = |bad: bool, rules: [Rule; 2]| {
+        // An older systemd does not have every property.
+        let fits = |(property, wanted, _): &Rule| ["", *wanted].contains(&value(property));
+        let rules = rules.into_iter().filter(|rule| !fits(rule));
+        let fault = |(property, wanted, effect): Rule| {
+            let section = if property == "StartLimitIntervalUSec" { "Unit" } else { "Service" };
+            let line = format!("[{section}] {}={wanted}", property.replace("USec", "Sec"));
+            finding(bad, format!("{property}={}: {effect}", value(property)), &line)
         };
-        rules.map(seen).collect()
+        rules.map(fault).collect::<Vec<_>>()
     };
     let mut findings = Vec::new();
     if let Some(drain) = drain {
-        findings.extend(broken(true, &RUNNER));
-        let stop = span(value("TimeoutStopUSec"));
-        // A unit of this type extends its own stop.
-        if value("Type") != "notify" && stop.is_some_and(|stop| stop <= drain) {
+        findings.extend(broken(true, RUNNER));
+        for tie in ["BindsTo", "PartOf"] {
+            if value(tie).contains("hooklatch") {
+                let seen = format!("{tie}={}: it is stopped with that", value(tie));
+                findings.push(finding(true, seen, "[Unit] without it"));
+            }
+        }
+        // A unit of type notify extends its own stop.
+        if value("Type") != "notify" && span(value("TimeoutStopUSec")).is_some_and(|s| s <= drain) {
             let text = Unit::Millis.show(u64::try_from(drain.as_millis()).unwrap_or(u64::MAX));
             let seen = format!("TimeoutStopSec is not longer than runner_drain_millis ({text})");
             let line = format!("[Service] TimeoutStopSec={}", drain.as_secs() + 60);
             findings.push(finding(true, seen, &line));
         }
     }
-    findings.extend(broken(false, &RESTARTS));
+    findings.extend(broken(false, RESTARTS));
     findings
 }
 
@@ -134,7 +120,6 @@ fn judge(unit: &str, properties: Option<&str>, drain: Option<Duration>) -> Vec<F
 fn span(text: &str) -> Option<Duration> {
     match text {
         "" | "infinity" => None,
-        "0" => Some(Duration::ZERO),
         text => humantime::parse_duration(text).ok(),
     }
 }

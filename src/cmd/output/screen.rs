@@ -86,11 +86,8 @@ fn pieces(command: &str, chars: usize, indent: &str) -> Vec<String> {
     lines
 }
 
-/// A column of a table: its head, and what becomes of its texts where a line is too long.
-pub(in crate::cmd) struct Column {
-    head: &'static str,
-    fit: Fit,
-}
+/// A column of a table: its head, and what happens to its texts where a line is too long.
+pub(in crate::cmd) struct Column(&'static str, Fit);
 
 enum Fit {
     Whole,
@@ -101,22 +98,22 @@ enum Fit {
 
 /// A column that is never cut nor wrapped.
 pub(in crate::cmd) const fn whole(head: &'static str) -> Column {
-    Column { head, fit: Fit::Whole }
+    Column(head, Fit::Whole)
 }
 
 /// A column that may be cut to so many characters.
 pub(in crate::cmd) const fn cut(head: &'static str, shortest: usize) -> Column {
-    Column { head, fit: Fit::Cut { shortest } }
+    Column(head, Fit::Cut { shortest })
 }
 
 /// A column whose texts are wrapped at words.
 pub(in crate::cmd) const fn words_of(head: &'static str) -> Column {
-    Column { head, fit: Fit::Words }
+    Column(head, Fit::Words)
 }
 
 /// A column whose texts have lines of their own below their row on a screen. The last one.
 pub(in crate::cmd) const fn below(head: &'static str) -> Column {
-    Column { head, fit: Fit::Below }
+    Column(head, Fit::Below)
 }
 
 /// One cell's text, safe for a terminal, and its style.
@@ -127,7 +124,14 @@ pub(in crate::cmd) struct Field {
 
 impl<T: std::fmt::Display> From<T> for Field {
     fn from(text: T) -> Self {
-        Field { text: super::escape(&text.to_string()), style: Style::new() }
+        let (text, style) = (super::escape(&text.to_string()), Style::new());
+        Field { text, style }
+    }
+}
+
+impl Field {
+    pub(super) fn in_style(self, style: Style) -> Self {
+        Field { style, ..self }
     }
 }
 
@@ -152,9 +156,8 @@ impl Table {
     }
 
     fn heads(&self) -> Vec<Field> {
-        let style = Style::new().dimmed();
-        let head = |column: &Column| Field { text: column.head.to_owned(), style };
-        self.columns.iter().map(head).collect()
+        let heads = self.columns.iter().map(|Column(head, _)| Field::from(head));
+        heads.map(|field| field.in_style(Style::new().dimmed())).collect()
     }
 
     /// Prints rows that fit each other; the first time below the head.
@@ -171,9 +174,9 @@ impl Table {
     fn measure(&mut self, row: &[Field]) {
         for (nth, (column, field)) in self.columns.iter().zip(row).enumerate() {
             let longest = display_width(&field.text);
-            let least = match column.fit {
+            let least = match column.1 {
                 Fit::Whole | Fit::Below => longest,
-                Fit::Cut { shortest } => longest.min(shortest.max(display_width(column.head))),
+                Fit::Cut { shortest } => longest.min(shortest.max(display_width(column.0))),
                 Fit::Words => field.text.split(' ').map(display_width).max().unwrap_or(0),
             };
             self.longest[nth] = self.longest[nth].max(longest);
@@ -184,7 +187,7 @@ impl Table {
     /// How many columns stand next to each other.
     fn beside(&self) -> usize {
         match self.columns.last() {
-            Some(Column { fit: Fit::Below, .. }) if self.chars.is_some() => self.columns.len() - 1,
+            Some(Column(_, Fit::Below)) if self.chars.is_some() => self.columns.len() - 1,
             _ => self.columns.len(),
         }
     }
@@ -209,7 +212,7 @@ impl Table {
 
     fn lines(&self, row: &[Field]) -> Vec<String> {
         let widths = self.widths();
-        let cell = |(nth, field): (usize, &Field)| match self.columns[nth].fit {
+        let cell = |(nth, field): (usize, &Field)| match self.columns[nth].1 {
             Fit::Words => words(&field.text, widths[nth], ""),
             _ => vec![short(&field.text, widths[nth])],
         };

@@ -1,5 +1,7 @@
 //! `quarantine drop`: forgets failed deliveries, after a count and a question.
 
+use serde_json::json;
+
 use crate::cli;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
@@ -17,8 +19,8 @@ pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
     }
     let filter = super::filter(&args.which)?;
     let (filter, matching) = store::with_door(&config, async |door| meant(door, filter).await)?;
-    let told = deliveries(matching);
-    if asks && matching > 0 && !confirm::confirmed(&format!("forget {told}"))? {
+    let all = deliveries(matching);
+    if asks && matching > 0 && !confirm::confirmed(&format!("forget {all}"))? {
         return Ok(confirm::declined());
     }
     let mut dropped = 0;
@@ -26,16 +28,10 @@ pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
         let reply = store::ask_of(&config, Request::DropQuarantined(filter))?;
         dropped = store::content!(reply, Reply::DropQuarantined(dropped) => dropped)?;
     }
-    if args.format.json {
-        output::json(&serde_json::json!({
-            "matching": matching,
-            "dropped": dropped,
-            "dry_run": args.dry_run,
-        }))?;
-    } else if args.dry_run {
-        output::line(format_args!("{told} would be forgotten"))?;
-    } else {
-        output::line(format_args!("forgot {}", deliveries(dropped)))?;
-    }
-    Ok(Exit::Ok)
+    let text = match args.dry_run {
+        true => format!("{all} would be forgotten"),
+        false => format!("forgot {}", deliveries(dropped)),
+    };
+    let json = json!({ "matching": matching, "dropped": dropped, "dry_run": args.dry_run });
+    output::answer(&args.format, json, text)
 }
