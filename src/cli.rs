@@ -1,7 +1,6 @@
 //! The command line as data: what can be typed, its help and its examples. Nothing here acts.
 
 mod jobs;
-mod keep;
 mod look;
 mod operator;
 mod quarantine;
@@ -18,9 +17,8 @@ use crate::model::{EventId, Name, RunnerName, State};
 
 pub use crate::model::DEFAULT_CONFIG;
 pub use jobs::{Filter, Jobs, Listing, Stopped};
-pub use keep::{Backup, Restore};
 pub use look::{Explain, Overview, Part};
-pub use operator::{Cancel, Drop, Pause, Replay, Resolve, Resume};
+pub use operator::{Backup, Cancel, Drop, Pause, Replay, Resolve, Restore, Resume};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};

@@ -1,4 +1,4 @@
-//! What the operator types to change jobs and handlers.
+//! What the operator types to change jobs, handlers and the store.
 
 use std::path::PathBuf;
 
@@ -173,6 +173,37 @@ pub struct Resume {
     /// The paused handler
     #[arg(value_name = "HANDLER")]
     pub handler: Name,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `hooklatch backup`
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// Where the configuration is
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// The file to be made; nothing may have its name
+    #[arg(value_name = "FILE")]
+    pub to: PathBuf,
+    /// How it is printed
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// `hooklatch restore`
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// Where the configuration is
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// A file that `backup` has made, or the copy before a migration; it is not changed
+    #[arg(value_name = "FILE")]
+    pub from: PathBuf,
+    /// Where there is a store, move it aside first; nothing of it is deleted
+    #[arg(long)]
+    pub replace: bool,
     /// How it is printed
     #[command(flatten)]
     pub format: Format,

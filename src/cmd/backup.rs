@@ -3,7 +3,6 @@
 //! What must stay true: a file has the name that was asked for only once it is whole, checked and
 //! flushed, and no file that exists is ever touched, but for the unfinished one of a backup that was killed.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -20,10 +19,9 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::control::{BackupError, Door, Stage};
 use crate::exit::{Exit, Failure};
-use crate::model::State;
 use crate::store::{self as kept, Inspected, Manifest};
 
-use super::output::{self, count, local, size, thousands};
+use super::output::{self, local, size, thousands};
 use super::{block_on, owner, progress, store};
 
 /// Makes the backup and says what is in it.
@@ -216,9 +214,4 @@ fn failure(error: &BackupError) -> Failure {
         BackupError::Failed(failure) => store::exit_of(failure.kind),
     };
     Failure::new(exit, error.to_string())
-}
-
-/// The number of jobs in a backup.
-pub(super) fn jobs(jobs: &BTreeMap<State, u64>) -> String {
-    count(jobs.values().sum(), "job")
 }

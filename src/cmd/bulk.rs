@@ -6,6 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
+
+use crate::cli;
 use crate::config::Config;
 use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
@@ -15,14 +18,14 @@ use crate::store::{BATCH_COUNT, Batch, JobFilter, Moved, Select, Verb};
 use super::{confirm, output, progress, store};
 
 /// What was typed.
-pub(super) struct Bulk {
+pub(super) struct Bulk<'a> {
     pub(super) verb: Verb,
     /// Held or dead, which is in the filter too.
     pub(super) state: State,
     pub(super) filter: JobFilter,
     pub(super) dry_run: bool,
     pub(super) yes: bool,
-    pub(super) json: bool,
+    pub(super) format: &'a cli::Format,
 }
 
 /// What is meant, as it was counted.
@@ -35,7 +38,7 @@ struct Counted {
 }
 
 /// Counts, asks, and does it batch by batch.
-pub(super) fn run(config: &Config, bulk: &Bulk) -> Result<Exit, Failure> {
+pub(super) fn run(config: &Config, bulk: &Bulk<'_>) -> Result<Exit, Failure> {
     let asks = !bulk.dry_run && !bulk.yes;
     if asks {
         confirm::somebody_is_there()?;
@@ -50,14 +53,14 @@ pub(super) fn run(config: &Config, bulk: &Bulk) -> Result<Exit, Failure> {
     let mut moved = Moved::default();
     let walked = store::with_door(config, async |door| go(door, bulk, &counted, &mut moved).await);
     walked.map_err(|failure| {
-        let (done, verb) = (moved.done.values().sum::<u64>(), past(bulk.verb));
+        let (done, verb) = (moved.done.values().sum::<u64>(), words(bulk.verb).1);
         let jobs = output::count(counted.jobs.len() as u64, "job");
         failure.help(format!("{done} of {jobs} were {verb} and stay so; the same command goes on"))
     })?;
     report(bulk, &counted, &moved)
 }
 
-async fn count(door: &mut Door, bulk: &Bulk) -> Result<Counted, Failure> {
+async fn count(door: &mut Door, bulk: &Bulk<'_>) -> Result<Counted, Failure> {
     let mut counted = Counted::default();
     let mut after = None;
     loop {
@@ -79,12 +82,12 @@ async fn count(door: &mut Door, bulk: &Bulk) -> Result<Counted, Failure> {
 
 async fn go(
     door: &mut Door,
-    bulk: &Bulk,
+    bulk: &Bulk<'_>,
     counted: &Counted,
     moved: &mut Moved,
 ) -> Result<(), Failure> {
     let mut batches = counted.jobs.chunks(BATCH_COUNT);
-    progress::walk(counted.jobs.len() as u64, "jobs", bulk.json, async || {
+    progress::walk(counted.jobs.len() as u64, "jobs", bulk.format.json, async || {
         let Some(jobs) = batches.next() else { return Ok(None) };
         let batch = Batch { verb: bulk.verb, state: bulk.state, jobs: jobs.to_vec() };
         let reply = store::call(door, Request::MoveBatch(batch)).await?;
@@ -99,41 +102,24 @@ async fn go(
     .await
 }
 
-fn question(bulk: &Bulk, counted: &Counted) -> String {
+fn question(bulk: &Bulk<'_>, counted: &Counted) -> String {
     let jobs = output::count(counted.jobs.len() as u64, &format!("{} job", bulk.state));
-    let verb = infinitive(bulk.verb);
+    let verb = words(bulk.verb).0;
     format!("{verb} {jobs} ({})", by_handler(&counted.handlers))
 }
 
-fn report(bulk: &Bulk, counted: &Counted, moved: &Moved) -> Result<Exit, Failure> {
+fn report(bulk: &Bulk<'_>, counted: &Counted, moved: &Moved) -> Result<Exit, Failure> {
     let (matching, suspected) = (counted.jobs.len() as u64, counted.suspected);
     let handlers = if bulk.dry_run { &counted.handlers } else { &moved.done };
     let done: u64 = moved.done.values().sum();
-    if bulk.json {
-        output::json(&serde_json::json!({
-            "verb": bulk.verb,
-            "dry_run": bulk.dry_run,
-            "matching": matching,
-            "done": done,
-            "handlers": handlers,
-            "changed": moved.changed,
-            "payload_gone": moved.payload_gone,
-            "suspected": suspected,
-            "answered": counted.answered,
-        }))?;
-        return Ok(Exit::Ok);
-    }
-    if matching == 0 {
-        output::line(format_args!("no {} job matches", bulk.state))?;
-    } else if bulk.dry_run {
-        let (verb, jobs) = (past(bulk.verb), output::count(matching, "job"));
-        output::line(format_args!("{jobs} would be {verb}: {}", by_handler(handlers)))?;
-    } else {
-        let (verb, jobs) = (past(bulk.verb), output::count(done, "job"));
-        let which = by_handler(handlers);
-        let which = if which.is_empty() { which } else { format!(": {which}") };
-        output::line(format_args!("{verb} {jobs}{which}"))?;
-    }
+    let (verb, all) = (words(bulk.verb).1, output::count(matching, "job"));
+    let which = by_handler(handlers);
+    let mut lines = vec![match output::count(done, "job") {
+        _ if matching == 0 => format!("no {} job matches", bulk.state),
+        _ if bulk.dry_run => format!("{all} would be {verb}: {which}"),
+        jobs if which.is_empty() => format!("{verb} {jobs}"),
+        jobs => format!("{verb} {jobs}: {which}"),
+    }];
     let left = [
         (moved.changed, "left alone: {} changed meanwhile"),
         (moved.payload_gone, "skipped: {} without a payload, which retention deleted"),
@@ -144,9 +130,20 @@ fn report(bulk: &Bulk, counted: &Counted, moved: &Moved) -> Result<Exit, Failure
         (counted.answered, "left alone: {} that answered a caller, who gets that answer again"),
     ];
     for (jobs, text) in left.into_iter().filter(|(jobs, _)| *jobs > 0) {
-        output::line(text.replace("{}", &output::count(jobs, "job")))?;
+        lines.push(text.replace("{}", &output::count(jobs, "job")));
     }
-    Ok(Exit::Ok)
+    let json = json!({
+        "verb": bulk.verb,
+        "dry_run": bulk.dry_run,
+        "matching": matching,
+        "done": done,
+        "handlers": handlers,
+        "changed": moved.changed,
+        "payload_gone": moved.payload_gone,
+        "suspected": suspected,
+        "answered": counted.answered,
+    });
+    output::answer(bulk.format, json, lines.join("\n"))
 }
 
 fn by_handler(handlers: &BTreeMap<Name, u64>) -> String {
@@ -154,16 +151,10 @@ fn by_handler(handlers: &BTreeMap<Name, u64>) -> String {
     handlers.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn infinitive(verb: Verb) -> &'static str {
+/// A verb, and its participle.
+fn words(verb: Verb) -> (&'static str, &'static str) {
     match verb {
-        Verb::Replay => "replay",
-        Verb::Drop => "drop",
-    }
-}
-
-fn past(verb: Verb) -> &'static str {
-    match verb {
-        Verb::Replay => "replayed",
-        Verb::Drop => "dropped",
+        Verb::Replay => ("replay", "replayed"),
+        Verb::Drop => ("drop", "dropped"),
     }
 }

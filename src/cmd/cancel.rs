@@ -28,7 +28,9 @@ pub(super) fn run(args: &cli::Cancel) -> Result<Exit, Failure> {
         let job = ids::job(door, &args.job).await?.job;
         let attempt = ask(door, args, job).await?;
         if args.no_wait {
-            return asked(args, job, attempt);
+            let json = json!({ "job": job, "attempt": attempt, "state": State::Running });
+            let text = format!("job {job} is asked to end; it runs attempt {attempt}");
+            return output::answer(&args.format, json, text);
         }
         ended(args, attempt, until_ended(door, &config, job, attempt).await?)
     })
@@ -80,12 +82,6 @@ async fn until_ended(
             "the log of the receiver and of the runner may say why: hooklatch jobs --state running",
         ))
     })
-}
-
-fn asked(args: &cli::Cancel, job: JobId, attempt: u32) -> Result<Exit, Failure> {
-    let json = json!({ "job": job, "attempt": attempt, "state": State::Running });
-    let text = format!("job {job} is asked to end; it runs attempt {attempt}");
-    output::answer(&args.format, json, text)
 }
 
 /// It may have ended in another way before the request reached it. What will run again is not cancelled.

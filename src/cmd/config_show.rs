@@ -22,11 +22,13 @@ pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
 }
 
 fn tables(shown: &Shown) -> Result<(), Failure> {
-    output::line(format!("server.listen           {}", shown.listen))?;
-    output::line(format!("server.trusted_proxies  {}", listed(&shown.trusted_proxies)))?;
     let metrics = shown.metrics.map_or("none".to_owned(), |listen| listen.to_string());
+    let proxies = listed(&shown.trusted_proxies);
+    output::line(format!("server.listen           {}", shown.listen))?;
+    output::line(format!("server.trusted_proxies  {proxies}"))?;
     output::line(format!("metrics.listen          {metrics}"))?;
-    output::line(format!("storage.path            {}\n", shown.store.display()))?;
+    let store = shown.store.display();
+    output::line(format!("storage.path            {store}\n"))?;
     if shown.sources.is_empty() {
         output::line("no source")?;
     }

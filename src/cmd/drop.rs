@@ -41,7 +41,7 @@ fn many(args: &cli::Drop) -> Result<Exit, Failure> {
         filter,
         dry_run: args.dry_run,
         yes: args.yes,
-        json: args.format.json,
+        format: &args.format,
     };
     bulk::run(&store::load(&args.file.config)?, &bulk)
 }

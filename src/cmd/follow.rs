@@ -66,12 +66,14 @@ async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
         .map(|one| Followed::new(&one.job, one.job.attempt, label(&one.job), args.format.json))
         .collect();
     drop(found);
-    all.iter().try_for_each(Followed::begin)?;
-    let mut told = false;
+    for Followed { label, key, handler, .. } in all.iter().filter(|_| !args.format.json) {
+        line(format_args!("{label}{key} of handler {handler} is running"))?;
+    }
+    let mut noted = false;
     loop {
         let mut any_ended = false;
         for one in all.iter_mut().filter(|one| !one.ended) {
-            told = !one.look(door, told).await?;
+            noted = !one.look(door, noted).await?;
             let row = store::job(door, one.key.job).await?;
             one.ended = row.state != State::Running || row.attempt != one.key.attempt;
             any_ended |= one.ended;
@@ -124,17 +126,9 @@ impl Followed {
         }
     }
 
-    fn begin(&self) -> Result<(), Failure> {
-        if self.json {
-            return Ok(());
-        }
-        let (label, handler) = (&self.label, &self.handler);
-        line(format_args!("{label}{} of handler {handler} is running", self.key))
-    }
-
     /// Prints what came since the last look. False where the runner cannot be asked now, which is said
-    /// unless it was `told` before: it will be reached again, and the attempt goes on.
-    async fn look(&mut self, door: &mut Door, told: bool) -> Result<bool, Failure> {
+    /// unless it was `noted` before: it will be reached again, and the attempt goes on.
+    async fn look(&mut self, door: &mut Door, noted: bool) -> Result<bool, Failure> {
         for nth in 0..self.streams.len() {
             let request = Request::Peek { key: self.key, stream: self.streams[nth].0 };
             match door.call(request).await {
@@ -143,7 +137,7 @@ impl Followed {
                 Ok(Reply::Peek(None)) => {}
                 Ok(other) => return Err(store::unexpected(&other)),
                 Err(CallError::Failed(failure)) if failure.kind == FailureKind::Unavailable => {
-                    if !told {
+                    if !noted {
                         note(format_args!("{failure}; waiting for it"));
                     }
                     return Ok(false);

@@ -12,7 +12,9 @@ use crate::model::{DeadReason, HeldReason, JobId, State, Timestamp};
 use crate::store::{JobFilter, JobRow};
 
 use super::ids::{self, Short};
-use super::output::{self, below, coloured, cut, listing, local, short_span, whole, words_of};
+use super::output::{
+    self, below, cut, listing, local, short_span, state_style, styled, whole, words_of,
+};
 use super::store;
 
 /// Lists jobs.
@@ -28,7 +30,7 @@ pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
         vec![
             short.of(job.job).into(),
             (&job.handler).into(),
-            coloured(&in_short(job, now), job.state),
+            styled(in_short(job, now), state_style(job.state)),
             job.attempt.into(),
             (&job.event_type).into(),
             short.of(&job.event_id).into(),
@@ -48,16 +50,6 @@ pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Lists what waits for a person.
-pub(super) fn held(args: &cli::Stopped) -> Result<Exit, Failure> {
-    stopped(args, State::Held)
-}
-
-/// Lists the dead letters.
-pub(super) fn dead(args: &cli::Stopped) -> Result<Exit, Failure> {
-    stopped(args, State::Dead)
-}
-
 /// A job that waits for a person, for programs.
 #[derive(Serialize)]
 struct Stopped<'a> {
@@ -67,7 +59,8 @@ struct Stopped<'a> {
     settle: Vec<String>,
 }
 
-fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
+/// Lists the held jobs, or the dead ones, with the commands that settle them.
+pub(super) fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure> {
     let now = Clock::system().now();
     let suffix = output::config_suffix(&args.file.config);
     let filter = filter(&args.filter, Some(state), Some(args.listing.limit))?;

@@ -42,6 +42,7 @@ use clap::FromArgMatches;
 
 use crate::cli::{Cli, Command, ConfigCommand};
 use crate::exit::{Exit, Failure};
+use crate::model::State;
 
 /// Parses the command line, runs the command, prints its failure, and says what to exit with.
 pub fn main() -> Exit {
@@ -95,8 +96,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
             output::line(format_args!("hooklatch {}", env!("CARGO_PKG_VERSION")))?;
             Ok(Exit::Ok)
         }
-        Command::Held(args) => jobs::held(&args),
-        Command::Dead(args) => jobs::dead(&args),
+        Command::Held(args) => jobs::stopped(&args, State::Held),
+        Command::Dead(args) => jobs::stopped(&args, State::Dead),
         Command::Doctor(args) => doctor::run(&args),
         Command::Quarantine(args) => quarantine::run(&args),
         Command::Reload(args) => reload::run(&args),

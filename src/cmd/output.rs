@@ -6,7 +6,6 @@
 mod screen;
 
 use std::io::Write;
-use std::path::Path;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
@@ -16,8 +15,10 @@ use serde_json::Value;
 use crate::cli;
 use crate::clock::Clock;
 use crate::exit::{Exit, Failure};
-use crate::model::{Outcome, State, Timestamp, config_option};
+use crate::model::{Outcome, State, Timestamp};
 
+/// What a printed command needs so that it finds the configuration that this one was run with.
+pub(super) use crate::model::config_option as config_suffix;
 pub(super) use screen::{Column, Field, Table, below, cut, whole, words_of};
 
 /// Prints one JSON document and a line end.
@@ -139,7 +140,7 @@ pub(super) fn listing(
 
 /// A field in a colour.
 pub(super) fn painted(text: impl std::fmt::Display, colour: AnsiColor) -> Field {
-    Field::from(text).in_style(colour.on_default())
+    styled(text, colour.on_default())
 }
 
 /// The colour of what is as it must be, or is not.
@@ -147,9 +148,9 @@ pub(super) fn good_or_bad(good: bool) -> AnsiColor {
     if good { AnsiColor::Green } else { AnsiColor::Red }
 }
 
-/// A field that names a state, in its colour.
-pub(super) fn coloured(text: &str, state: State) -> Field {
-    Field::from(text).in_style(state_style(state))
+/// A field in a style.
+pub(super) fn styled(text: impl std::fmt::Display, style: Style) -> Field {
+    Field { style, ..text.into() }
 }
 
 /// The colour of a state.
@@ -241,12 +242,6 @@ pub(super) fn span(length: Duration) -> String {
     }
 }
 
-/// What a printed command needs so that it finds the configuration that this one was run with: nothing
-/// where that lies in its usual place.
-pub(super) fn config_suffix(config: &Path) -> String {
-    config_option(config)
-}
-
 /// A number with its thousands apart: "12,345".
 pub(super) fn thousands(number: u64) -> String {
     let digits = number.to_string();
@@ -267,6 +262,8 @@ pub(super) fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -13,9 +13,9 @@ use super::store;
 
 /// Pauses a handler of the configuration, or lists those that are paused.
 pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
-    let path = &args.file.config;
+    let config = store::load(&args.file.config)?;
     let Some(handler) = &args.handler else {
-        let reply = store::ask(path, Request::Paused)?;
+        let reply = store::ask_of(&config, Request::Paused)?;
         let rows = store::content!(reply, Reply::Paused(rows) => rows)?;
         if args.format.json {
             output::json(&rows)?
@@ -24,7 +24,6 @@ pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
         }
         return Ok(Exit::Ok);
     };
-    let config = store::load(path)?;
     // A misspelt name would be paused, and the handler that was meant would run on. What could not be read
     // may have it.
     if config.mistakes().is_empty() && !config.handlers().any(|known| known == handler) {

@@ -1,5 +1,7 @@
 //! `hooklatch replay`: the operator puts jobs back, or makes those that stored events lack.
 
+use serde_json::json;
+
 use crate::cli;
 use crate::clock::Clock;
 use crate::control::{Door, Reply, Request};
@@ -31,17 +33,13 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
             .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them); --handler NAME makes one that there was not"));
     }
-    match (args.format.json, replaced) {
-        (true, None) => output::json(&serde_json::json!({ "replayed": jobs }))?,
-        (true, _) => output::json(&serde_json::json!({ "replayed": jobs, "replaced": replaced }))?,
-        (false, _) => {
-            let key = replaced.map(|key| format!("; its key was {key}")).unwrap_or_default();
-            for job in jobs {
-                output::line(format_args!("job {job} is ready again{key}"))?;
-            }
-        }
+    let mut json = json!({ "replayed": jobs });
+    if replaced.is_some() {
+        json["replaced"] = json!(replaced);
     }
-    Ok(Exit::Ok)
+    let key = replaced.map(|key| format!("; its key was {key}")).unwrap_or_default();
+    let lines: Vec<_> = jobs.iter().map(|job| format!("job {job} is ready again{key}")).collect();
+    output::answer(&args.format, json, lines.join("\n"))
 }
 
 /// The one job, or the event, that is meant.
@@ -76,7 +74,7 @@ fn many(args: &cli::Replay, state: State) -> Result<Exit, Failure> {
         filter: jobs::filter(&typed, Some(state), None)?,
         dry_run: args.dry_run,
         yes: args.yes,
-        json: args.format.json,
+        format: &args.format,
     };
     bulk::run(&store::load(&args.file.config)?, &bulk)
 }
@@ -124,29 +122,26 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
 
 fn report(total: &Made, args: &cli::Replay, handler: &Name) -> Result<Exit, Failure> {
     let Made { made, held, present, payload_gone, .. } = total;
-    if args.format.json {
-        output::json(&serde_json::json!({
-            "handler": handler,
-            "dry_run": args.dry_run,
-            "made": made,
-            "held": held,
-            "present": present,
-            "payload_gone": payload_gone,
-        }))?;
-        return Ok(Exit::Ok);
-    }
+    let json = json!({
+        "handler": handler,
+        "dry_run": args.dry_run,
+        "made": made,
+        "held": held,
+        "present": present,
+        "payload_gone": payload_gone,
+    });
     let verb = if args.dry_run { "would make" } else { "made" };
     let jobs = output::count(*made, "job");
-    output::line(format_args!("{verb} {jobs} of handler {handler}"))?;
+    let mut lines = vec![format!("{verb} {jobs} of handler {handler}")];
     if *held > 0 {
-        output::line(format_args!("of those {held} held: suspected replay or reused id"))?;
+        lines.push(format!("of those {held} held: suspected replay or reused id"));
     }
     let left = [
         (*present, "left alone: {} with a job of this handler already"),
         (*payload_gone, "skipped: {} without a payload, which retention deleted"),
     ];
     for (events, text) in left.into_iter().filter(|(events, _)| *events > 0) {
-        output::line(text.replace("{}", &output::count(events, "event")))?;
+        lines.push(text.replace("{}", &output::count(events, "event")));
     }
-    Ok(Exit::Ok)
+    output::answer(&args.format, json, lines.join("\n"))
 }

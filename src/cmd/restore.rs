@@ -11,7 +11,7 @@ use crate::model::Name;
 use crate::store::{self as kept, OpenError, RestoreError, Restored};
 
 use super::output::{self, count, local, span, thousands};
-use super::{backup, owner, store};
+use super::{owner, store};
 
 /// Restores, and says what is to be done by hand.
 pub(super) fn run(args: &cli::Restore) -> Result<Exit, Failure> {
@@ -68,7 +68,7 @@ fn print(
         let how = how.unwrap_or("see whether its sender can send again");
         output::fact("", format!("{name}: {how}"))?;
     }
-    let (events, jobs) = (thousands(backup.events), backup::jobs(&backup.jobs));
+    let (events, jobs) = (thousands(backup.events), count(backup.jobs.values().sum(), "job"));
     let newest = backup.newest_event_at.map(|at| format!(", the newest event of {}", local(at)));
     let newest = newest.unwrap_or_default();
     let file = args.from.display();

@@ -54,13 +54,7 @@ pub(super) fn need_whole(config: &Config) -> Result<(), Failure> {
     }
 }
 
-/// Performs `request` on the store of the configuration at `path`: through its receiver where one
-/// runs, under the store's lock where none does.
-pub(super) fn ask(path: &Path, request: Request) -> Result<Reply, Failure> {
-    ask_of(&load(path)?, request)
-}
-
-/// The same for a configuration that is read already.
+/// Performs `request` on the configured store: through its receiver where one runs, under the store's lock where none does.
 pub(super) fn ask_of(config: &Config, request: Request) -> Result<Reply, Failure> {
     with_door(config, async |door| call(door, request).await)
 }

@@ -137,16 +137,13 @@ fn timed(folder: &Path) -> io::Result<Vec<Duration>> {
 fn judge_flushes(mut times: Vec<Duration>) -> Finding {
     times.sort_unstable();
     let (middle, last) = (times[times.len() / 2], times[times.len() - 1]);
-    let seen = format!("one takes {}, the slowest of {FLUSHES} {}", shown(middle), shown(last));
+    let [usual, slowest] = [middle, last].map(|time| time.as_secs_f64() * 1_000.0);
+    let seen = format!("one takes {usual:.2} ms, the slowest of {FLUSHES} {slowest:.2} ms");
     if middle > SLOW {
         let fix = "use a faster disk, or one with a protected write cache: storage.path";
         return Finding::unwise(seen + "; every answer waits for one", fix);
     }
     Finding::ok(seen)
-}
-
-fn shown(time: Duration) -> String {
-    format!("{:.2} ms", time.as_secs_f64() * 1_000.0)
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ fn configuration(machine: &Machine<'_>) -> Vec<Finding> {
 
 fn handlers(machine: &Machine<'_>) -> Vec<Finding> {
     let runners = &machine.running.runners;
-    let as_root = runners.values().any(|runner| runner.owner.0 == 0)
+    let as_root = runners.values().any(|runner| runner.uid == 0)
         || owner::is_root_alone(&machine.config.store().path);
     if machine.config.runners().is_empty() || !as_root {
         return Vec::new();

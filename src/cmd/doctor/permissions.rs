@@ -84,7 +84,7 @@ impl Part<'_> {
     fn find(&self, machine: &Machine<'_>) -> Result<(String, Vec<Problem>), String> {
         let here = geteuid();
         let user = match self.process {
-            Some(process) => User::from_uid(process.owner.0.into()).ok().flatten(),
+            Some(process) => User::from_uid(process.uid.into()).ok().flatten(),
             None if here.is_root() => User::from_name(self.user).ok().flatten(),
             None => None,
         };

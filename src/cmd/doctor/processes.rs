@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use crate::config::Config;
 use crate::control::{self, ReceiverStatus, Reply, Request};
 use crate::handler::link::View;
-use crate::limits::Limits;
 use crate::model::RunnerName;
 use crate::runner::folder;
+use crate::store::Settings;
 
 use super::super::block_on;
 use super::{Finding, Machine};
@@ -27,8 +27,8 @@ const OPEN_FILES: u64 = 65_536;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: u32,
-    /// User and group.
-    pub(super) owner: (u32, u32),
+    /// Its effective user.
+    pub(super) uid: u32,
     /// Its control group's path; `None` where the kernel does not report one.
     pub(super) group: Option<String>,
 }
@@ -64,24 +64,23 @@ pub(super) fn find(config: &Config) -> Running {
     let folders = [(RunnerName::default(), folder::of(&store.path))].into_iter().chain(of_units);
     let runners =
         folders.filter_map(|(name, folder)| Some((name, holder(&folder.join("lock"))?))).collect();
-    let ask = |request| receiver.as_ref().and_then(|_| ask(&store.path, &store.limits, &request));
-    let status = match ask(Request::Status { sources: Vec::new() }) {
+    let status = match ask(&store, Request::Status { sources: Vec::new() }) {
         Some(Reply::Status(status)) => status.receiver,
         _ => None,
     };
-    let listening = match ask(Request::Listening) {
+    let listening = match ask(&store, Request::Listening) {
         Some(Reply::Listening(listening)) => listening,
         _ => Vec::new(),
     };
     Running { receiver, runners, listening, status }
 }
 
-/// What the receiver says of itself.
-fn ask(store: &Path, limits: &Limits, request: &Request) -> Option<Reply> {
-    let socket = control::socket_path(store);
+/// The reply of the receiver; `None` where none runs, or it does not answer this user.
+fn ask(store: &Settings, request: Request) -> Option<Reply> {
     let asked = async {
-        let mut client = control::connect(&socket, limits).await.ok()?;
-        client.call(request).await.ok()
+        let socket = control::socket_path(&store.path);
+        let mut client = control::connect(&socket, &store.limits).await.ok()?;
+        client.call(&request).await.ok()
     };
     block_on(asked).ok()?
 }
@@ -108,16 +107,13 @@ fn process(pid: u32) -> Option<Process> {
     let name = fs::read_to_string(proc.join("comm")).ok()?;
     let ours = fs::read_to_string("/proc/self/comm").ok()?;
     let status = fs::read_to_string(proc.join("status")).ok()?;
-    let id = |key: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-        // Real, effective, saved, of the file system.
-        line.split_whitespace().nth(1)?.parse().ok()
-    };
-    let group = fs::read_to_string(proc.join("cgroup")).ok();
-    let group = group
-        .and_then(|text| Some(text.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned()));
-    let owner = (id("Uid:")?, id("Gid:")?);
-    (name == ours || name == "hooklatch\n").then_some(Process { pid, owner, group })
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    // Real, effective, saved, of the file system.
+    let uid = uids.split_whitespace().nth(1)?.parse().ok()?;
+    let groups = fs::read_to_string(proc.join("cgroup")).unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let group = group.map(str::to_owned);
+    (name == ours || name == "hooklatch\n").then_some(Process { pid, uid, group })
 }
 
 pub(super) fn receiver(machine: &Machine<'_>) -> Vec<Finding> {
@@ -139,7 +135,8 @@ pub(super) fn receiver(machine: &Machine<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn runners(machine: &Machine<'_>) -> Vec<Finding> {
-    machine.running.status.iter().flat_map(|status| &status.runners).map(runner).collect()
+    let views = machine.running.status.iter().flat_map(|status| &status.runners);
+    views.map(runner).collect()
 }
 
 fn runner(view: &View) -> Finding {
@@ -154,11 +151,10 @@ fn runner(view: &View) -> Finding {
 }
 
 pub(super) fn control_groups(machine: &Machine<'_>) -> Vec<Finding> {
-    let Running { receiver: Some(receiver), runners, .. } = &machine.running else {
-        return Vec::new();
-    };
-    let mut findings: Vec<_> =
-        runners.values().filter_map(|runner| together(receiver, runner)).collect();
+    let Running { receiver, runners, .. } = &machine.running;
+    let Some(receiver) = receiver else { return Vec::new() };
+    let together = runners.values().filter_map(|runner| together(receiver, runner));
+    let mut findings: Vec<_> = together.collect();
     if findings.is_empty() && !runners.is_empty() {
         findings.push(Finding::ok("a stop of the receiver ends no runner"));
     }
@@ -200,7 +196,7 @@ mod tests {
     use super::*;
 
     fn process(group: &str) -> Process {
-        Process { pid: 1, owner: (0, 0), group: Some(group.to_owned()) }
+        Process { pid: 1, uid: 0, group: Some(group.to_owned()) }
     }
 
     #[test]

@@ -12,6 +12,10 @@ use super::{Explanation, HandlerPart, JobPart, Next};
 use crate::cmd::events::jobs;
 use crate::cmd::output::count;
 
+/// What an operator can do where no handler wants the event.
+const UNWANTED: &str =
+    "nothing: no handler wants it. Add its type to a handler's events, reload, and make the job";
+
 pub(super) struct Explainer<'a> {
     pub(super) config: &'a Config,
     pub(super) now: Timestamp,
@@ -33,7 +37,7 @@ impl Explainer<'_> {
             event_type: type_of(event).to_owned(),
             arrival: self.arrival(detail),
             replay_guard: self.guard(detail),
-            next: idle.then(|| self.unwanted(event)),
+            next: idle.then(|| self.next(UNWANTED, Some(make_job(event, "HANDLER")))),
             handlers,
         }
     }
@@ -245,12 +249,6 @@ impl Explainer<'_> {
         };
         // Without its payload it cannot run.
         self.next(what, event.payload_kept.then(|| make_job(event, handler.name.as_str())))
-    }
-
-    fn unwanted(&self, event: &EventRow) -> Next {
-        let what = "nothing: no handler wants it. Add its type to a handler's events, reload, and make the \
-                    job";
-        self.next(what, Some(make_job(event, "HANDLER")))
     }
 
     fn job(

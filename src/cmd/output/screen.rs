@@ -129,12 +129,6 @@ impl<T: std::fmt::Display> From<T> for Field {
     }
 }
 
-impl Field {
-    pub(super) fn in_style(self, style: Style) -> Self {
-        Field { style, ..self }
-    }
-}
-
 /// A table that is printed row by row: a wider row widens those after it.
 pub(in crate::cmd) struct Table {
     columns: Vec<Column>,
@@ -156,8 +150,8 @@ impl Table {
     }
 
     fn heads(&self) -> Vec<Field> {
-        let heads = self.columns.iter().map(|Column(head, _)| Field::from(head));
-        heads.map(|field| field.in_style(Style::new().dimmed())).collect()
+        let dimmed = Style::new().dimmed();
+        self.columns.iter().map(|Column(head, _)| super::styled(head, dimmed)).collect()
     }
 
     /// Prints rows that fit each other; the first time below the head.

@@ -50,7 +50,7 @@ pub(super) fn list(
     listing: &cli::Listing,
 ) -> Result<Exit, Failure> {
     let filter = QuarantineFilter { limit: Some(listing.limit), ..filter };
-    let reply = store::ask(&file.config, Request::Quarantined(filter))?;
+    let reply = store::ask_of(&store::load(&file.config)?, Request::Quarantined(filter))?;
     let kept = store::content!(reply, Reply::Quarantined(kept) => kept)?;
     if listing.format.json {
         output::json(&kept)?;

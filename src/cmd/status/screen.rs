@@ -11,7 +11,7 @@ use crate::control::{ReceiverStatus, Status};
 use crate::handler::link::View;
 use crate::model::{Broken, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
-use crate::store::{Backlog, Disk, LastWord, PausedRow, RestoredRow, Stuck};
+use crate::store::{Backlog, Disk, LastWord, PausedRow, RestoredRow, Standing, Stuck};
 use crate::traffic::UnknownPath;
 
 use crate::cmd::output::count;
@@ -219,7 +219,10 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
     };
     let unknown_paths =
         receiver.as_ref().map_or(Vec::new(), |receiver| receiver.traffic.unknown_paths.clone());
-    let ready = store.as_ref().map_or(Vec::new(), |store| store.ready.clone());
+    let store_ref = store.as_ref();
+    let backlogs =
+        |of: fn(&Standing) -> &Vec<Backlog>| store_ref.map(of).cloned().unwrap_or_default();
+    let ready = backlogs(|store| &store.ready);
     Screen {
         verdict,
         why,
@@ -234,8 +237,8 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         refused: refused.map(|refused| refused.reason),
         oldest_ready: ready.iter().min_by_key(|backlog| backlog.since).cloned(),
         ready,
-        running: store.as_ref().map_or(Vec::new(), |store| store.running.clone()),
-        waiting: store.as_ref().map_or(Vec::new(), |store| store.waiting.clone()),
+        running: backlogs(|store| &store.running),
+        waiting: backlogs(|store| &store.waiting),
         stuck,
         paused,
         broken,
