@@ -154,7 +154,6 @@ words! {
 words! {
     /// Why a job was dropped.
     DropReason {
-        /// By the operator.
         Operator = "by the operator",
         /// A newer event replaced it.
         Superseded = "superseded",
@@ -779,7 +778,6 @@ impl FromStr for Incarnation {
 /// The runner that an attempt is claimed for: which one, and in which of its lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runner {
-    /// Its name.
     pub name: RunnerName,
     /// Its process.
     pub incarnation: Incarnation,

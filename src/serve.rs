@@ -69,7 +69,6 @@ pub enum Error {
         /// Where the inherited socket listens.
         address: SocketAddr,
     },
-    /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
     /// The admin socket beside the store.

@@ -187,7 +187,6 @@ struct Report {
     seed: u64,
     /// Receivers killed.
     kills: u16,
-    /// Runners killed.
     runner_kills: usize,
     /// Deliveries without an answer: a kill cut them off, or the next receiver was not there yet.
     unanswered: usize,

@@ -66,7 +66,6 @@ pub(super) fn columns() -> Vec<Column> {
     ]
 }
 
-/// An event as a row of it.
 pub(super) fn row(event: &EventRow, short: &Short) -> Vec<Field> {
     vec![
         local(event.received_at).into(),

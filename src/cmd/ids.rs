@@ -44,7 +44,6 @@ pub(super) async fn job(door: &mut Door, typed: &str) -> Result<JobRow, Failure>
 pub(super) struct Target {
     pub(super) source: Option<Name>,
     pub(super) event: EventId,
-    /// The job that was named.
     pub(super) job: Option<JobId>,
 }
 

@@ -138,7 +138,6 @@ pub(super) fn listing(
     Table::new(columns, chars().filter(|_| !wide)).print(&rows)
 }
 
-/// A field in a colour.
 pub(super) fn painted(text: impl std::fmt::Display, colour: AnsiColor) -> Field {
     styled(text, colour.on_default())
 }
@@ -148,7 +147,6 @@ pub(super) fn good_or_bad(good: bool) -> AnsiColor {
     if good { AnsiColor::Green } else { AnsiColor::Red }
 }
 
-/// A field in a style.
 pub(super) fn styled(text: impl std::fmt::Display, style: Style) -> Field {
     Field { style, ..text.into() }
 }

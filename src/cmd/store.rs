@@ -79,7 +79,6 @@ pub(super) async fn call(door: &mut Door, request: Request) -> Result<Reply, Fai
     door.call(request).await.map_err(call_failure)
 }
 
-/// One job as it is now.
 pub(super) async fn job(door: &mut Door, job: JobId) -> Result<JobRow, Failure> {
     content!(call(door, Request::Job(job)).await?, Reply::Job(row) => *row)
 }

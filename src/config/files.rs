@@ -20,7 +20,6 @@ const USUAL_NAME: &str = "hooklatch.toml";
 pub(super) struct Text {
     /// Its path, as messages name it.
     pub(super) name: String,
-    /// All of it.
     pub(super) text: String,
 }
 

@@ -94,12 +94,10 @@ impl Config {
         &self.limits
     }
 
-    /// How many sources there are.
     pub fn source_count(&self) -> usize {
         self.sources.len()
     }
 
-    /// How many handlers there are.
     pub fn handler_count(&self) -> usize {
         self.handlers.len()
     }

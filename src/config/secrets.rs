@@ -71,7 +71,6 @@ pub enum SecretError {
         path: PathBuf,
         /// What the system says.
         reason: String,
-        /// What to do.
         help: &'static str,
     },
     /// Nothing there but perhaps a newline.

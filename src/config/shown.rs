@@ -42,14 +42,10 @@ pub struct Shown {
     pub limits: Vec<ShownLimit>,
 }
 
-/// One source.
 #[derive(Debug, Serialize)]
 pub struct ShownSource {
-    /// Its name.
     pub name: Name,
-    /// Its provider.
     pub provider: String,
-    /// Its path.
     pub path: String,
     /// The URL that the provider was given, where it is configured.
     pub public_url: Option<String>,
@@ -95,12 +91,9 @@ pub struct ShownSecret {
     pub value: &'static str,
 }
 
-/// One handler.
 #[derive(Debug, Serialize)]
 pub struct ShownHandler {
-    /// Its name.
     pub name: Name,
-    /// Its sources.
     pub sources: Vec<String>,
     /// The types it wants.
     pub events: Vec<String>,
@@ -132,7 +125,6 @@ pub struct ShownHandler {
     pub on_unknown: OnUnknown,
 }
 
-/// One limit.
 #[derive(Debug, Serialize)]
 pub struct ShownLimit {
     /// The key in the configuration, with its table.
@@ -143,7 +135,6 @@ pub struct ShownLimit {
     pub default: String,
     /// The least that may be said.
     pub least: String,
-    /// The most.
     pub most: String,
     /// Why there is such a limit.
     pub reason: &'static str,

@@ -16,7 +16,6 @@ use super::sources::Source;
 pub struct Endpoint<'a> {
     /// Its provider's scheme.
     pub scheme: &'a Arc<Scheme>,
-    /// Its path.
     pub path: &'a str,
     /// The URL that its provider signs, where it signs one.
     pub signed_url: Option<String>,
@@ -50,7 +49,6 @@ fn fill_in(source: &Source, reference: &Reference) -> String {
 }
 
 impl Config {
-    /// The names of all sources.
     pub fn source_names(&self) -> impl Iterator<Item = &Name> {
         self.sources.iter().map(|source| &source.name)
     }

@@ -24,7 +24,6 @@ const FACTS: [&str; 9] = [
 /// The value of a configured variable.
 #[derive(PartialEq, Eq)]
 pub(super) enum Variable {
-    /// As it is.
     Text(String),
     /// What a file or credential holds.
     Reference(Reference),

@@ -17,7 +17,6 @@ use super::sources::Source;
 /// A handler as the configuration has it, for whoever explains what it does with an event.
 #[derive(Debug)]
 pub struct Described<'a> {
-    /// Its name.
     pub name: &'a Name,
     /// The sources that it takes events of.
     pub sources: Vec<&'a str>,
@@ -65,7 +64,6 @@ impl Config {
         })
     }
 
-    /// The names of all handlers.
     pub fn handlers(&self) -> impl Iterator<Item = &Name> {
         self.handlers.iter().map(|handler| &handler.name)
     }

@@ -16,7 +16,6 @@ use crate::traffic::{HandlerTraffic, Traffic};
 use super::Worker;
 use super::backoff::Backoff;
 
-/// A handler with its slots.
 #[derive(Debug)]
 pub(super) struct HandlerSlots {
     pub(super) name: Name,
@@ -144,7 +143,6 @@ impl Slots {
         }
     }
 
-    /// The configured handlers.
     pub(super) fn configured(&self) -> impl Iterator<Item = &HandlerSlots> {
         self.all.iter().filter(|slots| !slots.removed)
     }

@@ -47,7 +47,6 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5
 pub struct Settings {
     /// The runner's name.
     pub name: RunnerName,
-    /// Where it is.
     pub place: Place,
     /// The store whose attempts these are.
     pub store: uuid::Uuid,

@@ -52,9 +52,7 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("runner '{runner}' {why}")]
 pub struct NotLoaded {
-    /// Which one.
     pub runner: RunnerName,
-    /// Why.
     pub why: CannotLoad,
 }
 

@@ -10,7 +10,6 @@ pub(crate) enum Chunks {
     /// Before a size.
     #[default]
     Begin,
-    /// In a size.
     Size(u64),
     /// In the blanks behind it.
     Blank(u64),
@@ -32,7 +31,6 @@ pub(crate) enum Chunks {
     TrailerEnd,
     /// In the line end of the empty line.
     Last,
-    /// It has ended.
     Ended,
     /// These are no chunks.
     Broken,

@@ -201,7 +201,6 @@ impl Open {
         false
     }
 
-    /// How many there are now.
     pub(super) fn count(&self) -> u64 {
         self.now.load(Ordering::Relaxed) as u64
     }
@@ -319,7 +318,6 @@ impl Connection {
         }
     }
 
-    /// Its gate.
     pub(super) fn gate(&self) -> Rc<Gate> {
         Rc::clone(&self.gate)
     }

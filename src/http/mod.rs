@@ -73,7 +73,6 @@ pub struct Source {
 /// How a source's requests get their handler's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The one handler.
     pub handler: Name,
     /// Whose secret each reference is. A reference that is not here is the source's only caller's.
     pub callers: Vec<(String, Name)>,
@@ -98,7 +97,6 @@ pub struct Reply {
 /// A handler and the event types it wants from one source.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// The handler.
     pub handler: Name,
     /// Its patterns; one match is enough.
     pub patterns: Vec<Pattern>,
@@ -119,7 +117,6 @@ struct ServedSources {
     proxies: Proxies,
 }
 
-/// A source that is served.
 struct ServedSource {
     source: Arc<Source>,
     traffic: SourceTraffic,
@@ -131,7 +128,6 @@ struct ServedSource {
 pub struct PathTaken {
     /// The source that came second.
     pub name: Name,
-    /// The path.
     pub path: String,
 }
 

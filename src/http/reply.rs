@@ -29,14 +29,12 @@ const RETRY_AFTER_SECONDS: &str = "10";
 /// The IETF draft's name for "was this request's work done now or before".
 const IDEMPOTENCY_RESULT: HeaderName = HeaderName::from_static("idempotency-result");
 
-/// One answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     /// A new event, durable.
     Accepted(EventId),
     /// The event was stored before.
     Duplicate {
-        /// Which.
         event: EventId,
         /// The state of its jobs that matters most, where it has any.
         state: Option<State>,

@@ -7,7 +7,6 @@ use std::fmt;
 pub enum Kind {
     /// It only grows, from 0 at the start of the receiver.
     Counter,
-    /// It is as it is now.
     Gauge,
     /// How values are spread over buckets.
     Histogram,
@@ -23,7 +22,6 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A family.
 #[derive(Debug, Clone, Copy)]
 pub struct Family {
     /// Its name: base units, `_total` for what is counted.

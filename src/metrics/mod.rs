@@ -42,7 +42,6 @@ pub struct Front {
     pub connections: u64,
     /// Bytes taken by bodies.
     pub body_bytes: u64,
-    /// Bytes there are for them.
     pub body_bound_bytes: u64,
     /// Whether deliveries are accepted.
     pub ready: bool,
@@ -51,7 +50,6 @@ pub struct Front {
 /// A runner that is needed, and how the link to it stands.
 #[derive(Debug, Clone)]
 pub struct Runner {
-    /// Its name.
     pub name: String,
     /// It has admitted this receiver.
     pub connected: bool,
@@ -70,9 +68,7 @@ pub struct Facts {
     pub started_at: Timestamp,
     /// The server.
     pub front: Front,
-    /// Of each source.
     pub sources: Vec<SourceCounts>,
-    /// Of each handler.
     pub handlers: Vec<HandlerCounts>,
     /// Requests to paths that no source has.
     pub unknown_path_requests: u64,

@@ -51,7 +51,6 @@ impl Samples<'_> {
         self.value(labels, value as f64)
     }
 
-    /// A distribution.
     pub(super) fn histogram(&mut self, labels: &[&str], seen: &Distribution) -> &mut Self {
         debug_assert_eq!(self.family.kind, Kind::Histogram);
         let mut all = 0;

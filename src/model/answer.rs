@@ -13,7 +13,6 @@ pub struct Answer {
     pub status: u16,
     /// Its header lines, without those that belong to one connection.
     pub headers: Headers,
-    /// The body, byte for byte.
     pub body: Bytes,
 }
 

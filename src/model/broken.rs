@@ -7,7 +7,6 @@ use super::{EventId, Name, Timestamp};
 /// A handler whose last attempts could not begin: its program is missing, its endpoint refuses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broken {
-    /// The handler.
     pub handler: Name,
     /// Why the last try failed. It may quote what the handler printed: untrusted text.
     pub cause: String,

@@ -51,7 +51,6 @@ pub(crate) struct Template(Vec<Piece>);
 /// under the same signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blurred {
-    /// The part.
     pub(crate) part: Part,
     /// The literal it may not hold.
     pub(crate) literal: String,

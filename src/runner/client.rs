@@ -37,7 +37,6 @@ pub enum ConnectError {
     /// The runner will not have this receiver.
     #[error("the runner refuses this receiver: {detail}")]
     Denied {
-        /// Why.
         reason: Denial,
         /// In its words.
         detail: String,

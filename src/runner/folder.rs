@@ -39,7 +39,6 @@ pub enum FolderError {
     /// The system refused.
     #[error("failed to use {path}: {source}")]
     Io {
-        /// What.
         path: PathBuf,
         /// What it said.
         source: io::Error,

@@ -18,7 +18,6 @@ use crate::systemd;
 /// What it takes to launch a runner.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// This program.
     pub program: PathBuf,
     /// The configuration's main file.
     pub config: PathBuf,

@@ -40,7 +40,6 @@ pub(crate) struct Bound {
     pub(super) epoch: u64,
 }
 
-/// One line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line {

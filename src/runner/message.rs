@@ -37,7 +37,6 @@ pub(crate) const BODY_BYTES: u64 = 100 * 1024 * 1024;
 /// An attempt of a job: what every message is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
-    /// The job.
     pub job: JobId,
     /// The attempt's number.
     pub attempt: u32,
@@ -74,7 +73,6 @@ pub struct Start {
     /// Of that handler's configuration, as the receiver has it.
     #[serde(with = "hex")]
     pub configuration: Digest,
-    /// Of the body.
     #[serde(with = "hex")]
     pub body: Digest,
     /// How often the operator has put the job back.
@@ -193,21 +191,15 @@ pub enum ToReceiver {
     HelloOk(Box<HelloOk>),
     /// It is not.
     Denied {
-        /// Why.
         reason: Denial,
         /// For people, with what mends it.
         detail: String,
     },
     /// The attempt runs.
-    Started {
-        /// Which.
-        key: Key,
-    },
+    Started { key: Key },
     /// The attempt never began and never will (R8).
     Refused {
-        /// Which.
         key: Key,
-        /// Why.
         reason: Refusal,
         /// For people.
         detail: String,
@@ -232,10 +224,7 @@ pub enum ToReceiver {
         output: Option<Extent>,
     },
     /// Nothing of an attempt that was searched for lives any more.
-    Gone {
-        /// Which.
-        key: Key,
-    },
+    Gone { key: Key },
     /// Attempts are taken no more, or again. What an Ack makes room for its sender knows.
     Free {
         /// How many more there is room for now.
@@ -264,9 +253,7 @@ pub enum ToReceiver {
 /// A command that a runner knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// Its handler.
     pub handler: Name,
-    /// Of its configuration.
     #[serde(with = "hex")]
     pub configuration: Digest,
 }
@@ -291,7 +278,6 @@ pub struct HelloOk {
 /// An attempt that a runner has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// Which.
     pub key: Key,
     /// The runner that started it.
     pub incarnation: Incarnation,

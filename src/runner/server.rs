@@ -83,13 +83,11 @@ pub enum Request {
 /// Why a runner does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its folder.
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// Its ledger, or what the kernel has to tell.
     #[error("failed to begin in {folder}: {source}")]
     Begin {
-        /// The folder.
         folder: PathBuf,
         /// What the system said.
         source: io::Error,

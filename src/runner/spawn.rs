@@ -103,7 +103,6 @@ impl Child {
     }
 }
 
-/// Why there is no child.
 #[derive(Debug)]
 pub(super) enum NoChild {
     /// None began, for this reason.

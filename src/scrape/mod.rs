@@ -122,7 +122,6 @@ pub fn serve(listener: TcpListener, gatherer: Gatherer, limits: &Limits) -> io::
 }
 
 impl Listener {
-    /// Where it is.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

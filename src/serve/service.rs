@@ -111,7 +111,6 @@ async fn feed(store: Store, manager: Manager) {
     }
 }
 
-/// How the store is, in one line.
 async fn line(store: &Store) -> String {
     let accepts = match store.ready() {
         Ok(()) => "accepting".to_owned(),

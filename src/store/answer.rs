@@ -155,7 +155,6 @@ pub(super) enum KeyOf {
     Nobody,
     /// It has no answer yet.
     Unanswered,
-    /// It has one.
     Answered,
     /// It was given up: its caller has the answer, or was told to ask anew.
     GivenUp,

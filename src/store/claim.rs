@@ -59,7 +59,6 @@ pub(super) struct Takers(Mutex<Runs>);
 
 #[derive(Default)]
 struct Runs {
-    /// How many there were.
     count: u64,
     by_row: HashMap<i64, u64>,
 }
@@ -108,7 +107,6 @@ impl Store {
         self.complete_and_claim(&[], Some(claim)).await.1
     }
 
-    /// The item that claims.
     pub(super) fn claiming(&self, asked: Claim) -> (Item, Told<Taken>) {
         let (clock, notices) = (self.shared.clock.clone(), self.shared.notices.clone());
         let takers = Arc::clone(&self.inner.takers);

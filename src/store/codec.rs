@@ -38,7 +38,6 @@ pub(super) async fn compress(body: Bytes) -> io::Result<Vec<u8>> {
         .map_err(io::Error::other)?
 }
 
-/// Compresses a body here.
 pub(super) fn compress_now(body: &[u8]) -> io::Result<Vec<u8>> {
     let mut frame = Vec::with_capacity(compress_bound(body.len()));
     COMPRESSOR.with_borrow_mut(|kept| {

@@ -41,7 +41,6 @@ pub struct ClockWatch {
     pub wall: Timestamp,
     /// The clock that counts from the machine's start.
     pub monotonic: Duration,
-    /// By that one.
     pub quiet_until: Duration,
 }
 
@@ -51,7 +50,6 @@ const KEY_MARGIN: Duration = Duration::from_secs(60);
 /// What one pass has deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Payloads.
     pub payloads: u64,
     /// Whole events.
     pub events: u64,

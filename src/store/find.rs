@@ -28,9 +28,7 @@ const LEAST_SAVED: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IdKind {
-    /// An event.
     Event,
-    /// A job.
     Job,
     /// Either of them.
     Any,
@@ -63,7 +61,6 @@ pub struct IdQuery {
 pub enum IdMatch {
     /// The events with this id: of several sources, or several bodies.
     Event(EventId),
-    /// This job.
     Job(Box<JobRow>),
 }
 

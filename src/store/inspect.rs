@@ -27,9 +27,7 @@ pub struct Inspected {
     pub last_event: i64,
     /// When the newest event of it arrived.
     pub newest_event_at: Option<Timestamp>,
-    /// Events in it.
     pub events: u64,
-    /// Jobs in it by state.
     pub jobs: BTreeMap<State, u64>,
 }
 

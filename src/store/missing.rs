@@ -42,11 +42,8 @@ pub struct Missing {
 /// What a handler wants of some of its sources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Any of these sources.
     pub sources: Vec<Name>,
-    /// Any of these types.
     pub types: Vec<Pattern>,
-    /// And of those only these.
     pub only: Option<Pattern>,
 }
 

@@ -67,7 +67,6 @@ impl Interest {
 /// Something that happened, perhaps several times, and that a person may want to hear of.
 #[derive(Debug, Clone)]
 pub struct Notice {
-    /// What.
     pub kind: NoticeType,
     /// The handler or source it is about; none for the store.
     pub subject: Option<Name>,
@@ -77,7 +76,6 @@ pub struct Notice {
     pub count: u64,
     /// When first, of those counted.
     pub first_at: Timestamp,
-    /// When last.
     pub last_at: Timestamp,
     /// The last job it happened to, where it happens to jobs.
     pub job: Option<NoticeJob>,
@@ -86,7 +84,6 @@ pub struct Notice {
 /// The job a notice is about.
 #[derive(Debug, Clone)]
 pub struct NoticeJob {
-    /// The job.
     pub job: JobId,
     /// Its event's source.
     pub source: Name,

@@ -40,7 +40,6 @@ pub struct Restored {
     pub store: Uuid,
     /// The gap.
     pub row: RestoredRow,
-    /// What was in the backup.
     pub backup: Inspected,
     /// Where the old store lies now, where there was one.
     pub aside: Option<PathBuf>,

@@ -31,7 +31,6 @@ pub struct EventFilter {
 pub struct EventRow {
     /// The source it came through.
     pub source: Name,
-    /// Its id.
     pub event_id: EventId,
     /// 0, or the number of a later body under the same unsigned id.
     pub variant: u32,
@@ -103,7 +102,6 @@ pub struct KeyRow {
     pub status: Option<u16>,
     /// Its header lines (lossy UTF-8, for people).
     pub headers: Vec<(String, String)>,
-    /// Its body.
     pub body: Option<Blob>,
 }
 
@@ -114,7 +112,6 @@ pub struct RestoredRow {
     pub from_store: Uuid,
     /// Since then nothing was known when it was restored.
     pub made_at: Timestamp,
-    /// When it was restored.
     pub restored_at: Timestamp,
     /// Jobs that were not finished in the backup, and were held.
     pub held: u64,
@@ -123,7 +120,6 @@ pub struct RestoredRow {
 /// Another event with the same signed body, under another id or type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Twin {
-    /// Its id.
     pub event_id: EventId,
     /// Its type, or `?`.
     pub event_type: String,
@@ -164,7 +160,6 @@ pub struct JobRow {
     pub event_id: EventId,
     /// Its event's type, or `?`.
     pub event_type: String,
-    /// The handler it is for.
     pub handler: Name,
     /// Where it stands.
     pub state: State,
@@ -197,11 +192,9 @@ pub struct JobRow {
 /// A key that a job had before it was put back under a new one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormerKey {
-    /// The key.
     pub key: JobId,
     /// The last attempt that carried it.
     pub attempt: u32,
-    /// When it was replaced.
     pub replaced_at: Timestamp,
 }
 
@@ -217,7 +210,6 @@ pub struct JobDetail {
     pub former_keys: Vec<FormerKey>,
 }
 
-/// One attempt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AttemptRow {
     /// From 1.

@@ -56,11 +56,9 @@ pub struct Cursor(i64);
 /// One chosen job, as it was when it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
-    /// Which job.
     pub job: JobId,
     /// Its last attempt.
     pub attempt: u32,
-    /// The handler it is for.
     pub handler: Name,
 }
 

@@ -52,9 +52,7 @@ pub struct Standing {
 /// Unsettled jobs of one handler in one state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backlog {
-    /// Whose.
     pub handler: Name,
-    /// How many.
     pub jobs: u64,
     /// Since when the oldest is ready or running; for waiting ones when the next is due.
     pub since: Timestamp,
@@ -63,13 +61,10 @@ pub struct Backlog {
 /// Jobs of one handler that wait for a person for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
-    /// Whose.
     pub handler: Name,
     /// `held` or `dead`.
     pub state: State,
-    /// Why.
     pub reason: String,
-    /// How many.
     pub jobs: u64,
     /// The oldest one's event arrived then.
     pub oldest_at: Timestamp,
@@ -78,7 +73,6 @@ pub struct Stuck {
 /// What was last heard of one source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LastWord {
-    /// Which.
     pub source: Name,
     /// Its newest stored event, where it is among the newest of all.
     pub event: Option<(EventId, Timestamp)>,

@@ -46,7 +46,6 @@ pub struct Accept {
 pub enum Accepted {
     /// A new event.
     Created {
-        /// How many jobs it has.
         jobs: usize,
         /// Why they are held, where they are.
         held: Option<HeldReason>,
@@ -102,7 +101,6 @@ pub struct Claimed {
     pub since: Timestamp,
 }
 
-/// What is to be claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// Whose jobs.
@@ -128,11 +126,8 @@ pub struct Claims {
 /// An attempt that is `running` in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// Which job.
     pub job: JobId,
-    /// Which attempt.
     pub attempt: u32,
-    /// Whose.
     pub handler: Name,
     /// Its event's source.
     pub source: Name,
@@ -149,7 +144,6 @@ pub struct Running {
 /// The end of an attempt.
 #[derive(Debug, Clone)]
 pub struct Completion {
-    /// Which job.
     pub job: JobId,
     /// Which attempt; a completion of any other changes nothing.
     pub attempt: u32,
@@ -161,7 +155,6 @@ pub struct Completion {
     pub next: Next,
     /// When it ended.
     pub finished_at: Timestamp,
-    /// What is recorded with it.
     pub record: Record,
     /// What its handler answered, whole, where somebody may wait for that.
     pub answer: Option<Answer>,
@@ -193,14 +186,12 @@ pub struct Ask {
 pub enum Asked {
     /// The key is new, or its last run is known to have failed: its job is ready because of this request.
     Begun {
-        /// Its job.
         job: JobId,
         /// It had run before, and failed.
         again: bool,
     },
     /// An earlier request has the key.
     Known {
-        /// Its job.
         job: JobId,
         /// What has become of it.
         state: KeyState,
@@ -284,7 +275,6 @@ impl Captured {
     }
 }
 
-/// What recovery did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Attempts settled as unknown: (job, attempt, state after).
@@ -315,7 +305,6 @@ pub enum Replay {
 /// Errors of the verbs other than accept.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No event has this id.
     #[error("no such event: {0}")]
     NoEvent(EventId),
     /// No job has this key.
@@ -340,9 +329,7 @@ pub enum Error {
     /// The job is not in a state from which this may be done.
     #[error("job {job} is {state}, which cannot be {verb}")]
     WrongState {
-        /// Which job.
         job: JobId,
-        /// The state it is in.
         state: State,
         /// What was asked for, as a participle.
         verb: &'static str,
@@ -352,7 +339,6 @@ pub enum Error {
         "job {job} was looked at after attempt {seen} and has made attempt {attempt} since; look at that one (`hooklatch show {job}`), then ask again"
     )]
     NewerAttempt {
-        /// Which job.
         job: JobId,
         /// The attempt that the operator knows of.
         seen: u32,
@@ -362,7 +348,6 @@ pub enum Error {
     /// Several sources have an event of this id.
     #[error("event {event} came through several sources: {sources}; name one")]
     Ambiguous {
-        /// Which event.
         event: EventId,
         /// The sources, separated by commas.
         sources: String,
@@ -371,12 +356,7 @@ pub enum Error {
     #[error(
         "event {event} came with {bodies} different bodies; look at them (`show`) and name one job (`--job`)"
     )]
-    Variants {
-        /// Which event.
-        event: EventId,
-        /// How many bodies there are.
-        bodies: usize,
-    },
+    Variants { event: EventId, bodies: usize },
     /// The body is no longer kept, so nothing can run.
     #[error(
         "the payload of event {event} of source {source_name} has been deleted by retention; it cannot be run again"
@@ -401,24 +381,15 @@ pub enum Error {
     #[error(
         "the caller of job {job} has its answer, or was told to ask anew; it cannot be replayed"
     )]
-    Answered {
-        /// Which job.
-        job: JobId,
-    },
+    Answered { job: JobId },
     /// Its caller waits for an answer, and would wait for ever.
     #[error(
         "the caller of job {job} waits for its answer; give it with `--answer FILE`, or resolve the job as failed, which frees the caller's key"
     )]
-    AnswerNeeded {
-        /// Which job.
-        job: JobId,
-    },
+    AnswerNeeded { job: JobId },
     /// No caller waits for an answer of this job.
     #[error("no caller waits for an answer of job {job}; resolve it without `--answer`")]
-    NobodyWaits {
-        /// Which job.
-        job: JobId,
-    },
+    NobodyWaits { job: JobId },
     /// The event is a request whose answer is its one handler's.
     #[error(
         "event {event} of source {source_name} is a request that its one handler answers; no other handler can have a job of it while its key is kept"

@@ -16,7 +16,6 @@ use super::{Store, lock};
 /// Between two looks of one who has heard nothing: what settles a job without telling costs that much.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Those who wait, by job.
 #[derive(Default)]
 pub(super) struct Waiters(Mutex<HashMap<JobId, watch::Sender<()>>>);
 

@@ -25,7 +25,6 @@ pub(super) const ADDRESS: &str = "NOTIFY_SOCKET";
 /// Within how many microseconds it wants to hear that the service is alive (sd_watchdog_enabled(3)).
 pub(super) const WATCHDOG_MICROS: &str = "WATCHDOG_USEC";
 
-/// From which process.
 pub(super) const WATCHDOG_PROCESS: &str = "WATCHDOG_PID";
 
 /// How long a message may wait in a full queue: the manager is busy, and the next one tells as much.

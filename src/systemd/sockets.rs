@@ -16,7 +16,6 @@ use rustix::process::getpid;
 
 use super::Variable;
 
-/// How many there are.
 const COUNT: &str = "LISTEN_FDS";
 
 /// Whom they are for.
@@ -34,7 +33,6 @@ const MOST: RawFd = 1024;
 /// A listening socket.
 #[derive(Debug)]
 pub enum Socket {
-    /// For TCP.
     Tcp(TcpListener),
     /// A Unix stream socket.
     Unix(UnixListener),
@@ -49,9 +47,7 @@ pub enum SocketError {
     /// It is not there at all.
     #[error("descriptor {number} of the {count} that {COUNT} tells of cannot be used: {source}")]
     Unusable {
-        /// Its number.
         number: RawFd,
-        /// Of so many.
         count: RawFd,
         /// What the system said.
         source: io::Error,
@@ -62,9 +58,7 @@ pub enum SocketError {
          socket unit"
     )]
     Wrong {
-        /// Its number.
         number: RawFd,
-        /// What it is.
         what: &'static str,
         /// What it should be.
         wanted: &'static str,

@@ -31,7 +31,6 @@ struct Counts {
 /// What was counted of one handler, at one moment.
 #[derive(Debug, Clone)]
 pub struct HandlerCounts {
-    /// Its name.
     pub name: Name,
     /// Attempts by outcome.
     pub outcomes: Vec<(Outcome, u64)>,

@@ -67,10 +67,8 @@ pub struct Seen {
     pub broken: Vec<Broken>,
 }
 
-/// What was seen of one source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceSeen {
-    /// Its path.
     pub path: String,
     /// New events.
     pub accepted: u64,
@@ -95,9 +93,7 @@ pub struct SourceSeen {
 pub struct UnknownPath {
     /// The path as it was sent, perhaps cut.
     pub path: String,
-    /// How many requests.
     pub requests: u64,
-    /// The last one.
     pub last_at: Timestamp,
     /// The source's path that may be meant.
     pub nearest: Option<String>,
@@ -134,12 +130,10 @@ impl Traffic {
         })
     }
 
-    /// The sources now.
     pub fn sources(&self) -> Vec<SourceTraffic> {
         self.with(|known| known.sources.clone())
     }
 
-    /// The handlers now.
     pub fn handlers(&self) -> Vec<HandlerTraffic> {
         self.with(|known| known.handlers.clone())
     }

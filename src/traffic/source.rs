@@ -25,9 +25,7 @@ const NEVER: i64 = i64::MIN;
 /// What is configured of a source, as far as it is shown with what is seen of it.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// Its name.
     pub name: Name,
-    /// Its path.
     pub path: String,
     /// How long its provider waits for an answer, where that is known.
     pub deadline: Option<Duration>,
@@ -154,9 +152,7 @@ pub struct Refused {
 /// What was counted of one source, at one moment.
 #[derive(Debug, Clone)]
 pub struct SourceCounts {
-    /// Its name.
     pub name: Name,
-    /// Where its secrets are.
     pub secrets: Vec<String>,
     /// New events.
     pub accepted: u64,

@@ -33,7 +33,6 @@ pub(super) fn verify(args: &cli::VerifyAgain) -> Result<Exit, Failure> {
     judged(&config, filter, args.format.json, &output::config_suffix(&args.file.config))
 }
 
-/// Accepts them.
 pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     let (filter, json) = (super::filter(&args.which)?, args.format.json);

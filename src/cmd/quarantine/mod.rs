@@ -112,7 +112,6 @@ fn told(kept: &Quarantine, suffix: &str) -> Vec<String> {
     lines
 }
 
-/// So many of them.
 fn deliveries(number: u64) -> String {
     match number {
         1 => "1 delivery".to_owned(),

@@ -32,7 +32,6 @@ pub(super) enum Verdict {
     NotServing,
 }
 
-/// One screen.
 #[derive(Debug, Serialize)]
 pub(super) struct Screen {
     pub(super) verdict: Verdict,

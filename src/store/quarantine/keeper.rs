@@ -29,7 +29,6 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
 pub(super) enum Message {
     /// Keep this delivery of this holder.
     Keep(Box<Quarantined>, String),
-    /// Do this.
     Ask(Box<dyn FnOnce(&mut Keeper) + Send>),
     /// End, after everything before it.
     Close,

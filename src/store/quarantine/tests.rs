@@ -306,7 +306,6 @@ fn signed(secret: &str, id: &str, body: &str) -> Quarantined {
     }
 }
 
-/// Judges with this secret.
 fn judge(secret: &str) -> Judge {
     let scheme = Scheme::embedded("github").unwrap();
     let keys = [verify::key(&scheme, "test", secret).unwrap()];

@@ -153,9 +153,7 @@ pub struct Judging {
 /// What became of some kept deliveries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
-    /// By source.
     pub sources: BTreeMap<Name, Verdicts>,
-    /// How many were looked at.
     pub looked_at: u64,
     /// Where to go on; none at the end.
     pub next: Option<i64>,
