@@ -328,6 +328,23 @@ fn events_are_followed_as_they_come_over_a_restart_too() {
     }
 }
 
+#[test]
+fn followed_events_are_rows_below_one_head() {
+    let site = site();
+    let receiver = site.start();
+    let mut child = site.command(&["events", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut shown = vec![lines.next().unwrap()];
+    for event in ["evt_1", "evt_2"] {
+        stripe(&receiver, &[(event, "other.it")]);
+        shown.push(lines.next().unwrap());
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let begins = ["RECEIVED", "evt_1", "evt_2"];
+    assert!(shown.iter().zip(begins).all(|(line, word)| line.contains(word)), "{shown:#?}");
+}
+
 /// Whether this is root, which alone can make a store another's.
 pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();

@@ -82,7 +82,7 @@ fn judge_kind(kind: i64, folder: &Path) -> Finding {
 }
 
 pub(super) fn space(machine: &Machine<'_>) -> Vec<Finding> {
-    vec![judge_space(&folder(machine), &machine.config.limits())]
+    vec![judge_space(&folder(machine), machine.config.limits())]
 }
 
 fn judge_space(folder: &Path, limits: &Limits) -> Finding {

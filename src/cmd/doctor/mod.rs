@@ -92,8 +92,10 @@ struct Machine<'a> {
     running: Running,
 }
 
+type Check = fn(&Machine<'_>) -> Vec<Finding>;
+
 /// Every check, in the order of their findings.
-const CHECKS: [(&str, fn(&Machine<'_>) -> Vec<Finding>); 14] = [
+const CHECKS: [(&str, Check); 14] = [
     ("configuration", configuration),
     ("permissions", permissions::check),
     ("handlers", handlers),
