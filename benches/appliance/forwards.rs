@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hooklatch::clock::Clock;
-use hooklatch::handler::{End, ForwardSettings, Target};
+use hooklatch::handler::{Cancellation, ForwardSettings, Target};
 use hooklatch::model::{EventType, Facts, Headers, JobId, Outcome};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -81,12 +81,13 @@ fn client(endpoint: SocketAddr, requests: &[Vec<u8>]) -> f64 {
         answer_bytes: 0,
         whole_answer_bytes: None,
     };
-    let (end, clock) = (End::never(), Clock::system());
+    let stop = Cancellation::default();
+    let clock = Clock::system();
     let all: Vec<Facts> = requests.iter().map(|request| facts(request)).collect();
     let next = Cell::new(0);
     let send = async || {
         while let Some(facts) = all.get(next.replace(next.get() + 1)) {
-            let report = settings.run(facts, &end, &clock).await;
+            let report = settings.run(facts, &stop, &clock).await;
             assert_eq!(report.outcome, Outcome::Succeeded);
         }
     };
