@@ -1,7 +1,8 @@
 //! The folder `PATH.quarantine`: a file for each delivery, and an index of them in memory.
 //!
 //! For the keeper's thread alone. A file gets its number as its name once it is whole, so a kill leaves no
-//! half delivery. Nothing is flushed: a power cut may tear a file, and one that cannot be read is deleted.
+//! half delivery. Nothing is flushed: a power cut may tear a file, and one that is damaged is deleted. An
+//! error of the system (no descriptors, no rights, a failing disk) deletes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -12,7 +13,6 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::Limits;
 use crate::model::{Headers, Name, Timestamp};
 use crate::store::codec;
 
@@ -60,7 +60,7 @@ impl Folder {
     /// Opens the folder at `path`, or makes it for its owner only.
     ///
     /// # Errors
-    /// Whatever makes the folder unusable; a file in it that cannot be read is deleted.
+    /// What the system said: nothing of the folder is used then, and no file is deleted for it.
     pub(super) fn open(path: PathBuf) -> io::Result<Folder> {
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
@@ -75,10 +75,11 @@ impl Folder {
                     let bytes = disk_bytes(file.get_ref().metadata()?.size());
                     folder.index(description.row, description.holder, bytes);
                 }
-                Err(error) => {
-                    tracing::debug!(%error, file = %path.display(), "deleting an unreadable file");
+                Err(error) if is_damage(&error) => {
+                    tracing::debug!(%error, file = %path.display(), "deleting a damaged file");
                     fs::remove_file(&path)?;
                 }
+                Err(error) => return Err(error),
             }
         }
         Ok(folder)
@@ -86,7 +87,7 @@ impl Folder {
 
     fn index(&mut self, row: QuarantinedRow, holder: String, bytes: u64) {
         *self.bytes_of_holder.entry(holder.clone()).or_default() += bytes;
-        self.next = self.next.max(row.id + 1);
+        self.next = self.next.max(row.id.saturating_add(1));
         let QuarantinedRow { id, source, received_at, reason, body_kept, .. } = row;
         self.entries.insert(id, Entry { source, received_at, reason, holder, body_kept, bytes });
     }
@@ -139,9 +140,9 @@ impl Folder {
     }
 
     /// Deletes what is over the bounds, as counts: from the holder that takes most the oldest first.
-    pub(super) fn evict(&mut self, limits: &Limits) -> Counts {
+    pub(super) fn evict(&mut self, max_bytes: u64) -> Counts {
         let mut evicted = Counts::new();
-        while self.bytes() > limits.quarantine_bytes || self.entries.len() > MAX_FILES {
+        while self.bytes() > max_bytes || self.entries.len() > MAX_FILES {
             let Some((largest, _)) = self.bytes_of_holder.iter().max_by_key(|(_, bytes)| **bytes)
             else {
                 break;
@@ -212,11 +213,17 @@ impl Folder {
         rows.filter_map(|(id, with_body)| Some((self.row(id)?, with_body))).collect()
     }
 
-    /// One delivery with its source and its body; no body where none was kept or it cannot be read.
-    pub(super) fn read(&self, id: i64) -> Option<(Name, Option<Kept>)> {
-        let entry = self.entries.get(&id)?;
-        let kept = if entry.body_kept { read_kept(&self.file(id)).ok() } else { None };
-        Some((entry.source.clone(), kept))
+    /// One delivery with its source and its body; no body where none was kept or it is damaged.
+    ///
+    /// # Errors
+    /// What the system said: it may be readable later.
+    pub(super) fn read(&self, id: i64) -> io::Result<(Name, Option<Kept>)> {
+        let entry = self.entries.get(&id).ok_or(ErrorKind::NotFound)?;
+        let kept = match entry.body_kept.then(|| read_kept(&self.file(id))).transpose() {
+            Err(error) if is_damage(&error) => None,
+            kept => kept?,
+        };
+        Ok((entry.source.clone(), kept))
     }
 
     fn file(&self, id: i64) -> PathBuf {
@@ -226,6 +233,12 @@ impl Folder {
 
 fn disk_bytes(file_bytes: u64) -> u64 {
     file_bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES
+}
+
+/// Whether the file is damaged, rather than the system at fault. serde_json says so of a line that is not JSON or
+/// is cut.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
 
 /// The first line of a file, which must have the number that is its name, and the rest.

@@ -26,6 +26,8 @@ struct Step {
     found: Vec<(Name, Option<Kept>)>,
     /// Where to go on; none at the end.
     next: Option<i64>,
+    /// Why the next one cannot be read now.
+    error: Option<String>,
 }
 
 /// The next deliveries after the number `after` that `filter` selects.
@@ -39,9 +41,15 @@ fn next(folder: &Folder, filter: &QuarantineFilter, after: i64) -> Step {
             break;
         }
         last = id;
-        if let Some((source, kept)) = folder.read(id) {
-            bytes += kept.as_ref().map_or(0, |kept| kept.body.len());
-            step.found.push((source, kept));
+        match folder.read(id) {
+            Ok((source, kept)) => {
+                bytes += kept.as_ref().map_or(0, |kept| kept.body.len());
+                step.found.push((source, kept));
+            }
+            Err(error) => {
+                step.error = Some(format!("failed to read delivery {id}: {error}"));
+                break;
+            }
         }
     }
     step
@@ -60,14 +68,15 @@ impl Store {
             return Err(Refused::Failed("nothing judges the quarantine here".to_owned()).into());
         };
         let Judging { mut filter, after, accept } = ask;
-        let step = self
+        let mut step = self
             .ask_keeper(move |keeper| {
                 // What is too old may lie there still.
                 filter.since = filter.since.max(Some(keeper.oldest()));
                 keeper.folder().map(|folder| next(folder, &filter, after)).unwrap_or_default()
             })
             .await?;
-        let mut judged = Judged { next: step.next, ..Judged::default() };
+        let refused = step.error.take();
+        let mut judged = Judged { next: step.next, refused, ..Judged::default() };
         let mut settled = Vec::new();
         for (source, verdict) in judge_all(judge, step).await {
             judged.looked_at += 1;

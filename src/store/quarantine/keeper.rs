@@ -25,6 +25,9 @@ use super::weight;
 /// How often an idle folder is searched for what is too old.
 const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
 
+/// Between two tries to open a folder that cannot be used: each may read thousands of files.
+const TRY_EVERY: Duration = Duration::from_secs(60);
+
 /// What the thread is asked to do.
 pub(super) enum Message {
     /// Keep this delivery of this holder.
@@ -44,6 +47,8 @@ pub(super) struct Keeper {
     pub(super) waiting_bytes: Arc<AtomicUsize>,
     pub(super) counts: Arc<Mutex<Counts>>,
     pub(super) folder: Option<Folder>,
+    /// No try to open the folder before then (monotonic).
+    pub(super) not_before: Duration,
     /// The store's lock stays until this thread ends too: the folder belongs to one process (R1).
     pub(super) _lock: Arc<Lock>,
 }
@@ -82,22 +87,25 @@ impl Keeper {
         let claimed_id = delivery.body.as_ref().and_then(|body| {
             verify::claimed_id(&delivery.scheme, &delivery.headers, body).map(|id| id.to_string())
         });
-        let limits = self.limits.clone();
-        let folder = match &mut self.folder {
-            Some(folder) => folder,
-            None => self.folder.insert(Folder::open(self.path.clone())?),
-        };
+        let max_bytes = self.limits.quarantine_bytes;
+        let folder = self.open(true).ok_or(std::io::ErrorKind::NotFound)?;
         folder.keep(delivery, holder, claimed_id)?;
-        Ok(folder.evict(&limits))
+        Ok(folder.evict(max_bytes))
     }
 
-    /// The folder, where anything was ever kept: none is made to be looked at.
+    /// The folder, where anything was ever kept: none is made for a listing.
     pub(super) fn folder(&mut self) -> Option<&mut Folder> {
-        if self.folder.is_none() && self.path.exists() {
+        self.open(false)
+    }
+
+    fn open(&mut self, make: bool) -> Option<&mut Folder> {
+        let now = self.clock.monotonic();
+        if self.folder.is_none() && now >= self.not_before && (make || self.path.exists()) {
             match Folder::open(self.path.clone()) {
                 Ok(folder) => self.folder = Some(folder),
                 Err(error) => {
-                    tracing::warn!(%error, folder = %self.path.display(), "the quarantine cannot be read");
+                    tracing::warn!(%error, folder = %self.path.display(), "the quarantine cannot be used now");
+                    self.not_before = now + TRY_EVERY;
                 }
             }
         }

@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
@@ -82,6 +83,7 @@ impl Handle {
             waiting_bytes: Arc::clone(&waiting_bytes),
             counts: Arc::clone(&counts),
             folder: None,
+            not_before: Duration::ZERO,
             _lock: lock,
         };
         let (done, closed) = watch::channel(false);

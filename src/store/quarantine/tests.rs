@@ -222,6 +222,37 @@ async fn a_file_that_cannot_be_read_is_deleted_and_the_others_stay() {
 }
 
 #[tokio::test]
+async fn an_error_of_the_system_deletes_nothing_and_is_not_tried_again_at_once() {
+    let mut bench = bench_with(roomy());
+    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    assert_eq!(kept(&bench).await.matching, 1);
+    bench.store.close().await;
+    // A link to itself cannot be opened, as no file can where all descriptors are in use.
+    let unopened = folder(&bench).join("2");
+    std::os::unix::fs::symlink(&unopened, &unopened).unwrap();
+    bench.restart().await;
+    assert_eq!(kept(&bench).await.matching, 0);
+    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    assert_eq!(of(&kept(&bench).await, "a", LeftOut::NoSpace), 1);
+    assert_eq!(std::fs::read_dir(folder(&bench)).unwrap().count(), 2);
+    std::fs::remove_file(&unopened).unwrap();
+    assert_eq!(kept(&bench).await.matching, 0, "it is not tried for a while");
+    bench.clock.advance(HOUR);
+    assert_eq!(kept(&bench).await.matching, 1);
+    // One that cannot be read now is not one without a body.
+    let (file, aside) = (folder(&bench).join("1"), bench.beside(".aside"));
+    std::fs::rename(&file, &aside).unwrap();
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    bench.store.set_judge(judge("right"));
+    let ask = || Judging { filter: QuarantineFilter::default(), after: 0, accept: true };
+    let unread = bench.store.judge_quarantined(ask()).await.unwrap();
+    assert!(unread.refused.unwrap().contains("failed to read delivery 1"));
+    assert_eq!((unread.looked_at, unread.next), (0, None));
+    std::fs::rename(&aside, &file).unwrap();
+    assert_eq!(bench.store.judge_quarantined(ask()).await.unwrap().looked_at, 1);
+}
+
+#[tokio::test]
 async fn the_folder_has_a_most_of_files() {
     let bench = bench_with(roomy());
     for _ in 0..600 {
