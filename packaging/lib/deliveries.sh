@@ -1,16 +1,16 @@
 # The sources and handlers of the install test, what is delivered to them, and how it is accounted for.
 # To be sourced after container.sh and checks.sh; `inside` runs in the machine.
 
-# from_readme LANGUAGE: what README says to write, but for certificates.
-from_readme() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" README.md; }
+# documented LANGUAGE: the configuration that docs/proxy.md gives for it.
+documented() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" docs/proxy.md; }
 
 # configure: a source as `init` makes it, with its proxies in front; one whose secret is a file; handlers
 # that write down what they do.
 configure() {
     inside hooklatch init --source github >"$work/init"
-    from_readme caddy | sed 's/^hooks.example.org/:8081/' >"$machine/etc/caddy/Caddyfile"
+    documented caddy | sed 's/^hooks.example.org/:8081/' >"$machine/etc/caddy/Caddyfile"
     rm -f "$machine/etc/nginx/sites-enabled/default"
-    from_readme nginx | sed 's/listen 443 ssl/listen 127.0.0.1:8082/' >"$machine/etc/nginx/sites-enabled/hooks"
+    documented nginx | sed 's/listen 443 ssl/listen 127.0.0.1:8082/' >"$machine/etc/nginx/sites-enabled/hooks"
     printf '\n[limits]\nlist_count = 100000\n' >>"$machine/etc/hooklatch/hooklatch.toml"
     cat >"$machine/etc/hooklatch/conf.d/test.toml" <<'END'
 [sources.filed]

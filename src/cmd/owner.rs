@@ -36,7 +36,7 @@ pub(super) const AS_ROOT: &str = "handlers run as root: the store belongs to roo
 
 /// What to do about it.
 pub(super) const NOT_AS_ROOT: &str =
-    "give the store's folder to a user without rights (chown -R USER FOLDER): README, Install";
+    "give the store's folder to a user without rights: chown -R USER FOLDER";
 
 /// Whether this process is root, and [`assume`] leaves it so. Not where the store's folder is missing.
 pub(super) fn is_root_alone(database: &Path) -> bool {

@@ -9,13 +9,20 @@ use hooklatch::cli::Cli;
 
 use crate::support::Site;
 
-fn readme() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+fn page(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// The code blocks of one language, in order.
+fn readme() -> String {
+    page("README.md")
+}
+
+/// README's code blocks of one language, in order.
 fn blocks(language: &str) -> Vec<String> {
-    let text = readme();
+    blocks_of(&readme(), language)
+}
+
+fn blocks_of(text: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
@@ -29,9 +36,12 @@ fn the_two_commands_stand_at_the_top() {
 
 #[test]
 fn every_hooklatch_command_parses() {
-    let commands: Vec<String> = blocks("sh")
+    let pages = ["README.md", "docs/watching.md", "docs/backup.md", "docs/quarantine.md"];
+    let commands: Vec<String> = pages
         .iter()
+        .flat_map(|name| blocks_of(&page(name), "sh"))
         .flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>())
+        .map(|line| line.split(" #").next().unwrap_or_default().replace("sudo ", ""))
         .filter(|line| line.starts_with("hooklatch "))
         .collect();
     assert!(commands.len() >= 6, "{commands:?}");
@@ -74,7 +84,8 @@ fn the_first_webhook_runs_as_written() {
     let idle = "\n[limits]\nrunner_idle_millis = \"300ms\"\n";
     fs::write(site.config(), main.replace("127.0.0.1:8080", "127.0.0.1:0") + idle).unwrap();
     let script = blocks("sh").into_iter().find(|block| block.starts_with("#!/bin/sh")).unwrap();
-    fs::write(site.path("conf.d/deploy.toml"), blocks("toml").remove(0)).unwrap();
+    let handler = blocks("toml").into_iter().find(|block| block.contains("./deploy.sh")).unwrap();
+    fs::write(site.path("conf.d/deploy.toml"), handler).unwrap();
     fs::write(site.path("deploy.sh"), script).unwrap();
     fs::set_permissions(site.path("deploy.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     run("hooklatch config check");
@@ -101,7 +112,7 @@ fn the_first_webhook_runs_as_written() {
 fn what_it_shows_is_what_the_program_does() {
     let text = readme();
     assert!(!text.contains("Not yet in this version"), "answers for callers work");
-    assert!(text.contains("Linux only"));
+    assert!(text.contains("one binary for Linux"));
     // A script that goes on after a failure counts as succeeded.
     for script in blocks("sh").iter().filter(|block| block.starts_with("#!")) {
         assert!(script.contains("\nset -eu\n"), "{script}");
@@ -125,5 +136,36 @@ fn what_it_shows_is_what_the_program_does() {
         lines.filter(|line| line.contains("proxy_") || line.starts_with("upstream")).collect()
     };
     let printed = lines(told["proxy"]["nginx"].as_str().unwrap());
-    assert_eq!(lines(&blocks("nginx").remove(0)), printed);
+    assert_eq!(lines(&blocks_of(&page("docs/proxy.md"), "nginx").remove(0)), printed);
+}
+
+/// Every relative link in a page, without its anchor.
+fn links(text: &str) -> Vec<String> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let files = targets.map(|target| target.split('#').next().unwrap_or_default().to_owned());
+    files.filter(|file| !file.is_empty() && !file.contains("://")).collect()
+}
+
+#[test]
+fn every_link_in_the_documents_leads_to_a_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let top = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
+    let pages = docs.chain(top.map(|name| root.join(name)));
+    for page in pages.filter(|page| page.extension().is_some_and(|kind| kind == "md")) {
+        for link in links(&fs::read_to_string(&page).unwrap()) {
+            let target = page.parent().unwrap().join(&link);
+            assert!(target.exists(), "{}: {link}", page.display());
+        }
+    }
+}
+
+#[test]
+fn readme_lists_every_document() {
+    let listed = links(&readme());
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    for entry in fs::read_dir(docs).unwrap() {
+        let name = format!("docs/{}", entry.unwrap().file_name().to_string_lossy());
+        assert!(!name.ends_with(".md") || listed.contains(&name), "README does not list {name}");
+    }
 }
