@@ -1,7 +1,7 @@
 //! Fail points: places where a test has this process die, as by `kill -9` in that very moment.
 //!
 //! Whoever commits, writes or reads a frame, starts or reaps a process calls [`point`] or [`frame`]
-//! there; `tests/crash.rs` goes through all of them. `cmd` arms one of them, at start, by a variable.
+//! there; `tests/kill/crash.rs` goes through all of them. `cmd` arms one of them, at start, by a variable.
 //! Another variable adds a migration to the store's own, so that tests can kill one.
 //! What must stay true: in a release build nothing of this is left, neither code nor names nor the
 //! variables; and each name stands in one place of the source, which a test checks.

@@ -45,6 +45,6 @@ pub mod serve;
 pub mod cmd;
 pub mod exit;
 
-// What `fuzz/` and `tests/corpus.rs` reach of parsers that nobody else calls from outside.
+// What `fuzz/` and `tests/http/corpus.rs` reach of parsers that nobody else calls from outside.
 #[doc(hidden)]
 pub mod probe;

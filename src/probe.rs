@@ -1,6 +1,6 @@
 //! The parsers of outside input that are nobody's interface, for the fuzz targets alone.
 //!
-//! Only `fuzz/` and `tests/corpus.rs` may call it; the product never does. Everything here hands bytes
+//! Only `fuzz/` and `tests/http/corpus.rs` may call it; the product never does. Everything here hands bytes
 //! to the product's own code and what came of them back: no decision is made here.
 
 #![allow(missing_docs, reason = "hidden: each function is named after what it reaches")]

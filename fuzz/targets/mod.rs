@@ -1,6 +1,6 @@
 //! What must hold for every input of every parser of network or file input, one file per parser.
 //!
-//! Two programs use these: the fuzzer (`fuzz/main.rs`), which looks for inputs, and `tests/corpus.rs`,
+//! Two programs use these: the fuzzer (`fuzz/main.rs`), which looks for inputs, and `tests/http/corpus.rs`,
 //! which plays the committed ones again on every change. A target panics where something does not hold.
 
 mod answers;

@@ -1,4 +1,4 @@
-//! What becomes of good configurations. The bad ones are `tests/config_errors.rs`.
+//! What becomes of good configurations. The bad ones are `tests/it/config_errors.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,6 +1,6 @@
 //! Which limits a process takes at its start and keeps, and which a reload changes in it.
 //!
-//! Every limit is in exactly one list; `tests/fixed_limits.rs` compares the lists with where the code
+//! Every limit is in exactly one list; `tests/it/fixed_limits.rs` compares the lists with where the code
 //! reads each. What a reload cannot change is named to the operator where it differs, and never taken
 //! in part: [`Limits::keeping`] is what goes on in the process.
 

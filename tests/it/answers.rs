@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::thread;
 
-use crate::caller::{Answered, answer, by, send};
 use crate::operator::{fails, id, text};
+use crate::support::caller::{Answered, answer, by, send};
 use crate::support::{Receiver, Site};
 
 /// Two callers, a command and a forward.

@@ -9,33 +9,46 @@
     reason = "a test may fail loudly"
 )]
 
+mod admin_socket_doc;
 mod alerts;
 mod answers;
 mod backup;
-#[path = "../support/caller.rs"]
-mod caller;
 mod cancel;
 mod cli;
+mod compose;
+mod config_errors;
+mod configuration_doc;
+mod confine;
+mod control;
 mod doctor;
+mod drill;
 mod duplicates;
+mod fixed_limits;
 mod follow;
 mod inherited;
 mod init;
+mod layers;
 mod listing;
 mod log;
 mod memory;
+mod metrics;
 mod mistakes;
 mod notify;
 mod operator;
 mod outputs;
+mod pages;
 mod promises;
 mod public;
 mod quarantine;
 mod readme;
+mod recorded;
 mod refusals;
+mod reload;
 mod send;
 mod service;
 mod status;
 mod stop;
 #[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
+#[path = "../support/mod.rs"]
 mod support;
+mod units;

@@ -1,7 +1,5 @@
 //! A real HTTP server on a real socket with a real store, and providers that sign as the real ones.
 
-#![allow(dead_code)]
-
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;

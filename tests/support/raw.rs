@@ -1,7 +1,5 @@
 //! A client that speaks HTTP/1.1 byte by byte, so that a test can send what no library would.
 
-#![allow(dead_code)]
-
 use std::net::SocketAddr;
 use std::time::Duration;
 

@@ -1,0 +1,20 @@
+//! The HTTP front door, in this process: requests byte by byte, stored answers, signatures and the
+//! committed inputs of the fuzz targets.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test may fail loudly, and prints its findings"
+)]
+
+mod corpus;
+mod http;
+mod keyed;
+#[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../../fuzz/targets/mod.rs"]
+mod targets;
+mod vectors;

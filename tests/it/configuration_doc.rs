@@ -1,0 +1,49 @@
+//! `docs/configuration.md` says what the code does: its table of limits is made from the code, and
+//! every key that is read is described.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use crate::support::made;
+use hooklatch::config;
+use hooklatch::limits::TABLE;
+
+#[test]
+fn the_limits_are_the_ones_in_force() {
+    let mut table = String::from("| key | default | range | |\n|---|---|---|---|\n");
+    for limit in TABLE {
+        // These are keys of [storage], and described there.
+        if matches!(limit.key, "keep_payloads_millis" | "keep_ids_millis" | "keep_dead_millis") {
+            continue;
+        }
+        let show = |value| limit.unit.show(value);
+        let (least, most) = (show(*limit.range.start()), show(*limit.range.end()));
+        let (key, default, reason) = (limit.key, show(limit.default), limit.reason);
+        writeln!(table, "| `{key}` | `{default}` | `{least}` to `{most}` | {reason} |").unwrap();
+    }
+    made::holds("configuration.md", "limits", &table);
+}
+
+#[test]
+fn every_key_is_described() {
+    // A key that is like no other makes the message list all there are.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hooklatch.toml");
+    let odd = "qqqqqqqqqqqq = 1\n";
+    let text = format!(
+        "[server]\n{odd}[storage]\n{odd}[metrics]\n{odd}[sources.a]\n{odd}provider = \"none\"\nallow_unsigned = true\n[handlers.b]\n{odd}source = \"a\"\nevents = \"*\"\ncommand = [\"/bin/sh\"]\n"
+    );
+    fs::write(&file, text).unwrap();
+    let problems = config::load(&file).err().unwrap();
+    assert_eq!(problems.len(), 5);
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let page = fs::read_to_string(page).unwrap();
+    for problem in problems {
+        let help = problem.help.unwrap();
+        let keys = help.strip_prefix("the keys here are: ").unwrap();
+        for key in keys.split(", ") {
+            assert!(page.contains(&format!("| `{key}` |")), "{key} is not described");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a reload changes and what it names: the lists in `src/limits/fixed.rs` are what the code does.
+//!
+//! A limit that is read where something is made that lives as long as its process is fixed; any other
+//! is taken by a reload. So every file that reads a limit is of one sort, and says so here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hooklatch::limits::TABLE;
+use hooklatch::limits::fixed::{OF_RECEIVER, OF_RUNNER};
+
+/// Files whose limits the receiver keeps from its start on; a folder means all of its files.
+const OF_THE_RECEIVERS_START: &[&str] = &[
+    "src/http/server.rs",
+    "src/handler/link",
+    "src/runner/client.rs",
+    "src/control/server.rs",
+    "src/scrape",
+    "src/serve.rs",
+    "src/store/",
+];
+
+/// Files whose limits a runner keeps.
+const OF_THE_RUNNERS_START: &[&str] = &["src/runner/server.rs"];
+
+/// Files whose limits are those in force, which a reload makes others.
+const AS_IN_FORCE: &[&str] = &[
+    "src/config",
+    "src/dispatcher",
+    "src/http/body.rs",
+    "src/http/budget.rs",
+    "src/http/snapshot.rs",
+    "src/serve/reload.rs",
+];
+
+/// Files of the command line, which reads the configuration each time.
+const OF_COMMANDS: &[&str] = &["src/cmd", "src/control/client.rs", "src/control/door.rs"];
+
+/// Fixed, and read as one that is not, which a reload has put back. A body's grace is also the time in
+/// which the HTTP server throws the rest of a refused one away; for a runner's answer in a reload is
+/// waited as long as at the admin socket.
+const IN_BOTH: &[&str] = &["body_grace_millis", "control_wait_millis"];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The limits that the files of one sort read.
+fn read_in(files: &[&str]) -> BTreeSet<&'static str> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut all = Vec::new();
+    sources(&root.join("src"), &mut all);
+    let mut found = BTreeSet::new();
+    for path in all {
+        let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+        if !files.iter().any(|of| name.starts_with(of)) || name.contains("tests") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let reads = |key: &str| product.contains(&format!(".{key}"));
+        found.extend(TABLE.iter().map(|limit| limit.key).filter(|key| reads(key)));
+    }
+    found
+}
+
+#[test]
+fn every_limit_is_taken_by_a_reload_or_named_by_it() {
+    let receiver: BTreeSet<_> = OF_RECEIVER.iter().copied().collect();
+    let runner: BTreeSet<_> = OF_RUNNER.iter().copied().collect();
+    let mut read = read_in(OF_THE_RECEIVERS_START);
+    // Retention goes by it as it is in force; the store has it as a bound of a fixed one.
+    read.remove("keep_ids_millis");
+    assert_eq!(receiver, read, "limits::fixed::OF_RECEIVER");
+    assert_eq!(runner, read_in(OF_THE_RUNNERS_START), "limits::fixed::OF_RUNNER");
+    let in_force = read_in(AS_IN_FORCE);
+    let in_both: Vec<_> = in_force.intersection(&receiver).copied().collect();
+    assert_eq!(in_both, IN_BOTH, "fixed, and read as if they were not");
+    let all: BTreeSet<_> = &(&in_force | &read_in(OF_COMMANDS)) | &(&receiver | &runner);
+    let rest: Vec<_> =
+        TABLE.iter().map(|limit| limit.key).filter(|key| !all.contains(key)).collect();
+    assert_eq!(rest, Vec::<&str>::new(), "read by a file that is of no sort");
+}
+
+#[test]
+fn the_page_names_what_is_fixed() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let page = fs::read_to_string(page).unwrap();
+    let named = |from: &str, to: &str| -> Vec<String> {
+        let part = page.split(from).nth(1).unwrap().split(to).next().unwrap();
+        part.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let [receiver, runner, end] = ["fixed of receiver", "fixed of runner", "end of fixed"]
+        .map(|mark| format!("<!-- {mark} -->"));
+    assert_eq!(named(&receiver, &runner), OF_RECEIVER);
+    assert_eq!(named(&runner, &end), OF_RUNNER);
+}

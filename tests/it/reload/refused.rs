@@ -1,0 +1,168 @@
+//! What is wrong changes nothing, and says where.
+
+use std::fs;
+
+use super::{SECRET, command, forward, github, jobs, reload, reload_fails, stripe};
+use crate::support::Site;
+
+#[test]
+fn a_bad_configuration_keeps_the_old_one_and_says_where() {
+    let site = Site::new(&forward("all", "stripe"));
+    let receiver = site.start();
+    let good = fs::read_to_string(site.config()).unwrap();
+    let file = site.config().display().to_string();
+    let line = |text: &str, part: &str| text[..text.find(part).unwrap()].matches('\n').count() + 1;
+
+    let unknown = good.replace("[handlers.all]", "[handlers.all]\nevnts = 1\n[handlers.more]");
+    let unread = good.replacen("\"file:secret\"", "\"file:missing\"", 1);
+    let broken = format!("{good}\n[handlers.x]\nsource = \"stripe\n");
+    let cases = [
+        (
+            format!("{file}:{}:1: handlers.all.evnts: unknown key", line(&unknown, "evnts")),
+            &unknown,
+        ),
+        (format!("{file}:{}:12: sources.github.secrets", line(&unread, "file:missing")), &unread),
+        (format!("{file}:{}:17: ", line(&broken, "source = \"stripe\n")), &broken),
+    ];
+    for (wanted, text) in cases {
+        fs::write(site.config(), text).unwrap();
+        let said = reload_fails(&site, 78);
+        assert!(said.contains(&wanted), "{wanted} is not in\n{said}");
+        // As `config check` says it.
+        let checked = String::from_utf8(site.run(&["config", "check"]).stdout).unwrap();
+        assert!(checked.contains(&wanted), "{wanted} is not in\n{checked}");
+        let logged = receiver.log_when(|line| line["level"] == "ERROR");
+        assert!(logged["why"].as_str().unwrap().contains(&wanted), "{logged}");
+        receiver.hang_up();
+        let logged = receiver.log_when(|line| line["level"] == "ERROR");
+        assert!(logged["why"].as_str().unwrap().contains(&wanted), "{logged}");
+        assert_eq!(github(&receiver, "/github", "d-1", SECRET), 200, "{wanted}");
+    }
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    fs::write(site.config(), good).unwrap();
+    assert_eq!(jobs(&site)[0]["handler"], "all");
+    reload(&site);
+}
+
+#[test]
+fn one_that_is_good_is_taken_with_a_signal_too() {
+    let site = Site::new("");
+    let receiver = site.start();
+    site.configure("", &forward("all", "stripe"));
+    receiver.hang_up();
+    let line = receiver.log_when(|line| line["message"] == "reloaded");
+    assert_eq!(line["handlers"], "added all");
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    assert_eq!(jobs(&site).len(), 1);
+    assert_eq!(receiver.stop(), Some(0));
+}
+
+#[test]
+fn without_a_receiver_nobody_is_there_to_reload() {
+    let site = Site::new("");
+    let said = reload_fails(&site, 69);
+    assert!(said.contains("no receiver answers at"), "{said}");
+    assert!(!site.store().exists(), "nothing was made");
+    fs::write(site.config(), "[server\n").unwrap();
+    let said = reload_fails(&site, 78);
+    assert!(said.contains("hooklatch.toml:1:"), "{said}");
+}
+
+#[test]
+fn a_reload_that_a_stop_overtakes_is_refused() {
+    let site = Site::new(&command("worker", ""));
+    site.script("worker", "exit 0");
+    // A runner that admits the receiver and never answers its Load: this test.
+    let listener = super::runner::listen(&site);
+    let runner = std::thread::spawn(move || {
+        let mut stream = super::runner::accept(&listener);
+        super::runner::admit(&mut stream);
+        let said = super::runner::read(&mut stream);
+        assert!(said.contains("\"load\""), "{said}");
+        (stream, listener)
+    });
+    let receiver = site.start();
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+    let asked = site.command(&["reload"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    // A second one waits behind it.
+    let second = site.command(&["reload"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let (stream, listener) = runner.join().unwrap();
+    assert_eq!(receiver.stop(), Some(0));
+    for asked in [asked, second] {
+        let output = asked.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(69), "{said}");
+        assert!(
+            said.contains("the receiver is stopping") || said.contains("no receiver answers"),
+            "{said}"
+        );
+    }
+    drop((stream, listener));
+}
+
+#[test]
+fn reloads_at_once_come_one_after_the_other() {
+    let site = Site::new("");
+    let receiver = site.start();
+    site.configure("", &forward("all", "stripe"));
+    let asked: Vec<_> = (0..4)
+        .map(|_| {
+            site.command(&["reload", "--json"])
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let mut added = 0;
+    for asked in asked {
+        let output = asked.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        added += said["handlers"]["added"].as_array().unwrap().len();
+    }
+    assert_eq!(added, 1, "the others found it in force");
+    drop(receiver);
+}
+
+/// While another program holds the store's write lock, once the dispatcher is at work or before it could
+/// begin.
+fn a_reload_over_a_store_that_cannot_be_written_to(at_work: bool) {
+    let limits = "[limits]\ntick_millis = \"100ms\"\n";
+    let before = forward("before", "github");
+    let site = Site::with(limits, &before);
+    let receiver = site.start();
+    if at_work {
+        assert_eq!(github(&receiver, "/github", "d-1", SECRET), 200);
+        site.jobs_when(|jobs| jobs[0]["attempt"] != 0);
+    }
+    let other = rusqlite::Connection::open(site.store()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let delivery = std::thread::scope(|scope| {
+        let delivery = scope.spawn(|| stripe(&receiver, "evt_1"));
+        // By then a look of the dispatcher's at the store is under way, and waits.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        site.configure(limits, &[before, forward("all", "stripe")].concat());
+        let asked = std::time::Instant::now();
+        assert_eq!(reload(&site)["handlers"]["added"], serde_json::json!(["all"]));
+        // A statement waits five seconds for a lock.
+        assert!(asked.elapsed() < std::time::Duration::from_secs(3), "{:?}", asked.elapsed());
+        other.execute_batch("ROLLBACK").unwrap();
+        delivery.join().unwrap()
+    });
+    assert_eq!(delivery, 200, "by the configuration that it came under");
+    assert_eq!(stripe(&receiver, "evt_2"), 200);
+    let jobs = jobs(&site);
+    let made: Vec<_> = jobs.iter().filter(|job| job["handler"] == "all").collect();
+    assert_eq!((made.len(), &made[0]["event_id"]), (1, &serde_json::json!("evt_2")));
+    assert_eq!(made[0]["reason"], serde_json::Value::Null, "no look held it");
+}
+
+#[test]
+fn a_store_that_cannot_be_written_to_does_not_keep_a_reload_back() {
+    a_reload_over_a_store_that_cannot_be_written_to(true);
+}
+
+#[test]
+fn a_store_that_cannot_be_recovered_yet_does_not_keep_a_reload_back() {
+    a_reload_over_a_store_that_cannot_be_written_to(false);
+}

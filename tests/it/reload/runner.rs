@@ -1,0 +1,243 @@
+//! The runner goes first: what it cannot have is not taken, and nothing runs that it would not start so.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+
+use super::{command, reload, reload_fails, stripe};
+use crate::support::runner::kill_runner;
+use crate::support::{PATIENCE, Site};
+
+/// The next receiver that comes.
+pub(crate) fn accept(listener: &UnixListener) -> UnixStream {
+    let long = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let came = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&long));
+    assert_eq!(came, Ok(1), "no receiver comes");
+    listener.accept().unwrap().0
+}
+
+/// Reads one frame's header.
+pub(crate) fn read(stream: &mut UnixStream) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut lengths = [0; 8];
+    stream.read_exact(&mut lengths).unwrap();
+    let [h0, h1, h2, h3, ..] = lengths;
+    let mut header = vec![0; u32::from_be_bytes([h0, h1, h2, h3]) as usize];
+    stream.read_exact(&mut header).unwrap();
+    String::from_utf8(header).unwrap()
+}
+
+/// Answers the Hello of a receiver as a runner does that has nothing.
+pub(crate) fn admit(stream: &mut UnixStream) {
+    let hello = read(stream);
+    assert!(hello.contains("\"hello\""), "{hello}");
+    say_list(stream);
+}
+
+fn say_list(stream: &mut UnixStream) {
+    let list = json!({
+        "say": "hello_ok", "version": 1, "draining": false, "free": 8, "answers_for": [], "attempts": [],
+        "incarnation": hooklatch::runner::incarnation::new().unwrap(),
+    });
+    say(stream, &list);
+}
+
+fn say(stream: &mut UnixStream, message: &Value) {
+    let text = message.to_string();
+    let mut frame = (text.len() as u32).to_be_bytes().to_vec();
+    frame.extend([0; 4]);
+    frame.extend(text.as_bytes());
+    stream.write_all(&frame).unwrap();
+}
+
+/// A runner's socket, whose runner is the test.
+pub(crate) fn listen(site: &Site) -> UnixListener {
+    let folder = hooklatch::runner::folder::of(&site.store());
+    fs::create_dir_all(&folder).unwrap();
+    UnixListener::bind(hooklatch::runner::folder::socket(&folder)).unwrap()
+}
+
+/// A runner of one's own, without what the receiver has in its environment.
+struct Runner(Child);
+
+impl Runner {
+    fn start(site: &Site) -> Self {
+        let mut command: Command = site.command(&["runner"]);
+        command.env_remove("CREDENTIALS_DIRECTORY").stderr(std::process::Stdio::null());
+        let child = command.spawn().unwrap();
+        let end = std::time::Instant::now() + PATIENCE;
+        while crate::support::runner::runner(&site.store()).is_none() {
+            assert!(std::time::Instant::now() < end, "no runner listens");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        Runner(child)
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_the_runner_cannot_have_is_not_taken() {
+    let site = Site::new(&command("worker", ""));
+    site.script("worker", "echo ${TOKEN:-none} >> $SITE/ran");
+    fs::create_dir(site.path("credentials")).unwrap();
+    fs::write(site.path("credentials/token"), "of the unit").unwrap();
+    let runner = Runner::start(&site);
+    let credentials = site.path("credentials");
+    let receiver = site.start_with(&[("CREDENTIALS_DIRECTORY", credentials.to_str().unwrap())]);
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+
+    // The receiver could read it, and the runner is the one that must.
+    site.configure("", &command("worker", "env = { TOKEN = \"credential:token\" }"));
+    let said = reload_fails(&site, 78);
+    assert!(said.contains("runner 'default' cannot load it"), "{said}");
+    assert!(
+        said.contains("hooklatch.toml:") && said.contains("handlers.worker.env.TOKEN"),
+        "{said}"
+    );
+    assert!(said.contains("'credential:token'"), "{said}");
+    receiver
+        .log_when(|line| line["why"].as_str().is_some_and(|why| why.contains("cannot load it")));
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    site.all_jobs(1, "succeeded");
+
+    fs::write(site.path("token"), "of the file\n").unwrap();
+    site.configure("", &command("worker", "env = { TOKEN = \"file:token\" }"));
+    let reloaded = reload(&site);
+    assert_eq!(reloaded["runners"], json!([{ "name": "default", "loaded": true }]));
+    let secret = json!({
+        "reference": "file:token", "of": "handler worker", "changed": null, "stays": null
+    });
+    assert!(reloaded["secrets"].as_array().unwrap().contains(&secret), "{reloaded}");
+    assert_eq!(stripe(&receiver, "evt_2"), 200);
+    site.all_jobs(2, "succeeded");
+    // A new text under the same reference is the runner's to read, too.
+    fs::write(site.path("token"), "of the file, again\n").unwrap();
+    reload(&site);
+    assert_eq!(stripe(&receiver, "evt_3"), 200);
+    site.all_jobs(3, "succeeded");
+    assert_eq!(site.lines("ran"), ["none", "of the file", "of the file, again"]);
+    assert_eq!(receiver.stop(), Some(0));
+    drop(runner);
+}
+
+#[test]
+fn a_runner_names_the_limits_that_it_keeps() {
+    let site = Site::new(&command("worker", ""));
+    site.script("worker", "exit 0");
+    let receiver = site.start();
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+    site.configure("[limits]\nrunner_attempts_count = 7\n", &command("worker", ""));
+    for _ in 0..2 {
+        let reloaded = reload(&site);
+        let kept = json!({
+            "process": "runner default", "key": "limits.runner_attempts_count", "from": "256", "to": "7"
+        });
+        assert_eq!((&reloaded["restart"], &reloaded["limits"]), (&json!([kept]), &json!([])));
+    }
+}
+
+#[test]
+fn a_command_that_the_runner_knows_otherwise_waits_for_the_reload() {
+    let site = Site::new(&command("worker", ""));
+    site.script("worker", "echo old >> $SITE/ran");
+    site.script("new", "echo new >> $SITE/ran");
+    let receiver = site.start();
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    site.all_jobs(1, "succeeded");
+    // Not reloaded: the receiver goes on with the old one, and a runner that begins now reads the new.
+    site.configure("", &command("worker", "").replace("./worker", "./new"));
+    kill_runner(&site.store());
+    receiver.log_when(|line| line["message"] == "the connection to the runner is lost");
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+    assert_eq!(stripe(&receiver, "evt_2"), 200);
+    let refused = |line: &Value| line["message"] == "the handler cannot run and backs off";
+    receiver.log_when(refused);
+    receiver.log_when(refused);
+    let said = |job: &Value| job["last_detail"].as_str().unwrap_or_default().to_owned();
+    let job = site.jobs_when(|jobs| !said(&jobs[0]).is_empty()).remove(0);
+    let said = said(&job);
+    assert!(said.contains("is configured otherwise in the runner"), "{said}");
+    assert!(said.contains("hooklatch reload"), "{said}");
+    assert!(job["attempt"].as_u64().unwrap() <= 3, "it spins: {job}");
+    assert_eq!(site.lines("ran"), ["old"]);
+
+    let before = std::time::Instant::now();
+    assert_eq!(reload(&site)["handlers"]["changed"], json!(["worker"]));
+    site.all_jobs(2, "succeeded");
+    assert!(
+        before.elapsed() < std::time::Duration::from_secs(2),
+        "the pause of the old one is over"
+    );
+    assert_eq!(site.lines("ran"), ["old", "new"]);
+}
+
+#[test]
+fn a_runner_that_comes_after_the_reload_has_read_it() {
+    let site = Site::new(&command("worker", ""));
+    site.script("worker", "echo old >> $SITE/ran");
+    site.script("new", "echo new >> $SITE/ran");
+    let receiver = site.start();
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+    kill_runner(&site.store());
+    receiver.log_when(|line| line["message"] == "the connection to the runner is lost");
+    site.configure("", &command("worker", "").replace("./worker", "./new"));
+    // Connected or not by now: either way the runner has it when a job is claimed.
+    reload(&site);
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    site.all_jobs(1, "succeeded");
+    assert_eq!(site.lines("ran"), ["new"]);
+}
+
+#[test]
+fn a_runner_that_reads_something_else_is_not_believed() {
+    let site = Site::new(&command("worker", ""));
+    let listener = listen(&site);
+    let runner = std::thread::spawn(move || {
+        let mut stream = accept(&listener);
+        admit(&mut stream);
+        let said: Value = serde_json::from_str(&read(&mut stream)).unwrap();
+        assert_eq!(said["say"], "load");
+        let other = json!({ "handler": "worker", "configuration": "00".repeat(32) });
+        let number = &said["number"];
+        let loaded = json!({ "say": "loaded", "number": number, "commands": [other], "kept": [] });
+        say(&mut stream, &loaded);
+        (stream, listener)
+    });
+    let receiver = site.start();
+    receiver.log_when(|line| line["message"] == "connected to the runner");
+    let said = reload_fails(&site, 69);
+    assert!(said.contains("runner 'default' reads handler worker otherwise"), "{said}");
+    drop((runner.join().unwrap(), receiver));
+}
+
+#[test]
+fn a_connection_whose_hello_is_older_than_the_reload_is_made_anew() {
+    let site = Site::new(&command("worker", ""));
+    let listener = listen(&site);
+    let receiver = site.start();
+    let mut old = accept(&listener);
+    assert!(read(&mut old).contains("\"hello\""));
+    // Its runner has read the configuration by now, and not answered yet.
+    site.configure("", &command("worker", "concurrency = 2"));
+    assert_eq!(reload(&site)["runners"][0]["loaded"], false);
+    say_list(&mut old);
+    let mut young = accept(&listener);
+    admit(&mut young);
+    receiver.log_when(|line| {
+        line["message"] == "connecting anew: the configuration was reloaded meanwhile"
+    });
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    assert!(read(&mut young).contains("\"start\""), "over the young one alone");
+    assert_eq!(old.read(&mut [0]).unwrap(), 0, "nothing was said over the old one");
+    drop(receiver);
+}

@@ -1,0 +1,186 @@
+//! Where receiver and runner die, and what may be left then of the event under way.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use hooklatch::crash::{FRAMES, PANIC, POINTS, VARIABLE};
+
+use super::case::HANDLER;
+use super::{keeping, keys};
+use crate::support::Site;
+
+use Left::{Either, Known, Unknown};
+
+/// What a death may leave of the event under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It succeeds: what became of it is known, or never in doubt.
+    Known,
+    /// Its outcome is unknown: it may have begun, and nobody can tell how it ended.
+    Unknown,
+    /// One or the other: what lives goes on while what dies is dying.
+    Either,
+}
+
+/// A death of the receiver, the first or second time that it passes a point, and what it leaves where
+/// the runner is killed before the next receiver comes. Where it does not, all is known.
+pub(crate) type Death = (&'static str, usize, Left);
+
+/// In the order of an event's life.
+pub(crate) const OF_THE_RECEIVER: &[Death] = &[
+    ("accept.commit.before", 1, Known),
+    ("accept.commit.after", 1, Either),
+    ("answer.before", 1, Either),
+    ("answer.after", 1, Either),
+    ("claim.commit.before", 1, Known),
+    ("claim.commit.after", 1, Known),
+    ("receiver.before.Start", 1, Known),
+    ("half.Start", 1, Known),
+    ("receiver.sent.Start", 1, Either),
+    ("receiver.read.Started", 1, Either),
+    ("receiver.read.Ended", 1, Known),
+    ("complete.commit.before", 1, Known),
+    ("complete.commit.after", 1, Known),
+    ("receiver.before.Ack", 1, Known),
+    ("receiver.sent.Ack", 1, Known),
+];
+
+/// Where the end of one event and the claim of the next are one commit, and around it.
+pub(crate) const BETWEEN_TWO_EVENTS: &[Death] = &[
+    ("complete.commit.before", 1, Known),
+    ("claim.commit.before", 2, Known),
+    ("complete.commit.after", 1, Known),
+    ("claim.commit.after", 2, Known),
+    ("receiver.before.Ack", 1, Known),
+    ("receiver.sent.Ack", 1, Known),
+    ("receiver.before.Start", 2, Known),
+];
+
+/// While a caller waits for its handler's answer.
+pub(crate) const OF_A_REQUEST_WITH_A_KEY: &[Death] = &[
+    ("ask.commit.before", 1, Known),
+    ("ask.commit.after", 1, Either),
+    ("claim.commit.before", 1, Known),
+    ("claim.commit.after", 1, Known),
+    ("receiver.before.Start", 1, Known),
+    ("receiver.sent.Start", 1, Either),
+    ("receiver.read.Started", 1, Either),
+    ("receiver.read.Ended", 1, Unknown),
+    ("complete.commit.before", 1, Unknown),
+    ("complete.commit.after", 1, Known),
+    ("answer.before", 1, Known),
+    ("answer.after", 1, Known),
+    ("receiver.before.Ack", 1, Known),
+];
+
+/// The same of the runner. Its ledger has no output: an exit that it notes is known, and the answer is not.
+pub(crate) const OF_ITS_RUNNER: &[Death] = &[
+    ("runner.read.Start", 1, Known),
+    ("runner.start.noted", 1, Unknown),
+    ("runner.spawned", 1, Unknown),
+    ("runner.sent.Started", 1, Unknown),
+    ("runner.reaped", 1, Unknown),
+    ("runner.exit.noted", 1, Unknown),
+    ("runner.before.Ended", 1, Unknown),
+    ("half.Ended", 1, Unknown),
+    ("runner.sent.Ended", 1, Known),
+    ("runner.read.Ack", 1, Known),
+];
+
+/// Of a receiver that starts while a command of an earlier one runs, and what it leaves of that one.
+pub(crate) const OF_THE_NEXT_RECEIVER: &[Death] = &[
+    ("epoch.commit.before", 1, Unknown),
+    ("epoch.commit.after", 1, Unknown),
+    ("receiver.before.Hello", 1, Unknown),
+    ("receiver.sent.Hello", 1, Unknown),
+    ("receiver.read.HelloOk", 1, Unknown),
+];
+
+/// Of the runner, and what it leaves. Between the line before the fork and the line after the reap
+/// nobody can know.
+pub(crate) const OF_THE_RUNNER: &[Death] = &[
+    ("runner.hello.read", 1, Known),
+    ("runner.before.HelloOk", 1, Known),
+    ("runner.sent.HelloOk", 1, Known),
+    ("runner.read.Start", 1, Known),
+    ("runner.start.noted", 1, Unknown),
+    ("runner.spawned", 1, Unknown),
+    ("runner.process.noted", 1, Unknown),
+    ("runner.before.Started", 1, Unknown),
+    ("runner.sent.Started", 1, Unknown),
+    ("runner.reaped", 1, Unknown),
+    ("runner.exit.noted", 1, Known),
+    ("runner.before.Ended", 1, Known),
+    ("half.Ended", 1, Known),
+    ("runner.sent.Ended", 1, Known),
+    ("runner.read.Ack", 1, Known),
+    ("runner.ack.noted", 1, Known),
+];
+
+/// Of a runner that starts after another died in the middle of a command, and what is left of that.
+pub(crate) const OF_THE_NEXT_RUNNER: &[Death] =
+    &[("runner.orphaned.before", 1, Unknown), ("runner.orphaned.after", 1, Unknown)];
+
+/// What is said of an attempt's life. A wish to kill, to search or to peek, a refusal, a denial and a
+/// drain are not.
+const TO_RUNNER: [&str; 3] = ["Hello", "Start", "Ack"];
+const TO_RECEIVER: [&str; 3] = ["HelloOk", "Started", "Ended"];
+
+#[test]
+fn every_point_is_in_one_place_and_somebody_dies_there() {
+    let mut passed = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            for call in ["crash::point(\"", "crash::frame(\""] {
+                let names = text.split(call).skip(1).map(|rest| rest.split('"').next().unwrap());
+                passed.extend(names.map(str::to_owned));
+            }
+        }
+    }
+    passed.sort_unstable();
+    let mut named: Vec<&str> = POINTS.iter().chain(FRAMES).copied().collect();
+    named.sort_unstable();
+    assert_eq!(passed, named);
+
+    let tables = [OF_THE_RECEIVER, OF_THE_NEXT_RECEIVER, OF_THE_RUNNER, OF_THE_NEXT_RUNNER];
+    let mut died: BTreeSet<String> =
+        tables.concat().iter().map(|death| death.0.to_owned()).collect();
+    died.insert(PANIC.to_owned());
+    died.extend(keeping::POINTS.iter().chain(keys::POINTS).map(|point| (*point).to_owned()));
+    let mut all: BTreeSet<String> = POINTS.iter().map(|point| (*point).to_owned()).collect();
+    let frames = |point: &str, kinds: &[&str]| -> Vec<String> {
+        kinds.iter().map(|kind| format!("{point}.{kind}")).collect()
+    };
+    for point in FRAMES {
+        let kinds: &[&str] = match *point {
+            "receiver.before" | "receiver.sent" => &TO_RUNNER,
+            "receiver.read" | "runner.before" | "runner.sent" => &TO_RECEIVER,
+            // The Hello is read before all others, at a point of its own.
+            "runner.read" => &TO_RUNNER[1..],
+            // Nothing else has a body.
+            _ => &["Start", "Ended"],
+        };
+        all.extend(frames(point, kinds));
+    }
+    assert_eq!(died, all);
+}
+
+#[test]
+fn a_point_that_does_not_exist_is_not_waited_for() {
+    let site = Site::new(HANDLER);
+    for wrong in ["claim.commit 1 token", "claim.commit.after 0 token", "runner.sent 1 token", ""] {
+        let output = site.command(&["--help"]).env(VARIABLE, wrong).output().unwrap();
+        assert!(!output.status.success(), "{wrong}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(VARIABLE), "{wrong}");
+    }
+    let right = format!("runner.sent.Free 1 {}", site.path("token").display());
+    assert!(site.command(&["--help"]).env(VARIABLE, right).output().unwrap().status.success());
+}

@@ -1,0 +1,18 @@
+//! The promises under kills, power cuts and failing disks. These tests load the machine for minutes, so
+//! they have a binary of their own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test may fail loudly, and prints its findings"
+)]
+
+#[cfg(debug_assertions)]
+mod crash;
+mod power;
+mod storm;
+#[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
+#[path = "../support/mod.rs"]
+mod support;

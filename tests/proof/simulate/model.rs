@@ -1,0 +1,482 @@
+//! What the store must hold, in plain maps: written from the promises and the table of states in
+//! `ARCHITECTURE.md`, with nothing of the product but its words.
+
+use std::collections::BTreeMap;
+
+use hooklatch::model::{DeadReason, HeldReason, JobId, OnUnknown, Outcome, State};
+use hooklatch::retry::{GiveUp, Next, Policy};
+use hooklatch::store::Accepted;
+
+use super::deliveries::Delivery;
+
+/// One accepted body under one id.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    pub(crate) delivery: Delivery,
+    pub(crate) variant: u32,
+    pub(crate) received_at: i64,
+    pub(crate) duplicates: u64,
+    pub(crate) last_duplicate_at: Option<i64>,
+    pub(crate) conflicts: u64,
+    pub(crate) flagged: bool,
+    pub(crate) payload_kept: bool,
+    /// How many of its jobs went with the payload, by the state they had ended in.
+    pub(crate) removed: BTreeMap<State, u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) event: u64,
+    pub(crate) handler: &'static str,
+    /// Random, so it is learnt when it is first seen.
+    pub(crate) id: Option<JobId>,
+    pub(crate) state: State,
+    pub(crate) reason: Option<&'static str>,
+    pub(crate) counted: u32,
+    pub(crate) since: i64,
+    pub(crate) replays: u32,
+    pub(crate) created_at: i64,
+    pub(crate) due_at: Option<i64>,
+    pub(crate) settled_at: Option<i64>,
+    pub(crate) attempts: Vec<Attempt>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Attempt {
+    /// A runner has it, which outlives the receiver.
+    pub(crate) outlives: bool,
+    pub(crate) started_at: i64,
+    pub(crate) end: Option<(i64, Outcome)>,
+}
+
+/// Whether a runner runs this handler's attempts; else the receiver does.
+pub(crate) fn is_command(handler: &str) -> bool {
+    matches!(handler, "bill" | "mail")
+}
+
+/// Why the operator's replay is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum No {
+    NotFound,
+    WrongState,
+    Ambiguous,
+    Variants,
+    PayloadGone,
+}
+
+impl No {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            No::NotFound => "not found",
+            No::WrongState => "wrong state",
+            No::Ambiguous => "ambiguous",
+            No::Variants => "variants",
+            No::PayloadGone => "payload gone",
+        }
+    }
+}
+
+/// Events and jobs by the order of their making.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Model {
+    pub(crate) events: BTreeMap<u64, Event>,
+    pub(crate) jobs: BTreeMap<u64, Job>,
+    last: u64,
+}
+
+impl Model {
+    fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// All bodies under one id, the first one first.
+    pub(crate) fn of_id(&self, source: &str, id: &str) -> Vec<u64> {
+        let mut found: Vec<_> = self
+            .events
+            .iter()
+            .filter(|(_, e)| e.delivery.source == source && e.delivery.id == id)
+            .map(|(&row, e)| (e.variant, row))
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, row)| row).collect()
+    }
+
+    pub(crate) fn jobs_of(&self, event: u64) -> Vec<u64> {
+        self.jobs.iter().filter(|(_, job)| job.event == event).map(|(&row, _)| row).collect()
+    }
+
+    pub(crate) fn accept(
+        &mut self,
+        delivery: &Delivery,
+        handlers: &[&'static str],
+        now: i64,
+    ) -> Accepted {
+        let known = self.of_id(delivery.source, &delivery.id);
+        let signed = delivery.id_signed();
+        let same = known.iter().copied().find(|row| {
+            let other = &self.events[row].delivery;
+            other.content == delivery.content && (signed || other.kind == delivery.kind)
+        });
+        match (same, known.first()) {
+            (Some(event), _) => return self.duplicate(event, false, now),
+            (None, Some(&first)) if signed => return self.duplicate(first, true, now),
+            _ => {}
+        }
+        let variant = known.last().map_or(0, |last| self.events[last].variant + 1);
+        let (held, flagged) = match (variant, delivery.repeats) {
+            (1.., _) => (Some(HeldReason::IdReused), false),
+            (0, None) => (None, false),
+            (0, Some(repeats)) => self.suspect(delivery, repeats),
+        };
+        let event = self.number();
+        self.events.insert(
+            event,
+            Event {
+                delivery: delivery.clone(),
+                variant,
+                received_at: now,
+                duplicates: 0,
+                last_duplicate_at: None,
+                conflicts: 0,
+                flagged,
+                payload_kept: true,
+                removed: BTreeMap::new(),
+            },
+        );
+        for handler in handlers {
+            self.make_job(event, handler, held, now);
+        }
+        Accepted::Created { jobs: handlers.len(), held, flagged }
+    }
+
+    /// The same signed body under another id: held under another type, else as its type says.
+    fn suspect(&self, delivery: &Delivery, repeats: bool) -> (Option<HeldReason>, bool) {
+        let mut kinds = self.events.values().filter_map(|e| {
+            let same =
+                e.delivery.source == delivery.source && e.delivery.content == delivery.content;
+            same.then_some(&e.delivery.kind)
+        });
+        let seen = kinds.clone().next().is_some();
+        let other = kinds.any(|kind| *kind != delivery.kind);
+        match (seen, other || !repeats) {
+            (false, _) => (None, false),
+            (true, true) => (Some(HeldReason::SuspectedReplay), false),
+            (true, false) => (None, true),
+        }
+    }
+
+    fn duplicate(&mut self, event: u64, conflict: bool, now: i64) -> Accepted {
+        // What an operator would want to hear of first.
+        const CONCERN: [State; 7] = [
+            State::Held,
+            State::Dead,
+            State::Running,
+            State::Waiting,
+            State::Ready,
+            State::Succeeded,
+            State::Dropped,
+        ];
+        let of_event = self.jobs.values().filter(|job| job.event == event);
+        let removed = self.events[&event].removed.keys().copied();
+        let states: Vec<State> = of_event.map(|job| job.state).chain(removed).collect();
+        let removed = !self.events[&event].removed.is_empty();
+        let event = self.events.get_mut(&event).unwrap();
+        event.duplicates += 1;
+        event.conflicts += u64::from(conflict);
+        event.last_duplicate_at = Some(now);
+        Accepted::Duplicate {
+            state: CONCERN.into_iter().find(|state| states.contains(state)),
+            removed,
+            replayed: 0,
+            first_received_at: hooklatch::model::Timestamp(event.received_at),
+            conflict,
+        }
+    }
+
+    fn make_job(
+        &mut self,
+        event: u64,
+        handler: &'static str,
+        held: Option<HeldReason>,
+        now: i64,
+    ) -> u64 {
+        let row = self.number();
+        let job = Job {
+            event,
+            handler,
+            id: None,
+            state: if held.is_some() { State::Held } else { State::Ready },
+            reason: held.map(HeldReason::as_str),
+            counted: 0,
+            since: now,
+            replays: 0,
+            created_at: now,
+            due_at: None,
+            settled_at: None,
+            attempts: Vec::new(),
+        };
+        self.jobs.insert(row, job);
+        row
+    }
+
+    /// The oldest of the ready ones and of those due first, at most `limit`, in the order of arrival.
+    pub(crate) fn claim(&mut self, handler: &str, limit: usize, now: i64) -> Vec<u64> {
+        let of_state = |state| {
+            self.jobs.iter().filter(move |(_, job)| job.handler == handler && job.state == state)
+        };
+        let mut due: Vec<(i64, u64)> = of_state(State::Waiting)
+            .filter_map(|(&row, job)| job.due_at.filter(|&due| due <= now).map(|due| (due, row)))
+            .collect();
+        due.sort_unstable();
+        let ready = of_state(State::Ready).map(|(&row, _)| row).take(limit);
+        let mut chosen: Vec<u64> =
+            ready.chain(due.into_iter().map(|(_, row)| row).take(limit)).collect();
+        chosen.sort_unstable();
+        chosen.truncate(limit);
+        for row in &chosen {
+            let job = self.jobs.get_mut(row).unwrap();
+            assert!(self.events[&job.event].payload_kept, "a job that can run has its payload");
+            job.state = State::Running;
+            job.due_at = None;
+            let outlives = is_command(job.handler);
+            job.attempts.push(Attempt { outlives, started_at: now, end: None });
+        }
+        chosen
+    }
+
+    /// Whether this attempt was the running one.
+    pub(crate) fn complete(
+        &mut self,
+        row: u64,
+        number: usize,
+        outcome: Outcome,
+        counts: bool,
+        next: Next,
+        now: i64,
+    ) -> bool {
+        let job = self.jobs.get_mut(&row).unwrap();
+        if job.state != State::Running || job.attempts.len() != number {
+            return false;
+        }
+        job.attempts[number - 1].end = Some((now, outcome));
+        job.counted += u32::from(counts);
+        let (state, reason, due_at) = match next {
+            Next::Succeeded => (State::Succeeded, None, None),
+            Next::Wait { due_at } => (State::Waiting, None, Some(due_at.0)),
+            Next::Ready => (State::Ready, None, None),
+            Next::Dead(reason) => (State::Dead, Some(reason.as_str()), None),
+            Next::Held(reason) => (State::Held, Some(reason.as_str()), None),
+        };
+        job.state = state;
+        job.reason = reason;
+        job.due_at = due_at;
+        job.settled_at = matches!(state, State::Succeeded | State::Dead).then_some(now);
+        true
+    }
+
+    /// What a start does: the attempts it settled, with the state after each, and how many it held.
+    pub(crate) fn recover(
+        &mut self,
+        policies: &[(&'static str, Policy)],
+        now: i64,
+    ) -> (Vec<(u64, State)>, u64) {
+        let policy = |handler: &str| policies.iter().find(|(name, _)| *name == handler);
+        let mut running: Vec<u64> = self.in_state(State::Running);
+        running.retain(|row| self.jobs[row].attempts.last().is_some_and(|one| !one.outlives));
+        let mut unknown = Vec::new();
+        for row in running {
+            let job = &self.jobs[&row];
+            let next = match policy(job.handler) {
+                Some((_, policy)) => {
+                    next(policy, Outcome::Unknown, job.counted + 1, job.since, None, now)
+                }
+                None => Next::Held(HeldReason::UnknownOutcome),
+            };
+            let number = job.attempts.len();
+            assert!(self.complete(row, number, Outcome::Unknown, true, next, now));
+            unknown.push((row, self.jobs[&row].state));
+        }
+        let mut orphaned = 0;
+        for job in self.jobs.values_mut() {
+            if matches!(job.state, State::Ready | State::Waiting) && policy(job.handler).is_none() {
+                job.state = State::Held;
+                job.reason = Some(HeldReason::HandlerGone.as_str());
+                job.due_at = None;
+                orphaned += 1;
+            }
+        }
+        for (handler, policy) in policies {
+            self.clamp(handler, millis(policy.backoff_max), now);
+        }
+        (unknown, orphaned)
+    }
+
+    pub(crate) fn in_state(&self, state: State) -> Vec<u64> {
+        self.jobs.iter().filter(|(_, job)| job.state == state).map(|(&row, _)| row).collect()
+    }
+
+    /// K1. Returns how many due times were too late.
+    pub(crate) fn clamp(&mut self, handler: &str, most: i64, now: i64) -> u64 {
+        let mut moved = 0;
+        for job in self.jobs.values_mut().filter(|job| job.handler == handler) {
+            if job.due_at.is_some_and(|due| due > now + most) {
+                job.due_at = Some(now + most);
+                moved += 1;
+            }
+        }
+        moved
+    }
+
+    pub(crate) fn next_due(&self, handler: &str) -> Option<i64> {
+        let of = |job: &&Job| job.handler == handler;
+        self.jobs.values().filter(of).filter_map(|job| job.due_at).min()
+    }
+
+    fn put_back(&mut self, row: u64, now: i64) {
+        let job = self.jobs.get_mut(&row).unwrap();
+        job.state = State::Ready;
+        (job.reason, job.due_at, job.settled_at) = (None, None, None);
+        (job.counted, job.since) = (0, now);
+        job.replays += 1;
+    }
+
+    pub(crate) fn replay_job(&mut self, row: u64, now: i64) -> Result<Vec<u64>, No> {
+        let job = self.jobs.get(&row).ok_or(No::NotFound)?;
+        if !can_be_replayed(job.state) {
+            return Err(No::WrongState);
+        }
+        if !self.events[&job.event].payload_kept {
+            return Err(No::PayloadGone);
+        }
+        self.put_back(row, now);
+        Ok(vec![row])
+    }
+
+    pub(crate) fn replay_event(
+        &mut self,
+        source: Option<&str>,
+        id: &str,
+        handler: Option<&'static str>,
+        now: i64,
+    ) -> Result<Vec<u64>, No> {
+        let found: Vec<u64> = self
+            .events
+            .iter()
+            .filter(|(_, e)| e.delivery.id == id && source.is_none_or(|s| e.delivery.source == s))
+            .map(|(&row, _)| row)
+            .collect();
+        let event = match found[..] {
+            [] => return Err(No::NotFound),
+            [event] => event,
+            [first, ..] => {
+                let source = self.events[&first].delivery.source;
+                let one = found.iter().all(|row| self.events[row].delivery.source == source);
+                return Err(if one { No::Variants } else { No::Ambiguous });
+            }
+        };
+        let (kept, jobs) = (self.events[&event].payload_kept, self.jobs_of(event));
+        let removed = !self.events[&event].removed.is_empty();
+        let chosen: Vec<u64> = match handler {
+            _ if removed => return Err(No::PayloadGone),
+            None => {
+                let stuck = |state| matches!(state, State::Held | State::Dead);
+                jobs.into_iter().filter(|row| stuck(self.jobs[row].state)).collect()
+            }
+            Some(handler) => match jobs.iter().find(|row| self.jobs[row].handler == handler) {
+                Some(row) if !can_be_replayed(self.jobs[row].state) => return Err(No::WrongState),
+                Some(&row) => vec![row],
+                None if kept => return Ok(vec![self.make_job(event, handler, None, now)]),
+                None => return Err(No::PayloadGone),
+            },
+        };
+        if !chosen.is_empty() && !kept {
+            return Err(No::PayloadGone);
+        }
+        chosen.iter().for_each(|&row| self.put_back(row, now));
+        Ok(chosen)
+    }
+
+    /// Retention. With a payload go the jobs, all of which ended for good long enough ago. An id is
+    /// remembered as a whole: while one of its bodies must stay, all stay.
+    pub(crate) fn expire(&mut self, payloads: i64, ids: i64) -> (u64, u64) {
+        let needed = |jobs: &BTreeMap<u64, Job>, event: u64| {
+            jobs.values().any(|job| {
+                job.event == event && !matches!(job.state, State::Succeeded | State::Dropped)
+            })
+        };
+        let mut deleted = (0, 0);
+        for (&row, event) in &mut self.events {
+            let mut jobs = self.jobs.values().filter(|job| job.event == row);
+            let recent = jobs.any(|job| job.settled_at.is_some_and(|at| at >= payloads));
+            let old = event.received_at < payloads && !recent;
+            if event.payload_kept && old && !needed(&self.jobs, row) {
+                event.payload_kept = false;
+                for job in self.jobs.values().filter(|job| job.event == row) {
+                    *event.removed.entry(job.state).or_default() += 1;
+                }
+                self.jobs.retain(|_, job| job.event != row);
+                deleted.0 += 1;
+            }
+        }
+        let stays = |row: &u64| {
+            let event = &self.events[row];
+            event.payload_kept || event.received_at >= ids || needed(&self.jobs, *row)
+        };
+        let gone: Vec<u64> = self
+            .events
+            .iter()
+            .filter(|(_, e)| !self.of_id(e.delivery.source, &e.delivery.id).iter().any(stays))
+            .map(|(&row, _)| row)
+            .collect();
+        for row in gone {
+            self.events.remove(&row);
+            self.jobs.retain(|_, job| job.event != row);
+            deleted.1 += 1;
+        }
+        deleted
+    }
+}
+
+fn can_be_replayed(state: State) -> bool {
+    matches!(state, State::Held | State::Dead | State::Succeeded)
+}
+
+pub(crate) fn millis(duration: std::time::Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap()
+}
+
+/// Where a job goes after an attempt, `counted` and `since` as they are with it.
+pub(crate) fn next(
+    policy: &Policy,
+    outcome: Outcome,
+    counted: u32,
+    since: i64,
+    wish: Option<i64>,
+    now: i64,
+) -> Next {
+    let most = millis(policy.backoff_max);
+    let mut delay = millis(policy.backoff_base).min(most);
+    for _ in 1..counted {
+        delay = (delay * 4).min(most);
+    }
+    // The handler may ask for more than its delay, and never for more than the longest.
+    let due = now + wish.unwrap_or(delay).max(delay).min(most);
+    let left = match policy.give_up {
+        GiveUp::Attempts(most) => counted < most,
+        GiveUp::After(age) => due <= since + millis(age),
+    };
+    let wait = Next::Wait { due_at: hooklatch::model::Timestamp(due) };
+    match outcome {
+        Outcome::Succeeded => Next::Succeeded,
+        Outcome::Rejected => Next::Dead(DeadReason::Rejected),
+        Outcome::Cancelled => Next::Held(HeldReason::Cancelled),
+        Outcome::NotStarted => Next::Ready,
+        Outcome::Failed if left => wait,
+        Outcome::Failed => Next::Dead(DeadReason::Exhausted),
+        Outcome::TimedOut | Outcome::Unknown if left && policy.on_unknown == OnUnknown::Rerun => {
+            wait
+        }
+        Outcome::TimedOut | Outcome::Unknown => Next::Held(HeldReason::UnknownOutcome),
+    }
+}

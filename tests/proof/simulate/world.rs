@@ -1,0 +1,504 @@
+//! One run: the real store on a real file, the model and the ledger, and the steps that move all three.
+
+mod arrivals;
+mod jobs;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hooklatch::clock::Clock;
+use hooklatch::limits::Limits;
+use hooklatch::model::{Incarnation, JobId, OnUnknown, Runner, RunnerName, State, Timestamp};
+use hooklatch::retry::{GiveUp, Policy};
+use hooklatch::store::{Accepted, Cutoffs, QuarantineFilter, Settings, Store};
+use tempfile::TempDir;
+
+use super::compare;
+use super::crash::{self, Copier};
+use super::deliveries::{Keys, SOURCES};
+use super::model::{self, Model};
+use super::promises::Ledger;
+use crate::random::Random;
+
+const START: Timestamp = Timestamp(1_700_000_000_000);
+const HANDLERS: [&str; 4] = ["bill", "mail", "build", "tell"];
+
+/// The whole listing is compared after so many steps, and after each start.
+const COMPARE_EVERY: usize = 50;
+
+/// An attempt that this receiver was given.
+#[derive(Debug, Clone)]
+struct Running {
+    row: u64,
+    job: JobId,
+    number: u32,
+    counted: u32,
+    since: Timestamp,
+    handler: &'static str,
+}
+
+/// What a receiver and the outside know. A crash leaves the model's part only.
+#[derive(Clone)]
+struct Memory {
+    model: Model,
+    ledger: Ledger,
+    running: Vec<Running>,
+    /// Attempts that ended, or that an earlier receiver had.
+    past: Vec<Running>,
+}
+
+pub(crate) struct World<'c> {
+    copier: &'c Copier,
+    random: Random,
+    keys: Keys,
+    dir: TempDir,
+    folder: PathBuf,
+    starts: usize,
+    clock: Clock,
+    store: Store,
+    memory: Memory,
+    policies: Vec<(&'static str, Policy)>,
+    /// Deliveries that were quarantined, with the reason.
+    refused: Vec<(&'static str, &'static str)>,
+    /// Grows, so that late steps still bring new ids.
+    pool: usize,
+    /// How often each kind of thing came about.
+    seen: Seen,
+    trace: Trace,
+}
+
+/// What a run has reached, counted by name.
+pub(crate) type Seen = BTreeMap<&'static str, u64>;
+
+/// What all runs together must have reached, or they show nothing of it.
+pub(crate) const MUST_BE_SEEN: &[&str] = &[
+    "created",
+    "id reused",
+    "suspected replay",
+    "flagged",
+    "duplicate",
+    "conflict",
+    "made at once",
+    "refused",
+    "claimed",
+    "claimed after a wait",
+    "succeeded",
+    "waiting",
+    "ready again",
+    "attempts exhausted",
+    "rejected",
+    "unknown outcome",
+    "cancelled",
+    "late result",
+    "result of a deleted job",
+    "put back",
+    "not found",
+    "wrong state",
+    "ambiguous",
+    "variants",
+    "payload gone",
+    "clamped",
+    "payload deleted",
+    "id deleted",
+    "cut off",
+    "durable, unanswered",
+    "killed",
+    "held by a start",
+    "waits after a start",
+    "handler gone",
+    "adopted",
+];
+
+/// The last steps, printed where the run fails.
+struct Trace {
+    seed: u64,
+    steps: Vec<String>,
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the last steps of seed {}, of {}:", self.seed, self.steps.len());
+            self.steps.iter().rev().take(12).rev().for_each(|step| eprintln!("  {step}"));
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Deliver,
+    DeliverAtOnce,
+    DeliverRefused,
+    Claim,
+    Complete,
+    CompleteLate,
+    Replay,
+    Pass,
+    Jump,
+    Clamp,
+    Expire,
+    Kill,
+    CutOff,
+    Restart,
+}
+
+const STEPS: &[(usize, Step)] = &[
+    (28, Step::Deliver),
+    (6, Step::DeliverAtOnce),
+    (8, Step::DeliverRefused),
+    (22, Step::Claim),
+    (26, Step::Complete),
+    (6, Step::CompleteLate),
+    (8, Step::Replay),
+    (12, Step::Pass),
+    (3, Step::Jump),
+    (2, Step::Clamp),
+    (4, Step::Expire),
+    (2, Step::Kill),
+    (3, Step::CutOff),
+    (1, Step::Restart),
+];
+
+/// The steps that are one commit, so that a crash can be put into it.
+const COMMITS: &[(usize, Step)] =
+    &[(3, Step::Deliver), (3, Step::Claim), (3, Step::Complete), (1, Step::Replay)];
+
+/// Runs `steps` steps of `seed`.
+pub(crate) async fn run(seed: u64, steps: usize, copier: &Copier) -> Seen {
+    let mut world = World::new(seed, copier);
+    world.start().await;
+    for number in 1..=steps {
+        let step = world.random.weighted(STEPS);
+        world.pool = 3 + number / 12;
+        world.step(step).await;
+        world.check().await;
+        if number % COMPARE_EVERY == 0 {
+            world.compare().await;
+        }
+    }
+    world.compare().await;
+    world.store.close().await;
+    crash::check_integrity(&world.folder);
+    std::mem::take(&mut world.seen)
+}
+
+impl<'c> World<'c> {
+    fn new(seed: u64, copier: &'c Copier) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("0");
+        std::fs::create_dir(&folder).unwrap();
+        let clock = Clock::manual(START);
+        let store = open(&folder, &clock);
+        World {
+            copier,
+            random: Random::new(seed),
+            keys: Keys::new(),
+            dir,
+            folder,
+            starts: 0,
+            clock,
+            store,
+            memory: Memory {
+                model: Model::default(),
+                ledger: Ledger::default(),
+                running: Vec::new(),
+                past: Vec::new(),
+            },
+            policies: Vec::new(),
+            refused: Vec::new(),
+            pool: 3,
+            seen: Seen::new(),
+            trace: Trace { seed, steps: Vec::new() },
+        }
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.now().0
+    }
+
+    fn saw(&mut self, what: &'static str, times: u64) {
+        if times > 0 {
+            *self.seen.entry(what).or_default() += times;
+        }
+    }
+
+    fn saw_answer(&mut self, answer: &Accepted) {
+        let what = match answer {
+            Accepted::Created { held: Some(reason), .. } => reason.as_str(),
+            Accepted::Created { flagged: true, .. } => "flagged",
+            Accepted::Created { .. } => "created",
+            Accepted::Duplicate { conflict: true, .. } => "conflict",
+            Accepted::Duplicate { .. } => "duplicate",
+        };
+        self.saw(what, 1);
+    }
+
+    fn note(&mut self, what: String) {
+        self.trace.steps.push(what);
+    }
+
+    async fn step(&mut self, step: Step) {
+        match step {
+            Step::Deliver => self.deliver().await,
+            Step::DeliverAtOnce => self.deliver_at_once().await,
+            Step::DeliverRefused => self.deliver_refused(),
+            Step::Claim => self.claim().await,
+            Step::Complete => self.complete().await,
+            Step::CompleteLate => self.complete_late().await,
+            Step::Replay => self.replay().await,
+            Step::Pass => self.pass(),
+            Step::Jump => self.jump(),
+            Step::Clamp => self.clamp().await,
+            Step::Expire => self.expire().await,
+            Step::Kill => self.kill(None).await,
+            Step::CutOff => self.cut_off().await,
+            Step::Restart => self.restart().await,
+        }
+    }
+
+    /// After each step: what runs.
+    async fn check(&mut self) {
+        compare::running(&self.store, &self.memory.model).await;
+    }
+
+    async fn compare(&mut self) {
+        let stored = compare::all(&self.store, &mut self.memory.model).await;
+        self.memory.ledger.check(&stored);
+        for (source, _) in SOURCES {
+            let filter = QuarantineFilter {
+                source: Some(source.parse().unwrap()),
+                ..QuarantineFilter::default()
+            };
+            let kept = self.store.quarantined(filter).await.unwrap();
+            assert!(kept.bytes <= limits().quarantine_bytes, "{} bytes kept", kept.bytes);
+            // Nobody waits for them, so a crash or a look in between may miss some.
+            let mut sent = self.refused.iter().rev().filter(|(of, _)| of == source);
+            for row in &kept.deliveries {
+                let found = sent.any(|(_, reason)| *reason == row.reason);
+                assert!(found, "{source} kept a failed delivery that was not: {row:?}");
+            }
+        }
+    }
+
+    fn pass(&mut self) {
+        let most = self.random.weighted(&[(6, 60), (3, 600), (2, 36_000)]);
+        let by = Duration::from_millis(self.random.below(most * 1000) as u64);
+        self.note(format!("{by:?} pass"));
+        self.clock.advance(by);
+    }
+
+    fn jump(&mut self) {
+        let by = Duration::from_secs(self.random.below(3 * 86_400) as u64);
+        let now = self.clock.now();
+        let to = if self.random.one_in(2) { now.after(by) } else { now.before(by) };
+        self.note(format!("the wall clock jumps from {now} to {to}"));
+        self.clock.set_wall(to);
+    }
+
+    async fn clamp(&mut self) {
+        let (handler, most) = (*self.random.pick(&HANDLERS), self.random.below(600) as u64);
+        self.note(format!("clamp {handler} to {most} s"));
+        let most = Duration::from_secs(most);
+        let moved = self.store.clamp_due(&handler.parse().unwrap(), most).await.unwrap();
+        let expected = self.memory.model.clamp(handler, model::millis(most), self.clock.now().0);
+        self.saw("clamped", moved);
+        assert_eq!(moved, expected, "how many due times were too late");
+    }
+
+    async fn expire(&mut self) {
+        let mut before = || {
+            let most = *self.random.pick(&[1, 60, 3600, 4 * 3600]);
+            self.clock.now().before(Duration::from_secs(self.random.below(most) as u64))
+        };
+        let (payloads, mut ids) = (before(), before());
+        if self.random.one_in(2) {
+            // As configured: ids are kept much longer.
+            ids = payloads.before(Duration::from_secs(12 * 3600));
+        }
+        self.note(format!("expire payloads before {payloads}, ids before {ids}"));
+        let expected = self.memory.model.expire(payloads.0, ids.0);
+        let dead = Timestamp(i64::MIN);
+        let expired = self.store.expire(Cutoffs { payloads, ids, dead }).await.unwrap();
+        let deleted = (expired.payloads, expired.events);
+        assert_eq!(deleted, expected, "how many payloads and events were deleted");
+        self.saw("payload deleted", deleted.0);
+        self.saw("id deleted", deleted.1);
+        self.memory.ledger.expired(ids.0);
+    }
+
+    /// The receiver is killed between two commits, or in the midst of writing one, of which the log
+    /// then holds `bytes`.
+    async fn kill(&mut self, bytes: Option<u64>) {
+        self.starts += 1;
+        let to = self.dir.path().join(self.starts.to_string());
+        self.note(format!("kill, with {bytes:?} bytes of log left"));
+        self.saw("killed", 1);
+        crash::copy(self.copier, &self.folder, &to, bytes);
+        self.store.close().await;
+        std::fs::remove_dir_all(&self.folder).unwrap();
+        self.folder = to;
+        self.store = open(&self.folder, &self.clock);
+        self.start().await;
+    }
+
+    /// The receiver is killed in one of a few commits: those before it are there, those from it on are
+    /// not. Or right after one, before its answer is seen: then it is there all the same.
+    async fn cut_off(&mut self) {
+        // An empty log, so that its length is where the next commit begins.
+        self.restart().await;
+        let mut commits = Vec::new();
+        for _ in 0..1 + self.random.below(5) {
+            let (before, start) = (self.memory.clone(), crash::log_bytes(&self.folder));
+            let step = self.random.weighted(COMMITS);
+            Box::pin(self.step(step)).await;
+            let end = crash::log_bytes(&self.folder);
+            if end > start {
+                commits.push((step, before, start, end, self.memory.clone()));
+            }
+        }
+        if commits.is_empty() {
+            return self.kill(None).await;
+        }
+        let at = self.random.below(commits.len());
+        let (step, before, start, end, after) = commits.swap_remove(at);
+        if self.random.one_in(3) {
+            self.saw("durable, unanswered", 1);
+            self.note(format!("{step:?} is durable, and its answer is never seen"));
+            // What a handler said and the operator asked for was known before the commit.
+            let asked = matches!(step, Step::Complete | Step::Replay);
+            let ledger = if asked { after.ledger.clone() } else { before.ledger };
+            self.memory = Memory { ledger, ..after };
+            return self.kill(Some(end)).await;
+        }
+        self.saw("cut off", 1);
+        self.note(format!("{step:?} is cut off"));
+        self.memory = before;
+        let within = self.random.below((end - start) as usize) as u64;
+        self.kill(Some(start + within)).await;
+    }
+
+    /// What a runner has is running still, and is awaited.
+    async fn adopt(&mut self) {
+        let found = self.store.running().await.unwrap();
+        let model = &self.memory.model;
+        let rows = model.in_state(State::Running);
+        assert_eq!(found.len(), rows.len(), "what is running after a start");
+        for (found, row) in found.iter().zip(rows) {
+            let job = &model.jobs[&row];
+            let number = job.attempts.len() as u32;
+            let expected = (job.id, number, job.handler, Some(runner()));
+            let handler = found.handler.as_str();
+            assert_eq!((Some(found.job), found.attempt, handler, found.runner.clone()), expected);
+            let (job, counted, handler) = (found.job, found.counted, job.handler);
+            self.memory.running.push(Running {
+                row,
+                job,
+                number,
+                counted,
+                since: found.since,
+                handler,
+            });
+        }
+        let running: Vec<_> =
+            self.memory.running.iter().map(|one| (one.job, one.number, one.handler)).collect();
+        self.saw("adopted", running.len() as u64);
+        self.memory.ledger.adopted(&running);
+    }
+
+    async fn restart(&mut self) {
+        self.note("restart".to_owned());
+        self.store.close().await;
+        self.store = open(&self.folder, &self.clock);
+        self.start().await;
+    }
+
+    /// What a receiver does first, with a configuration that may have changed.
+    async fn start(&mut self) {
+        let mut before = std::mem::take(&mut self.memory.running);
+        self.compare().await;
+        if self.random.one_in(3) {
+            self.deliver().await;
+        }
+        self.policies = any_policies(&mut self.random);
+        self.note(format!("recover with {:?}", self.policies));
+        let named =
+            self.policies.iter().map(|(name, policy)| (name.parse().unwrap(), policy.clone()));
+        let recovered = self.store.recover(named.collect()).await.unwrap();
+        let (unknown, orphaned) = self.memory.model.recover(&self.policies, self.clock.now().0);
+        let jobs = &self.memory.model.jobs;
+        let expected: Vec<_> = unknown
+            .into_iter()
+            .map(|(row, state)| (jobs[&row].id.unwrap(), jobs[&row].attempts.len() as u32, state))
+            .collect();
+        assert_eq!(recovered.unknown, expected, "the attempts that were cut off");
+        assert_eq!(recovered.orphaned, orphaned, "the jobs whose handler is gone");
+        let after = |state| expected.iter().filter(|settled| settled.2 == state).count() as u64;
+        let (held, waiting) = (after(State::Held), after(State::Waiting));
+        self.saw("held by a start", held);
+        self.saw("waits after a start", waiting);
+        self.saw("handler gone", orphaned);
+        let policy = |handler: &str| {
+            let found = self.policies.iter().find(|(name, _)| *name == handler);
+            found.map(|(_, policy)| policy.clone())
+        };
+        self.memory.ledger.recovered(&recovered, policy);
+        self.adopt().await;
+        let running = &self.memory.running;
+        before
+            .retain(|old| running.iter().all(|one| (one.job, one.number) != (old.job, old.number)));
+        self.memory.past.extend(before);
+        if !recovered.unknown.is_empty() || recovered.orphaned > 0 {
+            self.compare().await;
+        }
+    }
+}
+
+/// What becomes of an attempt whose handler is not configured any more.
+const GONE: Policy = Policy {
+    on_unknown: OnUnknown::Hold,
+    give_up: GiveUp::Attempts(u32::MAX),
+    backoff_base: Duration::ZERO,
+    backoff_max: Duration::ZERO,
+    answers: false,
+};
+
+/// The one runner of these stores, which never dies.
+pub(crate) fn runner() -> Runner {
+    let incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(1), 2);
+    Runner { name: RunnerName::default(), incarnation }
+}
+
+fn limits() -> Limits {
+    // The test's own disk is left out of it. A few failed deliveries are enough to give up the oldest.
+    Limits { ballast_bytes: 0, disk_floor_bytes: 0, quarantine_bytes: 20_000, ..Limits::default() }
+}
+
+fn open(folder: &std::path::Path, clock: &Clock) -> Store {
+    let settings = Settings { path: folder.join(crash::DATABASE), limits: limits() };
+    Store::open(&settings, clock.clone()).unwrap()
+}
+
+/// Most handlers, each with a policy of its own.
+fn any_policies(random: &mut Random) -> Vec<(&'static str, Policy)> {
+    let mut policies = Vec::new();
+    for handler in HANDLERS {
+        if random.one_in(16) {
+            continue;
+        }
+        let hold = random.one_in(2);
+        let policy = Policy {
+            on_unknown: if hold { OnUnknown::Hold } else { OnUnknown::Rerun },
+            give_up: if random.one_in(3) {
+                GiveUp::After(Duration::from_secs(random.below(3600) as u64))
+            } else {
+                GiveUp::Attempts(1 + random.below(4) as u32)
+            },
+            backoff_base: Duration::from_secs(1 + random.below(30) as u64),
+            backoff_max: Duration::from_secs(30 + random.below(600) as u64),
+            answers: false,
+        };
+        policies.push((handler, policy));
+    }
+    policies
+}

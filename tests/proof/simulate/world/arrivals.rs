@@ -1,0 +1,115 @@
+//! The steps that bring deliveries: one, several at once, and those that must be refused.
+
+use std::time::Duration;
+
+use hooklatch::store::{Accept, Accepted, Quarantined};
+
+use super::super::compare;
+use super::super::deliveries::{self, Delivery};
+
+use super::{HANDLERS, World};
+
+impl World<'_> {
+    pub(super) fn any_delivery(&mut self) -> Delivery {
+        let stored = self.memory.model.events.len();
+        if stored == 0 || self.random.one_in(2) {
+            return Delivery::any(&mut self.random, self.pool);
+        }
+        let at = self.random.below(stored);
+        let known = self.memory.model.events.values().nth(at).unwrap().delivery.clone();
+        known.again(&mut self.random, self.pool)
+    }
+
+    pub(super) fn any_handlers(&mut self) -> Vec<&'static str> {
+        match self.random.below(4) {
+            0 => Vec::new(),
+            1 => vec![*self.random.pick(&HANDLERS)],
+            _ => self.random.some(&HANDLERS),
+        }
+    }
+
+    /// Sends it, verifies it, and gives it to the model. Returns what the store is to be given, and
+    /// what it must answer.
+    pub(super) fn expect(
+        &mut self,
+        delivery: &Delivery,
+        handlers: &[&'static str],
+    ) -> (Accept, Accepted) {
+        let lag = Duration::from_secs(self.random.below(300) as u64);
+        let sent = delivery.send(&self.keys, self.clock.now().before(lag));
+        let verified = sent.verify(&self.keys, delivery.source, self.clock.now()).unwrap();
+        delivery.check(&verified);
+        let expected = self.memory.model.accept(delivery, handlers, self.clock.now().0);
+        let accept = Accept {
+            source: delivery.source.parse().unwrap(),
+            received_at: self.clock.now(),
+            on_redelivery: hooklatch::model::OnRedelivery::Ignore,
+            delivery: verified,
+            handlers: handlers.iter().map(|name| name.parse().unwrap()).collect(),
+        };
+        (accept, expected)
+    }
+
+    pub(super) async fn deliver(&mut self) {
+        let delivery = self.any_delivery();
+        let handlers = self.any_handlers();
+        self.note(format!("deliver {delivery:?} for {handlers:?}"));
+        let (accept, expected) = self.expect(&delivery, &handlers);
+        let answer = self.store.accept(accept).await.unwrap();
+        assert_eq!(answer, expected, "the answer to {delivery:?}");
+        self.saw_answer(&answer);
+        self.memory.ledger.accepted(&delivery, &answer, self.clock.now().0);
+        compare::id(&self.store, &mut self.memory.model, delivery.source, &delivery.id).await;
+    }
+
+    /// The same event several times at once: one of them makes it.
+    pub(super) async fn deliver_at_once(&mut self) {
+        let first = self.any_delivery();
+        let handlers = self.any_handlers();
+        self.note(format!("deliver at once {first:?} for {handlers:?}"));
+        let (mut accepts, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..2 + self.random.below(5) {
+            let (accept, answer) = self.expect(&first, &handlers);
+            let store = self.store.clone();
+            accepts.push(tokio::spawn(async move { store.accept(accept).await.unwrap() }));
+            expected.push(answer);
+        }
+        let mut answers = Vec::new();
+        for accept in accepts {
+            answers.push(accept.await.unwrap());
+        }
+        // Which of them was first is nobody's business.
+        let created = |answer: &Accepted| !matches!(answer, Accepted::Created { .. });
+        answers.sort_by_key(created);
+        assert_eq!(answers, expected, "the answers to {first:?}");
+        self.saw("made at once", u64::from(!created(&answers[0])));
+        for answer in &answers {
+            self.memory.ledger.accepted(&first, answer, self.clock.now().0);
+        }
+        compare::id(&self.store, &mut self.memory.model, first.source, &first.id).await;
+    }
+
+    pub(super) fn deliver_refused(&mut self) {
+        let genuine = self.any_delivery();
+        let now = self.clock.now();
+        let (sent, reason, malformed) =
+            deliveries::refused(&mut self.random, &self.keys, &genuine, now);
+        self.note(format!("refuse {genuine:?}: {reason}"));
+        let rejection = sent.verify(&self.keys, genuine.source, now).unwrap_err();
+        assert_eq!((rejection.reason, rejection.malformed), (reason, malformed), "{rejection}");
+        self.saw("refused", 1);
+        self.refused.push((genuine.source, reason));
+        self.store.quarantine(Quarantined {
+            source: genuine.source.parse().unwrap(),
+            scheme: self.keys.scheme(genuine.source),
+            received_at: now,
+            address: None,
+            reason,
+            detail: rejection.detail,
+            path: format!("/{}", genuine.source),
+            headers: self.keys.evidence(genuine.source, &sent.headers),
+            body_bytes: sent.body.len() as u64,
+            body: Some(sent.body),
+        });
+    }
+}
