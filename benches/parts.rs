@@ -85,7 +85,8 @@ fn accept_together(bencher: Bencher, kind: Kind) {
         .counter(ItemsCount::new(TOGETHER))
         .with_inputs(|| (0..TOGETHER).map(|_| site.next()).collect::<Vec<_>>())
         .bench_local_values(|accepts| {
-            site.runtime.block_on(join_all(accepts.into_iter().map(|one| site.store.accept(one))))
+            site.runtime
+                .block_on(join_all(accepts.into_iter().map(|one| site.store.intake.accept(one))))
         });
 }
 
@@ -113,7 +114,7 @@ fn complete(bencher: Bencher) {
             record: Record::default(),
             answer: None,
         };
-        assert!(site.runtime.block_on(site.store.complete(done)).unwrap());
+        assert!(site.runtime.block_on(site.store.jobs.complete(done)).unwrap());
     });
 }
 
@@ -189,12 +190,12 @@ impl Site {
     }
 
     fn accept(&self, accept: Accept) -> Accepted {
-        self.runtime.block_on(self.store.accept(accept)).unwrap()
+        self.runtime.block_on(self.store.intake.accept(accept)).unwrap()
     }
 
     /// The oldest job.
     fn claim(&self) -> Claimed {
-        let claimed = self.store.claim(&self.handler, 1, None);
+        let claimed = self.store.jobs.claim(&self.handler, 1, None);
         self.runtime.block_on(claimed).unwrap().jobs.pop().unwrap()
     }
 }

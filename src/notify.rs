@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::model::{Name, NoticeType, Timestamp};
-use crate::store::{NOTICE_WINDOW, Notice, NoticeJob, Refused, Store};
+use crate::store::{Intake, Jobs, NOTICE_WINDOW, Notice, NoticeJob};
 
 /// So many verification failures without a success between them, within [`FAILING_WITHIN`], mean a
 /// failing source: one or two are somebody's scan, five in a row a secret that no longer fits.
@@ -61,20 +61,16 @@ impl Failures {
 /// So many deliveries to `source` failed verification one after the other, for a reason that is one of a
 /// few words.
 pub fn failing(
-    store: &Store,
+    intake: &Intake,
     source: &Name,
     reason: &str,
     count: u64,
     first_at: Timestamp,
     last_at: Timestamp,
 ) {
-    let (kind, subject) = (NoticeType::SourceFailing, Some(source.clone()));
-    if !store.wants_notice(kind) {
-        return;
-    }
-    store.notify(Notice {
-        kind,
-        subject,
+    intake.notify(Notice {
+        kind: NoticeType::SourceFailing,
+        subject: Some(source.clone()),
         reason: reason.to_owned(),
         count,
         first_at,
@@ -96,19 +92,9 @@ pub fn broken(handler: Name, job: NoticeJob, now: Timestamp) -> Notice {
     }
 }
 
-/// From time to time: tells what was counted and left out, and that there is too little space, which
-/// refuses accepts while what tells of it can still be stored.
-pub async fn tick(store: &Store, now: Timestamp) {
-    if let Err(Refused::NoSpace(_)) = store.ready() {
-        let (kind, reason) = (NoticeType::StoreDegraded, "no space".to_owned());
-        let (first_at, last_at) = (now, now);
-        let notice = Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None };
-        // On a disk that is full to its end there is no room for it: the writer tells it afterwards.
-        if let Err(error) = store.try_notify(notice).await {
-            tracing::debug!(%error, "too little space to tell of it");
-        }
-    }
-    match store.tell_notices().await {
+/// From time to time: makes the events of what was counted and left out.
+pub async fn tick(jobs: &Jobs) {
+    match jobs.tell_notices().await {
         Ok(0) => {}
         Ok(events) => tracing::info!(events, "told what was counted since the last notices"),
         Err(error) => tracing::warn!(%error, "failed to look for notices"),
@@ -122,7 +108,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::limits::Limits;
     use crate::pattern::Pattern;
-    use crate::store::{EventFilter, Interest, Settings};
+    use crate::store::{EventFilter, Interest, Settings, Store};
 
     const START: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -172,12 +158,12 @@ mod tests {
         let clock = Clock::manual(START);
         let store = Store::open(&Settings { path, limits }, clock.clone()).unwrap();
         let all = vec![Pattern::new("*", true)];
-        store.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
+        store.admin.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
         let mut told = Vec::new();
         for _ in 0..3 {
-            tick(&store, clock.now()).await;
+            tick(&store.jobs).await;
             clock.advance(Duration::from_secs(15));
-            let events = store.events(EventFilter::default()).await.unwrap();
+            let events = store.admin.events(EventFilter::default()).await.unwrap();
             told.push(events.iter().map(|event| event.event_type.to_string()).collect::<Vec<_>>());
         }
         assert_eq!(told, [["store.degraded"]; 3], "one, however often it is looked at");

@@ -32,7 +32,7 @@ use crate::memory;
 use crate::metrics::Runner;
 use crate::model::Name;
 use crate::scrape::{self, Gatherer};
-use crate::store::{self, OpenError, Settings, Store};
+use crate::store::{self, Admin, OpenError, Settings, Store};
 use crate::systemd::Manager;
 use crate::traffic::Traffic;
 use crate::verify::Signer;
@@ -145,46 +145,45 @@ pub async fn start(
     };
     let scraped = config.metrics().map(scraped).transpose()?;
     let store = open(settings.clone(), clock.clone()).await?;
-    store.set_interest(config.interest());
-    store.set_judge(sources.judge());
-    warn_of_paused(&store).await;
+    store.admin.set_interest(config.interest());
+    store.admin.set_judge(sources.judge());
+    warn_of_paused(&store.admin).await;
     let wait = Limits::duration(limits.stop_wait_millis);
     let links = Links::new(links::Settings {
         runners,
         database: settings.path.clone(),
-        store: store.id(),
+        store: store.admin.id(),
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
     let receiver = control::Receiver::new(links.clone(), traffic.clone(), clock.clone());
     receiver.set_front(control::Front { addresses, signers, without_secret });
-    let control = control::listen(&socket, store.clone(), receiver.clone(), &limits)?;
+    let control = control::listen(&socket, store.admin.clone(), receiver.clone(), &limits)?;
     let http = http::Server::start(
         listeners,
         sources,
-        store.clone(),
+        store.intake.clone(),
         traffic.clone(),
         clock.clone(),
         limits.clone(),
     )
     .map_err(|error| Error::Listen { address, error })?;
     let metrics = scraped.map(|(address, listener)| {
-        let (store, traffic, clock) = (store.clone(), traffic.clone(), clock.clone());
+        let (store, traffic, clock) = (store.admin.clone(), traffic.clone(), clock.clone());
         let gatherer = Gatherer::new(store, traffic, clock, http.front(), runners_of(&links));
         let scraped = scrape::serve(listener, gatherer, &limits);
         scraped.map_err(|error| Error::Listen { address, error })
     });
     let metrics = metrics.transpose()?;
-    let (store_too, links_too) = (store.clone(), links.clone());
-    let dispatcher =
-        Dispatcher::start(store_too, parts.workers, links_too, &traffic, limits, clock);
+    let (jobs, links_too) = (store.jobs.clone(), links.clone());
+    let dispatcher = Dispatcher::start(jobs, parts.workers, links_too, &traffic, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }
     if let Some(metrics) = &metrics {
         tracing::info!(address = %metrics.address(), "serving metrics");
     }
-    let tending = service::tend(&manager, &store).await;
+    let tending = service::tend(&manager, &store.admin).await;
     memory::give_back_code();
     Ok(Serving {
         store,
@@ -247,7 +246,7 @@ fn without_secret(sources: &[http::Source]) -> Vec<Name> {
 }
 
 /// A pause outlives restarts and is easily forgotten: nothing fails while jobs pile up.
-async fn warn_of_paused(store: &Store) {
+async fn warn_of_paused(store: &Admin) {
     match store.paused().await {
         Ok(paused) => {
             for store::PausedRow { handler, since } in paused {

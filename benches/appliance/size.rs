@@ -90,7 +90,7 @@ fn expire(store: &Path) {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        store.expire(all).await.unwrap();
+        store.jobs.expire(all).await.unwrap();
         store.close().await;
     });
 }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::wire::{self, WireError};
 use super::{Failure, FailureKind, Reply};
 use crate::limits::Limits;
-use crate::store::{Copied, CopyError, Copying, Manifest, Store};
+use crate::store::{Admin, Copied, CopyError, Copying, Manifest};
 
 /// Between two words of how far the copy is: often enough for a bar, and to notice a caller that left.
 const TELL_EVERY: Duration = Duration::from_millis(200);
@@ -68,7 +68,7 @@ pub(super) async fn made(copying: &mut Copying) -> Option<Result<Copied, CopyErr
 /// The receiver's part. An error means that the caller is gone, or too slow.
 pub(super) async fn send(
     to: &mut (impl AsyncWrite + Unpin),
-    store: &Store,
+    store: &Admin,
     limits: &Limits,
 ) -> Result<(), WireError> {
     let copied = match store.copy() {

@@ -88,7 +88,7 @@ impl Door {
             Door::Remote(client) => return client.backup(sink, tell).await,
             Door::Local(store) => store,
         };
-        let mut copying = store.copy().map_err(Failure::from)?;
+        let mut copying = store.admin.copy().map_err(Failure::from)?;
         let copied = loop {
             if let Some(copied) = made(&mut copying).await {
                 break copied;
@@ -105,7 +105,7 @@ impl Door {
     pub async fn call(&mut self, request: Request) -> Result<Reply, CallError> {
         match self {
             Door::Remote(client) => client.call(&request).await,
-            Door::Local(store) => Ok(perform(store, None, request).await?),
+            Door::Local(store) => Ok(perform(&store.admin, None, request).await?),
         }
     }
 

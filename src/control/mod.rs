@@ -25,8 +25,8 @@ use crate::handler::{CannotAsk, Links};
 use crate::model::{EventId, JobId, Name, State};
 use crate::runner::message::{Key, Stream};
 use crate::store::{
-    self, Captured, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow, SecretUse,
-    Store,
+    self, Admin, Captured, EventDetail, EventFilter, EventRow, JobFilter, JobRow, PausedRow,
+    SecretUse,
 };
 
 pub use backup::{Backup, Stage};
@@ -281,7 +281,7 @@ impl From<CannotAsk> for Failure {
 
 /// Carries out one request on an open store. `receiver`: whose store it is, where one runs.
 pub async fn perform(
-    store: &Store,
+    store: &Admin,
     receiver: Option<&Receiver>,
     request: Request,
 ) -> Result<Reply, Failure> {
@@ -367,7 +367,7 @@ fn front(receiver: Option<&Receiver>) -> Result<Arc<Front>, Failure> {
     front.ok_or_else(|| Failure::unavailable("no receiver runs, and only a receiver can tell"))
 }
 
-async fn cancel(store: &Store, links: Option<&Links>, job: JobId) -> Result<Reply, Failure> {
+async fn cancel(store: &Admin, links: Option<&Links>, job: JobId) -> Result<Reply, Failure> {
     let live = store.live(job, "cancelled").await?;
     if !live.by_runner {
         // Whatever the request has brought about cannot be taken back, and is not known.

@@ -21,7 +21,7 @@ use super::backup;
 use super::wire::{self, WireError};
 use super::{Failure, Receiver, Reply, Request, perform};
 use crate::limits::Limits;
-use crate::store::Store;
+use crate::store::Admin;
 
 /// Longest path of a Unix socket in bytes: Linux's `sun_path` has 108 with the closing zero.
 const PATH_MAX_BYTES: usize = 107;
@@ -55,7 +55,7 @@ pub enum ListenError {
 /// What requests are carried out on.
 #[derive(Clone)]
 struct Served {
-    store: Store,
+    store: Admin,
     receiver: Receiver,
 }
 
@@ -73,7 +73,7 @@ pub struct Listener {
 /// tokio runtime.
 pub fn listen(
     path: &Path,
-    store: Store,
+    store: Admin,
     receiver: Receiver,
     limits: &Limits,
 ) -> Result<Listener, ListenError> {

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::handler::Links;
 use crate::handler::link::View;
 use crate::model::{Name, State, Timestamp};
-use crate::store::{JobRow, Refused, Standing, Store};
+use crate::store::{Admin, JobRow, Refused, Standing};
 use crate::traffic::{Seen, Traffic};
 
 use super::reload::Reloads;
@@ -129,7 +129,7 @@ pub(super) fn mark_broken<'a>(
 
 /// Looks at everything. `sources`: those to tell of beside the receiver's own.
 pub(super) async fn look(
-    store: &Store,
+    store: &Admin,
     receiver: Option<&Receiver>,
     mut sources: Vec<Name>,
 ) -> Result<Status, Failure> {

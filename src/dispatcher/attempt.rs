@@ -17,7 +17,7 @@ use crate::handler::{Handler, Link, Report};
 use crate::model::{EventId, Name, OnUnknown, Outcome, RunnerName, Timestamp};
 use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::message::Key;
-use crate::store::{Claim, Claims, Completion, Error, Notice, Record, Store};
+use crate::store::{Claim, Claims, Completion, Error, Jobs, Notice, Record};
 use crate::traffic::HandlerTraffic;
 
 /// The policy where the handler is not configured any more: a job whose attempt failed waits until the next check
@@ -105,7 +105,7 @@ pub(super) struct Ending {
 
 impl Ending {
     /// Records an end that could not be committed with others, however long that takes, and acknowledges it.
-    async fn record(self, store: Store) {
+    async fn record(self, store: Jobs) {
         let committed = store.complete(self.completion.clone()).await;
         self.report(&committed, &store);
         if let (Ok(_), Some(link)) = (committed, &self.attempt.link) {
@@ -114,7 +114,7 @@ impl Ending {
     }
 
     /// Counts and logs the result of its commit.
-    fn report(&self, committed: &Result<bool, Error>, store: &Store) {
+    fn report(&self, committed: &Result<bool, Error>, store: &Jobs) {
         let _inside = self.attempt.span.enter();
         match committed {
             Ok(true) => {
@@ -176,7 +176,7 @@ pub(super) struct Exchanged {
 }
 
 impl Exchange {
-    pub(super) async fn run(self, runner: Option<RunnerName>, store: Store) -> Exchanged {
+    pub(super) async fn run(self, runner: Option<RunnerName>, store: Jobs) -> Exchanged {
         let completions: Vec<_> = self.ends.iter().map(|end| end.completion.clone()).collect();
         let claim = self.claim.as_ref().map(|(_, claim)| claim.clone());
         let (committed, claims) = store.complete_and_claim(&completions, claim).await;

@@ -20,7 +20,7 @@ use crate::model::{Broken, INTERNAL_SOURCE, Outcome, Runner, RunnerName};
 use crate::notify;
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
-use crate::store::{Claim, Claimed, Claims, Completion, Error, Notice, NoticeJob, Running, Store};
+use crate::store::{Claim, Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, Running};
 use crate::traffic::Traffic;
 
 use super::attempt::{self, Attempt, Ending, Exchange, Exchanged, PendingAcks};
@@ -35,7 +35,7 @@ const CANCEL_WAIT: Duration = Duration::from_secs(5);
 
 /// The dispatcher's state.
 pub(super) struct Flow {
-    store: Store,
+    store: Jobs,
     clock: Clock,
     tick: Duration,
     slots: Slots,
@@ -79,7 +79,7 @@ enum Step {
 
 impl Flow {
     pub(super) fn new(
-        store: Store,
+        store: Jobs,
         workers: Vec<Worker>,
         links: Links,
         traffic: &Traffic,
@@ -258,9 +258,8 @@ impl Flow {
         let handlers: Vec<_> =
             configured.map(|slots| (slots.name.clone(), slots.policy.backoff_max)).collect();
         let store = self.store.clone();
-        let now = self.clock.now();
         self.check = Some(self.work.spawn(async move {
-            notify::tick(&store, now).await;
+            notify::tick(&store).await;
             let names = handlers.iter().map(|(handler, _)| handler.clone()).collect();
             match store.hold_orphans(names).await {
                 Ok(0) => {}

@@ -32,7 +32,7 @@ use crate::handler::{Handler, Links};
 use crate::limits::Limits;
 use crate::model::Name;
 use crate::retry::Policy;
-use crate::store::Store;
+use crate::store::Jobs;
 use crate::traffic::Traffic;
 
 use flow::Reload;
@@ -75,7 +75,7 @@ impl Dispatcher {
     /// and the only one that claims. It connects the links to the runners that are
     /// needed, and tells `traffic` of every end of an attempt.
     pub fn start(
-        store: Store,
+        store: Jobs,
         workers: Vec<Worker>,
         links: Links,
         traffic: &Traffic,

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::{ClockWatch, Cutoffs, Expired, Store};
+use crate::store::{ClockWatch, Cutoffs, Expired, Jobs};
 
 /// Before the first pass and between two: the shortest retention is an hour. A machine that starts
 /// with a wrong clock has set it right by then, which counts as a jump.
@@ -30,13 +30,13 @@ const KEYS_TOLERANCE: Duration = Duration::from_millis(300);
 
 /// Runs until it is aborted, which may be at any point: the store finishes what it has begun. Each pass
 /// goes by the limits that hold then.
-pub(super) async fn run(store: Store, limits: watch::Receiver<Limits>, clock: Clock) {
+pub(super) async fn run(store: Jobs, limits: watch::Receiver<Limits>, clock: Clock) {
     let watch = first_look(&store, &clock).await;
     tokio::join!(events(&store, limits, &clock, watch), keys(&store, &clock, watch));
 }
 
 /// The keys of requests, with their answers.
-async fn keys(store: &Store, clock: &Clock, mut watch: ClockWatch) {
+async fn keys(store: &Jobs, clock: &Clock, mut watch: ClockWatch) {
     let quiet = watch.quiet_until.saturating_sub(clock.monotonic());
     // A key's margin is as long as this tolerance.
     let (mut pause, mut tolerance) = (quiet.clamp(KEYS_PERIOD, PERIOD), TOLERANCE);
@@ -58,7 +58,7 @@ async fn keys(store: &Store, clock: &Clock, mut watch: ClockWatch) {
 
 /// Payloads, and what of events is left.
 async fn events(
-    store: &Store,
+    store: &Jobs,
     limits: watch::Receiver<Limits>,
     clock: &Clock,
     mut watch: ClockWatch,
@@ -70,7 +70,7 @@ async fn events(
 }
 
 async fn pass(
-    store: &Store,
+    store: &Jobs,
     limits: &watch::Receiver<Limits>,
     clock: &Clock,
     watch: &mut ClockWatch,
@@ -105,7 +105,7 @@ async fn pass(
 /// The watch of the process before this one, where the clocks have moved alike since then. Else one as of now, and
 /// nothing is deleted for an hour: or for a day where the newest event is over a day old, or the store does not say,
 /// since a clock that jumped before the start shows only in the store.
-async fn first_look(store: &Store, clock: &Clock) -> ClockWatch {
+async fn first_look(store: &Jobs, clock: &Clock) -> ClockWatch {
     let (wall, monotonic) = (clock.now(), clock.monotonic());
     if let Ok(Some(watch)) = store.clock_watch().await
         && watch.agrees(wall, monotonic, TOLERANCE)
@@ -122,7 +122,7 @@ async fn first_look(store: &Store, clock: &Clock) -> ClockWatch {
 }
 
 /// A receiver that restarts more often than a pass comes would never make one otherwise.
-async fn keep(store: &Store, watch: ClockWatch) {
+async fn keep(store: &Jobs, watch: ClockWatch) {
     if let Err(error) = store.keep_clock_watch(watch).await {
         tracing::warn!(%error, "failed to store when retention looked last");
     }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::model::{Headers, JobId, OnRedelivery};
     use crate::provider::Scheme;
-    use crate::store::{Accept, EventFilter, Interest, NoticeJob, Settings};
+    use crate::store::{Accept, EventFilter, Interest, NoticeJob, Settings, Store};
     use crate::verify::{Request, verify};
 
     const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -178,6 +178,7 @@ mod tests {
         let delivery = verify(&Scheme::embedded("none").unwrap(), &[], request, START).unwrap();
         let (source, handlers) = ("shop".parse().unwrap(), Vec::new());
         store
+            .intake
             .accept(Accept {
                 source,
                 received_at: START,
@@ -196,16 +197,19 @@ mod tests {
         let store = store_of_one(folder.path()).await;
         // What the receiver tells of itself has the time of the clock that is in question.
         let all = vec![crate::pattern::Pattern::new("*", true)];
-        store.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
+        store.admin.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
         let (source, event_id) = ("s".parse().unwrap(), "e".parse().unwrap());
         let job = NoticeJob { job: JobId::new(START), source, event_id };
         let now = START.after(400 * QUIET);
-        store.notify(crate::notify::broken("h".parse().unwrap(), job, now));
-        let held = store.hold_orphans(vec!["alert".parse().unwrap()]).await;
-        assert_eq!((held, store.events(EventFilter::default()).await.unwrap().len()), (Ok(0), 2));
+        store.intake.notify(crate::notify::broken("h".parse().unwrap(), job, now));
+        let held = store.jobs.hold_orphans(vec!["alert".parse().unwrap()]).await;
+        assert_eq!(
+            (held, store.admin.events(EventFilter::default()).await.unwrap().len()),
+            (Ok(0), 2)
+        );
         for (start, hours) in [(START.after(400 * QUIET), 24), (START.after(PERIOD), 0)] {
             let clock = Clock::manual(start);
-            let mut watch = first_look(&store, &clock).await;
+            let mut watch = first_look(&store.jobs, &clock).await;
             for hour in 1..=25 {
                 clock.advance(PERIOD);
                 let may = watch.may_expire(clock.now(), clock.monotonic(), TOLERANCE);
@@ -213,7 +217,7 @@ mod tests {
             }
         }
         store.close().await;
-        let mut watch = first_look(&store, &Clock::manual(START)).await;
+        let mut watch = first_look(&store.jobs, &Clock::manual(START)).await;
         assert!(
             !watch.may_expire(START, Duration::ZERO, TOLERANCE),
             "where the store says nothing"
@@ -235,22 +239,25 @@ mod tests {
         let mut kept = Vec::new();
         for _start in 0..3 {
             // The process before ended after half an hour.
-            let mut watch = first_look(&store, &clock).await;
+            let mut watch = first_look(&store.jobs, &clock).await;
             if watch.next_pass(clock.monotonic()) < half {
-                pass(&store, &limits, &clock, &mut watch).await;
+                pass(&store.jobs, &limits, &clock, &mut watch).await;
             }
-            kept.push(store.events(EventFilter::default()).await.unwrap()[0].payload_kept);
+            kept.push(store.admin.events(EventFilter::default()).await.unwrap()[0].payload_kept);
             clock.advance(half);
         }
         assert_eq!(kept, [true, true, false]);
         // A jump between two processes is one that nobody saw, and the day after one that was seen goes on.
         clock.set_wall(clock.now().after(2 * TOLERANCE));
-        let mut watch = first_look(&store, &clock).await;
+        let mut watch = first_look(&store.jobs, &clock).await;
         assert_eq!(watch.quiet_until, clock.monotonic() + PERIOD);
         clock.set_wall(clock.now().after(2 * TOLERANCE));
-        pass(&store, &limits, &clock, &mut watch).await;
+        pass(&store.jobs, &limits, &clock, &mut watch).await;
         clock.advance(half);
-        assert_eq!(first_look(&store, &clock).await.quiet_until, clock.monotonic() - half + QUIET);
+        assert_eq!(
+            first_look(&store.jobs, &clock).await.quiet_until,
+            clock.monotonic() - half + QUIET
+        );
         store.close().await;
     }
 

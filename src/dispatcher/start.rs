@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::model::Name;
 use crate::retry::Policy;
-use crate::store::{Error, Running, Store};
+use crate::store::{Error, Jobs, Running};
 
 /// What an earlier receiver left.
 pub(super) struct Left {
@@ -18,7 +18,7 @@ pub(super) struct Left {
 
 /// Settles what a crash cut off. Returns once that is committed, however long it takes: to claim
 /// before would be to run a job whose last attempt nobody has judged. Tries again every `pause`.
-pub(super) async fn recover(store: &Store, policies: Vec<(Name, Policy)>, pause: Duration) -> Left {
+pub(super) async fn recover(store: &Jobs, policies: Vec<(Name, Policy)>, pause: Duration) -> Left {
     loop {
         match once(store, policies.clone()).await {
             Ok(left) => return left,
@@ -28,7 +28,7 @@ pub(super) async fn recover(store: &Store, policies: Vec<(Name, Policy)>, pause:
     }
 }
 
-async fn once(store: &Store, policies: Vec<(Name, Policy)>) -> Result<Left, Error> {
+async fn once(store: &Jobs, policies: Vec<(Name, Policy)>) -> Result<Left, Error> {
     let recovered = store.recover(policies).await?;
     for (job, attempt, state) in recovered.unknown {
         tracing::warn!(%job, attempt, %state, "the outcome of an attempt that was cut off is unknown");

@@ -41,7 +41,7 @@ use crate::memory;
 use crate::metrics::Front;
 use crate::model::Name;
 use crate::panics::contained;
-use crate::store::Store;
+use crate::store::Intake;
 use crate::traffic::Traffic;
 use crate::verify;
 
@@ -52,7 +52,7 @@ const WAITING: usize = 64;
 pub(super) struct Shared {
     /// Looked at once for each request.
     pub(super) snapshot: ArcSwap<Snapshot>,
-    pub(super) store: Store,
+    pub(super) store: Intake,
     /// What is told of every delivery.
     pub(super) traffic: Traffic,
     pub(super) clock: Clock,
@@ -86,7 +86,7 @@ impl Server {
     pub fn start(
         listeners: Vec<TcpListener>,
         sources: Sources,
-        store: Store,
+        store: Intake,
         traffic: Traffic,
         clock: Clock,
         limits: Limits,

@@ -25,7 +25,7 @@ use crate::limits::Limits;
 use crate::log;
 use crate::metrics::{self, Facts, Front, Runner};
 use crate::model::Timestamp;
-use crate::store::{Gauges, Store};
+use crate::store::{Admin, Gauges};
 use crate::traffic::Traffic;
 
 /// The longest head, in bytes: the least that hyper takes. Prometheus sends some 300.
@@ -42,7 +42,7 @@ type Look<T> = Box<dyn Fn() -> T + Send + Sync>;
 
 /// Where the facts come from.
 pub struct Gatherer {
-    store: Store,
+    store: Admin,
     runners: Look<Vec<Runner>>,
     traffic: Traffic,
     clock: Clock,
@@ -55,7 +55,7 @@ pub struct Gatherer {
 impl Gatherer {
     /// Of a receiver that starts now.
     pub fn new(
-        store: Store,
+        store: Admin,
         traffic: Traffic,
         clock: Clock,
         front: impl Fn() -> Front + Send + Sync + 'static,

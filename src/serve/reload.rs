@@ -86,11 +86,11 @@ impl Serving {
 
         let handlers = config.changed_handlers(&self.config);
         // A failed count must not fail the reload; the dispatcher holds the jobs either way.
-        let mut orphaned = self.store.unfinished().await.unwrap_or_default();
+        let mut orphaned = self.store.admin.unfinished().await.unwrap_or_default();
         orphaned.retain(|(handler, _)| handlers.gone.contains(handler));
         self.dispatcher.reload(parts.workers, limits.clone()).await?;
-        self.store.set_interest(config.interest());
-        self.store.set_judge(sources.judge());
+        self.store.admin.set_interest(config.interest());
+        self.store.admin.set_judge(sources.judge());
         self.http.reload(sources, &limits);
         let addresses = self.http.addresses().to_vec();
         self.receiver.set_front(Front { addresses, signers, without_secret });

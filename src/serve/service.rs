@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::config::Server;
 use crate::http;
-use crate::store::Store;
+use crate::store::Admin;
 use crate::systemd::Manager;
 
 use super::Error;
@@ -69,7 +69,7 @@ pub(super) fn listeners(
 }
 
 /// Tells the manager of a receiver that serves, until what is returned is dropped.
-pub(super) async fn tend(manager: &Manager, store: &Store) -> JoinSet<()> {
+pub(super) async fn tend(manager: &Manager, store: &Admin) -> JoinSet<()> {
     let mut tending = JoinSet::new();
     let (line, lines) = watch::channel(line(store).await);
     manager.status(&lines.borrow()).await;
@@ -82,7 +82,7 @@ pub(super) async fn tend(manager: &Manager, store: &Store) -> JoinSet<()> {
 
 /// Keeps the line as the store is: looked at after a change, and beside the watchdog's beat, since
 /// space can run out without one.
-async fn look(store: Store, told: watch::Sender<String>, beat: Option<Duration>) {
+async fn look(store: Admin, told: watch::Sender<String>, beat: Option<Duration>) {
     let mut changes = store.changes();
     loop {
         sleep(LOOK_PAUSE).await;
@@ -103,7 +103,7 @@ async fn beats(beat: Option<Duration>) {
 }
 
 /// Feeds the watchdog, with the writer's answers only. Twice as often as it bites (sd_watchdog_enabled(3)).
-async fn feed(store: Store, manager: Manager) {
+async fn feed(store: Admin, manager: Manager) {
     let Some(limit) = manager.watchdog() else { return };
     while store.writer_answers().await {
         manager.alive().await;
@@ -111,7 +111,7 @@ async fn feed(store: Store, manager: Manager) {
     }
 }
 
-async fn line(store: &Store) -> String {
+async fn line(store: &Admin) -> String {
     let accepts = match store.ready() {
         Ok(()) => "accepting".to_owned(),
         Err(why) => format!("refusing deliveries: {why}"),
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::limits::Limits;
-    use crate::store::{Settings, hold_writer};
+    use crate::store::{Settings, Store, hold_writer};
     use std::ffi::{OsStr, OsString};
     use std::os::unix::net::UnixDatagram;
 
@@ -174,7 +174,7 @@ mod tests {
         let settings = Settings { path: folder.path().join("t.db"), limits: Limits::default() };
         let store = Store::open(&settings, Clock::system()).unwrap();
 
-        let tending = tend(&manager, &store).await;
+        let tending = tend(&manager, &store.admin).await;
         assert_eq!(ear.hears().unwrap(), "STATUS=accepting");
         assert_eq!(ear.hears().unwrap(), "READY=1");
         for _ in 0..3 {

@@ -18,7 +18,7 @@ use super::queue::Lane;
 use super::replay::put_back;
 use super::secrets::SecretUses;
 use super::types::{Accept, Accepted, Refused};
-use super::{Store, codec, exactly_one, guard};
+use super::{Intake, codec, exactly_one, guard};
 
 /// What an item takes in memory beside its stored form, roughly.
 const ITEM_BYTES: usize = 1024;
@@ -47,7 +47,7 @@ pub(super) struct Prepared {
     secret_uses: Arc<SecretUses>,
 }
 
-impl Store {
+impl Intake {
     /// ACCEPT: the event and its jobs in one transaction; returns after its flush, for a duplicate
     /// too (S3). Once queued it belongs to the writer: dropping the future cancels nothing (H1).
     pub async fn accept(&self, new: Accept) -> Result<Accepted, Refused> {
@@ -62,7 +62,7 @@ impl Store {
         new: Accept,
         now: Timestamp,
     ) -> Result<Accepted, Refused> {
-        self.ready()?;
+        self.engine.ready()?;
         let new = Arc::new(self.prepare(new, now));
         let accepted = match self.repeated(&new).await? {
             Some(duplicate) => duplicate,
@@ -75,18 +75,18 @@ impl Store {
     /// A duplicate of an event that came not long ago: counted without its body being compressed, which costs several
     /// times what looking it up does. None where it is to be stored, or nobody knows yet.
     async fn repeated(&self, new: &Arc<Prepared>) -> Result<Option<Accepted>, Refused> {
-        if !self.inner.recent.has(&new.source, new.delivery.event_id()) {
+        if !self.recent.has(&new.source, new.delivery.event_id()) {
             return Ok(None);
         }
         let (new, bytes) = (Arc::clone(new), new.bytes());
-        self.submit(Lane::Accept { bytes }, move |tx| new.repeated(tx)).await
+        self.engine.submit(Lane::Accept { bytes }, move |tx| new.repeated(tx)).await
     }
 
     async fn store(&self, new: Arc<Prepared>) -> Result<Accepted, Refused> {
         self.pack(&new).await?;
         let (item, bytes) = (Arc::clone(&new), new.bytes());
-        let accepted = self.submit(Lane::Accept { bytes }, move |tx| item.store(tx)).await?;
-        self.inner.recent.note(&new.source, new.delivery.event_id());
+        let accepted = self.engine.submit(Lane::Accept { bytes }, move |tx| item.store(tx)).await?;
+        self.recent.note(&new.source, new.delivery.event_id());
         Ok(accepted)
     }
 
@@ -100,10 +100,10 @@ impl Store {
             delivery,
             handlers,
             stored: OnceLock::new(),
-            evidence_max: self.shared.settings.limits.evidence_count,
+            evidence_max: self.engine.settings.limits.evidence_count,
             on_redelivery,
-            notices: self.shared.notices.clone(),
-            secret_uses: Arc::clone(&self.shared.secret_uses),
+            notices: self.engine.notices.clone(),
+            secret_uses: Arc::clone(&self.engine.secret_uses),
         }
     }
 

@@ -6,7 +6,7 @@
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use super::Store;
+use super::Admin;
 use super::read::{Clauses, EVENT, Listed, event_row, newest_events, with_jobs};
 use super::rows::{EventFilter, EventRow};
 use super::types::Error;
@@ -24,7 +24,7 @@ pub struct Arrived {
     pub mark: Mark,
 }
 
-impl Store {
+impl Admin {
     /// The events after a place; where none is given, the newest ones. Both oldest first, and no more
     /// than the filter's limit: the rest comes with the next call.
     pub async fn arrived(
@@ -32,8 +32,8 @@ impl Store {
         filter: EventFilter,
         after: Option<Mark>,
     ) -> Result<Arrived, Error> {
-        let limit = self.list_limit(filter.limit);
-        self.list(limit, move |conn| arrived(conn, &filter, after, limit)).await
+        let limit = self.engine.list_limit(filter.limit);
+        self.engine.list(limit, move |conn| arrived(conn, &filter, after, limit)).await
     }
 }
 

@@ -17,7 +17,7 @@ use super::job::insert_job;
 use super::queue::Lane;
 use super::replay::put_back;
 use super::types::{Accept, Ask, Asked, KeyState, Refused};
-use super::{Store, codec, exactly_one};
+use super::{Intake, codec, exactly_one};
 
 /// A request with a key in its stored form.
 struct Request {
@@ -37,12 +37,12 @@ enum Found {
     Used(Key),
 }
 
-impl Store {
+impl Intake {
     /// ASK: the event, its job and the key in one transaction where the key is new; the job put back where
     /// its last run is known to have failed; else what is known of the key. Returns after the flush, as
-    /// [`Store::accept`] does, and is not undone by dropping the future either.
+    /// [`Intake::accept`] does, and is not undone by dropping the future either.
     pub async fn ask(&self, ask: Ask) -> Result<Asked, Refused> {
-        self.ready()?;
+        self.engine.ready()?;
         let Ask { source, caller, request, received_at, delivery, handler, keep, keep_errors } =
             ask;
         let handlers = vec![handler.clone()];
@@ -53,7 +53,7 @@ impl Store {
         let bytes = prepared.bytes();
         let digest = request;
         let request = Request { prepared, handler, caller, digest, keep, keep_errors };
-        let found = self.submit(Lane::Accept { bytes }, move |tx| request.store(tx)).await?;
+        let found = self.engine.submit(Lane::Accept { bytes }, move |tx| request.store(tx)).await?;
         crash::point("ask.commit.after");
         let (job, fate) = match found {
             Found::Begun { job, again } => return Ok(Asked::Begun { job, again }),
@@ -65,7 +65,7 @@ impl Store {
     }
 
     /// What is known of a key that was used before, by a look at flushed commits (S3): nothing to be written,
-    /// and no queue. None where [`Store::ask`] has something to do, where the answer is so long that it is to
+    /// and no queue. None where [`Intake::ask`] has something to do, where the answer is so long that it is to
     /// be unpacked elsewhere, or where the store cannot be read.
     pub fn known_key(
         &self,
@@ -74,7 +74,7 @@ impl Store {
         key: &EventId,
         request: Digest,
     ) -> Option<Asked> {
-        let found = self.shared.keys.look(|conn| find_key(conn, source, caller, key)).ok()??;
+        let found = self.engine.keys.look(|conn| find_key(conn, source, caller, key)).ok()??;
         if found.request != request {
             return Some(Asked::Conflict);
         }

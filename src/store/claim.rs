@@ -20,7 +20,7 @@ use super::notice::Notices;
 use super::pause::is_paused;
 use super::queue::{Item, Lane, Told};
 use super::types::{Claim, Claimed, Claims, Completion, Error, Record};
-use super::{Store, codec, exactly_one, lock};
+use super::{Jobs, codec, exactly_one, lock};
 
 /// What a claim has taken.
 pub(super) struct Taken {
@@ -88,7 +88,7 @@ impl Takers {
     }
 }
 
-impl Store {
+impl Jobs {
     /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first.
     /// Each has a new attempt, number + 1, committed before this returns. Jobs whose payload is gone
     /// become dead instead (R19). Nothing while the handler is paused. `runner` is the one that will be
@@ -108,8 +108,8 @@ impl Store {
     }
 
     pub(super) fn claiming(&self, asked: Claim) -> (Item, Told<Taken>) {
-        let (clock, notices) = (self.shared.clock.clone(), self.shared.notices.clone());
-        let takers = Arc::clone(&self.inner.takers);
+        let (clock, notices) = (self.engine.clock.clone(), self.engine.notices.clone());
+        let takers = Arc::clone(&self.takers);
         let (mut number, mut last): (u64, Vec<(i64, u32)>) = (0, Vec::new());
         let take = {
             let takers = Arc::clone(&takers);
@@ -189,7 +189,7 @@ impl Store {
             outcome: Outcome::NotStarted,
             counts: false,
             next: Next::Dead(DeadReason::PayloadGone),
-            finished_at: self.shared.clock.now(),
+            finished_at: self.engine.clock.now(),
             record: Record { detail, ..Record::default() },
             answer: None,
         };

@@ -11,17 +11,18 @@ use crate::model::{JobId, Outcome, Runner, RunnerName, State, Timestamp};
 use crate::retry::Next;
 
 use super::answer::{self, Stored};
+use super::engine::heard;
 use super::job::find_job;
 use super::notice::Notices;
 use super::queue::{Item, Lane, Told};
 use super::replay::was_key;
 use super::types::{Claim, Claims, Completion, Error, Record, Refused, Running};
-use super::{Store, codec, exactly_one, heard};
+use super::{Jobs, codec, exactly_one};
 
 /// Between two tries of an end that alone cannot be committed.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
-impl Store {
+impl Jobs {
     /// COMPLETE: settles a running attempt. `false` where that attempt is not the running one: it is
     /// settled already, and no row changes (R9). Retried inside, whatever SQLite says, until it is committed:
     /// never lost while the process lives and is not stopping.
@@ -41,10 +42,10 @@ impl Store {
     /// The same, but given up where it alone cannot be committed.
     async fn complete_once(&self, done: &Arc<Completion>) -> Result<Option<bool>, Refused> {
         let (item, answer) = self.completion(done).await;
-        self.push(item, answer).await
+        self.engine.push(item, answer).await
     }
 
-    /// COMPLETE without waiting for more than one try; [`Store::complete`] goes on where that fails.
+    /// COMPLETE without waiting for more than one try; [`Jobs::complete`] goes on where that fails.
     pub(super) async fn complete_soon(&self, done: Completion) {
         let done = Arc::new(done);
         if self.complete_once(&done).await.is_err() {
@@ -54,8 +55,8 @@ impl Store {
     }
 
     /// COMPLETE each of `ends`, then CLAIM, with one flush for all of it. Each has an answer of its own, as
-    /// [`Store::complete`] and [`Store::claim`] give it, and none fails because another does. One that alone
-    /// cannot be committed is given up, since the others do not wait for it: [`Store::complete`] goes on.
+    /// [`Jobs::complete`] and [`Store::claim`] give it, and none fails because another does. One that alone
+    /// cannot be committed is given up, since the others do not wait for it: [`Jobs::complete`] goes on.
     ///
     /// The future must not be dropped where it claims.
     pub async fn complete_and_claim(
@@ -76,7 +77,7 @@ impl Store {
             items.push(item);
             (handler, answer)
         });
-        self.shared.queue.push_kept(items);
+        self.engine.queue.push_kept(items);
         // It is answered last, so whoever waits for it waits once.
         let claimed = match claim {
             Some((handler, answer)) => Some((handler, heard(answer).await)),
@@ -97,7 +98,7 @@ impl Store {
     /// The item that settles an attempt, and keeps its answer where its caller waits for one (I1). Its own
     /// answer is none where there is no such job.
     async fn completion(&self, done: &Arc<Completion>) -> (Item, Told<Option<bool>>) {
-        let (job, notices, done) = (done.job, self.shared.notices.clone(), Arc::clone(done));
+        let (job, notices, done) = (done.job, self.engine.notices.clone(), Arc::clone(done));
         let kept = match done.answer.clone() {
             Some(answer) => Stored::of(answer).await.map(Some).unwrap_or_else(|error| {
                 tracing::error!(%job, attempt = done.attempt, %error, "an answer cannot be stored");
@@ -115,35 +116,36 @@ impl Store {
             // What carried a key that was replaced since is settled too.
             None => Ok(was_key(tx, done.job)?.then_some(false)),
         };
-        let waiters = Arc::clone(&self.inner.waiters);
+        let waiters = Arc::clone(&self.waiters);
         Item::with(Lane::Kept, settle, move |_| waiters.tell(job))
     }
 
     /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a
     /// runner has).
     pub async fn running(&self) -> Result<Vec<Running>, Error> {
-        self.read(|conn| {
-            conn.prepare_cached(RUNNING)?
-                .query_map([], |row| {
-                    let incarnation = codec::maybe_text(row, 7)?;
-                    let name: Option<RunnerName> = codec::maybe_text(row, 8)?;
-                    Ok(Running {
-                        job: codec::job_id(row, 0)?,
-                        attempt: row.get(1)?,
-                        handler: codec::text(row, 2)?,
-                        source: codec::text(row, 3)?,
-                        event_id: codec::event_id(row, 4)?,
-                        counted: row.get(5)?,
-                        since: codec::time(row, 6)?,
-                        runner: incarnation.map(|incarnation| Runner {
-                            name: name.unwrap_or_default(),
-                            incarnation,
-                        }),
-                    })
-                })?
-                .collect()
-        })
-        .await
+        self.engine
+            .read(|conn| {
+                conn.prepare_cached(RUNNING)?
+                    .query_map([], |row| {
+                        let incarnation = codec::maybe_text(row, 7)?;
+                        let name: Option<RunnerName> = codec::maybe_text(row, 8)?;
+                        Ok(Running {
+                            job: codec::job_id(row, 0)?,
+                            attempt: row.get(1)?,
+                            handler: codec::text(row, 2)?,
+                            source: codec::text(row, 3)?,
+                            event_id: codec::event_id(row, 4)?,
+                            counted: row.get(5)?,
+                            since: codec::time(row, 6)?,
+                            runner: incarnation.map(|incarnation| Runner {
+                                name: name.unwrap_or_default(),
+                                incarnation,
+                            }),
+                        })
+                    })?
+                    .collect()
+            })
+            .await
     }
 }
 
@@ -153,7 +155,7 @@ pub(super) const RUNNING: &str =
      FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number JOIN event e ON e.row = j.event
      WHERE a.outcome IS NULL AND j.state = 'running' ORDER BY a.job";
 
-/// The answer of a [`Store::completion`].
+/// The answer of a [`Jobs::completion`].
 fn completed(job: JobId, found: Result<Option<bool>, Refused>) -> Result<bool, Error> {
     let found = found?;
     crash::point("complete.commit.after");

@@ -30,7 +30,7 @@ use super::path::beside;
 use super::queue::{Item, Next};
 use super::types::Refused;
 use super::writer::Writer;
-use super::{Store, durable};
+use super::{Admin, durable};
 
 /// Pages of 4 KiB copied between two batches, and as many more as the store has grown by since: a few
 /// milliseconds, and what is left shrinks whatever is written.
@@ -39,7 +39,7 @@ const STEP_PAGES: u64 = 256;
 /// The copy's name while it is made.
 const COPYING: &str = ".copying";
 
-impl Store {
+impl Admin {
     /// COPY: begins a copy of the store as it is once the copy ends.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Store {
         let progress = Arc::new(Progress::default());
         let (done, answer) = oneshot::channel();
         let task = CopyTask { progress: Arc::clone(&progress), answer: done };
-        self.shared.queue.push_copy(task)?;
+        self.engine.queue.push_copy(task)?;
         Ok(Copying { progress, answer })
     }
 }

@@ -8,14 +8,14 @@ use crate::model::{DropReason, JobId, State, Timestamp};
 use super::job::find_job;
 use super::queue::Lane;
 use super::types::Error;
-use super::{Store, exactly_one};
+use super::{Admin, exactly_one};
 
-impl Store {
+impl Admin {
     /// DROP: ready, waiting, held or dead to dropped. Returns the state it was in; an error has
     /// changed nothing.
     pub async fn drop_job(&self, job: JobId) -> Result<State, Error> {
-        let clock = self.shared.clock.clone();
-        self.submit(Lane::Verb, move |tx| drop_job(tx, job, clock.now())).await?
+        let clock = self.engine.clock.clone();
+        self.engine.submit(Lane::Verb, move |tx| drop_job(tx, job, clock.now())).await?
     }
 }
 

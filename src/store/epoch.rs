@@ -4,14 +4,15 @@ use crate::crash;
 
 use super::queue::Lane;
 use super::types::Error;
-use super::{Store, exactly_one};
+use super::{Jobs, exactly_one};
 
-impl Store {
+impl Jobs {
     /// A number that no receiver of this store had before. Committed before this returns; called once
     /// by a receiver that starts, before it connects to a runner. A number may be skipped, never
     /// given twice.
     pub async fn raise_epoch(&self) -> Result<u64, Error> {
         let epoch = self
+            .engine
             .submit(Lane::Kept, |tx| {
                 // Raised in the statement itself, so that no two readings are the same.
                 let raised = tx.execute("UPDATE meta SET epoch = epoch + 1 WHERE one = 1", [])?;

@@ -14,7 +14,7 @@ use crate::model::{INTERNAL_SOURCE, Timestamp};
 use super::answer;
 use super::queue::Lane;
 use super::types::Error;
-use super::{Store, codec};
+use super::{Jobs, codec};
 
 /// Rows looked at in one step.
 const STEP: usize = 200;
@@ -65,7 +65,7 @@ struct Step {
     after: Option<i64>,
 }
 
-impl Store {
+impl Jobs {
     /// Deletes payloads, and whole events, that are old enough, and gives their space back. A payload
     /// stays while a job of its event is not settled, or has been for too short a time: what an operator
     /// has just settled of an old event is on record as long as that of a new one. With it go the event's
@@ -77,7 +77,7 @@ impl Store {
         let mut expired = Expired::default();
         expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
         expired.events = self.walk(before, expire_events, &mut expired.bytes).await?;
-        self.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
+        self.engine.submit(Lane::Verb, move |tx| expire_rest(tx, before)).await?;
         // Also what a pass that was cut off, or an earlier version, has left.
         expired.bytes += self.give_back().await?;
         Ok(expired)
@@ -85,20 +85,21 @@ impl Store {
 
     /// The watch that was kept last, also by an earlier process.
     pub async fn clock_watch(&self) -> Result<Option<ClockWatch>, Error> {
-        self.read(|conn| {
-            // The one row.
-            conn.prepare_cached(
-                "SELECT looked_at, looked_monotonic, quiet_until FROM meta
+        self.engine
+            .read(|conn| {
+                // The one row.
+                conn.prepare_cached(
+                    "SELECT looked_at, looked_monotonic, quiet_until FROM meta
                  WHERE looked_at IS NOT NULL",
-            )?
-            .query_row([], |row| {
-                let millis = |column| codec::count(row, column).map(Duration::from_millis);
-                let (monotonic, quiet_until) = (millis(1)?, millis(2)?);
-                Ok(ClockWatch { wall: codec::time(row, 0)?, monotonic, quiet_until })
+                )?
+                .query_row([], |row| {
+                    let millis = |column| codec::count(row, column).map(Duration::from_millis);
+                    let (monotonic, quiet_until) = (millis(1)?, millis(2)?);
+                    Ok(ClockWatch { wall: codec::time(row, 0)?, monotonic, quiet_until })
+                })
+                .optional()
             })
-            .optional()
-        })
-        .await
+            .await
     }
 
     /// Keeps it for the next process.
@@ -112,21 +113,22 @@ impl Store {
             )?
             .execute(columns)
         };
-        Ok(self.submit(Lane::Verb, keep).await.map(drop)?)
+        Ok(self.engine.submit(Lane::Verb, keep).await.map(drop)?)
     }
 
     /// When the newest delivery arrived, or none where there is none. The receiver's own events are no
     /// word about the clock: it stamps them with the very time that is in question (K2).
     pub async fn newest_delivery(&self) -> Result<Option<Timestamp>, Error> {
-        self.read(|conn| {
-            // From the newest row back; the internal source's are few.
-            conn.prepare_cached(
-                "SELECT received_at FROM event WHERE source <> ?1 ORDER BY row DESC LIMIT 1",
-            )?
-            .query_row([INTERNAL_SOURCE], |row| codec::time(row, 0))
-            .optional()
-        })
-        .await
+        self.engine
+            .read(|conn| {
+                // From the newest row back; the internal source's are few.
+                conn.prepare_cached(
+                    "SELECT received_at FROM event WHERE source <> ?1 ORDER BY row DESC LIMIT 1",
+                )?
+                .query_row([INTERNAL_SOURCE], |row| codec::time(row, 0))
+                .optional()
+            })
+            .await
     }
 
     /// EXPIRE of keys, each with its answer: those whose time had come a minute before `now`, which is how far a
@@ -136,10 +138,10 @@ impl Store {
         let (before, mut deleted, mut after) = (now.before(KEY_MARGIN), 0, Some(BEGINNING));
         let step = codec::size(STEP);
         let forget = move |tx: &Connection| answer::forget_errors(tx, before, step);
-        while self.submit(Lane::Verb, forget).await? == STEP {}
+        while self.engine.submit(Lane::Verb, forget).await? == STEP {}
         while let Some(place) = after {
             let work = move |tx: &Connection| expire_keys(tx, before, place);
-            let (gone, next) = self.submit(Lane::Verb, work).await?;
+            let (gone, next) = self.engine.submit(Lane::Verb, work).await?;
             if gone > 0 {
                 self.give_back().await?;
             }
@@ -156,7 +158,7 @@ impl Store {
     ) -> Result<u64, Error> {
         let (mut deleted, mut after) = (0, Some(0));
         while let Some(row) = after {
-            let done = self.submit(Lane::Verb, move |tx| step(tx, before, row)).await?;
+            let done = self.engine.submit(Lane::Verb, move |tx| step(tx, before, row)).await?;
             if done.deleted > 0 {
                 // At once: to find one page among many free ones costs more than among few.
                 *bytes += self.give_back().await?;
@@ -170,7 +172,7 @@ impl Store {
     async fn give_back(&self) -> Result<u64, Error> {
         let mut bytes = 0;
         loop {
-            let (given, left) = self.submit(Lane::Verb, give_back).await?;
+            let (given, left) = self.engine.submit(Lane::Verb, give_back).await?;
             bytes += given;
             if given == 0 || left == 0 {
                 return Ok(bytes);

@@ -13,7 +13,7 @@ use crate::model::{EventId, JobId, Name};
 use super::read::{JOB, job_row, sources};
 use super::rows::JobRow;
 use super::types::{Error, LEAST_CHARS};
-use super::{Store, codec};
+use super::{Admin, codec};
 
 /// Most ids that an error names.
 const NAMED: usize = 5;
@@ -64,19 +64,20 @@ pub enum IdMatch {
     Job(Box<JobRow>),
 }
 
-impl Store {
+impl Admin {
     /// The event or job that is meant. The whole id of one always means it.
     pub async fn find(&self, typed: IdQuery) -> Result<IdMatch, Error> {
-        self.read(move |conn| find(conn, &typed)).await?
+        self.engine.read(move |conn| find(conn, &typed)).await?
     }
 
     /// How many characters of each of these ids are enough to find it among what `kind` says.
     pub async fn shorten(&self, kind: IdKind, ids: Vec<String>) -> Result<Vec<usize>, Error> {
-        self.list(codec::size(ids.len()), move |conn| {
-            let sources = sources(conn, None)?;
-            ids.iter().map(|id| enough(conn, &sources, kind, id)).collect()
-        })
-        .await
+        self.engine
+            .list(codec::size(ids.len()), move |conn| {
+                let sources = sources(conn, None)?;
+                ids.iter().map(|id| enough(conn, &sources, kind, id)).collect()
+            })
+            .await
     }
 }
 

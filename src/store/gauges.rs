@@ -11,7 +11,7 @@ use crate::model::{Name, State, Timestamp};
 use super::rows::SecretUse;
 use super::standing::Disk;
 use super::types::Error;
-use super::{Store, codec, pause};
+use super::{Admin, codec, pause};
 
 /// Held and dead jobs counted at most, each.
 const COUNTED: i64 = 100_000;
@@ -52,39 +52,40 @@ pub struct WriterGauges {
     pub log_bound_bytes: u64,
 }
 
-impl Store {
+impl Admin {
     /// What is in the store.
     pub async fn gauges(&self) -> Result<Gauges, Error> {
         let secrets = self.secrets().await?;
-        self.read(move |conn| {
-            let jobs = jobs(conn)?;
-            let ready = jobs.iter().filter(|(_, state, _)| *state == State::Ready);
-            let oldest_ready = ready
-                .filter_map(|(handler, ..)| {
-                    let since = next_ready(conn, handler).transpose()?;
-                    Some(since.map(|since| (handler.clone(), since)))
-                })
-                .collect::<rusqlite::Result<_>>()?;
-            let paused = pause::paused(conn)?.into_iter().map(|row| row.handler).collect();
-            let free_page_bytes = free_page_bytes(conn)?;
-            Ok(Gauges { jobs, oldest_ready, paused, secrets, free_page_bytes })
-        })
-        .await
+        self.engine
+            .read(move |conn| {
+                let jobs = jobs(conn)?;
+                let ready = jobs.iter().filter(|(_, state, _)| *state == State::Ready);
+                let oldest_ready = ready
+                    .filter_map(|(handler, ..)| {
+                        let since = next_ready(conn, handler).transpose()?;
+                        Some(since.map(|since| (handler.clone(), since)))
+                    })
+                    .collect::<rusqlite::Result<_>>()?;
+                let paused = pause::paused(conn)?.into_iter().map(|row| row.handler).collect();
+                let free_page_bytes = free_page_bytes(conn)?;
+                Ok(Gauges { jobs, oldest_ready, paused, secrets, free_page_bytes })
+            })
+            .await
     }
 
     /// What the writer does, which asks no database.
     pub fn writer_gauges(&self) -> WriterGauges {
-        let (queue_items, queue_bytes) = self.shared.queue.waiting();
-        let (batch_items, batch_seconds) = self.shared.commits.batches();
+        let (queue_items, queue_bytes) = self.engine.queue.waiting();
+        let (batch_items, batch_seconds) = self.engine.commits.batches();
         WriterGauges {
             queue_items,
             queue_bytes,
             batch_items,
             batch_seconds,
-            checkpoint_seconds: self.shared.checkpoints.seconds(),
+            checkpoint_seconds: self.engine.checkpoints.seconds(),
             disk: self.disk(),
-            log_used_bytes: self.shared.commits.log_bytes(),
-            log_bound_bytes: self.shared.settings.limits.log_bytes,
+            log_used_bytes: self.engine.commits.log_bytes(),
+            log_bound_bytes: self.engine.settings.limits.log_bytes,
         }
     }
 }

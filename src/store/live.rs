@@ -7,7 +7,7 @@ use crate::model::{JobId, State};
 use super::read::{JOB, job_row};
 use super::rows::JobRow;
 use super::types::Error;
-use super::{Store, codec};
+use super::{Admin, codec};
 
 /// The attempt of a job that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +18,13 @@ pub struct Live {
     pub by_runner: bool,
 }
 
-impl Store {
+impl Admin {
     /// One job as it is listed.
     pub async fn job(&self, job: JobId) -> Result<JobRow, Error> {
         // By the unique id.
         let sql = format!("{JOB} WHERE j.id = ?1");
         let found = self
+            .engine
             .read(move |conn| {
                 conn.prepare_cached(&sql)?.query_row([job.as_bytes()], job_row).optional()
             })
@@ -35,6 +36,7 @@ impl Store {
     /// participle.
     pub async fn live(&self, job: JobId, verb: &'static str) -> Result<Live, Error> {
         let found = self
+            .engine
             .read(move |conn| {
                 // By the unique id, with its last attempt where it has one.
                 conn.prepare_cached(

@@ -16,7 +16,7 @@ use crate::pattern::Pattern;
 use super::job::insert_job;
 use super::queue::Lane;
 use super::types::Error;
-use super::{Store, codec};
+use super::{Admin, codec};
 
 /// Events looked at in one transaction.
 const STEP: usize = 200;
@@ -81,7 +81,7 @@ pub struct Made {
     pub next: Option<Place>,
 }
 
-impl Store {
+impl Admin {
     /// REPLAY --handler: makes the jobs that are missing among the next events, or only counts them.
     /// Call again with the answer's `next` until there is none. Refused like an accept while there is
     /// too little space.
@@ -90,12 +90,12 @@ impl Store {
             Some(place) => place,
             None => self.beginning(ask.since).await?,
         };
-        let now = self.shared.clock.now();
+        let now = self.engine.clock.now();
         if ask.dry_run {
-            return self.read(move |conn| step(conn, &ask, place, now)).await;
+            return self.engine.read(move |conn| step(conn, &ask, place, now)).await;
         }
-        self.ready()?;
-        Ok(self.submit(Lane::Verb, move |tx| step(tx, &ask, place, now)).await?)
+        self.engine.ready()?;
+        Ok(self.engine.submit(Lane::Verb, move |tx| step(tx, &ask, place, now)).await?)
     }
 
     /// The place before the first event since then. Rows are in the order of arrival but for
@@ -103,11 +103,13 @@ impl Store {
     async fn beginning(&self, since: Timestamp) -> Result<Place, Error> {
         // The newest event's row; 0 where there is none.
         let newest = "SELECT coalesce(max(row), 0) FROM event";
-        let last: i64 = self.read(|conn| conn.query_row(newest, [], |found| found.get(0))).await?;
+        let last: i64 =
+            self.engine.read(|conn| conn.query_row(newest, [], |found| found.get(0))).await?;
         let mut place = Place { after: last, last };
         let mut before = last.saturating_add(1);
         loop {
-            let (oldest, first) = self.read(move |conn| page_before(conn, before, since)).await?;
+            let (oldest, first) =
+                self.engine.read(move |conn| page_before(conn, before, since)).await?;
             let (Some(oldest), Some(first)) = (oldest, first) else { return Ok(place) };
             place.after = first - 1;
             before = oldest;

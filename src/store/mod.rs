@@ -20,12 +20,14 @@ mod copy;
 mod copy_task;
 mod drop;
 mod durable;
+mod engine;
 mod epoch;
 mod errors;
 mod expire;
 mod find;
 mod gauges;
 mod guard;
+mod handles;
 mod inspect;
 mod job;
 mod live;
@@ -64,15 +66,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
-use tokio::sync::{Notify, watch};
-use uuid::Uuid;
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 
-use claim::Takers;
+use engine::Engine;
 use lock::Lock;
-use queue::{Item, Lane, Told};
-use recent::Recent;
 use shared::Shared;
 use space::Space;
 use waiters::Waiters;
@@ -84,6 +83,7 @@ pub use durable::give_name;
 pub use expire::{ClockWatch, Cutoffs, Expired};
 pub use find::{IdKind, IdMatch, IdQuery};
 pub use gauges::{Gauges, WriterGauges};
+pub use handles::{Admin, Intake, Jobs};
 pub use inspect::{InspectError, Inspected, inspect, refuse_log};
 pub use live::Live;
 pub use missing::{Made, Missing, Place, Wanted};
@@ -105,28 +105,15 @@ pub use types::{
     LEAST_CHARS, OpenError, Record, Recovered, Refused, Replay, Running, Settings, Usage,
 };
 
-/// A handle to the running store; clones share the one writer. When the last is dropped the writer
-/// ends by itself; [`Store::close`] waits for that.
+/// An open store with its three handles. The writer ends when all clones and handles are dropped;
+/// [`Store::close`] waits for its end.
 #[derive(Clone)]
 pub struct Store {
-    shared: Arc<Shared>,
-    inner: Arc<Inner>,
-}
-
-/// The parts that only the handles use.
-struct Inner {
-    shared: Arc<Shared>,
-    waiters: Arc<Waiters>,
-    recent: Recent,
-    takers: Arc<Takers>,
-    quarantine: quarantine::Handle,
+    pub intake: Intake,
+    pub jobs: Jobs,
+    pub admin: Admin,
+    engine: Engine,
     closed: watch::Receiver<bool>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.shared.queue.close();
-    }
 }
 
 impl Store {
@@ -165,75 +152,26 @@ impl Store {
         )
         .map_err(failed)?;
         let closed = Writer::start(Arc::clone(&shared), conn, lock).map_err(failed)?;
-        let inner = Inner {
-            shared: Arc::clone(&shared),
-            waiters: Arc::default(),
-            recent: Recent::default(),
-            takers: Arc::default(),
-            quarantine,
-            closed,
+        let engine = Engine::new(shared);
+        let waiters = Arc::<Waiters>::default();
+        let intake = Intake {
+            engine: engine.clone(),
+            waiters: Arc::clone(&waiters),
+            recent: Arc::default(),
+            quarantine: Arc::new(quarantine),
         };
-        Ok(Store { shared, inner: Arc::new(inner) })
-    }
-
-    /// Rung after every commit that changed something, and after a repair; carries nothing. One
-    /// listener.
-    pub fn wake(&self) -> Arc<Notify> {
-        Arc::clone(&self.shared.wake)
-    }
-
-    /// Stirred by what [`Store::wake`] is rung for, and when the store begins or ceases to refuse
-    /// accepts; carries nothing, and any number may listen.
-    pub fn changes(&self) -> watch::Receiver<()> {
-        self.shared.stirred.subscribe()
-    }
-
-    /// Waits until the writer's own thread says that it is alive: between two batches, on a full disk
-    /// or in the pauses of a repair. Waits for ever where it hangs; false once the store is closed.
-    pub async fn writer_answers(&self) -> bool {
-        match self.shared.queue.ask() {
-            Some(answer) => answer.await.is_ok(),
-            None => false,
-        }
-    }
-
-    /// The store's random identity.
-    pub fn id(&self) -> Uuid {
-        self.shared.id
-    }
-
-    /// Why accepts are refused now, or nothing: readiness.
-    pub fn ready(&self) -> Result<(), Refused> {
-        self.shared.queue.door()?;
-        match self.shared.space.refuses(self.shared.clock.monotonic()) {
-            Some(why) => Err(why),
-            None => Ok(()),
-        }
+        let jobs = Jobs { engine: engine.clone(), waiters, takers: Arc::default() };
+        let admin = Admin { engine: engine.clone(), intake: intake.clone() };
+        Ok(Store { intake, jobs, admin, engine, closed })
     }
 
     /// Refuses new work, answers what is queued, commits, closes, releases the lock. Afterwards
     /// everything is refused.
     pub async fn close(&self) {
-        self.shared.queue.close();
-        self.inner.quarantine.close().await;
+        self.engine.queue.close();
+        self.intake.quarantine.close().await;
         // An error means that the writer is gone, which is what is waited for.
-        let _ = self.inner.closed.clone().wait_for(|closed| *closed).await;
-    }
-
-    /// Has the writer run `work` in a transaction and returns its result after the flush.
-    async fn submit<T, F>(&self, lane: Lane, work: F) -> Result<T, Refused>
-    where
-        T: Send + 'static,
-        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    {
-        let (item, answer) = Item::new(lane, work);
-        self.push(item, answer).await
-    }
-
-    /// Hands the writer an item and waits for its answer.
-    async fn push<T>(&self, item: Item, answer: Told<T>) -> Result<T, Refused> {
-        self.shared.queue.push(item)?;
-        heard(answer).await
+        let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 }
 
@@ -246,11 +184,6 @@ fn clear_leftovers(path: &Path) -> Result<(), OpenError> {
     }
     copy::remove_leftover(path);
     Ok(())
-}
-
-/// Waits for the writer's answer. It gives none to what came after its end.
-async fn heard<T>(answer: Told<T>) -> Result<T, Refused> {
-    answer.await.unwrap_or(Err(Refused::Stopping))
 }
 
 /// Locks a mutex whose holder may have panicked: the writer's panic ends the process, and a reader's

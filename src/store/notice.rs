@@ -20,10 +20,11 @@ use crate::model::{
 };
 use crate::pattern::Pattern;
 
+use super::engine::Engine;
 use super::job::insert_job;
 use super::queue::{Item, Lane, Queue};
 use super::types::{Captured, Error, Refused};
-use super::{Store, codec};
+use super::{Admin, Jobs, codec};
 
 /// What was last told long enough ago at ?1, ?2 being the window's beginning. A time that is to come
 /// was a wrong clock's.
@@ -118,43 +119,44 @@ struct LastAttempt {
     stderr: Option<String>,
 }
 
-impl Store {
+impl Engine {
+    /// Stores a notice behind the requests that are queued, and retries until it is committed.
+    pub(super) fn notify(&self, notice: Notice) {
+        self.notices.queue(&self.queue, &self.clock, notice);
+    }
+}
+
+impl Admin {
     /// Says which handlers take the receiver's own events from the next transaction on. First before
     /// anything is accepted or recovered.
     pub fn set_interest(&self, interest: Interest) {
-        self.shared.notices.0.store(Arc::new(interest));
+        self.engine.notices.0.store(Arc::new(interest));
     }
+}
 
-    /// Whether any handler takes events of this type.
-    pub fn wants_notice(&self, kind: NoticeType) -> bool {
-        self.shared.notices.want(kind)
-    }
-
-    /// Stores a notice, after what is queued already; tried until it is committed. Returns at once.
-    pub fn notify(&self, notice: Notice) {
-        self.shared.notices.queue(&self.shared.queue, &self.shared.clock, notice);
-    }
-
-    /// Stores a notice that will be repeated if it is lost: tried once.
-    pub async fn try_notify(&self, notice: Notice) -> Result<(), Error> {
-        if !self.wants_notice(notice.kind) {
-            return Ok(());
-        }
-        let (notices, clock) = (self.shared.notices.clone(), self.shared.clock.clone());
-        let note = move |tx: &Connection| notices.note(tx, &notice, clock.now());
-        Ok(self.submit(Lane::Verb, note).await?)
-    }
-
-    /// Tells what was counted and left out, where [`WINDOW`] is over. To be called from time to time.
-    /// Returns how many events were made.
+impl Jobs {
+    /// Makes the internal events that are due: for notices that were only counted within [`WINDOW`], and
+    /// for too little space, which refuses accepts while a notice may still fit. The dispatcher calls it
+    /// at each tick. Returns how many events the counted notices made.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
-        if self.shared.notices.0.load().handlers.is_empty() {
+        if self.engine.notices.0.load().handlers.is_empty() {
             return Ok(0);
         }
-        let (notices, clock) = (self.shared.notices.clone(), self.shared.clock.clone());
+        let (notices, clock) = (self.engine.notices.clone(), self.engine.clock.clone());
         let now = clock.now();
+        let no_space = self.engine.ready().err().filter(|why| matches!(why, Refused::NoSpace(_)));
+        let reason = no_space.as_ref().and_then(degraded);
+        if let Some(reason) = reason.filter(|_| notices.want(NoticeType::StoreDegraded)) {
+            let (notices, notice) = (notices.clone(), of_store(reason, now, now));
+            let note = move |tx: &Connection| notices.note(tx, &notice, now);
+            // On a disk that is full to its end there is no room for it: the writer reports it afterwards.
+            if let Err(error) = self.engine.submit(Lane::Verb, note).await {
+                tracing::debug!(%error, "too little space to store its own notice");
+            }
+        }
         // Asks first, since nothing waits nearly always, and a look costs no flush.
         let waits = self
+            .engine
             .read(move |conn| {
                 conn.prepare_cached(concat!("SELECT 1 FROM notice WHERE ", due!(), " LIMIT 1"))?
                     .exists([now.0, now.before(WINDOW).0])
@@ -163,7 +165,7 @@ impl Store {
         if !waits {
             return Ok(0);
         }
-        Ok(self.submit(Lane::Verb, move |tx| notices.tell_due(tx, clock.now())).await?)
+        Ok(self.engine.submit(Lane::Verb, move |tx| notices.tell_due(tx, clock.now())).await?)
     }
 }
 
@@ -323,6 +325,12 @@ pub(super) fn of_jobs(
 ) -> Notice {
     let (subject, job) = (Some(handler), Some(job));
     Notice { kind, subject, reason, count, first_at: now, last_at: now, job }
+}
+
+/// A notice that the store could not store.
+pub(super) fn of_store(reason: &str, first_at: Timestamp, last_at: Timestamp) -> Notice {
+    let (kind, reason) = (NoticeType::StoreDegraded, reason.to_owned());
+    Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None }
 }
 
 /// What is told apart.

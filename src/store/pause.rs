@@ -17,7 +17,7 @@ use crate::model::Name;
 use super::queue::{Item, Lane};
 use super::rows::PausedRow;
 use super::types::Error;
-use super::{Store, codec, lock};
+use super::{Admin, Jobs, codec, lock};
 
 /// The paused handlers, as of the last commit.
 #[derive(Default)]
@@ -39,11 +39,11 @@ impl Paused {
     }
 }
 
-impl Store {
+impl Admin {
     /// PAUSE: nothing of `handler` is claimed until it is resumed, restarts included; what runs goes
     /// on. `false` where it was paused already.
     pub async fn pause(&self, handler: &Name) -> Result<bool, Error> {
-        let (handler, clock) = (handler.clone(), self.shared.clock.clone());
+        let (handler, clock) = (handler.clone(), self.engine.clock.clone());
         self.change_paused(move |tx| {
             // The first pause's time stays.
             tx.prepare_cached(
@@ -69,23 +69,25 @@ impl Store {
     where
         F: FnMut(&Connection) -> rusqlite::Result<usize> + Send + 'static,
     {
-        let memory = Arc::clone(&self.shared.paused);
+        let memory = Arc::clone(&self.engine.paused);
         let run = move |tx: &Connection| Ok((change(tx)?, names(tx)?));
         let (item, answer) =
             Item::with(Lane::Verb, run, move |(_, handlers)| memory.set(handlers.clone()));
-        let (changed, _) = self.push(item, answer).await?;
+        let (changed, _) = self.engine.push(item, answer).await?;
         Ok(changed > 0)
-    }
-
-    /// The paused handlers without a look at the file: what is not among them may still be refused by a
-    /// claim, and what is among them need not be asked for until the bell of [`Store::wake`] rings.
-    pub fn paused_now(&self) -> Arc<BTreeSet<Name>> {
-        self.shared.paused.get()
     }
 
     /// The paused handlers by name, configured or not.
     pub async fn paused(&self) -> Result<Vec<PausedRow>, Error> {
-        self.read(paused).await
+        self.engine.read(paused).await
+    }
+}
+
+impl Jobs {
+    /// The paused handlers without a look at the file: what is not among them may still be refused by a
+    /// claim, and what is among them need not be asked for until the bell of [`Jobs::wake`] rings.
+    pub fn paused_now(&self) -> Arc<BTreeSet<Name>> {
+        self.engine.paused.get()
     }
 }
 

@@ -4,12 +4,9 @@
 //! Listings have a connection to themselves, because a filter that matches little has SQLite look through
 //! the whole store. Each is interrupted after `list_millis`; look-ups and `status` do not wait for it.
 
-use std::sync::Arc;
-
 use rusqlite::types::{ToSql, Type, Value};
 use rusqlite::{Connection, Params, Row, params};
 
-use crate::limits::Limits;
 use crate::model::{Blob, Digest, EventId, Name, State, Timestamp};
 
 use super::rows::{
@@ -17,52 +14,18 @@ use super::rows::{
     SecretUse,
 };
 use super::types::{Captured, Error, Record, Usage};
-use super::{Store, codec, guard};
+use super::{Admin, codec, guard};
 
-/// Rows that the time for one listing is enough for. Who asks for more gets more time.
-const ROWS_PER_TURN: u64 = 1_000;
-
-impl Store {
-    /// Runs `query` on the reader, on a blocking thread.
-    pub(super) async fn read<T, F>(&self, query: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    {
-        let readers = Arc::clone(&self.shared.readers);
-        tokio::task::spawn_blocking(move || readers.read(query))
-            .await
-            .unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
-    }
-
-    /// Runs a listing of at most `rows` rows, on a blocking thread. Its connection is for listings only.
-    pub(super) async fn list<T, F>(&self, rows: i64, query: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    {
-        let turns = u64::try_from(rows).unwrap_or(0).div_ceil(ROWS_PER_TURN).max(1);
-        let millis = self.shared.settings.limits.list_millis.saturating_mul(turns);
-        let lists = Arc::clone(&self.shared.lists);
-        tokio::task::spawn_blocking(move || lists.list(Limits::duration(millis), query))
-            .await
-            .unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
-    }
-
-    /// What a listing may return at most.
-    pub(super) fn list_limit(&self, asked: Option<usize>) -> i64 {
-        let most = i64::try_from(self.shared.settings.limits.list_count).unwrap_or(i64::MAX);
-        asked.map_or(most, |asked| codec::size(asked).min(most))
-    }
-
+impl Admin {
     /// Events, newest first.
     pub async fn events(&self, filter: EventFilter) -> Result<Vec<EventRow>, Error> {
-        let limit = self.list_limit(filter.limit);
-        self.list(limit, move |conn| {
-            let events = newest_events(conn, &filter, limit)?;
-            events.into_iter().map(|event| with_jobs(conn, event)).collect()
-        })
-        .await
+        let limit = self.engine.list_limit(filter.limit);
+        self.engine
+            .list(limit, move |conn| {
+                let events = newest_events(conn, &filter, limit)?;
+                events.into_iter().map(|event| with_jobs(conn, event)).collect()
+            })
+            .await
     }
 
     /// Everything about the events with this id (several: variants, or several sources).
@@ -71,28 +34,29 @@ impl Store {
         source: Option<Name>,
         event: EventId,
     ) -> Result<Vec<EventDetail>, Error> {
-        self.read(move |conn| {
-            let mut events = Vec::new();
-            for source in sources(conn, source)? {
-                let mut select = conn.prepare_cached(&by_id(EVENT))?;
-                let key = params![source.as_str(), codec::stored_id(&event)];
-                let found = select.query_map(key, event_row)?;
-                events.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
-            }
-            events.into_iter().map(|event| detail(conn, event)).collect()
-        })
-        .await
+        self.engine
+            .read(move |conn| {
+                let mut events = Vec::new();
+                for source in sources(conn, source)? {
+                    let mut select = conn.prepare_cached(&by_id(EVENT))?;
+                    let key = params![source.as_str(), codec::stored_id(&event)];
+                    let found = select.query_map(key, event_row)?;
+                    events.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
+                }
+                events.into_iter().map(|event| detail(conn, event)).collect()
+            })
+            .await
     }
 
     /// Jobs, newest first.
     pub async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRow>, Error> {
-        let limit = self.list_limit(filter.limit);
-        self.list(limit, move |conn| newest_jobs(conn, &filter, limit)).await
+        let limit = self.engine.list_limit(filter.limit);
+        self.engine.list(limit, move |conn| newest_jobs(conn, &filter, limit)).await
     }
 
     /// When each secret last matched.
     pub async fn secrets(&self) -> Result<Vec<SecretUse>, Error> {
-        self.read(|conn| {
+        self.engine.read(|conn| {
             // A few rows: one per configured secret.
             conn.prepare_cached(
                 "SELECT source, reference, last_matched_at FROM secret_use ORDER BY source, reference",

@@ -11,43 +11,49 @@ use super::complete::settle;
 use super::notice::{NoticeJob, Notices, of_jobs};
 use super::queue::Lane;
 use super::types::{Completion, Error, Record, Recovered};
-use super::{Store, codec};
+use super::{Admin, Jobs, codec};
 
-impl Store {
+impl Jobs {
     /// RECOVER: before the first claim. Every running attempt that no runner was asked to start becomes
     /// `unknown` and follows its handler's policy (hold where the handler is gone); due times are clamped to now + the longest
     /// delay (K1); ready and waiting jobs of handlers not in `policies` are held: handler gone.
     pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<Recovered, Error> {
-        let clock = self.shared.clock.clone();
-        let notices = self.shared.notices.clone();
+        let clock = self.engine.clock.clone();
+        let notices = self.engine.notices.clone();
         let recover = move |tx: &Connection| recover(tx, &policies, &notices, clock.now());
-        Ok(self.submit(Lane::Verb, recover).await?)
+        Ok(self.engine.submit(Lane::Verb, recover).await?)
     }
 
     /// K1: no due time of `handler` later than now + `most`, or a clock that was set back parks a job
     /// for years. Returns how many were moved.
     pub async fn clamp_due(&self, handler: &Name, most: Duration) -> Result<u64, Error> {
-        let (handler, clock) = (handler.clone(), self.shared.clock.clone());
-        Ok(self.submit(Lane::Verb, move |tx| clamp(tx, &handler, clock.now().after(most))).await?)
+        let (handler, clock) = (handler.clone(), self.engine.clock.clone());
+        Ok(self
+            .engine
+            .submit(Lane::Verb, move |tx| clamp(tx, &handler, clock.now().after(most)))
+            .await?)
     }
 
     /// Holds the ready and waiting jobs of every handler but these: nobody would ever claim them. A
     /// replay may have made or put back such a job since the start. Returns how many were held.
     pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
-        let (notices, clock) = (self.shared.notices.clone(), self.shared.clock.clone());
+        let (notices, clock) = (self.engine.notices.clone(), self.engine.clock.clone());
         let hold = move |tx: &Connection| hold_orphans(tx, handlers.iter(), &notices, clock.now());
-        Ok(self.submit(Lane::Verb, hold).await?)
+        Ok(self.engine.submit(Lane::Verb, hold).await?)
     }
+}
 
+impl Admin {
     /// How many jobs each handler has that are to run or running, by name: what a configuration without
     /// that handler would hold.
     pub async fn unfinished(&self) -> Result<Vec<(Name, u64)>, Error> {
-        self.read(|conn| {
-            conn.prepare_cached(UNFINISHED)?
-                .query_map([], |row| Ok((codec::text(row, 0)?, codec::count(row, 1)?)))?
-                .collect()
-        })
-        .await
+        self.engine
+            .read(|conn| {
+                conn.prepare_cached(UNFINISHED)?
+                    .query_map([], |row| Ok((codec::text(row, 0)?, codec::count(row, 1)?)))?
+                    .collect()
+            })
+            .await
     }
 }
 

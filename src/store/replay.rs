@@ -10,27 +10,28 @@ use super::job::{find_job, insert_job};
 use super::queue::Lane;
 use super::read::{by_id, sources};
 use super::types::{Error, Replay};
-use super::{Store, codec, exactly_one};
+use super::{Admin, codec, exactly_one};
 
 /// What a replay came to inside the transaction: an error of the operator's has changed nothing.
 type Outcome<T> = rusqlite::Result<Result<T, Error>>;
 
-impl Store {
+impl Admin {
     /// REPLAY: held, dead or succeeded to ready. Returns the jobs put back, which may be none where
     /// an event has no held or dead job. All or nothing: an error has changed nothing.
     pub async fn replay(&self, what: Replay) -> Result<Vec<JobId>, Error> {
-        let clock = self.shared.clock.clone();
-        self.submit(Lane::Verb, move |tx| {
-            let now = clock.now();
-            match &what {
-                Replay::Job(job) => replay_job(tx, *job, now, false),
-                Replay::NewKey(job) => replay_job(tx, *job, now, true),
-                Replay::Event { source, event, handler } => {
-                    replay_event(tx, source.as_ref(), event, handler.as_ref(), now)
+        let clock = self.engine.clock.clone();
+        self.engine
+            .submit(Lane::Verb, move |tx| {
+                let now = clock.now();
+                match &what {
+                    Replay::Job(job) => replay_job(tx, *job, now, false),
+                    Replay::NewKey(job) => replay_job(tx, *job, now, true),
+                    Replay::Event { source, event, handler } => {
+                        replay_event(tx, source.as_ref(), event, handler.as_ref(), now)
+                    }
                 }
-            }
-        })
-        .await?
+            })
+            .await?
     }
 }
 

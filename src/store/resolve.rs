@@ -11,7 +11,7 @@ use super::answer::{KeyOf, Stored, free, key_of, write};
 use super::job::find_job;
 use super::queue::Lane;
 use super::types::Error;
-use super::{Store, exactly_one};
+use super::{Admin, exactly_one};
 
 /// What the operator found out about a held job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,12 +36,12 @@ impl Resolution {
     }
 }
 
-impl Store {
+impl Admin {
     /// RESOLVE: held after this attempt to succeeded, or to dead. Returns the state after it; an error has
     /// changed nothing: what the operator found out about one attempt says nothing of a newer one. Of
     /// several at once one does it, and the others find the job in another state.
     pub async fn resolve(&self, job: JobId, attempt: u32, how: Resolution) -> Result<State, Error> {
-        let clock = self.shared.clock.clone();
+        let clock = self.engine.clock.clone();
         let answer = match &how {
             Resolution::Answered(answer) => {
                 let stored = Stored::of(answer.clone()).await;
@@ -51,7 +51,7 @@ impl Store {
         };
         let resolve =
             move |tx: &Connection| resolve(tx, (job, attempt), &how, answer.as_ref(), clock.now());
-        self.submit(Lane::Verb, resolve).await?
+        self.engine.submit(Lane::Verb, resolve).await?
     }
 }
 

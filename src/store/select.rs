@@ -19,7 +19,7 @@ use super::read::Clauses;
 use super::replay::put_back;
 use super::rows::JobFilter;
 use super::types::Error;
-use super::{Store, codec};
+use super::{Admin, codec};
 
 /// Jobs read at once while they are chosen.
 const PAGE: usize = 1_000;
@@ -98,17 +98,17 @@ pub struct Moved {
     pub payload_gone: u64,
 }
 
-impl Store {
+impl Admin {
     /// The next jobs that a bulk verb means. Call again with the answer's `next` until there is none.
     pub async fn select(&self, ask: Select) -> Result<Selected, Error> {
-        self.list(codec::size(PAGE), move |conn| select(conn, &ask)).await
+        self.engine.list(codec::size(PAGE), move |conn| select(conn, &ask)).await
     }
 
     /// REPLAY or DROP of a batch, in one transaction. What has changed since it was chosen is left as
     /// it is.
     pub async fn move_batch(&self, batch: Batch) -> Result<Moved, Error> {
-        let clock = self.shared.clock.clone();
-        Ok(self.submit(Lane::Verb, move |tx| move_batch(tx, &batch, clock.now())).await?)
+        let clock = self.engine.clock.clone();
+        Ok(self.engine.submit(Lane::Verb, move |tx| move_batch(tx, &batch, clock.now())).await?)
     }
 }
 

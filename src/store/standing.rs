@@ -17,7 +17,7 @@ use super::quarantine::QuarantinedRow;
 use super::restore::restores;
 use super::rows::{PausedRow, RestoredRow};
 use super::types::Error;
-use super::{Store, codec};
+use super::{Admin, codec};
 
 /// So far back among all events, in rows, a source's newest one is looked for: a look that costs
 /// milliseconds. For one that was silent for longer the use of its secret says when.
@@ -97,55 +97,57 @@ pub struct Disk {
     pub log_bytes: u64,
 }
 
-impl Store {
+impl Admin {
     /// How the store stands. `sources`: those to look for beside the ones with a failed delivery.
     pub async fn standing(&self, sources: Vec<Name>) -> Result<Standing, Error> {
         let disk = self.disk();
-        let last_commit_at = self.shared.commits.last();
+        let last_commit_at = self.engine.commits.last();
         // A quarantine that says nothing is no reason to say nothing.
         let failed = self.newest_quarantined().await.unwrap_or_default();
-        let keep_ids = Limits::duration(self.shared.settings.limits.keep_ids_millis);
-        let remembered = self.shared.clock.now().before(keep_ids);
-        self.read(move |conn| {
-            Ok(Standing {
-                ready: ready(conn)?,
-                waiting: waiting(conn)?,
-                running: running(conn)?,
-                stuck: stuck(conn)?,
-                paused: super::pause::paused(conn)?,
-                sources: last_words(conn, sources.clone(), failed.clone())?,
-                newest_event_at: newest_event(conn)?,
-                last_commit_at,
-                disk,
-                restores: restores(conn, Timestamp(i64::MIN), Some(remembered))?,
+        let keep_ids = Limits::duration(self.engine.settings.limits.keep_ids_millis);
+        let remembered = self.engine.clock.now().before(keep_ids);
+        self.engine
+            .read(move |conn| {
+                Ok(Standing {
+                    ready: ready(conn)?,
+                    waiting: waiting(conn)?,
+                    running: running(conn)?,
+                    stuck: stuck(conn)?,
+                    paused: super::pause::paused(conn)?,
+                    sources: last_words(conn, sources.clone(), failed.clone())?,
+                    newest_event_at: newest_event(conn)?,
+                    last_commit_at,
+                    disk,
+                    restores: restores(conn, Timestamp(i64::MIN), Some(remembered))?,
+                })
             })
-        })
-        .await
+            .await
     }
 
     pub(super) fn disk(&self) -> Disk {
-        let path = &self.shared.settings.path;
+        let path = &self.engine.settings.path;
         Disk {
-            free_bytes: self.shared.space.free_bytes(),
-            floor_bytes: self.shared.settings.limits.disk_floor_bytes,
+            free_bytes: self.engine.space.free_bytes(),
+            floor_bytes: self.engine.settings.limits.disk_floor_bytes,
             database_bytes: size_of(path),
             log_bytes: size_of(&beside(path, "-wal")),
         }
     }
 }
 
-impl Store {
+impl Admin {
     /// How many jobs are held and how many dead: those that wait for a person. By their indexes alone.
     pub async fn stuck_counts(&self) -> Result<(u64, u64), Error> {
-        self.read(|conn| {
-            // A literal state each, which a partial index needs.
-            conn.prepare_cached(
-                "SELECT (SELECT count(*) FROM job WHERE state = 'held'),
+        self.engine
+            .read(|conn| {
+                // A literal state each, which a partial index needs.
+                conn.prepare_cached(
+                    "SELECT (SELECT count(*) FROM job WHERE state = 'held'),
                         (SELECT count(*) FROM job WHERE state = 'dead')",
-            )?
-            .query_row([], |row| Ok((codec::count(row, 0)?, codec::count(row, 1)?)))
-        })
-        .await
+                )?
+                .query_row([], |row| Ok((codec::count(row, 0)?, codec::count(row, 1)?)))
+            })
+            .await
     }
 }
 

@@ -11,7 +11,7 @@ use crate::model::JobId;
 
 use super::answer::{Fate, find_fate, unreadable};
 use super::types::{KeyState, Refused};
-use super::{Store, lock};
+use super::{Intake, lock};
 
 /// Between two looks of one who has heard nothing: what settles a job without telling costs that much.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl Drop for Waiting {
     }
 }
 
-impl Store {
+impl Intake {
     /// Waits until the job of a key does not run any more and is not to run, at most `wait`, and says what
     /// has become of it. What it says is flushed (I1).
     ///
@@ -64,9 +64,9 @@ impl Store {
     pub async fn await_answer(&self, job: JobId, wait: Duration) -> Result<KeyState, Refused> {
         let until = Instant::now() + wait;
         // First this, then the look: what is committed in between is told.
-        let mut waiting = self.inner.waiters.wait(job);
+        let mut waiting = self.waiters.wait(job);
         loop {
-            let found = self.shared.keys.look(|conn| find_fate(conn, job));
+            let found = self.engine.keys.look(|conn| find_fate(conn, job));
             let left = until.saturating_duration_since(Instant::now());
             match found {
                 Ok(None) => return Err(Refused::Failed(format!("no such job: {job}"))),
@@ -79,8 +79,8 @@ impl Store {
                     return opened.map_err(|error| Refused::Failed(unreadable(&error)));
                 }
                 // Closed for repair, or for good.
-                Err(error) if left.is_zero() || self.shared.queue.is_closed() => {
-                    self.shared.queue.door()?;
+                Err(error) if left.is_zero() || self.engine.queue.is_closed() => {
+                    self.engine.queue.door()?;
                     return Err(Refused::Degraded(error.to_string()));
                 }
                 Err(_) => {}

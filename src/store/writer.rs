@@ -14,12 +14,12 @@ use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, MAIN_DB};
 use tokio::sync::watch;
 
-use crate::model::{NoticeType, Timestamp};
+use crate::model::Timestamp;
 
 use super::checkpoint::{self, AbortOnPanic, Pass};
 use super::connection::close;
 use super::lock::Lock;
-use super::notice::{Notice, degraded};
+use super::notice::{degraded, of_store};
 use super::open;
 use super::queue::{Item, Lane, Next};
 use super::shared::Shared;
@@ -289,9 +289,7 @@ impl Writer {
         self.shared.queue.open();
         self.shared.stirred.send_replace(());
         let Some((reason, first_at)) = self.degraded.take() else { return };
-        let (kind, last_at, reason) =
-            (NoticeType::StoreDegraded, self.shared.clock.now(), reason.to_owned());
-        let notice = Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None };
+        let notice = of_store(reason, first_at, self.shared.clock.now());
         self.shared.notices.queue(&self.shared.queue, &self.shared.clock, notice);
     }
 

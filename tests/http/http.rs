@@ -99,7 +99,8 @@ fn what_is_not_proven_is_refused_without_detail_and_kept_in_quarantine() {
             assert_eq!((answer.status, answer.body.as_str()), (401, r#"{"status":"rejected"}"#));
         }
         assert_eq!(front.events().await.len(), 0);
-        let kept = front.store.quarantined(QuarantineFilter::default()).await.unwrap().deliveries;
+        let kept =
+            front.store.admin.quarantined(QuarantineFilter::default()).await.unwrap().deliveries;
         assert_eq!(kept.len(), bad.len());
         for failed in &kept {
             assert_eq!(failed.address.as_deref(), Some("127.0.0.1"));
@@ -207,7 +208,7 @@ fn the_same_id_with_another_body_is_kept_and_held() {
         front.ask(&github("d-1", PING)).await;
         let answer = front.ask(&github("d-1", b"{}")).await;
         assert_eq!(answer.status, 200);
-        let jobs = front.store.jobs(Default::default()).await.unwrap();
+        let jobs = front.store.admin.jobs(Default::default()).await.unwrap();
         let held =
             jobs.iter().filter(|job| job.reason.as_deref() == Some(HeldReason::IdReused.as_str()));
         assert_eq!((jobs.len(), held.count()), (2, 1));
@@ -592,7 +593,7 @@ fn a_client_that_hangs_up_loses_its_answer_and_not_its_event() {
         assert_eq!(half.answer().await.status, 200);
         half.ended().await;
 
-        let wake = front.store.wake();
+        let wake = front.store.jobs.wake();
         let mut gone = Raw::connect(front.address).await;
         gone.send(&github("gone", b"{}")).await;
         drop(gone);
@@ -759,7 +760,7 @@ fn a_slow_commit_is_answered_503_and_still_made() {
         let large = vec![b'x'; 8 << 20];
         let answer = front.ask(&github("d-1", &large)).await;
         assert_eq!((answer.status, answer.json("reason").as_deref()), (503, Some("slow")));
-        let wake = front.store.wake();
+        let wake = front.store.jobs.wake();
         let stored = async {
             while front.events().await.is_empty() {
                 wake.notified().await;
@@ -799,7 +800,7 @@ fn no_request_fails_over_a_stop_under_load() {
                 number
             });
         }
-        let wake = front.store.wake();
+        let wake = front.store.jobs.wake();
         while front.events().await.len() < 50 {
             wake.notified().await;
         }

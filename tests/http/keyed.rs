@@ -96,7 +96,7 @@ impl Front {
         let server = Server::start(
             vec![TcpListener::bind("127.0.0.1:0").unwrap()],
             Sources::new(sources).unwrap().with_proxies(proxies),
-            self.store.clone(),
+            self.store.intake.clone(),
             self.traffic.clone(),
             self.clock.clone(),
             config.limits().clone(),
@@ -118,10 +118,10 @@ impl Front {
 
     /// The next job, which runs from now on.
     async fn claim(&self) -> Claimed {
-        let wake = self.store.wake();
+        let wake = self.store.jobs.wake();
         let claim = async {
             loop {
-                let claims = self.store.claim(&"h".parse().unwrap(), 1, None).await.unwrap();
+                let claims = self.store.jobs.claim(&"h".parse().unwrap(), 1, None).await.unwrap();
                 match claims.jobs.into_iter().next() {
                     Some(job) => return job,
                     None => wake.notified().await,
@@ -148,7 +148,7 @@ impl Front {
             record: Record::default(),
             answer,
         };
-        assert!(self.store.complete(done).await.unwrap());
+        assert!(self.store.jobs.complete(done).await.unwrap());
     }
 
     /// Answers the next job.
@@ -165,7 +165,7 @@ impl Front {
     }
 
     async fn jobs(&self) -> usize {
-        self.store.jobs(JobFilter::default()).await.unwrap().len()
+        self.store.admin.jobs(JobFilter::default()).await.unwrap().len()
     }
 
     /// What the source's requests with keys have come to, but for nothing.
@@ -309,7 +309,8 @@ fn a_key_that_is_none_is_told_what_is_wrong() {
             let answer = front.ask(&refused).await;
             assert_eq!((answer.status, answer.body.as_str()), (401, r#"{"status":"rejected"}"#));
         }
-        let kept = front.store.quarantined(QuarantineFilter::default()).await.unwrap().deliveries;
+        let kept =
+            front.store.admin.quarantined(QuarantineFilter::default()).await.unwrap().deliveries;
         assert_eq!((kept.len(), front.jobs().await), (0, 0));
         let longest = &long[..200];
         let answered = front.ask_answered(pay(longest, "{}"), answer(200, "")).await;
@@ -337,7 +338,10 @@ fn no_caller_gets_what_another_one_was_answered() {
             );
         }
         assert_eq!(
-            (front.jobs().await, front.store.events(EventFilter::default()).await.unwrap().len()),
+            (
+                front.jobs().await,
+                front.store.admin.events(EventFilter::default()).await.unwrap().len()
+            ),
             (2, 2)
         );
     });

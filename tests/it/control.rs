@@ -33,7 +33,7 @@ fn open(settings: &Settings) -> Store {
 fn receiver(settings: &Settings, store: &Store) -> Receiver {
     let limits = settings.limits.clone();
     let (runners, database) = (Runners::BesideStore(None), settings.path.clone());
-    let links = Links::new(links::Settings { runners, database, store: store.id(), limits });
+    let links = Links::new(links::Settings { runners, database, store: store.admin.id(), limits });
     Receiver::new(links, Traffic::default(), Clock::system())
 }
 
@@ -55,13 +55,13 @@ async fn a_running_store_is_reached_through_its_socket_and_a_stopped_one_under_i
     assert!(busy.to_string().contains(&format!("pid {}", std::process::id())), "{busy}");
 
     let own = receiver(&settings, &store);
-    let listener = listen(&socket, store.clone(), own, &settings.limits).unwrap();
+    let listener = listen(&socket, store.admin.clone(), own, &settings.limits).unwrap();
     let mut remote = door(&settings).await.unwrap();
     assert!(matches!(remote, Door::Remote(_)));
     let Reply::Info(info) = remote.call(Request::Info).await.unwrap() else { panic!() };
     assert_eq!(
         (info.pid, info.store, info.refused),
-        (std::process::id(), store.id().simple().to_string(), None)
+        (std::process::id(), store.admin.id().simple().to_string(), None)
     );
 
     listener.stop().await;
@@ -85,7 +85,7 @@ async fn every_request_has_its_reply_or_a_failure_with_its_kind() {
     let settings = settings(dir.path());
     let store = open(&settings);
     let (own, socket) = (receiver(&settings, &store), socket_path(&settings.path));
-    let _listener = listen(&socket, store, own, &settings.limits).unwrap();
+    let _listener = listen(&socket, store.admin.clone(), own, &settings.limits).unwrap();
     let mut door = door(&settings).await.unwrap();
     let events = door.call(Request::Events(EventFilter::default())).await.unwrap();
     assert!(matches!(events, Reply::Events(rows) if rows.is_empty()));
@@ -106,7 +106,7 @@ async fn the_socket_is_its_owners_alone_and_replaces_a_dead_one() {
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let store = open(&settings);
     let own = receiver(&settings, &store);
-    let listener = listen(&socket, store.clone(), own, &settings.limits).unwrap();
+    let listener = listen(&socket, store.admin.clone(), own, &settings.limits).unwrap();
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert!(matches!(door(&settings).await, Ok(Door::Remote(_))));
@@ -120,10 +120,10 @@ async fn the_socket_is_its_owners_alone_and_replaces_a_dead_one() {
 
     std::fs::write(&socket, "somebody's file").unwrap();
     let own = receiver(&settings, &store);
-    let refused = listen(&socket, store.clone(), own.clone(), &settings.limits).unwrap_err();
+    let refused = listen(&socket, store.admin.clone(), own.clone(), &settings.limits).unwrap_err();
     assert!(matches!(refused, ListenError::InTheWay(_)), "{refused}");
     let long = dir.path().join("x".repeat(120));
-    let refused = listen(&long, store, own, &settings.limits).unwrap_err();
+    let refused = listen(&long, store.admin.clone(), own, &settings.limits).unwrap_err();
     assert!(matches!(refused, ListenError::PathTooLong { .. }), "{refused}");
 }
 
@@ -135,7 +135,7 @@ async fn bad_clients_are_bounded_in_size_time_and_number() {
     let store = open(&settings);
     let socket = socket_path(&settings.path);
     let own = receiver(&settings, &store);
-    let _listener = listen(&socket, store, own, &settings.limits).unwrap();
+    let _listener = listen(&socket, store.admin.clone(), own, &settings.limits).unwrap();
     let ask = |bytes: Vec<u8>| {
         let socket = socket.clone();
         tokio::task::spawn_blocking(move || {
@@ -172,6 +172,7 @@ async fn running(store: &Store, id: &str, runner: Option<Runner>) -> JobId {
     let (source, handler): (Name, Name) = ("shop".parse().unwrap(), "ship".parse().unwrap());
     let handlers = vec![handler.clone()];
     store
+        .intake
         .accept(Accept {
             source,
             received_at: now,
@@ -181,7 +182,7 @@ async fn running(store: &Store, id: &str, runner: Option<Runner>) -> JobId {
         })
         .await
         .unwrap();
-    store.claim(&handler, 1, runner).await.unwrap().jobs[0].facts.job
+    store.jobs.claim(&handler, 1, runner).await.unwrap().jobs[0].facts.job
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,7 +197,7 @@ async fn what_only_a_runner_can_do_fails_without_one_and_says_why() {
     let forward = running(&store, "e2", None).await;
     let own = receiver(&settings, &store);
     let listener =
-        listen(&socket_path(&settings.path), store.clone(), own, &settings.limits).unwrap();
+        listen(&socket_path(&settings.path), store.admin.clone(), own, &settings.limits).unwrap();
     let mut remote = door(&settings).await.unwrap();
     let failed = async |door: &mut Door, request| match door.call(request).await {
         Err(CallError::Failed(failure)) => (failure.kind, failure.message),

@@ -110,12 +110,12 @@ impl Bench {
         let links = Links::new(links::Settings {
             runners: Runners::BesideStore(Some(launch)),
             database,
-            store: store.id(),
+            store: store.admin.id(),
             limits: limits.clone(),
         });
         let clock = self.clock.clone();
         let traffic = Traffic::default();
-        (Dispatcher::start(store, workers, links.clone(), &traffic, limits, clock), links)
+        (Dispatcher::start(store.jobs, workers, links.clone(), &traffic, limits, clock), links)
     }
 
     async fn accept(&self, id: &str, handlers: &[&str]) {
@@ -136,7 +136,7 @@ impl Bench {
             handlers,
             on_redelivery: OnRedelivery::Ignore,
         };
-        let accepted = self.store.accept(new).await.unwrap();
+        let accepted = self.store.intake.accept(new).await.unwrap();
         assert_eq!(accepted, Accepted::Created { jobs, held: None, flagged: false });
     }
 
@@ -147,7 +147,7 @@ impl Bench {
         loop {
             let filter =
                 JobFilter { handler: Some(handler.parse().unwrap()), ..JobFilter::default() };
-            let jobs = self.store.jobs(filter).await.unwrap();
+            let jobs = self.store.admin.jobs(filter).await.unwrap();
             if wanted(&jobs) {
                 return jobs;
             }
@@ -171,7 +171,7 @@ impl Bench {
 
     /// The attempts of the only job of the event.
     async fn attempts(&self, id: &str) -> Vec<AttemptRow> {
-        let mut found = self.store.show(None, id.parse().unwrap()).await.unwrap();
+        let mut found = self.store.admin.show(None, id.parse().unwrap()).await.unwrap();
         let EventDetail { mut jobs, .. } = found.pop().expect("the event must be there");
         assert_eq!(jobs.len(), 1);
         jobs.pop().unwrap().attempts
@@ -241,9 +241,9 @@ async fn a_hundred_events_run_once_each_and_one_at_a_time() {
 #[tokio::test]
 async fn a_paused_handler_is_not_asked_for_and_a_resume_runs_it() {
     let bench = Bench::new();
-    let items = || bench.store.writer_gauges().batch_items.sum;
+    let items = || bench.store.admin.writer_gauges().batch_items.sum;
     let handler = "once".parse().unwrap();
-    bench.store.pause(&handler).await.unwrap();
+    bench.store.admin.pause(&handler).await.unwrap();
     let handle = bench.start(vec![bench.script("once", "true")]);
     bench.accept("first", &["once"]).await;
     // What recovery and the first look at the store ask of the writer is over when nothing comes.
@@ -256,7 +256,7 @@ async fn a_paused_handler_is_not_asked_for_and_a_resume_runs_it() {
         bench.accept(&format!("e{n}"), &["once"]).await;
     }
     assert_eq!(items() - before, 20.0, "the accepts alone");
-    bench.store.resume(&handler).await.unwrap();
+    bench.store.admin.resume(&handler).await.unwrap();
     bench.until_all("once", State::Succeeded).await;
     handle.stop(MINUTE, pending()).await;
 }
@@ -265,15 +265,15 @@ async fn a_paused_handler_is_not_asked_for_and_a_resume_runs_it() {
 async fn an_end_and_the_next_claim_are_committed_together() {
     const JOBS: u64 = 30;
     let bench = Bench::new();
-    let commits = || bench.store.writer_gauges().batch_items.buckets.last().unwrap().1;
+    let commits = || bench.store.admin.writer_gauges().batch_items.buckets.last().unwrap().1;
     let handler = "once".parse().unwrap();
-    bench.store.pause(&handler).await.unwrap();
+    bench.store.admin.pause(&handler).await.unwrap();
     for n in 0..JOBS {
         bench.accept(&format!("e{n}"), &["once"]).await;
     }
     let handle = bench.start(vec![bench.script("once", "true")]);
     let before = commits();
-    bench.store.resume(&handler).await.unwrap();
+    bench.store.admin.resume(&handler).await.unwrap();
     bench.until_all("once", State::Succeeded).await;
     // One for each, and some for the start, the first claim and the last.
     let made = commits() - before;
@@ -460,7 +460,7 @@ async fn a_stop_waits_then_gives_up_what_has_no_answer() {
     let begun = Instant::now();
     handle.stop(60 * MINUTE, ready(())).await;
     assert!(begun.elapsed() < MINUTE);
-    assert_eq!(bench.store.running().await.unwrap(), []);
+    assert_eq!(bench.store.jobs.running().await.unwrap(), []);
     assert_eq!(bench.outcomes("mute").await, [Some(Outcome::Unknown)]);
     assert_eq!(bench.outcomes("later").await, [], "nothing is claimed in a stop");
 }
@@ -481,7 +481,7 @@ async fn commands_outlive_a_stop_and_the_next_dispatcher_records_their_ends() {
         bench.until_lines(handler, 1).await;
     }
     handle.stop(60 * MINUTE, pending()).await;
-    let running = bench.store.running().await.unwrap();
+    let running = bench.store.jobs.running().await.unwrap();
     assert!(running.len() == 3 && running.iter().all(|attempt| attempt.runner.is_some()));
     fs::write(bench.file("go"), "").unwrap();
 
@@ -548,7 +548,7 @@ async fn after_a_runners_death_its_commands_end_before_anything_runs_again() {
     assert_eq!((bench.lines("ran").len(), bench.lines("beside").len()), (1, 0));
 
     // The operator puts the held one back: the store wakes the dispatcher.
-    bench.store.replay(Replay::Job(held[0].job)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(held[0].job)).await.unwrap();
     bench.until_all("careful", State::Succeeded).await;
     assert_eq!(bench.outcomes("held").await, [unknown, succeeded]);
     handle.stop(MINUTE, pending()).await;
@@ -574,7 +574,7 @@ async fn a_job_put_back_for_a_handler_that_is_not_configured_does_not_sleep() {
     bench.accept("first", &["other"]).await;
     bench.until_all("other", State::Succeeded).await;
     let (event, handler) = ("o".parse().unwrap(), Some("othr".parse().unwrap()));
-    bench.store.replay(Replay::Event { source: None, event, handler }).await.unwrap();
+    bench.store.admin.replay(Replay::Event { source: None, event, handler }).await.unwrap();
     let held = bench.until("othr", |jobs| jobs[0].state == State::Held).await;
     assert_eq!(held[0].reason.as_deref(), Some("handler gone"));
     handle.stop(MINUTE, pending()).await;

@@ -71,6 +71,7 @@ impl Bench {
         async move {
             let (source, handlers) = (name("stripe"), vec![name("h")]);
             store
+                .intake
                 .accept(Accept {
                     source,
                     received_at: START,
@@ -97,22 +98,22 @@ impl Bench {
 
     fn complete(&self, claimed: &Claimed) -> impl Future<Output = bool> + use<> {
         let (store, done) = (self.store.clone(), self.completion(claimed));
-        async move { store.complete(done).await.unwrap() }
+        async move { store.jobs.complete(done).await.unwrap() }
     }
 
     async fn claim(&self) -> Vec<Claimed> {
-        self.store.claim(&name("h"), 9, None).await.unwrap().jobs
+        self.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs
     }
 
     async fn ready(&self) {
-        let wake = self.store.wake();
-        while self.store.ready().is_err() {
+        let wake = self.store.jobs.wake();
+        while self.store.intake.ready().is_err() {
             wake.notified().await;
         }
     }
 
     async fn events(&self) -> usize {
-        self.store.events(EventFilter::default()).await.unwrap().len()
+        self.store.admin.events(EventFilter::default()).await.unwrap().len()
     }
 
     fn log(&self) -> PathBuf {
@@ -173,7 +174,7 @@ async fn after_a_failed_flush_the_log_is_written_again_before_anyone_is_a_duplic
     vfs::fail_opens(true);
     let refused = bench.accept("e1").await.unwrap_err();
     assert!(matches!(refused, Refused::Degraded(_)), "{refused}");
-    assert!(matches!(bench.store.ready(), Err(Refused::Degraded(_))));
+    assert!(matches!(bench.store.intake.ready(), Err(Refused::Degraded(_))));
     assert!(matches!(bench.accept("e2").await, Err(Refused::Degraded(_))));
     let completion = queued(bench.complete(&running)).await;
 
@@ -216,7 +217,7 @@ async fn a_claim_whose_flush_failed_is_neither_lost_nor_made_twice() {
     vfs::fail_log_flushes(1);
     let claimed = bench.claim().await;
     assert_eq!(claimed.len(), 1);
-    let running = bench.store.running().await.unwrap();
+    let running = bench.store.jobs.running().await.unwrap();
     let running: Vec<_> = running.iter().map(|one| (one.job, one.attempt)).collect();
     assert_eq!(running, [(claimed[0].facts.job, 1)]);
     assert_eq!(claimed[0].facts.attempt, 1);
@@ -232,12 +233,15 @@ async fn an_end_and_a_claim_of_one_failed_flush_are_neither_lost_nor_made_twice(
     bench.accept("e2").await.unwrap();
     vfs::fail_log_flushes(1);
     let claim = Claim { handler: name("h"), limit: 9, runner: None };
-    let (ended, claims) =
-        bench.store.complete_and_claim(&[Arc::new(bench.completion(&first))], Some(claim)).await;
+    let (ended, claims) = bench
+        .store
+        .jobs
+        .complete_and_claim(&[Arc::new(bench.completion(&first))], Some(claim))
+        .await;
     // Found in the log by the repair: recorded already, and claimed already.
     assert_eq!(ended, [Ok(false)]);
     let claimed = claims.unwrap().jobs;
-    let running = bench.store.running().await.unwrap();
+    let running = bench.store.jobs.running().await.unwrap();
     let running: Vec<_> = running.iter().map(|one| (one.job, one.attempt)).collect();
     assert_eq!(running, [(claimed[0].facts.job, 1)]);
     assert_eq!((claimed.len(), claimed[0].facts.event_id.as_str()), (1, "e2"));
@@ -251,13 +255,13 @@ async fn a_pause_whose_flush_failed_is_known_as_the_repair_finds_it() {
     for change in [true, false] {
         vfs::fail_log_flushes(1);
         let changed = match change {
-            true => bench.store.pause(&name("h")).await,
-            false => bench.store.resume(&name("h")).await,
+            true => bench.store.admin.pause(&name("h")).await,
+            false => bench.store.admin.resume(&name("h")).await,
         };
         changed.unwrap_err();
         bench.ready().await;
-        let paused = bench.store.paused().await.unwrap();
-        let known = bench.store.paused_now();
+        let paused = bench.store.admin.paused().await.unwrap();
+        let known = bench.store.jobs.paused_now();
         assert!(known.iter().eq(paused.iter().map(|row| &row.handler)), "{known:?} {paused:?}");
         assert_eq!(known.contains(&name("h")), change, "its commit was in the log");
     }
@@ -304,7 +308,7 @@ async fn a_full_disk_is_no_io_error() {
     vfs::fill_disk(true);
     let refused = bench.accept("e1").await.unwrap_err();
     assert!(matches!(refused, Refused::NoSpace(_)), "{refused}");
-    assert!(matches!(bench.store.ready(), Err(Refused::NoSpace(_))));
+    assert!(matches!(bench.store.intake.ready(), Err(Refused::NoSpace(_))));
     let completion = queued(bench.complete(&running)).await;
     assert!(matches!(bench.accept("e2").await, Err(Refused::NoSpace(_))));
     vfs::fill_disk(false);
@@ -358,7 +362,7 @@ async fn a_migration_whose_log_does_not_fit_says_what_is_needed_and_is_not_lost(
     let settings = Settings { path: path.clone(), limits };
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
     assert_eq!(std::fs::metadata(path.with_extension("db-wal")).unwrap().len(), 0);
-    assert_eq!(store.events(EventFilter::default()).await.unwrap().len(), 1);
+    assert_eq!(store.admin.events(EventFilter::default()).await.unwrap().len(), 1);
     store.close().await;
 }
 
@@ -379,7 +383,7 @@ async fn a_migration_that_finds_the_disk_full_says_what_is_needed_and_can_be_mad
     );
     vfs::fill_disk(false);
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
-    assert_eq!(store.events(EventFilter::default()).await.unwrap().len(), 1);
+    assert_eq!(store.admin.events(EventFilter::default()).await.unwrap().len(), 1);
     store.close().await;
 }
 
@@ -424,7 +428,7 @@ async fn a_stop_does_not_wait_for_a_disk_that_fails() {
     let limits = Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() };
     let settings = Settings { path: bench.path.clone(), limits };
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
-    assert_eq!(store.running().await.unwrap().len(), 1, "left for the next start to settle");
+    assert_eq!(store.jobs.running().await.unwrap().len(), 1, "left for the next start to settle");
     store.close().await;
 }
 
@@ -472,10 +476,10 @@ async fn a_copy_gives_way_to_a_flush_that_fails_and_can_be_made_again() {
         let copying = match begun {
             false => {
                 vfs::fail_log_flushes(1);
-                bench.store.copy()
+                bench.store.admin.copy()
             }
             true => {
-                let copying = bench.store.copy();
+                let copying = bench.store.admin.copy();
                 let name = bench.path.with_extension("db.copying");
                 while !name.exists() {
                     tokio::task::yield_now().await;
@@ -495,7 +499,7 @@ async fn a_copy_gives_way_to_a_flush_that_fails_and_can_be_made_again() {
         assert!(!vfs::touched_after_a_failed_flush());
         assert!(!bench.path.with_extension("db.copying").exists());
     }
-    let copied = bench.store.copy().unwrap().finished().await.unwrap();
+    let copied = bench.store.admin.copy().unwrap().finished().await.unwrap();
     assert!(copied.manifest.bytes > 60_000_000);
     bench.sound().await;
 }

@@ -70,7 +70,7 @@ impl Front {
         let server = Server::start(
             vec![self.listener.try_clone().unwrap()],
             sources.unwrap(),
-            self.store.clone(),
+            self.store.intake.clone(),
             Traffic::default(),
             self.clock.clone(),
             self.limits.clone(),
@@ -102,16 +102,16 @@ impl Front {
     }
 
     pub(crate) async fn events(&self) -> Vec<EventRow> {
-        self.store.events(EventFilter::default()).await.unwrap()
+        self.store.admin.events(EventFilter::default()).await.unwrap()
     }
 
     pub(crate) async fn jobs(&self) -> usize {
-        self.store.jobs(JobFilter::default()).await.unwrap().len()
+        self.store.admin.jobs(JobFilter::default()).await.unwrap().len()
     }
 
     /// The only event with this id.
     pub(crate) async fn event(&self, id: &str) -> EventDetail {
-        let mut found = self.store.show(None, id.parse().unwrap()).await.unwrap();
+        let mut found = self.store.admin.show(None, id.parse().unwrap()).await.unwrap();
         assert_eq!(found.len(), 1, "{id}");
         found.remove(0)
     }

@@ -94,7 +94,7 @@ fn open<T>(
 ) -> Result<T, Failure> {
     store::with_door(config, async |door| {
         if let Door::Local(store) = door {
-            store.set_judge(judge(config)?);
+            store.admin.set_judge(judge(config)?);
         }
         work(door).await
     })

@@ -7,7 +7,7 @@
 use std::sync::PoisonError;
 
 use crate::model::Name;
-use crate::store::Store;
+use crate::store::Admin;
 use crate::store::types::{Accept, Accepted, Error, Refused};
 
 use super::folder::Folder;
@@ -55,16 +55,16 @@ fn next(folder: &Folder, filter: &QuarantineFilter, after: i64) -> Step {
     step
 }
 
-impl Store {
+impl Admin {
     /// Says how a kept delivery is judged: with the configuration in force, which may be set again.
     pub fn set_judge(&self, judge: Judge) {
-        let slot = &self.inner.quarantine.judge;
+        let slot = &self.intake.quarantine.judge;
         *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(judge);
     }
 
     /// Judges the next kept deliveries at their arrival, and with `accept` accepts those that verify.
     pub async fn judge_quarantined(&self, ask: Judging) -> Result<Judged, Error> {
-        let Some(judge) = self.inner.quarantine.judge() else {
+        let Some(judge) = self.intake.quarantine.judge() else {
             return Err(Refused::Failed("nothing judges the quarantine here".to_owned()).into());
         };
         let Judging { mut filter, after, accept } = ask;
@@ -99,7 +99,7 @@ impl Store {
             // One after the other: the order of arrival is the order of their rows.
             let (source, event) = (new.source.clone(), new.delivery.event_id().clone());
             let received_at = new.received_at;
-            match self.accept_late(new, self.shared.clock.now()).await {
+            match self.intake.accept_late(new, self.engine.clock.now()).await {
                 Ok(Accepted::Created { held, .. }) => {
                     verdicts.accepted += 1;
                     verdicts.held += u64::from(held.is_some());

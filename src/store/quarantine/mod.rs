@@ -28,12 +28,12 @@ use tokio::sync::{oneshot, watch};
 use crate::clock::Clock;
 use crate::limits::Limits;
 
-use super::Store;
 use super::lock;
 use super::lock::Lock;
 use super::path::beside;
 use super::space::Space;
 use super::types::{Error, Refused};
+use super::{Admin, Intake};
 
 use keeper::{Keeper, Message};
 use rate::Rate;
@@ -108,11 +108,11 @@ impl Handle {
     }
 }
 
-impl Store {
+impl Intake {
     /// Keeps a failed delivery, or only counts it: where there are too many of them, and where the disk
     /// is short. Never waits.
     pub fn quarantine(&self, mut failed: Quarantined) {
-        let (handle, limits) = (&self.inner.quarantine, &self.shared.settings.limits);
+        let (handle, limits) = (&*self.quarantine, &self.engine.settings.limits);
         if limits.quarantine_bytes == 0 {
             return;
         }
@@ -121,7 +121,7 @@ impl Store {
             failed.body = None;
         }
         let (holder, weight) = (holder(failed.address), weight(&failed));
-        let now = self.shared.clock.monotonic();
+        let now = self.engine.clock.monotonic();
         let left_out = |why| count(&mut lock(&handle.counts), &failed.source, why, 1);
         if !lock(&handle.rate).take(&failed.source, &holder, weight as u64, now) {
             return left_out(LeftOut::OverRate);
@@ -134,10 +134,12 @@ impl Store {
         // A store that is closed keeps nothing.
         let _ = handle.sender.send(Message::Keep(Box::new(failed), holder));
     }
+}
 
+impl Admin {
     /// What is kept: the newest of what is meant, and the counts of all.
     pub async fn quarantined(&self, filter: QuarantineFilter) -> Result<Quarantine, Error> {
-        let limit = usize::try_from(self.list_limit(filter.limit)).unwrap_or(usize::MAX);
+        let limit = usize::try_from(self.engine.list_limit(filter.limit)).unwrap_or(usize::MAX);
         self.ask_keeper(move |keeper| {
             keeper.expire();
             let left_out = lock(&keeper.counts).clone();
@@ -181,7 +183,7 @@ impl Store {
             let _ = answer.send(work(keeper));
         }));
         let stopping = || Error::from(Refused::Stopping);
-        self.inner.quarantine.sender.send(ask).map_err(|_| stopping())?;
+        self.intake.quarantine.sender.send(ask).map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())
     }
 }

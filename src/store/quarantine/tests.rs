@@ -27,7 +27,7 @@ fn roomy() -> Limits {
 
 async fn kept(bench: &Bench) -> Quarantine {
     let all = QuarantineFilter { limit: Some(usize::MAX), ..QuarantineFilter::default() };
-    bench.store.quarantined(all).await.unwrap()
+    bench.store.admin.quarantined(all).await.unwrap()
 }
 
 fn of(kept: &Quarantine, source: &str, why: LeftOut) -> u64 {
@@ -72,9 +72,9 @@ async fn what_failed_is_listed_and_filtered_over_a_restart() {
     let mut bench = bench_with(roomy());
     let mut headers = Headers::new();
     headers.push("X-GitHub-Delivery", "guid-1");
-    bench.store.quarantine(Quarantined { headers, ..failed("a", "192.0.2.1", "{}") });
+    bench.store.intake.quarantine(Quarantined { headers, ..failed("a", "192.0.2.1", "{}") });
     let late = START.after(HOUR);
-    bench.store.quarantine(Quarantined {
+    bench.store.intake.quarantine(Quarantined {
         received_at: late,
         reason: "missing_signature",
         body: None,
@@ -91,7 +91,7 @@ async fn what_failed_is_listed_and_filtered_over_a_restart() {
     assert_eq!(a.unproven_event_id.as_deref(), Some("guid-1"));
     assert_eq!((a.address.as_deref(), &b.address), (Some("192.0.2.1"), &None));
     let some = async |filter| {
-        let found = bench.store.quarantined(filter).await.unwrap().deliveries;
+        let found = bench.store.admin.quarantined(filter).await.unwrap().deliveries;
         found.iter().map(|row| row.id).collect::<Vec<_>>()
     };
     let none = QuarantineFilter::default;
@@ -109,7 +109,7 @@ async fn what_failed_is_listed_and_filtered_over_a_restart() {
 async fn a_folder_is_made_for_a_delivery_and_not_for_a_listing() {
     let bench = bench();
     assert_eq!(kept(&bench).await, Quarantine::default());
-    assert_eq!(bench.store.drop_quarantined(QuarantineFilter::default()).await.unwrap(), 0);
+    assert_eq!(bench.store.admin.drop_quarantined(QuarantineFilter::default()).await.unwrap(), 0);
     assert!(!folder(&bench).exists());
 }
 
@@ -118,10 +118,10 @@ async fn the_address_with_most_bytes_gives_up_its_oldest_first() {
     let limits = Limits { quarantine_bytes: 1 << 20, ..roomy() };
     let bench = bench_with(limits.clone());
     for nth in 0..30 {
-        bench.store.quarantine(failed("github", "192.0.2.1", &noise(nth, 2_000)));
+        bench.store.intake.quarantine(failed("github", "192.0.2.1", &noise(nth, 2_000)));
     }
     for nth in 0..1_000 {
-        bench.store.quarantine(failed("github", "198.51.100.1", &noise(nth, 2_000)));
+        bench.store.intake.quarantine(failed("github", "198.51.100.1", &noise(nth, 2_000)));
     }
     let after = kept(&bench).await;
     let addresses = addresses(&after);
@@ -141,11 +141,11 @@ async fn the_address_with_most_bytes_gives_up_its_oldest_first() {
 async fn a_whole_ipv6_network_counts_as_one_address() {
     let bench = bench_with(Limits { quarantine_bytes: 256 << 10, ..roomy() });
     for nth in 0..10 {
-        bench.store.quarantine(failed("github", "::ffff:192.0.2.1", &noise(nth, 1_000)));
+        bench.store.intake.quarantine(failed("github", "::ffff:192.0.2.1", &noise(nth, 1_000)));
     }
     for nth in 0..500_u64 {
         let address = format!("2001:db8:1:2::{nth:x}");
-        bench.store.quarantine(failed("github", &address, &noise(nth, 1_000)));
+        bench.store.intake.quarantine(failed("github", &address, &noise(nth, 1_000)));
     }
     let genuine = kept(&bench).await;
     let genuine = genuine.deliveries.iter();
@@ -158,9 +158,9 @@ async fn what_is_over_the_rate_is_only_counted() {
     let limits = Limits { quarantine_rate_bytes_per_second: 4 << 10, ..limits() };
     let bench = bench_with(limits);
     for _ in 0..20_000 {
-        bench.store.quarantine(failed("github", "198.51.100.1", "{}"));
+        bench.store.intake.quarantine(failed("github", "198.51.100.1", "{}"));
     }
-    bench.store.quarantine(failed("github", "192.0.2.1", "{}"));
+    bench.store.intake.quarantine(failed("github", "192.0.2.1", "{}"));
     let after = kept(&bench).await;
     let addresses = addresses(&after);
     assert_eq!(addresses["192.0.2.1"], 1, "another address has a share of its own");
@@ -172,8 +172,8 @@ async fn what_is_over_the_rate_is_only_counted() {
 #[tokio::test]
 async fn a_long_body_and_an_old_delivery_are_not_kept() {
     let bench = bench_with(Limits { quarantine_body_bytes: 10, ..roomy() });
-    bench.store.quarantine(failed("a", "192.0.2.1", "longer than ten"));
-    bench.store.quarantine(failed("a", "192.0.2.1", "short"));
+    bench.store.intake.quarantine(failed("a", "192.0.2.1", "longer than ten"));
+    bench.store.intake.quarantine(failed("a", "192.0.2.1", "short"));
     let rows = kept(&bench).await.deliveries;
     let told: Vec<_> = rows.iter().map(|row| (row.body_kept, row.body_bytes)).collect();
     assert_eq!(told, [(true, 5), (false, 15)]);
@@ -188,7 +188,7 @@ async fn a_long_body_and_an_old_delivery_are_not_kept() {
 async fn it_is_never_older_than_an_id_is_remembered() {
     let limits = Limits { keep_ids_millis: 86_400_000, ..roomy() };
     let bench = bench_with(limits);
-    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     bench.clock.advance(DAY + HOUR);
     assert_eq!(kept(&bench).await.matching, 0);
 }
@@ -197,7 +197,7 @@ async fn it_is_never_older_than_an_id_is_remembered() {
 async fn a_file_that_cannot_be_read_is_deleted_and_the_others_stay() {
     let mut bench = bench_with(roomy());
     for nth in 0..6 {
-        bench.store.quarantine(failed("a", "192.0.2.1", &noise(nth, 3_000)));
+        bench.store.intake.quarantine(failed("a", "192.0.2.1", &noise(nth, 3_000)));
     }
     bench.store.close().await;
     let path = |name: &str| folder(&bench).join(name);
@@ -213,18 +213,18 @@ async fn a_file_that_cannot_be_read_is_deleted_and_the_others_stay() {
     assert_eq!(left, [6, 5, 4, 3]);
     assert_eq!(files(&bench).into_keys().collect::<Vec<_>>(), ["3", "4", "5", "6"]);
     // Half a body can never be judged.
-    bench.store.set_judge(judge("right"));
+    bench.store.admin.set_judge(judge("right"));
     let ask = Judging { filter: QuarantineFilter::default(), after: 0, accept: true };
-    let judged = bench.store.judge_quarantined(ask).await.unwrap();
+    let judged = bench.store.admin.judge_quarantined(ask).await.unwrap();
     assert_eq!((judged.looked_at, judged.sources[&name("a")].bodiless), (4, 1));
-    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     assert_eq!(kept(&bench).await.deliveries[0].id, 7, "numbers go on");
 }
 
 #[tokio::test]
 async fn an_error_of_the_system_deletes_nothing_and_is_not_tried_again_at_once() {
     let mut bench = bench_with(roomy());
-    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     assert_eq!(kept(&bench).await.matching, 1);
     bench.store.close().await;
     // A link to itself cannot be opened, as no file can where all descriptors are in use.
@@ -232,7 +232,7 @@ async fn an_error_of_the_system_deletes_nothing_and_is_not_tried_again_at_once()
     std::os::unix::fs::symlink(&unopened, &unopened).unwrap();
     bench.restart().await;
     assert_eq!(kept(&bench).await.matching, 0);
-    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     assert_eq!(of(&kept(&bench).await, "a", LeftOut::NoSpace), 1);
     assert_eq!(std::fs::read_dir(folder(&bench)).unwrap().count(), 2);
     std::fs::remove_file(&unopened).unwrap();
@@ -243,20 +243,20 @@ async fn an_error_of_the_system_deletes_nothing_and_is_not_tried_again_at_once()
     let (file, aside) = (folder(&bench).join("1"), bench.beside(".aside"));
     std::fs::rename(&file, &aside).unwrap();
     std::os::unix::fs::symlink(&file, &file).unwrap();
-    bench.store.set_judge(judge("right"));
+    bench.store.admin.set_judge(judge("right"));
     let ask = || Judging { filter: QuarantineFilter::default(), after: 0, accept: true };
-    let unread = bench.store.judge_quarantined(ask()).await.unwrap();
+    let unread = bench.store.admin.judge_quarantined(ask()).await.unwrap();
     assert!(unread.refused.unwrap().contains("failed to read delivery 1"));
     assert_eq!((unread.looked_at, unread.next), (0, None));
     std::fs::rename(&aside, &file).unwrap();
-    assert_eq!(bench.store.judge_quarantined(ask()).await.unwrap().looked_at, 1);
+    assert_eq!(bench.store.admin.judge_quarantined(ask()).await.unwrap().looked_at, 1);
 }
 
 #[tokio::test]
 async fn the_folder_has_a_most_of_files() {
     let bench = bench_with(roomy());
     for _ in 0..600 {
-        bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+        bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     }
     let after = kept(&bench).await;
     assert_eq!((after.matching, of(&after, "a", LeftOut::Evicted)), (500, 100));
@@ -267,7 +267,7 @@ async fn the_folder_has_a_most_of_files() {
 async fn a_folder_that_cannot_be_made_costs_only_what_it_would_keep() {
     let bench = bench_with(roomy());
     std::fs::write(folder(&bench), "").unwrap();
-    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     let after = kept(&bench).await;
     assert_eq!((after.matching, of(&after, "a", LeftOut::NoSpace)), (0, 1));
     let good = bench.accept("a", crate::store::tests::stripe("e", "a.b", "{}"), &["h"]).await;
@@ -281,7 +281,7 @@ async fn nothing_is_kept_where_the_disk_is_near_its_floor() {
     let stat = rustix::fs::statvfs(dir.path()).unwrap();
     let floor = stat.f_bavail * stat.f_frsize / 4 * 3;
     let bench = bench_with(Limits { disk_floor_bytes: floor, ..roomy() });
-    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     let after = kept(&bench).await;
     assert_eq!((after.matching, of(&after, "a", LeftOut::NoSpace)), (0, 1));
     assert!(!folder(&bench).exists());
@@ -299,19 +299,19 @@ async fn the_queue_is_bounded_in_bytes() {
             begin.send(()).unwrap();
             held.recv().unwrap();
         };
-        store.ask_keeper(work).await
+        store.admin.ask_keeper(work).await
     };
     let busy = tokio::spawn(busy);
     begun.await.unwrap();
     // 60 KiB each: a second one does not fit beside the first.
     for _ in 0..3 {
-        bench.store.quarantine(failed("a", "192.0.2.1", &noise(1, 59_000)));
+        bench.store.intake.quarantine(failed("a", "192.0.2.1", &noise(1, 59_000)));
     }
     hold.send(()).unwrap();
     busy.await.unwrap().unwrap();
     let after = kept(&bench).await;
     assert_eq!((after.matching, of(&after, "a", LeftOut::Busy)), (1, 2));
-    bench.store.quarantine(failed("a", "192.0.2.1", "{}"));
+    bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     assert_eq!(kept(&bench).await.matching, 2, "the room is given back");
 }
 
@@ -359,7 +359,7 @@ async fn judged(bench: &Bench, accept: bool) -> Verdicts {
     let mut after = Some(0);
     while let Some(at) = after {
         let ask = Judging { filter: QuarantineFilter::default(), after: at, accept };
-        let mut part = bench.store.judge_quarantined(ask).await.unwrap();
+        let mut part = bench.store.admin.judge_quarantined(ask).await.unwrap();
         assert_eq!(part.refused, None);
         let part_of = part.sources.remove(&name("github")).unwrap_or_default();
         sum.good += part_of.good;
@@ -378,30 +378,33 @@ async fn judged(bench: &Bench, accept: bool) -> Verdicts {
 async fn what_verifies_now_is_accepted_once_with_the_time_it_arrived() {
     let bench = bench_with(roomy());
     for nth in 0..300 {
-        bench.store.quarantine(signed(
+        bench.store.intake.quarantine(signed(
             "right",
             &format!("guid-{nth}"),
             &format!("{{\"n\":{nth}}}"),
         ));
     }
     // The last one again, one of somebody else, one without a body.
-    bench.store.quarantine(signed("right", "guid-299", "{\"n\":299}"));
-    bench.store.quarantine(signed("wrong", "guid-x", "{}"));
-    bench.store.quarantine(Quarantined { body: None, ..failed("github", "192.0.2.1", "{}") });
-    let without = bench.store.judge_quarantined(Judging {
+    bench.store.intake.quarantine(signed("right", "guid-299", "{\"n\":299}"));
+    bench.store.intake.quarantine(signed("wrong", "guid-x", "{}"));
+    bench
+        .store
+        .intake
+        .quarantine(Quarantined { body: None, ..failed("github", "192.0.2.1", "{}") });
+    let without = bench.store.admin.judge_quarantined(Judging {
         filter: QuarantineFilter::default(),
         after: 0,
         accept: true,
     });
     assert!(without.await.is_err(), "nobody has said how to judge");
 
-    bench.store.set_judge(judge("other"));
+    bench.store.admin.set_judge(judge("other"));
     let verdicts = judged(&bench, true).await;
     assert_eq!((verdicts.good, verdicts.bad["bad_signature"], verdicts.bodiless), (0, 302, 1));
     assert_eq!(kept(&bench).await.matching, 303, "what is bad stays");
 
     bench.clock.advance(5 * DAY);
-    bench.store.set_judge(judge("right"));
+    bench.store.admin.set_judge(judge("right"));
     let verdicts = judged(&bench, false).await;
     assert_eq!((verdicts.good, verdicts.accepted, kept(&bench).await.matching), (301, 0, 303));
     let verdicts = judged(&bench, true).await;
@@ -410,7 +413,7 @@ async fn what_verifies_now_is_accepted_once_with_the_time_it_arrived() {
         (300, 1, 1)
     );
     assert_eq!(kept(&bench).await.matching, 2);
-    let events = bench.store.events(EventFilter::default()).await.unwrap();
+    let events = bench.store.admin.events(EventFilter::default()).await.unwrap();
     assert_eq!(events.len(), 300);
     assert!(events.iter().all(|event| event.received_at == START));
     let job = bench.claim_one().await;
@@ -423,14 +426,14 @@ async fn what_verifies_now_is_accepted_once_with_the_time_it_arrived() {
 #[tokio::test]
 async fn what_the_store_cannot_take_now_stays() {
     let mut bench = bench_with(roomy());
-    bench.store.quarantine(signed("right", "guid-1", "{}"));
+    bench.store.intake.quarantine(signed("right", "guid-1", "{}"));
     assert_eq!(kept(&bench).await.matching, 1);
     bench.store.close().await;
     bench.settings.limits.disk_floor_bytes = u64::MAX;
     bench.restart().await;
-    bench.store.set_judge(judge("right"));
+    bench.store.admin.set_judge(judge("right"));
     let ask = Judging { filter: QuarantineFilter::default(), after: 0, accept: true };
-    let judged = bench.store.judge_quarantined(ask).await.unwrap();
+    let judged = bench.store.admin.judge_quarantined(ask).await.unwrap();
     assert!(judged.refused.unwrap().contains("too little space"));
     assert_eq!(kept(&bench).await.matching, 1);
 }
@@ -438,10 +441,10 @@ async fn what_the_store_cannot_take_now_stays() {
 #[tokio::test]
 async fn what_is_too_old_is_not_accepted_even_where_nobody_has_looked_since() {
     let bench = bench_with(roomy());
-    bench.store.quarantine(signed("right", "e1", "{}"));
+    bench.store.intake.quarantine(signed("right", "e1", "{}"));
     assert_eq!(kept(&bench).await.matching, 1);
-    bench.store.set_judge(judge("right"));
+    bench.store.admin.set_judge(judge("right"));
     bench.clock.advance(8 * DAY);
     assert_eq!(judged(&bench, true).await, Verdicts::default());
-    assert!(bench.store.events(EventFilter::default()).await.unwrap().is_empty());
+    assert!(bench.store.admin.events(EventFilter::default()).await.unwrap().is_empty());
 }

@@ -32,8 +32,8 @@ async fn a_hundred_concurrent_copies_are_one_event_and_one_job() {
         }
     }
     assert_eq!(created, 1);
-    assert_eq!(bench.store.jobs(JobFilter::default()).await.unwrap().len(), 1);
-    let events = bench.store.events(EventFilter::default()).await.unwrap();
+    assert_eq!(bench.store.admin.jobs(JobFilter::default()).await.unwrap().len(), 1);
+    let events = bench.store.admin.events(EventFilter::default()).await.unwrap();
     assert_eq!((events.len(), events[0].duplicates), (1, 99));
 }
 
@@ -47,7 +47,7 @@ async fn an_event_is_kept_byte_for_byte_and_across_a_restart() {
         bench.accept("github", github("d1", "push", &body), &["a", "b"]).await,
         duplicate(Some(State::Ready))
     );
-    let claimed = bench.store.claim(&name("b"), 5, None).await.unwrap().jobs;
+    let claimed = bench.store.jobs.claim(&name("b"), 5, None).await.unwrap().jobs;
     assert_eq!(claimed.len(), 1);
     let facts = &claimed[0].facts;
     assert_eq!(facts.body, body.as_bytes());
@@ -76,7 +76,7 @@ async fn an_event_that_no_handler_wants_is_stored_without_a_job() {
     let none = Accepted::Created { jobs: 0, held: None, flagged: false };
     assert_eq!(bench.accept("stripe", stripe("e", "a", "{}"), &[]).await, none);
     assert_eq!(bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await, duplicate(None));
-    assert!(bench.store.jobs(JobFilter::default()).await.unwrap().is_empty());
+    assert!(bench.store.admin.jobs(JobFilter::default()).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -101,10 +101,11 @@ async fn another_body_under_a_signed_id_is_evidence() {
         };
         assert_eq!(answer, conflict);
     }
-    let event = bench.store.events(EventFilter::default()).await.unwrap().remove(0);
+    let event = bench.store.admin.events(EventFilter::default()).await.unwrap().remove(0);
     assert_eq!((event.conflicts, event.duplicates, event.jobs), (4, 4, [(State::Ready, 1)].into()));
     let kept: i64 = bench
         .store
+        .engine
         .read(|conn| conn.query_row("SELECT count(*) FROM evidence", [], |row| row.get(0)))
         .await
         .unwrap();
@@ -125,10 +126,10 @@ async fn another_body_under_an_unsigned_id_is_a_held_variant() {
     assert_eq!(again, duplicate(Some(State::Ready)));
     let again = bench.accept("github", github("d", "push", "2"), &["h"]).await;
     assert_eq!(again, duplicate(Some(State::Held)));
-    let shown = bench.store.show(Some(name("github")), id("d")).await.unwrap();
+    let shown = bench.store.admin.show(Some(name("github")), id("d")).await.unwrap();
     assert_eq!(shown.iter().map(|e| e.event.variant).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert_eq!(
-        bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.len(),
+        bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.len(),
         1,
         "only the first runs"
     );
@@ -156,6 +157,7 @@ async fn the_same_body_under_a_new_id_is_held_or_flagged() {
     assert_eq!(again, duplicate(Some(State::Held)));
     let marked: Vec<String> = bench
         .store
+        .admin
         .events(EventFilter::default())
         .await
         .unwrap()
@@ -198,7 +200,7 @@ async fn a_body_whose_digest_only_begins_alike_is_another_body() {
         .await;
     assert_eq!(bench.accept("github", label("l1"), &["h"]).await, CREATED);
     let twins = async || {
-        bench.store.show(None, id("l1")).await.unwrap()[0]
+        bench.store.admin.show(None, id("l1")).await.unwrap()[0]
             .twins
             .iter()
             .map(|twin| twin.event_id.to_string())
@@ -223,8 +225,12 @@ async fn of_each_body_one_event_is_the_first_however_it_comes_and_goes() {
     assert_eq!(variant, held(HeldReason::IdReused));
     let firsts =
         "SELECT group_concat(source || ' ' || event_id, ', ') FROM event WHERE repeated = 0";
-    let found: String =
-        bench.store.read(move |conn| conn.query_row(firsts, [], |row| row.get(0))).await.unwrap();
+    let found: String = bench
+        .store
+        .engine
+        .read(move |conn| conn.query_row(firsts, [], |row| row.get(0)))
+        .await
+        .unwrap();
     assert_eq!(found, "github l1, other l1");
     // When the first one is forgotten, those that repeat it still say that it came.
     bench
@@ -235,8 +241,12 @@ async fn of_each_body_one_event_is_the_first_however_it_comes_and_goes() {
         .await;
     let again = bench.accept("github", github("l3", "label", "L"), &["h"]).await;
     assert_eq!(again, held(HeldReason::SuspectedReplay));
-    let found: String =
-        bench.store.read(move |conn| conn.query_row(firsts, [], |row| row.get(0))).await.unwrap();
+    let found: String = bench
+        .store
+        .engine
+        .read(move |conn| conn.query_row(firsts, [], |row| row.get(0)))
+        .await
+        .unwrap();
     assert_eq!(found, "other l1");
 }
 
@@ -309,7 +319,7 @@ async fn a_duplicate_tells_the_state_that_matters_most() {
     assert_eq!(state(bench.accept("stripe", event(), &[]).await), Some(State::Running));
     bench.complete(&h, Outcome::Succeeded, Next::Succeeded).await;
     assert_eq!(state(bench.accept("stripe", event(), &[]).await), Some(State::Ready));
-    let i = bench.store.claim(&name("i"), 1, None).await.unwrap().jobs.remove(0);
+    let i = bench.store.jobs.claim(&name("i"), 1, None).await.unwrap().jobs.remove(0);
     bench.complete(&i, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
     assert_eq!(state(bench.accept("stripe", event(), &[]).await), Some(State::Held));
 }
@@ -321,7 +331,7 @@ async fn a_secrets_last_match_is_noted_once_a_minute() {
     for (event, pass) in [("e1", 0), ("e2", 30), ("e3", 31)] {
         bench.clock.advance(Duration::from_secs(pass));
         bench.accept("stripe", stripe(event, "a", "{}"), &[]).await;
-        seen.push(bench.store.secrets().await.unwrap().remove(0).last_matched_at);
+        seen.push(bench.store.admin.secrets().await.unwrap().remove(0).last_matched_at);
     }
     assert_eq!(seen, [START, START, START.after(Duration::from_secs(61))]);
 }
@@ -329,31 +339,31 @@ async fn a_secrets_last_match_is_noted_once_a_minute() {
 #[tokio::test]
 async fn a_secrets_match_that_is_rolled_back_is_noted_by_the_next() {
     let bench = bench();
-    let uses = Arc::clone(&bench.store.shared.secret_uses);
+    let uses = Arc::clone(&bench.store.engine.secret_uses);
     let bad = move |tx: &Connection| {
         uses.note(tx, &name("stripe"), "secret", START)?;
         tx.execute("UPDATE meta SET store_id = x'00'", [])
     };
-    assert!(bench.store.submit(Lane::Verb, bad).await.is_err());
-    let uses = Arc::clone(&bench.store.shared.secret_uses);
+    assert!(bench.store.engine.submit(Lane::Verb, bad).await.is_err());
+    let uses = Arc::clone(&bench.store.engine.secret_uses);
     let note = move |tx: &Connection| {
         let before = tx.total_changes();
         uses.note(tx, &name("stripe"), "secret", START)?;
         Ok(tx.total_changes() - before)
     };
-    assert_eq!(bench.store.submit(Lane::Verb, note.clone()).await, Ok(1));
-    assert_eq!(bench.store.submit(Lane::Verb, note).await, Ok(0), "within the minute");
-    assert_eq!(bench.store.secrets().await.unwrap().len(), 1);
+    assert_eq!(bench.store.engine.submit(Lane::Verb, note.clone()).await, Ok(1));
+    assert_eq!(bench.store.engine.submit(Lane::Verb, note).await, Ok(0), "within the minute");
+    assert_eq!(bench.store.admin.secrets().await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_new_event_rings_the_bell() {
     let bench = bench();
     bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
-    bench.store.wake().notified().await;
+    bench.store.jobs.wake().notified().await;
     // A claim of nothing changes nothing and rings nothing, or the dispatcher would spin.
-    assert!(bench.store.claim(&name("nobody"), 1, None).await.unwrap().jobs.is_empty());
-    let wake = bench.store.wake();
+    assert!(bench.store.jobs.claim(&name("nobody"), 1, None).await.unwrap().jobs.is_empty());
+    let wake = bench.store.jobs.wake();
     let quiet = tokio::time::timeout(Duration::from_millis(50), wake.notified()).await;
     assert!(quiet.is_err());
 }

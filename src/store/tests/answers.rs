@@ -22,13 +22,13 @@ fn request(bench: &Bench, key: &str, data: &str) -> Ask {
 }
 
 async fn ask(bench: &Bench, key: &str) -> Asked {
-    bench.store.ask(request(bench, key, "{}")).await.unwrap()
+    bench.store.intake.ask(request(bench, key, "{}")).await.unwrap()
 }
 
 /// What a look without a queue says.
 fn look(bench: &Bench, key: &str) -> Option<Asked> {
     let Ask { source, caller, request, .. } = request(bench, key, "{}");
-    bench.store.known_key(&source, &caller, &id(key), request)
+    bench.store.intake.known_key(&source, &caller, &id(key), request)
 }
 
 fn begun(asked: Asked) -> JobId {
@@ -57,7 +57,7 @@ async fn running(bench: &Bench, key: &str) -> Claimed {
 
 async fn succeed(bench: &Bench, claimed: &Claimed, answer: Option<Answer>) {
     let done = completion(claimed, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
-    assert!(bench.store.complete(Completion { answer, ..done }).await.unwrap());
+    assert!(bench.store.jobs.complete(Completion { answer, ..done }).await.unwrap());
 }
 
 const FAILED: (Outcome, Next) = (Outcome::Failed, Next::Dead(DeadReason::Exhausted));
@@ -99,7 +99,7 @@ async fn a_request_runs_once_and_its_answer_is_the_same_to_whoever_asks() {
         // A long one is unpacked elsewhere.
         assert_eq!(look(&bench, key), (key == "empty").then_some(answered));
     }
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     assert_eq!(bench.job(job).await.state, State::Succeeded);
 }
 
@@ -108,17 +108,17 @@ async fn another_request_with_the_key_is_a_conflict_and_another_caller_s_is_not(
     let bench = bench();
     let job = begun(ask(&bench, "k").await);
     let other = || request(&bench, "k", r#"{"amount":2}"#);
-    assert_eq!(bench.store.ask(other()).await, Ok(Asked::Conflict));
+    assert_eq!(bench.store.intake.ask(other()).await, Ok(Asked::Conflict));
     assert_eq!(
-        bench.store.known_key(&name("pay"), "", &id("k"), other().request),
+        bench.store.intake.known_key(&name("pay"), "", &id("k"), other().request),
         Some(Asked::Conflict)
     );
     // Of another caller, and of another source.
     let shop = Ask { caller: "shop".to_owned(), ..other() };
-    assert_ne!(begun(bench.store.ask(shop).await.unwrap()), job);
+    assert_ne!(begun(bench.store.intake.ask(shop).await.unwrap()), job);
     let elsewhere = Ask { source: name("refund"), ..request(&bench, "k", "{}") };
-    assert_ne!(begun(bench.store.ask(elsewhere).await.unwrap()), job);
-    let variants = |source| bench.store.show(Some(name(source)), id("k"));
+    assert_ne!(begun(bench.store.intake.ask(elsewhere).await.unwrap()), job);
+    let variants = |source| bench.store.admin.show(Some(name(source)), id("k"));
     let variants: Vec<_> =
         variants("pay").await.unwrap().into_iter().map(|shown| shown.event).collect();
     assert_eq!(variants.iter().map(|event| event.variant).collect::<Vec<_>>(), [0, 1]);
@@ -129,7 +129,7 @@ async fn another_request_with_the_key_is_a_conflict_and_another_caller_s_is_not(
     let callers = [&claimed, &of_shop].map(|claimed| claimed.facts.caller.as_deref());
     assert_eq!(callers, [None, Some("shop")]);
     bench.complete(&claimed, FAILED.0, FAILED.1).await;
-    assert_eq!(bench.store.ask(other()).await, Ok(Asked::Conflict));
+    assert_eq!(bench.store.intake.ask(other()).await, Ok(Asked::Conflict));
     assert_eq!(bench.job(job).await.state, State::Dead);
 }
 
@@ -143,7 +143,7 @@ async fn neither_guard_nor_reused_id_holds_a_request() {
         }
         let delivery = github(key, "push", body);
         let new = Ask { delivery, ..request(&bench, key, body) };
-        let job = begun(bench.store.ask(new).await.unwrap());
+        let job = begun(bench.store.intake.ask(new).await.unwrap());
         assert_eq!(bench.job(job).await.state, State::Ready, "{key}");
     }
 }
@@ -157,7 +157,7 @@ async fn of_ten_repeats_of_a_failed_request_one_begins_it() {
     let mut asking = Vec::new();
     for _ in 0..10 {
         let (store, new) = (bench.store.clone(), request(&bench, "k", "{}"));
-        asking.push(queued(async move { store.ask(new).await.unwrap() }).await);
+        asking.push(queued(async move { store.intake.ask(new).await.unwrap() }).await);
     }
     drop(release);
     let mut asked = Vec::new();
@@ -169,7 +169,7 @@ async fn of_ten_repeats_of_a_failed_request_one_begins_it() {
     assert_eq!((first, pending), (1, 9));
     let again = bench.claim_one().await;
     assert_eq!((again.facts.job, again.facts.attempt, again.facts.replays), (job, 2, 1));
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     succeed(&bench, &again, Some(answer(200, ""))).await;
     assert_eq!(ask(&bench, "k").await, known(job, KeyState::Answered(answer(200, ""))));
 }
@@ -185,13 +185,16 @@ async fn nothing_runs_again_while_nobody_knows_how_it_ended() {
         let unknown = known(job, KeyState::Unknown { timed_out });
         assert_eq!(look(&bench, key), Some(unknown.clone()));
         assert_eq!(ask(&bench, key).await, unknown);
-        assert_eq!(bench.store.await_answer(job, HOUR).await, Ok(KeyState::Unknown { timed_out }));
+        assert_eq!(
+            bench.store.intake.await_answer(job, HOUR).await,
+            Ok(KeyState::Unknown { timed_out })
+        );
     }
     let job = begun(ask(&bench, "k3").await);
-    bench.store.drop_job(job).await.unwrap();
+    bench.store.admin.drop_job(job).await.unwrap();
     assert_eq!(look(&bench, "k3"), Some(known(job, KeyState::Dropped)));
     assert_eq!(ask(&bench, "k3").await, known(job, KeyState::Dropped));
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
 }
 
 #[tokio::test]
@@ -199,10 +202,10 @@ async fn who_waits_is_told_by_the_commit() {
     let bench = bench();
     let claimed = running(&bench, "k").await;
     let job = claimed.facts.job;
-    assert_eq!(bench.store.await_answer(job, Duration::ZERO).await, Ok(KeyState::Pending));
+    assert_eq!(bench.store.intake.await_answer(job, Duration::ZERO).await, Ok(KeyState::Pending));
     let wait = || {
         let store = bench.store.clone();
-        queued(async move { store.await_answer(job, HOUR).await })
+        queued(async move { store.intake.await_answer(job, HOUR).await })
     };
     let (one, two) = (wait().await, wait().await);
     wait().await.abort();
@@ -211,11 +214,11 @@ async fn who_waits_is_told_by_the_commit() {
     let answered = Ok(KeyState::Answered(answer(201, "made")));
     assert_eq!((one.await.unwrap(), two.await.unwrap()), (answered.clone(), answered.clone()));
     assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
-    assert_eq!(bench.store.await_answer(job, Duration::ZERO).await, answered);
+    assert_eq!(bench.store.intake.await_answer(job, Duration::ZERO).await, answered);
     // Who comes back has forgotten nobody.
-    assert!(bench.store.inner.waiters.is_empty());
+    assert!(bench.store.intake.waiters.is_empty());
     let nobody = JobId::new(START);
-    assert!(matches!(bench.store.await_answer(nobody, HOUR).await, Err(Refused::Failed(_))));
+    assert!(matches!(bench.store.intake.await_answer(nobody, HOUR).await, Err(Refused::Failed(_))));
 }
 
 #[tokio::test]
@@ -228,7 +231,7 @@ async fn what_succeeded_without_its_answer_is_held() {
         let claimed = running(&bench, key).await;
         let mut done = completion(&claimed, outcome, next, START);
         done.record.detail = "exit status 0".to_owned();
-        assert!(bench.store.complete(done).await.unwrap());
+        assert!(bench.store.jobs.complete(done).await.unwrap());
         let job = bench.job(claimed.facts.job).await;
         assert_eq!((job.state, job.reason.as_deref()), (State::Held, Some("unknown outcome")));
         assert_eq!(bench.attempts(key).await, [(1, Some(Outcome::Unknown))]);
@@ -246,12 +249,12 @@ async fn what_succeeded_without_its_answer_is_held() {
 
 /// Retention of keys alone, at this time. Returns how many it freed.
 async fn expire_keys(bench: &Bench, keys: Timestamp) -> u64 {
-    bench.store.expire_keys(keys).await.unwrap()
+    bench.store.jobs.expire_keys(keys).await.unwrap()
 }
 
 /// The event's key, as it is shown.
 async fn shown(bench: &Bench, key: &str) -> Option<KeyRow> {
-    bench.store.show(Some(name("pay")), id(key)).await.unwrap().remove(0).key
+    bench.store.admin.show(Some(name("pay")), id(key)).await.unwrap().remove(0).key
 }
 
 #[tokio::test]
@@ -282,7 +285,7 @@ async fn a_key_and_its_answer_are_shown() {
     };
     assert_eq!(shown(&bench, "k").await, Some(answered));
     // What an older receiver shows has none.
-    let shown = bench.store.show(None, id("k")).await.unwrap().remove(0);
+    let shown = bench.store.admin.show(None, id("k")).await.unwrap().remove(0);
     let mut json = serde_json::to_value(shown).unwrap();
     json.as_object_mut().unwrap().remove("key").unwrap();
     assert_eq!(serde_json::from_value::<EventDetail>(json).unwrap().key, None);
@@ -313,13 +316,13 @@ async fn a_key_expires_by_retention_and_never_before_its_job_is_settled() {
     // The same key is another generation; the event before it stays what it was.
     let again = begun(ask(&bench, "done").await);
     assert_ne!(again, claimed.facts.job);
-    let generations = bench.store.show(None, id("done")).await.unwrap();
+    let generations = bench.store.admin.show(None, id("done")).await.unwrap();
     let seen: Vec<_> = generations
         .iter()
         .map(|shown| (shown.event.variant, shown.key.is_some(), shown.jobs[0].job.state))
         .collect();
     assert_eq!(seen, [(0, false, State::Succeeded), (1, true, State::Ready)]);
-    assert_eq!(bench.store.await_answer(again, Duration::ZERO).await, Ok(KeyState::Pending));
+    assert_eq!(bench.store.intake.await_answer(again, Duration::ZERO).await, Ok(KeyState::Pending));
     // The old job's end is nobody's answer any more.
     succeed(&bench, &live, Some(answer(200, "late"))).await;
     assert_eq!(expire_keys(&bench, bench.clock.now()).await, 1);
@@ -361,18 +364,18 @@ async fn an_error_is_forgotten_after_a_while_and_the_same_job_runs_again() {
     let done = completion(&claimed, FAILED.0, FAILED.1, bench.clock.now());
     let later = answer(503, "later");
     let answer = Some(later.clone());
-    assert!(bench.store.complete(Completion { answer, ..done }).await.unwrap());
+    assert!(bench.store.jobs.complete(Completion { answer, ..done }).await.unwrap());
     let answered = known(job, KeyState::Answered(later));
     let until = bench.clock.now().after(KEEP_ERRORS);
     assert_eq!(shown(&bench, "k").await.unwrap().error_until, Some(until));
     bench.clock.advance(KEEP_ERRORS + KEY_MARGIN);
     expire_keys(&bench, bench.clock.now()).await;
     assert_eq!(look(&bench, "k"), Some(answered));
-    assert!(bench.store.replay(Replay::Job(job)).await.is_err(), "its caller has an answer");
+    assert!(bench.store.admin.replay(Replay::Job(job)).await.is_err(), "its caller has an answer");
     bench.clock.advance(SECOND);
     expire_keys(&bench, bench.clock.now()).await;
     assert_eq!(look(&bench, "k"), None);
-    let conflict = bench.store.ask(request(&bench, "k", r#"{"n":2}"#)).await.unwrap();
+    let conflict = bench.store.intake.ask(request(&bench, "k", r#"{"n":2}"#)).await.unwrap();
     assert_eq!(conflict, Asked::Conflict, "the key is still this request's");
     assert_eq!(ask(&bench, "k").await, Asked::Begun { job, again: true });
     assert!(look(&bench, "other").is_some());
@@ -401,7 +404,7 @@ async fn whatever_its_handler_s_policy_is_by_now_a_request_has_one_attempt() {
     let job = running(&bench, "k").await.facts.job;
     bench.restart().await;
     let rerun = vec![(name("h"), policy(OnUnknown::Rerun, 5))];
-    bench.store.recover(rerun).await.unwrap();
+    bench.store.jobs.recover(rerun).await.unwrap();
     assert_eq!(bench.job(job).await.state, State::Held);
 }
 
@@ -412,11 +415,11 @@ async fn what_was_asked_is_not_run_again_once_its_key_is_given_up() {
     let claimed = running(&bench, "k").await;
     let done = completion(&claimed, rejected.0, rejected.1, bench.clock.now());
     let answer = Some(answer(422, "no"));
-    assert!(bench.store.complete(Completion { answer, ..done }).await.unwrap());
+    assert!(bench.store.jobs.complete(Completion { answer, ..done }).await.unwrap());
     bench.clock.advance(2 * KEEP);
     assert_eq!(expire_keys(&bench, bench.clock.now()).await, 1);
     let job = claimed.facts.job;
-    assert_eq!(bench.store.replay(Replay::Job(job)).await, Err(Error::Answered { job }));
+    assert_eq!(bench.store.admin.replay(Replay::Job(job)).await, Err(Error::Answered { job }));
     assert_eq!(bench.job(job).await.state, State::Dead);
 }
 
@@ -473,7 +476,7 @@ async fn nothing_puts_back_what_has_answered() {
     let rejected = Next::Dead(DeadReason::Rejected);
     let done = completion(&claimed, Outcome::Rejected, rejected, START);
     let done = Completion { answer: Some(answer(422, "no")), ..done };
-    assert!(bench.store.complete(done).await.unwrap());
+    assert!(bench.store.jobs.complete(done).await.unwrap());
     let job = claimed.facts.job;
     let answered = Err(Error::Answered { job });
     for what in [
@@ -482,13 +485,13 @@ async fn nothing_puts_back_what_has_answered() {
         Replay::Event { source: None, event: id("k"), handler: None },
         Replay::Event { source: None, event: id("k"), handler: Some(name("h")) },
     ] {
-        assert_eq!(bench.store.replay(what).await, answered);
+        assert_eq!(bench.store.admin.replay(what).await, answered);
     }
     // Nor does another handler get a job of it.
     let (source_name, event) = (name("pay"), id("k"));
     let other = Replay::Event { source: None, event: id("k"), handler: Some(name("late")) };
     let error = Error::OneHandler { source_name, event };
-    assert_eq!(bench.store.replay(other).await, Err(error));
+    assert_eq!(bench.store.admin.replay(other).await, Err(error));
     let wanted = Wanted {
         sources: vec![name("pay")],
         types: vec![crate::pattern::Pattern::new("*", true)],
@@ -497,15 +500,15 @@ async fn nothing_puts_back_what_has_answered() {
     let since = Timestamp(0);
     let missing =
         Missing { handler: name("late"), since, wanted: vec![wanted], dry_run: false, from: None };
-    let made = bench.store.make_missing(missing).await.unwrap();
+    let made = bench.store.admin.make_missing(missing).await.unwrap();
     assert_eq!((made.made, made.present), (0, 1));
     // Nor many at once, also where it was chosen before, nor a redelivery.
     let filter = JobFilter { state: Some(State::Dead), ..JobFilter::default() };
     let select = Select { filter, after: None, verb: Verb::Replay };
-    let selected = bench.store.select(select.clone()).await.unwrap();
+    let selected = bench.store.admin.select(select.clone()).await.unwrap();
     assert_eq!((selected.jobs.len(), selected.answered), (0, 1));
     let batch = Batch { verb: Verb::Replay, state: State::Dead, jobs: vec![(job, 1)] };
-    assert_eq!(bench.store.move_batch(batch).await.unwrap().changed, 1);
+    assert_eq!(bench.store.admin.move_batch(batch).await.unwrap().changed, 1);
     let again = stripe("k", "pay", "{}");
     let again = bench.accept_as(OnRedelivery::ReplayDead, "pay", again, &["h"]).await;
     assert!(matches!(again, Ok(Accepted::Duplicate { replayed: 0, .. })), "{again:?}");
@@ -513,8 +516,8 @@ async fn nothing_puts_back_what_has_answered() {
 
     // It may be dropped, and its caller is told the same.
     let select = Select { verb: Verb::Drop, ..select };
-    assert_eq!(bench.store.select(select).await.unwrap().jobs.len(), 1);
-    bench.store.drop_job(job).await.unwrap();
+    assert_eq!(bench.store.admin.select(select).await.unwrap().jobs.len(), 1);
+    bench.store.admin.drop_job(job).await.unwrap();
     assert_eq!(ask(&bench, "k").await, known(job, KeyState::Answered(answer(422, "no"))));
 }
 
@@ -523,7 +526,10 @@ async fn the_operator_puts_back_what_has_no_answer() {
     let bench = bench();
     for (key, end) in [("dead", FAILED), ("held", UNKNOWN)] {
         let job = ended(&bench, key, end).await;
-        assert_eq!(bench.store.replay(Replay::NewKey(job)).await.map(|jobs| jobs.len()), Ok(1));
+        assert_eq!(
+            bench.store.admin.replay(Replay::NewKey(job)).await.map(|jobs| jobs.len()),
+            Ok(1)
+        );
         let claimed = bench.claim_one().await;
         assert_eq!(look(&bench, key), Some(known(claimed.facts.job, KeyState::Pending)));
         succeed(&bench, &claimed, Some(answer(200, key))).await;
@@ -539,28 +545,28 @@ async fn nobody_is_told_anything_while_the_store_is_closed_for_repair() {
     let job = claimed.facts.job;
     let away = bench.beside(".away");
     std::fs::rename(&bench.settings.path, &away).unwrap();
-    let mut changes = bench.store.changes();
-    bench.store.shared.queue.report_broken("for the test".to_owned());
+    let mut changes = bench.store.admin.changes();
+    bench.store.engine.queue.report_broken("for the test".to_owned());
     while look(&bench, "k").is_some() {
         changes.changed().await.unwrap();
     }
     let degraded = |refused: Refused| assert!(matches!(refused, Refused::Degraded(_)), "{refused}");
-    degraded(bench.store.ask(request(&bench, "k", "{}")).await.unwrap_err());
-    degraded(bench.store.await_answer(job, Duration::ZERO).await.unwrap_err());
+    degraded(bench.store.intake.ask(request(&bench, "k", "{}")).await.unwrap_err());
+    degraded(bench.store.intake.await_answer(job, Duration::ZERO).await.unwrap_err());
     // Who waits meanwhile is told once it is committed.
     let store = bench.store.clone();
-    let waiting = queued(async move { store.await_answer(job, HOUR).await }).await;
+    let waiting = queued(async move { store.intake.await_answer(job, HOUR).await }).await;
     let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, START);
     let done = Completion { answer: Some(answer(200, "")), ..done };
     let store = bench.store.clone();
-    let completing = queued(async move { store.complete(done).await }).await;
+    let completing = queued(async move { store.jobs.complete(done).await }).await;
     std::fs::rename(&away, &bench.settings.path).unwrap();
     assert_eq!(completing.await.unwrap(), Ok(true));
     assert_eq!(waiting.await.unwrap(), Ok(KeyState::Answered(answer(200, ""))));
     assert!(matches!(look(&bench, "k"), Some(Asked::Known { .. })));
     bench.store.close().await;
     assert_eq!(look(&bench, "k"), None);
-    assert_eq!(bench.store.await_answer(job, HOUR).await, Err(Refused::Stopping));
+    assert_eq!(bench.store.intake.await_answer(job, HOUR).await, Err(Refused::Stopping));
 }
 
 #[tokio::test]
@@ -573,16 +579,16 @@ async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinish
     let not_now = claimed.facts.job;
     let done_so = completion(&claimed, FAILED.0, FAILED.1, bench.clock.now());
     let answer_so = Some(answer(503, "later"));
-    assert!(bench.store.complete(Completion { answer: answer_so, ..done_so }).await.unwrap());
+    assert!(bench.store.jobs.complete(Completion { answer: answer_so, ..done_so }).await.unwrap());
     let ready = begun(ask(&bench, "ready").await);
-    let Copied { mut file, .. } = bench.store.copy().unwrap().finished().await.unwrap();
+    let Copied { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     let settings = Settings { path: elsewhere.path().join("new.db"), limits: limits() };
     restore(&settings, &mut file, false, &bench.clock).unwrap();
     let store = Store::open(&settings, bench.clock.clone()).unwrap();
     let look = |key| {
         let Ask { source, caller, request, .. } = request(&bench, key, "{}");
-        store.known_key(&source, &caller, &id(key), request)
+        store.intake.known_key(&source, &caller, &id(key), request)
     };
     let answered = KeyState::Answered(answer(200, "yes"));
     assert_eq!(look("done"), Some(known(done.facts.job, answered)));
@@ -593,9 +599,9 @@ async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinish
         assert_eq!(look(key), Some(unknown(job)), "{key}");
     }
     bench.clock.advance(KEEP);
-    store.expire_keys(bench.clock.now()).await.unwrap();
+    store.jobs.expire_keys(bench.clock.now()).await.unwrap();
     for (key, job) in unfinished {
-        assert_eq!(store.ask(request(&bench, key, "{}")).await, Ok(unknown(job)), "{key}");
+        assert_eq!(store.intake.ask(request(&bench, key, "{}")).await, Ok(unknown(job)), "{key}");
     }
     store.close().await;
 }
@@ -605,7 +611,7 @@ async fn what_a_crash_cut_off_is_unknown_to_its_caller() {
     let mut bench = bench();
     let claimed = running(&bench, "k").await;
     bench.restart().await;
-    bench.store.recover(vec![(name("h"), policy(OnUnknown::Hold, 1))]).await.unwrap();
+    bench.store.jobs.recover(vec![(name("h"), policy(OnUnknown::Hold, 1))]).await.unwrap();
     let unknown = known(claimed.facts.job, KeyState::Unknown { timed_out: false });
     assert_eq!(ask(&bench, "k").await, unknown);
 }

@@ -5,7 +5,7 @@ use super::*;
 
 /// Copies to a file of its own, as a backup does, and looks at it.
 async fn copied(store: &Store, to: &std::path::Path) -> Result<(Manifest, Inspected), CopyError> {
-    let Copied { mut file, manifest } = store.copy()?.finished().await?;
+    let Copied { mut file, manifest } = store.admin.copy()?.finished().await?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes.len() as u64, manifest.bytes);
@@ -44,7 +44,7 @@ fn accepting(
             let on_redelivery = OnRedelivery::Ignore;
             let new = Accept { source, received_at: START, delivery, handlers, on_redelivery };
             let asked = std::time::Instant::now();
-            store.accept(new).await.unwrap();
+            store.intake.accept(new).await.unwrap();
             longest = longest.max(asked.elapsed());
             sent += 1;
         }
@@ -65,7 +65,7 @@ async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
     let mut bench = bench_with(Limits { log_bytes, ..limits() });
     bench.with_file(|conn| fill(conn, 15_000)).await;
     let (stop, before) = accepting(&bench.store, "before", 30);
-    while bench.store.events(EventFilter::default()).await.unwrap().len() < 20 {}
+    while bench.store.admin.events(EventFilter::default()).await.unwrap().len() < 20 {}
     stop.send_replace(true);
     let (before, _) = before.await.unwrap();
     // Written in the meantime: small and large ones, more than the log may hold.
@@ -74,8 +74,8 @@ async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
             accepting(&bench.store, ["a", "b", "c", "d"][n], if n < 3 { 100_000 } else { 100 })
         })
         .unzip::<_, _, Vec<_>, Vec<_>>();
-    let mut copying = bench.store.copy().unwrap();
-    assert_eq!(bench.store.copy().unwrap_err(), CopyError::Busy);
+    let mut copying = bench.store.admin.copy().unwrap();
+    assert_eq!(bench.store.admin.copy().unwrap_err(), CopyError::Busy);
     let (mut longest_log, mut done) = (0, 0);
     let copied = loop {
         let now = copying.progress().0;
@@ -100,13 +100,13 @@ async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
     let (to, mut file) = (dir.path().join("a copy?#%.db"), copied.file);
     std::io::copy(&mut file, &mut std::fs::File::create(&to).unwrap()).unwrap();
     let whole = inspect(&to).unwrap();
-    let now = bench.store.standing(Vec::new()).await.unwrap();
+    let now = bench.store.admin.standing(Vec::new()).await.unwrap();
     eprintln!(
         "{} bytes copied while {sent} events were accepted, the longest wait {longest:.1?}; the log \
          reached {longest_log} bytes",
         copied.manifest.bytes
     );
-    assert_eq!(whole.store, bench.store.id());
+    assert_eq!(whole.store, bench.store.admin.id());
     assert_eq!(whole.copied_at, Some(START));
     assert_eq!(whole.last_event, copied.manifest.last_event);
     let all = (15_000 + before + sent) as u64;
@@ -137,13 +137,13 @@ async fn a_copy_has_the_whole_of_each_change_or_nothing_of_it() {
 async fn a_copy_that_nobody_waits_for_is_given_up_and_another_may_begin() {
     let mut bench = bench();
     bench.with_file(|conn| fill(conn, 20_000)).await;
-    let copying = bench.store.copy().unwrap();
+    let copying = bench.store.admin.copy().unwrap();
     drop(copying);
     // The queue is in order: what is accepted now is answered when the copy has seen that it is alone.
     let end = std::time::Instant::now() + Duration::from_secs(60);
     let copying = loop {
         bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
-        match bench.store.copy() {
+        match bench.store.admin.copy() {
             Ok(copying) => break copying,
             Err(error) => assert_eq!(error, CopyError::Busy),
         }
@@ -152,20 +152,20 @@ async fn a_copy_that_nobody_waits_for_is_given_up_and_another_may_begin() {
     drop(copying);
     bench.store.close().await;
     assert!(!bench.beside(".copying").exists());
-    assert_eq!(bench.store.copy().unwrap_err(), CopyError::Refused(Refused::Stopping));
+    assert_eq!(bench.store.admin.copy().unwrap_err(), CopyError::Refused(Refused::Stopping));
 }
 
 #[tokio::test]
 async fn a_copy_that_would_take_the_floor_is_not_begun() {
     let mut bench = bench();
     bench.with_file(|conn| fill(conn, 1_000)).await;
-    let free = bench.store.standing(Vec::new()).await.unwrap().disk.free_bytes.unwrap();
+    let free = bench.store.admin.standing(Vec::new()).await.unwrap().disk.free_bytes.unwrap();
     // The floor itself is kept, so accepts go on; with the copy it would not be.
     let floor = Limits { disk_floor_bytes: free - (1 << 20), ..limits() };
     bench.store.close().await;
     bench.settings.limits = floor;
     bench.store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
-    let error = bench.store.copy().unwrap().finished().await.unwrap_err();
+    let error = bench.store.admin.copy().unwrap().finished().await.unwrap_err();
     assert!(
         matches!(&error, CopyError::NoSpace(why) if why.contains("disk_floor_bytes")),
         "{error}"

@@ -16,9 +16,9 @@ async fn jobs_are_counted_by_handler_and_state() {
         bench.accept("stripe", stripe(event, "a.b", "{}"), &["h", "i"]).await;
         bench.clock.advance(HOUR);
     }
-    bench.store.pause(&name("i")).await.unwrap();
+    bench.store.admin.pause(&name("i")).await.unwrap();
 
-    let mut gauges = bench.store.gauges().await.unwrap();
+    let mut gauges = bench.store.admin.gauges().await.unwrap();
     gauges.jobs.sort();
     let count = |handler, state, jobs| (name(handler), state, jobs);
     let mut wanted = vec![
@@ -35,7 +35,7 @@ async fn jobs_are_counted_by_handler_and_state() {
     assert_eq!(gauges.paused, [name("i")]);
     assert_eq!(gauges.secrets.len(), 1);
 
-    let writer = bench.store.writer_gauges();
+    let writer = bench.store.admin.writer_gauges();
     assert_eq!((writer.queue_items, writer.queue_bytes), (0, 0));
     let batches = writer.batch_items.buckets.last().unwrap().1;
     assert!(batches >= 6 && writer.batch_items.sum >= batches as f64);

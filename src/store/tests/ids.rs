@@ -65,38 +65,38 @@ async fn ids_that_differ_in_case_are_two_and_every_verb_finds_each() {
         let held = bench.accept("github", variant, &[]).await;
         assert!(matches!(held, Accepted::Created { held: Some(HeldReason::IdReused), .. }));
 
-        let shown = bench.store.show(None, id(event)).await.unwrap();
+        let shown = bench.store.admin.show(None, id(event)).await.unwrap();
         assert_eq!(shown.len(), 2);
         assert_eq!(shown[0].event.event_id.as_str(), event);
         assert_eq!(shown[0].jobs[0].job.event_id.as_str(), event);
-        let newest = bench.store.standing(vec![name("github")]).await.unwrap();
+        let newest = bench.store.admin.standing(vec![name("github")]).await.unwrap();
         assert_eq!(newest.sources[0].event.as_ref().unwrap().0.as_str(), event);
 
         let claimed = bench.claim_one().await;
         assert_eq!(claimed.facts.event_id.as_str(), event);
-        assert_eq!(bench.store.running().await.unwrap()[0].event_id.as_str(), event);
+        assert_eq!(bench.store.jobs.running().await.unwrap()[0].event_id.as_str(), event);
         bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
         let replay = Replay::Event { source: None, event: id(event), handler: None };
-        let error = bench.store.replay(replay).await.unwrap_err();
+        let error = bench.store.admin.replay(replay).await.unwrap_err();
         assert_eq!(error, Error::Variants { event: id(event), bodies: 2 });
     }
     // The same body under the other id is a suspected replay of it, and says of which.
     let twin = github("twin", "push", "body 0");
     let held = bench.accept("github", twin, &["h"]).await;
     assert!(matches!(held, Accepted::Created { held: Some(HeldReason::SuspectedReplay), .. }));
-    let shown = bench.store.show(None, id("twin")).await.unwrap();
+    let shown = bench.store.admin.show(None, id("twin")).await.unwrap();
     assert_eq!(shown[0].twins[0].event_id.as_str(), UUID);
 
     bench.clock.advance(DAY);
     let later = bench.clock.now();
     let before = Cutoffs { payloads: later, ids: later, dead: later };
-    let expired = bench.store.expire(before).await.unwrap();
+    let expired = bench.store.jobs.expire(before).await.unwrap();
     assert_eq!((expired.payloads, expired.events), (4, 4), "all but what is held");
 }
 
 async fn found(bench: &Bench, kind: IdKind, text: &str) -> Result<String, String> {
     let query = IdQuery { kind, text: text.to_owned(), source: None };
-    match bench.store.find(query).await {
+    match bench.store.admin.find(query).await {
         Ok(IdMatch::Event(event)) => Ok(format!("event {event}")),
         Ok(IdMatch::Job(row)) => Ok(format!("job {}", row.job)),
         Err(error) => Err(error.to_string()),
@@ -122,7 +122,7 @@ async fn the_beginning_that_one_id_alone_has_finds_it() {
     }
     // The same id of two sources is one id.
     bench.accept("github", github("evt_abc1", "push", "{}"), &[]).await;
-    let jobs = bench.store.jobs(JobFilter::default()).await.unwrap();
+    let jobs = bench.store.admin.jobs(JobFilter::default()).await.unwrap();
     let whole: Vec<String> = EVENTS
         .map(str::to_owned)
         .into_iter()
@@ -130,7 +130,7 @@ async fn the_beginning_that_one_id_alone_has_finds_it() {
         .collect();
 
     // The short form of an id finds it, and so does the whole id.
-    let chars = bench.store.shorten(IdKind::Any, whole.clone()).await.unwrap();
+    let chars = bench.store.admin.shorten(IdKind::Any, whole.clone()).await.unwrap();
     assert_eq!(chars[..7], [8, 8, 17, 36, 36, 8, 8]);
     assert_eq!(chars[7..], [13; 7], "a millisecond each");
     for (nth, (id, chars)) in whole.iter().zip(chars).enumerate() {
@@ -175,6 +175,6 @@ async fn the_beginning_that_one_id_alone_has_finds_it() {
         text: "evt_abc1".to_owned(),
         source: Some(name(source)),
     };
-    assert!(matches!(bench.store.find(query("github")).await, Ok(IdMatch::Event(_))));
-    assert!(bench.store.find(query("other")).await.is_err());
+    assert!(matches!(bench.store.admin.find(query("github")).await, Ok(IdMatch::Event(_))));
+    assert!(bench.store.admin.find(query("other")).await.is_err());
 }

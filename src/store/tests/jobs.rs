@@ -11,11 +11,11 @@ async fn a_job_is_claimed_once_and_oldest_first() {
     let ids = |claimed: Vec<Claimed>| -> Vec<String> {
         claimed.into_iter().map(|c| c.facts.event_id.to_string()).collect()
     };
-    assert!(bench.store.claim(&name("h"), 0, None).await.unwrap().jobs.is_empty());
-    assert_eq!(ids(bench.store.claim(&name("h"), 2, None).await.unwrap().jobs), ["e1", "e2"]);
-    assert_eq!(ids(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs), ["e3"]);
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
-    assert_eq!(bench.store.running().await.unwrap().len(), 3);
+    assert!(bench.store.jobs.claim(&name("h"), 0, None).await.unwrap().jobs.is_empty());
+    assert_eq!(ids(bench.store.jobs.claim(&name("h"), 2, None).await.unwrap().jobs), ["e1", "e2"]);
+    assert_eq!(ids(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs), ["e3"]);
+    assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    assert_eq!(bench.store.jobs.running().await.unwrap().len(), 3);
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn every_outcome_leads_where_it_says() {
         assert!(!bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
         assert_eq!(bench.job(claimed.facts.job).await.state, state);
     }
-    assert!(bench.store.running().await.unwrap().is_empty());
+    assert!(bench.store.jobs.running().await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -69,11 +69,11 @@ async fn a_wrong_attempt_number_completes_nothing() {
     assert!(!bench.complete(&first, Outcome::Succeeded, Next::Succeeded).await);
     let mut never = completion(&second, Outcome::Succeeded, Next::Succeeded, START);
     never.attempt = 3;
-    assert!(!bench.store.complete(never.clone()).await.unwrap());
+    assert!(!bench.store.jobs.complete(never.clone()).await.unwrap());
     assert_eq!(bench.job(second.facts.job).await.state, State::Running);
     assert_eq!(bench.attempts("e").await, [(1, Some(Outcome::Failed)), (2, None)]);
     never.job = JobId::new(START);
-    let error = bench.store.complete(never).await.unwrap_err();
+    let error = bench.store.jobs.complete(never).await.unwrap_err();
     assert!(matches!(error, Error::NoJob(_)), "{error}");
 }
 
@@ -94,8 +94,8 @@ async fn what_an_attempt_leaves_is_shown() {
     };
     let mut done = completion(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted), START);
     done.record = record.clone();
-    bench.store.complete(done).await.unwrap();
-    let shown = bench.store.show(None, id("e")).await.unwrap();
+    bench.store.jobs.complete(done).await.unwrap();
+    let shown = bench.store.admin.show(None, id("e")).await.unwrap();
     assert_eq!(shown[0].jobs[0].attempts[0].record, record);
 }
 
@@ -105,12 +105,12 @@ async fn a_waiting_job_is_claimed_when_it_is_due() {
     let claimed = bench.running("e").await;
     let due_at = START.after(HOUR);
     bench.complete(&claimed, Outcome::Failed, Next::Wait { due_at }).await;
-    assert_eq!(bench.store.claim(&name("x"), 1, None).await.unwrap().due, None);
-    let early = bench.store.claim(&name("h"), 1, None).await.unwrap();
+    assert_eq!(bench.store.jobs.claim(&name("x"), 1, None).await.unwrap().due, None);
+    let early = bench.store.jobs.claim(&name("h"), 1, None).await.unwrap();
     assert_eq!((early.jobs.len(), early.due), (0, Some(due_at)));
     bench.clock.advance(HOUR);
     assert_eq!(bench.claim_one().await.facts.attempt, 2);
-    assert_eq!(bench.store.claim(&name("h"), 1, None).await.unwrap().due, None);
+    assert_eq!(bench.store.jobs.claim(&name("h"), 1, None).await.unwrap().due, None);
 }
 
 #[tokio::test]
@@ -135,12 +135,12 @@ async fn a_job_without_its_payload_is_dead_and_never_runs() {
         })
         .await;
     // One is seen when it is claimed, the damaged one when it is unpacked.
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
-    for job in bench.store.jobs(JobFilter::default()).await.unwrap() {
+    assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    for job in bench.store.admin.jobs(JobFilter::default()).await.unwrap() {
         assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("payload gone")));
     }
-    assert!(bench.store.running().await.unwrap().is_empty());
+    assert!(bench.store.jobs.running().await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -151,18 +151,18 @@ async fn recovery_settles_what_a_crash_cut_off_by_policy() {
     }
     let mut ids = std::collections::HashMap::new();
     for handler in ["hold", "rerun", "spent", "gone"] {
-        let claimed = bench.store.claim(&name(handler), 1, None).await.unwrap().jobs.remove(0);
+        let claimed = bench.store.jobs.claim(&name(handler), 1, None).await.unwrap().jobs.remove(0);
         ids.insert(handler, claimed.facts.job);
     }
     bench.restart().await;
-    assert_eq!(bench.store.running().await.unwrap().len(), 4);
+    assert_eq!(bench.store.jobs.running().await.unwrap().len(), 4);
     let policies = vec![
         (name("hold"), policy(OnUnknown::Hold, 5)),
         (name("rerun"), policy(OnUnknown::Rerun, 5)),
         (name("spent"), policy(OnUnknown::Rerun, 1)),
         (name("stays"), policy(OnUnknown::Hold, 5)),
     ];
-    let recovered = bench.store.recover(policies.clone()).await.unwrap();
+    let recovered = bench.store.jobs.recover(policies.clone()).await.unwrap();
     let expected = [
         (ids["hold"], 1, State::Held),
         (ids["rerun"], 1, State::Waiting),
@@ -173,14 +173,15 @@ async fn recovery_settles_what_a_crash_cut_off_by_policy() {
     assert_eq!(bench.attempts("hold").await, [(1, Some(Outcome::Unknown))]);
     let rerun = bench.job(ids["rerun"]).await;
     assert_eq!(rerun.due_at, Some(START.after(Duration::from_secs(10))));
-    let orphan = bench.store.show(None, id("gone-ready")).await.unwrap().remove(0).jobs.remove(0);
+    let orphan =
+        bench.store.admin.show(None, id("gone-ready")).await.unwrap().remove(0).jobs.remove(0);
     assert_eq!(orphan.job.reason.as_deref(), Some("handler gone"));
-    assert_eq!(bench.store.claim(&name("stays"), 1, None).await.unwrap().jobs.len(), 1);
+    assert_eq!(bench.store.jobs.claim(&name("stays"), 1, None).await.unwrap().jobs.len(), 1);
     // A second recovery finds only what was claimed since; its unknown attempts counted.
-    let again = bench.store.recover(policies).await.unwrap();
+    let again = bench.store.jobs.recover(policies).await.unwrap();
     assert_eq!((again.unknown.len(), again.orphaned), (1, 0));
     bench.clock.advance(HOUR);
-    assert_eq!(bench.store.claim(&name("rerun"), 1, None).await.unwrap().jobs[0].counted, 1);
+    assert_eq!(bench.store.jobs.claim(&name("rerun"), 1, None).await.unwrap().jobs[0].counted, 1);
 }
 
 #[tokio::test]
@@ -188,11 +189,11 @@ async fn a_clock_set_back_parks_no_job() {
     let bench = bench();
     let claimed = bench.running("e").await;
     bench.complete(&claimed, Outcome::Failed, Next::Wait { due_at: START.after(1000 * DAY) }).await;
-    assert_eq!(bench.store.clamp_due(&name("h"), HOUR).await.unwrap(), 1);
-    assert_eq!(bench.store.clamp_due(&name("h"), HOUR).await.unwrap(), 0);
+    assert_eq!(bench.store.jobs.clamp_due(&name("h"), HOUR).await.unwrap(), 1);
+    assert_eq!(bench.store.jobs.clamp_due(&name("h"), HOUR).await.unwrap(), 0);
     assert_eq!(bench.job(claimed.facts.job).await.due_at, Some(START.after(HOUR)));
     bench.clock.set_wall(START.before(100 * DAY));
-    bench.store.recover(vec![(name("h"), policy(OnUnknown::Hold, 5))]).await.unwrap();
+    bench.store.jobs.recover(vec![(name("h"), policy(OnUnknown::Hold, 5))]).await.unwrap();
     let due_at = bench.job(claimed.facts.job).await.due_at;
     assert_eq!(due_at, Some(START.before(100 * DAY).after(HOUR)));
 }
@@ -214,7 +215,7 @@ async fn a_job_that_cannot_be_settled_does_not_lose_those_claimed_with_it() {
             .unwrap();
         })
         .await;
-    let claimed = bench.store.claim(&name("h"), 9, None).await.unwrap().jobs;
+    let claimed = bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs;
     let events: Vec<_> = claimed.iter().map(|c| c.facts.event_id.to_string()).collect();
     assert_eq!(events, ["e1", "e3"], "who is claimed and handed to nobody stays running");
 }
@@ -229,13 +230,13 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
         name: "deploy".parse().unwrap(),
         incarnation: Incarnation::from_parts(uuid::Uuid::from_u128(7), 8),
     };
-    let own = bench.store.claim(&name("own"), 1, None).await.unwrap().jobs.remove(0);
+    let own = bench.store.jobs.claim(&name("own"), 1, None).await.unwrap().jobs.remove(0);
     let of = Some(runner.clone());
-    let theirs = bench.store.claim(&name("runners"), 1, of).await.unwrap().jobs.remove(0);
+    let theirs = bench.store.jobs.claim(&name("runners"), 1, of).await.unwrap().jobs.remove(0);
     let policies = ["own", "runners"].map(|handler| (name(handler), policy(OnUnknown::Hold, 5)));
-    let recovered = bench.store.recover(policies.to_vec()).await.unwrap();
+    let recovered = bench.store.jobs.recover(policies.to_vec()).await.unwrap();
     assert_eq!(recovered.unknown, [(own.facts.job, 1, State::Held)]);
-    let running = bench.store.running().await.unwrap();
+    let running = bench.store.jobs.running().await.unwrap();
     assert_eq!(running.len(), 1);
     let found = &running[0];
     let wanted = (theirs.facts.job, 1, Some(runner.clone()));
@@ -244,10 +245,11 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
     // As an earlier program wrote it, who had no names: the default one.
     bench
         .store
+        .engine
         .submit(Lane::Verb, |tx| tx.execute("UPDATE attempt SET runner = NULL", []))
         .await
         .unwrap();
-    let found = bench.store.running().await.unwrap().remove(0).runner;
+    let found = bench.store.jobs.running().await.unwrap().remove(0).runner;
     assert_eq!(found, Some(Runner { name: RunnerName::default(), ..runner.clone() }));
 
     // Known while it matters: whoever asks about a live attempt asks that runner.
@@ -255,14 +257,14 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
         let count = |tx: &Connection| {
             tx.query_row("SELECT count(incarnation) FROM attempt", [], |row| row.get::<_, i64>(0))
         };
-        bench.store.submit(Lane::Verb, count).await.unwrap()
+        bench.store.engine.submit(Lane::Verb, count).await.unwrap()
     };
     assert_eq!(claimed_for().await, 1);
     assert!(bench.complete(&theirs, Outcome::Failed, Next::Ready).await);
     assert_eq!(claimed_for().await, 0);
-    let again = bench.store.claim(&name("runners"), 1, Some(runner.clone())).await.unwrap();
+    let again = bench.store.jobs.claim(&name("runners"), 1, Some(runner.clone())).await.unwrap();
     assert_eq!((again.jobs.len(), claimed_for().await), (1, 1));
-    assert_eq!(bench.store.running().await.unwrap()[0].runner, Some(runner));
+    assert_eq!(bench.store.jobs.running().await.unwrap()[0].runner, Some(runner));
 }
 
 #[tokio::test]
@@ -271,7 +273,7 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
     let first = bench.running("e1").await;
     let second = bench.running("e2").await;
     bench.accept("stripe", stripe("e3", "a.b", "{}"), &["h"]).await;
-    let commits = || bench.store.writer_gauges().batch_items.buckets.last().unwrap().1;
+    let commits = || bench.store.admin.writer_gauges().batch_items.buckets.last().unwrap().1;
     let done = |claimed: &Claimed, next| completion(claimed, Outcome::Failed, next, START);
     let ids = |jobs: &[Claimed]| {
         jobs.iter().map(|job| job.facts.event_id.to_string()).collect::<Vec<_>>()
@@ -281,7 +283,7 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
     // What an end puts back is claimed with it, in the order of arrival.
     let before = commits();
     let ends = [done(&first, Next::Ready), done(&second, Next::Dead(DeadReason::Rejected))];
-    let (ended, claims) = bench.store.complete_and_claim(&ends.map(Arc::new), claim(9)).await;
+    let (ended, claims) = bench.store.jobs.complete_and_claim(&ends.map(Arc::new), claim(9)).await;
     assert_eq!(ended, [Ok(true), Ok(true)]);
     let claims = claims.unwrap();
     let attempts: Vec<_> = claims.jobs.iter().map(|job| job.facts.attempt).collect();
@@ -294,19 +296,19 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
     bench.with_file(|conn| conn.execute_batch(refuse).unwrap()).await;
     bench.accept("stripe", stripe("e4", "a.b", "{}"), &["h"]).await;
     let again = Claimed { facts: Facts { attempt: 2, ..first.facts.clone() }, ..first };
-    let third = bench.store.running().await.unwrap().pop().unwrap();
+    let third = bench.store.jobs.running().await.unwrap().pop().unwrap();
     let third = Completion {
         job: third.job,
         attempt: third.attempt,
         ..completion(&again, Outcome::Succeeded, Next::Succeeded, START)
     };
     let ends = [done(&again, Next::Succeeded), third];
-    let (ended, claims) = bench.store.complete_and_claim(&ends.map(Arc::new), claim(1)).await;
+    let (ended, claims) = bench.store.jobs.complete_and_claim(&ends.map(Arc::new), claim(1)).await;
     assert!(matches!(ended[0], Err(Error::Unavailable(_))), "{:?}", ended[0]);
     assert_eq!(ended[1], Ok(true));
     assert_eq!(ids(&claims.unwrap().jobs), ["e4"]);
     bench.store.close().await;
-    let (ended, claims) = bench.store.complete_and_claim(&[], claim(1)).await;
+    let (ended, claims) = bench.store.jobs.complete_and_claim(&[], claim(1)).await;
     assert!(ended.is_empty() && matches!(claims, Err(Error::Unavailable(_))), "{claims:?}");
 }
 
@@ -317,7 +319,7 @@ async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_
     let claim = |user: u128| {
         let incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(user), 8);
         let runner = Some(Runner { name: "deploy".parse().unwrap(), incarnation });
-        bench.store.claiming(Claim { handler: name("moved"), limit: 1, runner })
+        bench.store.jobs.claiming(Claim { handler: name("moved"), limit: 1, runner })
     };
     // A reload has moved the handler: both lanes claim, and the first commit is rolled back.
     let ((before, had), (since, has)) = (claim(7), claim(8));
@@ -333,11 +335,11 @@ async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_
         since.committed();
         Ok(())
     };
-    bench.store.submit(Lane::Verb, twice).await.unwrap();
+    bench.store.engine.submit(Lane::Verb, twice).await.unwrap();
     let mut got = Vec::new();
     for answer in [had, has] {
         let taken = answer.await.unwrap().unwrap();
-        got.push(bench.store.claimed(&name("moved"), taken).await.jobs.len());
+        got.push(bench.store.jobs.claimed(&name("moved"), taken).await.jobs.len());
     }
     assert_eq!(got, [0, 1]);
 }
@@ -370,7 +372,7 @@ async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_f
     for event in ["e1", "e2"] {
         bench.accept("stripe", stripe(event, "a.b", "{}"), &["h"]).await;
     }
-    let claim = || bench.store.claiming(Claim { handler: name("h"), limit: 1, runner: None });
+    let claim = || bench.store.jobs.claiming(Claim { handler: name("h"), limit: 1, runner: None });
     let ((first, had), (second, has)) = (claim(), claim());
     let mut items = Some((first.work, second.work));
     let twice = move |tx: &Connection| {
@@ -390,11 +392,11 @@ async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_f
         second.committed();
         Ok(())
     };
-    bench.store.submit(Lane::Verb, twice).await.unwrap();
+    bench.store.engine.submit(Lane::Verb, twice).await.unwrap();
     let mut got = Vec::new();
     for answer in [had, has] {
         let taken = answer.await.unwrap().unwrap();
-        let claims = bench.store.claimed(&name("h"), taken).await;
+        let claims = bench.store.jobs.claimed(&name("h"), taken).await;
         got.push((claims.number, claims.jobs.len()));
     }
     assert_eq!(got, [(3, 1), (4, 0)], "and their numbers are those of what was committed");

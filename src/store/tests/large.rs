@@ -176,7 +176,7 @@ async fn every_listing_and_look_up_is_served_by_the_index_there_is() {
 async fn a_time_and_a_source_are_found_wherever_they_lie() {
     let bench = large(limits()).await;
     let ids = async |filter| -> Vec<String> {
-        let rows = bench.store.events(filter).await.unwrap();
+        let rows = bench.store.admin.events(filter).await.unwrap();
         rows.into_iter().map(|row| row.event_id.to_string()).collect()
     };
     let rare = EventFilter { source: Some(name("rare")), ..EventFilter::default() };
@@ -190,14 +190,14 @@ async fn a_time_and_a_source_are_found_wherever_they_lie() {
     let last = EventFilter { since: since(199_999), ..EventFilter::default() };
     assert_eq!(ids(last).await, ["evt_200000", "evt_199999"]);
     let dead = JobFilter { state: Some(State::Dead), since: since(99_500), ..JobFilter::default() };
-    assert_eq!(bench.store.jobs(dead.clone()).await.unwrap().len(), 101);
+    assert_eq!(bench.store.admin.jobs(dead.clone()).await.unwrap().len(), 101);
     let limit = Some(3);
-    assert_eq!(bench.store.jobs(JobFilter { limit, ..dead }).await.unwrap().len(), 3);
+    assert_eq!(bench.store.admin.jobs(JobFilter { limit, ..dead }).await.unwrap().len(), 3);
     let held =
         JobFilter { source: Some(name("rare")), state: Some(State::Held), ..JobFilter::default() };
-    assert_eq!(bench.store.jobs(held).await.unwrap()[0].event_id, id("evt_200000"));
+    assert_eq!(bench.store.admin.jobs(held).await.unwrap()[0].event_id, id("evt_200000"));
     assert_eq!(
-        bench.store.show(None, id("evt_50000")).await.unwrap()[0].event.source,
+        bench.store.admin.show(None, id("evt_50000")).await.unwrap()[0].event.source,
         name("rare")
     );
 }
@@ -207,20 +207,20 @@ async fn a_listing_is_interrupted_and_keeps_no_look_up_waiting() {
     let mut bench = large(Limits { list_millis: 1, ..limits() }).await;
     // It looks through all events for a type that none has.
     let never = EventFilter { event_type: Some("none".to_owned()), ..EventFilter::default() };
-    let error = bench.store.events(never.clone()).await.unwrap_err();
+    let error = bench.store.admin.events(never.clone()).await.unwrap_err();
     assert_eq!(error, Error::TooSlow(Duration::from_millis(1)));
     assert!(error.to_string().contains("--since"), "{error}");
     // The next one is served, and the same on a store that has more time.
     let newest = EventFilter { limit: Some(3), ..EventFilter::default() };
-    assert_eq!(bench.store.events(newest).await.unwrap().len(), 3);
+    assert_eq!(bench.store.admin.events(newest).await.unwrap().len(), 3);
     bench.settings.limits = Limits { list_millis: 60_000, ..limits() };
     bench.restart().await;
-    assert!(bench.store.events(never).await.unwrap().is_empty());
+    assert!(bench.store.admin.events(never).await.unwrap().is_empty());
 
     // While a listing runs, everything else is answered.
     let (running, is_running) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
-    let lists = Arc::clone(&bench.store.shared.lists);
+    let lists = Arc::clone(&bench.store.engine.lists);
     let listing = std::thread::spawn(move || {
         lists.list(HOUR, |_| {
             running.send(()).unwrap();
@@ -229,10 +229,10 @@ async fn a_listing_is_interrupted_and_keeps_no_look_up_waiting() {
         })
     });
     is_running.recv().unwrap();
-    let standing = bench.store.standing(vec![name("rare")]).await.unwrap();
+    let standing = bench.store.admin.standing(vec![name("rare")]).await.unwrap();
     assert_eq!(standing.stuck.iter().map(|stuck| stuck.jobs).sum::<u64>(), 202);
-    assert_eq!(bench.store.show(None, id("evt_7")).await.unwrap().len(), 1);
-    assert!(bench.store.running().await.unwrap().is_empty());
+    assert_eq!(bench.store.admin.show(None, id("evt_7")).await.unwrap().len(), 1);
+    assert!(bench.store.jobs.running().await.unwrap().is_empty());
     end.send(()).unwrap();
     listing.join().unwrap().unwrap();
 }

@@ -9,7 +9,7 @@ async fn events_and_jobs_are_listed_newest_first_and_filtered() {
         bench.accept(source, github(event, event_type, event), &["h", "i"]).await;
     }
     let events = async |filter| -> Vec<String> {
-        let rows = bench.store.events(filter).await.unwrap();
+        let rows = bench.store.admin.events(filter).await.unwrap();
         rows.into_iter().map(|row| row.event_id.to_string()).collect()
     };
     let all = EventFilter::default();
@@ -24,7 +24,7 @@ async fn events_and_jobs_are_listed_newest_first_and_filtered() {
     let claimed = bench.claim_one().await;
     bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
     let jobs = async |filter| -> Vec<(String, State)> {
-        let rows = bench.store.jobs(filter).await.unwrap();
+        let rows = bench.store.admin.jobs(filter).await.unwrap();
         rows.into_iter().map(|row| (row.event_id.to_string(), row.state)).collect()
     };
     let dead = JobFilter { state: Some(State::Dead), ..JobFilter::default() };
@@ -38,12 +38,12 @@ async fn events_and_jobs_are_listed_newest_first_and_filtered() {
 async fn an_event_is_shown_whole() {
     let bench = bench();
     bench.accept("github", github("e", "push", "body"), &["h", "i"]).await;
-    let shown = bench.store.show(Some(name("github")), id("e")).await.unwrap().remove(0);
+    let shown = bench.store.admin.show(Some(name("github")), id("e")).await.unwrap().remove(0);
     assert_eq!(shown.body.as_deref(), Some(b"body".as_slice()));
     assert_eq!(shown.headers[0], ("Content-Type".to_owned(), "application/json".to_owned()));
     use sha2::Digest as _;
     assert_eq!(shown.digest, Digest(sha2::Sha256::digest(b"body").into()).to_string());
     assert_eq!(shown.event.jobs, [(State::Ready, 2)].into());
     assert_eq!(shown.jobs.len(), 2);
-    assert!(bench.store.show(Some(name("x")), id("e")).await.unwrap().is_empty());
+    assert!(bench.store.admin.show(Some(name("x")), id("e")).await.unwrap().is_empty());
 }

@@ -59,18 +59,18 @@ async fn a_store_of_an_earlier_schema_keeps_everything_and_is_copied_first() {
     }
 
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
-    assert_eq!(store.id().simple().to_string(), "00112233445566778899aabbccddeeff");
-    let shown = store.show(None, id("evt")).await.unwrap().remove(0);
+    assert_eq!(store.admin.id().simple().to_string(), "00112233445566778899aabbccddeeff");
+    let shown = store.admin.show(None, id("evt")).await.unwrap().remove(0);
     assert_eq!(shown.body.as_deref(), Some(b"{}".as_slice()));
     let jobs: Vec<_> =
         shown.jobs.iter().map(|job| (job.job.handler.as_str(), job.job.state)).collect();
     assert_eq!(jobs, [("h", State::Waiting), ("i", State::Held), ("j", State::Ready)]);
     assert_eq!(shown.jobs[0].attempts[0].outcome, Some(Outcome::Failed));
-    let claimed = store.claim(&name("j"), 1, None).await.unwrap().jobs.remove(0);
+    let claimed = store.jobs.claim(&name("j"), 1, None).await.unwrap().jobs.remove(0);
     assert_eq!((claimed.facts.attempt, claimed.facts.body.as_ref()), (1, b"{}".as_slice()));
     let enforced =
         |tx: &Connection| tx.pragma_query_value(None, "foreign_keys", |row| row.get::<_, bool>(0));
-    assert_eq!(store.submit(Lane::Verb, enforced).await, Ok(true));
+    assert_eq!(store.engine.submit(Lane::Verb, enforced).await, Ok(true));
     store.close().await;
 
     let copy = path::beside(&settings.path, &format!(".before-{:04}", known()));
@@ -96,7 +96,7 @@ async fn a_store_of_an_earlier_schema_keeps_everything_and_is_copied_first() {
     assert_eq!((restored.backup.schema, restored.row.held), (1, 2));
     assert_eq!(copies(&settings.path), [copy]);
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
-    assert_eq!(store.jobs(JobFilter::default()).await.unwrap().len(), 3);
+    assert_eq!(store.admin.jobs(JobFilter::default()).await.unwrap().len(), 3);
     store.close().await;
     let conn = Connection::open(&settings.path).unwrap();
     let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();

@@ -16,7 +16,7 @@ fn missing(since: Timestamp, wanted: Vec<Wanted>) -> Missing {
 async fn walk(bench: &Bench, mut ask: Missing) -> (Made, usize) {
     let mut sum = Made::default();
     for answers in 1.. {
-        let made = bench.store.make_missing(ask.clone()).await.unwrap();
+        let made = bench.store.admin.make_missing(ask.clone()).await.unwrap();
         sum.made += made.made;
         sum.held += made.held;
         sum.present += made.present;
@@ -32,7 +32,7 @@ async fn walk(bench: &Bench, mut ask: Missing) -> (Made, usize) {
 /// The events that have a job of the handler, by the order in which the jobs were made.
 async fn events_of(bench: &Bench, handler: &str) -> Vec<(String, State)> {
     let filter = JobFilter { handler: Some(name(handler)), ..JobFilter::default() };
-    let jobs = bench.store.jobs(filter).await.unwrap();
+    let jobs = bench.store.admin.jobs(filter).await.unwrap();
     jobs.into_iter().rev().map(|job| (job.event_id.to_string(), job.state)).collect()
 }
 
@@ -50,8 +50,8 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
     bench.accept("elsewhere", from("other-source", "push"), &[]).await;
     bench.accept("github", from("has-one", "push"), &["late"]).await;
     bench.accept("github", from("dropped", "push"), &["late"]).await;
-    let shown = bench.store.show(None, id("dropped")).await.unwrap();
-    bench.store.drop_job(shown[0].jobs[0].job.job).await.unwrap();
+    let shown = bench.store.admin.show(None, id("dropped")).await.unwrap();
+    bench.store.admin.drop_job(shown[0].jobs[0].job.job).await.unwrap();
     bench
         .with_file(|conn| conn.execute_batch("DELETE FROM payload WHERE event = 2").unwrap())
         .await;
@@ -72,7 +72,7 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
     assert_eq!(walk(&bench, ask).await.0, again);
 
     // They run, oldest first, as of now.
-    let claimed = bench.store.claim(&name("late"), 9, None).await.unwrap().jobs;
+    let claimed = bench.store.jobs.claim(&name("late"), 9, None).await.unwrap().jobs;
     let ids: Vec<_> = claimed.iter().map(|c| c.facts.event_id.to_string()).collect();
     assert_eq!(ids, ["has-one", "first", "second"]);
     assert_eq!(claimed[1].since, bench.clock.now());
@@ -135,7 +135,7 @@ async fn what_accepting_would_have_held_is_made_held() {
     assert_eq!((made.made, made.held), (6, 3));
     let reasons = async |handler: &str| -> Vec<_> {
         let filter = JobFilter { handler: Some(name(handler)), ..JobFilter::default() };
-        let jobs = bench.store.jobs(filter).await.unwrap();
+        let jobs = bench.store.admin.jobs(filter).await.unwrap();
         jobs.into_iter().map(|job| (job.event_id, job.state, job.reason)).collect()
     };
     assert_eq!(reasons("late").await, reasons("there").await);
@@ -154,7 +154,7 @@ async fn accept_at_once(bench: &Bench, numbers: std::ops::Range<u64>) {
             handlers: Vec::new(),
             on_redelivery: OnRedelivery::Ignore,
         };
-        accepts.spawn(async move { store.accept(new).await.unwrap() });
+        accepts.spawn(async move { store.intake.accept(new).await.unwrap() });
     }
     accepts.join_all().await;
 }
@@ -171,7 +171,7 @@ async fn a_long_walk_goes_in_bounded_steps_and_ends_while_events_arrive() {
     assert_eq!(walk(&bench, dry).await.0.made, EVENTS);
 
     let mut ask = missing(START.after(DAY), all);
-    let first = bench.store.make_missing(ask.clone()).await.unwrap();
+    let first = bench.store.admin.make_missing(ask.clone()).await.unwrap();
     assert_eq!(first.made, 200, "one step");
     let number = |(event, _): (String, State)| event[1..].parse::<u64>().unwrap();
     let least = events_of(&bench, "late").await.into_iter().map(number).min();
@@ -181,14 +181,14 @@ async fn a_long_walk_goes_in_bounded_steps_and_ends_while_events_arrive() {
     ask.from = first.next;
     let (rest, answers) = walk(&bench, ask).await;
     assert_eq!((first.made + rest.made, answers), (EVENTS - 250, 5));
-    assert!(bench.store.show(None, id("new")).await.unwrap()[0].jobs.is_empty());
+    assert!(bench.store.admin.show(None, id("new")).await.unwrap()[0].jobs.is_empty());
 }
 
 #[tokio::test]
 async fn nothing_is_made_while_accepts_are_refused_for_space() {
     let bench = bench_with(Limits { disk_floor_bytes: 1 << 60, ..limits() });
     let ask = missing(START, vec![wanted("github", &["*"], None)]);
-    let refused = bench.store.make_missing(ask.clone()).await.unwrap_err();
+    let refused = bench.store.admin.make_missing(ask.clone()).await.unwrap_err();
     assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
-    assert!(bench.store.make_missing(Missing { dry_run: true, ..ask }).await.is_ok());
+    assert!(bench.store.admin.make_missing(Missing { dry_run: true, ..ask }).await.is_ok());
 }

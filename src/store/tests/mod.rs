@@ -42,6 +42,7 @@ use crate::provider::Scheme;
 use crate::retry::{GiveUp, Next, Policy};
 use crate::verify::{self, Draft, Verified};
 
+use super::queue::Lane;
 use super::*;
 
 pub(super) const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -157,7 +158,7 @@ impl Bench {
         let handlers = handlers.iter().copied().map(name).collect();
         let (source, received_at) = (name(source), self.clock.now());
         let new = Accept { source, received_at, delivery, handlers, on_redelivery };
-        self.store.accept(new).await
+        self.store.intake.accept(new).await
     }
 
     /// A stored event with one ready job for `h`, claimed.
@@ -167,29 +168,33 @@ impl Bench {
     }
 
     pub(super) async fn claim_one(&self) -> Claimed {
-        let mut claimed = self.store.claim(&name("h"), 1, None).await.unwrap().jobs;
+        let mut claimed = self.store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs;
         assert_eq!(claimed.len(), 1, "one job to claim");
         claimed.remove(0)
     }
 
     pub(super) async fn complete(&self, claimed: &Claimed, outcome: Outcome, next: Next) -> bool {
-        self.store.complete(completion(claimed, outcome, next, self.clock.now())).await.unwrap()
+        self.store
+            .jobs
+            .complete(completion(claimed, outcome, next, self.clock.now()))
+            .await
+            .unwrap()
     }
 
     pub(super) async fn job(&self, job: JobId) -> JobRow {
-        let jobs = self.store.jobs(JobFilter::default()).await.unwrap();
+        let jobs = self.store.admin.jobs(JobFilter::default()).await.unwrap();
         jobs.into_iter().find(|row| row.job == job).unwrap()
     }
 
     pub(super) async fn attempts(&self, event: &str) -> Vec<(u32, Option<Outcome>)> {
-        let shown = self.store.show(None, id(event)).await.unwrap();
+        let shown = self.store.admin.show(None, id(event)).await.unwrap();
         shown[0].jobs[0].attempts.iter().map(|a| (a.number, a.outcome)).collect()
     }
 
     /// Resolves a job after its last attempt.
     pub(super) async fn resolve(&self, job: JobId, how: Resolution) -> Result<State, Error> {
-        let attempt = self.store.job(job).await?.attempt;
-        self.store.resolve(job, attempt, how).await
+        let attempt = self.store.admin.job(job).await?.attempt;
+        self.store.admin.resolve(job, attempt, how).await
     }
 
     /// Closes the store and opens it again, as a restart does.
@@ -213,7 +218,7 @@ impl Bench {
 /// Payloads and events that retention deletes where dead jobs are kept for ever.
 pub(super) async fn expired(bench: &Bench, payloads: Timestamp, ids: Timestamp) -> (u64, u64) {
     let before = Cutoffs { payloads, ids, dead: Timestamp(i64::MIN) };
-    let expired = bench.store.expire(before).await.unwrap();
+    let expired = bench.store.jobs.expire(before).await.unwrap();
     (expired.payloads, expired.events)
 }
 

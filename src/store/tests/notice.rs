@@ -12,18 +12,18 @@ fn interest(types: &[&str]) -> Interest {
 
 fn alerted(types: &[&str]) -> Bench {
     let bench = bench();
-    bench.store.set_interest(interest(types));
+    bench.store.admin.set_interest(interest(types));
     bench
 }
 
 /// The bodies of all internal events, oldest first.
 async fn told(bench: &Bench) -> Vec<Value> {
     let filter = EventFilter { source: Some(name(INTERNAL_SOURCE)), ..EventFilter::default() };
-    let mut events = bench.store.events(filter).await.unwrap();
+    let mut events = bench.store.admin.events(filter).await.unwrap();
     events.reverse();
     let mut bodies = Vec::new();
     for event in events {
-        let shown = bench.store.show(None, event.event_id).await.unwrap().remove(0);
+        let shown = bench.store.admin.show(None, event.event_id).await.unwrap().remove(0);
         let body: Value = serde_json::from_slice(shown.body.as_deref().unwrap()).unwrap();
         assert_eq!(body["type"], event.event_type.as_str());
         assert_eq!(shown.jobs.len(), 1, "one job, of `alert`");
@@ -54,7 +54,7 @@ async fn a_dead_job_is_told_with_all_that_a_person_needs() {
     assert_eq!(bodies, [wanted]);
     assert!(bodies[0]["host"].as_str().is_some_and(|host| !host.is_empty()));
     // Its handler is given it like any event.
-    let claimed = bench.store.claim(&name("alert"), 1, None).await.unwrap().jobs.remove(0);
+    let claimed = bench.store.jobs.claim(&name("alert"), 1, None).await.unwrap().jobs.remove(0);
     assert_eq!(claimed.facts.source.as_str(), INTERNAL_SOURCE);
     assert_eq!(claimed.facts.event_type.as_str(), "job.dead");
     assert_eq!(
@@ -69,11 +69,11 @@ async fn where_no_handler_wants_it_nothing_is_written() {
     for bench in [bench(), alerted(&["job.held", "store"])] {
         dies(&bench, "evt_1").await;
         assert!(told(&bench).await.is_empty());
-        assert_eq!(bench.store.tell_notices().await, Ok(0));
+        assert_eq!(bench.store.jobs.tell_notices().await, Ok(0));
         let rows = |conn: &Connection| {
             conn.query_row("SELECT count(*) FROM notice", [], |row| row.get::<_, i64>(0))
         };
-        assert_eq!(bench.store.read(rows).await, Ok(0));
+        assert_eq!(bench.store.engine.read(rows).await, Ok(0));
     }
 }
 
@@ -89,14 +89,14 @@ async fn more_of_the_same_is_counted_and_told_when_the_window_is_over() {
     let claimed = bench.running("e4").await;
     bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
     assert_eq!(told(&bench).await.len(), 2);
-    assert_eq!(bench.store.tell_notices().await, Ok(0), "not yet");
+    assert_eq!(bench.store.jobs.tell_notices().await, Ok(0), "not yet");
     // A restart forgets nothing of it.
     bench.restart().await;
-    bench.store.set_interest(interest(&["*"]));
+    bench.store.admin.set_interest(interest(&["*"]));
     dies(&bench, "e5").await;
     assert_eq!(told(&bench).await.len(), 2);
     bench.clock.advance(NOTICE_WINDOW);
-    assert_eq!(bench.store.tell_notices().await, Ok(1));
+    assert_eq!(bench.store.jobs.tell_notices().await, Ok(1));
     let bodies = told(&bench).await;
     let last = bodies.last().unwrap();
     let minute = |minutes: u32| START.after(Duration::from_secs(60) * minutes).to_string();
@@ -107,7 +107,7 @@ async fn more_of_the_same_is_counted_and_told_when_the_window_is_over() {
     );
     assert_eq!(last["command"], "hooklatch jobs --state dead --handler h");
     // Told: nothing waits, and the next one after the window is told at once.
-    assert_eq!(bench.store.tell_notices().await, Ok(0));
+    assert_eq!(bench.store.jobs.tell_notices().await, Ok(0));
     bench.clock.advance(NOTICE_WINDOW);
     dies(&bench, "e6").await;
     assert_eq!(told(&bench).await.last().unwrap()["count"], 1);
@@ -141,13 +141,13 @@ async fn every_way_to_be_held_is_told() {
     bench.claim_one().await;
     let policies =
         vec![(name("h"), policy(OnUnknown::Hold, 3)), (name("alert"), policy(OnUnknown::Hold, 3))];
-    bench.store.recover(policies).await.unwrap();
+    bench.store.jobs.recover(policies).await.unwrap();
     assert_eq!(held("unknown outcome").await["handler"], "h");
     // A handler that is gone: one event, however many jobs.
     for event in ["e1", "e2", "e3"] {
         bench.accept("stripe", stripe(event, "a", "{}"), &["gone"]).await;
     }
-    assert_eq!(bench.store.hold_orphans(vec![name("h"), name("alert")]).await, Ok(3));
+    assert_eq!(bench.store.jobs.hold_orphans(vec![name("h"), name("alert")]).await, Ok(3));
     let body = held("handler gone").await;
     assert_eq!((&body["handler"], &body["count"]), (&"gone".into(), &3.into()));
 }
@@ -157,8 +157,8 @@ async fn a_job_whose_payload_is_gone_is_told() {
     let mut bench = bench();
     bench.accept("stripe", stripe("e", "a.b", "{}"), &["h"]).await;
     bench.with_file(|conn| assert_eq!(conn.execute("DELETE FROM payload", []), Ok(1))).await;
-    bench.store.set_interest(interest(&["job.dead"]));
-    assert!(bench.store.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
+    bench.store.admin.set_interest(interest(&["job.dead"]));
+    assert!(bench.store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
     assert_eq!(told(&bench).await[0]["reason"], "payload gone");
 }
 
@@ -171,14 +171,14 @@ async fn a_job_of_an_internal_event_tells_nothing() {
         (Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
     ] {
         bench.clock.advance(NOTICE_WINDOW);
-        let alert = bench.store.claim(&name("alert"), 1, None).await.unwrap().jobs;
+        let alert = bench.store.jobs.claim(&name("alert"), 1, None).await.unwrap().jobs;
         if let Some(alert) = alert.first() {
             bench.complete(alert, outcome, next).await;
-            bench.store.replay(Replay::Job(alert.facts.job)).await.unwrap();
+            bench.store.admin.replay(Replay::Job(alert.facts.job)).await.unwrap();
         }
     }
     // Nor where its handler is gone, and its jobs are held with all the others.
-    assert_eq!(bench.store.hold_orphans(vec![name("h")]).await, Ok(1));
+    assert_eq!(bench.store.jobs.hold_orphans(vec![name("h")]).await, Ok(1));
     assert_eq!(told(&bench).await.len(), 1);
 }
 
@@ -186,9 +186,9 @@ async fn a_job_of_an_internal_event_tells_nothing() {
 async fn a_handler_is_not_told_that_it_cannot_run_itself() {
     let bench = bench();
     let all = || vec![Pattern::new("*", true)];
-    bench.store.set_interest(Interest::new(vec![(name("alert"), all()), (name("h"), all())]));
+    bench.store.admin.set_interest(Interest::new(vec![(name("alert"), all()), (name("h"), all())]));
     let now = bench.clock.now();
-    bench.store.notify(Notice {
+    bench.store.intake.notify(Notice {
         kind: NoticeType::HandlerBroken,
         subject: Some(name("h")),
         reason: "cannot run".to_owned(),
@@ -198,7 +198,7 @@ async fn a_handler_is_not_told_that_it_cannot_run_itself() {
         job: None,
     });
     // Behind the notice in the writer's queue.
-    bench.store.pause(&name("other")).await.unwrap();
+    bench.store.admin.pause(&name("other")).await.unwrap();
     let bodies = told(&bench).await;
     assert_eq!((&bodies[0]["handler"], &bodies[0]["source"]), (&"h".into(), &Value::Null));
 }
@@ -206,10 +206,16 @@ async fn a_handler_is_not_told_that_it_cannot_run_itself() {
 #[tokio::test]
 async fn a_store_that_was_degraded_says_so_once_it_can() {
     let bench = alerted(&["store.degraded"]);
-    bench.store.shared.queue.report_broken("a disk that fails in a test".to_owned());
+    bench.store.engine.queue.report_broken("a disk that fails in a test".to_owned());
     let come = async {
         // Nothing can be read while it is closed.
-        while !bench.store.events(EventFilter::default()).await.is_ok_and(|all| !all.is_empty()) {
+        while !bench
+            .store
+            .admin
+            .events(EventFilter::default())
+            .await
+            .is_ok_and(|all| !all.is_empty())
+        {
             tokio::task::yield_now().await;
         }
     };

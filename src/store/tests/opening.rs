@@ -52,11 +52,11 @@ async fn a_second_opener_is_told_who_holds_the_store() {
 #[tokio::test]
 async fn an_epoch_is_given_once() {
     let mut bench = bench();
-    let first = bench.store.raise_epoch().await.unwrap();
-    assert!(bench.store.raise_epoch().await.unwrap() > first);
-    let last = bench.store.raise_epoch().await.unwrap();
+    let first = bench.store.jobs.raise_epoch().await.unwrap();
+    assert!(bench.store.jobs.raise_epoch().await.unwrap() > first);
+    let last = bench.store.jobs.raise_epoch().await.unwrap();
     bench.restart().await;
-    assert!(bench.store.raise_epoch().await.unwrap() > last);
+    assert!(bench.store.jobs.raise_epoch().await.unwrap() > last);
 }
 
 #[tokio::test]
@@ -71,10 +71,10 @@ async fn an_empty_file_and_one_of_schema_0_become_a_store() {
     conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
     drop(conn);
     let store = open(&old).unwrap();
-    let id = store.id();
+    let id = store.admin.id();
     store.close().await;
     let store = open(&old).unwrap();
-    assert_eq!(store.id(), id, "the identity stays");
+    assert_eq!(store.admin.id(), id, "the identity stays");
     store.close().await;
 }
 
@@ -216,7 +216,7 @@ async fn a_store_under_another_name_is_the_same_store() {
     std::os::unix::fs::symlink(&left, &alias).unwrap();
     let store = open(&alias).unwrap();
     assert!(std::fs::metadata(&log).unwrap().modified().unwrap() > old, "not written again");
-    assert_eq!(store.events(EventFilter::default()).await.unwrap().len(), 1);
+    assert_eq!(store.admin.events(EventFilter::default()).await.unwrap().len(), 1);
     store.close().await;
 }
 

@@ -8,54 +8,54 @@ async fn nothing_of_a_paused_handler_is_claimed_and_no_job_changes() {
     bench.complete(&waits, Outcome::Failed, Next::Wait { due_at: START }).await;
     bench.accept("stripe", stripe("e", "a", "{}"), &["h", "other"]).await;
     let listed = async |bench: &Bench| {
-        let jobs = bench.store.jobs(JobFilter::default()).await.unwrap();
+        let jobs = bench.store.admin.jobs(JobFilter::default()).await.unwrap();
         jobs.into_iter()
             .map(|job| (job.job, job.state, job.attempt, job.due_at))
             .collect::<Vec<_>>()
     };
     let before = listed(&bench).await;
 
-    assert!(bench.store.pause(&name("h")).await.unwrap());
+    assert!(bench.store.admin.pause(&name("h")).await.unwrap());
     bench.clock.advance(HOUR);
-    assert!(!bench.store.pause(&name("h")).await.unwrap(), "paused already");
+    assert!(!bench.store.admin.pause(&name("h")).await.unwrap(), "paused already");
     let paused = [PausedRow { handler: name("h"), since: START }];
-    assert_eq!(bench.store.paused().await.unwrap(), paused, "since the first time");
-    let refused = bench.store.claim(&name("h"), 9, None).await.unwrap();
+    assert_eq!(bench.store.admin.paused().await.unwrap(), paused, "since the first time");
+    let refused = bench.store.jobs.claim(&name("h"), 9, None).await.unwrap();
     assert_eq!(listed(&bench).await, before);
     // What is due and cannot be claimed is not called due, or the dispatcher would ask for ever.
     assert_eq!((refused.jobs.len(), refused.due), (0, None));
 
     // It survives a restart, and so does the handler's absence from the configuration.
     bench.restart().await;
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     assert_eq!(
-        bench.store.claim(&name("other"), 9, None).await.unwrap().jobs.len(),
+        bench.store.jobs.claim(&name("other"), 9, None).await.unwrap().jobs.len(),
         1,
         "others run"
     );
     // What ran when it was paused goes on and is recorded.
     assert!(bench.complete(&running, Outcome::Succeeded, Next::Succeeded).await);
 
-    assert!(bench.store.resume(&name("h")).await.unwrap());
-    assert!(!bench.store.resume(&name("h")).await.unwrap(), "not paused");
-    assert!(bench.store.paused().await.unwrap().is_empty());
-    assert_eq!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.len(), 2);
+    assert!(bench.store.admin.resume(&name("h")).await.unwrap());
+    assert!(!bench.store.admin.resume(&name("h")).await.unwrap(), "not paused");
+    assert!(bench.store.admin.paused().await.unwrap().is_empty());
+    assert_eq!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.len(), 2);
 }
 
 #[tokio::test]
 async fn who_is_paused_is_known_without_a_look_at_the_file() {
     let mut bench = bench();
-    let known = |bench: &Bench| bench.store.paused_now().iter().cloned().collect::<Vec<_>>();
+    let known = |bench: &Bench| bench.store.jobs.paused_now().iter().cloned().collect::<Vec<_>>();
     assert!(known(&bench).is_empty());
-    bench.store.pause(&name("h")).await.unwrap();
-    bench.store.pause(&name("other")).await.unwrap();
+    bench.store.admin.pause(&name("h")).await.unwrap();
+    bench.store.admin.pause(&name("other")).await.unwrap();
     assert_eq!(known(&bench), [name("h"), name("other")]);
     bench.restart().await;
     assert_eq!(known(&bench), [name("h"), name("other")]);
     // Whoever hears the bell of a resume finds it resumed.
-    let wake = bench.store.wake();
+    let wake = bench.store.jobs.wake();
     let (store, handler) = (bench.store.clone(), name("h"));
-    let resumed = tokio::spawn(async move { store.resume(&handler).await });
+    let resumed = tokio::spawn(async move { store.admin.resume(&handler).await });
     wake.notified().await;
     assert_eq!(known(&bench), [name("other")]);
     assert!(resumed.await.unwrap().unwrap());
@@ -67,19 +67,19 @@ async fn a_pause_that_is_not_committed_keeps_nobody_from_claiming() {
     let refuse =
         "CREATE TRIGGER refuse AFTER INSERT ON paused BEGIN SELECT RAISE(ABORT, 'no'); END;";
     bench.with_file(|conn| conn.execute_batch(refuse).unwrap()).await;
-    assert!(bench.store.pause(&name("h")).await.is_err());
-    assert!(bench.store.paused_now().is_empty());
+    assert!(bench.store.admin.pause(&name("h")).await.is_err());
+    assert!(bench.store.jobs.paused_now().is_empty());
 }
 
 #[tokio::test]
 async fn a_listing_says_whose_handler_is_paused() {
     let bench = bench();
     bench.accept("stripe", stripe("e", "a", "{}"), &["h", "other"]).await;
-    bench.store.pause(&name("h")).await.unwrap();
-    for job in bench.store.jobs(JobFilter::default()).await.unwrap() {
+    bench.store.admin.pause(&name("h")).await.unwrap();
+    for job in bench.store.admin.jobs(JobFilter::default()).await.unwrap() {
         assert_eq!(job.paused, job.handler == name("h"), "{}", job.handler);
     }
-    let shown = bench.store.show(None, id("e")).await.unwrap().remove(0);
+    let shown = bench.store.admin.show(None, id("e")).await.unwrap().remove(0);
     assert_eq!(shown.jobs.iter().map(|job| job.job.paused).collect::<Vec<_>>(), [true, false]);
 }
 
@@ -87,20 +87,20 @@ async fn a_listing_says_whose_handler_is_paused() {
 async fn a_job_whose_payload_is_gone_does_not_die_while_its_handler_is_paused() {
     let mut bench = bench();
     bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
-    bench.store.pause(&name("h")).await.unwrap();
+    bench.store.admin.pause(&name("h")).await.unwrap();
     bench.with_file(|conn| conn.execute_batch("DELETE FROM payload").unwrap()).await;
-    assert!(bench.store.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
-    let job = bench.store.jobs(JobFilter::default()).await.unwrap().remove(0);
+    assert!(bench.store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
+    let job = bench.store.admin.jobs(JobFilter::default()).await.unwrap().remove(0);
     assert_eq!(job.state, State::Ready);
 }
 
 #[tokio::test]
 async fn a_resume_wakes_whoever_claims() {
     let bench = bench();
-    bench.store.pause(&name("h")).await.unwrap();
-    let wake = bench.store.wake();
+    bench.store.admin.pause(&name("h")).await.unwrap();
+    let wake = bench.store.jobs.wake();
     wake.notified().await;
-    bench.store.resume(&name("h")).await.unwrap();
+    bench.store.admin.resume(&name("h")).await.unwrap();
     // The bell was rung for the resume itself: nothing else was committed.
     tokio::time::timeout(Duration::from_secs(60), wake.notified()).await.unwrap();
 }

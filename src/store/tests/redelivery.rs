@@ -37,7 +37,11 @@ async fn a_dead_job_is_put_back_with_its_key_and_its_numbers_go_on() {
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Running), 0, false));
     bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Succeeded), 0, false));
-    assert_eq!(bench.store.jobs(JobFilter::default()).await.unwrap().len(), 1, "none is made");
+    assert_eq!(
+        bench.store.admin.jobs(JobFilter::default()).await.unwrap().len(),
+        1,
+        "none is made"
+    );
 }
 
 #[tokio::test]
@@ -84,7 +88,7 @@ async fn without_its_payload_a_job_stays_dead() {
 async fn what_a_backup_brought_back_waits_for_a_person() {
     let bench = bench();
     dead(&bench, "e", DeadReason::Exhausted).await;
-    let Copied { mut file, .. } = bench.store.copy().unwrap().finished().await.unwrap();
+    let Copied { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
     // Put back after the backup: its handler has done it.
     assert_eq!(redeliver(&bench, stripe("e", "a.b", "{}")).await.1, 1);
     let claimed = bench.claim_one().await;
@@ -99,7 +103,7 @@ async fn what_a_backup_brought_back_waits_for_a_person() {
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Dead), 0, false));
     // What a person lets go on is put back like any other once it is dead again.
     bench.clock.advance(HOUR);
-    bench.store.replay(Replay::Job(claimed.facts.job)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(claimed.facts.job)).await.unwrap();
     let claimed = bench.claim_one().await;
     bench.complete(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted)).await;
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Ready), 1, false));

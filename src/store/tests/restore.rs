@@ -5,7 +5,7 @@ use super::*;
 
 /// A backup in a file of its own.
 async fn backup(store: &Store, to: &std::path::Path) {
-    let Copied { mut file, .. } = store.copy().unwrap().finished().await.unwrap();
+    let Copied { mut file, .. } = store.admin.copy().unwrap().finished().await.unwrap();
     std::io::copy(&mut file, &mut File::create(to).unwrap()).unwrap();
 }
 
@@ -44,7 +44,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
         bench.complete(&claimed, outcome, next).await;
     }
     bench.accept("stripe", stripe("ready", "a.b", "{}"), &["h"]).await;
-    let old = bench.store.id();
+    let old = bench.store.admin.id();
     let dir = tempfile::tempdir().unwrap();
     let from = dir.path().join("backup.db");
     backup(&bench.store, &from).await;
@@ -71,9 +71,9 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
     assert_eq!((restored.row, restored.aside), (gap.clone(), None));
 
     let store = Store::open(&settings, bench.clock.clone()).unwrap();
-    assert_eq!(store.id(), restored.store);
-    assert_ne!(store.id(), old, "no runner may take it for the other");
-    let rows = store.jobs(JobFilter::default()).await.unwrap();
+    assert_eq!(store.admin.id(), restored.store);
+    assert_ne!(store.admin.id(), old, "no runner may take it for the other");
+    let rows = store.admin.jobs(JobFilter::default()).await.unwrap();
     let mut states: Vec<(String, State, Option<String>)> =
         rows.iter().map(|row| (row.event_id.to_string(), row.state, row.reason.clone())).collect();
     states.sort();
@@ -92,18 +92,18 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
             restored("waiting"),
         ]
     );
-    assert!(store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
-    let shown = store.show(None, id("running")).await.unwrap().remove(0);
+    assert!(store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    let shown = store.admin.show(None, id("running")).await.unwrap().remove(0);
     let attempt = &shown.jobs[0].attempts[0];
     assert_eq!((attempt.number, attempt.outcome), (1, Some(Outcome::Unknown)));
     assert_eq!(shown.restores, std::slice::from_ref(&gap));
-    assert_eq!(store.standing(Vec::new()).await.unwrap().restores, [gap]);
+    assert_eq!(store.admin.standing(Vec::new()).await.unwrap().restores, [gap]);
     // Its completion, from wherever, finds nothing to complete.
     let late = completion(&running, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
-    assert!(!store.complete(late).await.unwrap());
+    assert!(!store.jobs.complete(late).await.unwrap());
     // A person lets it go on, and numbers are not given back.
-    store.replay(Replay::Job(running.facts.job)).await.unwrap();
-    assert_eq!(store.claim(&name("h"), 1, None).await.unwrap().jobs[0].facts.attempt, 2);
+    store.admin.replay(Replay::Job(running.facts.job)).await.unwrap();
+    assert_eq!(store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs[0].facts.attempt, 2);
     // What came in the gap is new: the README says so.
     let delivery = stripe("later", "a.b", "{}");
     let new = Accept {
@@ -113,14 +113,14 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
         handlers: vec![name("h")],
         on_redelivery: OnRedelivery::Ignore,
     };
-    assert!(matches!(store.accept(new).await, Ok(Accepted::Created { .. })));
-    let later = store.show(None, id("later")).await.unwrap().remove(0);
+    assert!(matches!(store.intake.accept(new).await, Ok(Accepted::Created { .. })));
+    let later = store.admin.show(None, id("later")).await.unwrap().remove(0);
     assert!(later.restores.is_empty(), "it was never in a backup");
     store.close().await;
     // Once its ids would be forgotten anyhow, the gap is no news.
     bench.clock.advance(91 * DAY);
     let store = Store::open(&settings, bench.clock.clone()).unwrap();
-    assert!(store.standing(Vec::new()).await.unwrap().restores.is_empty());
+    assert!(store.admin.standing(Vec::new()).await.unwrap().restores.is_empty());
     store.close().await;
 }
 
@@ -155,15 +155,15 @@ async fn a_store_that_is_there_is_refused_or_moved_aside_whole() {
         std::fs::remove_file(left).unwrap();
     }
     bench.store = Store::open(&settings, bench.clock.clone()).unwrap();
-    assert!(bench.store.show(None, id("young")).await.unwrap().is_empty());
-    assert_eq!(bench.store.show(None, id("old")).await.unwrap().len(), 1);
+    assert!(bench.store.admin.show(None, id("young")).await.unwrap().is_empty());
+    assert_eq!(bench.store.admin.show(None, id("old")).await.unwrap().len(), 1);
     bench.store.close().await;
 
     // And back, as what is aside is a store that was stopped in order.
     let again = try_restore(&settings, &aside, true, &bench.clock).unwrap();
     assert!(again.aside.is_some_and(|second| second != aside));
     bench.store = Store::open(&settings, bench.clock.clone()).unwrap();
-    assert_eq!(bench.store.show(None, id("young")).await.unwrap().len(), 1);
+    assert_eq!(bench.store.admin.show(None, id("young")).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn a_backup_that_is_not_good_leaves_the_store_as_it_was() {
     assert!(matches!(error, RestoreError::NoSpace { .. }), "{error}");
     assert_eq!(names(bench.settings.path.parent().unwrap()), here);
     bench.store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
-    assert_eq!(bench.store.show(None, id("e")).await.unwrap().len(), 1);
+    assert_eq!(bench.store.admin.show(None, id("e")).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -211,14 +211,14 @@ async fn what_a_killed_restore_left_is_found_under_every_name_of_the_store_or_re
     std::os::unix::fs::symlink(path, &alias.path).unwrap();
     assert!(is_there(&alias.path));
     let store = Store::open(&alias, bench.clock.clone()).unwrap();
-    assert_eq!(store.id(), restored.store);
+    assert_eq!(store.admin.id(), restored.store);
     store.close().await;
 
     // In the middle of giving it that name, by two steps.
     std::fs::hard_link(path, path::beside(path, ".restored")).unwrap();
     let before = names(path.parent().unwrap()).len();
     let store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
-    assert_eq!(store.id(), restored.store);
+    assert_eq!(store.admin.id(), restored.store);
     store.close().await;
     assert_eq!(names(path.parent().unwrap()).len(), before - 1, "nothing went aside");
 
@@ -227,7 +227,7 @@ async fn what_a_killed_restore_left_is_found_under_every_name_of_the_store_or_re
         std::fs::write(path::beside(path, suffix), "half of a backup").unwrap();
     }
     bench.store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
-    assert_eq!(bench.store.id(), restored.store);
+    assert_eq!(bench.store.admin.id(), restored.store);
     let left = names(path.parent().unwrap());
     assert!(!left.iter().any(|name| name.contains(".restor")), "{left:?}");
 }

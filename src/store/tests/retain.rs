@@ -23,6 +23,7 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
     assert_eq!(expired(&bench, before, START).await, (2, 0));
     let kept: Vec<_> = bench
         .store
+        .admin
         .events(EventFilter::default())
         .await
         .unwrap()
@@ -37,7 +38,7 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
     assert!(matches!(again, Accepted::Duplicate { state: Some(State::Succeeded), .. }));
 
     assert_eq!(expired(&bench, before, before).await, (0, 2));
-    assert!(bench.store.show(None, id("done")).await.unwrap().is_empty());
+    assert!(bench.store.admin.show(None, id("done")).await.unwrap().is_empty());
     // A number is never used again: the row of the newest event is not the freed one.
     let again = bench.accept("stripe", stripe("done", "a.b", "{}"), &["h"]).await;
     assert!(matches!(again, Accepted::Created { .. }));
@@ -45,7 +46,7 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
 
 /// What the store says of an event: its jobs by state, how many are listed, whether its payload is kept.
 async fn told(bench: &Bench, event: &str) -> (Vec<(State, u64)>, usize, bool) {
-    let shown = bench.store.show(None, id(event)).await.unwrap().remove(0);
+    let shown = bench.store.admin.show(None, id(event)).await.unwrap().remove(0);
     (shown.event.jobs.into_iter().collect(), shown.jobs.len(), shown.event.payload_kept)
 }
 
@@ -89,14 +90,14 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
         bench.accept("stripe", stripe(event, "a", "{}"), &handlers).await;
         for (handler, state) in handlers.iter().zip(jobs.iter().map(|(_, state)| *state)) {
             let handler = name(handler);
-            let claim = || bench.store.claim(&handler, 1, None);
+            let claim = || bench.store.jobs.claim(&handler, 1, None);
             let next = match state {
                 "ready" => continue,
                 "dropped" => {
                     let filter =
                         JobFilter { handler: Some(handler.clone()), ..JobFilter::default() };
-                    let job = bench.store.jobs(filter).await.unwrap()[0].job;
-                    bench.store.drop_job(job).await.unwrap();
+                    let job = bench.store.admin.jobs(filter).await.unwrap()[0].job;
+                    bench.store.admin.drop_job(job).await.unwrap();
                     continue;
                 }
                 "running" => {
@@ -136,7 +137,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     }
     let listed = async |state| {
         let filter = EventFilter { state: Some(state), ..EventFilter::default() };
-        let events = bench.store.events(filter).await.unwrap();
+        let events = bench.store.admin.events(filter).await.unwrap();
         events.into_iter().map(|event| event.event_id.to_string()).rev().collect::<Vec<_>>()
     };
     let done = listed(State::Succeeded).await;
@@ -148,7 +149,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
 
     // Once nothing keeps the dead one's payload, its jobs stay all the same: it was not done.
     let before = Cutoffs { payloads: day, ids: START, dead: day };
-    assert_eq!(bench.store.expire(before).await.unwrap().payloads, 1);
+    assert_eq!(bench.store.jobs.expire(before).await.unwrap().payloads, 1);
     let dead = told(&bench, "dead").await;
     assert_eq!(dead, (vec![(State::Succeeded, 1), (State::Dead, 1)], 2, false));
 }
@@ -165,9 +166,10 @@ async fn what_has_just_ended_of_an_old_event_is_on_record_as_long_as_that_of_a_n
     }
     // Long after they arrived, but not beyond the time for which their ids are kept.
     bench.clock.advance(DAY);
-    let job = async |event| bench.store.show(None, id(event)).await.unwrap()[0].jobs[0].job.job;
+    let job =
+        async |event| bench.store.admin.show(None, id(event)).await.unwrap()[0].jobs[0].job.job;
     bench.resolve(job("resolved").await, Resolution::Succeeded).await.unwrap();
-    bench.store.replay(Replay::Job(job("replayed").await)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(job("replayed").await)).await.unwrap();
     bench.complete(&bench.claim_one().await, Outcome::Succeeded, Next::Succeeded).await;
 
     let settled = bench.clock.now();
@@ -187,7 +189,7 @@ async fn a_removed_job_is_never_made_again() {
     let bench = bench();
     let claimed = bench.running("done").await;
     bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
-    let job = bench.store.replay(Replay::NewKey(claimed.facts.job)).await.unwrap()[0];
+    let job = bench.store.admin.replay(Replay::NewKey(claimed.facts.job)).await.unwrap()[0];
     let again = bench.claim_one().await;
     bench.complete(&again, Outcome::Succeeded, Next::Succeeded).await;
     bench.clock.advance(DAY);
@@ -200,7 +202,7 @@ async fn a_removed_job_is_never_made_again() {
             |row| row.get::<_, i64>(0),
         )
     };
-    assert_eq!(bench.store.read(left).await, Ok(0));
+    assert_eq!(bench.store.engine.read(left).await, Ok(0));
 
     let wanted = Wanted {
         sources: vec![name("stripe")],
@@ -211,15 +213,15 @@ async fn a_removed_job_is_never_made_again() {
         let (handler, wanted) = (name(handler), vec![wanted.clone()]);
         let ask =
             Missing { handler: handler.clone(), since: START, wanted, dry_run: false, from: None };
-        let made = bench.store.make_missing(ask).await.unwrap();
+        let made = bench.store.admin.make_missing(ask).await.unwrap();
         assert_eq!((made.made, made.present, made.payload_gone), (0, 1, 0), "it was handled");
         let (source, event) = (None, id("done"));
         let replay = Replay::Event { source, event, handler: Some(handler) };
-        let error = bench.store.replay(replay).await.unwrap_err();
+        let error = bench.store.admin.replay(replay).await.unwrap_err();
         assert!(matches!(error, Error::JobsGone { .. }), "{error}");
     }
     let event = Replay::Event { source: None, event: id("done"), handler: None };
-    let error = bench.store.replay(event).await.unwrap_err();
+    let error = bench.store.admin.replay(event).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "the jobs and the payload of event done of source stripe have been deleted by retention; \
@@ -227,11 +229,11 @@ async fn a_removed_job_is_never_made_again() {
     );
     // A late result finds nothing to change, under either key.
     for key in [claimed.facts.job, job] {
-        let error = bench.store.replay(Replay::Job(key)).await.unwrap_err();
+        let error = bench.store.admin.replay(Replay::Job(key)).await.unwrap_err();
         assert!(matches!(error, Error::NoJob(_)), "{error}");
         let mut late = completion(&claimed, Outcome::Failed, Next::Ready, START);
         late.job = key;
-        let error = bench.store.complete(late).await.unwrap_err();
+        let error = bench.store.jobs.complete(late).await.unwrap_err();
         assert!(matches!(error, Error::NoJob(_)), "{error}");
     }
     assert_eq!(told(&bench, "done").await, (vec![(State::Succeeded, 1)], 0, false));
@@ -248,6 +250,7 @@ async fn retention_walks_over_more_than_one_step() {
                 let source = name("stripe");
                 let handlers = Vec::new();
                 store
+                    .intake
                     .accept(Accept {
                         source,
                         received_at,
@@ -291,12 +294,13 @@ async fn a_dead_letter_keeps_what_it_has_for_keep_dead_and_then_goes_like_the_re
     let mut done = completion(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected), START);
     done.record.stdout =
         Captured { head: Blob(b"said".to_vec()), tail: Blob(Vec::new()), total: 4 };
-    assert!(bench.store.complete(done).await.unwrap());
+    assert!(bench.store.jobs.complete(done).await.unwrap());
     bench.clock.advance(DAY);
     let now = bench.clock.now();
-    let said =
-        async || bench.store.show(None, id("e")).await.unwrap()[0].jobs[0].attempts[0].clone();
-    let before = |payloads, ids, dead| bench.store.expire(Cutoffs { payloads, ids, dead });
+    let said = async || {
+        bench.store.admin.show(None, id("e")).await.unwrap()[0].jobs[0].attempts[0].clone()
+    };
+    let before = |payloads, ids, dead| bench.store.jobs.expire(Cutoffs { payloads, ids, dead });
 
     let kept = before(now, now, START).await.unwrap();
     assert_eq!((kept.payloads, kept.events), (0, 0), "it ended at that very moment, not before");
@@ -308,7 +312,7 @@ async fn a_dead_letter_keeps_what_it_has_for_keep_dead_and_then_goes_like_the_re
     assert_eq!((stdout.head.len(), stdout.total), (0, 4), "what was printed goes, how much stays");
     let job = claimed.facts.job;
     assert_eq!(bench.job(job).await.state, State::Dead);
-    let again = bench.store.replay(Replay::Job(job)).await.unwrap_err();
+    let again = bench.store.admin.replay(Replay::Job(job)).await.unwrap_err();
     assert!(matches!(again, Error::PayloadGone { .. }), "{again}");
     assert_eq!(before(now, now, now).await.unwrap().events, 1);
 }
@@ -320,7 +324,7 @@ async fn the_use_of_a_secret_is_forgotten_with_its_sources_last_event() {
     bench.clock.advance(DAY);
     bench.accept("here", stripe("e", "a", "{}"), &[]).await;
     let sources = async || {
-        let used = bench.store.secrets().await.unwrap();
+        let used = bench.store.admin.secrets().await.unwrap();
         used.into_iter().map(|used| used.source.to_string()).collect::<Vec<_>>()
     };
     let day = bench.clock.now();
@@ -342,7 +346,7 @@ async fn another_body_that_came_when_the_first_was_deleted_ages_too() {
         let count = |conn: &Connection| {
             conn.query_row("SELECT count(*) FROM evidence", [], |row| row.get::<_, i64>(0))
         };
-        bench.store.read(count).await.unwrap()
+        bench.store.engine.read(count).await.unwrap()
     };
     expired(&bench, day, START).await;
     assert_eq!(bodies().await, 1);
@@ -383,7 +387,7 @@ async fn space_is_given_back_and_no_accept_waits_long_meanwhile() {
     let begun = std::time::Instant::now();
     let store = bench.store.clone();
     let before = Cutoffs { payloads: day, ids: day, dead: day };
-    let pass = tokio::spawn(async move { store.expire(before).await.unwrap() });
+    let pass = tokio::spawn(async move { store.jobs.expire(before).await.unwrap() });
     let mut waits = Vec::new();
     while !pass.is_finished() {
         let asked = std::time::Instant::now();
@@ -406,7 +410,10 @@ async fn space_is_given_back_and_no_accept_waits_long_meanwhile() {
     assert!(left < full / 10 && expired.bytes > full / 10 * 8, "{full} {left} {expired:?}");
     // A hundred budgets: only a step without one reaches it, on however slow a disk.
     assert!(longest < Duration::from_secs(1), "{longest:?}");
-    assert_eq!(bench.store.events(EventFilter::default()).await.unwrap().len(), accepts.min(1000));
+    assert_eq!(
+        bench.store.admin.events(EventFilter::default()).await.unwrap().len(),
+        accepts.min(1000)
+    );
 }
 
 /// Every value of the database, in its form and as it is under zstd.

@@ -233,6 +233,7 @@ async fn a_new_file_is_ours_private_and_set_up() {
     }
     let found = bench
         .store
+        .engine
         .submit(Lane::Verb, |tx| {
             [
                 "application_id",

@@ -12,7 +12,7 @@ const DEAD: Next = Next::Dead(DeadReason::Rejected);
 
 async fn selected(bench: &Bench, verb: Verb, filter: JobFilter) -> (Vec<JobId>, u64) {
     let ask = Select { filter, after: None, verb };
-    let Selected { jobs, suspected, next, .. } = bench.store.select(ask).await.unwrap();
+    let Selected { jobs, suspected, next, .. } = bench.store.admin.select(ask).await.unwrap();
     assert_eq!(next, None);
     (jobs.into_iter().map(|chosen| chosen.job).collect(), suspected)
 }
@@ -33,17 +33,17 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     assert_eq!(selected(&bench, Verb::Drop, dead()).await.0, [kept.0, replayed.0, again.0, gone.0]);
 
     // Meanwhile one is put back, and one is put back, runs and dies again.
-    bench.store.replay(Replay::Job(again.0)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(again.0)).await.unwrap();
     let claimed = bench.claim_one().await;
     assert_eq!(claimed.facts.job, again.0);
     bench.complete(&claimed, Outcome::Rejected, DEAD).await;
-    bench.store.replay(Replay::Job(replayed.0)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(replayed.0)).await.unwrap();
     let expire =
         "DELETE FROM payload WHERE event = (SELECT row FROM event WHERE event_id = 'gone')";
     bench.with_file(|conn| conn.execute_batch(expire).unwrap()).await;
 
     let batch = Batch { verb: Verb::Replay, state: State::Dead, jobs: jobs.clone() };
-    let moved = bench.store.move_batch(batch.clone()).await.unwrap();
+    let moved = bench.store.admin.move_batch(batch.clone()).await.unwrap();
     assert_eq!(moved.done, [(name("h"), 1)].into());
     assert_eq!((moved.changed, moved.payload_gone), (4, 1));
     assert_eq!((bench.job(kept.0).await.state, bench.job(kept.0).await.replays), (State::Ready, 1));
@@ -53,14 +53,14 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     );
     assert_eq!(bench.job(held.0).await.state, State::Held);
     // The same batch again finds nothing of what it has done, and never a running job.
-    assert_eq!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.len(), 2);
-    assert_eq!(bench.store.move_batch(batch).await.unwrap().done, [].into());
+    assert_eq!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.len(), 2);
+    assert_eq!(bench.store.admin.move_batch(batch).await.unwrap().done, [].into());
     for state in [State::Running, State::Ready, State::Succeeded] {
         let wrong = Batch { verb: Verb::Drop, state, jobs: vec![(kept.0, 2), (replayed.0, 2)] };
-        assert_eq!(bench.store.move_batch(wrong).await.unwrap().changed, 2);
+        assert_eq!(bench.store.admin.move_batch(wrong).await.unwrap().changed, 2);
     }
     let drop = Batch { verb: Verb::Drop, state: State::Dead, jobs };
-    assert_eq!(bench.store.move_batch(drop).await.unwrap().done, [(name("h"), 1)].into());
+    assert_eq!(bench.store.admin.move_batch(drop).await.unwrap().done, [(name("h"), 1)].into());
     let row = bench.job(gone.0).await;
     assert_eq!((row.state, row.reason.as_deref()), (State::Dropped, Some("by the operator")));
 }
@@ -88,8 +88,8 @@ async fn the_walk_over_many_ends_and_meets_each_once() {
         SELECT randomblob(16), 1, 'h' || i, 'dead', 'rejected', 1, 1, 1 FROM n";
     bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
     let ask = Select { filter: dead(), after: None, verb: Verb::Drop };
-    let first = bench.store.select(ask.clone()).await.unwrap();
-    let last = bench.store.select(Select { after: first.next, ..ask }).await.unwrap();
+    let first = bench.store.admin.select(ask.clone()).await.unwrap();
+    let last = bench.store.admin.select(Select { after: first.next, ..ask }).await.unwrap();
     assert_eq!((first.jobs.len(), last.jobs.len(), last.next), (1_000, 1, None));
     assert!(!first.jobs.contains(&last.jobs[0]));
 }
@@ -98,20 +98,20 @@ async fn the_walk_over_many_ends_and_meets_each_once() {
 async fn a_new_key_replaces_the_old_one_which_is_never_a_stranger() {
     let bench = bench();
     let (old, _) = stopped(&bench, "e", DEAD).await;
-    let new = bench.store.replay(Replay::NewKey(old)).await.unwrap().remove(0);
+    let new = bench.store.admin.replay(Replay::NewKey(old)).await.unwrap().remove(0);
     assert_ne!(new, old);
-    let error = bench.store.replay(Replay::NewKey(old)).await.unwrap_err();
+    let error = bench.store.admin.replay(Replay::NewKey(old)).await.unwrap_err();
     assert!(matches!(error, Error::NoJob(_)), "{error}");
-    let error = bench.store.replay(Replay::NewKey(new)).await.unwrap_err();
+    let error = bench.store.admin.replay(Replay::NewKey(new)).await.unwrap_err();
     assert!(matches!(error, Error::WrongState { state: State::Ready, .. }), "{error}");
     let again = bench.claim_one().await;
     assert_eq!((again.facts.job, again.facts.attempt, again.facts.replays), (new, 2, 1));
     // A late word under the old key is of a settled attempt: it changes nothing and is acknowledged.
     let mut late = completion(&again, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
     late.job = old;
-    assert_eq!(bench.store.complete(late).await, Ok(false));
+    assert_eq!(bench.store.jobs.complete(late).await, Ok(false));
     assert_eq!(bench.job(new).await.state, State::Running);
-    let shown = bench.store.show(None, id("e")).await.unwrap().remove(0);
+    let shown = bench.store.admin.show(None, id("e")).await.unwrap().remove(0);
     let former = &shown.jobs[0].former_keys;
     assert_eq!((former.len(), former[0].key, former[0].attempt), (1, old, 1));
 }
@@ -124,7 +124,8 @@ async fn events_that_arrive_are_seen_once_and_in_their_order() {
     };
     let of_a = EventFilter { source: Some(name("a")), ..EventFilter::default() };
     let arrived = async |after| {
-        let Arrived { events, mark } = bench.store.arrived(of_a.clone(), after).await.unwrap();
+        let Arrived { events, mark } =
+            bench.store.admin.arrived(of_a.clone(), after).await.unwrap();
         (events.into_iter().map(|event| event.event_id.to_string()).collect::<Vec<_>>(), mark)
     };
     for event in ["e1", "e2", "e3"] {

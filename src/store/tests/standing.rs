@@ -3,7 +3,7 @@ use super::*;
 #[tokio::test]
 async fn a_store_says_what_waits_and_for_whom() {
     let mut bench = bench();
-    let fresh = bench.store.standing(vec![name("stripe")]).await.unwrap();
+    let fresh = bench.store.admin.standing(vec![name("stripe")]).await.unwrap();
     assert!(fresh.ready.is_empty() && fresh.stuck.is_empty() && fresh.newest_event_at.is_none());
     assert_eq!(fresh.last_commit_at, None, "nothing has changed yet");
     assert!(fresh.disk.database_bytes + fresh.disk.log_bytes > 0);
@@ -26,10 +26,10 @@ async fn a_store_says_what_waits_and_for_whom() {
     bench.accept("stripe", stripe("ready_1", "a.b", "{}"), &["h", "i"]).await;
     bench.clock.advance(HOUR);
     bench.accept("stripe", stripe("ready_2", "a.b", "{}"), &["h"]).await;
-    bench.store.pause(&name("i")).await.unwrap();
+    bench.store.admin.pause(&name("i")).await.unwrap();
 
     let now = bench.clock.now();
-    let standing = bench.store.standing(vec![name("stripe")]).await.unwrap();
+    let standing = bench.store.admin.standing(vec![name("stripe")]).await.unwrap();
     let backlog = |handler, jobs, since| Backlog { handler: name(handler), jobs, since };
     let later = START.after(HOUR);
     assert_eq!(standing.ready, [backlog("h", 2, later), backlog("i", 1, later)]);
@@ -47,7 +47,7 @@ async fn a_store_says_what_waits_and_for_whom() {
     assert!(standing.sources[0].secret_matched_at.is_some());
 
     bench.restart().await;
-    let again = bench.store.standing(Vec::new()).await.unwrap();
+    let again = bench.store.admin.standing(Vec::new()).await.unwrap();
     assert_eq!((again.stuck, again.last_commit_at), (wanted.to_vec(), None));
     assert!(again.sources.is_empty(), "nobody asked, and nothing failed");
 }
@@ -56,14 +56,14 @@ async fn a_store_says_what_waits_and_for_whom() {
 async fn a_source_with_failed_deliveries_is_told_of_unasked() {
     let bench = bench();
     for (reason, body) in [("bad_signature", "1"), ("stale_timestamp", "2")] {
-        bench.store.quarantine(Quarantined {
+        bench.store.intake.quarantine(Quarantined {
             reason,
             received_at: bench.clock.now(),
             ..failed("github", "192.0.2.1", body)
         });
     }
     bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
-    let standing = bench.store.standing(vec![name("stripe")]).await.unwrap();
+    let standing = bench.store.admin.standing(vec![name("stripe")]).await.unwrap();
     let [github, stripe] = &standing.sources[..] else { panic!("{:?}", standing.sources) };
     assert_eq!(github.failure.as_ref().unwrap().reason, "stale_timestamp");
     assert_eq!(github.quarantined, 2);
@@ -80,7 +80,7 @@ async fn an_event_names_the_others_with_its_signed_body() {
     bench.accept("other", github("d-3", "push", "body"), &["h"]).await;
     bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
     let twins = async |event| {
-        let shown = bench.store.show(None, id(event)).await.unwrap().remove(0);
+        let shown = bench.store.admin.show(None, id(event)).await.unwrap().remove(0);
         shown.twins.into_iter().map(|twin| (twin.event_id, twin.received_at)).collect::<Vec<_>>()
     };
     assert_eq!(twins("d-2").await, [(id("d-1"), START)]);

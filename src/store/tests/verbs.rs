@@ -18,12 +18,12 @@ async fn in_every_state(bench: &Bench) -> Vec<(State, JobId)> {
             bench.complete(&claimed, outcome, next).await;
         }
         if state == State::Dropped {
-            bench.store.drop_job(job).await.unwrap();
+            bench.store.admin.drop_job(job).await.unwrap();
         }
         jobs.push((state, job));
     }
     bench.accept("stripe", stripe("ready", "a", "{}"), &["h"]).await;
-    let ready = bench.store.show(None, id("ready")).await.unwrap().remove(0).jobs.remove(0);
+    let ready = bench.store.admin.show(None, id("ready")).await.unwrap().remove(0).jobs.remove(0);
     jobs.push((State::Ready, ready.job.job));
     for (state, job) in &jobs {
         assert_eq!(bench.job(*job).await.state, *state);
@@ -66,7 +66,7 @@ async fn anything_but_what_runs_or_is_settled_well_is_dropped() {
     let bench = bench();
     for (state, job) in in_every_state(&bench).await {
         bench.clock.advance(HOUR);
-        let dropped = bench.store.drop_job(job).await;
+        let dropped = bench.store.admin.drop_job(job).await;
         let after = bench.job(job).await;
         if matches!(state, State::Running | State::Succeeded | State::Dropped) {
             assert_eq!(dropped, Err(Error::WrongState { job, state, verb: "dropped" }));
@@ -81,8 +81,8 @@ async fn anything_but_what_runs_or_is_settled_well_is_dropped() {
     }
     // Nothing of it is ever claimed, and the running one still completes.
     bench.clock.advance(DAY);
-    assert!(bench.store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
-    assert_eq!(bench.store.running().await.unwrap().len(), 1);
+    assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+    assert_eq!(bench.store.jobs.running().await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -92,9 +92,9 @@ async fn of_contradicting_verbs_at_once_one_wins() {
     let job = claimed.facts.job;
     bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
     let (well, badly, dropped) = tokio::join!(
-        bench.store.resolve(job, 1, Resolution::Succeeded),
-        bench.store.resolve(job, 1, Resolution::Failed),
-        bench.store.drop_job(job),
+        bench.store.admin.resolve(job, 1, Resolution::Succeeded),
+        bench.store.admin.resolve(job, 1, Resolution::Failed),
+        bench.store.admin.drop_job(job),
     );
     // The first was asked first; a dead letter may be dropped, but there is none.
     assert_eq!(well, Ok(State::Succeeded));
@@ -111,15 +111,18 @@ async fn what_is_resolved_is_the_attempt_that_was_looked_at() {
     let held = Next::Held(HeldReason::UnknownOutcome);
     bench.complete(&first, Outcome::Unknown, held).await;
     // While the operator looks at it, another one puts it back, and it is held once more.
-    bench.store.replay(Replay::Job(job)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(job)).await.unwrap();
     let second = bench.claim_one().await;
     bench.complete(&second, Outcome::Unknown, held).await;
     let error = Error::NewerAttempt { job, seen: 1, attempt: 2 };
     for how in [Resolution::Succeeded, Resolution::Failed] {
-        assert_eq!(bench.store.resolve(job, 1, how).await.unwrap_err(), error);
+        assert_eq!(bench.store.admin.resolve(job, 1, how).await.unwrap_err(), error);
     }
     assert_eq!(bench.job(job).await.state, State::Held);
-    assert_eq!(bench.store.resolve(job, 2, Resolution::Succeeded).await, Ok(State::Succeeded));
+    assert_eq!(
+        bench.store.admin.resolve(job, 2, Resolution::Succeeded).await,
+        Ok(State::Succeeded)
+    );
 }
 
 #[tokio::test]
@@ -132,10 +135,10 @@ async fn a_late_end_of_the_attempt_changes_nothing_that_was_decided() {
     assert!(!bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
     assert_eq!(bench.job(job).await.reason.as_deref(), Some("resolved as failed"));
     // The operator's own word is not the last one either: a replay puts it back.
-    assert_eq!(bench.store.replay(Replay::Job(job)).await, Ok(vec![job]));
-    bench.store.drop_job(job).await.unwrap();
+    assert_eq!(bench.store.admin.replay(Replay::Job(job)).await, Ok(vec![job]));
+    bench.store.admin.drop_job(job).await.unwrap();
     let state = State::Dropped;
-    let error = bench.store.replay(Replay::Job(job)).await.unwrap_err();
+    let error = bench.store.admin.replay(Replay::Job(job)).await.unwrap_err();
     assert_eq!(error, Error::WrongState { job, state, verb: "replayed" });
 }
 
@@ -149,7 +152,7 @@ async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
     assert_eq!(expire().await, 0, "held");
     bench.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
     assert_eq!(expire().await, 0, "dead");
-    bench.store.drop_job(claimed.facts.job).await.unwrap();
+    bench.store.admin.drop_job(claimed.facts.job).await.unwrap();
     assert_eq!(expire().await, 0, "just dropped");
     bench.clock.advance(HOUR);
     assert_eq!(expire().await, 1);
@@ -161,7 +164,7 @@ async fn a_job_that_is_not_there_says_so() {
     let job = JobId::new(START);
     let error = Error::NoJob(job);
     assert_eq!(bench.resolve(job, Resolution::Failed).await, Err(error));
-    let error = bench.store.drop_job(job).await.unwrap_err();
+    let error = bench.store.admin.drop_job(job).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("no such job: {job}, or retention has removed it with its event's payload")

@@ -13,6 +13,7 @@ pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
     let store = store.clone();
     tokio::spawn(async move {
         store
+            .engine
             .submit(Lane::Verb, move |_| {
                 entered.try_send(()).unwrap();
                 let _ = held.recv();
@@ -41,6 +42,7 @@ fn accept(bench: &Bench, event: &str) -> impl Future<Output = Result<Accepted, R
     async move {
         let (source, handlers) = (name("stripe"), vec![name("h")]);
         store
+            .intake
             .accept(Accept {
                 source,
                 received_at,
@@ -57,14 +59,14 @@ fn accept(bench: &Bench, event: &str) -> impl Future<Output = Result<Accepted, R
 async fn repair(bench: &Bench) -> impl Future<Output = ()> {
     let away = bench.beside(".away");
     std::fs::rename(&bench.settings.path, &away).unwrap();
-    let mut changes = bench.store.changes();
-    bench.store.shared.queue.report_broken("for the test".to_owned());
-    while !matches!(bench.store.ready(), Err(Refused::Degraded(_))) {
+    let mut changes = bench.store.admin.changes();
+    bench.store.engine.queue.report_broken("for the test".to_owned());
+    while !matches!(bench.store.intake.ready(), Err(Refused::Degraded(_))) {
         changes.changed().await.unwrap();
     }
     async move {
         std::fs::rename(&away, &bench.settings.path).unwrap();
-        while bench.store.ready().is_err() {
+        while bench.store.intake.ready().is_err() {
             changes.changed().await.unwrap();
         }
     }
@@ -73,9 +75,9 @@ async fn repair(bench: &Bench) -> impl Future<Output = ()> {
 #[tokio::test]
 async fn a_writer_that_hangs_does_not_answer_and_one_that_repairs_does() {
     let bench = bench();
-    assert!(bench.store.writer_answers().await);
+    assert!(bench.store.admin.writer_answers().await);
     let release = hold_writer(&bench.store).await;
-    let mut asked = Box::pin(bench.store.writer_answers());
+    let mut asked = Box::pin(bench.store.admin.writer_answers());
     let early = std::future::poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await;
     assert!(early.is_pending(), "nobody but the writer may answer");
     drop(release);
@@ -83,11 +85,11 @@ async fn a_writer_that_hangs_does_not_answer_and_one_that_repairs_does() {
 
     let returned = repair(&bench).await;
     for _ in 0..3 {
-        assert!(bench.store.writer_answers().await, "it is alive");
+        assert!(bench.store.admin.writer_answers().await, "it is alive");
     }
     returned.await;
     bench.store.close().await;
-    assert!(!bench.store.writer_answers().await);
+    assert!(!bench.store.admin.writer_answers().await);
 }
 
 #[tokio::test]
@@ -114,14 +116,14 @@ async fn an_event_that_was_rolled_back_and_stored_again_is_the_first_of_its_body
         let (source, handlers, on_redelivery) =
             (name("github"), vec![name("h")], OnRedelivery::Ignore);
         let new = Accept { source, received_at: START, delivery, handlers, on_redelivery };
-        async move { store.accept(new).await }
+        async move { store.intake.accept(new).await }
     };
     let release = hold_writer(&bench.store).await;
     let first = queued(accept("a")).await;
     let store = bench.store.clone();
     let bad = queued(async move {
         let break_check = |tx: &Connection| tx.execute("UPDATE meta SET store_id = x'00'", []);
-        store.submit(Lane::Accept { bytes: 1 }, break_check).await
+        store.engine.submit(Lane::Accept { bytes: 1 }, break_check).await
     })
     .await;
     drop(release);
@@ -139,6 +141,7 @@ async fn one_bad_item_does_not_fail_its_batch() {
     let store = bench.store.clone();
     let bad = queued(async move {
         store
+            .engine
             .submit(Lane::Accept { bytes: 1 }, |tx| {
                 // One statement that works and one that does not: neither may stand.
                 tx.execute("UPDATE meta SET epoch = 77", [])?;
@@ -156,12 +159,13 @@ async fn one_bad_item_does_not_fail_its_batch() {
     assert!(matches!(refused, Refused::Failed(_)), "{refused}");
     let epoch: i64 = bench
         .store
+        .engine
         .read(|conn| conn.query_row("SELECT epoch FROM meta", [], |row| row.get(0)))
         .await
         .unwrap();
     assert_eq!(epoch, 0);
-    assert_eq!(bench.store.ready(), Ok(()));
-    assert_eq!(bench.store.jobs(JobFilter::default()).await.unwrap().len(), 2);
+    assert_eq!(bench.store.intake.ready(), Ok(()));
+    assert_eq!(bench.store.admin.jobs(JobFilter::default()).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -174,7 +178,7 @@ async fn a_full_queue_is_an_answer_and_never_refuses_a_completion() {
     assert_eq!(accept(&bench, "e3").await, Err(Refused::QueueFull));
     let store = bench.store.clone();
     let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, START);
-    let done = queued(async move { store.complete(done).await }).await;
+    let done = queued(async move { store.jobs.complete(done).await }).await;
     drop(release);
     assert_eq!(done.await.unwrap(), Ok(true));
     assert!(one.await.unwrap().is_ok() && two.await.unwrap().is_ok());
@@ -210,7 +214,7 @@ async fn what_came_a_moment_ago_is_looked_up_without_its_body() {
             handlers: vec![name("h")],
             on_redelivery: OnRedelivery::Ignore,
         };
-        let again = tokio::spawn(async move { store.accept(new).await });
+        let again = tokio::spawn(async move { store.intake.accept(new).await });
         tokio::task::yield_now().await;
         drop(release);
         assert!(other.await.unwrap().is_ok());
@@ -241,20 +245,20 @@ async fn closing_answers_what_is_queued_and_refuses_the_rest() {
     let waiting = queued(accept(&bench, "e1")).await;
     let store = bench.store.clone();
     let closing = queued(async move { store.close().await }).await;
-    assert_eq!(bench.store.ready(), Err(Refused::Stopping));
+    assert_eq!(bench.store.intake.ready(), Err(Refused::Stopping));
     assert_eq!(accept(&bench, "e2").await, Err(Refused::Stopping));
     drop(release);
     assert!(matches!(waiting.await.unwrap(), Ok(Accepted::Created { .. })));
     closing.await.unwrap();
     bench.store.close().await;
     let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, START);
-    let error = bench.store.complete(done).await.unwrap_err();
+    let error = bench.store.jobs.complete(done).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error}");
-    assert!(bench.store.events(EventFilter::default()).await.is_err());
+    assert!(bench.store.admin.events(EventFilter::default()).await.is_err());
     assert!(!bench.beside("-wal").exists_with_content(), "an orderly end leaves an empty log");
     bench.restart().await;
-    assert_eq!(bench.store.running().await.unwrap().len(), 1);
-    assert_eq!(bench.store.events(EventFilter::default()).await.unwrap().len(), 2);
+    assert_eq!(bench.store.jobs.running().await.unwrap().len(), 1);
+    assert_eq!(bench.store.admin.events(EventFilter::default()).await.unwrap().len(), 2);
 }
 
 trait Content {
@@ -270,7 +274,7 @@ impl Content for PathBuf {
 #[tokio::test]
 async fn dropping_every_handle_ends_the_writer() {
     let bench = bench();
-    let mut closed = bench.store.inner.closed.clone();
+    let mut closed = bench.store.closed.clone();
     drop(bench.store);
     closed.wait_for(|closed| *closed).await.unwrap();
 }
@@ -305,7 +309,7 @@ async fn below_the_floor_accepts_wait_while_completions_go_on() {
     bench.restart().await;
     let refused = accept(&bench, "e2").await.unwrap_err();
     assert!(matches!(&refused, Refused::NoSpace(why) if why.contains("are needed")), "{refused}");
-    assert!(matches!(bench.store.ready(), Err(Refused::NoSpace(_))));
+    assert!(matches!(bench.store.intake.ready(), Err(Refused::NoSpace(_))));
     assert!(bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
 }
 
@@ -339,16 +343,16 @@ async fn a_full_disk_is_answered_survived_and_left() {
         }
     }
     assert!(matches!(refused, Some(Refused::NoSpace(_))), "{refused:?}");
-    assert!(matches!(bench.store.ready(), Err(Refused::NoSpace(_))));
-    assert!(bench.store.writer_answers().await, "it refuses, and is alive");
+    assert!(matches!(bench.store.intake.ready(), Err(Refused::NoSpace(_))));
+    assert!(bench.store.admin.writer_answers().await, "it refuses, and is alive");
     // The result of the running job is kept all the same: the ballast is for it.
     let kept = bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded);
     let kept = tokio::time::timeout(Duration::from_secs(10), kept).await;
     assert_eq!(kept, Ok(true), "no space was left for it");
 
     std::fs::remove_file(&filler).unwrap();
-    let wake = bench.store.wake();
-    while bench.store.ready().is_err() {
+    let wake = bench.store.jobs.wake();
+    while bench.store.intake.ready().is_err() {
         wake.notified().await;
         bench.clock.advance(Duration::from_secs(1));
     }
@@ -377,10 +381,12 @@ fn a_writer_that_panics_takes_the_process_with_it() {
     const CHILD: &str = "HOOKLATCH_TEST_WRITER_PANICS";
     if std::env::var_os(CHILD).is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let answer =
-            runtime.block_on(bench().store.submit(Lane::Verb, |_| -> rusqlite::Result<()> {
+        let answer = runtime.block_on(bench().store.engine.submit(
+            Lane::Verb,
+            |_| -> rusqlite::Result<()> {
                 panic!("on purpose");
-            }));
+            },
+        ));
         // Who asked hears of it first: the panic unwinds to the thread's end before the abort.
         std::thread::park_timeout(MINUTE);
         panic!("the process outlived its writer: {answer:?}");
@@ -409,9 +415,9 @@ fn an_error_reported_while_the_door_opens_is_not_forgotten() {
 async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
     let bench = bench_with(Limits { ballast_bytes: 4096, ..limits() });
     let (queue, checkpoints) =
-        (Arc::clone(&bench.store.shared.queue), Arc::clone(&bench.store.shared.checkpoints));
+        (Arc::clone(&bench.store.engine.queue), Arc::clone(&bench.store.engine.checkpoints));
     let mut full = true;
-    let done = bench.store.submit(Lane::Kept, move |_| {
+    let done = bench.store.engine.submit(Lane::Kept, move |_| {
         if std::mem::take(&mut full) {
             // The checkpointer meets an I/O error while this commit finds no space.
             checkpoints.close();
@@ -422,9 +428,9 @@ async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
         Ok(())
     });
     assert_eq!(done.await, Ok(()));
-    let passes = || bench.store.shared.checkpoints.seconds().buckets.last().unwrap().1;
+    let passes = || bench.store.engine.checkpoints.seconds().buckets.last().unwrap().1;
     let before = passes();
-    bench.store.shared.checkpoints.pass(rusqlite::wal::CheckpointMode::PASSIVE);
+    bench.store.engine.checkpoints.pass(rusqlite::wal::CheckpointMode::PASSIVE);
     assert_eq!(passes(), before + 1, "the log is never copied again");
 }
 
@@ -432,13 +438,14 @@ async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
 async fn a_completion_that_fails_alone_is_tried_again_while_others_go_on() {
     let bench = bench();
     let claimed = bench.running("e").await;
-    let run = |sql: &'static str| bench.store.submit(Lane::Verb, move |tx| tx.execute_batch(sql));
+    let run =
+        |sql: &'static str| bench.store.engine.submit(Lane::Verb, move |tx| tx.execute_batch(sql));
     let broken = "CREATE TRIGGER broken BEFORE UPDATE ON job WHEN new.state = 'succeeded'
                       BEGIN SELECT raise(ABORT, 'for the test'); END";
     run(broken).await.unwrap();
     let store = bench.store.clone();
     let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
-    let completed = queued(async move { store.complete(done).await }).await;
+    let completed = queued(async move { store.jobs.complete(done).await }).await;
     bench.accept("stripe", stripe("other", "a.b", "{}"), &["h"]).await;
     assert!(!completed.is_finished());
     run("DROP TRIGGER broken").await.unwrap();
@@ -448,7 +455,7 @@ async fn a_completion_that_fails_alone_is_tried_again_while_others_go_on() {
     run(broken).await.unwrap();
     let (store, now) = (bench.store.clone(), bench.clock.now());
     let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, now);
-    let completed = queued(async move { store.complete(done).await }).await;
+    let completed = queued(async move { store.jobs.complete(done).await }).await;
     bench.store.close().await;
     assert!(matches!(completed.await.unwrap(), Err(Error::Unavailable(_))));
 }
@@ -463,12 +470,12 @@ async fn a_database_that_is_moved_away_takes_nothing_until_it_is_back_and_can_be
         let refused = accept(&bench, "lost").await;
         let Err(Refused::Gone(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains(&format!("{} was removed or replaced", path.display())), "{why}");
-        assert!(matches!(bench.store.ready(), Err(Refused::Gone(_))));
+        assert!(matches!(bench.store.intake.ready(), Err(Refused::Gone(_))));
         let store = bench.store.clone();
         let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
-        let completed = tokio::spawn(async move { store.complete(done).await });
+        let completed = tokio::spawn(async move { store.jobs.complete(done).await });
         // All that was answered is in a copy.
-        let Copied { mut file, .. } = bench.store.copy().unwrap().finished().await.unwrap();
+        let Copied { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
         let saved = bench.beside(".saved");
         std::io::copy(&mut file, &mut std::fs::File::create(&saved).unwrap()).unwrap();
         assert_eq!(inspect(&saved).unwrap().events, 1);
@@ -476,9 +483,9 @@ async fn a_database_that_is_moved_away_takes_nothing_until_it_is_back_and_can_be
         std::fs::write(&path, "").unwrap();
         assert!(matches!(accept(&bench, "lost").await, Err(Refused::Gone(_))));
         assert!(!completed.is_finished());
-        let mut changes = bench.store.changes();
+        let mut changes = bench.store.admin.changes();
         std::fs::rename(&away, &path).unwrap();
-        while bench.store.ready().is_err() {
+        while bench.store.intake.ready().is_err() {
             changes.changed().await.unwrap();
         }
         assert_eq!(completed.await.unwrap(), Ok(true), "{suffix}");

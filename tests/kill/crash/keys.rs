@@ -57,12 +57,12 @@ async fn ask(store: &Store) -> Asked {
         keep: Duration::from_secs(3600),
         keep_errors: Duration::from_secs(60),
     };
-    store.ask(ask).await.unwrap()
+    store.intake.ask(ask).await.unwrap()
 }
 
 fn known(store: &Store) -> Option<KeyState> {
     let key: EventId = "k".parse().unwrap();
-    match store.known_key(&name("pay"), "", &key, Digest([7; 32])) {
+    match store.intake.known_key(&name("pay"), "", &key, Digest([7; 32])) {
         Some(Asked::Known { state, .. }) => Some(state),
         other => panic!("{other:?}"),
     }
@@ -74,7 +74,7 @@ fn answer() -> Answer {
 
 /// Claims the one ready job and ends it.
 async fn end(store: &Store, outcome: Outcome, answer: Option<Answer>) -> JobId {
-    let claimed = store.claim(&name("h"), 1, None).await.unwrap().jobs.remove(0);
+    let claimed = store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs.remove(0);
     let (job, attempt) = (claimed.facts.job, claimed.facts.attempt);
     let next = match outcome {
         Outcome::Succeeded => Next::Succeeded,
@@ -84,7 +84,7 @@ async fn end(store: &Store, outcome: Outcome, answer: Option<Answer>) -> JobId {
     let record = Record::default();
     let done =
         Completion { job, attempt, outcome, counts: true, next, finished_at, record, answer };
-    assert!(store.complete(done).await.unwrap());
+    assert!(store.jobs.complete(done).await.unwrap());
     job
 }
 
@@ -141,7 +141,7 @@ async fn whoever_dies_around_an_asking_has_begun_it_once_or_not_at_all() {
             }
             // There is one job, and it runs once more.
             end(&store, Outcome::Succeeded, Some(answer())).await;
-            assert!(store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+            assert!(store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
             assert_eq!(known(&store), Some(KeyState::Answered(answer())));
         }
     }
@@ -161,12 +161,12 @@ async fn whoever_dies_around_an_answering_has_the_answer_or_nobody_knows() {
             backoff_max: Duration::from_secs(1),
             answers: true,
         };
-        store.recover(vec![(name("h"), policy)]).await.unwrap();
+        store.jobs.recover(vec![(name("h"), policy)]).await.unwrap();
         let state = match is_answered {
             true => KeyState::Answered(answer()),
             false => KeyState::Unknown { timed_out: false },
         };
         assert_eq!(known(&store), Some(state), "{point}");
-        assert!(store.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
+        assert!(store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     }
 }

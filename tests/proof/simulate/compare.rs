@@ -7,7 +7,7 @@ use super::model::{Event, Job, Model};
 
 /// Everything that is listed, in whole. Returns it.
 pub(crate) async fn all(store: &Store, model: &mut Model) -> Vec<EventDetail> {
-    let listed = store.events(EventFilter::default()).await.unwrap();
+    let listed = store.admin.events(EventFilter::default()).await.unwrap();
     assert_eq!(listed.len(), model.events.len(), "how many events there are");
     let mut ids = Vec::new();
     for (found, (row, event)) in listed.iter().zip(model.events.iter().rev()) {
@@ -21,7 +21,7 @@ pub(crate) async fn all(store: &Store, model: &mut Model) -> Vec<EventDetail> {
     for (source, id) in ids {
         details.extend(self::id(store, model, source, &id).await);
     }
-    let jobs = store.jobs(JobFilter::default()).await.unwrap();
+    let jobs = store.admin.jobs(JobFilter::default()).await.unwrap();
     let found: Vec<Option<JobId>> = jobs.iter().map(|job| Some(job.job)).collect();
     let expected: Vec<Option<JobId>> = model.jobs.values().rev().map(|job| job.id).collect();
     assert_eq!(found, expected, "the jobs, newest first");
@@ -36,7 +36,7 @@ pub(crate) async fn id(
     id: &str,
 ) -> Vec<EventDetail> {
     let source_name = Some(source.parse().unwrap());
-    let details = store.show(source_name, id.parse().unwrap()).await.unwrap();
+    let details = store.admin.show(source_name, id.parse().unwrap()).await.unwrap();
     let rows = model.of_id(source, id);
     assert_eq!(details.len(), rows.len(), "how many bodies {source} {id} has");
     for (detail, row) in details.iter().zip(rows) {
@@ -73,7 +73,7 @@ pub(crate) async fn id(
 /// At most one attempt of a job is live, and it is the one that was claimed last.
 pub(crate) async fn running(store: &Store, model: &Model) {
     let filter = JobFilter { state: Some(State::Running), ..JobFilter::default() };
-    let listed = store.jobs(filter).await.unwrap();
+    let listed = store.admin.jobs(filter).await.unwrap();
     let found: Vec<_> = listed.iter().map(|job| (Some(job.job), job.attempt as usize)).collect();
     let running = model.jobs.values().rev().filter(|job| job.state == State::Running);
     let expected: Vec<_> = running.map(|job| (job.id, job.attempts.len())).collect();

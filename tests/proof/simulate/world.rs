@@ -270,7 +270,7 @@ impl<'c> World<'c> {
                 source: Some(source.parse().unwrap()),
                 ..QuarantineFilter::default()
             };
-            let kept = self.store.quarantined(filter).await.unwrap();
+            let kept = self.store.admin.quarantined(filter).await.unwrap();
             assert!(kept.bytes <= limits().quarantine_bytes, "{} bytes kept", kept.bytes);
             // Nobody waits for them, so a crash or a look in between may miss some.
             let mut sent = self.refused.iter().rev().filter(|(of, _)| of == source);
@@ -300,7 +300,7 @@ impl<'c> World<'c> {
         let (handler, most) = (*self.random.pick(&HANDLERS), self.random.below(600) as u64);
         self.note(format!("clamp {handler} to {most} s"));
         let most = Duration::from_secs(most);
-        let moved = self.store.clamp_due(&handler.parse().unwrap(), most).await.unwrap();
+        let moved = self.store.jobs.clamp_due(&handler.parse().unwrap(), most).await.unwrap();
         let expected = self.memory.model.clamp(handler, model::millis(most), self.clock.now().0);
         self.saw("clamped", moved);
         assert_eq!(moved, expected, "how many due times were too late");
@@ -319,7 +319,7 @@ impl<'c> World<'c> {
         self.note(format!("expire payloads before {payloads}, ids before {ids}"));
         let expected = self.memory.model.expire(payloads.0, ids.0);
         let dead = Timestamp(i64::MIN);
-        let expired = self.store.expire(Cutoffs { payloads, ids, dead }).await.unwrap();
+        let expired = self.store.jobs.expire(Cutoffs { payloads, ids, dead }).await.unwrap();
         let deleted = (expired.payloads, expired.events);
         assert_eq!(deleted, expected, "how many payloads and events were deleted");
         self.saw("payload deleted", deleted.0);
@@ -380,7 +380,7 @@ impl<'c> World<'c> {
 
     /// What a runner has is running still, and is awaited.
     async fn adopt(&mut self) {
-        let found = self.store.running().await.unwrap();
+        let found = self.store.jobs.running().await.unwrap();
         let model = &self.memory.model;
         let rows = model.in_state(State::Running);
         assert_eq!(found.len(), rows.len(), "what is running after a start");
@@ -424,7 +424,7 @@ impl<'c> World<'c> {
         self.note(format!("recover with {:?}", self.policies));
         let named =
             self.policies.iter().map(|(name, policy)| (name.parse().unwrap(), policy.clone()));
-        let recovered = self.store.recover(named.collect()).await.unwrap();
+        let recovered = self.store.jobs.recover(named.collect()).await.unwrap();
         let (unknown, orphaned) = self.memory.model.recover(&self.policies, self.clock.now().0);
         let jobs = &self.memory.model.jobs;
         let expected: Vec<_> = unknown

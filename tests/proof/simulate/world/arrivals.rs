@@ -55,7 +55,7 @@ impl World<'_> {
         let handlers = self.any_handlers();
         self.note(format!("deliver {delivery:?} for {handlers:?}"));
         let (accept, expected) = self.expect(&delivery, &handlers);
-        let answer = self.store.accept(accept).await.unwrap();
+        let answer = self.store.intake.accept(accept).await.unwrap();
         assert_eq!(answer, expected, "the answer to {delivery:?}");
         self.saw_answer(&answer);
         self.memory.ledger.accepted(&delivery, &answer, self.clock.now().0);
@@ -71,7 +71,7 @@ impl World<'_> {
         for _ in 0..2 + self.random.below(5) {
             let (accept, answer) = self.expect(&first, &handlers);
             let store = self.store.clone();
-            accepts.push(tokio::spawn(async move { store.accept(accept).await.unwrap() }));
+            accepts.push(tokio::spawn(async move { store.intake.accept(accept).await.unwrap() }));
             expected.push(answer);
         }
         let mut answers = Vec::new();
@@ -99,7 +99,7 @@ impl World<'_> {
         assert_eq!((rejection.reason, rejection.malformed), (reason, malformed), "{rejection}");
         self.saw("refused", 1);
         self.refused.push((genuine.source, reason));
-        self.store.quarantine(Quarantined {
+        self.store.intake.quarantine(Quarantined {
             source: genuine.source.parse().unwrap(),
             scheme: self.keys.scheme(genuine.source),
             received_at: now,

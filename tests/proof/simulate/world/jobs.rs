@@ -27,7 +27,7 @@ impl World<'_> {
             rows.iter().filter(|row| waiting.contains(row)).count() as u64,
         );
         let runner = model::is_command(handler).then(runner);
-        let claims = self.store.claim(&handler.parse().unwrap(), limit, runner).await.unwrap();
+        let claims = self.store.jobs.claim(&handler.parse().unwrap(), limit, runner).await.unwrap();
         let model = &self.memory.model;
         let due = if rows.len() < limit { model.next_due(handler) } else { None };
         assert_eq!(claims.due.map(|due| due.0), due, "when the next job is due");
@@ -107,7 +107,7 @@ impl World<'_> {
         self.saw(what, 1);
         let done = self.completion(&running, outcome, counts, next);
         self.memory.ledger.said(running.job, running.number, outcome, done.record.clone());
-        let taken = self.store.complete(done).await.unwrap();
+        let taken = self.store.jobs.complete(done).await.unwrap();
         let (row, number) = (running.row, running.number as usize);
         assert!(self.memory.model.complete(row, number, outcome, counts, next, now.0));
         assert!(taken, "the result of the running attempt was not taken");
@@ -124,7 +124,7 @@ impl World<'_> {
         let running = self.random.pick(&self.memory.past).clone();
         self.note(format!("complete {running:?} late"));
         let done = self.completion(&running, Outcome::Succeeded, true, Next::Succeeded);
-        let taken = self.store.complete(done).await;
+        let taken = self.store.jobs.complete(done).await;
         if self.memory.model.jobs.contains_key(&running.row) {
             assert_eq!(taken, Ok(false), "a late result was taken");
             self.saw("late result", 1);
@@ -196,7 +196,7 @@ impl World<'_> {
             (what, model.replay_event(source, &about.id, handler, now.0))
         };
         self.note(format!("{what:?}, which must come to {expected:?}"));
-        let answer = self.store.replay(what).await;
+        let answer = self.store.admin.replay(what).await;
         match (answer, expected) {
             (Ok(jobs), Ok(rows)) => {
                 assert_eq!(jobs.len(), rows.len(), "how many jobs were put back");
