@@ -1,17 +1,17 @@
-# What a test of the package checks, told as it goes and once more as a table at its end.
+# The checks of a package test: printed as they run, and again as a table at the end.
 #
-# To be sourced by a bash script. A check that fails does not end the test: the others still say
-# something, and the exit code is theirs together.
+# Source it in a bash script. A failed check does not end the test: the others still run, and the exit code is that of
+# all checks together.
 
 CHECKS=()
 BAD=0
 
-# The part of the test that goes on: what its checks are about.
+# The running part of the test; the table shows it with each check.
 STEP=
 
 step() { STEP=$*; printf '\n== %s (%s s)\n' "$STEP" "$SECONDS"; }
 
-# check WHAT CMD...: WHAT is ok where CMD succeeds. What CMD prints is shown where it fails.
+# check WHAT CMD...: WHAT is ok if CMD succeeds. If CMD fails, its output is shown.
 check() {
     local what=$1 is=ok said; shift
     said=$("$@" 2>&1) || is=FAILED
@@ -27,12 +27,12 @@ equal() {
     [ "$1" = "$2" ] || { echo "found '$1', wanted '$2'"; return 1; }
 }
 
-# refused CMD...: CMD fails.
+# refused CMD...: succeeds if CMD fails.
 refused() {
     ! "$@"
 }
 
-# within SECONDS CMD...: CMD succeeds before so many seconds are over.
+# within SECONDS CMD...: succeeds if CMD succeeds within SECONDS.
 within() {
     local until=$((SECONDS + $1)); shift
     until "$@" >/dev/null 2>&1; do
@@ -41,7 +41,7 @@ within() {
     done
 }
 
-# table: all checks again. Fails where one has.
+# table: prints all checks again. Fails if one has failed.
 table() {
     printf '%s\n' "${CHECKS[@]}"
     [ "$BAD" -eq 0 ] || { echo "$BAD of ${#CHECKS[@]} checks FAILED"; return 1; }

@@ -1,6 +1,6 @@
-# A Debian machine of one's own: systemd booted as the first process of a container.
+# A Debian machine for tests: systemd boots as the first process of a container.
 #
-# To be sourced by a bash script that runs as root:
+# Source it in a bash script that runs as root:
 #
 #     . packaging/lib/container.sh
 #     trap shut_down EXIT
@@ -8,26 +8,25 @@
 #     boot "$dir"                             # $LEADER is its first process
 #     inside systemctl is-system-running
 #
-# One container at a time. It has no network but a loopback of its own. What must stay true: whatever
-# is started here is ended by its number, also after a failure; nothing is left mounted or registered
-# on the machine; and the tree's own files are all that a container can write.
+# One container at a time. Its only network is its own loopback. What must stay true: this file ends each process that
+# it starts by its number, also after a failure; it leaves nothing mounted or registered on the machine; and a
+# container can write only the tree's own files.
 
-# Debian's release inside. What is packaged must run on the oldest one that is promised.
+# Debian's release in the container: the package must run on the oldest one that we promise.
 RELEASE=${RELEASE:-bookworm}
 
-# Where finished trees are kept between runs, one per release and list of packages.
+# Finished trees stay here between runs, one per release and list of packages.
 ROOTS=${ROOTS:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hooklatch/roots}
 
-# The container's first process as this machine numbers it, the nspawn that holds it, and its control
-# groups.
+# The container's first process, by its number on this machine; the nspawn process above it; its control groups.
 LEADER=''
 NSPAWN=''
 CAGES=''
 
-# Seconds until a boot must have come to its end.
+# Time limit of a boot, in seconds.
 PATIENCE=${PATIENCE:-120}
 
-# make_root DIR PACKAGES...: a fresh tree in DIR, which must not exist.
+# make_root DIR PACKAGES...: makes a fresh tree in DIR, which must not exist.
 make_root() {
     local dir=$1; shift
     local base=systemd,systemd-sysv,dbus
@@ -37,7 +36,7 @@ make_root() {
         mkdir -p "$ROOTS"
         local new; new=$(mktemp -d "$ROOTS/new.XXXXXX")
         chmod 755 "$new"
-        # debootstrap itself resolves no alternatives and orders nothing: further packages are apt's.
+        # debootstrap neither resolves alternatives nor orders packages, so apt installs the further ones.
         if ! {
             debootstrap --variant=minbase --include=$base "$RELEASE" "$new" "$(mirror)" &&
                 { [ $# = 0 ] || install_packages "$new" "$@"; }
@@ -47,16 +46,16 @@ make_root() {
             return 1
         fi
         rm -rf "$new"/var/cache/apt/archives/*.deb "$new.log"
-        # Whoever was first has made it; another one's tree is as good.
+        # Another run may have been faster; its tree is equally good.
         mv -T "$new" "$kept" 2>/dev/null || rm -rf "$new"
     fi
-    # A boot makes an identity of its own, and does not wait for a network that never comes.
+    # The boot creates its own identity, and does not wait for a network.
     cp -a --reflink=auto "$kept" "$dir"
     : >"$dir/etc/machine-id"
     echo hooklatch-test >"$dir/etc/hostname"
 }
 
-# install_packages DIR PACKAGES...: by apt, with this machine's way to the mirror. Nothing is started.
+# install_packages DIR PACKAGES...: installs with apt and this machine's proxy settings. It starts nothing.
 install_packages() {
     local dir=$1; shift
     cp -L /etc/resolv.conf "$dir/etc/resolv.conf" 2>/dev/null || true
@@ -67,17 +66,17 @@ install_packages() {
         apt-get install -y -qq --no-install-recommends "$@"
 }
 
-# The mirror that this machine installs from: the first address in its own list.
+# This machine's Debian mirror: the first address in its own list.
 mirror() {
     sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\) .*/\2/p' \
         /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null | head -n 1
 }
 
-# boot DIR: starts systemd in DIR and returns when every unit of its boot was started or has failed.
+# boot DIR: starts systemd in DIR and returns when each unit of its boot has started or failed.
 boot() {
     local dir=$1
     CAGES=$(cages)
-    # Not registered and in no unit of its own: this machine need not run systemd itself.
+    # Neither registered nor in its own unit, because this machine may not run systemd itself.
     (
         for cage in $CAGES; do
             mkdir "$cage" && echo "$BASHPID" >"$cage/cgroup.procs"
@@ -88,10 +87,10 @@ boot() {
     local tries
     for ((tries = 0; tries < PATIENCE * 10; tries++)); do
         kill -0 "$NSPAWN" 2>/dev/null || { echo "the container did not start:" >&2; tail -n 20 "$dir.console" >&2; return 1; }
-        # nspawn's child is its outer half, whose child is the container's first process.
+        # nspawn's child is its outer part, and that one's child is the container's first process.
         LEADER=$(first_process "$NSPAWN")
         if [ -n "$LEADER" ] && inside test -S /run/systemd/private 2>/dev/null; then
-            # "degraded" is a boot that has ended too: what failed is the caller's to judge.
+            # A "degraded" boot has ended too: the caller judges the failed units.
             case $(inside systemctl is-system-running 2>/dev/null) in
                 running | degraded) return 0 ;;
             esac
@@ -103,8 +102,8 @@ boot() {
     return 1
 }
 
-# A control group for each container, in the hierarchies that systemd uses, below this shell's own: in one
-# and the same, two of them would end each other's services.
+# A control group for each container, in the hierarchies that systemd uses, below this shell's own: two containers in
+# the same group would end each other's services.
 cages() {
     local kind path root
     while IFS=: read -r _ kind path; do
@@ -117,7 +116,7 @@ cages() {
     done </proc/self/cgroup
 }
 
-# The process below $1 that is number 1 to itself.
+# The descendant of $1 that has number 1 in its own namespace.
 first_process() {
     local child
     for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do
@@ -129,7 +128,7 @@ first_process() {
     done
 }
 
-# inside CMD...: runs it in the container as root, with an environment of its own.
+# inside CMD...: runs CMD in the container as root, with a clean environment.
 inside() {
     nsenter --target "$LEADER" --mount --uts --ipc --net --pid --cgroup --root \
         env -i --chdir=/ PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
@@ -150,7 +149,7 @@ shut_down() {
     wait "$NSPAWN" 2>/dev/null || true
     local cage
     for cage in $CAGES; do
-        # What was killed with its machine takes a moment to be gone.
+        # The killed processes need a moment to disappear.
         for ((tries = 0; tries < 50; tries++)); do
             [ -d "$cage" ] || break
             find "$cage" -depth -type d -exec rmdir {} + 2>/dev/null || sleep 0.1

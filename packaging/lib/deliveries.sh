@@ -1,11 +1,11 @@
-# The sources and handlers of the install test, what is delivered to them, and how it is accounted for.
-# To be sourced after container.sh and checks.sh; `inside` runs in the machine.
+# The sources and handlers of the install test, its deliveries and their account. Source it after container.sh and
+# checks.sh; `inside` runs in the machine.
 
-# documented LANGUAGE: the configuration that docs/proxy.md gives for it.
+# documented LANGUAGE: the configuration in docs/proxy.md for LANGUAGE.
 documented() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" docs/proxy.md; }
 
-# configure: a source as `init` makes it, with its proxies in front; one whose secret is a file; handlers
-# that write down what they do.
+# configure: a source from `init` with proxies in front, a source whose secret is a file, and handlers that record
+# their runs.
 configure() {
     inside hooklatch init --source github >"$work/init"
     documented caddy | sed 's/^hooks.example.org/:8081/' >"$machine/etc/caddy/Caddyfile"
@@ -29,7 +29,7 @@ events = ["deployment"]
 command = ["/usr/local/bin/slow"]
 END
     printf '#!/bin/sh\necho "$HOOKLATCH_EVENT_ID" >>ledger\n' >"$machine/usr/local/bin/ledger"
-    # 65 is an end for good, and no code that anything else here has.
+    # 65 is final, and no other process of this test exits with it.
     cat >"$machine/usr/local/bin/slow" <<'END'
 #!/bin/sh
 case $HOOKLATCH_EVENT_ID in slow-*) time=20 ;; *) time=4 ;; esac
@@ -60,15 +60,15 @@ end_loads() {
     inside rm /root/stop
 }
 
-# What reads JSON is the machine's own.
+# The machine's own jq reads JSON.
 jq() { inside jq "$@"; }
 
 requests() { jq .requests "/root/$1.json"; }
 failed() { jq -c 'if .failed == 0 then 0 else [.failed, .reasons] end' "/root/$1.json"; }
 total() { jq -s "map(.$1) | add" /root/{fresh,kept,nginx,caddy}.json; }
 
-# deliver PREFIX [--path PATH] [--secret FILE] OPTIONS...: one delivery, or --count of them. Fails where
-# one is not answered 2xx.
+# deliver PREFIX [--path PATH] [--secret FILE] OPTIONS...: sends one delivery, or --count of them. Fails if one does not
+# get 2xx.
 deliver() {
     local prefix=$1 path=/hooks/github secret=/etc/hooklatch/secrets/github count=1 options=(); shift
     while [ $# -gt 0 ]; do
@@ -85,14 +85,14 @@ deliver() {
     [ "$(jq .failed "/root/$prefix.json")" = 0 ] || { cat "$machine/root/$prefix.json"; return 1; }
 }
 
-# rotate FILE: a new secret in the place of the old one, which is kept in /root/old.
+# rotate FILE: replaces the secret, and keeps the old one in /root/old.
 rotate() {
     inside cp "$1" /root/old
-    # In place: owner and mode stay.
+    # Written in place, so owner and mode stay.
     head -c 24 /dev/urandom | base64 >"$machine$1"
 }
 
-# How often the handler ran for events whose ids begin so.
+# ledger PREFIX: how often the handler ran for events whose ids begin with PREFIX.
 ledger() { grep -c "^$1-" "$machine/var/lib/hooklatch-runner/ledger" || true; }
 
 # ran_once PREFIX COUNT
@@ -100,16 +100,16 @@ ran_once() {
     equal "$(ledger "$1")" "$2" && equal "$(grep "^$1-" "$machine/var/lib/hooklatch-runner/ledger" | sort | uniq -d)" ""
 }
 
-# Attempts of an event's job and their exit codes.
+# attempts EVENT: the number of attempts of the event's job, and their exit codes.
 attempts() {
     inside hooklatch show "$1" --json | jq -r '[.. | objects | select(has("exit_code")) | .exit_code] | "\(length) \(map(tostring) | join(" "))"'
 }
 
-# The slow handler has begun an event's command; has ended it, and run no other for it.
+# Whether the slow handler has begun an event's command, and whether it ran it once and to its end.
 begun() { grep -q "^begun $1\$" "$machine/var/lib/hooklatch-runner/slow"; }
 begun_and_ended() { equal "$(grep " $1\$" "$machine/var/lib/hooklatch-runner/slow")" "begun $1"$'\n'"ended $1"; }
 
-# account: of the loads, what was acknowledged, what is stored and what was run must be the same.
+# account: the acknowledged, stored and run events of the loads must be equal.
 RUNS=0 DOUBLED=0
 account() {
     local ids='^(fresh|kept|nginx|caddy)-'
@@ -120,6 +120,6 @@ account() {
     inside hooklatch events --json --limit 100000 | jq -r '.. | objects | .event_id? // empty' | grep -E "$ids" | sort >"$work/stored"
     RUNS=$(wc -l <"$work/ran")
     DOUBLED=$(uniq -d "$work/ran" | wc -l)
-    check "stored is what was acknowledged: $(wc -l <"$work/stored") events" cmp "$work/acknowledged" "$work/stored"
-    check "each was run, and once" cmp "$work/acknowledged" "$work/ran"
+    check "the stored events are the acknowledged ones: $(wc -l <"$work/stored") events" cmp "$work/acknowledged" "$work/stored"
+    check "each ran exactly once" cmp "$work/acknowledged" "$work/ran"
 }
