@@ -152,6 +152,13 @@ pub struct Value<T> {
     pub at: At,
 }
 
+/// As the value: its place is for problems alone.
+impl<T: serde::Serialize> serde::Serialize for Value<T> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(serializer)
+    }
+}
+
 /// A place in a file. All places are equal, so that two configurations compare by what they say and not by
 /// where they say it.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use crate::cli;
-use crate::config::Config;
+use crate::config::{Config, Handler};
 use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::limits::Limits;
@@ -67,7 +67,10 @@ async fn until_ended(
 ) -> Result<JobRow, Failure> {
     let mut row = store::job(door, job).await?;
     let usual = Limits::duration(config.limits().command_grace_millis);
-    let grace = config.grace_of(&row.handler).unwrap_or(usual);
+    let grace = config
+        .handler(&row.handler)
+        .and_then(Handler::command)
+        .map_or(usual, |command| command.grace);
     let ended = timeout(grace + SLACK, async {
         while row.state == State::Running && row.attempt == attempt {
             sleep(LOOK_AGAIN).await;

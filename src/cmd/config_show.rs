@@ -3,41 +3,45 @@
 use anstyle::AnsiColor;
 
 use crate::cli;
-use crate::config::{Shown, ShownHandler, ShownLimit, ShownReply, ShownSecret, ShownSource};
+use crate::config::{
+    Action, Config, Handler, LimitRow, Reference, Replies, Source, duration_text, limit_rows,
+    sign_text, variable_text,
+};
+use crate::document::Value;
 use crate::exit::{Exit, Failure};
 use crate::model::Name;
+use crate::retry::GiveUp;
 
 use super::output::{self, Field, below, escape, whole, words_of};
 use super::store;
 
 /// Prints the whole configuration in force.
 pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
-    let shown = store::load_whole(&args.file.config)?.shown();
+    let config = store::load_whole(&args.file.config)?;
     if args.format.json {
-        output::json(&shown)?;
+        output::json(&config)?;
     } else {
-        tables(&shown)?;
+        tables(&config)?;
     }
     Ok(Exit::Ok)
 }
 
-fn tables(shown: &Shown) -> Result<(), Failure> {
-    let metrics = shown.metrics.map_or("none".to_owned(), |listen| listen.to_string());
-    let proxies = listed(&shown.trusted_proxies);
-    output::line(format!("server.listen           {}", shown.listen))?;
-    output::line(format!("server.trusted_proxies  {proxies}"))?;
+fn tables(config: &Config) -> Result<(), Failure> {
+    let metrics = config.metrics().map_or("none".to_owned(), |listen| listen.to_string());
+    let server = config.server();
+    output::line(format!("server.listen           {}", server.listen))?;
+    output::line(format!("server.trusted_proxies  {}", listed(&server.trusted_proxies)))?;
     output::line(format!("metrics.listen          {metrics}"))?;
-    let store = shown.store.display();
-    output::line(format!("storage.path            {store}\n"))?;
-    if shown.sources.is_empty() {
+    output::line(format!("storage.path            {}\n", config.store().path.display()))?;
+    if config.sources.is_empty() {
         output::line("no source")?;
     }
-    shown.sources.iter().try_for_each(source)?;
-    if shown.handlers.is_empty() {
+    config.sources.iter().try_for_each(source)?;
+    if config.handlers.is_empty() {
         output::line("no handler")?;
     }
-    shown.handlers.iter().try_for_each(handler)?;
-    let limits = shown.limits.iter().map(limit).collect();
+    config.handlers.iter().try_for_each(handler)?;
+    let limits = limit_rows(config.limits()).iter().map(limit).collect();
     let columns = vec![
         whole("LIMIT"),
         words_of("VALUE"),
@@ -48,88 +52,95 @@ fn tables(shown: &Shown) -> Result<(), Failure> {
     output::listing(columns, limits, false, "no limit")
 }
 
-fn source(source: &ShownSource) -> Result<(), Failure> {
+fn source(source: &Source) -> Result<(), Failure> {
     let say = |text: String| output::fact("", escape(&text));
-    let path = escape(&source.path);
-    output::fact(
-        "source",
-        format_args!("{}: provider {} at {path}", source.name, source.provider),
-    )?;
-    for secret in &source.secrets {
-        say(format!("secret {} {}", secret.reference, secret.value))?;
+    let (path, provider) = (escape(&source.path.value), source.scheme.name());
+    output::fact("source", format_args!("{}: provider {provider} at {path}", source.name))?;
+    for reference in &source.secrets {
+        say(format!("secret {}", secret(reference)))?;
     }
-    let tolerance = source.tolerance.as_ref().map(|time| format!(", tolerance {time}"));
-    let (body, tolerance) = (output::size(source.max_body_bytes), tolerance.unwrap_or_default());
-    say(format!("bodies up to {body}{tolerance}"))?;
+    let tolerance = source.scheme.tolerance().map(duration_text);
+    let tolerance = tolerance.map_or(String::new(), |time| format!(", tolerance {time}"));
+    say(format!("bodies up to {}{tolerance}", output::size(source.body_limit_bytes)))?;
     if let Some(url) = &source.public_url {
         say(format!("public URL {url}"))?;
     }
-    source.reply.iter().flat_map(answers).try_for_each(say)?;
+    source.replies.iter().flat_map(answers).try_for_each(say)?;
     output::line("")
 }
 
+fn secret(reference: &Value<Reference>) -> String {
+    format!("{} ***", reference.value)
+}
+
 /// How its requests get their handler's answer, in sentences.
-fn answers(reply: &ShownReply) -> Vec<String> {
+fn answers(reply: &Replies) -> Vec<String> {
+    let [wait, keep, errors] =
+        [reply.wait.value, reply.keep.value, reply.keep_errors].map(duration_text);
     let mut lines = vec![format!(
-        "answers with its handler's answer; a repeat waits {}; kept {}, a 5xx {}",
-        reply.wait, reply.keep, reply.keep_errors
+        "answers with its handler's answer; a repeat waits {wait}; kept {keep}, a 5xx {errors}"
     )];
     lines.extend(
         reply.requests_per_minute.map(|count| format!("{count} requests of a caller in a minute")),
     );
-    if !reply.request_fields.is_empty() {
-        lines.push(format!("one request by {}", reply.request_fields.join(", ")));
+    if !reply.fields.is_empty() {
+        lines.push(format!("one request by {}", listed(&reply.fields)));
     }
-    let caller = |(name, secret): &(Name, ShownSecret)| {
-        format!("caller {name}: {} {}", secret.reference, secret.value)
-    };
+    let caller = |(name, reference): &(Name, _)| format!("caller {name}: {}", secret(reference));
     lines.extend(reply.callers.iter().map(caller));
-    let header = |what: &str, header: &Option<String>| Some(format!("{what} {}", header.as_ref()?));
+    let header = |what: &str, header: &Option<Value<String>>| {
+        Some(format!("{what} {}", header.as_ref()?.value))
+    };
     lines.extend(header("caller by header", &reply.caller_header));
     lines.extend(header("caller by certificate in header", &reply.certificate_header));
     lines
 }
 
-fn handler(handler: &ShownHandler) -> Result<(), Failure> {
+fn handler(handler: &Handler) -> Result<(), Failure> {
     let say = |text: String| output::fact("", escape(&text));
-    let (sources, events) = (listed(&handler.sources), listed(&handler.events));
-    let events = escape(&events);
-    output::fact("handler", format_args!("{}: events {events} of {sources}", handler.name))?;
-    say(match (&handler.command, &handler.forward) {
-        (Some(argv), _) => format!("runs {}", argv.join(" ")),
-        (None, target) => format!("forwards to {}", target.as_deref().unwrap_or("-")),
-    })?;
-    if let Some(sign) = &handler.sign {
-        say(format!("signed anew: {sign}"))?;
-    }
-    for (name, value) in &handler.env {
-        say(format!("with {name}={value}"))?;
-    }
-    if !handler.pass_env.is_empty() {
-        say(format!("passes {}", handler.pass_env.join(", ")))?;
-    }
-    if let Some(runner) = handler.runner.as_ref().filter(|runner| !runner.is_default()) {
-        say(format!("by runner {runner}"))?;
-    }
-    if let Some(cwd) = &handler.cwd {
-        say(format!("in {}", cwd.display()))?;
-    }
-    let grace = handler.grace.as_ref().map(|grace| format!(", grace {grace}"));
-    let gives_up = match (handler.max_attempts, &handler.give_up_after) {
-        (Some(attempts), _) => output::count(attempts.into(), "attempt"),
-        (None, time) => time.as_deref().unwrap_or("-").to_owned(),
+    let sources = listed(handler.sources.iter().map(|source| &source.value));
+    let events = escape(&listed(handler.patterns()));
+    output::fact("handler", format_args!("{}: events {events} of {}", handler.name, sources))?;
+    let grace = match &handler.action {
+        Action::Command(command) => {
+            say(format!("runs {}", command.argv.value.join(" ")))?;
+            for (name, variable) in &command.env {
+                say(format!("with {name}={}", variable_text(name, &variable.value)))?;
+            }
+            if !command.pass_env.is_empty() {
+                let passed = listed(command.pass_env.iter().map(|name| &name.value));
+                say(format!("passes {passed}"))?;
+            }
+            if !command.runner.value.is_default() {
+                say(format!("by runner {}", command.runner.value))?;
+            }
+            if let Some(cwd) = &command.cwd {
+                say(format!("in {}", cwd.value.display()))?;
+            }
+            format!(", grace {}", duration_text(command.grace))
+        }
+        Action::Forward(forward) => {
+            say(format!("forwards to {}", forward.target))?;
+            if let Some(sign) = &forward.sign {
+                say(format!("signed anew: {}", sign_text(&sign.value)))?;
+            }
+            String::new()
+        }
+    };
+    let gives_up = match handler.give_up {
+        GiveUp::Attempts(attempts) => output::count(attempts.into(), "attempt"),
+        GiveUp::After(time) => duration_text(time),
     };
     say(format!(
-        "timeout {}{}; {} at once; gives up after {gives_up}; unknown outcomes: {}",
-        handler.timeout,
-        grace.unwrap_or_default(),
+        "timeout {}{grace}; {} at once; gives up after {gives_up}; unknown outcomes: {}",
+        duration_text(handler.timeout),
         handler.concurrency,
         handler.on_unknown.as_str()
     ))?;
     output::line("")
 }
 
-fn limit(limit: &ShownLimit) -> Vec<Field> {
+fn limit(limit: &LimitRow) -> Vec<Field> {
     // What the operator has changed is what is looked for.
     let value = match limit.value == limit.default {
         true => Field::from(&limit.value),
@@ -139,6 +150,7 @@ fn limit(limit: &ShownLimit) -> Vec<Field> {
     vec![(&limit.key).into(), value, (&limit.default).into(), range.into(), limit.reason.into()]
 }
 
-fn listed(texts: &[String]) -> String {
+fn listed(all: impl IntoIterator<Item: ToString>) -> String {
+    let texts: Vec<_> = all.into_iter().map(|one| one.to_string()).collect();
     if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
 }

@@ -19,7 +19,7 @@ pub(super) fn find(path: &Path, config: &Config) -> Vec<Problem> {
         Err(failure) if failure.exit == Exit::NotFound => return Vec::new(),
         Err(failure) => return vec![unasked(path, &failure)],
     };
-    let known: Vec<&Name> = config.handlers().collect();
+    let known: Vec<&Name> = config.handlers.iter().map(|handler| &handler.name).collect();
     let gone = unfinished.iter().filter(|(handler, _)| !known.contains(&handler));
     gone.map(|(handler, jobs)| orphaned(path, &known, handler, *jobs)).collect()
 }

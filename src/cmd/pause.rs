@@ -26,7 +26,7 @@ pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
     };
     // A misspelt name would be paused, and the handler that was meant would run on. What could not be read
     // may have it.
-    if config.mistakes().is_empty() && !config.handlers().any(|known| known == handler) {
+    if config.mistakes().is_empty() && config.handler(handler).is_none() {
         return Err(store::no_handler(&config, handler));
     }
     let reply = store::ask_of(&config, Request::Pause(handler.clone()))?;
@@ -40,7 +40,7 @@ pub(super) fn resume(args: &cli::Resume) -> Result<Exit, Failure> {
     let reply = store::ask_of(&config, Request::Resume(handler.clone()))?;
     let changed = store::content!(reply, Reply::Resume { changed } => changed)?;
     let whole = config.mistakes().is_empty();
-    if !changed && whole && !config.handlers().any(|known| known == handler) {
+    if !changed && whole && config.handler(handler).is_none() {
         return Err(store::no_handler(&config, handler));
     }
     report(handler, false, changed, &args.format)

@@ -24,11 +24,9 @@ pub(super) fn run(args: &cli::Restore) -> Result<Exit, Failure> {
     let restored =
         kept::restore(&settings, &mut file, args.replace, &Clock::system()).map_err(failure)?;
     let sources: Vec<_> = config
-        .sources()
-        .map(|(name, _)| {
-            let setup = config.scheme_of(name).map(|scheme| scheme.setup());
-            (name, setup.and_then(|setup| setup.redeliver.as_deref()))
-        })
+        .sources
+        .iter()
+        .map(|source| (&source.name, source.scheme.setup().redeliver.as_deref()))
         .collect();
     let Restored { store, row, backup, aside } = &restored;
     if args.format.json {

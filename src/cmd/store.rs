@@ -86,7 +86,7 @@ pub(super) async fn job(door: &mut Door, job: JobId) -> Result<JobRow, Failure> 
 /// A handler that the configuration has not got, with the one that may be meant.
 pub(super) fn no_handler(config: &Config, handler: &Name) -> Failure {
     let failure = Failure::new(Exit::NotFound, format!("no such handler: {handler}"));
-    match nearest(handler.as_str(), config.handlers().map(Name::as_str)) {
+    match nearest(handler.as_str(), config.handlers.iter().map(|handler| handler.name.as_str())) {
         Some(meant) => failure.help(format!("did you mean {meant}?")),
         None => failure.help("hooklatch.toml and conf.d/*.toml name the handlers"),
     }

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::document::{At, FromToml, Section, Value, nearest};
 use crate::handler::Target;
 use crate::limits::Limits;
@@ -11,36 +13,62 @@ use crate::retry::GiveUp;
 
 use super::read::{Context, Declared, bad_text, missing, normal, parsed, path, ranged};
 use super::secrets::Reference;
+use super::shown;
 use super::variables::{self, Variable};
 
-/// One handler, what its environment refers to still unread.
-#[derive(PartialEq)]
-pub(super) struct Handler {
-    pub(super) name: Name,
-    pub(super) sources: Vec<Value<String>>,
-    pub(super) events: Vec<Value<String>>,
-    pub(super) action: Action,
-    pub(super) timeout: Duration,
-    pub(super) concurrency: usize,
-    pub(super) give_up: GiveUp,
-    pub(super) on_unknown: OnUnknown,
-    /// What it answers is what a source's requests are answered with.
+/// One handler; what its environment refers to is not read. `config show` prints it as it serializes.
+#[derive(PartialEq, Serialize)]
+pub(crate) struct Handler {
+    pub(crate) name: Name,
+    pub(crate) sources: Vec<Value<String>>,
+    pub(crate) events: Vec<Value<String>>,
+    #[serde(flatten)]
+    pub(crate) action: Action,
+    #[serde(serialize_with = "shown::duration")]
+    pub(crate) timeout: Duration,
+    pub(crate) concurrency: usize,
+    #[serde(flatten, serialize_with = "shown::give_up")]
+    pub(crate) give_up: GiveUp,
+    pub(crate) on_unknown: OnUnknown,
+    /// A source answers its requests with what this handler answers.
+    #[serde(skip)]
     pub(super) answers: bool,
 }
 
-/// What a handler runs.
-#[derive(PartialEq)]
-pub(super) enum Action {
+impl Handler {
+    /// Whether it takes events of this source.
+    pub(crate) fn takes(&self, source: &Name) -> bool {
+        self.sources.iter().any(|own| own.value == source.as_str())
+    }
+
+    /// Its `events`, as written.
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = &str> {
+        self.events.iter().map(|event| event.value.as_str())
+    }
+
+    /// None of a forward.
+    pub(crate) fn command(&self) -> Option<&Command> {
+        match &self.action {
+            Action::Command(command) => Some(command),
+            Action::Forward(_) => None,
+        }
+    }
+}
+
+#[derive(PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Action {
     Command(Box<Command>),
     Forward(Forward),
 }
 
-/// A forward as it is configured.
-#[derive(PartialEq)]
-pub(super) struct Forward {
-    pub(super) target: Target,
+#[derive(PartialEq, Serialize)]
+pub(crate) struct Forward {
+    #[serde(rename = "forward", serialize_with = "shown::text")]
+    pub(crate) target: Target,
     /// Whether and how its requests are signed anew; none where nothing is written.
-    pub(super) sign: Option<Value<Sign>>,
+    #[serde(serialize_with = "shown::sign")]
+    pub(crate) sign: Option<Value<Sign>>,
 }
 
 impl Forward {
@@ -55,8 +83,8 @@ impl Forward {
 
 /// The value of `sign`.
 #[derive(PartialEq, Eq)]
-pub(super) enum Sign {
-    /// The requests go on with the signature that they came with.
+pub(crate) enum Sign {
+    /// The requests keep the signature that they came with.
     No,
     /// With the first secret of the event's source.
     Source,
@@ -64,19 +92,21 @@ pub(super) enum Sign {
     With(Reference),
 }
 
-/// A command as it is configured.
-#[derive(PartialEq)]
-pub(super) struct Command {
+#[derive(PartialEq, Serialize)]
+pub(crate) struct Command {
     /// Program and arguments; a program with a slash is absolute.
-    pub(super) argv: Value<Vec<String>>,
+    #[serde(rename = "command")]
+    pub(crate) argv: Value<Vec<String>>,
     /// The program as it is written.
+    #[serde(skip)]
     pub(super) program: String,
-    pub(super) cwd: Option<Value<PathBuf>>,
-    pub(super) env: Vec<(String, Value<Variable>)>,
-    pub(super) pass_env: Vec<Value<String>>,
-    pub(super) grace: Duration,
-    /// Who runs it.
-    pub(super) runner: Value<RunnerName>,
+    pub(crate) cwd: Option<Value<PathBuf>>,
+    #[serde(serialize_with = "shown::variables")]
+    pub(crate) env: Vec<(String, Value<Variable>)>,
+    pub(crate) pass_env: Vec<Value<String>>,
+    #[serde(serialize_with = "shown::duration")]
+    pub(crate) grace: Duration,
+    pub(crate) runner: Value<RunnerName>,
 }
 
 /// The keys of the one kind of handler that the other has not: key, and why.

@@ -29,14 +29,19 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::document::{Document, Problem, Problems, Section};
 use crate::limits::Limits;
 use crate::model::Name;
 use crate::store;
 
-use handlers::Handler;
+pub(crate) use handlers::{Action, Handler};
+pub(crate) use replies::Replies;
+pub(crate) use shown::{duration_text, limit_rows, sign_text, variable_text};
+pub(crate) use sources::Source;
+
 use read::{Context, Declared};
-use sources::Source;
 
 pub use changes::read as secret_read;
 pub use environment::Environment;
@@ -45,20 +50,26 @@ pub use providers::provider;
 pub use resolve::Resolved;
 pub use secrets::{CREDENTIALS, Reference, ReferenceError, SecretError};
 pub use settings::Server;
-pub use shown::{Shown, ShownHandler, ShownLimit, ShownReply, ShownSecret, ShownSource};
+pub use shown::LimitRow;
 pub use signers::{CannotSign, Endpoint};
-pub use wanted::Described;
 
 /// Everything the configuration says, checked; secrets are still references.
+#[derive(Serialize)]
 pub struct Config {
+    #[serde(skip)]
     file: String,
+    #[serde(flatten)]
     server: Server,
     metrics: Option<SocketAddr>,
+    #[serde(rename = "store")]
     store_path: PathBuf,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) handlers: Vec<Handler>,
+    #[serde(serialize_with = "shown::all_limits")]
     limits: Limits,
-    sources: Vec<Source>,
-    handlers: Vec<Handler>,
+    #[serde(skip)]
     warnings: Vec<Problem>,
+    #[serde(skip)]
     mistakes: Vec<Problem>,
 }
 
@@ -92,6 +103,14 @@ impl Config {
     /// The limits in force.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    pub(crate) fn source(&self, name: &Name) -> Option<&Source> {
+        self.sources.iter().find(|source| source.name == *name)
+    }
+
+    pub(crate) fn handler(&self, name: &Name) -> Option<&Handler> {
+        self.handlers.iter().find(|handler| handler.name == *name)
     }
 
     pub fn source_count(&self) -> usize {

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::document::{At, Section, Value};
 use crate::limits::Limits;
 use crate::model::{Name, is_header_name};
@@ -12,27 +14,33 @@ use crate::provider::place::Pointer;
 
 use super::read::{Context, ranged};
 use super::secrets::Reference;
+use super::shown;
 use super::sources::read_references;
 
-/// What a source says of its answers.
-#[derive(Debug, PartialEq)]
-pub(super) struct Replies {
-    /// Where it says that it has any.
+/// What a source says about its answers.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Replies {
+    /// The place of `reply`.
+    #[serde(skip)]
     pub(super) at: At,
-    /// How long a repeat waits.
-    pub(super) wait: Value<Duration>,
+    /// How long a repeated request waits.
+    #[serde(serialize_with = "shown::placed_duration")]
+    pub(crate) wait: Value<Duration>,
     /// How long a key is kept.
-    pub(super) keep: Value<Duration>,
+    #[serde(serialize_with = "shown::placed_duration")]
+    pub(crate) keep: Value<Duration>,
     /// How long an answer is kept that says "not now".
-    pub(super) keep_errors: Duration,
-    /// What of the body makes a request this one; where empty, all of it.
-    pub(super) fields: Vec<Pointer>,
-    /// Whose secret each reference is; empty where the source has one caller.
-    pub(super) callers: Vec<(Name, Value<Reference>)>,
-    pub(super) caller_header: Option<Value<String>>,
-    pub(super) certificate_header: Option<Value<String>>,
+    #[serde(serialize_with = "shown::duration")]
+    pub(crate) keep_errors: Duration,
+    /// The fields of the body that identify a request; where empty, the whole body does.
+    #[serde(rename = "request_fields", serialize_with = "shown::texts")]
+    pub(crate) fields: Vec<Pointer>,
+    /// The caller of each secret; empty where the source has one caller.
+    pub(crate) callers: Vec<(Name, Value<Reference>)>,
+    pub(crate) caller_header: Option<Value<String>>,
+    pub(crate) certificate_header: Option<Value<String>>,
     /// None where they are not bounded.
-    pub(super) requests_per_minute: Option<u32>,
+    pub(crate) requests_per_minute: Option<u32>,
 }
 
 /// The keys that mean nothing without `reply = "handler"`.

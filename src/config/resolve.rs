@@ -245,14 +245,8 @@ impl<'a> Resolver<'a> {
     /// Nothing where no one handler answers, which loading the configuration refuses first.
     fn reply(&self, source: &Source) -> Option<http::Reply> {
         let replies = source.replies.as_ref()?;
-        let own = |handler: &&Handler| {
-            handler.sources.iter().any(|name| name.value == source.name.as_str())
-        };
-        let handler = self.config.handlers.iter().find(own)?;
-        let grace = match &handler.action {
-            Action::Command(command) => command.grace,
-            Action::Forward(_) => Duration::ZERO,
-        };
+        let handler = self.config.handlers.iter().find(|handler| handler.takes(&source.name))?;
+        let grace = handler.command().map_or(Duration::ZERO, |command| command.grace);
         let accept_wait = Limits::duration(self.config.limits.accept_wait_millis);
         // The job may wait its turn, and its end is committed.
         let whole = handler.timeout.saturating_add(grace).saturating_add(accept_wait);
@@ -314,9 +308,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn routes(&self, source: &Source) -> Vec<http::Route> {
-        let wants = |handler: &&Handler| {
-            handler.sources.iter().any(|name| name.value == source.name.as_str())
-        };
+        let wants = |handler: &&Handler| handler.takes(&source.name);
         let two_levels = source.scheme.two_levels();
         let route = |handler: &Handler| http::Route {
             handler: handler.name.clone(),
@@ -338,9 +330,7 @@ impl<'a> Resolver<'a> {
     ) -> BTreeMap<Name, Resigner> {
         let mut resigners = BTreeMap::new();
         let Some(Value { value: sign, at }) = sign else { return resigners };
-        let reads = |source: &&http::Source| {
-            handler.sources.iter().any(|name| name.value == source.name.as_str())
-        };
+        let reads = |source: &&http::Source| handler.takes(&source.name);
         for source in sources.iter().filter(reads) {
             let key = match sign {
                 Sign::No => break,

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use zeroize::Zeroizing;
 
 use crate::limits::Unit;
@@ -22,6 +23,9 @@ pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// `LoadCredential=secrets:/etc/hooklatch/secrets` makes `secrets_stripe` of its file `stripe`.
 const OF_FOLDER: &str = "secrets_";
 
+/// What is shown in place of a secret.
+pub(super) const STARS: &str = "***";
+
 /// Where a secret is to be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
@@ -34,6 +38,16 @@ enum Place {
     Variable(String),
     File(PathBuf),
     Credential(String),
+}
+
+/// Where it is, as written, and stars in its place.
+impl Serialize for Reference {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut secret = serializer.serialize_struct("Reference", 2)?;
+        secret.serialize_field("reference", &self.written)?;
+        secret.serialize_field("value", STARS)?;
+        secret.end()
+    }
 }
 
 /// A text that is no reference. The text is not told: it may be the secret itself.

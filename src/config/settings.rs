@@ -4,21 +4,25 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use serde::Serialize;
 
 use crate::document::{At, Section, Value};
 use crate::limits::{self, Limits};
 
 use super::read::{path, ranged};
+use super::shown;
 
 /// What `[server]` says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Server {
     /// Where deliveries come in.
     pub listen: SocketAddr,
-    /// Whether that is written, and not only what holds where nothing is.
+    /// Whether that is written, and not the default.
+    #[serde(skip)]
     pub listen_is_set: bool,
     /// Whose word about a client's address is believed: address and prefix length in bits. Never
     /// asked by verification.
+    #[serde(serialize_with = "shown::texts")]
     pub trusted_proxies: Vec<IpNet>,
 }
 

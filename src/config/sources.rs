@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::document::{At, Section, Value};
 use crate::http::RESERVED_PATHS;
 use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery};
@@ -11,22 +13,27 @@ use crate::provider::Scheme;
 use super::read::{Context, missing, parsed, ranged};
 use super::replies::{self, Replies};
 use super::secrets::Reference;
+use super::shown;
 
-/// One source, its secrets still references.
-#[derive(PartialEq)]
-pub(super) struct Source {
-    pub(super) name: Name,
-    /// Where its table stands.
+/// One source; its secrets are references. `config show` prints it as it serializes.
+#[derive(PartialEq, Serialize)]
+pub(crate) struct Source {
+    pub(crate) name: Name,
+    /// The place of its table.
+    #[serde(skip)]
     pub(super) at: At,
-    pub(super) path: Value<String>,
-    pub(super) scheme: Arc<Scheme>,
-    pub(super) secrets: Vec<Value<Reference>>,
-    pub(super) public_url: Option<String>,
-    /// The source's own word, the provider's, or the default.
-    pub(super) body_limit_bytes: u64,
-    pub(super) on_redelivery: OnRedelivery,
-    /// How its requests get their handler's answer; none where a delivery is told that it is stored.
-    pub(super) replies: Option<Replies>,
+    pub(crate) path: Value<String>,
+    #[serde(flatten, serialize_with = "shown::scheme")]
+    pub(crate) scheme: Arc<Scheme>,
+    pub(crate) secrets: Vec<Value<Reference>>,
+    pub(crate) public_url: Option<String>,
+    /// From the source, else from its provider, else the default.
+    #[serde(rename = "max_body_bytes")]
+    pub(crate) body_limit_bytes: u64,
+    pub(crate) on_redelivery: OnRedelivery,
+    /// How its requests get their handler's answer; none where a delivery is answered once it is stored.
+    #[serde(rename = "reply")]
+    pub(crate) replies: Option<Replies>,
 }
 
 impl Source {

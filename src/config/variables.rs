@@ -23,7 +23,7 @@ const FACTS: [&str; 9] = [
 
 /// The value of a configured variable.
 #[derive(PartialEq, Eq)]
-pub(super) enum Variable {
+pub(crate) enum Variable {
     Text(String),
     /// What a file or credential holds.
     Reference(Reference),

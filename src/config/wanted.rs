@@ -1,34 +1,16 @@
 //! What the commands of the operator need to know of a handler.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::document::Value;
-use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery, OnUnknown, config_option};
+use crate::model::{INTERNAL_SOURCE, Name, config_option};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
-use crate::retry::GiveUp;
 use crate::store::{Interest, Wanted};
 
 use super::Config;
-use super::handlers::{Action, Handler};
+use super::handlers::Handler;
 use super::sources::Source;
-
-/// A handler as the configuration has it, for whoever explains what it does with an event.
-#[derive(Debug)]
-pub struct Described<'a> {
-    pub name: &'a Name,
-    /// The sources that it takes events of.
-    pub sources: Vec<&'a str>,
-    /// Its `events`, as written.
-    pub events: Vec<&'a str>,
-    /// Whether it is a command; a forward where not.
-    pub is_command: bool,
-    /// When a failing job is given up.
-    pub give_up: GiveUp,
-    /// What an attempt with unknown effects means.
-    pub on_unknown: OnUnknown,
-}
 
 /// `job` alone means `job.dead` and `job.held`, as `pull_request` does of GitHub's types.
 pub(super) const INTERNAL_TWO_LEVELS: bool = true;
@@ -42,47 +24,15 @@ impl Handler {
 }
 
 impl Config {
-    /// The names and paths of all sources.
-    pub fn sources(&self) -> impl Iterator<Item = (&Name, &str)> {
-        self.sources.iter().map(|source| (&source.name, source.path.value.as_str()))
-    }
-
     /// How the provider of `source` signs; none where there is no such source.
     pub fn scheme_of(&self, source: &Name) -> Option<&Scheme> {
-        self.sources.iter().find(|own| own.name == *source).map(|own| &*own.scheme)
-    }
-
-    /// All handlers by name.
-    pub fn described(&self) -> impl Iterator<Item = Described<'_>> {
-        self.handlers.iter().map(|handler| Described {
-            name: &handler.name,
-            sources: handler.sources.iter().map(|source| source.value.as_str()).collect(),
-            events: handler.events.iter().map(|event| event.value.as_str()).collect(),
-            is_command: matches!(handler.action, Action::Command(_)),
-            give_up: handler.give_up,
-            on_unknown: handler.on_unknown,
-        })
-    }
-
-    pub fn handlers(&self) -> impl Iterator<Item = &Name> {
-        self.handlers.iter().map(|handler| &handler.name)
+        self.source(source).map(|source| &*source.scheme)
     }
 
     /// Whether types of this source have two levels.
     pub fn two_levels(&self, source: &Name) -> bool {
         let own = source.as_str() == INTERNAL_SOURCE && INTERNAL_TWO_LEVELS;
         own || self.scheme_of(source).is_some_and(|scheme| scheme.two_levels())
-    }
-
-    /// Whether a redelivery to this source puts dead letters back.
-    pub fn replays_dead(&self, source: &Name) -> bool {
-        let replays = |own: &Source| own.on_redelivery == OnRedelivery::ReplayDead;
-        self.sources.iter().any(|own| own.name == *source && replays(own))
-    }
-
-    /// Whether requests to this source are answered with what their handler answers.
-    pub fn replies(&self, source: &Name) -> bool {
-        self.sources.iter().any(|own| own.name == *source && own.replies.is_some())
     }
 
     /// Which handlers take the receiver's own events.
@@ -98,16 +48,6 @@ impl Config {
         interest.with_config_option(config_option(&file))
     }
 
-    /// How long a command of `handler` may take to end once it is asked to; none where there is no such
-    /// handler, or it is a forward.
-    pub fn grace_of(&self, handler: &Name) -> Option<Duration> {
-        let handler = self.handlers.iter().find(|known| known.name == *handler)?;
-        match &handler.action {
-            Action::Command(command) => Some(command.grace),
-            Action::Forward(_) => None,
-        }
-    }
-
     /// What `handler` wants of its sources, or of the one named, and of that only the types that
     /// `only` means, written like an entry of `events`. Empty where that source is none of its own,
     /// and none where there is no such handler.
@@ -117,14 +57,14 @@ impl Config {
         source: Option<&Name>,
         only: Option<&str>,
     ) -> Option<Vec<Wanted>> {
-        let handler = self.handlers.iter().find(|known| known.name == *handler)?;
+        let handler = self.handler(handler)?;
         // Every source of one sort together: sent source by source, the patterns of a handler with
         // many of both would not fit into a request.
         let of_sort = |two_levels| {
             let its = |own: &&Source| {
                 own.scheme.two_levels() == two_levels
                     && source.is_none_or(|named| own.name == *named)
-                    && handler.sources.iter().any(|name| name.value == own.name.as_str())
+                    && handler.takes(&own.name)
             };
             let pattern = |text: &str| Pattern::new(text, two_levels);
             let own = handler.takes_internal().filter(|own| {

@@ -2,13 +2,14 @@
 //!
 //! For the commands that serve. Payloads, secrets, header values and query strings are never given to
 //! `tracing` in the first place. What must stay true: every line has the fields of the spans around it, as
-//! fields of its own; text from outside cannot end a line or move a terminal's cursor; and once
-//! [`in_background`] was called, whoever logs never waits for whoever reads: where nobody takes the lines,
-//! as with a pipe that is not read or a journal that hangs, they are given up and counted, since a
-//! delivery that is answered too late is the greater harm.
+//! fields of its own; text from outside cannot end a line or move a terminal's cursor; and after
+//! [`in_background`] no caller waits for the log: where it stalls (a pipe that is not read, a journal that
+//! hangs), lines are dropped and counted, since a delivery that is answered too late is the greater harm.
 //!
 //! The formats are made here because `tracing-subscriber`'s JSON keeps the fields of spans in objects of
-//! their own, and `tracing-journald` sends from the thread that logs, which then waits with the journal.
+//! their own, and `tracing-journald` sends from the thread that logs, which would wait for the journal. So is
+//! the queue: around `tracing-appender`, which counts no line that the log refuses and reports none, it would
+//! be a dozen lines longer.
 
 mod fields;
 mod form;

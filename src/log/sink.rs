@@ -155,7 +155,7 @@ fn journal() -> std::io::Result<UnixDatagram> {
 
 fn lines_lost(count: u64) -> Line {
     let fields = Fields(vec![("count", Value::Plain(count.to_string()))]);
-    let message = "log lines were given up: nobody took them".to_owned();
+    let message = "log lines were dropped: the log stalled".to_owned();
     Line { level: Level::WARN, target: module_path!(), message, fields }
 }
 

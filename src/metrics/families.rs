@@ -121,5 +121,5 @@ families! {
     RUNNER_ROOM: Gauge "hooklatch_runner_room_attempts" ["runner"]
         "Attempts that the runner can have; 0 where it takes none.";
     LOG_LINES_LOST: Counter "hooklatch_log_lines_lost_total" []
-        "Log lines that were given up because nobody took them.";
+        "Log lines that were dropped because the log stalled.";
 }

@@ -80,7 +80,7 @@ pub struct Facts {
     pub store: Option<Gauges>,
     /// The runners that are needed.
     pub runners: Vec<Runner>,
-    /// Log lines given up.
+    /// Log lines dropped.
     pub log_lines_lost: u64,
 }
 

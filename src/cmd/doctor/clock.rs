@@ -1,14 +1,16 @@
 //! Whether this machine's clock is synchronised: signatures with a time are judged by it.
 
+use crate::config::duration_text;
+
 use super::{Finding, Machine};
 
 /// `STA_UNSYNC` of adjtimex(2): nothing synchronises the clock.
 const UNSYNCHRONISED: i32 = 0x0040;
 
 pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
-    let sources = machine.config.shown().sources;
-    let strict = sources.iter().filter_map(|source| {
-        Some(format!("{} allows {}", source.name, source.tolerance.as_ref()?))
+    let strict = machine.config.sources.iter().filter_map(|source| {
+        let tolerance = duration_text(source.scheme.tolerance()?);
+        Some(format!("{} allows {tolerance}", source.name))
     });
     vec![judge(status(), &strict.collect::<Vec<_>>().join(", "))]
 }

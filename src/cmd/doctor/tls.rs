@@ -6,9 +6,9 @@ use super::super::output::{config_suffix, size};
 use super::{Finding, Machine, Verdict};
 
 pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
-    let shown = machine.config.shown();
+    let config = machine.config;
     let mut findings = Vec::new();
-    for source in &shown.sources {
+    for source in &config.sources {
         if let Some(url) = source.public_url.as_ref().filter(|url| url.starts_with("http://")) {
             let name = &source.name;
             let seen =
@@ -20,9 +20,9 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
     // The socket unit may name another address than the configuration.
     let mut listening = machine.running.listening.clone();
     if listening.is_empty() {
-        listening.push(shown.listen);
+        listening.push(config.server().listen);
     }
-    findings.extend(listening.iter().filter_map(|address| reach(*address, shown.listen)));
+    findings.extend(listening.iter().filter_map(|address| reach(*address, config.server().listen)));
     findings
 }
 
@@ -41,20 +41,19 @@ fn reach(address: SocketAddr, configured: SocketAddr) -> Option<Finding> {
 /// Names the command that shows what a proxy passes on: only a delivery from outside does.
 pub(super) fn proxy(machine: &Machine<'_>) -> Vec<Finding> {
     let config = machine.config;
-    let sources = config.shown().sources;
     // `send` has no client certificate.
-    let can_send = sources.iter().filter_map(|source| {
+    let can_send = config.sources.iter().filter_map(|source| {
         Some((source, config.endpoint(&source.name).filter(|endpoint| !endpoint.certified)?))
     });
     let Some((source, endpoint)) =
-        can_send.max_by_key(|(source, _)| (source.public_url.is_some(), source.max_body_bytes))
+        can_send.max_by_key(|(source, _)| (source.public_url.is_some(), source.body_limit_bytes))
     else {
         return Vec::new();
     };
     let (name, suffix) = (&source.name, config_suffix(machine.path));
     let event_type = endpoint.scheme.setup().sample_type.as_deref().unwrap_or("test");
     let url = source.public_url.as_deref().unwrap_or("https://YOUR-HOST");
-    let most = size(source.max_body_bytes);
+    let most = size(source.body_limit_bytes);
     let seen =
         format!("only a delivery through it shows what it passes on; --body FILE for {most}");
     let fix = format!("hooklatch send {name} {event_type} --url {url}{suffix}");

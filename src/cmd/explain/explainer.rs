@@ -3,8 +3,8 @@
 //! What must stay true: every sentence follows from those three. The configuration is today's: where it may have been
 //! another when the event arrived, the sentence is about today.
 
-use crate::config::{Config, Described};
-use crate::model::{HeldReason, INTERNAL_SOURCE, ReplayGuard, Timestamp};
+use crate::config::{Config, Handler};
+use crate::model::{HeldReason, INTERNAL_SOURCE, OnRedelivery, ReplayGuard, Timestamp};
 use crate::pattern::Pattern;
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, KeyRow};
 
@@ -103,7 +103,7 @@ impl Explainer<'_> {
             _ if detail.key.is_some() => {
                 format!("accepted {at}: {proof}, and the key{caller} was new to source {source}")
             }
-            _ if self.config.replies(source) => format!(
+            _ if self.config.source(source).is_some_and(|own| own.replies.is_some()) => format!(
                 "accepted {at}: {proof}, and its key was new; the key has been given up since: a \
                  request with it would be a new one"
             ),
@@ -134,9 +134,10 @@ impl Explainer<'_> {
         let last = event.last_duplicate_at.filter(|_| event.duplicates > 0)?;
         let times = count(event.duplicates, "time");
         let (first, last) = ((self.time)(event.received_at), (self.time)(last));
-        let effect = match self.config.replays_dead(&event.source) {
-            true => "which puts back what is dead",
-            false => "and nothing was run for it",
+        let policy = self.config.source(&event.source).map(|source| source.on_redelivery);
+        let effect = match policy {
+            Some(OnRedelivery::ReplayDead) => "which puts back what is dead",
+            _ => "and nothing was run for it",
         };
         Some(format!(
             "delivered again {times}, the last {last}: answered as a duplicate of the delivery of \
@@ -186,16 +187,15 @@ impl Explainer<'_> {
 
     /// The handlers of the event's source, then other handlers that have a job of it.
     fn handlers(&self, detail: &EventDetail) -> Vec<HandlerPart> {
-        let source = detail.event.source.as_str();
-        let described: Vec<Described<'_>> = self.config.described().collect();
-        let own = described.iter().filter(|handler| handler.sources.contains(&source));
+        let source = &detail.event.source;
+        let own = self.config.handlers.iter().filter(|handler| handler.takes(source));
         let mut parts: Vec<_> = own.map(|handler| self.handler(detail, handler)).collect();
         for job in &detail.jobs {
             let name = &job.job.handler;
             if parts.iter().any(|part| part.handler == *name) {
                 continue;
             }
-            let handler = described.iter().find(|handler| handler.name == name);
+            let handler = self.config.handler(name);
             let why = match handler {
                 Some(_) => {
                     "it takes no events of this source any more, but the job was made".to_owned()
@@ -208,16 +208,16 @@ impl Explainer<'_> {
         parts
     }
 
-    fn handler(&self, detail: &EventDetail, handler: &Described<'_>) -> HandlerPart {
+    fn handler(&self, detail: &EventDetail, handler: &Handler) -> HandlerPart {
         let (event, event_type) = (&detail.event, type_of(&detail.event));
         let two_levels = self.config.two_levels(&event.source);
-        let matches = |text: &&&str| Pattern::new(**text, two_levels).matches(&event.event_type);
-        let matching = handler.events.iter().find(matches);
-        let job = detail.jobs.iter().find(|job| job.job.handler == *handler.name);
-        let events: Vec<_> = handler.events.iter().map(|event| format!("\"{event}\"")).collect();
+        let matches = |text: &&str| Pattern::new(*text, two_levels).matches(&event.event_type);
+        let matching = handler.patterns().find(matches);
+        let job = detail.jobs.iter().find(|job| job.job.handler == handler.name);
+        let events: Vec<_> = handler.patterns().map(|event| format!("\"{event}\"")).collect();
         let events = events.join(", ");
         let why = match (matching, job) {
-            (Some(pattern), _) if *pattern == event_type => {
+            (Some(pattern), _) if pattern == event_type => {
                 format!("its events include \"{pattern}\"")
             }
             (Some(pattern), _) => {
@@ -241,7 +241,7 @@ impl Explainer<'_> {
     }
 
     /// What to do where a handler wants the event and has no job of it.
-    fn missing(&self, detail: &EventDetail, handler: &Described<'_>) -> Next {
+    fn missing(&self, detail: &EventDetail, handler: &Handler) -> Next {
         let event = &detail.event;
         let what = match were_removed(detail) {
             true => "no job any more: where it had one, that has ended, and was removed",
@@ -251,12 +251,7 @@ impl Explainer<'_> {
         self.next(what, event.payload_kept.then(|| make_job(event, handler.name.as_str())))
     }
 
-    fn job(
-        &self,
-        event: &EventDetail,
-        detail: &JobDetail,
-        handler: Option<&Described<'_>>,
-    ) -> JobPart {
+    fn job(&self, event: &EventDetail, detail: &JobDetail, handler: Option<&Handler>) -> JobPart {
         let row = &detail.job;
         JobPart {
             job: row.job,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::config::Described;
+use crate::config::Handler;
 use crate::model::{Broken, DeadReason, HeldReason, OnUnknown, State};
 use crate::retry::GiveUp;
 use crate::store::{EventDetail, JobRow};
@@ -19,7 +19,7 @@ impl Explainer<'_> {
         &self,
         detail: &EventDetail,
         row: &JobRow,
-        handler: Option<&Described<'_>>,
+        handler: Option<&Handler>,
     ) -> Next {
         let (event, job) = (&detail.event, row.job);
         // The caller of a request with a key has no answer yet.
@@ -44,7 +44,7 @@ impl Explainer<'_> {
                 };
                 let number = row.attempt;
                 let what = format!("attempt {number} runs, and its end is recorded{unknown}");
-                let is_command = handler.is_none_or(|handler| handler.is_command);
+                let is_command = handler.is_none_or(|handler| handler.command().is_some());
                 self.next(what, is_command.then(|| format!("{show} --follow")))
             }
             State::Succeeded => self.next("nothing: it is done", None),
@@ -86,7 +86,7 @@ impl Explainer<'_> {
     }
 
     /// A job that waits for its next attempt.
-    fn retry(&self, row: &JobRow, handler: Option<&Described<'_>>) -> Next {
+    fn retry(&self, row: &JobRow, handler: Option<&Handler>) -> Next {
         let bound = match handler.map(|handler| handler.give_up) {
             None => String::new(),
             Some(GiveUp::Attempts(most)) => format!(", of {most} that count"),

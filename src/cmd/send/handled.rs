@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::config::Config;
+use crate::config::{Config, Handler};
 use crate::control::{Client, Reply, Request};
 use crate::document::nearest;
 use crate::exit::Failure;
@@ -56,11 +56,9 @@ pub(super) fn print(detail: &EventDetail, config: &Config) -> Result<(), Failure
     if detail.jobs.is_empty() {
         let kind = escape(&detail.event.event_type);
         output::fact("handler", format!("none: no handler of source {source} wants {kind}"))?;
-        for handler in config.described() {
-            if handler.sources.contains(&source.as_str()) {
-                let wants = handler.events.join(", ");
-                output::fact("", format!("{} wants {}", handler.name, escape(&wants)))?;
-            }
+        for handler in config.handlers.iter().filter(|handler| handler.takes(source)) {
+            let wants: Vec<_> = handler.patterns().collect();
+            output::fact("", format!("{} wants {}", handler.name, escape(&wants.join(", "))))?;
         }
     }
     for one in &detail.jobs {
@@ -144,9 +142,8 @@ pub(super) fn verdict(
 fn unwanted(detail: &EventDetail, config: &Config, suffix: &str) -> Verdict {
     let (source, kind) = (&detail.event.source, detail.event.event_type.as_str());
     let two_levels = config.two_levels(source);
-    let handlers: Vec<_> =
-        config.described().filter(|handler| handler.sources.contains(&source.as_str())).collect();
-    let patterns = || handlers.iter().flat_map(|handler| &handler.events).copied();
+    let handlers = || config.handlers.iter().filter(|handler| handler.takes(source));
+    let patterns = || handlers().flat_map(Handler::patterns);
     let (kind_shown, not) = (escape(kind), "NOT as expected: no handler");
     if patterns().any(|text| Pattern::new(text, two_levels).matches(kind)) {
         let text = format!("{not} wanted {kind_shown} by the configuration that the receiver has");

@@ -20,7 +20,7 @@ use screen::{Screen, Site, SourceLine, Verdict, screen};
 pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     let sources: Vec<_> =
-        config.sources().map(|(name, path)| (name.clone(), path.to_owned())).collect();
+        config.sources.iter().map(|own| (own.name.clone(), own.path.value.clone())).collect();
     let names = sources.iter().map(|(name, _)| name.clone()).collect();
     let asked = store::ask_of(&config, Request::Status { sources: names });
     // Without an answer nothing is served, for whatever cause: the store may not exist yet.
