@@ -8,6 +8,7 @@ pub mod clock;
 pub mod crash;
 pub mod limits;
 pub mod model;
+pub mod random;
 
 // Layer 1: pure decisions.
 pub mod document;

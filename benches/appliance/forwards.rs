@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hooklatch::clock::Clock;
 use hooklatch::handler::{Cancellation, ForwardSettings, Target};
-use hooklatch::model::{EventType, Facts, Headers, JobId, Outcome};
+use hooklatch::model::{EventType, Facts, Headers, Outcome};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -111,7 +111,7 @@ fn facts(request: &[u8]) -> Facts {
     let now = Clock::system().now();
     Facts {
         handler: "job".parse().unwrap(),
-        job: JobId::new(now),
+        job: hooklatch::random::job_id(now),
         attempt: 1,
         replays: 0,
         source: "github".parse().unwrap(),

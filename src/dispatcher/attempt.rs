@@ -207,7 +207,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::model::{DeadReason, HeldReason, JobId};
+    use crate::model::{DeadReason, HeldReason};
 
     const NOW: Timestamp = Timestamp(1_000_000);
     const POLICY: Policy = Policy {
@@ -223,7 +223,7 @@ mod tests {
             index: Some(0),
             handler_name: "worker".parse().unwrap(),
             handler: None,
-            key: Key { job: JobId::new(NOW), attempt: 9 },
+            key: Key { job: crate::random::job_id(NOW), attempt: 9 },
             runner: None,
             link: None,
             counted: 1,
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn the_next_attempt_of_a_job_waits_for_the_ack_of_the_one_before() {
-        let job = JobId::new(NOW);
+        let job = crate::random::job_id(NOW);
         let [first, second, third] = [1, 2, 3].map(|attempt| Key { job, attempt });
         let mut acks = PendingAcks::default();
         let ack = acks.add(first);

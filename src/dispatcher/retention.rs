@@ -157,7 +157,7 @@ impl ClockWatch {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::{Headers, JobId, OnRedelivery};
+    use crate::model::{Headers, OnRedelivery};
     use crate::provider::Scheme;
     use crate::store::{Accept, EventFilter, Interest, NoticeJob, Settings, Store};
     use crate::verify::{Request, verify};
@@ -199,7 +199,7 @@ mod tests {
         let all = vec![crate::pattern::Pattern::new("*", true)];
         store.admin.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
         let (source, event_id) = ("s".parse().unwrap(), "e".parse().unwrap());
-        let job = NoticeJob { job: JobId::new(START), source, event_id };
+        let job = NoticeJob { job: crate::random::job_id(START), source, event_id };
         let now = START.after(400 * QUIET);
         store.intake.notify(crate::notify::broken("h".parse().unwrap(), job, now));
         let held = store.jobs.hold_orphans(vec!["alert".parse().unwrap()]).await;

@@ -394,7 +394,7 @@ async fn what_cannot_start_names_what_is_at_fault() {
 
 #[tokio::test]
 async fn orphaned_processes_of_a_dead_runner_are_found_and_ended() {
-    let job = JobId::new(Timestamp(0));
+    let job = crate::random::job_id(Timestamp(0));
     let begin = |job: JobId, attempt: u32, text: &str| {
         let mut child = Command::new("/bin/sh")
             .args(["-c", text])
@@ -416,7 +416,7 @@ async fn orphaned_processes_of_a_dead_runner_are_found_and_ended() {
     let folder = tempfile::tempdir().unwrap();
     let text = text.replace("FIFO", folder.path().join("left").to_str().unwrap());
     let (mut leftover, pids) = begin(job, 2, &text);
-    let others = [(job, 1), (JobId::new(Timestamp(0)), 2)];
+    let others = [(job, 1), (crate::random::job_id(Timestamp(0)), 2)];
     let others = others.map(|(job, attempt)| begin(job, attempt, "exec sleep 1000 >/dev/null").0);
     assert_eq!(pids.lines().count(), 2, "{pids}");
 

@@ -15,7 +15,7 @@ pub(super) fn insert_job(
     reason: Option<HeldReason>,
     now: Timestamp,
 ) -> rusqlite::Result<JobId> {
-    let job = JobId::new(now);
+    let job = crate::random::job_id(now);
     // One job per event and handler: the unique index refuses a second.
     tx.prepare_cached(
         "INSERT INTO job (id, event, handler, state, reason, since, created_at)

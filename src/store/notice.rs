@@ -412,7 +412,7 @@ fn insert_event(
     let body = body(notice, last, config_option);
     let body = serde_json::to_vec(&body).map_err(|error| unstorable(error.into()))?;
     // Random as a job's id is: nobody outside can make an event of this id.
-    let id: Result<EventId, _> = JobId::new(now).to_string().parse();
+    let id: Result<EventId, _> = crate::random::job_id(now).to_string().parse();
     let id = codec::stored_id(&id.map_err(|error| unstorable(Box::new(error)))?);
     // Nobody sends it again and no signature covers it, so there is nothing to guard.
     tx.prepare_cached(

@@ -89,7 +89,7 @@ fn replace_key(
     attempt: u32,
     now: Timestamp,
 ) -> rusqlite::Result<JobId> {
-    let new = JobId::new(now);
+    let new = crate::random::job_id(now);
     // The primary key refuses a key that was replaced before.
     let recorded = tx
         .prepare_cached(

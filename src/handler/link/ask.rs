@@ -108,10 +108,10 @@ pub(super) fn kill(line: Sender, key: Key) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::model::{Blob, JobId, Timestamp};
+    use crate::model::{Blob, Timestamp};
 
     fn key(attempt: u32) -> Key {
-        Key { job: JobId::new(Timestamp(0)), attempt }
+        Key { job: crate::random::job_id(Timestamp(0)), attempt }
     }
 
     #[test]

@@ -72,7 +72,7 @@ async fn a_wrong_attempt_number_completes_nothing() {
     assert!(!bench.store.jobs.complete(never.clone()).await.unwrap());
     assert_eq!(bench.job(second.facts.job).await.state, State::Running);
     assert_eq!(bench.attempts("e").await, [(1, Some(Outcome::Failed)), (2, None)]);
-    never.job = JobId::new(START);
+    never.job = crate::random::job_id(START);
     let error = bench.store.jobs.complete(never).await.unwrap_err();
     assert!(matches!(error, Error::NoJob(_)), "{error}");
 }

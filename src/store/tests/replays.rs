@@ -82,7 +82,7 @@ async fn a_replay_of_nothing_or_of_too_much_says_so() {
     let bench = bench();
     let error = bench.store.admin.replay(event(None, "e", None)).await.unwrap_err();
     assert_eq!(error.to_string(), "no such event: e");
-    let job = JobId::new(START);
+    let job = crate::random::job_id(START);
     let error = bench.store.admin.replay(Replay::Job(job)).await.unwrap_err();
     assert_eq!(error.to_string(), Error::NoJob(job).to_string());
 

@@ -29,7 +29,7 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     let again = stopped(&bench, "again", DEAD).await;
     let gone = stopped(&bench, "gone", DEAD).await;
     let held = stopped(&bench, "held", Next::Held(HeldReason::UnknownOutcome)).await;
-    let jobs = vec![kept, replayed, again, gone, held, (JobId::new(START), 1)];
+    let jobs = vec![kept, replayed, again, gone, held, (crate::random::job_id(START), 1)];
     assert_eq!(selected(&bench, Verb::Drop, dead()).await.0, [kept.0, replayed.0, again.0, gone.0]);
 
     // Meanwhile one is put back, and one is put back, runs and dies again.

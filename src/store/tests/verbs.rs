@@ -161,7 +161,7 @@ async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
 #[tokio::test]
 async fn a_job_that_is_not_there_says_so() {
     let bench = bench();
-    let job = JobId::new(START);
+    let job = crate::random::job_id(START);
     let error = Error::NoJob(job);
     assert_eq!(bench.resolve(job, Resolution::Failed).await, Err(error));
     let error = bench.store.admin.drop_job(job).await.unwrap_err();

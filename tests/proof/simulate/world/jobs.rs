@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hooklatch::model::{Blob, JobId, Outcome, State};
+use hooklatch::model::{Blob, Outcome, State};
 use hooklatch::retry::{History, Next, Policy};
 use hooklatch::store::{Captured, Completion, Error, Record, Replay};
 
@@ -172,7 +172,7 @@ impl World<'_> {
         let (model, now) = (&mut self.memory.model, self.clock.now());
         let rows: Vec<u64> = model.jobs.keys().copied().collect();
         let (what, expected) = if rows.is_empty() || self.random.one_in(20) {
-            (Replay::Job(JobId::new(now)), Err(No::NotFound))
+            (Replay::Job(hooklatch::random::job_id(now)), Err(No::NotFound))
         } else if self.random.one_in(2) {
             let row = *self.random.pick(&rows);
             let job = model.jobs[&row].id.unwrap();

@@ -1,0 +1,30 @@
+//! The words of the product as types, which every layer may use.
+//!
+//! Nothing here does I/O or knows how a value is stored or sent. A value of one of these types is valid
+//! by construction; the text forms are the ones used in SQL, JSON, logs and help.
+
+mod answer;
+mod broken;
+mod headers;
+pub mod host;
+mod ids;
+mod names;
+mod shell;
+mod time;
+mod words;
+
+pub use answer::Answer;
+pub(crate) use answer::is_header_name;
+pub use broken::Broken;
+pub use headers::{Blob, Facts, Headers};
+pub use ids::{BadIncarnation, BadJobId, Digest, Incarnation, JobId, Runner};
+pub use names::{
+    BadEventId, BadName, BadRunnerName, EVENT_ID_MAX_BYTES, EVENT_TYPE_MAX_BYTES, EventId,
+    EventType, INTERNAL_SOURCE, Name, RunnerName,
+};
+pub use shell::{DEFAULT_CONFIG, config_option, shell_word};
+pub use time::{BadTimestamp, Timestamp};
+pub use words::{
+    DeadReason, DropReason, HeldReason, NoticeType, OnRedelivery, OnUnknown, Outcome, ReplayGuard,
+    State, UnknownWord,
+};

@@ -1,0 +1,186 @@
+//! The fixed words: states, outcomes, reasons and policies, each with one text for SQL, JSON and messages.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Declares an enum whose variants have one fixed text each, used in SQL, JSON and messages.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name { $($(#[$vmeta])* $variant,)+ }
+
+        impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$variant,)+];
+
+            pub const fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $text,)+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = UnknownWord;
+            fn from_str(text: &str) -> Result<Self, UnknownWord> {
+                $name::ALL.iter().copied().find(|w| w.as_str() == text).ok_or_else(|| UnknownWord {
+                    text: text.to_owned(),
+                    known: $name::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>().join(", "),
+                })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("must be one of {known}, not '{text}'")]
+pub struct UnknownWord {
+    text: String,
+    known: String,
+}
+
+words! {
+    /// The state of a job. `ARCHITECTURE.md` has the state machine; the schema's CHECK lists the same words.
+    State {
+        /// May be claimed now.
+        Ready = "ready",
+        /// Has exactly one live attempt.
+        Running = "running",
+        /// May be claimed when it is due.
+        Waiting = "waiting",
+        /// Waits for the operator; the reason is a [`HeldReason`].
+        Held = "held",
+        Succeeded = "succeeded",
+        /// A dead letter: known to have failed for good; the reason is a [`DeadReason`].
+        Dead = "dead",
+        /// Taken out by the operator or superseded; the reason is a [`DropReason`].
+        Dropped = "dropped",
+    }
+}
+
+words! {
+    /// How an attempt ended. A running attempt has none.
+    Outcome {
+        /// Exit 0, or a 2xx.
+        Succeeded = "succeeded",
+        /// The handler reported a failure: another attempt may succeed.
+        Failed = "failed",
+        /// The handler reported that no other attempt can succeed (exit 65; 400, 410, 422).
+        Rejected = "rejected",
+        /// Ended by its time-out; its effects are unknown.
+        TimedOut = "timed_out",
+        /// The handler reported nothing; its effects are unknown.
+        Unknown = "unknown",
+        /// Ended by the operator.
+        Cancelled = "cancelled",
+        /// Proven never to have started.
+        NotStarted = "not_started",
+    }
+}
+
+words! {
+    /// Why a job waits for the operator.
+    HeldReason {
+        /// An attempt ended without a report.
+        UnknownOutcome = "unknown outcome",
+        /// An earlier delivery had the same signed body under another event id or type.
+        SuspectedReplay = "suspected replay",
+        /// An earlier delivery had this event id and another body, and the signature does not cover the id.
+        IdReused = "id reused",
+        /// The store was restored from a backup while the job was unfinished.
+        Restored = "restored",
+        /// The operator cancelled the running attempt.
+        Cancelled = "cancelled",
+        /// The configuration no longer has the handler.
+        HandlerGone = "handler gone",
+    }
+}
+
+words! {
+    /// Why a job is a dead letter.
+    DeadReason {
+        /// The handler rejected the event.
+        Rejected = "rejected",
+        /// Failed as often, or for as long, as its handler allows.
+        Exhausted = "attempts exhausted",
+        /// Its payload has been deleted by retention.
+        PayloadGone = "payload gone",
+        /// The operator resolved it as failed.
+        Resolved = "resolved as failed",
+    }
+}
+
+words! {
+    /// Why a job was dropped.
+    DropReason {
+        Operator = "by the operator",
+        /// A newer event replaced it.
+        Superseded = "superseded",
+    }
+}
+
+words! {
+    /// What to do when an attempt's effects are unknown.
+    OnUnknown {
+        /// Wait for the operator.
+        Hold = "hold",
+        /// Run again: the handler is idempotent by its key.
+        Rerun = "rerun",
+    }
+}
+
+words! {
+    /// What a duplicate delivery does to its event's dead letters.
+    OnRedelivery {
+        /// Nothing: it is counted.
+        Ignore = "ignore",
+        /// Replays them: the provider's Redeliver button asks for another attempt.
+        ReplayDead = "replay-dead",
+    }
+}
+
+words! {
+    /// What the same signed body under a new event id means, for schemes that leave the id unsigned.
+    ReplayGuard {
+        /// Accept and store, jobs held.
+        Hold = "hold",
+        /// Accept and run, marked.
+        Flag = "flag",
+        /// No check.
+        Off = "off",
+    }
+}
+
+words! {
+    /// The event types of the internal source: what the receiver reports about itself.
+    NoticeType {
+        /// A job became a dead letter.
+        JobDead = "job.dead",
+        /// A job waits for the operator.
+        JobHeld = "job.held",
+        /// Events could not be stored for a while.
+        StoreDegraded = "store.degraded",
+        /// Consecutive deliveries of a source fail verification.
+        SourceFailing = "source.failing",
+        /// A handler cannot run at all.
+        HandlerBroken = "handler.broken",
+    }
+}
