@@ -1,105 +1,72 @@
-//! The store: one SQLite file, one writer thread, one file here per verb.
+//! The store: three handles over one engine.
 //!
-//! All SQL lives in this folder. At its border stand domain types only: no row, connection or SQL
-//! text passes it. What must stay true is in the rules S1 to S13 of the protocol; each file names
-//! those it keeps. Verbs that change the store are items in the queue of the writer thread and are
-//! answered after its flush; listings have a connection of their own and see flushed commits only.
+//! A caller gets [`Intake`], [`Jobs`] or [`Admin`], and sees no verb of another. A verb is one file in the
+//! folder of its handle. All SQL is in this folder: only domain types cross its border, no row, connection or
+//! closure. A verb that changes the store is one transaction, or several short ones where it says so: the
+//! writer's thread runs it and answers after the flush. Readers see flushed commits only. The rules S1 to S13
+//! are in the protocol; each file names those that it keeps.
+//!
+//! ```text
+//! admin ──▶ intake, jobs ──▶ quarantine, engine ──▶ tables ──▶ rows, types
+//! ```
 
-mod accept;
-mod answer;
-mod arrived;
-mod ask;
-mod before;
-mod checkpoint;
-mod claim;
-mod codec;
-mod commits;
-mod complete;
-mod connection;
-mod copy;
-mod copy_task;
-mod drop;
-mod durable;
+mod admin;
 mod engine;
-mod epoch;
-mod errors;
-mod expire;
-mod find;
-mod gauges;
-mod guard;
-mod handles;
-mod inspect;
-mod job;
-mod live;
-mod lock;
-mod missing;
-mod notice;
-mod open;
-mod path;
-mod pause;
+mod intake;
+mod jobs;
+mod mutex;
 mod quarantine;
-mod queue;
-mod read;
-mod readers;
-mod recent;
-mod recover;
-mod replay;
-mod resolve;
-mod restore;
 mod rows;
-mod schema;
-mod secrets;
-mod select;
-mod shared;
-mod space;
-mod standing;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod types;
-mod waiters;
-mod writer;
 
 #[cfg(test)]
 pub(crate) use tests::hold_writer;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rusqlite::Connection;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
 
-use engine::Engine;
-use lock::Lock;
-use shared::Shared;
-use space::Space;
-use waiters::Waiters;
-use writer::Writer;
+use engine::handle::Engine;
+use engine::lock::Lock;
+use engine::shared::Shared;
+use engine::space::Space;
+use engine::subscriptions::Subscriptions;
+use engine::writer::Writer;
+use engine::{copy, open, path, restore as restoring};
+use quarantine::handle::Handle;
 
-pub use arrived::{Arrived, Mark};
-pub use copy_task::{Copied, CopyError, Copying, Manifest};
-pub use durable::give_name;
-pub use expire::{ClockWatch, Cutoffs, Expired};
-pub use find::{IdKind, IdMatch, IdQuery};
-pub use gauges::{Gauges, WriterGauges};
-pub use handles::{Admin, Intake, Jobs};
-pub use inspect::{InspectError, Inspected, inspect, refuse_log};
-pub use live::Live;
-pub use missing::{Made, Missing, Place, Wanted};
-pub use notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
-pub use quarantine::{
+pub use admin::find::{IdKind, IdMatch, IdQuery};
+pub use admin::follow::{Arrived, Mark};
+pub use admin::gauges::{Gauges, WriterGauges};
+pub use admin::handle::Admin;
+pub use admin::missing::{Made, Missing, Place, Wanted};
+pub use admin::resolve::Resolution;
+pub use admin::running::Live;
+pub use admin::select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
+pub use admin::status::{Backlog, Disk, LastWord, Standing, Stuck};
+pub use engine::copy_task::{Copied, CopyError, Copying, Manifest};
+pub use engine::durable::give_name;
+pub use engine::inspect::{InspectError, Inspected, inspect, refuse_log};
+pub use engine::restore::{RestoreError, Restored, is_there, restore};
+pub use intake::handle::Intake;
+pub use jobs::expire::{ClockWatch, Cutoffs, Expired};
+pub use jobs::handle::Jobs;
+pub use quarantine::types::{
     Judge, Judged, Judging, Kept, LeftOut, NO_SUCH_SOURCE, Quarantine, QuarantineFilter,
     Quarantined, QuarantinedRow, Verdicts,
 };
-pub use resolve::Resolution;
-pub use restore::{RestoreError, Restored, is_there, restore};
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
     KeyRow, PausedRow, RestoredRow, SecretUse, Twin,
 };
-pub use select::{BATCH_COUNT, Batch, Chosen, Cursor, Moved, Select, Selected, Verb};
-pub use standing::{Backlog, Disk, LastWord, Standing, Stuck};
+pub use tables::notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
 pub use types::{
     Accept, Accepted, Ask, Asked, Captured, Claim, Claimed, Claims, Completion, Error, KeyState,
     LEAST_CHARS, OpenError, Record, Recovered, Refused, Replay, Running, Settings, Usage,
@@ -143,7 +110,7 @@ impl Store {
             path: path.clone(),
             detail: format!("failed to start a thread: {error}"),
         };
-        let quarantine = quarantine::Handle::start(
+        let quarantine = Handle::start(
             path,
             &shared.settings.limits,
             shared.clock.clone(),
@@ -153,14 +120,14 @@ impl Store {
         .map_err(failed)?;
         let closed = Writer::start(Arc::clone(&shared), conn, lock).map_err(failed)?;
         let engine = Engine::new(shared);
-        let waiters = Arc::<Waiters>::default();
+        let subscriptions = Arc::<Subscriptions>::default();
         let intake = Intake {
             engine: engine.clone(),
-            waiters: Arc::clone(&waiters),
+            subscriptions: Arc::clone(&subscriptions),
             recent: Arc::default(),
             quarantine: Arc::new(quarantine),
         };
-        let jobs = Jobs { engine: engine.clone(), waiters, takers: Arc::default() };
+        let jobs = Jobs { engine: engine.clone(), subscriptions, claim_dedup: Arc::default() };
         let admin = Admin { engine: engine.clone(), intake: intake.clone() };
         Ok(Store { intake, jobs, admin, engine, closed })
     }
@@ -178,22 +145,10 @@ impl Store {
 /// Finishes a restore that was killed, and removes the files of a killed restore or copy. The caller holds the
 /// lock.
 fn clear_leftovers(path: &Path) -> Result<(), OpenError> {
-    restore::finish(path).map_err(|error| OpenError::from_io(path, path, &error))?;
-    if let Err(error) = restore::remove_leftover(path) {
+    restoring::finish(path).map_err(|error| OpenError::from_io(path, path, &error))?;
+    if let Err(error) = restoring::remove_leftover(path) {
         tracing::warn!(%error, "failed to remove what is left of a restore");
     }
     copy::remove_leftover(path);
     Ok(())
-}
-
-/// Locks a mutex whose holder may have panicked: the writer's panic ends the process, and a reader's
-/// leaves nothing half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Every guarded update changes exactly one row; another number is a broken promise, and the
-/// transaction must not stand.
-fn exactly_one(changed: usize) -> rusqlite::Result<()> {
-    if changed == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(changed)) }
 }

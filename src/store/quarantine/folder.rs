@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Headers, Name, Timestamp};
-use crate::store::codec;
+use crate::store::tables::codec;
 
 use super::types::{Counts, Kept, LeftOut, QuarantineFilter, Quarantined, QuarantinedRow, count};
 
@@ -48,7 +48,7 @@ struct Entry {
 }
 
 /// The open folder.
-pub(super) struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
     /// By number, which is the order of arrival.
     entries: BTreeMap<i64, Entry>,
@@ -61,7 +61,7 @@ impl Folder {
     ///
     /// # Errors
     /// What the system said: nothing of the folder is used then, and no file is deleted for it.
-    pub(super) fn open(path: PathBuf) -> io::Result<Folder> {
+    pub(crate) fn open(path: PathBuf) -> io::Result<Folder> {
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -93,12 +93,12 @@ impl Folder {
     }
 
     /// What all files take on the disk.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes_of_holder.values().sum()
     }
 
     /// Writes a delivery. After an error there is nothing of it.
-    pub(super) fn keep(
+    pub(crate) fn keep(
         &mut self,
         delivery: &Quarantined,
         holder: String,
@@ -140,7 +140,7 @@ impl Folder {
     }
 
     /// Deletes what is over the bounds, as counts: from the holder that takes most the oldest first.
-    pub(super) fn evict(&mut self, max_bytes: u64) -> Counts {
+    pub(crate) fn evict(&mut self, max_bytes: u64) -> Counts {
         let mut evicted = Counts::new();
         while self.bytes() > max_bytes || self.entries.len() > MAX_FILES {
             let Some((largest, _)) = self.bytes_of_holder.iter().max_by_key(|(_, bytes)| **bytes)
@@ -157,7 +157,7 @@ impl Folder {
     }
 
     /// Deletes what arrived before `oldest`, as counts.
-    pub(super) fn expire(&mut self, oldest: Timestamp) -> Counts {
+    pub(crate) fn expire(&mut self, oldest: Timestamp) -> Counts {
         let mut expired = Counts::new();
         let old = self.entries.iter().filter(|(_, entry)| entry.received_at < oldest);
         for id in old.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -170,7 +170,7 @@ impl Folder {
 
     /// Deletes one; its source, where it was there. A file that cannot be deleted is forgotten, and found
     /// again at the next start.
-    pub(super) fn remove(&mut self, id: i64) -> Option<Name> {
+    pub(crate) fn remove(&mut self, id: i64) -> Option<Name> {
         let Entry { source, holder, bytes, .. } = self.entries.remove(&id)?;
         if let Some(all) = self.bytes_of_holder.get_mut(&holder) {
             *all -= bytes;
@@ -185,7 +185,7 @@ impl Folder {
     }
 
     /// The numbers that `filter` selects, oldest first.
-    pub(super) fn select(&self, filter: &QuarantineFilter) -> impl DoubleEndedIterator<Item = i64> {
+    pub(crate) fn select(&self, filter: &QuarantineFilter) -> impl DoubleEndedIterator<Item = i64> {
         let selects = |id: i64, entry: &Entry| {
             filter.source.as_ref().is_none_or(|source| *source == entry.source)
                 && filter.reason.as_ref().is_none_or(|reason| *reason == entry.reason)
@@ -197,12 +197,12 @@ impl Folder {
     }
 
     /// One delivery as listed. None where its file is gone.
-    pub(super) fn row(&self, id: i64) -> Option<QuarantinedRow> {
+    pub(crate) fn row(&self, id: i64) -> Option<QuarantinedRow> {
         read_description(&self.file(id)).ok().map(|(description, _)| description.row)
     }
 
     /// The newest delivery of each source, and how many of that source have a body.
-    pub(super) fn newest(&self) -> Vec<(QuarantinedRow, u64)> {
+    pub(crate) fn newest(&self) -> Vec<(QuarantinedRow, u64)> {
         let mut sources: BTreeMap<&Name, (i64, u64)> = BTreeMap::new();
         for (id, entry) in &self.entries {
             let (newest, with_body) = sources.entry(&entry.source).or_default();
@@ -217,7 +217,7 @@ impl Folder {
     ///
     /// # Errors
     /// What the system said: it may be readable later.
-    pub(super) fn read(&self, id: i64) -> io::Result<(Name, Option<Kept>)> {
+    pub(crate) fn read(&self, id: i64) -> io::Result<(Name, Option<Kept>)> {
         let entry = self.entries.get(&id).ok_or(ErrorKind::NotFound)?;
         let kept = match entry.body_kept.then(|| read_kept(&self.file(id))).transpose() {
             Err(error) if is_damage(&error) => None,

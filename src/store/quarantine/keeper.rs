@@ -13,14 +13,13 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::lock;
-use crate::store::lock::Lock;
-use crate::store::space::Space;
+use crate::store::engine::lock::Lock;
+use crate::store::engine::space::Space;
+use crate::store::mutex::lock;
 use crate::verify;
 
 use super::folder::Folder;
-use super::types::{Counts, LeftOut, Quarantined, add_counts, count};
-use super::weight;
+use super::types::{Counts, LeftOut, Quarantined, add_counts, count, weight};
 
 /// How often an idle folder is searched for what is too old.
 const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
@@ -29,7 +28,7 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
 const TRY_EVERY: Duration = Duration::from_secs(60);
 
 /// What the thread is asked to do.
-pub(super) enum Message {
+pub(crate) enum Message {
     /// Keep this delivery of this holder.
     Keep(Box<Quarantined>, String),
     Ask(Box<dyn FnOnce(&mut Keeper) + Send>),
@@ -38,24 +37,24 @@ pub(super) enum Message {
 }
 
 /// What the thread owns and shares.
-pub(super) struct Keeper {
-    pub(super) path: PathBuf,
-    pub(super) limits: Limits,
-    pub(super) clock: Clock,
-    pub(super) space: Arc<Space>,
+pub(crate) struct Keeper {
+    pub(crate) path: PathBuf,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Clock,
+    pub(crate) space: Arc<Space>,
     /// Bytes that wait in the queue.
-    pub(super) waiting_bytes: Arc<AtomicUsize>,
-    pub(super) counts: Arc<Mutex<Counts>>,
-    pub(super) folder: Option<Folder>,
+    pub(crate) waiting_bytes: Arc<AtomicUsize>,
+    pub(crate) counts: Arc<Mutex<Counts>>,
+    pub(crate) folder: Option<Folder>,
     /// No try to open the folder before then (monotonic).
-    pub(super) not_before: Duration,
+    pub(crate) not_before: Duration,
     /// The store's lock stays until this thread ends too: the folder belongs to one process (R1).
-    pub(super) _lock: Arc<Lock>,
+    pub(crate) _lock: Arc<Lock>,
 }
 
 impl Keeper {
     /// The thread's body, until it is asked to close or the store is gone.
-    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+    pub(crate) fn run(mut self, messages: &Receiver<Message>) {
         loop {
             match messages.recv_timeout(EXPIRE_EVERY) {
                 Ok(Message::Keep(delivery, holder)) => self.keep(&delivery, holder),
@@ -94,7 +93,7 @@ impl Keeper {
     }
 
     /// The folder, where anything was ever kept: none is made for a listing.
-    pub(super) fn folder(&mut self) -> Option<&mut Folder> {
+    pub(crate) fn folder(&mut self) -> Option<&mut Folder> {
         self.open(false)
     }
 
@@ -113,7 +112,7 @@ impl Keeper {
     }
 
     /// Deletes what is too old.
-    pub(super) fn expire(&mut self) {
+    pub(crate) fn expire(&mut self) {
         let oldest = self.oldest();
         if let Some(folder) = self.folder() {
             let expired = folder.expire(oldest);
@@ -123,7 +122,7 @@ impl Keeper {
 
     /// Nothing older is kept. An id is remembered for `keep_ids`: what is accepted later than that could be
     /// an event for the second time.
-    pub(super) fn oldest(&self) -> Timestamp {
+    pub(crate) fn oldest(&self) -> Timestamp {
         let age = self.limits.quarantine_age_millis.min(self.limits.keep_ids_millis);
         self.clock.now().before(Limits::duration(age))
     }

@@ -39,7 +39,7 @@ impl Bucket {
 }
 
 /// The buckets of all sources.
-pub(super) struct Rate {
+pub(crate) struct Rate {
     per_second: f64,
     sources: HashMap<Name, Bucket>,
     shares: HashMap<(Name, String), Bucket>,
@@ -47,14 +47,14 @@ pub(super) struct Rate {
 
 impl Rate {
     /// With so many bytes a second for each source.
-    pub(super) fn new(bytes_per_second: u64) -> Self {
+    pub(crate) fn new(bytes_per_second: u64) -> Self {
         let per_second = bytes_per_second as f64;
         Rate { per_second, sources: HashMap::new(), shares: HashMap::new() }
     }
 
     /// Takes `bytes` for a delivery to `source` from `holder` at `now` (monotonic); false where they are
     /// over the rate.
-    pub(super) fn take(&mut self, source: &Name, holder: &str, bytes: u64, now: Duration) -> bool {
+    pub(crate) fn take(&mut self, source: &Name, holder: &str, bytes: u64, now: Duration) -> bool {
         let (rate, bytes) = (self.per_second, bytes as f64);
         let whole = self.sources.entry(source.clone()).or_default();
         whole.drain(rate, now);

@@ -295,11 +295,11 @@ async fn the_queue_is_bounded_in_bytes() {
     let store = bench.store.clone();
     let (begin, begun) = tokio::sync::oneshot::channel();
     let busy = async move {
-        let work = move |_: &mut super::Keeper| {
+        let work = move |_: &mut super::keeper::Keeper| {
             begin.send(()).unwrap();
             held.recv().unwrap();
         };
-        store.admin.ask_keeper(work).await
+        store.intake.quarantine.ask(work).await
     };
     let busy = tokio::spawn(busy);
     begun.await.unwrap();

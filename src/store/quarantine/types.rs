@@ -91,13 +91,13 @@ pub enum LeftOut {
 }
 
 /// How many deliveries were not kept, by source and reason. Unproven requests cannot add sources.
-pub(super) type Counts = BTreeMap<Name, BTreeMap<LeftOut, u64>>;
+pub(crate) type Counts = BTreeMap<Name, BTreeMap<LeftOut, u64>>;
 
-pub(super) fn count(counts: &mut Counts, source: &Name, why: LeftOut, deliveries: u64) {
+pub(crate) fn count(counts: &mut Counts, source: &Name, why: LeftOut, deliveries: u64) {
     *counts.entry(source.clone()).or_default().entry(why).or_default() += deliveries;
 }
 
-pub(super) fn add_counts(counts: &mut Counts, more: Counts) {
+pub(crate) fn add_counts(counts: &mut Counts, more: Counts) {
     for (source, reasons) in more {
         for (why, deliveries) in reasons {
             count(counts, &source, why, deliveries);
@@ -177,3 +177,15 @@ pub struct Verdicts {
     /// Kept without a body, which can never be judged.
     pub bodiless: u64,
 }
+
+/// What a waiting delivery takes beside its body, roughly; also what the smallest costs of the rate.
+const ITEM_BYTES: usize = 4096;
+
+/// What a delivery takes of the queue.
+pub(crate) fn weight(failed: &Quarantined) -> usize {
+    let headers: usize = failed.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    ITEM_BYTES + failed.path.len() + headers + failed.body.as_ref().map_or(0, bytes::Bytes::len)
+}
+
+/// What a [`Judge`] says of a source that the configuration has not got.
+pub const NO_SUCH_SOURCE: &str = "no_such_source";

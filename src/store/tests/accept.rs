@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::guard::{REPEATS, TWINS, UNDER_ANOTHER_TYPE};
+use crate::store::tables::replay_index::{REPEATS, TWINS, UNDER_ANOTHER_TYPE};
 
 const CREATED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
 
@@ -344,15 +344,15 @@ async fn a_secrets_match_that_is_rolled_back_is_noted_by_the_next() {
         uses.note(tx, &name("stripe"), "secret", START)?;
         tx.execute("UPDATE meta SET store_id = x'00'", [])
     };
-    assert!(bench.store.engine.submit(Lane::Verb, bad).await.is_err());
+    assert!(bench.store.engine.submit(Priority::Verb, bad).await.is_err());
     let uses = Arc::clone(&bench.store.engine.secret_uses);
     let note = move |tx: &Connection| {
         let before = tx.total_changes();
         uses.note(tx, &name("stripe"), "secret", START)?;
         Ok(tx.total_changes() - before)
     };
-    assert_eq!(bench.store.engine.submit(Lane::Verb, note.clone()).await, Ok(1));
-    assert_eq!(bench.store.engine.submit(Lane::Verb, note).await, Ok(0), "within the minute");
+    assert_eq!(bench.store.engine.submit(Priority::Verb, note.clone()).await, Ok(1));
+    assert_eq!(bench.store.engine.submit(Priority::Verb, note).await, Ok(0), "within the minute");
     assert_eq!(bench.store.admin.secrets().await.unwrap().len(), 1);
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::gauges::{JOBS, NEXT_READY};
+use crate::store::admin::gauges::{JOBS, NEXT_READY};
 
 #[tokio::test]
 async fn jobs_are_counted_by_handler_and_state() {

@@ -1,6 +1,6 @@
 //! The rows of the state table: claim, complete, recover, and the clock rule.
 use super::*;
-use crate::store::recover::handlers_with_work;
+use crate::store::jobs::recover::handlers_with_work;
 
 #[tokio::test]
 async fn a_job_is_claimed_once_and_oldest_first() {
@@ -246,7 +246,7 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
     bench
         .store
         .engine
-        .submit(Lane::Verb, |tx| tx.execute("UPDATE attempt SET runner = NULL", []))
+        .submit(Priority::Verb, |tx| tx.execute("UPDATE attempt SET runner = NULL", []))
         .await
         .unwrap();
     let found = bench.store.jobs.running().await.unwrap().remove(0).runner;
@@ -257,7 +257,7 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
         let count = |tx: &Connection| {
             tx.query_row("SELECT count(incarnation) FROM attempt", [], |row| row.get::<_, i64>(0))
         };
-        bench.store.engine.submit(Lane::Verb, count).await.unwrap()
+        bench.store.engine.submit(Priority::Verb, count).await.unwrap()
     };
     assert_eq!(claimed_for().await, 1);
     assert!(bench.complete(&theirs, Outcome::Failed, Next::Ready).await);
@@ -335,7 +335,7 @@ async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_
         since.committed();
         Ok(())
     };
-    bench.store.engine.submit(Lane::Verb, twice).await.unwrap();
+    bench.store.engine.submit(Priority::Verb, twice).await.unwrap();
     let mut got = Vec::new();
     for answer in [had, has] {
         let taken = answer.await.unwrap().unwrap();
@@ -392,7 +392,7 @@ async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_f
         second.committed();
         Ok(())
     };
-    bench.store.engine.submit(Lane::Verb, twice).await.unwrap();
+    bench.store.engine.submit(Priority::Verb, twice).await.unwrap();
     let mut got = Vec::new();
     for answer in [had, has] {
         let taken = answer.await.unwrap().unwrap();

@@ -4,9 +4,9 @@ use std::sync::mpsc;
 use rusqlite::types::Null;
 
 use super::*;
-use crate::store::find::{JOB_IDS, TEXT_IDS, UUID_IDS};
-use crate::store::read::{self, Clauses, NEXT_SOURCE, by_id};
-use crate::store::replay::FOUND;
+use crate::store::admin::find::{JOB_IDS, TEXT_IDS, UUID_IDS};
+use crate::store::admin::list::{self as read, Clauses, NEXT_SOURCE, by_id};
+use crate::store::admin::replay::FOUND;
 
 const EVENTS: i64 = 200_000;
 

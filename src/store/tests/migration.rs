@@ -1,7 +1,7 @@
 //! What every migration promises, shown with the one that `migration.sql` adds: a store keeps what it has, and
 //! there is a copy of how it was.
 use super::*;
-use crate::store::schema::{APPLICATION_ID, DEVELOPMENT_ID, MIGRATIONS, known, migrate};
+use crate::store::engine::schema::{APPLICATION_ID, DEVELOPMENT_ID, MIGRATIONS, known, migrate};
 
 /// A store as the first schema had it: an event for `h`, claimed once and waiting, one held, one ready.
 fn first_schema(path: &std::path::Path) -> Connection {
@@ -70,7 +70,7 @@ async fn a_store_of_an_earlier_schema_keeps_everything_and_is_copied_first() {
     assert_eq!((claimed.facts.attempt, claimed.facts.body.as_ref()), (1, b"{}".as_slice()));
     let enforced =
         |tx: &Connection| tx.pragma_query_value(None, "foreign_keys", |row| row.get::<_, bool>(0));
-    assert_eq!(store.engine.submit(Lane::Verb, enforced).await, Ok(true));
+    assert_eq!(store.engine.submit(Priority::Verb, enforced).await, Ok(true));
     store.close().await;
 
     let copy = path::beside(&settings.path, &format!(".before-{:04}", known()));
@@ -169,7 +169,7 @@ fn a_migration_that_finds_the_disk_full_leaves_no_log_and_says_what_it_needs() {
     assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
     let log = || std::fs::metadata(path::beside(&path, "-wal")).unwrap().len();
     assert!(log() > 0);
-    let error = before::found_full(&conn, &path, &limits());
+    let error = migration_backup::found_full(&conn, &path, &limits());
     let database = std::fs::metadata(&path).unwrap().len();
     let OpenError::NoSpaceToMigrate { needed, .. } = error else { panic!("{error}") };
     assert_eq!((log(), needed), (0, database + limits().disk_floor_bytes));

@@ -42,7 +42,9 @@ use crate::provider::Scheme;
 use crate::retry::{GiveUp, Next, Policy};
 use crate::verify::{self, Draft, Verified};
 
-use super::queue::Lane;
+use super::engine::migration_backup;
+use super::engine::queue::Priority;
+use super::tables::codec;
 use super::*;
 
 pub(super) const START: Timestamp = Timestamp(1_700_000_000_000);

@@ -1,10 +1,11 @@
 use super::*;
-use crate::store::complete;
-use crate::store::gauges::JOBS;
-use crate::store::read::{self, Clauses};
-use crate::store::recover::{CUT_OFF, UNFINISHED};
-use crate::store::schema::{APPLICATION_ID, known};
-use crate::store::standing;
+use crate::store::admin::gauges::JOBS;
+use crate::store::admin::list::{self as read, Clauses};
+use crate::store::admin::status;
+use crate::store::admin::status::UNFINISHED;
+use crate::store::engine::schema::{APPLICATION_ID, known};
+use crate::store::jobs::complete;
+use crate::store::jobs::recover::CUT_OFF;
 
 /// What the text of a table has between `start` and `end`, its lines joined.
 fn between<'a>(table: &'a str, start: &str, end: &str) -> &'a str {
@@ -120,7 +121,7 @@ async fn what_runs_is_found_by_the_index_of_live_attempts() {
         CUT_OFF.to_owned(),
         UNFINISHED.to_owned(),
         JOBS.to_owned(),
-        standing::RUNNING.to_owned(),
+        status::RUNNING.to_owned(),
     ];
     bench
         .with_file(|conn| {
@@ -234,7 +235,7 @@ async fn a_new_file_is_ours_private_and_set_up() {
     let found = bench
         .store
         .engine
-        .submit(Lane::Verb, |tx| {
+        .submit(Priority::Verb, |tx| {
             [
                 "application_id",
                 "user_version",

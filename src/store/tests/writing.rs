@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use super::opening::Mount;
 use super::*;
-use crate::store::queue::Queue;
+use crate::store::engine::queue::Queue;
 
 /// Holds the writer inside a transaction until the sender is dropped.
 pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
@@ -14,7 +14,7 @@ pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
     tokio::spawn(async move {
         store
             .engine
-            .submit(Lane::Verb, move |_| {
+            .submit(Priority::Verb, move |_| {
                 entered.try_send(()).unwrap();
                 let _ = held.recv();
                 Ok(())
@@ -123,7 +123,7 @@ async fn an_event_that_was_rolled_back_and_stored_again_is_the_first_of_its_body
     let store = bench.store.clone();
     let bad = queued(async move {
         let break_check = |tx: &Connection| tx.execute("UPDATE meta SET store_id = x'00'", []);
-        store.engine.submit(Lane::Accept { bytes: 1 }, break_check).await
+        store.engine.submit(Priority::Accept { bytes: 1 }, break_check).await
     })
     .await;
     drop(release);
@@ -142,7 +142,7 @@ async fn one_bad_item_does_not_fail_its_batch() {
     let bad = queued(async move {
         store
             .engine
-            .submit(Lane::Accept { bytes: 1 }, |tx| {
+            .submit(Priority::Accept { bytes: 1 }, |tx| {
                 // One statement that works and one that does not: neither may stand.
                 tx.execute("UPDATE meta SET epoch = 77", [])?;
                 tx.execute("UPDATE meta SET store_id = x'00'", [])
@@ -382,7 +382,7 @@ fn a_writer_that_panics_takes_the_process_with_it() {
     if std::env::var_os(CHILD).is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let answer = runtime.block_on(bench().store.engine.submit(
-            Lane::Verb,
+            Priority::Verb,
             |_| -> rusqlite::Result<()> {
                 panic!("on purpose");
             },
@@ -408,7 +408,7 @@ fn an_error_reported_while_the_door_opens_is_not_forgotten() {
     // The new checkpoint connection may fail before the repair is through.
     queue.report_broken("a checkpoint failed".to_owned());
     queue.open();
-    assert!(matches!(queue.take_now(), crate::store::queue::Next::Broken(_)));
+    assert!(matches!(queue.take_now(), crate::store::engine::queue::Next::Broken(_)));
 }
 
 #[tokio::test]
@@ -417,7 +417,7 @@ async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
     let (queue, checkpoints) =
         (Arc::clone(&bench.store.engine.queue), Arc::clone(&bench.store.engine.checkpoints));
     let mut full = true;
-    let done = bench.store.engine.submit(Lane::Kept, move |_| {
+    let done = bench.store.engine.submit(Priority::Kept, move |_| {
         if std::mem::take(&mut full) {
             // The checkpointer meets an I/O error while this commit finds no space.
             checkpoints.close();
@@ -438,8 +438,9 @@ async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
 async fn a_completion_that_fails_alone_is_tried_again_while_others_go_on() {
     let bench = bench();
     let claimed = bench.running("e").await;
-    let run =
-        |sql: &'static str| bench.store.engine.submit(Lane::Verb, move |tx| tx.execute_batch(sql));
+    let run = |sql: &'static str| {
+        bench.store.engine.submit(Priority::Verb, move |tx| tx.execute_batch(sql))
+    };
     let broken = "CREATE TRIGGER broken BEFORE UPDATE ON job WHEN new.state = 'succeeded'
                       BEGIN SELECT raise(ABORT, 'for the test'); END";
     run(broken).await.unwrap();

@@ -1,0 +1,23 @@
+//! COPY: begins a backup.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::store::engine::copy_task::{CopyError, CopyTask, Copying, Progress};
+
+use super::handle::Admin;
+
+impl Admin {
+    /// COPY: begins a copy of the store as it is once the copy ends.
+    ///
+    /// # Errors
+    /// Where another one is being made, or the store takes nothing now.
+    pub fn copy(&self) -> Result<Copying, CopyError> {
+        let progress = Arc::new(Progress::default());
+        let (done, answer) = oneshot::channel();
+        let task = CopyTask { progress: Arc::clone(&progress), answer: done };
+        self.engine.queue.push_copy(task)?;
+        Ok(Copying { progress, answer })
+    }
+}

@@ -1,0 +1,240 @@
+//! FIND: the event or job that an operator means by an id or by its beginning, and how much of an id is
+//! enough. Every look is a range of an index.
+//!
+//! The beginning, and not the end: ids are indexed from their beginnings. A job's id begins with the
+//! millisecond in which it was made, so two groups of it that are enough today stay enough.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::model::{EventId, JobId, Name};
+use crate::store::rows::JobRow;
+use crate::store::tables::codec;
+use crate::store::types::{Error, LEAST_CHARS};
+
+use super::handle::Admin;
+use super::list::{JOB, job_row, sources};
+
+/// Most ids that an error names.
+const NAMED: usize = 5;
+
+/// Lengths that an id is shortened to, the first that is enough: a UUID's groups end there.
+const SHORT_CHARS: [usize; 8] = [8, 13, 18, 23, 30, 40, 60, 100];
+
+/// An id is shortened by no fewer characters.
+const LEAST_SAVED: usize = 4;
+
+/// What an id may be of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdKind {
+    Event,
+    Job,
+    /// Either of them.
+    Any,
+}
+
+impl IdKind {
+    fn noun(self) -> &'static str {
+        match self {
+            IdKind::Event => "event",
+            IdKind::Job => "job",
+            IdKind::Any => "event or job",
+        }
+    }
+}
+
+/// What an operator typed for an id.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct IdQuery {
+    /// What it may be of.
+    pub kind: IdKind,
+    /// The whole id, or its beginning.
+    pub text: String,
+    /// Only events of this source.
+    pub source: Option<Name>,
+}
+
+/// The event or job with that id.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdMatch {
+    /// The events with this id: of several sources, or several bodies.
+    Event(EventId),
+    Job(Box<JobRow>),
+}
+
+impl Admin {
+    /// The event or job that is meant. The whole id of one always means it.
+    pub async fn find(&self, typed: IdQuery) -> Result<IdMatch, Error> {
+        self.engine.read(move |conn| find(conn, &typed)).await?
+    }
+
+    /// How many characters of each of these ids are enough to find it among what `kind` says.
+    pub async fn shorten(&self, kind: IdKind, ids: Vec<String>) -> Result<Vec<usize>, Error> {
+        self.engine
+            .list(codec::size(ids.len()), move |conn| {
+                let sources = sources(conn, None)?;
+                ids.iter().map(|id| enough(conn, &sources, kind, id)).collect()
+            })
+            .await
+    }
+}
+
+fn find(conn: &Connection, typed: &IdQuery) -> rusqlite::Result<Result<IdMatch, Error>> {
+    let IdQuery { kind, text, source } = typed;
+    let sources = sources(conn, source.clone())?;
+    // A source is named for events only.
+    let kind = if source.is_some() { IdKind::Event } else { *kind };
+    if let Some(found) = exactly(conn, &sources, kind, text)? {
+        return Ok(Ok(found));
+    }
+    let mut ids = Vec::new();
+    if text.len() >= LEAST_CHARS {
+        ids = beginning(conn, &sources, kind, text, NAMED + 1)?;
+    }
+    match ids.as_slice() {
+        [] => Ok(Err(Error::NoId { text: text.clone(), noun: typed.kind.noun() })),
+        [Id::Event(event)] => Ok(Ok(IdMatch::Event(event.clone()))),
+        [Id::Job(job)] => Ok(job_of(conn, *job)?.ok_or(Error::NoJob(*job))),
+        several => {
+            let mut named: Vec<String> = several.iter().take(NAMED).map(Id::named).collect();
+            if several.len() > NAMED {
+                named.push("…".to_owned());
+            }
+            Ok(Err(Error::SeveralIds { text: text.clone(), ids: named.join(", ") }))
+        }
+    }
+}
+
+/// An id that was found.
+#[derive(PartialEq, Eq)]
+enum Id {
+    Event(EventId),
+    Job(JobId),
+}
+
+impl Id {
+    fn named(&self) -> String {
+        match self {
+            Id::Event(id) => format!("event {id}"),
+            Id::Job(id) => format!("job {id}"),
+        }
+    }
+}
+
+fn job_of(conn: &Connection, job: JobId) -> rusqlite::Result<Option<IdMatch>> {
+    // By the unique id.
+    conn.prepare_cached(&format!("{JOB} WHERE j.id = ?1"))?
+        .query_row([job.as_bytes()], job_row)
+        .optional()
+        .map(|row| row.map(|row| IdMatch::Job(Box::new(row))))
+}
+
+fn exactly(
+    conn: &Connection,
+    sources: &[Name],
+    kind: IdKind,
+    text: &str,
+) -> rusqlite::Result<Option<IdMatch>> {
+    if kind != IdKind::Job
+        && let Ok(event) = text.parse::<EventId>()
+    {
+        // By the unique (source, id, variant).
+        let mut select =
+            conn.prepare_cached("SELECT 1 FROM event WHERE source = ?1 AND event_id = ?2")?;
+        for source in sources {
+            if select.exists(params![source.as_str(), codec::stored_id(&event)])? {
+                return Ok(Some(IdMatch::Event(event)));
+            }
+        }
+    }
+    match text.parse() {
+        Ok(job) if kind != IdKind::Event => job_of(conn, job),
+        _ => Ok(None),
+    }
+}
+
+/// The ids that begin so, `most` of them.
+fn beginning(
+    conn: &Connection,
+    sources: &[Name],
+    kind: IdKind,
+    text: &str,
+    most: usize,
+) -> rusqlite::Result<Vec<Id>> {
+    let mut found = Vec::new();
+    let uuids = uuids(text);
+    let limit = codec::size(most);
+    if kind != IdKind::Job {
+        for source in sources {
+            let source = source.as_str();
+            let mut texts = conn.prepare_cached(TEXT_IDS)?;
+            let texts =
+                texts.query_map(params![source, text, limit], |row| codec::event_id(row, 0))?;
+            found.extend(texts.map(|id| id.map(Id::Event)).collect::<rusqlite::Result<Vec<_>>>()?);
+            if let Some((first, last)) = uuids {
+                let mut uuids = conn.prepare_cached(UUID_IDS)?;
+                let uuids = uuids.query_map(params![source, first, last, limit], |row| {
+                    codec::event_id(row, 0)
+                })?;
+                found.extend(
+                    uuids.map(|id| id.map(Id::Event)).collect::<rusqlite::Result<Vec<_>>>()?,
+                );
+            }
+        }
+    }
+    if let (true, Some((first, last))) = (kind != IdKind::Event, uuids) {
+        let mut jobs = conn.prepare_cached(JOB_IDS)?;
+        let jobs = jobs.query_map(params![first, last, limit], |row| codec::job_id(row, 0))?;
+        found.extend(jobs.map(|id| id.map(Id::Job)).collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    // One id of several sources.
+    let mut distinct: Vec<Id> = Vec::new();
+    for id in found {
+        if !distinct.contains(&id) && distinct.len() < most {
+            distinct.push(id);
+        }
+    }
+    Ok(distinct)
+}
+
+/// Ids of source `?1` kept as text, from `?2` on. The highest character of an id is `~`, and what follows
+/// it ends the range.
+pub(crate) const TEXT_IDS: &str = "SELECT DISTINCT event_id FROM event
+     WHERE source = ?1 AND event_id >= ?2 AND event_id < ?2 || char(127) LIMIT ?3";
+
+/// Ids of source `?1` kept as 16 bytes.
+pub(crate) const UUID_IDS: &str = "SELECT DISTINCT event_id FROM event
+     WHERE source = ?1 AND event_id BETWEEN ?2 AND ?3 LIMIT ?4";
+
+/// Jobs by the unique id.
+pub(crate) const JOB_IDS: &str = "SELECT id FROM job WHERE id BETWEEN ?1 AND ?2 LIMIT ?3";
+
+/// The first and the last UUID whose text begins so; none where none does.
+fn uuids(beginning: &str) -> Option<([u8; 16], [u8; 16])> {
+    let rest = "00000000-0000-0000-0000-000000000000".get(beginning.len()..)?;
+    let first = Uuid::try_parse(&format!("{beginning}{rest}")).ok()?;
+    let last = Uuid::try_parse(&format!("{beginning}{}", rest.replace('0', "f"))).ok()?;
+    // Not the other ways in which a UUID may be written.
+    let is_ours = first.to_string().starts_with(beginning);
+    is_ours.then(|| (first.into_bytes(), last.into_bytes()))
+}
+
+fn enough(conn: &Connection, sources: &[Name], kind: IdKind, id: &str) -> rusqlite::Result<usize> {
+    // Version 7 begins with the time: the ids of a whole minute share their first group.
+    let by_time = Uuid::try_parse(id).is_ok_and(|id| id.get_version_num() == 7);
+    let least = if by_time { SHORT_CHARS[1] } else { SHORT_CHARS[0] };
+    for chars in SHORT_CHARS
+        .into_iter()
+        .filter(|chars| (least..id.len().saturating_sub(LEAST_SAVED)).contains(chars))
+    {
+        // An id is ASCII.
+        let Some(text) = id.get(..chars) else { break };
+        if beginning(conn, sources, kind, text, 2)?.len() < 2 {
+            return Ok(chars);
+        }
+    }
+    Ok(id.len())
+}

@@ -1,0 +1,73 @@
+//! Events as they arrive, for whoever follows them.
+//!
+//! Rows are given in the order of the writer's commits and never again, so what is after a place now
+//! comes after it for good: nothing is missed and nothing seen twice.
+
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use crate::store::rows::{EventFilter, EventRow};
+use crate::store::types::Error;
+
+use super::handle::Admin;
+use super::list::{Clauses, EVENT, Listed, event_row, newest_events, with_jobs};
+
+/// A place in the order of arrival: to be handed back as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark(i64);
+
+/// What came.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Arrived {
+    /// Oldest first.
+    pub events: Vec<EventRow>,
+    /// Where to go on.
+    pub mark: Mark,
+}
+
+impl Admin {
+    /// The events after a place; where none is given, the newest ones. Both oldest first, and no more
+    /// than the filter's limit: the rest comes with the next call.
+    pub async fn arrived(
+        &self,
+        filter: EventFilter,
+        after: Option<Mark>,
+    ) -> Result<Arrived, Error> {
+        let limit = self.engine.list_limit(filter.limit);
+        self.engine.list(limit, move |conn| arrived(conn, &filter, after, limit)).await
+    }
+}
+
+fn arrived(
+    conn: &Connection,
+    filter: &EventFilter,
+    after: Option<Mark>,
+    limit: i64,
+) -> rusqlite::Result<Arrived> {
+    let found = match after {
+        Some(mark) => next_events(conn, filter, mark, limit)?,
+        None => newest_events(conn, filter, limit)?.into_iter().rev().collect(),
+    };
+    let mark = match found.last() {
+        Some(last) if after.is_some() && found.len() as i64 == limit => last.row,
+        // The newest event, whoever it is for: those before it need no second look.
+        _ => conn.query_row("SELECT coalesce(max(row), 0) FROM event", [], |row| row.get(0))?,
+    };
+    let events =
+        found.into_iter().map(|event| with_jobs(conn, event)).collect::<rusqlite::Result<_>>()?;
+    Ok(Arrived { events, mark: Mark(mark) })
+}
+
+fn next_events(
+    conn: &Connection,
+    filter: &EventFilter,
+    after: Mark,
+    limit: i64,
+) -> rusqlite::Result<Vec<Listed>> {
+    let mut clauses = Clauses::default();
+    clauses.event(conn, filter)?;
+    clauses.after("e.row", Some(after.0));
+    // The next in the order of arrival.
+    let sql = format!("{EVENT} {} ORDER BY e.row LIMIT {limit}", clauses.sql());
+    conn.prepare_cached(&sql)?.query_map(clauses.values().as_slice(), event_row)?.collect()
+}

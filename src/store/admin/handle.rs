@@ -1,0 +1,50 @@
+//! The handle of `control`, `scrape` and `serve`.
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::store::engine::handle::Engine;
+use crate::store::intake::handle::Intake;
+use crate::store::tables::notice::Interest;
+use crate::store::types::Refused;
+
+/// For `control`, `scrape` and `serve`: looks at everything, and carries out the operator's verbs.
+#[derive(Clone)]
+pub struct Admin {
+    pub(crate) engine: Engine,
+    /// Accepts quarantined deliveries that verify now.
+    pub(crate) intake: Intake,
+}
+
+impl Admin {
+    /// The store's random identity.
+    pub fn id(&self) -> Uuid {
+        self.engine.id
+    }
+
+    /// Fails with the reason while accepts are refused.
+    pub fn ready(&self) -> Result<(), Refused> {
+        self.engine.ready()
+    }
+
+    /// Changes when [`Jobs::wake`] is notified, and when the store starts or stops refusing accepts. Any
+    /// number of tasks may listen.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.engine.stirred.subscribe()
+    }
+
+    /// Waits for a sign of life from the writer's thread: between two batches, on a full disk or in the
+    /// pauses of a repair. Never returns while the thread hangs. False once the store is closed.
+    pub async fn writer_answers(&self) -> bool {
+        match self.engine.queue.ask() {
+            Some(answer) => answer.await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// Says which handlers take the receiver's own events from the next transaction on. First before
+    /// anything is accepted or recovered.
+    pub fn set_interest(&self, interest: Interest) {
+        self.engine.notices.set(interest);
+    }
+}

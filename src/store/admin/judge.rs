@@ -1,0 +1,139 @@
+//! Judges kept deliveries again, and accepts those that verify now.
+//!
+//! An accepted one goes the ordinary way, with the time it arrived: one event per id, a duplicate where
+//! there is one, the replay guard's word, jobs by the configuration in force. It is forgotten here after
+//! the commit: a crash between the two makes it a duplicate the next time.
+
+use crate::model::Name;
+use crate::store::quarantine::folder::Folder;
+use crate::store::quarantine::keeper::Keeper;
+use crate::store::quarantine::types::{Judge, Judged, Judging, Kept, QuarantineFilter};
+use crate::store::types::{Accept, Accepted, Error, Refused};
+
+use super::handle::Admin;
+
+/// Most deliveries of one [`Step`], and most bytes of their bodies but for the first: an answer in far
+/// less than `control_wait_millis`.
+const STEP_COUNT: usize = 128;
+const STEP_BYTES: usize = 4 << 20;
+
+/// Some of what is to be judged.
+#[derive(Default)]
+struct Step {
+    /// Oldest first, with its source; nothing where it has no body.
+    found: Vec<(Name, Option<Kept>)>,
+    /// Where to go on; none at the end.
+    next: Option<i64>,
+    /// Why the next one cannot be read now.
+    error: Option<String>,
+}
+
+/// The next deliveries after the number `after` that `filter` selects.
+fn next(folder: &Folder, filter: &QuarantineFilter, after: i64) -> Step {
+    let mut step = Step::default();
+    let mut last = after;
+    let mut bytes = 0;
+    for id in folder.select(filter).filter(|id| *id > after) {
+        if step.found.len() == STEP_COUNT || bytes > STEP_BYTES {
+            step.next = Some(last);
+            break;
+        }
+        last = id;
+        match folder.read(id) {
+            Ok((source, kept)) => {
+                bytes += kept.as_ref().map_or(0, |kept| kept.body.len());
+                step.found.push((source, kept));
+            }
+            Err(error) => {
+                step.error = Some(format!("failed to read delivery {id}: {error}"));
+                break;
+            }
+        }
+    }
+    step
+}
+
+impl Admin {
+    /// Says how a kept delivery is judged: with the configuration in force, which may be set again.
+    pub fn set_judge(&self, judge: Judge) {
+        self.intake.quarantine.set_judge(judge);
+    }
+
+    /// Judges the next kept deliveries at their arrival, and with `accept` accepts those that verify.
+    pub async fn judge_quarantined(&self, ask: Judging) -> Result<Judged, Error> {
+        let Some(judge) = self.intake.quarantine.judge() else {
+            return Err(Refused::Failed("nothing judges the quarantine here".to_owned()).into());
+        };
+        let Judging { mut filter, after, accept } = ask;
+        let mut step = self
+            .intake
+            .quarantine
+            .ask(move |keeper| {
+                // What is too old may lie there still.
+                filter.since = filter.since.max(Some(keeper.oldest()));
+                keeper.folder().map(|folder| next(folder, &filter, after)).unwrap_or_default()
+            })
+            .await?;
+        let refused = step.error.take();
+        let mut judged = Judged { next: step.next, refused, ..Judged::default() };
+        let mut settled = Vec::new();
+        for (source, verdict) in judge_all(judge, step).await {
+            judged.looked_at += 1;
+            let verdicts = judged.sources.entry(source).or_default();
+            let (id, new) = match verdict {
+                None => {
+                    verdicts.bodiless += 1;
+                    continue;
+                }
+                Some((_, Err(reason))) => {
+                    *verdicts.bad.entry(reason.to_owned()).or_default() += 1;
+                    continue;
+                }
+                Some((id, Ok(new))) => (id, new),
+            };
+            verdicts.good += 1;
+            if !accept {
+                continue;
+            }
+            // One after the other: the order of arrival is the order of their rows.
+            let (source, event) = (new.source.clone(), new.delivery.event_id().clone());
+            let received_at = new.received_at;
+            match self.intake.accept_late(new, self.engine.clock.now()).await {
+                Ok(Accepted::Created { held, .. }) => {
+                    verdicts.accepted += 1;
+                    verdicts.held += u64::from(held.is_some());
+                }
+                Ok(Accepted::Duplicate { .. }) => verdicts.duplicates += 1,
+                Err(why) => {
+                    judged.refused = Some(why.to_string());
+                    judged.next = None;
+                    break;
+                }
+            }
+            tracing::info!(%source, %event, %received_at, "accepted from quarantine");
+            settled.push(id);
+        }
+        if !settled.is_empty() {
+            let forget = move |keeper: &mut Keeper| {
+                if let Some(folder) = keeper.folder() {
+                    settled.into_iter().for_each(|id| drop(folder.remove(id)));
+                }
+            };
+            self.intake.quarantine.ask(forget).await?;
+        }
+        Ok(judged)
+    }
+}
+
+/// A delivery's number and what was found; nothing where it has no body.
+type Verdict = Option<(i64, Result<Accept, &'static str>)>;
+
+/// On a thread that may be kept busy: it is hashing of some megabytes.
+async fn judge_all(judge: Judge, step: Step) -> Vec<(Name, Verdict)> {
+    let all = move || {
+        let one = |kept: Kept| (kept.id, judge(kept));
+        step.found.into_iter().map(|(source, kept)| (source, kept.map(one))).collect()
+    };
+    let judged = tokio::task::spawn_blocking(all).await;
+    judged.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}

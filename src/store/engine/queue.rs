@@ -1,0 +1,400 @@
+//! What waits for the writer, and the door in front of it.
+//!
+//! Accepts are bounded in number and bytes and may be refused at the door. Claims, completions and
+//! the operator's verbs are bounded by jobs in flight and by people: they are never refused for
+//! fullness and go first in a batch (S7).
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::limits::Limits;
+use crate::store::mutex::lock;
+use crate::store::types::Refused;
+
+use super::copy_task::{CopyError, CopyTask};
+
+/// How the writer treats an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// Refusable: the provider sends it again. With its size in memory.
+    Accept {
+        /// What it takes of the queue's and the batch's bytes.
+        bytes: usize,
+    },
+    /// An operator's or the dispatcher's verb: tried once, the caller is told when it cannot be done.
+    Verb,
+    /// Tried until it is committed, over a full disk and a repair: losing it would break a promise.
+    Kept,
+}
+
+/// One thing the writer does inside a transaction.
+pub(crate) trait Work: Send {
+    /// Runs the statements. May be called again after a rollback, so it starts afresh each time.
+    fn run(&mut self, tx: &Connection) -> rusqlite::Result<()>;
+    /// Called once, after the commit that holds it was flushed.
+    fn committed(self: Box<Self>);
+    /// Called once instead, where it will not be tried again.
+    fn refused(self: Box<Self>, why: Refused);
+}
+
+/// On which the result of an item comes.
+pub(crate) type Reply<T> = oneshot::Receiver<Result<T, Refused>>;
+
+/// Work with its lane.
+pub(crate) struct WriteRequest {
+    pub(crate) priority: Priority,
+    pub(crate) work: Box<dyn Work>,
+}
+
+impl WriteRequest {
+    /// Makes an item of a closure, and the channel on which its result comes.
+    pub(crate) fn new<T, F>(priority: Priority, run: F) -> (WriteRequest, Reply<T>)
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        WriteRequest::with(priority, run, |_| ())
+    }
+
+    /// The same; `then` is told the result on the writer's thread once it is flushed, before anybody else
+    /// hears of it.
+    pub(crate) fn with<T, F, G>(priority: Priority, run: F, then: G) -> (WriteRequest, Reply<T>)
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        G: FnOnce(&T) + Send + 'static,
+    {
+        let (answer, receiver) = oneshot::channel();
+        (
+            WriteRequest { priority, work: Box::new(Task { run, then, done: None, answer }) },
+            receiver,
+        )
+    }
+}
+
+struct Task<T, F, G> {
+    run: F,
+    then: G,
+    done: Option<T>,
+    answer: oneshot::Sender<Result<T, Refused>>,
+}
+
+impl<T, F, G> Work for Task<T, F, G>
+where
+    T: Send,
+    F: FnMut(&Connection) -> rusqlite::Result<T> + Send,
+    G: FnOnce(&T) + Send,
+{
+    fn run(&mut self, tx: &Connection) -> rusqlite::Result<()> {
+        self.done = Some((self.run)(tx)?);
+        Ok(())
+    }
+
+    // H1: who asked may be gone; the commit stands all the same.
+    fn committed(self: Box<Self>) {
+        if let Some(done) = self.done {
+            (self.then)(&done);
+            let _ = self.answer.send(Ok(done));
+        }
+    }
+
+    fn refused(self: Box<Self>, why: Refused) {
+        let _ = self.answer.send(Err(why));
+    }
+}
+
+/// What the writer is to do next.
+pub(crate) enum Next {
+    /// Commit these. Empty only where [`Queue::take_now`] found nothing.
+    Batch(Vec<WriteRequest>),
+    /// The checkpointer met an I/O error: repair.
+    Broken(String),
+    /// Make a copy.
+    Copy(CopyTask),
+    /// Closed, and nothing is left.
+    Closed,
+}
+
+/// The queue of one writer.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    filled: Condvar,
+    max_count: usize,
+    max_bytes: usize,
+    batch_count: usize,
+    batch_bytes: usize,
+}
+
+#[derive(Default)]
+struct State {
+    verbs: VecDeque<WriteRequest>,
+    accepts: VecDeque<WriteRequest>,
+    accept_bytes: usize,
+    door: Option<Refused>,
+    broken: Option<String>,
+    /// Those who ask whether the writer still comes for its work.
+    asking: Vec<oneshot::Sender<()>>,
+    copy: Option<CopyTask>,
+    /// A copy waits or is being made.
+    copying: bool,
+    /// The writer waits, and nobody has woken it yet.
+    idle: bool,
+    closed: bool,
+}
+
+impl State {
+    /// By the writer's thread only: it is alive.
+    fn answer(&mut self) {
+        for asking in self.asking.drain(..) {
+            let _ = asking.send(());
+        }
+    }
+}
+
+impl Queue {
+    /// An empty, open queue.
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let size = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+        Queue {
+            state: Mutex::default(),
+            filled: Condvar::new(),
+            max_count: size(limits.writer_queue_count),
+            max_bytes: size(limits.writer_queue_bytes),
+            batch_count: size(limits.batch_count),
+            batch_bytes: size(limits.batch_bytes),
+        }
+    }
+
+    /// Hands an item to the writer, or says why not.
+    pub(crate) fn push(&self, item: WriteRequest) -> Result<(), Refused> {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return Err(Refused::Stopping);
+        }
+        match item.priority {
+            // A verb can wait for space, which it may itself free; for a repair it would wait blindly.
+            Priority::Verb if matches!(state.door, Some(Refused::Degraded(_))) => {
+                return state.door.clone().map_or(Ok(()), Err);
+            }
+            Priority::Verb | Priority::Kept => state.verbs.push_back(item),
+            Priority::Accept { bytes } => {
+                if let Some(why) = &state.door {
+                    return Err(why.clone());
+                }
+                // One item over the byte bound is taken into an empty queue, or it never fits.
+                let full = state.accepts.len() >= self.max_count
+                    || (state.accept_bytes.saturating_add(bytes) > self.max_bytes
+                        && !state.accepts.is_empty());
+                if full {
+                    return Err(Refused::QueueFull);
+                }
+                state.accept_bytes += bytes;
+                state.accepts.push_back(item);
+            }
+        }
+        self.wake(state);
+        Ok(())
+    }
+
+    /// Hands kept items to the writer in one go, so that they share a batch. Where it takes no more they
+    /// are dropped, which their askers are told by.
+    pub(crate) fn push_kept(&self, items: Vec<WriteRequest>) {
+        let mut state = lock(&self.state);
+        if !state.closed {
+            state.verbs.extend(items);
+            self.wake(state);
+        }
+    }
+
+    /// Asks for a copy, or says why there can be none now.
+    pub(crate) fn push_copy(&self, task: CopyTask) -> Result<(), CopyError> {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return Err(Refused::Stopping.into());
+        }
+        // A copy may be all that is left of a removed database.
+        if let Some(why) = &state.door
+            && !matches!(why, Refused::Gone(_))
+        {
+            return Err(why.clone().into());
+        }
+        if std::mem::replace(&mut state.copying, true) {
+            return Err(CopyError::Busy);
+        }
+        state.copy = Some(task);
+        self.wake(state);
+        Ok(())
+    }
+
+    /// Another copy may be asked for.
+    pub(crate) fn copy_ended(&self) {
+        lock(&self.state).copying = false;
+    }
+
+    /// Why accepts are refused, or nothing.
+    pub(crate) fn door(&self) -> Result<(), Refused> {
+        let state = lock(&self.state);
+        match &state.door {
+            _ if state.closed => Err(Refused::Stopping),
+            Some(why) => Err(why.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Items that wait, and the bytes of the accepts among them.
+    pub(crate) fn waiting(&self) -> (u64, u64) {
+        let state = lock(&self.state);
+        ((state.verbs.len() + state.accepts.len()) as u64, state.accept_bytes as u64)
+    }
+
+    /// Shuts the door and refuses the accepts that wait already.
+    pub(crate) fn shut(&self, why: &Refused) {
+        let refused = {
+            let mut state = lock(&self.state);
+            state.door = Some(why.clone());
+            state.accept_bytes = 0;
+            std::mem::take(&mut state.accepts)
+        };
+        for item in refused {
+            item.work.refused(why.clone());
+        }
+    }
+
+    /// Opens the door again.
+    pub(crate) fn open(&self) {
+        lock(&self.state).door = None;
+    }
+
+    /// Asks the writer whether it is alive. It answers when it next comes for work or rests, so a shut
+    /// door, a full disk or a repair does not keep it from answering; only a step that never ends does.
+    /// Nothing where the queue is closed.
+    pub(crate) fn ask(&self) -> Option<oneshot::Receiver<()>> {
+        let (asking, answer) = oneshot::channel();
+        let mut state = lock(&self.state);
+        if state.closed {
+            return None;
+        }
+        state.asking.push(asking);
+        self.wake(state);
+        Some(answer)
+    }
+
+    /// Tells the writer of an I/O error that another thread met.
+    pub(crate) fn report_broken(&self, reason: String) {
+        let mut state = lock(&self.state);
+        state.broken = Some(reason);
+        self.wake(state);
+    }
+
+    /// Forgets what was reported of connections that are closed now.
+    pub(crate) fn forget_broken(&self) {
+        lock(&self.state).broken = None;
+    }
+
+    /// Takes no more; the writer ends when it has done what is here.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        // Whoever waits for it is told by that.
+        state.copy = None;
+        self.filled.notify_all();
+    }
+
+    /// Whether the queue was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.state).closed
+    }
+
+    /// Waits for the next thing to do.
+    pub(crate) fn take(&self) -> Next {
+        let mut state = lock(&self.state);
+        loop {
+            state.answer();
+            if let Some(reason) = state.broken.take() {
+                return Next::Broken(reason);
+            }
+            if let Some(task) = state.copy.take() {
+                return Next::Copy(task);
+            }
+            let batch = self.batch(&mut state);
+            if !batch.is_empty() {
+                return Next::Batch(batch);
+            }
+            if state.closed {
+                return Next::Closed;
+            }
+            state.idle = true;
+            state = self.filled.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    /// Takes what is there, which may be nothing.
+    pub(crate) fn take_now(&self) -> Next {
+        let mut state = lock(&self.state);
+        state.answer();
+        if let Some(reason) = state.broken.take() {
+            return Next::Broken(reason);
+        }
+        match state.copy.take() {
+            Some(task) => Next::Copy(task),
+            None => Next::Batch(self.batch(&mut state)),
+        }
+    }
+
+    /// Puts kept items back, before all others.
+    pub(crate) fn put_back(&self, items: Vec<WriteRequest>) {
+        let mut state = lock(&self.state);
+        for item in items.into_iter().rev() {
+            state.verbs.push_front(item);
+        }
+    }
+
+    /// Waits `pause`, or until the queue is closed.
+    pub(crate) fn rest(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        let mut state = lock(&self.state);
+        while !state.closed {
+            state.answer();
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return };
+            state.idle = true;
+            state = self
+                .filled
+                .wait_timeout(state, left)
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Wakes the writer where it waits. Most find it at work, and need not ask the kernel.
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        let idle = std::mem::take(&mut state.idle);
+        drop(state);
+        if idle {
+            self.filled.notify_one();
+        }
+    }
+
+    fn batch(&self, state: &mut State) -> Vec<WriteRequest> {
+        let mut batch: Vec<WriteRequest> =
+            state.verbs.drain(..state.verbs.len().min(self.batch_count)).collect();
+        let mut bytes = 0;
+        while batch.len() < self.batch_count {
+            let Some(&WriteRequest { priority: Priority::Accept { bytes: next }, .. }) =
+                state.accepts.front()
+            else {
+                break;
+            };
+            if bytes > 0 && bytes + next > self.batch_bytes {
+                break;
+            }
+            bytes += next;
+            state.accept_bytes -= next;
+            batch.extend(state.accepts.pop_front());
+        }
+        batch
+    }
+}

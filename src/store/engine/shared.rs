@@ -1,0 +1,106 @@
+//! What the handles of one store and its writer thread share.
+
+use std::sync::Arc;
+
+use rusqlite::Connection;
+use tokio::sync::{Notify, watch};
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::store::tables::notice::{Notice, Notices};
+use crate::store::tables::paused::Paused;
+use crate::store::tables::secret_use::SecretUses;
+use crate::store::types::Settings;
+
+use super::checkpoint::Checkpoints;
+use super::commits::Commits;
+use super::open::Opened;
+use super::queue::{Priority, Queue, WriteRequest};
+use super::readers::Readers;
+use super::space::Space;
+
+/// The parts of an open store. The connections are absent while the store is repaired, and after its end.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    /// The store's random identity.
+    pub(crate) id: Uuid,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) space: Arc<Space>,
+    /// For look-ups.
+    pub(crate) readers: Arc<Readers>,
+    /// For listings, which may take long.
+    pub(crate) lists: Arc<Readers>,
+    /// For the keys of requests: an HTTP worker must not wait for a listing.
+    pub(crate) keys: Readers,
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    /// Rung after each commit that changed something; one listener.
+    pub(crate) wake: Arc<Notify>,
+    /// The same for any number of listeners, and for a change of readiness.
+    pub(crate) stirred: watch::Sender<()>,
+    pub(crate) commits: Commits,
+    pub(crate) notices: Notices,
+    pub(crate) paused: Arc<Paused>,
+    pub(crate) secret_uses: Arc<SecretUses>,
+}
+
+impl Shared {
+    /// The parts of a store that was just opened, and the writer's connection.
+    pub(crate) fn new(
+        settings: Settings,
+        clock: Clock,
+        space: Arc<Space>,
+        opened: Opened,
+    ) -> rusqlite::Result<(Self, Connection)> {
+        let shared = Shared {
+            id: opened.id,
+            queue: Arc::new(Queue::new(&settings.limits)),
+            settings,
+            clock,
+            space,
+            readers: Arc::default(),
+            lists: Arc::default(),
+            keys: Readers::default(),
+            checkpoints: Arc::default(),
+            wake: Arc::default(),
+            stirred: watch::Sender::new(()),
+            commits: Commits::default(),
+            notices: Notices::default(),
+            paused: Arc::default(),
+            secret_uses: Arc::default(),
+        };
+        let writer = shared.put(opened)?;
+        Ok((shared, writer))
+    }
+
+    /// Sets the connections of a store that was just opened, and reads the paused handlers. Returns the writer's
+    /// connection.
+    pub(crate) fn put(&self, opened: Opened) -> rusqlite::Result<Connection> {
+        let Opened { writer, checkpointer, reader, lists, keys, id: _ } = opened;
+        self.paused.load(&writer)?;
+        self.checkpoints.put(checkpointer);
+        self.readers.put(reader);
+        self.lists.put(lists);
+        self.keys.put(keys);
+        Ok(writer)
+    }
+
+    /// Waits for running reads and closes their connections.
+    pub(crate) fn close_readers(&self) {
+        self.readers.close();
+        self.lists.close();
+        self.keys.close();
+    }
+
+    /// Stores a notice behind the requests that are queued, and retries until it is committed.
+    pub(crate) fn notify(&self, notice: Notice) {
+        if !self.notices.want(notice.kind) {
+            return;
+        }
+        let (notices, clock) = (self.notices.clone(), self.clock.clone());
+        let (request, _) =
+            WriteRequest::new(Priority::Kept, move |tx| notices.note(tx, &notice, clock.now()));
+        // Refused only where the receiver stops.
+        let _ = self.queue.push(request);
+    }
+}

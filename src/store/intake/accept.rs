@@ -1,0 +1,419 @@
+//! ACCEPT: a genuine delivery becomes an event with its jobs, a duplicate, a variant, or evidence, in
+//! one transaction (S6). A duplicate, a variant or a suspected replay supersedes nothing (I7).
+
+use std::sync::{Arc, OnceLock};
+
+use rusqlite::{Connection, params};
+
+use crate::crash;
+use crate::model::{
+    DeadReason, EventType, HeldReason, Name, NoticeType, OnRedelivery, ReplayGuard, State,
+    Timestamp,
+};
+use crate::store::engine::queue::Priority;
+use crate::store::tables::codec::exactly_one;
+use crate::store::tables::job::{insert_job, put_back};
+use crate::store::tables::notice::{NoticeJob, Notices, of_jobs};
+use crate::store::tables::secret_use::SecretUses;
+use crate::store::tables::{codec, replay_index};
+use crate::store::types::{Accept, Accepted, Refused};
+use crate::verify::Verified;
+
+use super::handle::Intake;
+
+/// What an item takes in memory beside its stored form, roughly.
+const ITEM_BYTES: usize = 1024;
+
+/// A payload in its stored form.
+struct Stored {
+    /// As HTTP writes them.
+    headers: Vec<u8>,
+    /// Under zstd.
+    body: Vec<u8>,
+}
+
+/// A delivery in its stored form.
+pub(crate) struct Prepared {
+    pub(crate) source: Name,
+    received_at: Timestamp,
+    /// Now, where it is accepted later than it arrived.
+    pub(crate) now: Timestamp,
+    pub(crate) delivery: Verified,
+    handlers: Vec<Name>,
+    /// Not there while it is only looked up: nothing is stored then.
+    stored: OnceLock<Stored>,
+    evidence_max: u64,
+    on_redelivery: OnRedelivery,
+    notices: Notices,
+    secret_uses: Arc<SecretUses>,
+}
+
+impl Intake {
+    /// ACCEPT: the event and its jobs in one transaction; returns after its flush, for a duplicate
+    /// too (S3). Once queued it belongs to the writer: dropping the future cancels nothing (H1).
+    pub async fn accept(&self, new: Accept) -> Result<Accepted, Refused> {
+        let now = new.received_at;
+        self.accept_late(new, now).await
+    }
+
+    /// ACCEPT of a delivery that arrived before `now`: its jobs' time begins now, or a forward would be
+    /// given up before it was tried.
+    pub(crate) async fn accept_late(
+        &self,
+        new: Accept,
+        now: Timestamp,
+    ) -> Result<Accepted, Refused> {
+        self.engine.ready()?;
+        let new = Arc::new(self.prepare(new, now));
+        let accepted = match self.repeated(&new).await? {
+            Some(duplicate) => duplicate,
+            None => self.store(new).await?,
+        };
+        crash::point("accept.commit.after");
+        Ok(accepted)
+    }
+
+    /// A duplicate of an event that came not long ago: counted without its body being compressed, which costs several
+    /// times what looking it up does. None where it is to be stored, or nobody knows yet.
+    async fn repeated(&self, new: &Arc<Prepared>) -> Result<Option<Accepted>, Refused> {
+        if !self.recent.has(&new.source, new.delivery.event_id()) {
+            return Ok(None);
+        }
+        let (new, bytes) = (Arc::clone(new), new.bytes());
+        self.engine.submit(Priority::Accept { bytes }, move |tx| new.repeated(tx)).await
+    }
+
+    async fn store(&self, new: Arc<Prepared>) -> Result<Accepted, Refused> {
+        self.pack(&new).await?;
+        let (item, bytes) = (Arc::clone(&new), new.bytes());
+        let accepted =
+            self.engine.submit(Priority::Accept { bytes }, move |tx| item.store(tx)).await?;
+        self.recent.note(&new.source, new.delivery.event_id());
+        Ok(accepted)
+    }
+
+    /// A delivery as it is looked up.
+    pub(crate) fn prepare(&self, new: Accept, now: Timestamp) -> Prepared {
+        let Accept { source, received_at, delivery, handlers, on_redelivery } = new;
+        Prepared {
+            source,
+            received_at,
+            now,
+            delivery,
+            handlers,
+            stored: OnceLock::new(),
+            evidence_max: self.engine.settings.limits.evidence_count,
+            on_redelivery,
+            notices: self.engine.notices.clone(),
+            secret_uses: Arc::clone(&self.engine.secret_uses),
+        }
+    }
+
+    /// Makes the stored form of its payload.
+    pub(crate) async fn pack(&self, new: &Prepared) -> Result<(), Refused> {
+        let headers = new.delivery.headers().to_wire();
+        let body = codec::compress(new.delivery.body().clone()).await;
+        let body = body.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
+        new.stored.get_or_init(|| Stored { headers, body });
+        Ok(())
+    }
+}
+
+/// An event that has the same id.
+struct Known {
+    row: i64,
+    variant: i64,
+    event_type: EventType,
+    digest: [u8; 32],
+    received_at: Timestamp,
+    /// How its jobs had ended, where they were removed with its payload.
+    removed: Option<State>,
+}
+
+impl Prepared {
+    /// What it takes of the queue's memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let stored = self.stored.get().map_or(0, |stored| stored.headers.len() + stored.body.len());
+        stored + ITEM_BYTES
+    }
+
+    fn store(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
+        self.note_secret(tx)?;
+        match self.insert_event(tx, 0, self.guarded())? {
+            Some(event) => self.new_event(tx, event),
+            None => self.known_event(tx),
+        }
+    }
+
+    fn new_event(&self, tx: &Connection, event: i64) -> rusqlite::Result<Accepted> {
+        let (held, flagged) = match self.suspicion(tx, event)? {
+            Suspicion::None => (None, false),
+            Suspicion::Flag => (None, true),
+            Suspicion::Hold => (Some(HeldReason::SuspectedReplay), false),
+        };
+        if flagged {
+            // The row is this transaction's own.
+            exactly_one(
+                tx.prepare_cached("UPDATE event SET flagged = 1 WHERE row = ?1")?
+                    .execute([event])?,
+            )?;
+        }
+        self.insert_payload_and_jobs(tx, event, held)?;
+        crash::point("accept.commit.before");
+        Ok(Accepted::Created { jobs: self.handlers.len(), held, flagged })
+    }
+
+    fn known_event(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
+        let known = self.known(tx)?;
+        if let Some(event) = self.same(&known) {
+            return self.duplicate(tx, event, false);
+        }
+        match known.first() {
+            Some(first) if self.delivery.id_signed() => {
+                self.keep_evidence(tx, first)?;
+                self.duplicate(tx, first, true)
+            }
+            _ => self.new_variant(tx, known.last().map_or(0, |last| last.variant) + 1),
+        }
+    }
+
+    /// The duplicate that it is, where its very body came before.
+    fn repeated(&self, tx: &Connection) -> rusqlite::Result<Option<Accepted>> {
+        let known = self.known(tx)?;
+        let Some(event) = self.same(&known) else { return Ok(None) };
+        self.note_secret(tx)?;
+        self.duplicate(tx, event, false).map(Some)
+    }
+
+    /// Which of these it repeats.
+    fn same<'a>(&self, known: &'a [Known]) -> Option<&'a Known> {
+        let delivery = &self.delivery;
+        known.iter().find(|event| {
+            event.digest == delivery.digest().0
+                && (delivery.id_signed() || event.event_type == *delivery.event_type())
+        })
+    }
+
+    fn new_variant(&self, tx: &Connection, variant: i64) -> rusqlite::Result<Accepted> {
+        // The variants were read in this transaction, so the number is free.
+        let event = self
+            .insert_event(tx, variant, self.guarded())?
+            .ok_or(rusqlite::Error::StatementChangedRows(0))?;
+        // It is held whatever else had its body.
+        self.repeats(tx, event)?;
+        let held = Some(HeldReason::IdReused);
+        self.insert_payload_and_jobs(tx, event, held)?;
+        Ok(Accepted::Created { jobs: self.handlers.len(), held, flagged: false })
+    }
+
+    /// Whether the replay guard looks at its body.
+    fn guarded(&self) -> bool {
+        self.delivery.guard() != ReplayGuard::Off
+    }
+
+    /// The new event's row; none where there is one of this id and variant.
+    pub(crate) fn insert_event(
+        &self,
+        tx: &Connection,
+        variant: i64,
+        guarded: bool,
+    ) -> rusqlite::Result<Option<i64>> {
+        let delivery = &self.delivery;
+        // One row means that the event is new; none that it is known. DO NOTHING names its conflict: OR IGNORE
+        // would also swallow a broken CHECK and call the lost event a duplicate (S5). No RETURNING: SQLite
+        // would keep a journal of the statement for it.
+        let inserted = tx
+            .prepare_cached(
+                "INSERT INTO event (source, event_id, variant, type, raw_type, digest, guarded, received_at, body_bytes)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+                 ON CONFLICT (source, event_id, variant) DO NOTHING",
+            )?
+            .execute(params![
+                self.source.as_str(),
+                codec::stored_id(delivery.event_id()),
+                variant,
+                delivery.event_type().as_str(),
+                delivery.event_type().raw(),
+                delivery.digest().0,
+                guarded,
+                self.received_at.0,
+                codec::size(delivery.body().len()),
+            ])?;
+        Ok((inserted == 1).then(|| tx.last_insert_rowid()))
+    }
+
+    fn insert_payload_and_jobs(
+        &self,
+        tx: &Connection,
+        event: i64,
+        held: Option<HeldReason>,
+    ) -> rusqlite::Result<()> {
+        self.insert_payload(tx, event)?;
+        let state = if held.is_some() { State::Held } else { State::Ready };
+        for handler in &self.handlers {
+            let job = insert_job(tx, event, handler, state, held, self.now)?;
+            if let Some(reason) = held {
+                let (source, event_id) = (self.source.clone(), self.delivery.event_id().clone());
+                let (handler, reason) = (handler.clone(), reason.as_str().to_owned());
+                let job = NoticeJob { job, source, event_id };
+                let now = self.now;
+                let notice = of_jobs(NoticeType::JobHeld, handler, reason, 1, now, job);
+                self.notices.note(tx, &notice, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The payload lies in its own table, so that retention leaves the id.
+    pub(crate) fn insert_payload(&self, tx: &Connection, event: i64) -> rusqlite::Result<()> {
+        let stored = self.stored.get();
+        tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
+            .execute(params![
+                event,
+                stored.map(|stored| &stored.headers),
+                stored.map(|stored| &stored.body),
+            ])?;
+        Ok(())
+    }
+
+    /// What the replay guard says of a new id: whether the same signed body came under another one.
+    fn suspicion(&self, tx: &Connection, event: i64) -> rusqlite::Result<Suspicion> {
+        if !self.repeats(tx, event)? {
+            return Ok(Suspicion::None);
+        }
+        Ok(match self.delivery.guard() {
+            ReplayGuard::Flag if !self.is_under_another_type(tx)? => Suspicion::Flag,
+            _ => Suspicion::Hold,
+        })
+    }
+
+    /// Whether the guard finds another event with the body of this one, which was just stored.
+    fn repeats(&self, tx: &Connection, event: i64) -> rusqlite::Result<bool> {
+        if !self.guarded() {
+            return Ok(false);
+        }
+        replay_index::repeats(tx, &self.source, self.delivery.digest(), event)
+    }
+
+    fn is_under_another_type(&self, tx: &Connection) -> rusqlite::Result<bool> {
+        let delivery = &self.delivery;
+        let own = delivery.event_type().as_str();
+        replay_index::is_under_another_type(tx, &self.source, delivery.digest(), own)
+    }
+
+    /// All variants of this id, the first one first.
+    fn known(&self, tx: &Connection) -> rusqlite::Result<Vec<Known>> {
+        // By the unique index; most ids have one row.
+        tx.prepare_cached(
+            "SELECT row, variant, type, raw_type, digest, received_at,
+                 CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END
+             FROM event WHERE source = ?1 AND event_id = ?2 ORDER BY variant",
+        )?
+        .query_map(params![self.source.as_str(), codec::stored_id(self.delivery.event_id())], |row| {
+            let raw: Option<String> = row.get(3)?;
+            Ok(Known {
+                row: row.get(0)?,
+                variant: row.get(1)?,
+                event_type: EventType::from_parts(row.get_ref(2)?.as_str()?, raw.as_deref()),
+                digest: row.get(4)?,
+                received_at: codec::time(row, 5)?,
+                removed: codec::maybe_text(row, 6)?,
+            })
+        })?
+        .collect()
+    }
+
+    fn duplicate(
+        &self,
+        tx: &Connection,
+        event: &Known,
+        conflict: bool,
+    ) -> rusqlite::Result<Accepted> {
+        // Counts the delivery on the event it repeats.
+        let counted = tx
+            .prepare_cached(
+                "UPDATE event SET duplicates = duplicates + 1, last_duplicate_at = ?2,
+                 conflicts = conflicts + ?3 WHERE row = ?1",
+            )?
+            .execute(params![event.row, self.received_at.0, conflict])?;
+        exactly_one(counted)?;
+        let replay = self.on_redelivery == OnRedelivery::ReplayDead && !conflict;
+        let replayed = if replay { self.replay_dead(tx, event.row)? } else { 0 };
+        // Its jobs are as many as it has handlers. No DISTINCT: SQLite would make a table for it.
+        let states = tx
+            .prepare_cached("SELECT state FROM job WHERE event = ?1")?
+            .query_map([event.row], |row| codec::text(row, 0))?
+            .collect::<rusqlite::Result<Vec<State>>>()?;
+        let state = states.into_iter().chain(event.removed).min_by_key(|&state| concern(state));
+        let first_received_at = event.received_at;
+        let removed = event.removed.is_some();
+        Ok(Accepted::Duplicate { state, removed, replayed, first_received_at, conflict })
+    }
+
+    /// Puts the dead jobs of an event back, for a delivery that brought this very body again. What a
+    /// person resolved as failed stays so, what answered a caller does, and a job without its payload has
+    /// nothing to run with. What a restored backup brought may have succeeded after the backup was made.
+    fn replay_dead(&self, tx: &Connection, event: i64) -> rusqlite::Result<usize> {
+        // By the unique (event, handler).
+        let dead = tx
+            .prepare_cached(
+                "SELECT row FROM job WHERE event = ?1 AND state = 'dead' AND reason <> ?2
+                 AND EXISTS (SELECT 1 FROM payload WHERE payload.event = ?1)
+                 AND NOT EXISTS (SELECT 1 FROM answer WHERE answer.event = ?1 AND answered_at IS NOT NULL)
+                 AND NOT EXISTS (SELECT 1 FROM restored WHERE restored_at >= settled_at)",
+            )?
+            .query_map(params![event, DeadReason::Resolved.as_str()], |row| row.get(0))?
+            .collect::<rusqlite::Result<Vec<i64>>>()?;
+        for job in &dead {
+            put_back(tx, *job, self.now)?;
+        }
+        Ok(dead.len())
+    }
+
+    fn keep_evidence(&self, tx: &Connection, event: &Known) -> rusqlite::Result<()> {
+        // Each differing body once, and no more of them than the limit.
+        tx.prepare_cached(
+            "INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6
+             WHERE (SELECT count(*) FROM evidence WHERE event = ?1) < ?7
+             ON CONFLICT (event, digest) DO NOTHING",
+        )?
+        .execute(params![
+            event.row,
+            self.delivery.digest().0,
+            self.received_at.0,
+            self.delivery.headers().to_wire(),
+            codec::size(self.delivery.body().len()),
+            self.stored.get().map(|stored| &stored.body),
+            i64::try_from(self.evidence_max).unwrap_or(i64::MAX),
+        ])?;
+        Ok(())
+    }
+
+    /// Notes which secret has matched.
+    pub(crate) fn note_secret(&self, tx: &Connection) -> rusqlite::Result<()> {
+        match self.delivery.secret() {
+            Some(reference) => self.secret_uses.note(tx, &self.source, reference, self.now),
+            None => Ok(()),
+        }
+    }
+}
+
+enum Suspicion {
+    None,
+    Flag,
+    Hold,
+}
+
+/// Which state of several an operator would want to hear of first.
+fn concern(state: State) -> u8 {
+    match state {
+        State::Held => 0,
+        State::Dead => 1,
+        State::Running => 2,
+        State::Waiting => 3,
+        State::Ready => 4,
+        State::Succeeded => 5,
+        State::Dropped => 6,
+    }
+}

@@ -1,0 +1,147 @@
+//! ASK: a request with a key begins its job, or finds what has become of it, in one transaction.
+//!
+//! A repeat of a request whose job is known to have failed *is* the replay, by a guarded update: of ten at
+//! once one begins it (I3). A key that expired is a new generation: an event of its own, with the next
+//! variant (I4).
+
+use std::time::Duration;
+
+use rusqlite::{Connection, params};
+
+use crate::crash;
+use crate::model::{Digest, EventId, JobId, Name, OnRedelivery, State};
+use crate::store::engine::queue::Priority;
+use crate::store::tables::answer::{Fate, Key, find_key, unreadable};
+use crate::store::tables::codec;
+use crate::store::tables::codec::exactly_one;
+use crate::store::tables::job::{insert_job, put_back};
+use crate::store::types::{Accept, Ask, Asked, KeyState, Refused};
+
+use super::accept::Prepared;
+use super::handle::Intake;
+
+/// A request with a key in its stored form.
+struct Request {
+    prepared: Prepared,
+    handler: Name,
+    caller: String,
+    digest: Digest,
+    keep: Duration,
+    keep_errors: Duration,
+}
+
+/// What a request finds.
+enum Found {
+    /// Nothing that forbids to begin.
+    Begun { job: JobId, again: bool },
+    /// A key that is in use, perhaps by another request.
+    Used(Key),
+}
+
+impl Intake {
+    /// ASK: the event, its job and the key in one transaction where the key is new; the job put back where
+    /// its last run is known to have failed; else what is known of the key. Returns after the flush, as
+    /// [`Intake::accept`] does, and is not undone by dropping the future either.
+    pub async fn ask(&self, ask: Ask) -> Result<Asked, Refused> {
+        self.engine.ready()?;
+        let Ask { source, caller, request, received_at, delivery, handler, keep, keep_errors } =
+            ask;
+        let handlers = vec![handler.clone()];
+        let on_redelivery = OnRedelivery::Ignore;
+        let new = Accept { source, received_at, delivery, handlers, on_redelivery };
+        let prepared = self.prepare(new, received_at);
+        self.pack(&prepared).await?;
+        let bytes = prepared.bytes();
+        let digest = request;
+        let request = Request { prepared, handler, caller, digest, keep, keep_errors };
+        let found =
+            self.engine.submit(Priority::Accept { bytes }, move |tx| request.store(tx)).await?;
+        crash::point("ask.commit.after");
+        let (job, fate) = match found {
+            Found::Begun { job, again } => return Ok(Asked::Begun { job, again }),
+            Found::Used(key) if key.request != digest => return Ok(Asked::Conflict),
+            Found::Used(Key { job, fate, .. }) => (job, fate),
+        };
+        let state = fate.open().await.map_err(|error| Refused::Failed(unreadable(&error)))?;
+        Ok(Asked::Known { job, state })
+    }
+
+    /// What is known of a key that was used before, by a look at flushed commits (S3): nothing to be written,
+    /// and no queue. None where [`Intake::ask`] has something to do, where the answer is so long that it is to
+    /// be unpacked elsewhere, or where the store cannot be read.
+    pub fn known_key(
+        &self,
+        source: &Name,
+        caller: &str,
+        key: &EventId,
+        request: Digest,
+    ) -> Option<Asked> {
+        let found = self.engine.keys.look(|conn| find_key(conn, source, caller, key)).ok()??;
+        if found.request != request {
+            return Some(Asked::Conflict);
+        }
+        let state = match found.fate {
+            Fate::Other(KeyState::Failed) => return None,
+            Fate::Other(state) => state,
+            Fate::Answered(stored) => KeyState::Answered(stored.open_now()?),
+        };
+        Some(Asked::Known { job: found.job, state })
+    }
+}
+
+impl Request {
+    fn store(&self, tx: &Connection) -> rusqlite::Result<Found> {
+        let Prepared { source, now, delivery, .. } = &self.prepared;
+        self.prepared.note_secret(tx)?;
+        let found = match find_key(tx, source, &self.caller, delivery.event_id())? {
+            None => Found::Begun { job: self.begin(tx)?, again: false },
+            Some(Key { request, row, job, fate: Fate::Other(KeyState::Failed) })
+                if request == self.digest =>
+            {
+                // It was read as dead in this transaction.
+                put_back(tx, row, *now)?;
+                Found::Begun { job, again: true }
+            }
+            Some(key) => Found::Used(key),
+        };
+        crash::point("ask.commit.before");
+        Ok(found)
+    }
+
+    /// A new key: neither what came under the same id, nor what has the same body, means anything to it.
+    fn begin(&self, tx: &Connection) -> rusqlite::Result<JobId> {
+        let Prepared { source, now, delivery, .. } = &self.prepared;
+        let key = codec::stored_id(delivery.event_id());
+        // By the unique (source, id, variant): after other callers' and its own earlier generations.
+        let variant = tx
+            .prepare_cached(
+                "SELECT coalesce(max(variant) + 1, 0) FROM event WHERE source = ?1 AND event_id = ?2",
+            )?
+            .query_row(params![source.as_str(), key], |row| row.get(0))?;
+        let event = self.prepared.insert_event(tx, variant, false)?;
+        // The number was free in this transaction.
+        let event = event.ok_or(rusqlite::Error::StatementChangedRows(0))?;
+        // The row is this transaction's own.
+        exactly_one(
+            tx.prepare_cached("UPDATE event SET asked = 1 WHERE row = ?1")?.execute([event])?,
+        )?;
+        self.prepared.insert_payload(tx, event)?;
+        let job = insert_job(tx, event, &self.handler, State::Ready, None, *now)?;
+        // The unique (source, caller, key) refuses a second row.
+        tx.prepare_cached(
+            "INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            event,
+            source.as_str(),
+            self.caller,
+            key,
+            self.digest.0,
+            now.0,
+            now.after(self.keep).0,
+            i64::try_from(self.keep_errors.as_millis()).unwrap_or(i64::MAX),
+        ])?;
+        Ok(job)
+    }
+}

@@ -1,0 +1,8 @@
+//! Intake: the verbs of [`Intake`](handle::Intake), one file each.
+
+mod accept;
+mod ask;
+mod await_answer;
+pub(crate) mod handle;
+mod quarantine;
+pub(crate) mod recent;

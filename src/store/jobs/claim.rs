@@ -1,0 +1,306 @@
+//! CLAIM: jobs become `running`, each with a new attempt, before anything starts.
+//!
+//! What must stay true: no attempt is told to two claims. A claim is tried again where nobody knows whether its
+//! commit has come about, and then takes for its own only what no other claim has taken since.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, params};
+
+use crate::crash;
+use crate::model::{
+    DeadReason, EventId, EventType, Facts, Headers, JobId, Name, Outcome, Runner, Timestamp,
+};
+use crate::retry::Next;
+use crate::store::engine::queue::{Priority, Reply, WriteRequest};
+use crate::store::tables::codec;
+use crate::store::tables::codec::exactly_one;
+use crate::store::tables::notice::Notices;
+use crate::store::tables::paused::is_paused;
+use crate::store::types::{Claim, Claimed, Claims, Completion, Error, Record};
+
+use super::handle::Jobs;
+
+/// What a claim has taken.
+pub(crate) struct Taken {
+    /// Of the run of the claim.
+    number: u64,
+    jobs: Vec<Job>,
+    due: Option<Timestamp>,
+}
+
+/// A claimed job as stored.
+struct Job {
+    row: i64,
+    job: JobId,
+    attempt: u32,
+    counted: u32,
+    since: Timestamp,
+    replays: u32,
+    payload: Option<Payload>,
+}
+
+struct Payload {
+    source: Name,
+    caller: Option<String>,
+    event_id: EventId,
+    event_type: EventType,
+    received_at: Timestamp,
+    headers: Vec<u8>,
+    body: Vec<u8>,
+    body_bytes: usize,
+}
+
+impl Jobs {
+    /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first.
+    /// Each has a new attempt, number + 1, committed before this returns. Jobs whose payload is gone
+    /// become dead instead (R19). Nothing while the handler is paused. `runner` is the one that will be
+    /// asked to start them, and is recorded with each, its name too (R5); none where the receiver runs
+    /// them itself.
+    ///
+    /// Tried until it is committed. The future must not be dropped: what it claimed would stay
+    /// `running` with nobody running it until the next start.
+    pub async fn claim(
+        &self,
+        handler: &Name,
+        limit: usize,
+        runner: Option<Runner>,
+    ) -> Result<Claims, Error> {
+        let claim = Claim { handler: handler.clone(), limit, runner };
+        self.complete_and_claim(&[], Some(claim)).await.1
+    }
+
+    pub(crate) fn claiming(&self, asked: Claim) -> (WriteRequest, Reply<Taken>) {
+        let (clock, notices) = (self.engine.clock.clone(), self.engine.notices.clone());
+        let dedup = Arc::clone(&self.claim_dedup);
+        let (mut number, mut last): (u64, Vec<(i64, u32)>) = (0, Vec::new());
+        let take = {
+            let dedup = Arc::clone(&dedup);
+            move |tx: &Connection| {
+                // A commit that failed in its flush may be found in the log by the repair: then these
+                // are ours already, and nobody else would ever run them.
+                let jobs = match last.first() {
+                    Some(&(row, attempt))
+                        if dedup.is_of(row, number) && is_running(tx, row, attempt)? =>
+                    {
+                        again(tx, &last)?
+                    }
+                    _ => claim(tx, &asked, clock.now(), &notices)?,
+                };
+                number = dedup.took(jobs.iter().map(|job| job.row));
+                last = jobs.iter().map(|job| (job.row, job.attempt)).collect();
+                // Of what is left there is more to claim, or nothing before this time.
+                let more = jobs.len() == asked.limit;
+                let due = if more { None } else { next_due(tx, &asked.handler)? };
+                Ok(Taken { number, jobs, due })
+            }
+        };
+        WriteRequest::with(Priority::Kept, take, move |taken: &Taken| {
+            dedup.committed(taken.jobs.iter().map(|job| job.row))
+        })
+    }
+
+    /// What was taken for `handler`, after the commit.
+    pub(crate) async fn claimed(&self, handler: &Name, taken: Taken) -> Claims {
+        let mut jobs = Vec::with_capacity(taken.jobs.len());
+        for job in taken.jobs {
+            crash::point("claim.commit.after");
+            jobs.extend(self.unpack(handler, job).await);
+        }
+        Claims { number: taken.number, jobs, due: taken.due }
+    }
+
+    /// Decompresses the payload. One that cannot be is as good as gone.
+    async fn unpack(&self, handler: &Name, taken: Job) -> Option<Claimed> {
+        let Job { job, attempt, counted, since, replays, payload, .. } = taken;
+        let detail = match payload {
+            Some(payload) => {
+                let Payload {
+                    source,
+                    caller,
+                    event_id,
+                    event_type,
+                    received_at,
+                    headers,
+                    body,
+                    body_bytes,
+                } = payload;
+                match codec::decompress(body, body_bytes).await {
+                    Ok(body) => {
+                        let facts = Facts {
+                            handler: handler.clone(),
+                            job,
+                            attempt,
+                            replays,
+                            source,
+                            caller,
+                            event_id,
+                            event_type,
+                            received_at,
+                            headers: Headers::from_wire(&headers),
+                            body: Bytes::from(body),
+                        };
+                        return Some(Claimed { facts, counted, since });
+                    }
+                    Err(error) => format!("the stored body cannot be read: {error}"),
+                }
+            }
+            None => "the payload is gone".to_owned(),
+        };
+        tracing::error!(%job, attempt, detail, "a claimed job cannot run");
+        let done = Completion {
+            job,
+            attempt,
+            outcome: Outcome::NotStarted,
+            counts: false,
+            next: Next::Dead(DeadReason::PayloadGone),
+            finished_at: self.engine.clock.now(),
+            record: Record { detail, ..Record::default() },
+            answer: None,
+        };
+        // Those claimed with it must come to their handler all the same: nobody else would run them.
+        self.complete_soon(done).await;
+        None
+    }
+}
+
+fn claim(
+    tx: &Connection,
+    asked: &Claim,
+    now: Timestamp,
+    notices: &Notices,
+) -> rusqlite::Result<Vec<Job>> {
+    let Claim { handler, limit, runner } = asked;
+    if is_paused(tx, handler)? {
+        return Ok(Vec::new());
+    }
+    let incarnation = runner.as_ref().map(|runner| runner.incarnation.to_string());
+    let runner = runner.as_ref().map(|runner| runner.name.as_str());
+    // The one statement that makes a job run: from ready or waiting only, the attempt's number + 1.
+    let mut run = tx.prepare_cached(
+        "UPDATE job SET state = 'running', attempt = ?2, due_at = NULL
+         WHERE row = ?1 AND state IN ('ready', 'waiting') AND attempt = ?2 - 1",
+    )?;
+    // The index on live attempts refuses a second one of the same job.
+    let mut begin = tx.prepare_cached(
+        "INSERT INTO attempt (job, number, started_at, incarnation, runner) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    let chosen = choose(tx, handler, *limit, now)?;
+    let mut taken = Vec::with_capacity(chosen.len());
+    for row in chosen {
+        let job = read(tx, row)?;
+        // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
+        if job.payload.is_none() {
+            die(tx, job.row, now)?;
+            notices.job(tx, job.row, now)?;
+            continue;
+        }
+        let attempt = job.attempt + 1;
+        exactly_one(run.execute(params![job.row, attempt])?)?;
+        exactly_one(begin.execute(params![job.row, attempt, now.0, incarnation, runner])?)?;
+        crash::point("claim.commit.before");
+        taken.push(Job { attempt, ..job });
+    }
+    Ok(taken)
+}
+
+/// The rows of the oldest jobs of `handler` that are ready, or waiting and due: `limit` at most. Each half has its
+/// own partial index, so a backlog of a million costs no more than one of ten; in one statement SQLite would make
+/// a table of each of them, which takes longer than the look-ups.
+fn choose(
+    tx: &Connection,
+    handler: &Name,
+    limit: usize,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<i64>> {
+    let mut ready = tx.prepare_cached(
+        "SELECT row FROM job WHERE handler = ?1 AND state = 'ready' ORDER BY row LIMIT ?2",
+    )?;
+    let mut waiting = tx.prepare_cached(
+        "SELECT row FROM job WHERE handler = ?1 AND state = 'waiting' AND due_at <= ?3
+         ORDER BY due_at LIMIT ?2",
+    )?;
+    let (handler, count) = (handler.as_str(), codec::size(limit));
+    let ready = ready.query_map(params![handler, count], |row| row.get(0))?;
+    let waiting = waiting.query_map(params![handler, count, now.0], |row| row.get(0))?;
+    let mut rows = ready.chain(waiting).collect::<rusqlite::Result<Vec<i64>>>()?;
+    // The rows' order is that of arrival (I6).
+    rows.sort_unstable();
+    rows.truncate(limit);
+    Ok(rows)
+}
+
+/// The payload of a job that was to run is gone.
+fn die(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
+    let died = tx
+        .prepare_cached(
+            "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
+             WHERE row = ?1 AND state IN ('ready', 'waiting')",
+        )?
+        .execute(params![row, now.0])?;
+    exactly_one(died)
+}
+
+/// When the next waiting job of `handler` is due, unless it is paused: what is due and cannot be claimed
+/// would be asked for again at once.
+fn next_due(tx: &Connection, handler: &Name) -> rusqlite::Result<Option<Timestamp>> {
+    // The first entry of the handler's part of the index of waiting jobs.
+    tx.prepare_cached(
+        "SELECT min(due_at) FROM job WHERE handler = ?1 AND state = 'waiting'
+             AND NOT EXISTS (SELECT 1 FROM paused WHERE handler = ?1)",
+    )?
+    .query_row([handler.as_str()], |row| codec::maybe_time(row, 0))
+}
+
+/// Whether this very attempt is the live one.
+fn is_running(tx: &Connection, row: i64, attempt: u32) -> rusqlite::Result<bool> {
+    // By the job's row.
+    tx.prepare_cached("SELECT 1 FROM job WHERE row = ?1 AND state = 'running' AND attempt = ?2")?
+        .exists(params![row, attempt])
+}
+
+fn again(tx: &Connection, last: &[(i64, u32)]) -> rusqlite::Result<Vec<Job>> {
+    last.iter().map(|&(row, _)| read(tx, row)).collect()
+}
+
+fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
+    // A job of this transaction, with its event and, where they are still kept, its payload and whose key
+    // it has: each by its primary key.
+    tx.prepare_cached(
+        "SELECT j.id, j.attempt, j.counted, j.since, j.replays,
+                e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes,
+                p.headers, p.body, nullif(a.caller, '')
+         FROM job j JOIN event e ON e.row = j.event LEFT JOIN payload p ON p.event = j.event
+             LEFT JOIN answer a ON a.event = j.event
+         WHERE j.row = ?1",
+    )?
+    .query_row([row], |found| {
+        let payload = match found.get_ref(12)? {
+            ValueRef::Null => None,
+            _ => {
+                let raw: Option<String> = found.get(8)?;
+                Some(Payload {
+                    source: codec::text(found, 5)?,
+                    caller: found.get(13)?,
+                    event_id: codec::event_id(found, 6)?,
+                    event_type: EventType::from_parts(found.get_ref(7)?.as_str()?, raw.as_deref()),
+                    received_at: codec::time(found, 9)?,
+                    body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),
+                    headers: found.get(11)?,
+                    body: found.get(12)?,
+                })
+            }
+        };
+        Ok(Job {
+            row,
+            job: codec::job_id(found, 0)?,
+            attempt: found.get(1)?,
+            counted: found.get(2)?,
+            since: codec::time(found, 3)?,
+            replays: found.get(4)?,
+            payload,
+        })
+    })
+}

@@ -1,0 +1,42 @@
+//! Claim deduplication: of the runs of all claims, the last one to take a job's row has it.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use crate::store::mutex::lock;
+
+/// Which run of which claim took a job's row last. By the writer's thread only, and no longer than until that
+/// claim is committed.
+#[derive(Default)]
+pub(crate) struct ClaimDedup(Mutex<Runs>);
+
+#[derive(Default)]
+struct Runs {
+    count: u64,
+    by_row: HashMap<i64, u64>,
+}
+
+impl ClaimDedup {
+    /// Notes a run that has taken these, and returns its number.
+    pub(crate) fn took(&self, rows: impl Iterator<Item = i64>) -> u64 {
+        let mut runs = lock(&self.0);
+        runs.count += 1;
+        let number = runs.count;
+        runs.by_row.extend(rows.map(|row| (row, number)));
+        number
+    }
+
+    /// Whether that run was the last one to take this row.
+    pub(crate) fn is_of(&self, row: i64, number: u64) -> bool {
+        lock(&self.0).by_row.get(&row) == Some(&number)
+    }
+
+    /// What was taken is flushed. What an earlier run of the same claim took and did not get stays noted until a
+    /// claim gets it.
+    pub(crate) fn committed(&self, rows: impl Iterator<Item = i64>) {
+        let mut runs = lock(&self.0);
+        for row in rows {
+            runs.by_row.remove(&row);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! COMPLETE: settles the running attempt, guarded by its number.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, params};
+use tokio::time::sleep;
+
+use crate::crash;
+use crate::model::{JobId, Outcome, Runner, RunnerName, State, Timestamp};
+use crate::retry::Next;
+use crate::store::engine::handle::heard;
+use crate::store::engine::queue::{Priority, Reply, WriteRequest};
+use crate::store::tables::answer::{self, Stored};
+use crate::store::tables::codec;
+use crate::store::tables::codec::exactly_one;
+use crate::store::tables::job::{find_job, was_key};
+use crate::store::tables::notice::Notices;
+use crate::store::types::{Claim, Claims, Completion, Error, Record, Refused, Running};
+
+use super::handle::Jobs;
+
+/// Between two tries of an end that alone cannot be committed.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
+
+impl Jobs {
+    /// COMPLETE: settles a running attempt. `false` where that attempt is not the running one: it is
+    /// settled already, and no row changes (R9). Retried inside, whatever SQLite says, until it is committed:
+    /// never lost while the process lives and is not stopping.
+    pub async fn complete(&self, done: impl Into<Arc<Completion>>) -> Result<bool, Error> {
+        let done = done.into();
+        loop {
+            match self.complete_once(&done).await {
+                Err(Refused::Failed(error)) => {
+                    tracing::error!(job = %done.job, error, "failed to record an end; trying again");
+                    sleep(FAILED_PAUSE).await;
+                }
+                found => return completed(done.job, found),
+            }
+        }
+    }
+
+    /// The same, but given up where it alone cannot be committed.
+    async fn complete_once(&self, done: &Arc<Completion>) -> Result<Option<bool>, Refused> {
+        let (item, answer) = self.completion(done).await;
+        self.engine.push(item, answer).await
+    }
+
+    /// COMPLETE without waiting for more than one try; [`Jobs::complete`] goes on where that fails.
+    pub(crate) async fn complete_soon(&self, done: Completion) {
+        let done = Arc::new(done);
+        if self.complete_once(&done).await.is_err() {
+            let store = self.clone();
+            tokio::spawn(async move { store.complete(done).await });
+        }
+    }
+
+    /// COMPLETE each of `ends`, then CLAIM, with one flush for all of it. Each has an answer of its own, as
+    /// [`Jobs::complete`] and [`Store::claim`] give it, and none fails because another does. One that alone
+    /// cannot be committed is given up, since the others do not wait for it: [`Jobs::complete`] goes on.
+    ///
+    /// The future must not be dropped where it claims.
+    pub async fn complete_and_claim(
+        &self,
+        ends: &[Arc<Completion>],
+        claim: Option<Claim>,
+    ) -> (Vec<Result<bool, Error>>, Result<Claims, Error>) {
+        let (mut items, mut answers) = (Vec::new(), Vec::new());
+        for done in ends {
+            let (item, answer) = self.completion(done).await;
+            items.push(item);
+            answers.push((done.job, answer));
+        }
+        // After the ends in the batch: what they put back may be claimed with them.
+        let claim = claim.filter(|claim| claim.limit > 0).map(|claim| {
+            let handler = claim.handler.clone();
+            let (item, answer) = self.claiming(claim);
+            items.push(item);
+            (handler, answer)
+        });
+        self.engine.queue.push_kept(items);
+        // It is answered last, so whoever waits for it waits once.
+        let claimed = match claim {
+            Some((handler, answer)) => Some((handler, heard(answer).await)),
+            None => None,
+        };
+        let mut ended = Vec::with_capacity(answers.len());
+        for (job, answer) in answers {
+            ended.push(completed(job, heard(answer).await));
+        }
+        let claims = match claimed {
+            Some((handler, Ok(taken))) => Ok(self.claimed(&handler, taken).await),
+            Some((_, Err(refused))) => Err(refused.into()),
+            None => Ok(Claims::default()),
+        };
+        (ended, claims)
+    }
+
+    /// The item that settles an attempt, and keeps its answer where its caller waits for one (I1). Its own
+    /// answer is none where there is no such job.
+    async fn completion(&self, done: &Arc<Completion>) -> (WriteRequest, Reply<Option<bool>>) {
+        let (job, notices, done) = (done.job, self.engine.notices.clone(), Arc::clone(done));
+        let kept = match done.answer.clone() {
+            Some(answer) => Stored::of(answer).await.map(Some).unwrap_or_else(|error| {
+                tracing::error!(%job, attempt = done.attempt, %error, "an answer cannot be stored");
+                None
+            }),
+            None => None,
+        };
+        let settle = move |tx: &Connection| match find_job(tx, done.job)? {
+            Some((row, State::Running, attempt, event)) if attempt == done.attempt => {
+                settle(tx, (row, event), &done, kept.as_ref(), &notices)?;
+                crash::point("complete.commit.before");
+                Ok(Some(true))
+            }
+            Some(_) => Ok(Some(false)),
+            // What carried a key that was replaced since is settled too.
+            None => Ok(was_key(tx, done.job)?.then_some(false)),
+        };
+        let subscriptions = Arc::clone(&self.subscriptions);
+        WriteRequest::with(Priority::Kept, settle, move |_| subscriptions.notify(job))
+    }
+
+    /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a
+    /// runner has).
+    pub async fn running(&self) -> Result<Vec<Running>, Error> {
+        self.engine
+            .read(|conn| {
+                conn.prepare_cached(RUNNING)?
+                    .query_map([], |row| {
+                        let incarnation = codec::maybe_text(row, 7)?;
+                        let name: Option<RunnerName> = codec::maybe_text(row, 8)?;
+                        Ok(Running {
+                            job: codec::job_id(row, 0)?,
+                            attempt: row.get(1)?,
+                            handler: codec::text(row, 2)?,
+                            source: codec::text(row, 3)?,
+                            event_id: codec::event_id(row, 4)?,
+                            counted: row.get(5)?,
+                            since: codec::time(row, 6)?,
+                            runner: incarnation.map(|incarnation| Runner {
+                                name: name.unwrap_or_default(),
+                                incarnation,
+                            }),
+                        })
+                    })?
+                    .collect()
+            })
+            .await
+    }
+}
+
+/// By the index of live attempts, each with its job.
+pub(crate) const RUNNING: &str =
+    "SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner
+     FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number JOIN event e ON e.row = j.event
+     WHERE a.outcome IS NULL AND j.state = 'running' ORDER BY a.job";
+
+/// The answer of a [`Jobs::completion`].
+fn completed(job: JobId, found: Result<Option<bool>, Refused>) -> Result<bool, Error> {
+    let found = found?;
+    crash::point("complete.commit.after");
+    found.ok_or(Error::NoJob(job))
+}
+
+/// The columns of a job after an attempt.
+struct After {
+    state: State,
+    reason: Option<&'static str>,
+    due_at: Option<Timestamp>,
+    settled_at: Option<Timestamp>,
+}
+
+impl After {
+    fn of(next: Next, now: Timestamp) -> Self {
+        let plain = |state| After { state, reason: None, due_at: None, settled_at: None };
+        match next {
+            Next::Succeeded => After { settled_at: Some(now), ..plain(State::Succeeded) },
+            Next::Wait { due_at } => After { due_at: Some(due_at), ..plain(State::Waiting) },
+            Next::Ready => plain(State::Ready),
+            Next::Dead(reason) => {
+                After { reason: Some(reason.as_str()), settled_at: Some(now), ..plain(State::Dead) }
+            }
+            Next::Held(reason) => After { reason: Some(reason.as_str()), ..plain(State::Held) },
+        }
+    }
+}
+
+/// Settles the live attempt of the job in `row`, which the caller found running with this number, as its
+/// event's key allows, and keeps the answer for that. Returns the job's state after it.
+pub(crate) fn settle(
+    tx: &Connection,
+    (row, event): (i64, i64),
+    done: &Completion,
+    answer: Option<&Stored>,
+    notices: &Notices,
+) -> rusqlite::Result<State> {
+    let instead = answer::keep(tx, event, done, answer)?;
+    let done = instead.as_ref().unwrap_or(done);
+    let after = After::of(done.next, done.finished_at);
+    // From running with this attempt's number only: a late result of an older attempt changes nothing.
+    let moved = tx
+        .prepare_cached(
+            "UPDATE job SET state = ?3, reason = ?4, due_at = ?5, settled_at = ?6, counted = counted + ?7
+             WHERE row = ?1 AND state = 'running' AND attempt = ?2",
+        )?
+        .execute(params![
+            row,
+            done.attempt,
+            after.state.as_str(),
+            after.reason,
+            after.due_at.map(|time| time.0),
+            after.settled_at.map(|time| time.0),
+            done.counts,
+        ])?;
+    exactly_one(moved)?;
+    exactly_one(end_attempt(tx, row, done.attempt, done.outcome, done.finished_at, &done.record)?)?;
+    if matches!(after.state, State::Dead | State::Held) {
+        notices.job(tx, row, done.finished_at)?;
+    }
+    Ok(after.state)
+}
+
+fn end_attempt(
+    tx: &Connection,
+    row: i64,
+    number: u32,
+    outcome: Outcome,
+    finished_at: Timestamp,
+    record: &Record,
+) -> rusqlite::Result<usize> {
+    // A live attempt only: an outcome, once there, is never changed. Whom it was claimed for matters while
+    // nobody knows how it ended (R5), and takes more than the rest of the row.
+    tx.prepare_cached(
+        "UPDATE attempt SET outcome = ?3, finished_at = ?4, detail = ?5, exit_code = ?6, signal = ?7,
+             http_status = ?8, stdout_head = ?9, stdout_tail = ?10, stdout_total = ?11,
+             stderr_head = ?12, stderr_tail = ?13, stderr_total = ?14, cpu_millis = ?15, memory_bytes = ?16,
+             incarnation = NULL, runner = NULL
+         WHERE job = ?1 AND number = ?2 AND outcome IS NULL",
+    )?
+    .execute(params![
+        row,
+        number,
+        outcome.as_str(),
+        record.ended_at.map_or(finished_at, |ended_at| ended_at.min(finished_at)).0,
+        record.detail,
+        record.exit_code,
+        record.signal,
+        record.http_status,
+        record.stdout.head.0,
+        record.stdout.tail.0,
+        total(record.stdout.total),
+        record.stderr.head.0,
+        record.stderr.tail.0,
+        total(record.stderr.total),
+        record.usage.map(|usage| total(usage.cpu_millis)),
+        record.usage.map(|usage| total(usage.memory_bytes)),
+    ])
+}
+
+fn total(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

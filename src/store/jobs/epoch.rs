@@ -1,0 +1,29 @@
+//! EPOCH: numbers the receivers of a store, so that a runner knows the younger of two (R3).
+
+use crate::crash;
+use crate::store::engine::queue::Priority;
+use crate::store::tables::codec::exactly_one;
+use crate::store::types::Error;
+
+use super::handle::Jobs;
+
+impl Jobs {
+    /// A number that no receiver of this store had before. Committed before this returns; called once
+    /// by a receiver that starts, before it connects to a runner. A number may be skipped, never
+    /// given twice.
+    pub async fn raise_epoch(&self) -> Result<u64, Error> {
+        let epoch = self
+            .engine
+            .submit(Priority::Kept, |tx| {
+                // Raised in the statement itself, so that no two readings are the same.
+                let raised = tx.execute("UPDATE meta SET epoch = epoch + 1 WHERE one = 1", [])?;
+                exactly_one(raised)?;
+                crash::point("epoch.commit.before");
+                // What this transaction has just written.
+                tx.query_row("SELECT epoch FROM meta WHERE one = 1", [], |row| row.get::<_, i64>(0))
+            })
+            .await?;
+        crash::point("epoch.commit.after");
+        Ok(epoch.unsigned_abs())
+    }
+}

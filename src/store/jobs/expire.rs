@@ -1,0 +1,357 @@
+//! Retention: payloads first, ids much later, and neither while a job may still need it (S12); keys as long as
+//! their sources say, and never while their job is not settled (I4).
+//!
+//! All of it is done by the writer in short steps, each a transaction of its own that other work joins:
+//! nobody waits for more than one step. What must stay true: the caller has checked the clock (K2); a
+//! pass that is cut off anywhere has deleted whole payloads and whole events, and the next one goes on.
+
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::model::{INTERNAL_SOURCE, Timestamp};
+use crate::store::engine::queue::Priority;
+use crate::store::tables::{answer, codec};
+use crate::store::types::Error;
+
+use super::handle::Jobs;
+
+/// Rows looked at in one step.
+const STEP: usize = 200;
+
+/// How long one step goes on deleting, or giving pages back: what an accept in the same batch waits for
+/// beside its own commit. One row is never divided, so a body of 25 MiB takes what it takes.
+const BUDGET: Duration = Duration::from_millis(10);
+
+/// What has arrived, or ended, before these times may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cutoffs {
+    /// Payloads of events that arrived before then, and whose jobs had all ended by then.
+    pub payloads: Timestamp,
+    /// Whole events that arrived before then.
+    pub ids: Timestamp,
+    /// Dead jobs that ended before then no longer keep what they belong to.
+    pub dead: Timestamp,
+}
+
+/// What retention knows of the clocks (K2): how they stood when it looked last, and until when nothing is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockWatch {
+    /// The wall clock.
+    pub wall: Timestamp,
+    /// The clock that counts from the machine's start.
+    pub monotonic: Duration,
+    pub quiet_until: Duration,
+}
+
+/// How long a key is kept beyond its time.
+const KEY_MARGIN: Duration = Duration::from_secs(60);
+
+/// What one pass has deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expired {
+    pub payloads: u64,
+    /// Whole events.
+    pub events: u64,
+    /// What the database file can shrink by at its next checkpoint.
+    pub bytes: u64,
+}
+
+/// One step's result.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    deleted: u64,
+    /// The row to go on after; none at the end.
+    after: Option<i64>,
+}
+
+impl Jobs {
+    /// Deletes payloads, and whole events, that are old enough, and gives their space back. A payload
+    /// stays while a job of its event is not settled, or has been for too short a time: what an operator
+    /// has just settled of an old event is on record as long as that of a new one. With it go the event's
+    /// jobs and their attempts, and the event says how many had succeeded or been dropped; where one is
+    /// dead they all stay, without what their attempts printed. An id stays as long as one payload of its
+    /// bodies, and while one of them is younger. The use of a secret is forgotten with the last event of
+    /// its source. A key keeps what it belongs to: event, payload and job.
+    pub async fn expire(&self, before: Cutoffs) -> Result<Expired, Error> {
+        let mut expired = Expired::default();
+        expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
+        expired.events = self.walk(before, expire_events, &mut expired.bytes).await?;
+        self.engine.submit(Priority::Verb, move |tx| expire_rest(tx, before)).await?;
+        // Also what a pass that was cut off, or an earlier version, has left.
+        expired.bytes += self.give_back().await?;
+        Ok(expired)
+    }
+
+    /// The watch that was kept last, also by an earlier process.
+    pub async fn clock_watch(&self) -> Result<Option<ClockWatch>, Error> {
+        self.engine
+            .read(|conn| {
+                // The one row.
+                conn.prepare_cached(
+                    "SELECT looked_at, looked_monotonic, quiet_until FROM meta
+                 WHERE looked_at IS NOT NULL",
+                )?
+                .query_row([], |row| {
+                    let millis = |column| codec::count(row, column).map(Duration::from_millis);
+                    let (monotonic, quiet_until) = (millis(1)?, millis(2)?);
+                    Ok(ClockWatch { wall: codec::time(row, 0)?, monotonic, quiet_until })
+                })
+                .optional()
+            })
+            .await
+    }
+
+    /// Keeps it for the next process.
+    pub async fn keep_clock_watch(&self, watch: ClockWatch) -> Result<(), Error> {
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let columns = (watch.wall.0, millis(watch.monotonic), millis(watch.quiet_until));
+        let keep = move |tx: &Connection| {
+            tx.prepare_cached(
+                "UPDATE meta SET looked_at = ?1, looked_monotonic = ?2, quiet_until = ?3
+                 WHERE one = 1",
+            )?
+            .execute(columns)
+        };
+        Ok(self.engine.submit(Priority::Verb, keep).await.map(drop)?)
+    }
+
+    /// When the newest delivery arrived, or none where there is none. The receiver's own events are no
+    /// word about the clock: it stamps them with the very time that is in question (K2).
+    pub async fn newest_delivery(&self) -> Result<Option<Timestamp>, Error> {
+        self.engine
+            .read(|conn| {
+                // From the newest row back; the internal source's are few.
+                conn.prepare_cached(
+                    "SELECT received_at FROM event WHERE source <> ?1 ORDER BY row DESC LIMIT 1",
+                )?
+                .query_row([INTERNAL_SOURCE], |row| codec::time(row, 0))
+                .optional()
+            })
+            .await
+    }
+
+    /// EXPIRE of keys, each with its answer: those whose time had come a minute before `now`, which is how far a
+    /// clock may have jumped unseen (K2), and whose jobs are settled. Returns how many. Answers that said "not
+    /// now" are forgotten without their keys.
+    pub async fn expire_keys(&self, now: Timestamp) -> Result<u64, Error> {
+        let (before, mut deleted, mut after) = (now.before(KEY_MARGIN), 0, Some(BEGINNING));
+        let step = codec::size(STEP);
+        let forget = move |tx: &Connection| answer::forget_errors(tx, before, step);
+        while self.engine.submit(Priority::Verb, forget).await? == STEP {}
+        while let Some(place) = after {
+            let work = move |tx: &Connection| expire_keys(tx, before, place);
+            let (gone, next) = self.engine.submit(Priority::Verb, work).await?;
+            if gone > 0 {
+                self.give_back().await?;
+            }
+            (deleted, after) = (deleted + gone, next);
+        }
+        Ok(deleted)
+    }
+
+    async fn walk(
+        &self,
+        before: Cutoffs,
+        step: fn(&Connection, Cutoffs, i64) -> rusqlite::Result<Step>,
+        bytes: &mut u64,
+    ) -> Result<u64, Error> {
+        let (mut deleted, mut after) = (0, Some(0));
+        while let Some(row) = after {
+            let done = self.engine.submit(Priority::Verb, move |tx| step(tx, before, row)).await?;
+            if done.deleted > 0 {
+                // At once: to find one page among many free ones costs more than among few.
+                *bytes += self.give_back().await?;
+            }
+            (deleted, after) = (deleted + done.deleted, done.after);
+        }
+        Ok(deleted)
+    }
+
+    /// Gives all free pages back to the file system, in steps. Returns how many bytes they had.
+    async fn give_back(&self) -> Result<u64, Error> {
+        let mut bytes = 0;
+        loop {
+            let (given, left) = self.engine.submit(Priority::Verb, give_back).await?;
+            bytes += given;
+            if given == 0 || left == 0 {
+                return Ok(bytes);
+            }
+        }
+    }
+}
+
+/// A place in the walk over the keys: when one expires, and its event.
+type KeyPlace = (i64, i64);
+
+const BEGINNING: KeyPlace = (i64::MIN, 0);
+
+/// Deletes the next expired keys whose jobs are settled. Returns how many, and where to go on.
+fn expire_keys(
+    tx: &Connection,
+    before: Timestamp,
+    after: KeyPlace,
+) -> rusqlite::Result<(u64, Option<KeyPlace>)> {
+    // By the index of their times, each with its job by the unique (event, handler).
+    let keys = tx
+        .prepare_cached(
+            "SELECT expires_at, event,
+                 EXISTS (SELECT 1 FROM job j WHERE j.event = a.event AND j.settled_at IS NULL)
+             FROM answer a WHERE (expires_at, event) > (?1, ?2) AND expires_at < ?3
+             ORDER BY expires_at, event LIMIT ?4",
+        )?
+        .query_map(params![after.0, after.1, before.0, codec::size(STEP)], |row| {
+            Ok(((row.get(0)?, row.get(1)?), row.get(2)?))
+        })?
+        .collect::<rusqlite::Result<Vec<(KeyPlace, bool)>>>()?;
+    let (mut deleted, begun) = (0, Instant::now());
+    for &(place, needed) in &keys {
+        if !needed {
+            tx.prepare_cached("DELETE FROM answer WHERE event = ?1")?.execute([place.1])?;
+            deleted += 1;
+            if begun.elapsed() > BUDGET {
+                return Ok((deleted, Some(place)));
+            }
+        }
+    }
+    let more = keys.len() == STEP;
+    Ok((deleted, keys.last().filter(|_| more).map(|&(place, _)| place)))
+}
+
+fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step> {
+    // The next payloads in the order of arrival, and whether each may go: a key says what has become of its
+    // job, and its repeat may put that back.
+    let rows = look(
+        tx,
+        "SELECT e.row, e.received_at < ?2, NOT EXISTS (SELECT 1 FROM job j WHERE j.event = e.row
+             AND (j.settled_at IS NULL
+                 OR j.settled_at >= CASE j.state WHEN 'dead' THEN ?4 ELSE ?2 END))
+             AND NOT EXISTS (SELECT 1 FROM answer a WHERE a.event = e.row)
+         FROM payload p JOIN event e ON e.row = p.event
+         WHERE p.event > ?1 ORDER BY p.event LIMIT ?3",
+        before.payloads,
+        before.dead,
+        after,
+    )?;
+    // Other bodies under the same id are payload too. Jobs go where all of them are done for good: no verb
+    // could put one back without its payload, and the event's own counts answer for them. Where they stay,
+    // what a handler printed goes, which may repeat the payload; how much that was stays.
+    delete(
+        tx,
+        &rows,
+        &[
+            "DELETE FROM evidence WHERE event = ?1",
+            "UPDATE event SET
+                 removed_succeeded = (SELECT count(*) FROM job WHERE event = ?1 AND state = 'succeeded'),
+                 removed_dropped = (SELECT count(*) FROM job WHERE event = ?1 AND state = 'dropped')
+             WHERE row = ?1 AND EXISTS (SELECT 1 FROM job WHERE event = ?1) AND NOT EXISTS
+                 (SELECT 1 FROM job WHERE event = ?1 AND state NOT IN ('succeeded', 'dropped'))",
+            "DELETE FROM job WHERE event = ?1 AND NOT EXISTS
+                 (SELECT 1 FROM job WHERE event = ?1 AND state NOT IN ('succeeded', 'dropped'))",
+            "UPDATE attempt SET stdout_head = x'', stdout_tail = x'', stderr_head = x'', stderr_tail = x''
+             WHERE job IN (SELECT row FROM job WHERE event = ?1) AND stdout_total + stderr_total > 0",
+            "DELETE FROM payload WHERE event = ?1",
+        ],
+    )
+}
+
+fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step> {
+    // The next events in the order of arrival, and whether each may go: an id is remembered while one
+    // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
+    // old enough as such. With the first body gone another one's redelivery would be a new event. Requests with
+    // the same key are each an event of its own.
+    let rows = look(
+        tx,
+        "SELECT e.row, e.received_at < ?2,
+             NOT EXISTS (SELECT 1 FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
+                 AND v.variant BETWEEN iif(e.asked, e.variant, 0)
+                     AND iif(e.asked, e.variant, 9223372036854775807)
+                 AND (v.received_at >= ?2
+                     OR EXISTS (SELECT 1 FROM payload p WHERE p.event = v.row)
+                     OR EXISTS (SELECT 1 FROM job j WHERE j.event = v.row
+                         AND j.state NOT IN ('succeeded', 'dropped')
+                         AND NOT (j.state = 'dead' AND j.settled_at < ?4))))
+         FROM event e WHERE e.row > ?1 ORDER BY e.row LIMIT ?3",
+        before.ids,
+        before.dead,
+        after,
+    )?;
+    // Its jobs, attempts and evidence go with it, by their foreign keys.
+    delete(tx, &rows, &["DELETE FROM event WHERE row = ?1"])
+}
+
+/// What hangs on no payload and no event: a few rows each.
+fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
+    // Other bodies that came when the first one was deleted already.
+    tx.prepare_cached(
+        "DELETE FROM evidence WHERE received_at < ?1
+             AND NOT EXISTS (SELECT 1 FROM payload p WHERE p.event = evidence.event)",
+    )?
+    .execute([before.payloads.0])?;
+    // One row per secret that ever matched. A source that has an event is not gone.
+    tx.prepare_cached(
+        "DELETE FROM secret_use WHERE last_matched_at < ?1
+             AND NOT EXISTS (SELECT 1 FROM event e WHERE e.source = secret_use.source)",
+    )?
+    .execute([before.ids.0])?;
+    // What nobody has wanted to be told of since.
+    tx.prepare_cached(
+        "DELETE FROM notice WHERE max(coalesce(last_at, 0), coalesce(told_at, 0)) < ?1",
+    )?
+    .execute([before.ids.0])?;
+    Ok(())
+}
+
+/// (row, old enough, not needed any more)
+type Candidate = (i64, bool, bool);
+
+fn look(
+    tx: &Connection,
+    sql: &str,
+    before: Timestamp,
+    dead: Timestamp,
+    after: i64,
+) -> rusqlite::Result<Vec<Candidate>> {
+    tx.prepare_cached(sql)?
+        .query_map(params![after, before.0, codec::size(STEP), dead.0], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?
+        .collect()
+}
+
+fn delete(tx: &Connection, rows: &[Candidate], statements: &[&str]) -> rusqlite::Result<Step> {
+    let (mut deleted, begun) = (0, Instant::now());
+    for &(row, old, unneeded) in rows {
+        if old && unneeded {
+            for sql in statements {
+                tx.prepare_cached(sql)?.execute([row])?;
+            }
+            deleted += 1;
+            if begun.elapsed() > BUDGET {
+                return Ok(Step { deleted, after: Some(row) });
+            }
+        }
+    }
+    // Rows are in the order of arrival but for corrections of the clock: a whole step without an old
+    // one is the end.
+    let more = rows.len() == STEP && rows.iter().any(|&(_, old, _)| old);
+    Ok(Step { deleted, after: rows.last().filter(|_| more).map(|&(row, ..)| row) })
+}
+
+/// Gives free pages back. Returns the bytes of those given, and how many pages are left to give.
+fn give_back(tx: &Connection) -> rusqlite::Result<(u64, u64)> {
+    let pragma = |name| tx.pragma_query_value(None, name, |row| codec::count(row, 0));
+    let (mut pages, begun) = (0, Instant::now());
+    if pragma("freelist_count")? > 0 {
+        // One page with each row of the answer.
+        let mut vacuum = tx.prepare_cached("PRAGMA incremental_vacuum")?;
+        let mut rows = vacuum.query([])?;
+        while rows.next()?.is_some() {
+            pages += 1;
+            if begun.elapsed() > BUDGET {
+                break;
+            }
+        }
+    }
+    Ok((pages * pragma("page_size")?, pragma("freelist_count")?))
+}

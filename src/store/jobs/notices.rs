@@ -1,0 +1,37 @@
+//! Makes internal events of the notices that are due.
+
+use rusqlite::Connection;
+
+use crate::model::NoticeType;
+use crate::store::engine::queue::Priority;
+use crate::store::tables::notice::{degraded, of_store};
+use crate::store::types::{Error, Refused};
+
+use super::handle::Jobs;
+
+impl Jobs {
+    /// Makes the internal events that are due: for notices that were only counted within
+    /// [`NOTICE_WINDOW`](crate::store::NOTICE_WINDOW), and for too little space, which refuses accepts while a
+    /// notice may still fit. The dispatcher calls it at each tick. Returns how many events the counted notices
+    /// made.
+    pub async fn tell_notices(&self) -> Result<u64, Error> {
+        let (notices, clock) = (self.engine.notices.clone(), self.engine.clock.clone());
+        let now = clock.now();
+        let no_space = self.engine.ready().err().filter(|why| matches!(why, Refused::NoSpace(_)));
+        let reason = no_space.as_ref().and_then(degraded);
+        if let Some(reason) = reason.filter(|_| notices.want(NoticeType::StoreDegraded)) {
+            let (notices, notice) = (notices.clone(), of_store(reason, now, now));
+            let note = move |tx: &Connection| notices.note(tx, &notice, now);
+            // On a disk that is full to its end there is no room for it: the writer reports it afterwards.
+            if let Err(error) = self.engine.submit(Priority::Verb, note).await {
+                tracing::debug!(%error, "too little space to store its own notice");
+            }
+        }
+        // Nearly always none is due, and a read costs no flush.
+        let reader = notices.clone();
+        if !self.engine.read(move |conn| reader.is_due(conn, now)).await? {
+            return Ok(0);
+        }
+        Ok(self.engine.submit(Priority::Verb, move |tx| notices.tell_due(tx, clock.now())).await?)
+    }
+}

@@ -1,0 +1,185 @@
+//! RECOVER: what a crash cut off becomes `unknown` and follows its handler's policy; the clock rule K1.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, params};
+
+use crate::model::{HeldReason, INTERNAL_SOURCE, Name, NoticeType, Outcome, Timestamp};
+use crate::retry::{History, Next, Policy};
+use crate::store::engine::queue::Priority;
+use crate::store::tables::codec;
+use crate::store::tables::notice::{NoticeJob, Notices, of_jobs};
+use crate::store::types::{Completion, Error, Record, Recovered};
+
+use super::complete::settle;
+use super::handle::Jobs;
+
+impl Jobs {
+    /// RECOVER: before the first claim. Every running attempt that no runner was asked to start becomes
+    /// `unknown` and follows its handler's policy (hold where the handler is gone); due times are clamped to now + the longest
+    /// delay (K1); ready and waiting jobs of handlers not in `policies` are held: handler gone.
+    pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<Recovered, Error> {
+        let clock = self.engine.clock.clone();
+        let notices = self.engine.notices.clone();
+        let recover = move |tx: &Connection| recover(tx, &policies, &notices, clock.now());
+        Ok(self.engine.submit(Priority::Verb, recover).await?)
+    }
+
+    /// K1: no due time of `handler` later than now + `most`, or a clock that was set back parks a job
+    /// for years. Returns how many were moved.
+    pub async fn clamp_due(&self, handler: &Name, most: Duration) -> Result<u64, Error> {
+        let (handler, clock) = (handler.clone(), self.engine.clock.clone());
+        Ok(self
+            .engine
+            .submit(Priority::Verb, move |tx| clamp(tx, &handler, clock.now().after(most)))
+            .await?)
+    }
+
+    /// Holds the ready and waiting jobs of every handler but these: nobody would ever claim them. A
+    /// replay may have made or put back such a job since the start. Returns how many were held.
+    pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
+        let (notices, clock) = (self.engine.notices.clone(), self.engine.clock.clone());
+        let hold = move |tx: &Connection| hold_orphans(tx, handlers.iter(), &notices, clock.now());
+        Ok(self.engine.submit(Priority::Verb, hold).await?)
+    }
+}
+
+fn recover(
+    tx: &Connection,
+    policies: &[(Name, Policy)],
+    notices: &Notices,
+    now: Timestamp,
+) -> rusqlite::Result<Recovered> {
+    let mut recovered = Recovered::default();
+    for (place, done) in cut_off(tx, policies, now)? {
+        let state = settle(tx, place, &done, None, notices)?;
+        recovered.unknown.push((done.job, done.attempt, state));
+    }
+    let known = policies.iter().map(|(name, _)| name);
+    recovered.orphaned = hold_orphans(tx, known, notices, now)?;
+    for (handler, policy) in policies {
+        clamp(tx, handler, now.after(policy.backoff_max))?;
+    }
+    Ok(recovered)
+}
+
+/// By the index of live attempts, each with its job.
+pub(crate) const CUT_OFF: &str =
+    "SELECT j.row, j.id, j.attempt, j.handler, j.counted, j.since, j.event
+     FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number
+     WHERE a.outcome IS NULL AND j.state = 'running' AND a.incarnation IS NULL ORDER BY a.job";
+
+/// The rows of job and event, and the completion, of every running attempt of the receiver's own. What was claimed
+/// for a runner is judged by what a runner says.
+fn cut_off(
+    tx: &Connection,
+    policies: &[(Name, Policy)],
+    now: Timestamp,
+) -> rusqlite::Result<Vec<((i64, i64), Completion)>> {
+    tx.prepare_cached(CUT_OFF)?
+        .query_map([], |row| {
+            let handler: Name = codec::text(row, 3)?;
+            let counted: u32 = row.get(4)?;
+            let history =
+                History { counted: counted.saturating_add(1), since: codec::time(row, 5)? };
+            let next = match policies.iter().find(|(name, _)| *name == handler) {
+                Some((_, policy)) => policy.next(Outcome::Unknown, history, None, now),
+                None => Next::Held(HeldReason::UnknownOutcome),
+            };
+            let done = Completion {
+                job: codec::job_id(row, 1)?,
+                attempt: row.get(2)?,
+                outcome: Outcome::Unknown,
+                counts: true,
+                next,
+                finished_at: now,
+                record: Record {
+                    detail: "the receiver ended while the attempt ran".to_owned(),
+                    ..Record::default()
+                },
+                answer: None,
+            };
+            Ok(((row.get(0)?, row.get(6)?), done))
+        })?
+        .collect()
+}
+
+fn hold_orphans<'a>(
+    tx: &Connection,
+    handlers: impl Iterator<Item = &'a Name> + Clone,
+    notices: &Notices,
+    now: Timestamp,
+) -> rusqlite::Result<u64> {
+    let mut moved = 0;
+    for handler in handlers_with_work(tx)? {
+        if handlers.clone().any(|known| *known == handler) {
+            continue;
+        }
+        if notices.want(NoticeType::JobHeld) {
+            // A million jobs may be held at once: how many, and the last of them.
+            let (jobs, last) = tx
+                .prepare_cached(&format!(
+                    "SELECT count(*), max(j.row), j.id, e.source, e.event_id
+                     FROM job j JOIN event e ON e.row = j.event
+                     WHERE (j.state = 'ready' OR j.state = 'waiting') AND j.handler = ?1
+                         AND e.source <> '{INTERNAL_SOURCE}'"
+                ))?
+                .query_row([handler.as_str()], |row| {
+                    let jobs = codec::count(row, 0)?;
+                    if jobs == 0 {
+                        return Ok((0, None));
+                    }
+                    let job = NoticeJob {
+                        job: codec::job_id(row, 2)?,
+                        source: codec::text(row, 3)?,
+                        event_id: codec::event_id(row, 4)?,
+                    };
+                    Ok((jobs, Some(job)))
+                })?;
+            if let Some(job) = last {
+                let reason = HeldReason::HandlerGone.as_str().to_owned();
+                let notice = of_jobs(NoticeType::JobHeld, handler.clone(), reason, jobs, now, job);
+                notices.note(tx, &notice, now)?;
+            }
+        }
+        // Only what could be claimed: a held or settled job of a handler that is gone is already at rest. Each
+        // state has an index, which IN would not find.
+        moved += tx
+            .prepare_cached(
+                "UPDATE job SET state = 'held', reason = 'handler gone', due_at = NULL
+                 WHERE (state = 'ready' OR state = 'waiting') AND handler = ?1",
+            )?
+            .execute([handler.as_str()])?;
+    }
+    Ok(moved as u64)
+}
+
+/// The handlers that have ready or waiting jobs. This is asked at each tick, and a million jobs may wait: one
+/// look-up each in the indexes of such jobs leads from one handler to the next.
+pub(crate) fn handlers_with_work(tx: &Connection) -> rusqlite::Result<Vec<Name>> {
+    let mut found = Vec::new();
+    for next in [
+        "SELECT min(handler) FROM job WHERE state = 'ready' AND handler > ?1",
+        "SELECT min(handler) FROM job WHERE state = 'waiting' AND handler > ?1",
+    ] {
+        let mut select = tx.prepare_cached(next)?;
+        let mut after = String::new();
+        while let Some(handler) = select.query_row([&after], |row| codec::maybe_text(row, 0))? {
+            let handler: Name = handler;
+            after = handler.as_str().to_owned();
+            if !found.contains(&handler) {
+                found.push(handler);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn clamp(tx: &Connection, handler: &Name, latest: Timestamp) -> rusqlite::Result<u64> {
+    // Moves due times forward only; writes nothing where none is too late.
+    tx.prepare_cached(
+        "UPDATE job SET due_at = ?2 WHERE handler = ?1 AND state = 'waiting' AND due_at > ?2",
+    )?
+    .execute(params![handler.as_str(), latest.0])
+    .map(|moved| moved as u64)
+}

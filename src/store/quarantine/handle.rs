@@ -1,0 +1,112 @@
+//! The store's end of the quarantine's thread.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+
+use crate::clock::Clock;
+use crate::limits::Limits;
+use crate::store::engine::lock::Lock;
+use crate::store::engine::path::beside;
+use crate::store::engine::space::Space;
+use crate::store::mutex::lock;
+use crate::store::types::{Error, Refused};
+
+use super::keeper::{Keeper, Message};
+use super::rate::Rate;
+use super::types::{Counts, Judge, LeftOut, Quarantined, count, weight};
+
+/// The store's end of the thread.
+pub(crate) struct Handle {
+    sender: Sender<Message>,
+    waiting_bytes: Arc<AtomicUsize>,
+    counts: Arc<Mutex<Counts>>,
+    rate: Mutex<Rate>,
+    judge: RwLock<Option<Judge>>,
+    closed: watch::Receiver<bool>,
+}
+
+impl Handle {
+    /// Starts the thread for the database at `path`, whose lock it shares. Opens nothing yet.
+    pub(crate) fn start(
+        path: &Path,
+        limits: &Limits,
+        clock: Clock,
+        space: Arc<Space>,
+        lock: Arc<Lock>,
+    ) -> io::Result<Handle> {
+        let (sender, messages) = mpsc::channel();
+        let waiting_bytes = Arc::<AtomicUsize>::default();
+        let counts = Arc::<Mutex<Counts>>::default();
+        let keeper = Keeper {
+            path: beside(path, ".quarantine"),
+            limits: limits.clone(),
+            clock,
+            space,
+            waiting_bytes: Arc::clone(&waiting_bytes),
+            counts: Arc::clone(&counts),
+            folder: None,
+            not_before: Duration::ZERO,
+            _lock: lock,
+        };
+        let (done, closed) = watch::channel(false);
+        let run = move || {
+            keeper.run(&messages);
+            done.send_replace(true);
+        };
+        std::thread::Builder::new().name("quarantine".to_owned()).spawn(run)?;
+        let rate = Mutex::new(Rate::new(limits.quarantine_rate_bytes_per_second));
+        Ok(Handle { sender, waiting_bytes, counts, rate, judge: RwLock::default(), closed })
+    }
+
+    /// Ends the thread, after what is queued already, and waits for it.
+    pub(crate) async fn close(&self) {
+        // Where it is gone there is nothing to wait for.
+        let _ = self.sender.send(Message::Close);
+        let _ = self.closed.clone().wait_for(|closed| *closed).await;
+    }
+
+    pub(crate) fn judge(&self) -> Option<Judge> {
+        self.judge.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_judge(&self, judge: Judge) {
+        *self.judge.write().unwrap_or_else(PoisonError::into_inner) = Some(judge);
+    }
+
+    /// Queues a failed delivery of this holder for the folder, or only counts it. Never waits.
+    pub(crate) fn keep(&self, failed: Quarantined, holder: String, limits: &Limits, now: Duration) {
+        let weight = weight(&failed);
+        let left_out = |why| count(&mut lock(&self.counts), &failed.source, why, 1);
+        if !lock(&self.rate).take(&failed.source, &holder, weight as u64, now) {
+            return left_out(LeftOut::OverRate);
+        }
+        let most = usize::try_from(limits.quarantine_queue_bytes).unwrap_or(usize::MAX);
+        if self.waiting_bytes.fetch_add(weight, Ordering::Relaxed) + weight > most {
+            self.waiting_bytes.fetch_sub(weight, Ordering::Relaxed);
+            return left_out(LeftOut::Busy);
+        }
+        // A store that is closed keeps nothing.
+        let _ = self.sender.send(Message::Keep(Box::new(failed), holder));
+    }
+
+    /// Runs `work` on the thread, after what is queued already.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Keeper) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let (answer, answered) = oneshot::channel();
+        let ask = Message::Ask(Box::new(move |keeper| {
+            // The caller may be gone.
+            let _ = answer.send(work(keeper));
+        }));
+        let stopping = || Error::from(Refused::Stopping);
+        self.sender.send(ask).map_err(|_| stopping())?;
+        answered.await.map_err(|_| stopping())
+    }
+}

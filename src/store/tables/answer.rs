@@ -1,0 +1,314 @@
+//! The keys of requests and their answers: how they are stored, and what they say of a job.
+//!
+//! What must stay true: an answer is written once, by the transaction that settles its job (I1); the job of
+//! a key that has none never becomes `succeeded` or rejected, since nobody could say what it answered; and
+//! while a key is in use its event has this one job.
+
+use std::io;
+
+use bytes::Bytes;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::model::{
+    Answer, Blob, DeadReason, Digest, EventId, Headers, HeldReason, JobId, Name, Outcome, State,
+    Timestamp,
+};
+use crate::retry::Next;
+use crate::store::rows::KeyRow;
+use crate::store::types::{Completion, KeyState};
+
+use super::codec;
+use super::codec::exactly_one;
+
+/// An answer as it is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    status: u16,
+    headers: Vec<u8>,
+    body: Vec<u8>,
+    body_bytes: usize,
+}
+
+impl Stored {
+    /// The stored form, off the writer's thread.
+    pub(crate) async fn of(answer: Answer) -> io::Result<Stored> {
+        let Answer { status, headers, body } = answer;
+        let (headers, body_bytes) = (headers.to_wire(), body.len());
+        Ok(Stored { status, headers, body: codec::compress(body).await?, body_bytes })
+    }
+
+    /// The answer, byte for byte.
+    async fn open(mut self) -> io::Result<Answer> {
+        let body = codec::decompress(std::mem::take(&mut self.body), self.body_bytes).await?;
+        Ok(self.with(body))
+    }
+
+    /// The same here and now; none where that would take long, or where it cannot be read.
+    pub(crate) fn open_now(self) -> Option<Answer> {
+        let body = codec::decompress_soon(&self.body, self.body_bytes)?;
+        Some(self.with(body))
+    }
+
+    fn with(self, body: Vec<u8>) -> Answer {
+        let headers = Headers::from_wire(&self.headers);
+        Answer { status: self.status, headers, body: Bytes::from(body) }
+    }
+}
+
+/// What has become of a job whose handler's answer somebody waits for, as it is stored.
+#[derive(Debug, Clone)]
+pub(crate) enum Fate {
+    Answered(Stored),
+    /// Without an answer.
+    Other(KeyState),
+}
+
+impl Fate {
+    /// The same with its answer's body, which is got back off the caller's thread where it is large.
+    pub(crate) async fn open(self) -> io::Result<KeyState> {
+        match self {
+            Fate::Answered(stored) => stored.open().await.map(KeyState::Answered),
+            Fate::Other(state) => Ok(state),
+        }
+    }
+
+    /// Of a row whose first columns are those of [`fate!`].
+    fn read(row: &Row<'_>) -> rusqlite::Result<Fate> {
+        if let Some(status) = row.get(2)? {
+            let (headers, body) = (row.get(3)?, row.get(4)?);
+            let body_bytes = usize::try_from(codec::count(row, 5)?).unwrap_or(usize::MAX);
+            return Ok(Fate::Answered(Stored { status, headers, body, body_bytes }));
+        }
+        let timed_out = codec::maybe_text(row, 1)? == Some(Outcome::TimedOut);
+        Ok(Fate::Other(match codec::text(row, 0)? {
+            State::Ready | State::Running | State::Waiting => KeyState::Pending,
+            State::Dead => KeyState::Failed,
+            State::Dropped => KeyState::Dropped,
+            State::Held | State::Succeeded => KeyState::Unknown { timed_out },
+        }))
+    }
+}
+
+/// What an answer's error says where its body cannot be got back.
+pub(crate) fn unreadable(error: &io::Error) -> String {
+    format!("the stored answer cannot be read: {error}")
+}
+
+/// The columns of [`Fate::read`]: of a job `j`, its last attempt `t`, and its event's key `a`.
+macro_rules! fate {
+    () => {
+        "j.state, t.outcome, a.status, a.headers, a.body, a.body_bytes"
+    };
+}
+
+/// A key that is in use.
+#[derive(Debug, Clone)]
+pub(crate) struct Key {
+    pub(crate) request: Digest,
+    /// Its job's row.
+    pub(crate) row: i64,
+    pub(crate) job: JobId,
+    pub(crate) fate: Fate,
+}
+
+/// The caller's key, where it is in use: also one that should have expired, until retention has deleted it.
+pub(crate) fn find_key(
+    conn: &Connection,
+    source: &Name,
+    caller: &str,
+    key: &EventId,
+) -> rusqlite::Result<Option<Key>> {
+    // By the unique (source, caller, key), and the job by its unique (event, handler).
+    conn.prepare_cached(concat!(
+        "SELECT ",
+        fate!(),
+        ", a.request, j.row, j.id
+         FROM answer a JOIN job j ON j.event = a.event
+             LEFT JOIN attempt t ON t.job = j.row AND t.number = j.attempt
+         WHERE a.source = ?1 AND a.caller = ?2 AND a.key = ?3"
+    ))?
+    .query_row(params![source.as_str(), caller, codec::stored_id(key)], |row| {
+        let (request, job) = (Digest(row.get(6)?), codec::job_id(row, 8)?);
+        Ok(Key { request, row: row.get(7)?, job, fate: Fate::read(row)? })
+    })
+    .optional()
+}
+
+/// What has become of a job; none where there is no such job.
+pub(crate) fn find_fate(conn: &Connection, job: JobId) -> rusqlite::Result<Option<Fate>> {
+    // By the unique id, and the key by its event.
+    conn.prepare_cached(concat!(
+        "SELECT ",
+        fate!(),
+        " FROM job j LEFT JOIN answer a ON a.event = j.event
+             LEFT JOIN attempt t ON t.job = j.row AND t.number = j.attempt
+         WHERE j.id = ?1"
+    ))?
+    .query_row([job.as_bytes()], Fate::read)
+    .optional()
+}
+
+/// What is known of the key of an event's job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyOf {
+    /// There is none: no caller waits for an answer.
+    Nobody,
+    /// It has no answer yet.
+    Unanswered,
+    Answered,
+    /// It was given up: its caller has the answer, or was told to ask anew.
+    GivenUp,
+}
+
+impl KeyOf {
+    /// Whether the operator may have its job run again.
+    pub(crate) fn may_run(self) -> bool {
+        matches!(self, KeyOf::Nobody | KeyOf::Unanswered)
+    }
+}
+
+/// Whether the event is a request whose key is in use, and whether it is answered.
+pub(crate) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
+    // By the primary keys.
+    tx.prepare_cached(
+        "SELECT e.asked, a.event IS NOT NULL, a.answered_at IS NOT NULL
+         FROM event e LEFT JOIN answer a ON a.event = e.row WHERE e.row = ?1",
+    )?
+    .query_row([event], |row| {
+        Ok(match (row.get(0)?, row.get(1)?, row.get(2)?) {
+            (false, ..) => KeyOf::Nobody,
+            (true, false, _) => KeyOf::GivenUp,
+            (true, true, false) => KeyOf::Unanswered,
+            (true, true, true) => KeyOf::Answered,
+        })
+    })
+}
+
+/// Whether a caller waits for an answer of the event's job.
+fn is_waited_for(tx: &Connection, event: i64) -> rusqlite::Result<bool> {
+    // By the primary key.
+    tx.prepare_cached("SELECT 1 FROM answer WHERE event = ?1 AND answered_at IS NULL")?
+        .exists([event])
+}
+
+/// The event's key for people, where it has one.
+pub(crate) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<KeyRow>> {
+    // By the primary key.
+    conn.prepare_cached(
+        "SELECT caller, request, created_at, expires_at, answered_at, status, headers, body, body_bytes,
+             error_until
+         FROM answer WHERE event = ?1",
+    )?
+    .query_row([event], |row| {
+        let body = match row.get_ref(7)?.as_blob_or_null()? {
+            Some(body) => {
+                let bytes = usize::try_from(codec::count(row, 8)?).unwrap_or(usize::MAX);
+                let body = codec::decompress_now(body, bytes);
+                Some(Blob(body.map_err(|error| codec::unreadable(7, Type::Blob, error))?))
+            }
+            None => None,
+        };
+        Ok(KeyRow {
+            caller: row.get(0)?,
+            request: Digest(row.get(1)?).to_string(),
+            created_at: codec::time(row, 2)?,
+            expires_at: codec::time(row, 3)?,
+            answered_at: codec::maybe_time(row, 4)?,
+            error_until: codec::maybe_time(row, 9)?,
+            status: row.get(5)?,
+            headers: codec::header_lines(row.get_ref(6)?.as_blob_or_null()?.unwrap_or_default()),
+            body,
+        })
+    })
+    .optional()
+}
+
+/// Writes the answer of the event's job, where its key waits for one. `is_error`: the job is dead with it, and
+/// may run again once it is forgotten.
+pub(crate) fn write(
+    tx: &Connection,
+    event: i64,
+    answer: &Stored,
+    is_error: bool,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    // Into an unanswered row only: what callers were told is never changed.
+    let written = tx.prepare_cached(
+        "UPDATE answer SET answered_at = ?2, status = ?3, headers = ?4, body = ?5, body_bytes = ?6,
+                 error_until = CASE WHEN ?7 THEN ?2 + keep_errors END
+             WHERE event = ?1 AND answered_at IS NULL",
+    )?
+    .execute(params![
+        event,
+        now.0,
+        answer.status,
+        answer.headers,
+        answer.body,
+        codec::size(answer.body_bytes),
+        is_error,
+    ])?;
+    exactly_one(written)
+}
+
+/// Frees the unanswered key of an event: the next request that has it is a new one.
+pub(crate) fn free(tx: &Connection, event: i64) -> rusqlite::Result<()> {
+    let freed = tx
+        .prepare_cached("DELETE FROM answer WHERE event = ?1 AND answered_at IS NULL")?
+        .execute([event])?;
+    exactly_one(freed)
+}
+
+/// Writes the answer that comes with the end of an attempt, where its job's key waits for one. Returns what
+/// the end comes to instead where the key forbids the other: whatever its handler's policy is by now, a job
+/// that a caller waits for has one attempt, and only its repeat begins another (I3); and where the handler
+/// has done what it should and has no answer, nobody can tell its caller what it answered.
+pub(crate) fn keep(
+    tx: &Connection,
+    event: i64,
+    done: &Completion,
+    answer: Option<&Stored>,
+) -> rusqlite::Result<Option<Completion>> {
+    if done.next == Next::Ready || !is_waited_for(tx, event)? {
+        return Ok(None);
+    }
+    let instead = |next| Some(Completion { next, ..done.clone() });
+    let dead = Next::Dead(DeadReason::Exhausted);
+    match (answer, done.next) {
+        (Some(answer), next) => {
+            let is_error = done.outcome == Outcome::Failed;
+            write(tx, event, answer, is_error, done.finished_at)?;
+            Ok(instead(dead).filter(|_| matches!(next, Next::Wait { .. })))
+        }
+        (None, Next::Succeeded | Next::Dead(DeadReason::Rejected)) => {
+            let held = instead(Next::Held(HeldReason::UnknownOutcome));
+            Ok(held.map(|mut held| {
+                held.outcome = Outcome::Unknown;
+                held.record.detail.push_str(NO_ANSWER);
+                held
+            }))
+        }
+        (None, Next::Wait { .. }) if done.outcome == Outcome::Failed => Ok(instead(dead)),
+        (None, Next::Wait { .. }) => Ok(instead(Next::Held(HeldReason::UnknownOutcome))),
+        (None, _) => Ok(None),
+    }
+}
+
+/// Forgets the next answers that said "not now", and that were to be kept until before then: the same request
+/// may have its job run again, which is the same job to its handler. A negative count is no limit. Returns how many.
+pub(crate) fn forget_errors(
+    tx: &Connection,
+    before: Timestamp,
+    count: i64,
+) -> rusqlite::Result<usize> {
+    // By the index of their times. The job is dead, by the completion that wrote the answer.
+    tx.prepare_cached(
+        "UPDATE answer SET answered_at = NULL, status = NULL, headers = NULL, body = NULL, body_bytes = NULL,
+             error_until = NULL
+         WHERE event IN (SELECT event FROM answer WHERE error_until < ?1 ORDER BY error_until LIMIT ?2)",
+    )?
+    .execute(params![before.0, count])
+}
+
+/// What the record of an attempt says where its answer is missing.
+const NO_ANSWER: &str = ", but no answer for the caller who waits for one";

@@ -1,0 +1,10 @@
+//! Tables: what several verbs read and write in a transaction that a verb has begun.
+
+pub(crate) mod answer;
+pub(crate) mod codec;
+pub(crate) mod job;
+pub(crate) mod notice;
+pub(crate) mod paused;
+pub(crate) mod replay_index;
+pub(crate) mod restored;
+pub(crate) mod secret_use;

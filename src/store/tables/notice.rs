@@ -1,0 +1,437 @@
+//! NOTICE: what the receiver tells of itself becomes an event of the internal source, with the jobs of
+//! the handlers that want it.
+//!
+//! A job's notice is written by the very transaction that makes the job dead or held, so it is as
+//! durable as what it tells of. What must stay true: nothing is written where no handler wants it; one
+//! event per type, subject and reason in [`WINDOW`], restarts included, and what was left out of it is
+//! counted in the next; a job of an internal event never causes another one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::model::{
+    Blob, EventId, Headers, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp,
+};
+use crate::pattern::Pattern;
+use crate::store::types::{Captured, Refused};
+
+use super::codec;
+use super::job::insert_job;
+
+/// What was last told long enough ago at ?1, ?2 being the window's beginning. A time that is to come
+/// was a wrong clock's.
+macro_rules! due {
+    () => {
+        "(told_at IS NULL OR told_at <= ?2 OR told_at > ?1)"
+    };
+}
+/// Within this time of an event, more of the same is counted and told by one event after it: a broken
+/// handler under load must not bury whoever is told, and a person looks no more often.
+pub const WINDOW: Duration = Duration::from_secs(10 * 60);
+
+/// Which handlers take which of the receiver's own events: one snapshot of the configuration (S6).
+#[derive(Debug, Clone, Default)]
+pub struct Interest {
+    handlers: Vec<(Name, Vec<Pattern>)>,
+    /// What a command needs to find the configuration: nothing where it lies in its usual place.
+    config_option: String,
+}
+
+impl Interest {
+    /// Of these handlers, each with the types it wants.
+    pub fn new(handlers: Vec<(Name, Vec<Pattern>)>) -> Self {
+        Interest { handlers, config_option: String::new() }
+    }
+
+    /// The same with the option that a command needs to find the configuration.
+    pub fn with_config_option(self, config_option: String) -> Self {
+        Interest { config_option, ..self }
+    }
+
+    fn takers(&self, kind: NoticeType) -> impl Iterator<Item = &Name> {
+        let wants = move |patterns: &[Pattern]| patterns.iter().any(|p| p.matches(kind.as_str()));
+        self.handlers
+            .iter()
+            .filter(move |(_, patterns)| wants(patterns))
+            .map(|(handler, _)| handler)
+    }
+}
+
+/// Something that happened, perhaps several times, and that a person may want to hear of.
+#[derive(Debug, Clone)]
+pub struct Notice {
+    pub kind: NoticeType,
+    /// The handler or source it is about; none for the store.
+    pub subject: Option<Name>,
+    /// Why, in one of a few fixed texts: different ones are told apart.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+    /// When first, of those counted.
+    pub first_at: Timestamp,
+    pub last_at: Timestamp,
+    /// The last job it happened to, where it happens to jobs.
+    pub job: Option<NoticeJob>,
+}
+
+/// The job a notice is about.
+#[derive(Debug, Clone)]
+pub struct NoticeJob {
+    pub job: JobId,
+    /// Its event's source.
+    pub source: Name,
+    /// Its event's id.
+    pub event_id: EventId,
+}
+
+/// The body of an internal event. Its fields are documented and only ever added to.
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: NoticeType,
+    handler: Option<&'a Name>,
+    source: Option<&'a Name>,
+    event_id: Option<&'a EventId>,
+    job: Option<JobId>,
+    reason: &'a str,
+    #[serde(flatten)]
+    last: LastAttempt,
+    count: u64,
+    first_at: Timestamp,
+    last_at: Timestamp,
+    command: String,
+    host: String,
+}
+
+/// How the last attempt of a notice's job ended. The texts are untrusted.
+#[derive(Default, Serialize)]
+struct LastAttempt {
+    attempts: Option<u32>,
+    detail: Option<String>,
+    exit_code: Option<i32>,
+    stderr: Option<String>,
+}
+
+/// The notices of one store: shared by everybody who moves a job.
+#[derive(Clone, Default)]
+pub(crate) struct Notices(Arc<ArcSwap<Interest>>);
+
+impl Notices {
+    /// Whether anybody wants these; nobody does in a store that a command has opened.
+    pub(crate) fn want(&self, kind: NoticeType) -> bool {
+        self.0.load().takers(kind).next().is_some()
+    }
+
+    /// Of the job in `row`, which this transaction has made dead or held.
+    pub(crate) fn job(&self, tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
+        if !self.want(NoticeType::JobDead) && !self.want(NoticeType::JobHeld) {
+            return Ok(());
+        }
+        // The job as this transaction left it. One of the internal source's own tells nothing.
+        let moved = tx
+            .prepare_cached(
+                "SELECT j.state, j.handler, j.reason, j.id, e.source, e.event_id
+                 FROM job j JOIN event e ON e.row = j.event WHERE j.row = ?1 AND e.source <> ?2",
+            )?
+            .query_row(params![row, INTERNAL_SOURCE], |found| {
+                let job = NoticeJob {
+                    job: codec::job_id(found, 3)?,
+                    source: codec::text(found, 4)?,
+                    event_id: codec::event_id(found, 5)?,
+                };
+                let reason: Option<String> = found.get(2)?;
+                let state: State = codec::text(found, 0)?;
+                Ok((state, codec::text(found, 1)?, reason.unwrap_or_default(), job))
+            })
+            .optional()?;
+        let Some((state, handler, reason, job)) = moved else { return Ok(()) };
+        let kind = match state {
+            State::Dead => NoticeType::JobDead,
+            State::Held => NoticeType::JobHeld,
+            _ => return Ok(()),
+        };
+        self.note(tx, &of_jobs(kind, handler, reason, 1, now, job), now)
+    }
+
+    /// Counts a notice, and tells it where [`WINDOW`] is over.
+    pub(crate) fn note(
+        &self,
+        tx: &Connection,
+        notice: &Notice,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        if !self.want(notice.kind) {
+            return Ok(());
+        }
+        let key = Key::of(notice);
+        let job = notice.job.as_ref();
+        // Adds to what is not told yet; the first of it keeps its time.
+        tx.prepare_cached(
+            "INSERT INTO notice (type, subject, reason, count, first_at, last_at, source, event_id, job)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT (type, subject, reason) DO UPDATE SET
+                 count = count + excluded.count, first_at = coalesce(first_at, excluded.first_at),
+                 last_at = excluded.last_at, source = excluded.source, event_id = excluded.event_id,
+                 job = excluded.job",
+        )?
+        .execute(params![
+            key.kind.as_str(),
+            key.subject,
+            key.reason,
+            i64::try_from(notice.count.max(1)).unwrap_or(i64::MAX),
+            notice.first_at.0,
+            notice.last_at.0,
+            job.map(|job| job.source.as_str()),
+            job.map(|job| job.event_id.as_str()),
+            job.map(|job| job.job.as_bytes()),
+        ])?;
+        // By the primary key: whether it may be told now.
+        let due = tx
+            .prepare_cached(concat!(
+                "SELECT 1 FROM notice WHERE ",
+                due!(),
+                " AND type = ?3 AND subject = ?4 AND reason = ?5"
+            ))?
+            .exists(params![
+                now.0,
+                now.before(WINDOW).0,
+                key.kind.as_str(),
+                key.subject,
+                key.reason
+            ])?;
+        if due { self.tell(tx, &key, now) } else { Ok(()) }
+    }
+
+    pub(crate) fn set(&self, interest: Interest) {
+        self.0.store(Arc::new(interest));
+    }
+
+    /// Whether a notice is to become an event now. No handler wants any: none.
+    pub(crate) fn is_due(&self, conn: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
+        if self.0.load().handlers.is_empty() {
+            return Ok(false);
+        }
+        // A few rows, by a scan.
+        conn.prepare_cached(concat!("SELECT 1 FROM notice WHERE ", due!(), " LIMIT 1"))?
+            .exists([now.0, now.before(WINDOW).0])
+    }
+
+    pub(crate) fn tell_due(&self, tx: &Connection, now: Timestamp) -> rusqlite::Result<u64> {
+        let window = [now.0, now.before(WINDOW).0];
+        // What has been told and not happened again: it starts afresh. A few rows, by a scan.
+        tx.prepare_cached(concat!("DELETE FROM notice WHERE count = 0 AND ", due!()))?
+            .execute(window)?;
+        // What waits to be told, all of it.
+        let keys = tx
+            .prepare_cached(concat!("SELECT type, subject, reason FROM notice WHERE ", due!()))?
+            .query_map(window, |row| {
+                Ok(Key { kind: codec::text(row, 0)?, subject: row.get(1)?, reason: row.get(2)? })
+            })?
+            .collect::<rusqlite::Result<Vec<Key>>>()?;
+        for key in &keys {
+            self.tell(tx, key, now)?;
+        }
+        Ok(keys.len() as u64)
+    }
+
+    /// Makes the event of all that is counted under `key`.
+    fn tell(&self, tx: &Connection, key: &Key, now: Timestamp) -> rusqlite::Result<()> {
+        let notice = read(tx, key)?;
+        // From now on it is told: the count begins again.
+        tx.prepare_cached(
+            "UPDATE notice SET told_at = ?4, count = 0, first_at = NULL, last_at = NULL
+             WHERE type = ?1 AND subject = ?2 AND reason = ?3",
+        )?
+        .execute(params![key.kind.as_str(), key.subject, key.reason, now.0])?;
+        // A handler that cannot run is not told that it cannot.
+        let itself = |handler: &&Name| {
+            key.kind == NoticeType::HandlerBroken && Some(*handler) == notice.subject.as_ref()
+        };
+        let interest = self.0.load_full();
+        let takers: Vec<&Name> = interest.takers(key.kind).filter(|taker| !itself(taker)).collect();
+        if takers.is_empty() {
+            return Ok(());
+        }
+        let event = insert_event(tx, &notice, &interest.config_option, now)?;
+        for handler in takers {
+            insert_job(tx, event, handler, State::Ready, None, now)?;
+        }
+        Ok(())
+    }
+}
+
+/// A notice about jobs of a handler.
+pub(crate) fn of_jobs(
+    kind: NoticeType,
+    handler: Name,
+    reason: String,
+    count: u64,
+    now: Timestamp,
+    job: NoticeJob,
+) -> Notice {
+    let (subject, job) = (Some(handler), Some(job));
+    Notice { kind, subject, reason, count, first_at: now, last_at: now, job }
+}
+
+/// A notice that the store could not store.
+pub(crate) fn of_store(reason: &str, first_at: Timestamp, last_at: Timestamp) -> Notice {
+    let (kind, reason) = (NoticeType::StoreDegraded, reason.to_owned());
+    Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None }
+}
+
+/// What is told apart.
+struct Key {
+    kind: NoticeType,
+    subject: String,
+    reason: String,
+}
+
+impl Key {
+    fn of(notice: &Notice) -> Self {
+        let subject = notice.subject.as_ref().map_or("", Name::as_str).to_owned();
+        Key { kind: notice.kind, subject, reason: notice.reason.clone() }
+    }
+}
+
+fn read(tx: &Connection, key: &Key) -> rusqlite::Result<Notice> {
+    // By the primary key; something is counted, so the times are there.
+    tx.prepare_cached(
+        "SELECT count, first_at, last_at, source, event_id, job FROM notice
+         WHERE type = ?1 AND subject = ?2 AND reason = ?3 AND count > 0",
+    )?
+    .query_row(params![key.kind.as_str(), key.subject, key.reason], |row| {
+        let job = match (codec::maybe_text(row, 3)?, codec::maybe_text(row, 4)?) {
+            (Some(source), Some(event_id)) => {
+                Some(NoticeJob { job: codec::job_id(row, 5)?, source, event_id })
+            }
+            _ => None,
+        };
+        Ok(Notice {
+            kind: key.kind,
+            subject: key.subject.parse().ok(),
+            reason: key.reason.clone(),
+            count: codec::count(row, 0)?,
+            first_at: codec::time(row, 1)?,
+            last_at: codec::time(row, 2)?,
+            job,
+        })
+    })
+}
+
+/// The end of the job's last attempt that has one. Nothing of a job that was put back under a new key.
+fn last_attempt(tx: &Connection, job: &NoticeJob) -> rusqlite::Result<LastAttempt> {
+    let found = tx
+        .prepare_cached(
+            "SELECT j.attempt, nullif(a.detail, ''), a.exit_code, a.stderr_head, a.stderr_tail
+             FROM job j LEFT JOIN attempt a ON a.job = j.row AND a.outcome IS NOT NULL
+             WHERE j.id = ?1 ORDER BY a.number DESC LIMIT 1",
+        )?
+        .query_row([job.job.as_bytes()], |row| {
+            let part = |column| {
+                row.get(column).map(|bytes: Option<Vec<u8>>| Blob(bytes.unwrap_or_default()))
+            };
+            let printed = Captured { head: part(3)?, tail: part(4)?, total: 0 };
+            Ok(LastAttempt {
+                attempts: row.get(0)?,
+                detail: row.get(1)?,
+                exit_code: row.get(2)?,
+                stderr: printed.last_line(),
+            })
+        })
+        .optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+fn insert_event(
+    tx: &Connection,
+    notice: &Notice,
+    config_option: &str,
+    now: Timestamp,
+) -> rusqlite::Result<i64> {
+    let unstorable = |error: Box<dyn std::error::Error + Send + Sync>| {
+        rusqlite::Error::ToSqlConversionFailure(error)
+    };
+    let last = match &notice.job {
+        Some(job) => last_attempt(tx, job)?,
+        None => LastAttempt::default(),
+    };
+    let body = body(notice, last, config_option);
+    let body = serde_json::to_vec(&body).map_err(|error| unstorable(error.into()))?;
+    // Random as a job's id is: nobody outside can make an event of this id.
+    let id: Result<EventId, _> = crate::random::job_id(now).to_string().parse();
+    let id = codec::stored_id(&id.map_err(|error| unstorable(Box::new(error)))?);
+    // Nobody sends it again and no signature covers it, so there is nothing to guard.
+    tx.prepare_cached(
+        "INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
+         VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6)",
+    )?
+    .execute(params![
+        INTERNAL_SOURCE,
+        id,
+        notice.kind.as_str(),
+        <[u8; 32]>::from(Sha256::digest(&body)),
+        now.0,
+        codec::size(body.len()),
+    ])?;
+    let event = tx.last_insert_rowid();
+    let mut headers = Headers::new();
+    headers.push("Content-Type", "application/json");
+    let stored = codec::compress_now(&body).map_err(|error| unstorable(error.into()))?;
+    // Kept as long as any payload.
+    tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
+        .execute(params![event, headers.to_wire(), stored])?;
+    Ok(event)
+}
+
+fn body<'a>(notice: &'a Notice, last: LastAttempt, config_option: &str) -> Body<'a> {
+    let (subject, job) = (notice.subject.as_ref(), notice.job.as_ref());
+    let about_source = notice.kind == NoticeType::SourceFailing;
+    Body {
+        r#type: notice.kind,
+        handler: subject.filter(|_| !about_source),
+        source: if about_source { subject } else { job.map(|job| &job.source) },
+        event_id: job.map(|job| &job.event_id),
+        job: job.map(|job| job.job),
+        reason: &notice.reason,
+        last,
+        count: notice.count,
+        first_at: notice.first_at,
+        last_at: notice.last_at,
+        command: command(notice) + config_option,
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    }
+}
+
+/// What to run next, to see what it is about.
+fn command(notice: &Notice) -> String {
+    let jobs = |state: State| match (&notice.subject, &notice.job) {
+        (Some(handler), _) if notice.count > 1 => {
+            format!("hooklatch jobs --state {state} --handler {handler}")
+        }
+        (_, Some(job)) => format!("hooklatch show {}", job.event_id.shell_word()),
+        _ => format!("hooklatch jobs --state {state}"),
+    };
+    match notice.kind {
+        NoticeType::JobDead => jobs(State::Dead),
+        NoticeType::JobHeld => jobs(State::Held),
+        NoticeType::StoreDegraded | NoticeType::SourceFailing => "hooklatch status".to_owned(),
+        NoticeType::HandlerBroken => match &notice.job {
+            Some(job) => format!("hooklatch explain {}", job.event_id.shell_word()),
+            None => "hooklatch status".to_owned(),
+        },
+    }
+}
+
+/// The reason of a degraded store, in one of three texts.
+pub(crate) fn degraded(why: &Refused) -> Option<&'static str> {
+    match why {
+        Refused::NoSpace(_) => Some("no space"),
+        Refused::Degraded(_) => Some("I/O error"),
+        Refused::Gone(_) => Some("database file gone"),
+        Refused::QueueFull | Refused::Stopping | Refused::Failed(_) => None,
+    }
+}
