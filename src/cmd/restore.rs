@@ -21,8 +21,9 @@ pub(super) fn run(args: &cli::Restore) -> Result<Exit, Failure> {
     kept::refuse_log(&args.from).map_err(|error| failure(error.into()))?;
     let mut file = owner::open(&args.from)?;
     owner::assume(&settings.path)?;
-    let restored =
-        kept::restore(&settings, &mut file, args.replace, &Clock::system()).map_err(failure)?;
+    let clock = Clock::system();
+    let restored = kept::restore(&settings, &args.from, &mut file, args.replace, &clock);
+    let restored = restored.map_err(failure)?;
     let sources: Vec<_> = config
         .sources
         .iter()

@@ -96,12 +96,17 @@ pub fn refuse_log(path: &Path) -> Result<(), InspectError> {
 /// # Errors
 /// Whatever keeps it from being a whole copy of a store that this program can open.
 pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
-    refuse_log(path)?;
+    inspect_copy(path, path)
+}
+
+/// The same of `copy`, a copy of the file at `path`: an error names that file.
+pub(crate) fn inspect_copy(copy: &Path, path: &Path) -> Result<Inspected, InspectError> {
+    refuse_log(copy)?;
     let damaged = |error: rusqlite::Error| match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => InspectError::Foreign { path: path.to_owned() },
         _ => InspectError::Damaged { path: path.to_owned(), detail: error.to_string() },
     };
-    let conn = connect_still(path).map_err(damaged)?;
+    let conn = connect_still(copy).map_err(damaged)?;
     let schema = match Kind::of(&conn).map_err(damaged)? {
         Kind::Store(schema) => schema,
         Kind::Development => return Err(InspectError::Development { path: path.to_owned() }),

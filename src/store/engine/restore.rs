@@ -25,7 +25,7 @@ use crate::store::tables::{answer, codec};
 use crate::store::types::{OpenError, Settings};
 
 use super::connection::{close, connect_alone};
-use super::inspect::{InspectError, Inspected, inspect};
+use super::inspect::{InspectError, Inspected, inspect_copy};
 use super::lock::Lock;
 use super::path::{beside, real};
 use super::space::Space;
@@ -84,13 +84,14 @@ pub enum RestoreError {
     },
 }
 
-/// Makes the backup in `file` the store of `settings`. Blocking. The caller has asked [`refuse_log`],
-/// as a user who can see the file's folder.
+/// Makes the backup in `file` the store of `settings`; errors name it by `name`. Blocking. The caller has asked
+/// [`refuse_log`](super::inspect::refuse_log), as a user who can see the file's folder.
 ///
 /// # Errors
 /// As above; the store is then as it was, or the next to open it finds the new one.
 pub fn restore(
     settings: &Settings,
+    name: &Path,
     file: &mut File,
     replace: bool,
     clock: &Clock,
@@ -108,7 +109,7 @@ pub fn restore(
         return Err(RestoreError::Exists { path: path.clone() });
     }
     let restoring = beside(path, RESTORING);
-    let made = make(settings, path, file, &restoring, clock.now());
+    let made = make(settings, (name, file), path, &restoring, clock.now());
     if made.is_err() {
         // The first error is the one that matters.
         let _ = remove_leftover(path);
@@ -189,8 +190,8 @@ fn stamp(file: &fs::Metadata) -> String {
 /// Makes the new store, complete and flushed, under its first name.
 fn make(
     settings: &Settings,
+    (name, file): (&Path, &mut File),
     path: &Path,
-    file: &mut File,
     restoring: &Path,
     now: Timestamp,
 ) -> Result<(Uuid, RestoredRow, Inspected), RestoreError> {
@@ -209,7 +210,7 @@ fn make(
     }
     crash::point("restore.copied");
     // What was copied, not what was named: a file may change while it is read.
-    let backup = inspect(restoring)?;
+    let backup = inspect_copy(restoring, name)?;
     let mut conn = connect_alone(restoring).map_err(sql)?;
     schema::check(&conn, path)?;
     schema::migrate(&mut conn, restoring, now)?;

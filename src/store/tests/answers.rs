@@ -584,7 +584,7 @@ async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinish
     let Copied { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     let settings = Settings { path: elsewhere.path().join("new.db"), limits: limits() };
-    restore(&settings, &mut file, false, &bench.clock).unwrap();
+    restore(&settings, "backup.db".as_ref(), &mut file, false, &bench.clock).unwrap();
     let store = Store::open(&settings, bench.clock.clone()).unwrap();
     let look = |key| {
         let Ask { source, caller, request, .. } = request(&bench, key, "{}");

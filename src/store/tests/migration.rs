@@ -92,7 +92,8 @@ async fn a_store_of_an_earlier_schema_keeps_everything_and_is_copied_first() {
     Store::open(&settings, Clock::manual(START)).unwrap().close().await;
     assert_eq!(copies(&settings.path), std::slice::from_ref(&copy));
     let mut file = std::fs::File::open(&copy).unwrap();
-    let restored = restore(&settings, &mut file, true, &Clock::manual(START)).unwrap();
+    let restored =
+        restore(&settings, "backup.db".as_ref(), &mut file, true, &Clock::manual(START)).unwrap();
     assert_eq!((restored.backup.schema, restored.row.held), (1, 2));
     assert_eq!(copies(&settings.path), [copy]);
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
@@ -236,7 +237,8 @@ async fn a_store_of_a_development_build_is_refused_and_left_as_it_is() {
     says(inspect(&settings.path).unwrap_err().to_string(), &settings.path);
     let new = Settings { path: dir.path().join("new.db"), limits: limits() };
     let mut backup = std::fs::File::open(&settings.path).unwrap();
-    let error = restore(&new, &mut backup, false, &Clock::manual(START)).unwrap_err();
+    let error =
+        restore(&new, "backup.db".as_ref(), &mut backup, false, &Clock::manual(START)).unwrap_err();
     assert!(matches!(error, RestoreError::Backup(InspectError::Development { .. })), "{error}");
     assert!(!new.path.exists());
 }

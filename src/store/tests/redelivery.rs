@@ -96,7 +96,7 @@ async fn what_a_backup_brought_back_waits_for_a_person() {
     bench.store.close().await;
     // Also where the clock of the machine that restores it is behind.
     let clock = Clock::manual(START.before(HOUR));
-    restore(&bench.settings, &mut file, true, &clock).unwrap();
+    restore(&bench.settings, "backup.db".as_ref(), &mut file, true, &clock).unwrap();
     let store = Store::open(&bench.settings, clock.clone()).unwrap();
     let bench = Bench { store, clock, ..bench };
     let again = || stripe("e", "a.b", "{}");

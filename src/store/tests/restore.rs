@@ -15,7 +15,7 @@ fn try_restore(
     replace: bool,
     clock: &Clock,
 ) -> Result<Restored, RestoreError> {
-    restore(settings, &mut File::open(from).unwrap(), replace, clock)
+    restore(settings, from, &mut File::open(from).unwrap(), replace, clock)
 }
 
 /// What a folder holds but for locks, sorted.
@@ -183,6 +183,8 @@ async fn a_backup_that_is_not_good_leaves_the_store_as_it_was() {
         std::fs::write(&from, bad).unwrap();
         let error = try_restore(&bench.settings, &from, true, &bench.clock).unwrap_err();
         assert!(matches!(error, RestoreError::Backup(_)), "{error}");
+        // The file that the operator gave, not the copy that was looked at.
+        assert!(error.to_string().starts_with(&format!("{} is ", from.display())), "{error}");
         assert_eq!(names(bench.settings.path.parent().unwrap()), here);
     }
     std::fs::write(&from, &good).unwrap();

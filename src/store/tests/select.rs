@@ -95,6 +95,27 @@ async fn the_walk_over_many_ends_and_meets_each_once() {
 }
 
 #[tokio::test]
+async fn a_selection_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
+    // The handler changes at the last job.
+    let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50003)
+        INSERT INTO event (source, event_id, type, digest, received_at, body_bytes, guarded)
+        SELECT 's', 'n' || i, 'a', zeroblob(32), 1, 0, 0 FROM n;
+        INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
+        SELECT randomblob(16), row, iif(event_id = 'n50003', 'last', 'h'), 'dead', 'rejected', 1, 1, 1
+        FROM event WHERE source = 's'";
+    bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
+    let filter = JobFilter { handler: Some(name("last")), ..dead() };
+    let ask = Select { filter, after: None, verb: Verb::Drop };
+    let first = bench.store.admin.select(ask.clone()).await.unwrap();
+    assert_eq!((first.jobs.len(), first.looked_at), (0, 50_000));
+    assert!(first.next.is_some(), "the end is not reached");
+    let last = bench.store.admin.select(Select { after: first.next, ..ask }).await.unwrap();
+    assert_eq!((last.jobs.len(), last.looked_at, last.next), (1, 3, None));
+}
+
+#[tokio::test]
 async fn a_new_key_replaces_the_old_one_which_is_never_a_stranger() {
     let bench = bench();
     let (old, _) = stopped(&bench, "e", DEAD).await;
