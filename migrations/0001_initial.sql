@@ -7,23 +7,23 @@
 
 -- The only row holds the facts about this store.
 CREATE TABLE meta (
-    one              INTEGER PRIMARY KEY CHECK (one = 1),
+    one                     INTEGER PRIMARY KEY CHECK (one = 1),
     -- Random; a restore makes a new one, so no runner takes a restored store for the old one.
-    store_id         BLOB    NOT NULL CHECK (length(store_id) = 16),
-    created_at       INTEGER NOT NULL,
+    store_id                BLOB    NOT NULL CHECK (length(store_id) = 16),
+    created_at              INTEGER NOT NULL,
     -- The program that last changed the schema; an older program names it when it refuses the store.
-    written_by       TEXT    NOT NULL,
+    written_by              TEXT    NOT NULL,
     -- Each receiver raises it at its start; a runner refuses a lower one.
-    epoch            INTEGER NOT NULL DEFAULT 0,
+    epoch                   INTEGER NOT NULL DEFAULT 0,
     -- Number of writes that tested whether a full disk has space again.
-    probes           INTEGER NOT NULL DEFAULT 0,
+    probes                  INTEGER NOT NULL DEFAULT 0,
     -- When the last copy of this store began. In the copy itself: when its knowledge ends.
-    copied_at        INTEGER,
+    copied_at               INTEGER,
     -- When retention last checked the clocks: the wall clock, the clock since boot, and the time since boot until
     -- which retention deletes nothing, the last two in milliseconds.
-    looked_at        INTEGER,
-    looked_monotonic INTEGER,
-    quiet_until      INTEGER
+    clock_checked_at        INTEGER,
+    clock_checked_monotonic INTEGER,
+    retention_paused_until  INTEGER
 ) STRICT;
 
 -- A row is one unique (source, event id, variant): an accepted event.
@@ -51,7 +51,7 @@ CREATE TABLE event (
     -- The guard marked the event and let it run.
     flagged           INTEGER NOT NULL DEFAULT 0 CHECK (flagged IN (0, 1)),
     -- The event is a request with a key. Its `answer` row may be gone; the event still never runs again.
-    asked             INTEGER NOT NULL DEFAULT 0 CHECK (asked IN (0, 1)),
+    has_key           INTEGER NOT NULL DEFAULT 0 CHECK (has_key IN (0, 1)),
     duplicates        INTEGER NOT NULL DEFAULT 0 CHECK (duplicates >= 0),
     last_duplicate_at INTEGER,
     -- Duplicates whose body differed under a signed id.
@@ -231,20 +231,20 @@ CREATE TABLE secret_use (
 -- A row is one kind of trouble, by type, subject and reason, that the receiver reports as an internal event. It is
 -- kept while its last event is young or while something is still to be reported.
 CREATE TABLE notice (
-    type     TEXT    NOT NULL CHECK (type IN ('job.dead', 'job.held', 'store.degraded', 'source.failing', 'handler.broken')),
+    type        TEXT    NOT NULL CHECK (type IN ('job.dead', 'job.held', 'store.degraded', 'source.failing', 'handler.broken')),
     -- The handler or source that it is about; empty for the store.
-    subject  TEXT    NOT NULL,
-    reason   TEXT    NOT NULL,
+    subject     TEXT    NOT NULL,
+    reason      TEXT    NOT NULL,
     -- When its last event was made.
-    told_at  INTEGER,
+    reported_at INTEGER,
     -- How often it happened since then, and is not reported yet; first and last time.
-    count    INTEGER NOT NULL DEFAULT 0 CHECK (count >= 0),
-    first_at INTEGER,
-    last_at  INTEGER,
+    count       INTEGER NOT NULL DEFAULT 0 CHECK (count >= 0),
+    first_at    INTEGER,
+    last_at     INTEGER,
     -- The last job that it happened to, where it happens to jobs.
-    source   TEXT,
-    event_id TEXT,
-    job      BLOB CHECK (length(job) = 16),
+    source      TEXT,
+    event_id    TEXT,
+    job         BLOB CHECK (length(job) = 16),
     PRIMARY KEY (type, subject, reason),
     CHECK ((count = 0) = (first_at IS NULL)),
     CHECK ((first_at IS NULL) = (last_at IS NULL))

@@ -92,7 +92,7 @@ pub fn broken(handler: Name, job: NoticeJob, now: Timestamp) -> Notice {
     }
 }
 
-/// From time to time: makes the events of what was counted and left out.
+/// Makes the events of the notices that were only counted, and are due. Called at each tick.
 pub async fn tick(jobs: &Jobs) {
     match jobs.tell_notices().await {
         Ok(0) => {}

@@ -40,7 +40,7 @@ use engine::space::Space;
 use engine::subscriptions::Subscriptions;
 use engine::writer::Writer;
 use engine::{copy, open, path, restore as restoring};
-use quarantine::handle::Handle;
+use quarantine::handle::QuarantineHandle;
 
 pub use admin::find::{IdKind, IdMatch, IdQuery};
 pub use admin::follow::{Arrived, Mark};
@@ -110,7 +110,7 @@ impl Store {
             path: path.clone(),
             detail: format!("failed to start a thread: {error}"),
         };
-        let quarantine = Handle::start(
+        let quarantine = QuarantineHandle::start(
             path,
             &shared.settings.limits,
             shared.clock.clone(),

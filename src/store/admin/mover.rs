@@ -47,16 +47,15 @@ pub struct Moved {
     pub payload_gone: u64,
 }
 
-/// What came of the events looked at, all of them wanted and new enough.
+/// How many events of one step got a job. All of them are wanted and new enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
     /// Jobs made, the held ones included.
     pub made: u64,
     /// Of those, held: accepting the event would have held them.
     pub held: u64,
-    /// Events that have a job of this handler already, in whatever state, and those whose jobs were
-    /// removed with their payload: they were handled, though nobody knows by whom any more. So are requests
-    /// that their one handler answers.
+    /// Events that have a job of this handler already, events whose jobs were removed with their payload (some
+    /// handler had them), and requests that their one handler answers.
     pub present: u64,
     /// Events skipped because their payload has been deleted, and not handled as far as is known.
     pub payload_gone: u64,
@@ -99,7 +98,7 @@ impl Admin {
     }
 
     /// REPLAY --handler: makes the jobs that are missing among the next events, or only counts them.
-    /// Call again with the answer's `next` until there is none. Refused like an accept while there is
+    /// Call again with the answer's `next` until it is none. Refused like an accept while there is
     /// too little space.
     pub async fn make_missing(&self, ask: Missing) -> Result<Made, Error> {
         let place = match ask.from {

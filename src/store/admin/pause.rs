@@ -1,7 +1,7 @@
 //! PAUSE and RESUME: whether a handler's jobs may be claimed. No job's state is touched.
 //!
-//! The claim itself refuses, in the transaction that would make a job run: whoever was told that a
-//! handler is paused sees no attempt of it claimed afterwards. A resume is a commit like any other,
+//! The claim itself refuses, in the transaction that would make a job run: once the answer says that a
+//! handler is paused, no attempt of it is claimed. A resume is a commit like any other,
 //! which wakes the dispatcher.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::store::types::Error;
 use super::handle::Admin;
 
 impl Admin {
-    /// PAUSE: nothing of `handler` is claimed until it is resumed, restarts included; what runs goes
+    /// PAUSE: nothing of `handler` is claimed until it is resumed, restarts included; a running attempt goes
     /// on. `false` where it was paused already.
     pub async fn pause(&self, handler: &Name) -> Result<bool, Error> {
         let (handler, clock) = (handler.clone(), self.engine.clock.clone());

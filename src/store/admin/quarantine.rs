@@ -7,7 +7,7 @@ use crate::store::types::Error;
 use super::handle::Admin;
 
 impl Admin {
-    /// What is kept: the newest of what is meant, and the counts of all.
+    /// The newest deliveries that `filter` selects, and the counts of all.
     pub async fn quarantined(&self, filter: QuarantineFilter) -> Result<Quarantine, Error> {
         let limit = usize::try_from(self.engine.list_limit(filter.limit)).unwrap_or(usize::MAX);
         self.intake

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Answer, DeadReason, JobId, State, Timestamp};
 use crate::store::engine::queue::Priority;
-use crate::store::tables::answer::{KeyOf, Stored, free, key_of, write};
+use crate::store::tables::answer::{KeyOf, StoredAnswer, free, key_of, write};
 use crate::store::tables::codec::exactly_one;
 use crate::store::tables::job::find_job;
 use crate::store::types::Error;
@@ -45,7 +45,7 @@ impl Admin {
         let clock = self.engine.clock.clone();
         let answer = match &how {
             Resolution::Answered(answer) => {
-                let stored = Stored::of(answer.clone()).await;
+                let stored = StoredAnswer::of(answer.clone()).await;
                 Some(stored.map_err(|error| Error::Unavailable(error.to_string()))?)
             }
             Resolution::Succeeded | Resolution::Failed => None,
@@ -60,7 +60,7 @@ fn resolve(
     tx: &Connection,
     (job, seen): (JobId, u32),
     how: &Resolution,
-    answer: Option<&Stored>,
+    answer: Option<&StoredAnswer>,
     now: Timestamp,
 ) -> rusqlite::Result<Result<State, Error>> {
     let (row, attempt, event) = match find_job(tx, job)? {

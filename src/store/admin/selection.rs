@@ -23,11 +23,10 @@ const PAGE: usize = 1_000;
 /// Most held or dead jobs that one call looks at.
 const LOOK: i64 = 50_000;
 
-/// Most events of one step: the transaction that makes their jobs is no longer than those that accepts are
-/// used to.
+/// Most events of one step, so that the transaction that makes their jobs is as short as one of accepts.
 const STEP: usize = 200;
 
-/// What is done to many jobs.
+/// What a bulk command does to its jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
@@ -103,7 +102,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    fn matches(&self, event: &Event) -> bool {
+    fn matches(&self, event: &EventCandidate) -> bool {
         let of = |pattern: &Pattern| pattern.matches(&event.event_type);
         self.sources.contains(&event.source)
             && self.types.iter().any(of)
@@ -120,7 +119,7 @@ pub struct Place {
 }
 
 impl Admin {
-    /// The next jobs that a bulk verb means. Call again with the answer's `next` until there is none.
+    /// The next jobs that a bulk verb means. Call again with the answer's `next` until it is none.
     pub async fn select(&self, ask: Select) -> Result<Selected, Error> {
         self.engine.list(codec::size(PAGE), move |conn| select(conn, &ask)).await
     }
@@ -128,7 +127,7 @@ impl Admin {
     /// The place before the first event since then. Rows are in the order of arrival but for
     /// corrections of the clock: from the newest back, a whole page of older ones is the end.
     pub(crate) async fn beginning(&self, since: Timestamp) -> Result<Place, Error> {
-        // The newest event's row; 0 where there is none.
+        // The newest event's row; 0 in an empty store.
         let newest = "SELECT coalesce(max(row), 0) FROM event";
         let last: i64 =
             self.engine.read(|conn| conn.query_row(newest, [], |found| found.get(0))).await?;
@@ -199,7 +198,7 @@ fn select(conn: &Connection, ask: &Select) -> rusqlite::Result<Selected> {
     Ok(selected)
 }
 
-/// Whether what is held so may be a forgery: it must not run because others are put back.
+/// Whether a job held for this reason may be a forgery, which must not run because others are put back.
 fn is_suspected(reason: &str) -> bool {
     [HeldReason::SuspectedReplay, HeldReason::IdReused].iter().any(|held| held.as_str() == reason)
 }
@@ -219,7 +218,7 @@ fn page_before(
 }
 
 /// An event looked at.
-pub(crate) struct Event {
+pub(crate) struct EventCandidate {
     pub(crate) row: i64,
     source: Name,
     event_type: String,
@@ -236,19 +235,20 @@ impl Missing {
         &self,
         conn: &Connection,
         place: Place,
-    ) -> rusqlite::Result<(Vec<Event>, Option<Place>)> {
+    ) -> rusqlite::Result<(Vec<EventCandidate>, Option<Place>)> {
         let mut events = look(conn, self, place)?;
         let next = match events.last() {
             Some(event) if events.len() == STEP => Some(Place { after: event.row, ..place }),
             _ => None,
         };
-        let wanted = |event: &Event| self.wanted.iter().any(|wanted| wanted.matches(event));
+        let wanted =
+            |event: &EventCandidate| self.wanted.iter().any(|wanted| wanted.matches(event));
         events.retain(|event| event.new_enough && wanted(event));
         Ok((events, next))
     }
 }
 
-fn look(conn: &Connection, ask: &Missing, place: Place) -> rusqlite::Result<Vec<Event>> {
+fn look(conn: &Connection, ask: &Missing, place: Place) -> rusqlite::Result<Vec<EventCandidate>> {
     // The next events in the order of arrival. The guard held an event that repeats the signed body of an
     // earlier one, and flagged it where its type may honestly repeat.
     conn.prepare_cached(
@@ -257,7 +257,7 @@ fn look(conn: &Connection, ask: &Missing, place: Place) -> rusqlite::Result<Vec<
              EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
              e.removed_succeeded + e.removed_dropped > 0
                  OR EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.handler = ?4)
-                 OR e.asked = 1
+                 OR e.has_key = 1
          FROM event e WHERE e.row > ?1 AND e.row <= ?2 ORDER BY e.row LIMIT ?5",
     )?
     .query_map(
@@ -268,7 +268,7 @@ fn look(conn: &Connection, ask: &Missing, place: Place) -> rusqlite::Result<Vec<
                 (false, true) => Some(HeldReason::SuspectedReplay),
                 (false, false) => None,
             };
-            Ok(Event {
+            Ok(EventCandidate {
                 row: row.get(0)?,
                 source: codec::text(row, 1)?,
                 event_type: row.get(2)?,

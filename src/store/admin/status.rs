@@ -277,7 +277,7 @@ impl Admin {
     }
 }
 
-/// Each part by its own index, so that a store of a million settled jobs costs no more; what runs by its live
+/// Each part by an index, so that a store of a million settled jobs costs no more; running jobs by their live
 /// attempts.
 pub(crate) const UNFINISHED: &str = "SELECT handler, sum(jobs) FROM (
          SELECT handler, count(*) AS jobs FROM job WHERE state = 'ready' GROUP BY handler

@@ -1,6 +1,6 @@
 //! The writer's pace: what it commits at once, how long that takes, and when it last changed anything.
 //!
-//! Reply by the writer, read by anybody.
+//! Written by the writer, read by any thread.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;

@@ -27,7 +27,7 @@ use super::copy_task::{Copied, CopyError, CopyTask, Manifest};
 use super::durable;
 use super::inspect::last_event;
 use super::path::beside;
-use super::queue::{Next, WriteRequest};
+use super::queue::{NextWork, WriteRequest};
 use super::writer::Writer;
 
 /// Pages of 4 KiB copied between two batches, and as many more as the store has grown by since: a few
@@ -150,8 +150,8 @@ impl Writer {
             return Ok(());
         }
         match self.shared.queue.take_now() {
-            Next::Batch(items) if items.is_empty() => return Ok(()),
-            Next::Batch(mut items) => match self.commit(conn, &mut items) {
+            NextWork::Batch(items) if items.is_empty() => return Ok(()),
+            NextWork::Batch(mut items) => match self.commit(conn, &mut items) {
                 Ok(changed) => self.settle(items, Ok(changed)),
                 Err(error) => {
                     let why = CopyError::GaveWay(error.to_string());
@@ -159,11 +159,11 @@ impl Writer {
                     return Err(why);
                 }
             },
-            Next::Broken(reason) => {
+            NextWork::Broken(reason) => {
                 *left = Left::Pass(Pass::Broken(reason.clone()));
                 return Err(CopyError::GaveWay(reason));
             }
-            Next::Copy(_) | Next::Closed => {}
+            NextWork::Copy(_) | NextWork::Closed => {}
         }
         match self.checkpoint(conn) {
             Pass::Done => Ok(()),

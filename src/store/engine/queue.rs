@@ -1,8 +1,7 @@
-//! What waits for the writer, and the door in front of it.
+//! The writer's queue, with its admission.
 //!
-//! Accepts are bounded in number and bytes and may be refused at the door. Claims, completions and
-//! the operator's verbs are bounded by jobs in flight and by people: they are never refused for
-//! fullness and go first in a batch (S7).
+//! Accepts are bounded in number and bytes, and refused beyond that. Jobs in flight and people bound the claims,
+//! the completions and the operator's verbs: a full queue never refuses them, and they go first in a batch (S7).
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -17,41 +16,41 @@ use crate::store::types::Refused;
 
 use super::copy_task::{CopyError, CopyTask};
 
-/// How the writer treats an item.
+/// How the writer treats a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// Refusable: the provider sends it again. With its size in memory.
+    /// May be refused: the provider sends the delivery again.
     Accept {
-        /// What it takes of the queue's and the batch's bytes.
+        /// Its size in memory, which counts for the queue and for the batch.
         bytes: usize,
     },
-    /// An operator's or the dispatcher's verb: tried once, the caller is told when it cannot be done.
+    /// A verb of the operator or the dispatcher: tried once, and its caller gets the error.
     Verb,
-    /// Tried until it is committed, over a full disk and a repair: losing it would break a promise.
+    /// Retried until it is committed, across a full disk and a repair: losing it would break a promise.
     Kept,
 }
 
-/// One thing the writer does inside a transaction.
+/// The statements of one request.
 pub(crate) trait Work: Send {
-    /// Runs the statements. May be called again after a rollback, so it starts afresh each time.
+    /// Runs the statements. Called again after a rollback, so it must not keep anything of the last run.
     fn run(&mut self, tx: &Connection) -> rusqlite::Result<()>;
-    /// Called once, after the commit that holds it was flushed.
+    /// Called once, after the flush of its commit.
     fn committed(self: Box<Self>);
-    /// Called once instead, where it will not be tried again.
+    /// Called once instead, when the writer gives it up.
     fn refused(self: Box<Self>, why: Refused);
 }
 
-/// On which the result of an item comes.
+/// Where the result of a request arrives.
 pub(crate) type Reply<T> = oneshot::Receiver<Result<T, Refused>>;
 
-/// Work with its lane.
+/// A request to the writer.
 pub(crate) struct WriteRequest {
     pub(crate) priority: Priority,
     pub(crate) work: Box<dyn Work>,
 }
 
 impl WriteRequest {
-    /// Makes an item of a closure, and the channel on which its result comes.
+    /// A request that runs a closure, and its reply.
     pub(crate) fn new<T, F>(priority: Priority, run: F) -> (WriteRequest, Reply<T>)
     where
         T: Send + 'static,
@@ -60,8 +59,7 @@ impl WriteRequest {
         WriteRequest::with(priority, run, |_| ())
     }
 
-    /// The same; `then` is told the result on the writer's thread once it is flushed, before anybody else
-    /// hears of it.
+    /// The same; the writer's thread calls `then` with the result after the flush and before the reply.
     pub(crate) fn with<T, F, G>(priority: Priority, run: F, then: G) -> (WriteRequest, Reply<T>)
     where
         T: Send + 'static,
@@ -94,7 +92,7 @@ where
         Ok(())
     }
 
-    // H1: who asked may be gone; the commit stands all the same.
+    // H1: the caller may be gone; the commit stands all the same.
     fn committed(self: Box<Self>) {
         if let Some(done) = self.done {
             (self.then)(&done);
@@ -107,8 +105,8 @@ where
     }
 }
 
-/// What the writer is to do next.
-pub(crate) enum Next {
+/// The writer's next task.
+pub(crate) enum NextWork {
     /// Commit these. Empty only where [`Queue::take_now`] found nothing.
     Batch(Vec<WriteRequest>),
     /// The checkpointer met an I/O error: repair.
@@ -310,22 +308,22 @@ impl Queue {
     }
 
     /// Waits for the next thing to do.
-    pub(crate) fn take(&self) -> Next {
+    pub(crate) fn take(&self) -> NextWork {
         let mut state = lock(&self.state);
         loop {
             state.answer();
             if let Some(reason) = state.broken.take() {
-                return Next::Broken(reason);
+                return NextWork::Broken(reason);
             }
             if let Some(task) = state.copy.take() {
-                return Next::Copy(task);
+                return NextWork::Copy(task);
             }
             let batch = self.batch(&mut state);
             if !batch.is_empty() {
-                return Next::Batch(batch);
+                return NextWork::Batch(batch);
             }
             if state.closed {
-                return Next::Closed;
+                return NextWork::Closed;
             }
             state.idle = true;
             state = self.filled.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -333,15 +331,15 @@ impl Queue {
     }
 
     /// Takes what is there, which may be nothing.
-    pub(crate) fn take_now(&self) -> Next {
+    pub(crate) fn take_now(&self) -> NextWork {
         let mut state = lock(&self.state);
         state.answer();
         if let Some(reason) = state.broken.take() {
-            return Next::Broken(reason);
+            return NextWork::Broken(reason);
         }
         match state.copy.take() {
-            Some(task) => Next::Copy(task),
-            None => Next::Batch(self.batch(&mut state)),
+            Some(task) => NextWork::Copy(task),
+            None => NextWork::Batch(self.batch(&mut state)),
         }
     }
 

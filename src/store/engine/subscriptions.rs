@@ -48,7 +48,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut subscriptions = lock(&self.subscriptions.0);
-        // It is the last one where there is no other than its own.
+        // The only receiver left is this one.
         if subscriptions.get(&self.job).is_some_and(|subscribed| subscribed.receiver_count() == 1) {
             subscriptions.remove(&self.job);
         }

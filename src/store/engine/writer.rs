@@ -22,7 +22,7 @@ use super::checkpoint::{self, AbortOnPanic, Pass};
 use super::connection::close;
 use super::lock::Lock;
 use super::open;
-use super::queue::{Next, Priority, WriteRequest};
+use super::queue::{NextWork, Priority, WriteRequest};
 use super::shared::Shared;
 
 /// Between two tries on a full disk, or where the database is gone.
@@ -142,11 +142,13 @@ impl Writer {
                 self.shared.queue.take()
             };
             match next {
-                Next::Batch(items) if items.is_empty() && self.shared.queue.is_closed() => break,
-                Next::Batch(items) => self.batch(items),
-                Next::Broken(reason) => self.repair(&reason),
-                Next::Copy(task) => self.copy(task),
-                Next::Closed => break,
+                NextWork::Batch(items) if items.is_empty() && self.shared.queue.is_closed() => {
+                    break;
+                }
+                NextWork::Batch(items) => self.batch(items),
+                NextWork::Broken(reason) => self.repair(&reason),
+                NextWork::Copy(task) => self.copy(task),
+                NextWork::Closed => break,
             }
             if self.conn.is_none() {
                 break;
@@ -261,11 +263,11 @@ impl Writer {
                 if any_kept && self.shared.space.give_up_ballast() {
                     tracing::warn!("the disk is full: gave up the ballast file");
                     match self.shared.queue.take_now() {
-                        Next::Batch(kept) => self.batch(kept),
+                        NextWork::Batch(kept) => self.batch(kept),
                         // Reply once: forgotten, no log would ever be copied again (S1).
-                        Next::Broken(reason) => self.repair(&reason),
-                        Next::Copy(task) => self.copy(task),
-                        Next::Closed => {}
+                        NextWork::Broken(reason) => self.repair(&reason),
+                        NextWork::Copy(task) => self.copy(task),
+                        NextWork::Closed => {}
                     }
                 }
             }
@@ -444,12 +446,12 @@ impl Writer {
         self.shared.queue.shut(&Refused::Stopping);
         loop {
             match self.shared.queue.take_now() {
-                Next::Batch(items) if items.is_empty() => break,
-                Next::Batch(items) => {
+                NextWork::Batch(items) if items.is_empty() => break,
+                NextWork::Batch(items) => {
                     items.into_iter().for_each(|item| item.work.refused(Refused::Stopping));
                 }
                 // Nothing is written any more; the next start repairs.
-                Next::Broken(_) | Next::Copy(_) | Next::Closed => {}
+                NextWork::Broken(_) | NextWork::Copy(_) | NextWork::Closed => {}
             }
         }
         drop(self.signal);

@@ -123,7 +123,7 @@ impl Request {
         let event = event.ok_or(rusqlite::Error::StatementChangedRows(0))?;
         // The row is this transaction's own.
         exactly_one(
-            tx.prepare_cached("UPDATE event SET asked = 1 WHERE row = ?1")?.execute([event])?,
+            tx.prepare_cached("UPDATE event SET has_key = 1 WHERE row = ?1")?.execute([event])?,
         )?;
         self.prepared.insert_payload(tx, event)?;
         let job = insert_job(tx, event, &self.handler, State::Ready, None, *now)?;

@@ -18,10 +18,10 @@ impl Intake {
     /// has become of it. What it says is flushed (I1).
     ///
     /// # Errors
-    /// Where there is no such job, or where the store could not be read until the end.
+    /// No job has this id, or the store could not be read until the end.
     pub async fn await_answer(&self, job: JobId, wait: Duration) -> Result<KeyState, Refused> {
         let until = Instant::now() + wait;
-        // First this, then the look: what is committed in between is told.
+        // Subscribes before it reads: a commit in between notifies it.
         let mut waiting = self.subscriptions.subscribe(job);
         loop {
             let found = self.engine.keys.look(|conn| find_fate(conn, job));

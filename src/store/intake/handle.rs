@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::store::engine::handle::Engine;
 use crate::store::engine::subscriptions::Subscriptions;
-use crate::store::quarantine::handle::Handle;
+use crate::store::quarantine::handle::QuarantineHandle;
 use crate::store::tables::notice::Notice;
 use crate::store::types::Refused;
 
@@ -16,7 +16,7 @@ pub struct Intake {
     pub(crate) engine: Engine,
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) recent: Arc<Recent>,
-    pub(crate) quarantine: Arc<Handle>,
+    pub(crate) quarantine: Arc<QuarantineHandle>,
 }
 
 impl Intake {

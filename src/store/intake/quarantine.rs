@@ -23,7 +23,7 @@ impl Intake {
     }
 }
 
-/// Whom a delivery's bytes count for. One client has a whole /64 of IPv6 addresses (RFC 6177).
+/// The client that a delivery's bytes count for. One client has a whole /64 of IPv6 addresses (RFC 6177).
 fn holder(address: Option<IpAddr>) -> String {
     match address.map(|address| address.to_canonical()) {
         None => "unknown".to_owned(),

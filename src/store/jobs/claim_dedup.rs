@@ -31,8 +31,8 @@ impl ClaimDedup {
         lock(&self.0).by_row.get(&row) == Some(&number)
     }
 
-    /// What was taken is flushed. What an earlier run of the same claim took and did not get stays noted until a
-    /// claim gets it.
+    /// The rows of a claim are flushed. Rows that only an earlier run of it took stay noted until a claim gets
+    /// them.
     pub(crate) fn committed(&self, rows: impl Iterator<Item = i64>) {
         let mut runs = lock(&self.0);
         for row in rows {

@@ -11,7 +11,7 @@ use crate::model::{JobId, Outcome, Runner, RunnerName, State, Timestamp};
 use crate::retry::Next;
 use crate::store::engine::handle::heard;
 use crate::store::engine::queue::{Priority, Reply, WriteRequest};
-use crate::store::tables::answer::{self, Stored};
+use crate::store::tables::answer::{self, StoredAnswer};
 use crate::store::tables::codec;
 use crate::store::tables::codec::exactly_one;
 use crate::store::tables::job::{find_job, was_key};
@@ -101,7 +101,7 @@ impl Jobs {
     async fn completion(&self, done: &Arc<Completion>) -> (WriteRequest, Reply<Option<bool>>) {
         let (job, notices, done) = (done.job, self.engine.notices.clone(), Arc::clone(done));
         let kept = match done.answer.clone() {
-            Some(answer) => Stored::of(answer).await.map(Some).unwrap_or_else(|error| {
+            Some(answer) => StoredAnswer::of(answer).await.map(Some).unwrap_or_else(|error| {
                 tracing::error!(%job, attempt = done.attempt, %error, "an answer cannot be stored");
                 None
             }),
@@ -192,7 +192,7 @@ pub(crate) fn settle(
     tx: &Connection,
     (row, event): (i64, i64),
     done: &Completion,
-    answer: Option<&Stored>,
+    answer: Option<&StoredAnswer>,
     notices: &Notices,
 ) -> rusqlite::Result<State> {
     let instead = answer::keep(tx, event, done, answer)?;

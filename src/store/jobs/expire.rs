@@ -89,8 +89,8 @@ impl Jobs {
             .read(|conn| {
                 // The one row.
                 conn.prepare_cached(
-                    "SELECT looked_at, looked_monotonic, quiet_until FROM meta
-                 WHERE looked_at IS NOT NULL",
+                    "SELECT clock_checked_at, clock_checked_monotonic, retention_paused_until FROM meta
+                 WHERE clock_checked_at IS NOT NULL",
                 )?
                 .query_row([], |row| {
                     let millis = |column| codec::count(row, column).map(Duration::from_millis);
@@ -108,7 +108,7 @@ impl Jobs {
         let columns = (watch.wall.0, millis(watch.monotonic), millis(watch.quiet_until));
         let keep = move |tx: &Connection| {
             tx.prepare_cached(
-                "UPDATE meta SET looked_at = ?1, looked_monotonic = ?2, quiet_until = ?3
+                "UPDATE meta SET clock_checked_at = ?1, clock_checked_monotonic = ?2, retention_paused_until = ?3
                  WHERE one = 1",
             )?
             .execute(columns)
@@ -264,8 +264,8 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
         tx,
         "SELECT e.row, e.received_at < ?2,
              NOT EXISTS (SELECT 1 FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
-                 AND v.variant BETWEEN iif(e.asked, e.variant, 0)
-                     AND iif(e.asked, e.variant, 9223372036854775807)
+                 AND v.variant BETWEEN iif(e.has_key, e.variant, 0)
+                     AND iif(e.has_key, e.variant, 9223372036854775807)
                  AND (v.received_at >= ?2
                      OR EXISTS (SELECT 1 FROM payload p WHERE p.event = v.row)
                      OR EXISTS (SELECT 1 FROM job j WHERE j.event = v.row
@@ -296,7 +296,7 @@ fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
     .execute([before.ids.0])?;
     // What nobody has wanted to be told of since.
     tx.prepare_cached(
-        "DELETE FROM notice WHERE max(coalesce(last_at, 0), coalesce(told_at, 0)) < ?1",
+        "DELETE FROM notice WHERE max(coalesce(last_at, 0), coalesce(reported_at, 0)) < ?1",
     )?
     .execute([before.ids.0])?;
     Ok(())

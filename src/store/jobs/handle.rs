@@ -12,7 +12,7 @@ use crate::store::tables::notice::Notice;
 
 use super::claim_dedup::ClaimDedup;
 
-/// For `dispatcher`: claims and completes jobs, recovers them at a start, deletes what is expired.
+/// For `dispatcher`: claims and completes jobs, recovers them at a start, deletes expired rows.
 #[derive(Clone)]
 pub struct Jobs {
     pub(crate) engine: Engine,

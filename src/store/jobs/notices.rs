@@ -22,7 +22,7 @@ impl Jobs {
         if let Some(reason) = reason.filter(|_| notices.want(NoticeType::StoreDegraded)) {
             let (notices, notice) = (notices.clone(), of_store(reason, now, now));
             let note = move |tx: &Connection| notices.note(tx, &notice, now);
-            // On a disk that is full to its end there is no room for it: the writer reports it afterwards.
+            // A disk that is full has no room for it either: the writer reports it afterwards.
             if let Err(error) = self.engine.submit(Priority::Verb, note).await {
                 tracing::debug!(%error, "too little space to store its own notice");
             }

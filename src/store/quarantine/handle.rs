@@ -22,7 +22,7 @@ use super::rate::Rate;
 use super::types::{Counts, Judge, LeftOut, Quarantined, count, weight};
 
 /// The store's end of the thread.
-pub(crate) struct Handle {
+pub(crate) struct QuarantineHandle {
     sender: Sender<Message>,
     waiting_bytes: Arc<AtomicUsize>,
     counts: Arc<Mutex<Counts>>,
@@ -31,7 +31,7 @@ pub(crate) struct Handle {
     closed: watch::Receiver<bool>,
 }
 
-impl Handle {
+impl QuarantineHandle {
     /// Starts the thread for the database at `path`, whose lock it shares. Opens nothing yet.
     pub(crate) fn start(
         path: &Path,
@@ -39,7 +39,7 @@ impl Handle {
         clock: Clock,
         space: Arc<Space>,
         lock: Arc<Lock>,
-    ) -> io::Result<Handle> {
+    ) -> io::Result<QuarantineHandle> {
         let (sender, messages) = mpsc::channel();
         let waiting_bytes = Arc::<AtomicUsize>::default();
         let counts = Arc::<Mutex<Counts>>::default();
@@ -61,10 +61,17 @@ impl Handle {
         };
         std::thread::Builder::new().name("quarantine".to_owned()).spawn(run)?;
         let rate = Mutex::new(Rate::new(limits.quarantine_rate_bytes_per_second));
-        Ok(Handle { sender, waiting_bytes, counts, rate, judge: RwLock::default(), closed })
+        Ok(QuarantineHandle {
+            sender,
+            waiting_bytes,
+            counts,
+            rate,
+            judge: RwLock::default(),
+            closed,
+        })
     }
 
-    /// Ends the thread, after what is queued already, and waits for it.
+    /// Ends the thread behind the queued messages, and waits for its end.
     pub(crate) async fn close(&self) {
         // Where it is gone there is nothing to wait for.
         let _ = self.sender.send(Message::Close);
@@ -95,7 +102,7 @@ impl Handle {
         let _ = self.sender.send(Message::Keep(Box::new(failed), holder));
     }
 
-    /// Runs `work` on the thread, after what is queued already.
+    /// Runs `work` on the thread behind the queued messages.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Keeper) -> T + Send + 'static,

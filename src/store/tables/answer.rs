@@ -23,19 +23,19 @@ use super::codec::exactly_one;
 
 /// An answer as it is stored.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored {
+pub(crate) struct StoredAnswer {
     status: u16,
     headers: Vec<u8>,
     body: Vec<u8>,
     body_bytes: usize,
 }
 
-impl Stored {
+impl StoredAnswer {
     /// The stored form, off the writer's thread.
-    pub(crate) async fn of(answer: Answer) -> io::Result<Stored> {
+    pub(crate) async fn of(answer: Answer) -> io::Result<StoredAnswer> {
         let Answer { status, headers, body } = answer;
         let (headers, body_bytes) = (headers.to_wire(), body.len());
-        Ok(Stored { status, headers, body: codec::compress(body).await?, body_bytes })
+        Ok(StoredAnswer { status, headers, body: codec::compress(body).await?, body_bytes })
     }
 
     /// The answer, byte for byte.
@@ -59,7 +59,7 @@ impl Stored {
 /// What has become of a job whose handler's answer somebody waits for, as it is stored.
 #[derive(Debug, Clone)]
 pub(crate) enum Fate {
-    Answered(Stored),
+    Answered(StoredAnswer),
     /// Without an answer.
     Other(KeyState),
 }
@@ -78,7 +78,7 @@ impl Fate {
         if let Some(status) = row.get(2)? {
             let (headers, body) = (row.get(3)?, row.get(4)?);
             let body_bytes = usize::try_from(codec::count(row, 5)?).unwrap_or(usize::MAX);
-            return Ok(Fate::Answered(Stored { status, headers, body, body_bytes }));
+            return Ok(Fate::Answered(StoredAnswer { status, headers, body, body_bytes }));
         }
         let timed_out = codec::maybe_text(row, 1)? == Some(Outcome::TimedOut);
         Ok(Fate::Other(match codec::text(row, 0)? {
@@ -172,7 +172,7 @@ impl KeyOf {
 pub(crate) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
     // By the primary keys.
     tx.prepare_cached(
-        "SELECT e.asked, a.event IS NOT NULL, a.answered_at IS NOT NULL
+        "SELECT e.has_key, a.event IS NOT NULL, a.answered_at IS NOT NULL
          FROM event e LEFT JOIN answer a ON a.event = e.row WHERE e.row = ?1",
     )?
     .query_row([event], |row| {
@@ -229,7 +229,7 @@ pub(crate) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<
 pub(crate) fn write(
     tx: &Connection,
     event: i64,
-    answer: &Stored,
+    answer: &StoredAnswer,
     is_error: bool,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
@@ -267,7 +267,7 @@ pub(crate) fn keep(
     tx: &Connection,
     event: i64,
     done: &Completion,
-    answer: Option<&Stored>,
+    answer: Option<&StoredAnswer>,
 ) -> rusqlite::Result<Option<Completion>> {
     if done.next == Next::Ready || !is_waited_for(tx, event)? {
         return Ok(None);

@@ -27,7 +27,7 @@ use super::job::insert_job;
 /// was a wrong clock's.
 macro_rules! due {
     () => {
-        "(told_at IS NULL OR told_at <= ?2 OR told_at > ?1)"
+        "(reported_at IS NULL OR reported_at <= ?2 OR reported_at > ?1)"
     };
 }
 /// Within this time of an event, more of the same is counted and told by one event after it: a broken
@@ -243,7 +243,7 @@ impl Notices {
         let notice = read(tx, key)?;
         // From now on it is told: the count begins again.
         tx.prepare_cached(
-            "UPDATE notice SET told_at = ?4, count = 0, first_at = NULL, last_at = NULL
+            "UPDATE notice SET reported_at = ?4, count = 0, first_at = NULL, last_at = NULL
              WHERE type = ?1 AND subject = ?2 AND reason = ?3",
         )?
         .execute(params![key.kind.as_str(), key.subject, key.reason, now.0])?;

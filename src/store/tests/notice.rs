@@ -106,7 +106,7 @@ async fn more_of_the_same_is_counted_and_told_when_the_window_is_over() {
         (&minute(1).as_str().into(), &minute(2).as_str().into())
     );
     assert_eq!(last["command"], "hooklatch jobs --state dead --handler h");
-    // Reply: nothing waits, and the next one after the window is told at once.
+    // Told: nothing waits, and the next one after the window is told at once.
     assert_eq!(bench.store.jobs.tell_notices().await, Ok(0));
     bench.clock.advance(NOTICE_WINDOW);
     dies(&bench, "e6").await;

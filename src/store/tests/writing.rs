@@ -408,7 +408,7 @@ fn an_error_reported_while_the_door_opens_is_not_forgotten() {
     // The new checkpoint connection may fail before the repair is through.
     queue.report_broken("a checkpoint failed".to_owned());
     queue.open();
-    assert!(matches!(queue.take_now(), crate::store::engine::queue::Next::Broken(_)));
+    assert!(matches!(queue.take_now(), crate::store::engine::queue::NextWork::Broken(_)));
 }
 
 #[tokio::test]
