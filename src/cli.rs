@@ -361,12 +361,12 @@ Examples:
 
     /// Apply the changed configuration without dropping a request
     #[command(after_help = "\
-The whole configuration is read and checked first, secrets included. If anything is wrong with it, or the \
-runner cannot have it, what was in force stays in force, and every problem is reported here and in the log. If \
-all is well, it returns once sources, handlers, secrets and limits are in force. What is in flight goes on \
-as it began. What needs a restart is named, and stays as it was. SIGHUP to `serve` does the same.
+The whole configuration is checked first, secrets included. If anything is wrong with it, or needs a restart, or \
+a runner cannot load it, nothing changes, and every problem is reported here and in the log. Otherwise it returns \
+once sources, handlers, secrets and limits are in force. Requests and attempts that are under way end as they \
+began. SIGHUP to `serve` does the same.
 
-Exits with 78 where the configuration is wrong, and with 69 where no receiver runs or it is stopping.
+Exits with 78 if the configuration is wrong or needs a restart, and with 69 if no receiver runs or it is stopping.
 
 Example:
   hooklatch reload")]

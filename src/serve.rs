@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! configuration ─▶ secrets ─▶ store (lock, recovery of the log) ─▶ admin socket ─▶ HTTP
-//!               ─▶ dispatcher (recover, links to the runners, then claims)
+//!               ─▶ dispatcher (recover, connections to the runners, then claims)
 //! ```
 //!
 //! HTTP and dispatcher never call each other; they meet in the store. The store comes before the
@@ -24,8 +24,8 @@ use crate::config::{Config, Environment};
 use crate::control;
 use crate::dispatcher::{Dispatcher, DispatcherHandle};
 use crate::document::Problem;
-use crate::handler::link::View;
-use crate::handler::links::{self, Links};
+use crate::handler::runner_client::RunnerStatus;
+use crate::handler::runner_pool::{PoolSettings, RunnerPool};
 use crate::http;
 use crate::limits::Limits;
 use crate::memory;
@@ -90,7 +90,7 @@ pub struct Serving {
     config: Config,
     /// Whether the default runner is the only one there can be.
     one_runner: bool,
-    links: Links,
+    pool: RunnerPool,
     receiver: control::Receiver,
     /// How long a stop waits for attempts in flight.
     wait: Duration,
@@ -149,14 +149,14 @@ pub async fn start(
     store.admin.set_judge(sources.judge());
     warn_of_paused(&store.admin).await;
     let wait = Limits::duration(limits.stop_wait_millis);
-    let links = Links::new(links::Settings {
+    let pool = RunnerPool::new(PoolSettings {
         runners,
         database: settings.path.clone(),
         store: store.admin.id(),
         limits: limits.clone(),
     });
     let socket = control::socket_path(&settings.path);
-    let receiver = control::Receiver::new(links.clone(), traffic.clone(), clock.clone());
+    let receiver = control::Receiver::new(pool.clone(), traffic.clone(), clock.clone());
     receiver.set_front(control::Front { addresses, signers, without_secret });
     let control = control::listen(&socket, store.admin.clone(), receiver.clone(), &limits)?;
     let http = http::Server::start(
@@ -170,13 +170,13 @@ pub async fn start(
     .map_err(|error| Error::Listen { address, error })?;
     let metrics = scraped.map(|(address, listener)| {
         let (store, traffic, clock) = (store.admin.clone(), traffic.clone(), clock.clone());
-        let gatherer = Gatherer::new(store, traffic, clock, http.front(), runners_of(&links));
+        let gatherer = Gatherer::new(store, traffic, clock, http.front(), runners_of(&pool));
         let scraped = scrape::serve(listener, gatherer, &limits);
         scraped.map_err(|error| Error::Listen { address, error })
     });
     let metrics = metrics.transpose()?;
-    let (jobs, links_too) = (store.jobs.clone(), links.clone());
-    let dispatcher = Dispatcher::start(jobs, parts.workers, links_too, &traffic, limits, clock);
+    let (workers, jobs) = (parts.workers, store.jobs.clone());
+    let dispatcher = Dispatcher::start(jobs, workers, pool.clone(), &traffic, limits, clock);
     for address in http.addresses() {
         tracing::info!(%address, store = %settings.path.display(), "serving");
     }
@@ -195,24 +195,24 @@ pub async fn start(
         tending,
         config,
         one_runner,
-        links,
+        pool,
         receiver,
         wait,
     })
 }
 
 /// Looks at the runners that are needed, for the metrics.
-fn runners_of(links: &Links) -> impl Fn() -> Vec<Runner> + Send + Sync + 'static {
-    let links = links.clone();
+fn runners_of(pool: &RunnerPool) -> impl Fn() -> Vec<Runner> + Send + Sync + 'static {
+    let pool = pool.clone();
     move || {
-        let views = links.views().into_iter();
-        let runner = |View { name, connected, running, room, .. }| Runner {
+        let statuses = pool.statuses().into_iter();
+        let runner = |RunnerStatus { name, connected, running, room, .. }| Runner {
             name: name.to_string(),
             connected,
             running,
             room: room.unwrap_or(0),
         };
-        views.map(runner).collect()
+        statuses.map(runner).collect()
     }
 }
 

@@ -7,7 +7,6 @@ use crate::cli;
 use crate::config;
 use crate::control::{self, Reloaded, Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::limits::fixed::Change;
 
 use super::output;
 use super::{block_on, store};
@@ -49,7 +48,6 @@ fn show(reloaded: &Reloaded) -> Result<(), Failure> {
     let mut row = |what: &str, name: &str, change: &str| {
         rows.push(vec![what.into(), name.into(), change.into()]);
     };
-    let moved = |change: &Change| format!("{} → {}", change.from, change.to);
     for (kind, names) in [("source", &reloaded.sources), ("handler", &reloaded.handlers)] {
         for (name, what) in names.all() {
             row(kind, name.as_str(), what);
@@ -60,7 +58,7 @@ fn show(reloaded: &Reloaded) -> Result<(), Failure> {
         row("jobs", handler.as_str(), &format!("{jobs}: held, handler gone (hooklatch held)"));
     }
     for limit in &reloaded.limits {
-        row("limit", &limit.key, &moved(limit));
+        row("limit", &limit.key, &format!("{} → {}", limit.from, limit.to));
     }
     for secret in &reloaded.secrets {
         let read = match (&secret.stays, secret.changed) {
@@ -73,11 +71,6 @@ fn show(reloaded: &Reloaded) -> Result<(), Failure> {
     }
     for runner in reloaded.runners.iter().filter(|runner| !runner.loaded) {
         row("runner", runner.name.as_str(), "not connected: reads its commands when it comes");
-    }
-    for needed in &reloaded.restart {
-        let change =
-            format!("{}: needs a restart of the {}", moved(&needed.change), needed.process);
-        row("NOT YET", &needed.change.key, &change);
     }
     output::line(format_args!("{} is in force", output::escape(&reloaded.file)))?;
     output::table(&["WHAT", "NAME", "CHANGE"], rows, "nothing has changed")

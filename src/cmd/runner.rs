@@ -16,10 +16,10 @@ use crate::exit::{Exit, Failure};
 use crate::limits::Limits;
 use crate::model::RunnerName;
 use crate::runner::folder::{self, FolderError};
-use crate::runner::handle_ignored;
 use crate::runner::launch;
 use crate::runner::reexec::{self, Reexec};
-use crate::runner::server::{self, Error, Loaded, Reload, Request, Settings};
+use crate::runner::server::{self, Error, Request, Settings};
+use crate::runner::{CommandList, Reload, handle_ignored};
 use crate::systemd::{Manager, sockets};
 
 use super::serve::{Signals, manager, start_log};
@@ -103,19 +103,19 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     runtime.block_on(async { until_it_leaves(settings, manager(&environment)).await })
 }
 
-/// The commands as they are configured now. Paths, and the limits that a runner keeps, stay those of its
-/// start.
+/// The commands as they are configured now.
 fn commands_now(
     file: &Path,
     environment: &Environment,
     name: &RunnerName,
     started_with: &Limits,
-) -> Result<Loaded, String> {
-    let loaded = config::load(file).and_then(|config| {
-        let commands = config.resolve_commands(environment, name)?;
-        Ok(Loaded { commands, kept: config.kept_by_runner(started_with) })
-    });
-    loaded.map_err(|problems| store::config_failure(&problems).message)
+) -> Result<CommandList, String> {
+    let message = |problems: Vec<_>| store::config_failure(&problems).message;
+    let config = config::load(file).map_err(message)?;
+    let commands = config.resolve_commands(environment, name).map_err(message)?;
+    let restarts = config.runner_restarts(started_with, name);
+    let needs_restart = (!restarts.is_empty()).then(|| message(restarts));
+    Ok(CommandList { commands, needs_restart })
 }
 
 async fn until_it_leaves(settings: Settings, manager: Manager) -> Result<Exit, Failure> {

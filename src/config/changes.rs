@@ -1,5 +1,5 @@
 //! What a reload means: which parts differ from the configuration in force, and which of them a running
-//! process keeps.
+//! process cannot change.
 
 use std::net::SocketAddr;
 
@@ -7,10 +7,11 @@ use crate::control::{Names, SecretRead};
 use crate::document::{Problem, Problems};
 use crate::limits::Limits;
 use crate::limits::fixed::{self, Change};
-use crate::model::Name;
+use crate::model::{Name, RunnerName};
 
 use super::Config;
 use super::handlers::{Action, Handler};
+use super::settings;
 use super::variables::Variable;
 
 /// Why reading these again finds nothing new, by how a reference begins.
@@ -19,34 +20,62 @@ const STAY: [(&str, &str); 2] = [
     ("env:", "a process keeps the environment of its start"),
 ];
 
+/// How to change what the receiver reads at its start only.
+const RESTART: &str = "restart the receiver to change it: systemctl restart hooklatch";
+
 impl Config {
-    /// This configuration as far as a receiver that was started with `running` can have it, and what it
-    /// goes on with instead of what is written: both hold until a restart.
-    pub fn keeping(mut self, running: &Config) -> (Config, Vec<Change>) {
-        let mut kept = Vec::new();
-        let mut keep = |key: &str, from: String, to: String| {
-            if from != to {
-                kept.push(Change { key: key.to_owned(), from, to });
-            }
-        };
-        let listen = [running, &self].map(|config| config.server.listen.to_string());
-        let path = [running, &self].map(|config| config.store_path.display().to_string());
-        let metrics = [running, &self].map(|config| match config.metrics {
+    /// Each setting that differs from the configuration that a running receiver goes by, and that it cannot
+    /// change before a restart.
+    pub fn receiver_restarts(&self, running: &Config) -> Vec<Problem> {
+        let metrics = |config: &Config| match config.metrics {
             Some(address) => address.to_string(),
             None => "none".to_owned(),
-        });
-        let fixed =
-            [("server.listen", listen), ("storage.path", path), ("metrics.listen", metrics)];
-        for (key, [from, to]) in fixed {
-            keep(key, from, to);
-        }
+        };
+        let path = |config: &Config| config.store_path.display().to_string();
+        let listen = |config: &Config| config.server.listen.to_string();
+        let change = |key: &str, value: &dyn Fn(&Config) -> String| Change {
+            key: key.to_owned(),
+            from: value(running),
+            to: value(self),
+        };
+        let settings = [
+            change(settings::LISTEN, &listen),
+            change(settings::STORE_PATH, &path),
+            change(settings::METRICS_LISTEN, &metrics),
+        ];
         let limits = running.limits.changes_of_fixed(&self.limits, fixed::OF_RECEIVER);
-        kept.extend(limits.into_iter().map(dotted));
-        self.limits = self.limits.keeping(&running.limits, fixed::OF_RECEIVER);
-        self.server.listen = running.server.listen;
-        self.metrics = running.metrics;
-        self.store_path.clone_from(&running.store_path);
-        (self, kept)
+        let changes = settings.into_iter().filter(|change| change.from != change.to);
+        self.restarts(changes.chain(limits.into_iter().map(with_dotted_key)), RESTART)
+    }
+
+    /// The same of a runner that was started with these limits.
+    pub fn runner_restarts(&self, start: &Limits, runner: &RunnerName) -> Vec<Problem> {
+        let limits = start.changes_of_fixed(&self.limits, fixed::OF_RUNNER);
+        let help = format!(
+            "SIGUSR2 to the runner changes it and keeps its commands: systemctl reload {}",
+            runner.unit()
+        );
+        self.restarts(limits.into_iter().map(with_dotted_key), &help)
+    }
+
+    fn restarts(&self, changes: impl Iterator<Item = Change>, help: &str) -> Vec<Problem> {
+        let problems = Problems::new();
+        for Change { key, from, to } in changes {
+            let message = format!("a reload cannot change it from {from} to {to}");
+            problems.push(match self.places.get(&key) {
+                Some(at) => at.problem(message, Some(help.to_owned())),
+                // It was removed from the file.
+                None => Problem {
+                    file: self.file.clone(),
+                    line: 0,
+                    column: 0,
+                    key,
+                    message,
+                    help: Some(help.to_owned()),
+                },
+            });
+        }
+        problems.into_sorted()
     }
 
     /// What is wrong with this configuration where deliveries come in at these addresses, whatever is
@@ -62,7 +91,8 @@ impl Config {
                 "source '{}' takes events from anybody, and the receiver listens on {listen}, which is not only this machine",
                 source.name
             );
-            let help = "set server.listen to a loopback address and restart the receiver first";
+            let help =
+                "let the socket unit listen on a loopback address and restart the receiver first";
             problems.push(source.at.problem(message, Some(help.to_owned())));
         }
         problems.into_sorted()
@@ -78,18 +108,9 @@ impl Config {
         names(&before.handlers, &self.handlers, |handler| &handler.name)
     }
 
-    /// The limits in force that have another value than in `before`. What runners go by is theirs to
-    /// tell.
+    /// The limits that have another value than in `before`.
     pub fn changed_limits(&self, before: &Config) -> Vec<Change> {
-        let mut changes = before.limits.changes(&self.limits);
-        changes.retain(|change| !fixed::OF_RUNNER.contains(&change.key.as_str()));
-        changes.into_iter().map(dotted).collect()
-    }
-
-    /// What a runner that was started with these limits goes on with instead of what is written.
-    pub fn kept_by_runner(&self, start: &Limits) -> Vec<Change> {
-        let kept = start.changes_of_fixed(&self.limits, fixed::OF_RUNNER);
-        kept.into_iter().map(dotted).collect()
+        before.limits.changes(&self.limits).into_iter().map(with_dotted_key).collect()
     }
 
     /// The secrets of the handlers: a command's environment's, which its runner reads, and a forward's own.
@@ -118,13 +139,8 @@ pub fn read(reference: String, of: String, changed: Option<bool>) -> SecretRead 
     SecretRead { reference, of, changed, stays }
 }
 
-/// The configuration's key of a limit.
-fn dotted(change: Change) -> Change {
-    let key = match super::settings::storage_key(&change.key) {
-        Some(key) => format!("storage.{key}"),
-        None => format!("limits.{}", change.key),
-    };
-    Change { key, ..change }
+fn with_dotted_key(change: Change) -> Change {
+    Change { key: settings::dotted(&change.key), ..change }
 }
 
 fn names<T: PartialEq>(before: &[T], now: &[T], name: impl Fn(&T) -> &Name) -> Names {
@@ -198,11 +214,8 @@ env = { A = "1" }
             .replace("[sources.goes]", "[sources.comes]")
             .replace("[sources.moves]", "[sources.moves]\npath = \"/elsewhere\"")
             .replace("A = \"1\"", "A = \"2\"")
-            .replace("tick_millis = \"1s\"", "tick_millis = \"2s\"\nrunner_idle_millis = \"1s\"")
-            .replace("batch_count = 7", "batch_count = 8")
-            .replace("127.0.0.1:1", "127.0.0.1:2");
+            .replace("tick_millis = \"1s\"", "tick_millis = \"2s\"");
         let after = load(folder.path(), &after);
-        let (after, kept) = after.keeping(&before);
         let sources = after.changed_sources(&before);
         assert_eq!(all(&sources), [("comes", "added"), ("moves", "changed"), ("goes", "removed")]);
         assert_eq!(all(&after.changed_handlers(&before)), [("other", "changed")]);
@@ -212,9 +225,38 @@ env = { A = "1" }
             to: to.to_owned(),
         };
         assert_eq!(after.changed_limits(&before), [change("limits.tick_millis", "1s", "2s")]);
-        let listen = change("server.listen", "127.0.0.1:1", "127.0.0.1:2");
-        assert_eq!(kept, [listen, change("limits.batch_count", "7", "8")]);
-        assert_eq!(after.limits.batch_count, 7);
+        assert_eq!(after.receiver_restarts(&before), []);
+        assert_eq!(after.runner_restarts(&before.limits, &RunnerName::default()), []);
+    }
+
+    #[test]
+    fn each_setting_that_needs_a_restart_is_a_problem_where_it_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = load(folder.path(), BEFORE);
+        let after = BEFORE
+            .replace("127.0.0.1:1", "127.0.0.1:2")
+            .replace("batch_count = 7", "runner_idle_millis = \"1s\"");
+        let after =
+            format!("{after}[storage]\npath = \"other.db\"\n[metrics]\nlisten = \"127.0.0.1:3\"");
+        let after = load(folder.path(), &after);
+        let shown = |found: Vec<Problem>| -> Vec<(usize, String, String)> {
+            let one = |problem: Problem| (problem.line, problem.key, problem.message);
+            found.into_iter().map(one).collect()
+        };
+        let problem = |line: usize, key: &str, from: &str, to: &str| {
+            let message = format!("a reload cannot change it from {from} to {to}");
+            (line, key.to_owned(), message)
+        };
+        let store = folder.path().join("other.db").display().to_string();
+        let expected = [
+            problem(0, "limits.batch_count", "7", "512"),
+            problem(3, "server.listen", "127.0.0.1:1", "127.0.0.1:2"),
+            problem(26, "storage.path", "/var/lib/hooklatch/hooklatch.db", &store),
+            problem(28, "metrics.listen", "none", "127.0.0.1:3"),
+        ];
+        assert_eq!(shown(after.receiver_restarts(&before)), expected);
+        let found = after.runner_restarts(&before.limits, &RunnerName::default());
+        assert_eq!(shown(found), [problem(6, "limits.runner_idle_millis", "1min", "1s")]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::model::INTERNAL_SOURCE;
 use crate::verify;
 
 use super::handlers::{Action, Handler, Sign};
-use super::settings::Settings;
+use super::settings::{KEEP_IDS, LISTEN, METRICS_LISTEN, Settings};
 use super::sources::Source;
 
 /// No two sources at one path.
@@ -32,19 +32,19 @@ pub(super) fn paths(sources: &[Source], problems: &Problems) {
 /// What the main file's settings mean for the sources.
 pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Problems) {
     let limits = &settings.limits;
-    if let Some(metrics) = &settings.metrics {
+    if let (Some(metrics), Some(at)) = (settings.metrics, settings.places.get(METRICS_LISTEN)) {
         let listen = settings.server.listen;
-        if metrics.value == listen && listen.port() != 0 {
+        if metrics == listen && listen.port() != 0 {
             let message = format!("{listen} is where deliveries come in");
             let help = "metrics have a port of their own, which no proxy passes on";
-            problems.push(metrics.at.problem(message, Some(help.to_owned())));
+            problems.push(at.problem(message, Some(help.to_owned())));
         }
     }
     for source in sources {
         let provider = source.scheme.name();
         let resends = source.scheme.resends_for().map(|time| time.as_millis());
         if resends.is_some_and(|resends| resends > u128::from(limits.keep_ids_millis)) {
-            let at = settings.keep_ids_at.as_ref().unwrap_or(&source.at);
+            let at = settings.places.get(KEEP_IDS).unwrap_or(&source.at);
             let resends = u64::try_from(resends.unwrap_or_default()).unwrap_or(u64::MAX);
             let message = format!(
                 "keep_ids ({}) is shorter than provider '{provider}' re-sends events ({})",
@@ -65,7 +65,7 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
         }
         let listen = settings.server.listen;
         if source.takes_anybody() && !listen.ip().is_loopback() {
-            let at = settings.listen_at.as_ref().unwrap_or(&source.at);
+            let at = settings.places.get(LISTEN).unwrap_or(&source.at);
             let message = format!(
                 "source '{}' takes events from anybody, and {listen} is not only this machine",
                 source.name

@@ -25,13 +25,13 @@ mod variables;
 mod wanted;
 mod warnings;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::document::{Document, Problem, Problems, Section};
+use crate::document::{At, Document, Problem, Problems, Section};
 use crate::limits::Limits;
 use crate::model::Name;
 use crate::store;
@@ -67,6 +67,9 @@ pub struct Config {
     pub(crate) handlers: Vec<Handler>,
     #[serde(serialize_with = "shown::all_limits")]
     limits: Limits,
+    /// The place of each of these settings that is written, by its dotted key.
+    #[serde(skip)]
+    places: BTreeMap<String, At>,
     #[serde(skip)]
     warnings: Vec<Problem>,
     #[serde(skip)]
@@ -129,7 +132,7 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
     let read = read(path, &problems);
     let found = problems.into_sorted();
     match read {
-        Some((config, _)) if found.is_empty() => Ok(config),
+        Some(config) if found.is_empty() => Ok(config),
         _ => Err(found),
     }
 }
@@ -141,30 +144,29 @@ pub fn load_in_part(path: &Path) -> Result<Config, Vec<Problem>> {
     let read = read(path, &problems);
     let found = problems.into_sorted();
     match read {
-        Some((config, line)) if !hides_the_store(&found, &config.file, line) => {
+        Some(config) if !hides_the_store(&found, &config) => {
             Ok(Config { mistakes: found, ..config })
         }
         _ => Err(found),
     }
 }
 
-/// Whether the main file may mean another store than the one that was understood, which stands at `line`
-/// or nowhere.
-fn hides_the_store(found: &[Problem], main: &str, line: Option<usize>) -> bool {
-    let may_name_one = |problem: &Problem| match line {
+/// Whether the main file may mean another store than the one that was understood.
+fn hides_the_store(found: &[Problem], understood: &Config) -> bool {
+    let may_name_one = |problem: &Problem| match understood.places.get(settings::STORE_PATH) {
         // Half a string, or the second of two paths.
-        Some(line) => problem.line == line || problem.message.contains("duplicate key"),
+        Some(at) => problem.line == at.line() || problem.message.contains("duplicate key"),
         // A syntax error, an unknown table, or something wrong in this one.
         None => !problem.key.contains('.') || problem.key.starts_with("storage."),
     };
-    found.iter().any(|problem| problem.file == main && may_name_one(problem))
+    found.iter().any(|problem| problem.file == understood.file && may_name_one(problem))
 }
 
 /// The sections that only the main file may have.
 const MAIN_ONLY: [&str; 4] = ["server", "storage", "limits", "metrics"];
 
-/// The configuration as far as it can be understood, and the line that names its store.
-fn read(path: &Path, problems: &Problems) -> Option<(Config, Option<usize>)> {
+/// The configuration as far as it can be understood.
+fn read(path: &Path, problems: &Problems) -> Option<Config> {
     let folder = files::folder_of(path, problems)?;
     let main = files::read_main(path, problems)?;
     let whole = Document::parse(&main.name, &main.text, problems);
@@ -214,18 +216,18 @@ fn read(path: &Path, problems: &Problems) -> Option<(Config, Option<usize>)> {
     sources.sort_by(|a, b| a.name.cmp(&b.name));
     handlers.sort_by(|a, b| a.name.cmp(&b.name));
     let warnings = warnings::general(&main.name, &settings, &sources, catalogue.warnings);
-    let config = Config {
+    Some(Config {
         file: main.name.clone(),
         server: settings.server,
-        metrics: settings.metrics.map(|listen| listen.value),
+        metrics: settings.metrics,
         store_path: settings.store_path,
         limits: settings.limits,
+        places: settings.places,
         sources,
         handlers,
         warnings,
         mistakes: Vec::new(),
-    };
-    Some((config, settings.store_line))
+    })
 }
 
 fn parse<'t>(file: &'t files::Text, problems: &Problems) -> Option<Document<'t>> {

@@ -13,9 +13,8 @@ use crate::provider::Scheme;
 use crate::provider::place::Pointer;
 
 use super::read::{Context, ranged};
-use super::secrets::Reference;
+use super::secrets::{Reference, read_references};
 use super::shown;
-use super::sources::read_references;
 
 /// What a source says about its answers.
 #[derive(Debug, PartialEq, Serialize)]

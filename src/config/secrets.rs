@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use zeroize::Zeroizing;
 
+use crate::document::{Section, Value};
 use crate::limits::Unit;
 
 use super::environment::Environment;
@@ -220,6 +221,28 @@ impl SecretError {
         };
         Some(help.to_owned())
     }
+}
+
+/// The references that these texts are; what is none, or is there twice, is a problem.
+pub(super) fn read_references(
+    section: &Section<'_>,
+    texts: Vec<Value<String>>,
+    folder: &Path,
+) -> Vec<Value<Reference>> {
+    let mut references: Vec<Value<Reference>> = Vec::new();
+    for text in texts {
+        match Reference::parse(&text.value, folder) {
+            Ok(reference) if references.iter().any(|other| other.value == reference) => {
+                let message = format!("'{reference}' is there twice");
+                section.problems().push(text.at.problem(message, None));
+            }
+            Ok(reference) => references.push(Value { value: reference, at: text.at }),
+            Err(error) => {
+                section.problems().push(text.at.problem(error.to_string(), Some(error.help())));
+            }
+        }
+    }
+    references
 }
 
 fn mend(error: &io::Error) -> &'static str {

@@ -1,5 +1,6 @@
 //! `[server]`, `[storage]` and `[limits]`: what only the main file says.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,7 @@ pub struct Server {
 }
 
 /// Where deliveries come in when nothing is said: for a proxy on the same machine.
-const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 /// Where the store lies when nothing is said: systemd's `StateDirectory=hooklatch`.
 const STORE: &str = "/var/lib/hooklatch/hooklatch.db";
@@ -39,47 +40,61 @@ const RETENTION: [(&str, &str); 3] = [
     ("keep_dead", "keep_dead_millis"),
 ];
 
+pub(super) const LISTEN: &str = "server.listen";
+pub(super) const METRICS_LISTEN: &str = "metrics.listen";
+pub(super) const STORE_PATH: &str = "storage.path";
+pub(super) const KEEP_IDS: &str = "storage.keep_ids";
+
+/// The dotted key of a limit.
+pub(super) fn dotted(limit: &str) -> String {
+    match storage_key(limit) {
+        Some(key) => format!("storage.{key}"),
+        None => format!("limits.{limit}"),
+    }
+}
+
 /// The key under `[storage]` of a limit that is written there.
-pub(super) fn storage_key(limit: &str) -> Option<&'static str> {
+fn storage_key(limit: &str) -> Option<&'static str> {
     RETENTION.iter().find(|(_, key)| *key == limit).map(|(key, _)| *key)
 }
 
 /// The main file's own sections, defaults where it says nothing.
 pub(super) struct Settings {
     pub(super) server: Server,
-    /// Where `listen` stands.
-    pub(super) listen_at: Option<At>,
-    /// Where metrics are read, and where that stands.
-    pub(super) metrics: Option<Value<SocketAddr>>,
+    /// Where metrics are read.
+    pub(super) metrics: Option<SocketAddr>,
     pub(super) store_path: PathBuf,
-    /// The line that says so; none where it is the default.
-    pub(super) store_line: Option<usize>,
     pub(super) limits: Limits,
-    /// Where `keep_ids` stands.
-    pub(super) keep_ids_at: Option<At>,
+    /// Where each of these stands that is written, by its dotted key.
+    pub(super) places: BTreeMap<String, At>,
 }
 
 /// Reads them; without a root (its file is broken) all are defaults.
 pub(super) fn read(root: Option<&Section<'_>>, folder: &Path) -> Settings {
     let mut settings = Settings {
-        server: Server { listen: LISTEN, listen_is_set: false, trusted_proxies: Vec::new() },
-        listen_at: None,
+        server: Server {
+            listen: DEFAULT_LISTEN,
+            listen_is_set: false,
+            trusted_proxies: Vec::new(),
+        },
         metrics: None,
         store_path: STORE.into(),
-        store_line: None,
         limits: Limits::default(),
-        keep_ids_at: None,
+        places: BTreeMap::new(),
     };
     let Some(root) = root else { return settings };
     if let Some(section) = root.section("server") {
         read_server(section, &mut settings);
     }
     if let Some(section) = root.section("metrics") {
-        settings.metrics = address(&section, "listen", "127.0.0.1:9464");
+        if let Some(listen) = address(&section, "listen", "127.0.0.1:9464") {
+            settings.metrics = Some(listen.value);
+            settings.places.insert(METRICS_LISTEN.to_owned(), listen.at);
+        }
         section.finish();
     }
     if let Some(section) = root.section("limits") {
-        read_limits(section, &mut settings.limits);
+        read_limits(section, &mut settings);
     }
     if let Some(section) = root.section("storage") {
         read_storage(section, folder, &mut settings);
@@ -88,10 +103,10 @@ pub(super) fn read(root: Option<&Section<'_>>, folder: &Path) -> Settings {
 }
 
 fn read_server(section: Section<'_>, settings: &mut Settings) {
-    settings.listen_at = section.place_of("listen");
     if let Some(listen) = address(&section, "listen", "127.0.0.1:8080") {
         settings.server.listen = listen.value;
         settings.server.listen_is_set = true;
+        settings.places.insert(LISTEN.to_owned(), listen.at);
     }
     for proxy in section.texts("trusted_proxies").unwrap_or_default() {
         match network(&proxy.value) {
@@ -136,21 +151,20 @@ fn network(text: &str) -> Option<IpNet> {
     text.parse().or_else(|_| text.parse().map(|address: IpAddr| address.into())).ok()
 }
 
-fn read_limits(section: Section<'_>, limits: &mut Limits) {
-    let mut placed = Vec::new();
+fn read_limits(section: Section<'_>, settings: &mut Settings) {
+    let Settings { limits, places, .. } = settings;
     for limit in limits::TABLE {
         if RETENTION.iter().any(|(_, key)| *key == limit.key) {
             continue;
         }
         if let Some(Value { value, at }) = ranged(&section, limit.key, limit.key) {
             limits.set(limit.key, value);
-            placed.push((limit.key, at));
+            places.insert(dotted(limit.key), at);
         }
     }
     for (small, large) in ORDERED {
         let (Some(a), Some(b)) = (limits.get(small), limits.get(large)) else { continue };
-        let named = |(key, _): &&(&str, At)| *key == small || *key == large;
-        let at = placed.iter().find(named).map(|(_, at)| at);
+        let at = places.get(&dotted(small)).or(places.get(&dotted(large)));
         if let (true, Some(at), Some(limit)) = (a > b, at, limits::limit(small)) {
             let (a, b) = (limit.unit.show(a), limit.unit.show(b));
             let message = format!("{small} ({a}) is more than {large} ({b})");
@@ -177,24 +191,24 @@ const ORDERED: [(&str, &str); 4] = [
 fn read_storage(section: Section<'_>, folder: &Path, settings: &mut Settings) {
     if let Some(path) = path(&section, "path", folder) {
         settings.store_path = path;
-        settings.store_line = section.place_of("path").map(|at| at.line());
+        let at = section.place_of("path");
+        settings.places.extend(at.map(|at| (STORE_PATH.to_owned(), at)));
     }
-    let [payloads, ids, _] = RETENTION.map(|(key, limit)| {
-        let read = ranged(&section, key, limit);
-        if let Some(read) = &read {
-            settings.limits.set(limit, read.value);
+    for (key, limit) in RETENTION {
+        if let Some(Value { value, at }) = ranged(&section, key, limit) {
+            settings.limits.set(limit, value);
+            settings.places.insert(dotted(limit), at);
         }
-        read.map(|read| read.at)
-    });
+    }
     let (keep_payloads, keep_ids) =
         (settings.limits.keep_payloads_millis, settings.limits.keep_ids_millis);
-    if let (true, Some(at)) = (keep_ids < keep_payloads, ids.as_ref().or(payloads.as_ref())) {
+    let [ids, payloads] = [KEEP_IDS, "storage.keep_payloads"].map(|key| settings.places.get(key));
+    if let (true, Some(at)) = (keep_ids < keep_payloads, ids.or(payloads)) {
         let show = |millis| limits::Unit::Millis.show(millis);
         let (ids, payloads) = (show(keep_ids), show(keep_payloads));
         let message = format!("keep_ids ({ids}) is shorter than keep_payloads ({payloads})");
         let help = "an event whose id is forgotten would run again when it is re-sent, while its payload is still kept; raise keep_ids";
         section.problems().push(at.problem(message, Some(help.to_owned())));
     }
-    settings.keep_ids_at = ids;
     section.finish();
 }

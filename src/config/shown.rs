@@ -14,6 +14,7 @@ use crate::retry::GiveUp;
 
 use super::handlers::Sign;
 use super::secrets::STARS;
+use super::settings::dotted;
 use super::variables::Variable;
 
 /// Variables whose values are shown, in addition to those of the locale (`LC_`). Any other may hold a secret.
@@ -37,10 +38,7 @@ pub(crate) fn limit_rows(limits: &Limits) -> Vec<LimitRow> {
     let row = |limit: &limits::Limit| {
         let show = |value| limit.unit.show(value);
         LimitRow {
-            key: match super::settings::storage_key(limit.key) {
-                Some(key) => format!("storage.{key}"),
-                None => format!("limits.{}", limit.key),
-            },
+            key: dotted(limit.key),
             value: show(limits.get(limit.key).unwrap_or(limit.default)),
             default: show(limit.default),
             least: show(*limit.range.start()),

@@ -1,6 +1,5 @@
 //! `[sources.NAME]`: what one inbound endpoint says, checked by itself.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -12,7 +11,7 @@ use crate::provider::Scheme;
 
 use super::read::{Context, missing, parsed, ranged};
 use super::replies::{self, Replies};
-use super::secrets::Reference;
+use super::secrets::{Reference, read_references};
 use super::shown;
 
 /// One source; its secrets are references. `config show` prints it as it serializes.
@@ -182,28 +181,6 @@ fn read_secrets(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Valu
     let count = texts.len();
     let references = read_references(section, texts, context.folder);
     (references.len() == count).then_some(references)
-}
-
-/// The references that these texts are; what is none, or is there twice, is a problem.
-pub(super) fn read_references(
-    section: &Section<'_>,
-    texts: Vec<Value<String>>,
-    folder: &Path,
-) -> Vec<Value<Reference>> {
-    let mut references: Vec<Value<Reference>> = Vec::new();
-    for text in texts {
-        match Reference::parse(&text.value, folder) {
-            Ok(reference) if references.iter().any(|other| other.value == reference) => {
-                let message = format!("'{reference}' is there twice");
-                section.problems().push(text.at.problem(message, None));
-            }
-            Ok(reference) => references.push(Value { value: reference, at: text.at }),
-            Err(error) => {
-                section.problems().push(text.at.problem(error.to_string(), Some(error.help())));
-            }
-        }
-    }
-    references
 }
 
 fn read_path(section: &Section<'_>, name: &Name) -> Option<Value<String>> {

@@ -14,7 +14,7 @@ use crate::verify;
 
 use super::Config;
 use super::handlers::{Action, Forward, Handler};
-use super::settings::Settings;
+use super::settings::{LISTEN, METRICS_LISTEN, Settings};
 use super::sources::Source;
 use super::variables::Variable;
 use super::wanted::INTERNAL_TWO_LEVELS;
@@ -173,16 +173,16 @@ pub(super) fn general(
     mut found: Vec<Problem>,
 ) -> Vec<Problem> {
     let listen = settings.server.listen;
-    if let (false, Some(at)) = (listen.ip().is_loopback(), &settings.listen_at) {
+    if let (false, Some(at)) = (listen.ip().is_loopback(), settings.places.get(LISTEN)) {
         let message = format!("{listen} can be reached from other machines, without TLS");
         let help = "listen on 127.0.0.1 behind a proxy that speaks TLS, unless this is a container";
         found.push(at.problem(message, Some(help.to_owned())));
     }
-    let metrics = settings.metrics.as_ref().filter(|metrics| !metrics.value.ip().is_loopback());
-    if let Some(metrics) = metrics {
-        let message = format!("the metrics at {} can be read by other machines", metrics.value);
+    let metrics = settings.metrics.filter(|metrics| !metrics.ip().is_loopback());
+    if let (Some(metrics), Some(at)) = (metrics, settings.places.get(METRICS_LISTEN)) {
+        let message = format!("the metrics at {metrics} can be read by other machines");
         let help = "listen on 127.0.0.1, or let only the monitoring reach this port";
-        found.push(metrics.at.problem(message, Some(help.to_owned())));
+        found.push(at.problem(message, Some(help.to_owned())));
     }
     if sources.is_empty() {
         found.push(Problem {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::handler::{CannotAsk, Links};
+use crate::handler::{CannotAsk, RunnerPool};
 use crate::model::{EventId, JobId, Name, State};
 use crate::runner::message::{Key, Stream};
 use crate::store::{
@@ -33,7 +33,7 @@ pub use backup::{Backup, Stage};
 pub use client::{BackupError, CallError, Client, connect};
 pub use door::{Door, DoorError};
 pub use front::{Front, Signed, Unsigned};
-pub use reload::{Names, ReloadAsked, Reloaded, Restart, RunnerTold, SecretRead};
+pub use reload::{Names, ReloadAsked, Reloaded, RunnerTold, SecretRead};
 pub use server::{ListenError, Listener, listen};
 pub use status::{Receiver, ReceiverStatus, Refusal, Status};
 
@@ -367,7 +367,7 @@ fn front(receiver: Option<&Receiver>) -> Result<Arc<Front>, Failure> {
     front.ok_or_else(|| Failure::unavailable("no receiver runs, and only a receiver can tell"))
 }
 
-async fn cancel(store: &Admin, links: Option<&Links>, job: JobId) -> Result<Reply, Failure> {
+async fn cancel(store: &Admin, links: Option<&RunnerPool>, job: JobId) -> Result<Reply, Failure> {
     let live = store.live(job, "cancelled").await?;
     if !live.by_runner {
         // Whatever the request has brought about cannot be taken back, and is not known.

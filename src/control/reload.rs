@@ -13,7 +13,7 @@ use super::Failure;
 use crate::limits::fixed::Change;
 use crate::model::{Name, RunnerName};
 
-/// What a reload has changed. Everything here is in force, but for [`Reloaded::restart`].
+/// What a reload has changed. Everything here is in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     /// The main file that was read.
@@ -26,8 +26,6 @@ pub struct Reloaded {
     pub limits: Vec<Change>,
     /// The secrets that were read anew.
     pub secrets: Vec<SecretRead>,
-    /// What is configured otherwise than it goes on.
-    pub restart: Vec<Restart>,
     /// The unfinished jobs of each handler that is gone: they are held, where they do not run.
     #[serde(default)]
     pub orphaned: Vec<(Name, u64)>,
@@ -66,16 +64,6 @@ pub struct RunnerTold {
     pub name: RunnerName,
     /// Whether it runs its commands as they are configured now; if not, it will when it comes.
     pub loaded: bool,
-}
-
-/// A key that a running process keeps as it was at its start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restart {
-    /// The process to restart: `receiver`, or `runner` and its name.
-    pub process: String,
-    /// The key, what goes on, and what is configured.
-    #[serde(flatten)]
-    pub change: Change,
 }
 
 /// Somebody wants the configuration to be read again, and waits for the answer.

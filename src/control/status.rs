@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
-use crate::handler::Links;
-use crate::handler::link::View;
+use crate::handler::RunnerPool;
+use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Name, State, Timestamp};
 use crate::store::{Admin, JobRow, Refused, Standing};
 use crate::traffic::{Seen, Traffic};
@@ -20,7 +20,7 @@ use super::{Failure, Front, ReloadAsked, Reloaded};
 /// What a running receiver knows beside its store.
 #[derive(Debug, Clone)]
 pub struct Receiver {
-    pub(super) links: Links,
+    pub(super) links: RunnerPool,
     traffic: Traffic,
     clock: Clock,
     started: (Timestamp, Duration),
@@ -30,7 +30,7 @@ pub struct Receiver {
 
 impl Receiver {
     /// One that starts now by `clock`.
-    pub fn new(links: Links, traffic: Traffic, clock: Clock) -> Self {
+    pub fn new(links: RunnerPool, traffic: Traffic, clock: Clock) -> Self {
         let started = (clock.now(), clock.monotonic());
         let (front, reloads) = Default::default();
         Receiver { links, traffic, clock, started, front, reloads }
@@ -64,7 +64,7 @@ impl Receiver {
             now,
             started_at: wall,
             clock_moved_millis: now.0.saturating_sub(wall.after(passed).0),
-            runners: self.links.views(),
+            runners: self.links.statuses(),
             traffic: self.traffic.seen(),
             without_secret: self.front().without_secret.clone(),
         }
@@ -105,8 +105,8 @@ pub struct ReceiverStatus {
     /// How far the wall clock has moved otherwise than time passed since then: a clock that was set, or
     /// a machine that slept.
     pub clock_moved_millis: i64,
-    /// The links to the runners that are needed, by name.
-    pub runners: Vec<View>,
+    /// The runners that are needed, by name.
+    pub runners: Vec<RunnerStatus>,
     /// What came in since then.
     pub traffic: Seen,
     /// The sources whose secrets are empty: each delivery to them is answered 401.

@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use crate::handler::{Handler, Link, Report};
+use crate::handler::{Handler, Report, RunnerClient};
 use crate::model::{EventId, Name, OnUnknown, Outcome, RunnerName, Timestamp};
 use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::message::Key;
-use crate::store::{Claim, Claims, Completion, Error, Jobs, Notice, Record};
+use crate::store::{Claims, Completion, Error, Jobs, Notice, Record};
 use crate::traffic::HandlerTraffic;
+
+use super::slots::PendingClaim;
 
 /// The policy where the handler is not configured any more: a job whose attempt failed waits until the next check
 /// of the store holds it.
@@ -32,16 +34,15 @@ pub(super) const REMOVED: Policy = Policy {
 
 /// A claimed attempt.
 pub(super) struct Attempt {
-    /// Index of its handler's slots. None where the handler was not configured when this receiver started.
-    pub(super) index: Option<usize>,
     pub(super) handler_name: Name,
-    /// What it runs; not known of an attempt that an earlier receiver began.
+    /// What it runs, as its handler was configured when it was claimed; not known of an attempt that an
+    /// earlier receiver began.
     pub(super) handler: Option<Arc<Handler>>,
     pub(super) key: Key,
     /// The runner that it was claimed for; none for a forward.
     pub(super) runner: Option<RunnerName>,
     /// Where its end is acknowledged, if that runner may have it.
-    pub(super) link: Option<Link>,
+    pub(super) client: Option<RunnerClient>,
     /// Counted attempts before this one.
     pub(super) counted: u32,
     /// When its job was made or last replayed.
@@ -108,8 +109,8 @@ impl Ending {
     async fn record(self, store: Jobs) {
         let committed = store.complete(self.completion.clone()).await;
         self.report(&committed, &store);
-        if let (Ok(_), Some(link)) = (committed, &self.attempt.link) {
-            link.settled(&[self.attempt.key]).await;
+        if let (Ok(_), Some(client)) = (committed, &self.attempt.client) {
+            client.settled(&[self.attempt.key]).await;
         }
     }
 
@@ -163,8 +164,7 @@ impl PendingAcks {
 #[derive(Default)]
 pub(super) struct Exchange {
     pub(super) ends: Vec<Ending>,
-    /// With the index of the handler's slots.
-    pub(super) claim: Option<(usize, Claim)>,
+    pub(super) claim: Option<PendingClaim>,
 }
 
 /// The result of an exchange.
@@ -172,13 +172,13 @@ pub(super) struct Exchanged {
     /// The attempts that have ended, and the runner that they were claimed for.
     pub(super) ended: Vec<Key>,
     pub(super) runner: Option<RunnerName>,
-    pub(super) claim: Option<(usize, Claim, Result<Claims, Error>)>,
+    pub(super) claim: Option<(PendingClaim, Result<Claims, Error>)>,
 }
 
 impl Exchange {
     pub(super) async fn run(self, runner: Option<RunnerName>, store: Jobs) -> Exchanged {
         let completions: Vec<_> = self.ends.iter().map(|end| end.completion.clone()).collect();
-        let claim = self.claim.as_ref().map(|(_, claim)| claim.clone());
+        let claim = self.claim.as_ref().map(|pending| pending.claim.clone());
         let (committed, claims) = store.complete_and_claim(&completions, claim).await;
         let ended = self.ends.iter().map(|end| end.attempt.key).collect();
         let mut recorded = Vec::new();
@@ -191,12 +191,12 @@ impl Exchange {
                 Err(_) => {}
             }
         }
-        recorded.retain(|end| end.attempt.link.is_some());
-        if let Some(link) = recorded.first().and_then(|end| end.attempt.link.as_ref()) {
+        recorded.retain(|end| end.attempt.client.is_some());
+        if let Some(client) = recorded.first().and_then(|end| end.attempt.client.as_ref()) {
             let keys: Vec<Key> = recorded.iter().map(|end| end.attempt.key).collect();
-            link.settled(&keys).await;
+            client.settled(&keys).await;
         }
-        let claim = self.claim.map(|(index, claim)| (index, claim, claims));
+        let claim = self.claim.map(|pending| (pending, claims));
         Exchanged { ended, runner, claim }
     }
 }
@@ -220,12 +220,11 @@ mod tests {
 
     fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
         let attempt = Attempt {
-            index: Some(0),
             handler_name: "worker".parse().unwrap(),
             handler: None,
             key: Key { job: crate::random::job_id(NOW), attempt: 9 },
             runner: None,
-            link: None,
+            client: None,
             counted: 1,
             since: NOW,
             begun: None,

@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 
 use tokio::select;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::Instrument;
 
 use crate::clock::Clock;
-use crate::handler::{self, Cancellation, Handler, Links, Report};
+use crate::handler::{self, Cancellation, Handler, Report, RunnerPool};
 use crate::limits::Limits;
-use crate::model::{Broken, INTERNAL_SOURCE, Outcome, Runner, RunnerName};
+use crate::model::{Broken, INTERNAL_SOURCE, Name, Outcome, RunnerName};
 use crate::notify;
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
-use crate::store::{Claim, Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, Running};
+use crate::store::{Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, Running};
 use crate::traffic::Traffic;
 
 use super::attempt::{self, Attempt, Ending, Exchange, Exchanged, PendingAcks};
-use super::slots::{HandlerSlots, Slots};
+use super::slots::{HandlerSlots, PendingClaim, Slots};
 use super::{Worker, start};
 
 /// Between a claim that failed and the next one of the same handler.
@@ -39,7 +39,7 @@ pub(super) struct Flow {
     clock: Clock,
     tick: Duration,
     slots: Slots,
-    links: Links,
+    pool: RunnerPool,
     /// Changes of the runners' capacities.
     capacities: watch::Receiver<()>,
     /// Ends that go to the store in this turn of the loop.
@@ -49,13 +49,11 @@ pub(super) struct Flow {
     work: JoinSet<Step>,
     /// Tasks that wait for the ends of commands, which outlive this process.
     commands: JoinSet<Step>,
-    /// The check of the store that runs now.
-    check: Option<AbortHandle>,
+    /// The last check of the store, which may still run.
+    check: Option<JoinHandle<()>>,
     stopping: bool,
     stop_attempts: Cancellation,
     reloads: mpsc::Receiver<Reload>,
-    /// The reload that waits for the end of a check.
-    reload: Option<Reload>,
     recovered: bool,
 }
 
@@ -71,17 +69,16 @@ pub(super) struct Reload {
 /// The result of a task.
 enum Step {
     Exchanged(Exchanged),
-    /// The pause after a failed claim is over: the index of the handler's slots, and how many it asked for.
-    RetryClaim(usize, usize),
+    /// The pause after a failed claim is over.
+    RetryClaim(PendingClaim),
     Ended(Box<(Attempt, Report)>),
-    Checked,
 }
 
 impl Flow {
     pub(super) fn new(
         store: Jobs,
         workers: Vec<Worker>,
-        links: Links,
+        pool: RunnerPool,
         traffic: &Traffic,
         limits: Limits,
         clock: Clock,
@@ -92,8 +89,8 @@ impl Flow {
             clock,
             tick: Limits::duration(limits.tick_millis),
             slots: Slots::new(workers, traffic, &limits),
-            capacities: links.changes(),
-            links,
+            capacities: pool.changes(),
+            pool,
             ends: Vec::new(),
             acks: PendingAcks::default(),
             work: JoinSet::new(),
@@ -102,7 +99,6 @@ impl Flow {
             stopping: false,
             stop_attempts: Cancellation::default(),
             reloads,
-            reload: None,
             recovered: false,
         }
     }
@@ -111,17 +107,17 @@ impl Flow {
     pub(super) async fn run(mut self, mut stop: oneshot::Receiver<Duration>, hurry: Arc<Notify>) {
         let left = loop {
             let configured = self.slots.configured();
-            let policies = configured.map(|slots| (slots.name.clone(), slots.policy.clone()));
+            let policies = configured.map(|(name, slots)| (name.clone(), slots.policy.clone()));
             select! {
                 left = start::recover(&self.store, policies.collect(), self.tick) => break left,
-                Some(reload) = self.reloads.recv() => self.reload(reload),
+                Some(reload) = self.reloads.recv() => self.reload(reload).await,
                 Ok(_wait) = &mut stop => return,
             }
         };
         self.name_runners();
         // Before connecting, so that a runner is connected too that only a running attempt names (R17).
         self.adopt(left.running);
-        self.links.connect(left.epoch);
+        self.pool.connect(left.epoch);
         self.recovered = true;
         let wake = self.store.wake();
         let mut tick = ticks(self.tick);
@@ -140,7 +136,7 @@ impl Flow {
                     self.slots.expect_due_jobs(self.clock.now());
                 }
                 _now = tick.tick() => self.check(),
-                Some(reload) = self.reloads.recv() => self.reload(reload),
+                Some(reload) = self.reloads.recv() => self.reload(reload).await,
                 // A handle that was dropped cannot stop it any more: it runs on until the process ends.
                 Ok(wait) = &mut stop, if !stop.is_terminated() => break wait,
             }
@@ -148,20 +144,19 @@ impl Flow {
         self.finish(wait, &hurry).await;
     }
 
-    /// Passes the names of the handlers' runners to the links.
+    /// Passes the names of the handlers' runners to the pool.
     fn name_runners(&self) {
-        self.links
-            .need(self.slots.configured().filter_map(HandlerSlots::runner).cloned().collect());
+        let handlers = self.slots.configured().map(|(_, slots)| slots);
+        self.pool.need(handlers.filter_map(HandlerSlots::runner).cloned().collect());
     }
 
-    /// Replaces the handlers; the runner runs the new ones already. A check of the store for the old handlers would
-    /// hold the first jobs of a new one, so it is aborted first. What the writer has of it already is committed
+    /// Replaces the handlers; the runners can start the new ones already. A check of the store for the old handlers
+    /// would hold the first jobs of a new one, so it is aborted first. What the writer has of it already is committed
     /// before those jobs.
-    fn reload(&mut self, reload: Reload) {
-        if let Some(check) = &self.check {
+    async fn reload(&mut self, reload: Reload) {
+        if let Some(check) = self.check.take() {
             check.abort();
-            self.reload = Some(reload);
-            return;
+            let _aborted = check.await;
         }
         self.tick = Limits::duration(reload.limits.tick_millis);
         self.slots.reload(reload.workers, &reload.limits);
@@ -180,20 +175,20 @@ impl Flow {
             let Some(runner) = running.runner else { continue };
             let key = Key { job: running.job, attempt: running.attempt };
             let span = attempt::span(&running.source, &running.event_id, key, &running.handler);
-            let index = self.slots.adopt(&running.handler, &runner.name);
-            let command = index.and_then(|index| match &*self.slots.get(index).handler {
+            self.slots.adopt(&running.handler, &runner.name);
+            let configured = self.slots.get(&running.handler);
+            let command = configured.and_then(|slots| match &*slots.handler {
                 Handler::Command(command) => Some(command.clone()),
                 Handler::Forward(_) => None,
             });
-            let link = self.links.to(&runner.name);
-            let tracked = link.adopt(key, runner.incarnation);
+            let client = self.pool.to(&runner.name);
+            let pending = client.adopt(key, runner.incarnation);
             let attempt = Attempt {
-                index,
                 handler_name: running.handler,
                 handler: None,
                 key,
                 runner: Some(runner.name),
-                link: Some(link),
+                client: Some(client),
                 counted: running.counted,
                 since: running.since,
                 begun: None,
@@ -203,7 +198,7 @@ impl Flow {
             };
             let wait = async move {
                 tracing::info!("claimed by an earlier receiver: waiting for its end");
-                let report = handler::adopted(tracked, command).await;
+                let report = handler::adopted(pending, command).await;
                 Step::Ended(Box::new((attempt, report)))
             };
             self.commands.spawn(wait.instrument(span));
@@ -216,30 +211,22 @@ impl Flow {
         while let Some(step) = self.work.try_join_next().or_else(|| self.commands.try_join_next()) {
             self.handle(step);
         }
-        let mut exchanges: BTreeMap<(Option<usize>, Option<RunnerName>), Exchange> =
-            BTreeMap::new();
+        let mut exchanges: BTreeMap<(Name, Option<RunnerName>), Exchange> = BTreeMap::new();
         for end in std::mem::take(&mut self.ends) {
-            if let Some(index) = end.attempt.index {
-                self.slots.release(index);
-            }
+            self.slots.release(&end.attempt.handler_name);
             // A claim for one runner does not wait for an Ack to another one, where its handler has moved.
-            let key = (end.attempt.index, end.attempt.runner.clone());
+            let key = (end.attempt.handler_name.clone(), end.attempt.runner.clone());
             exchanges.entry(key).or_default().ends.push(end);
         }
         let now = self.clock.monotonic();
-        let capacities = self.links.rooms();
+        let capacities = self.pool.capacities();
         let paused = self.store.paused_now();
         while !self.stopping
-            && let Some((index, limit)) = self.slots.next_claim(now, &capacities, &paused)
+            && let Some(pending) = self.slots.next_claim(now, &capacities, &paused)
         {
-            let slots = self.slots.get(index);
-            let name = slots.runner().cloned();
-            let runner = name.clone().and_then(|name| {
-                let incarnation = capacities.get(&name)?.incarnation;
-                Some(Runner { name, incarnation })
-            });
-            let claim = Claim { handler: slots.name.clone(), limit, runner };
-            exchanges.entry((Some(index), name)).or_default().claim = Some((index, claim));
+            let runner = pending.claim.runner.as_ref().map(|runner| runner.name.clone());
+            let key = (pending.claim.handler.clone(), runner);
+            exchanges.entry(key).or_default().claim = Some(pending);
         }
         for ((_, runner), exchange) in exchanges {
             let store = self.store.clone();
@@ -251,14 +238,14 @@ impl Flow {
     /// that is not configured.
     fn check(&mut self) {
         self.slots.expect_jobs();
-        if self.check.is_some() {
+        if self.check.as_ref().is_some_and(|check| !check.is_finished()) {
             return;
         }
         let configured = self.slots.configured();
         let handlers: Vec<_> =
-            configured.map(|slots| (slots.name.clone(), slots.policy.backoff_max)).collect();
+            configured.map(|(name, slots)| (name.clone(), slots.policy.backoff_max)).collect();
         let store = self.store.clone();
-        self.check = Some(self.work.spawn(async move {
+        self.check = Some(tokio::spawn(async move {
             notify::tick(&store).await;
             let names = handlers.iter().map(|(handler, _)| handler.clone()).collect();
             match store.hold_orphans(names).await {
@@ -275,17 +262,14 @@ impl Flow {
                     Err(error) => tracing::warn!(%handler, %error, "failed to look at due times"),
                 }
             }
-            Step::Checked
         }));
     }
 
     fn handle(&mut self, step: Result<Step, JoinError>) {
         let step = match step {
             Ok(step) => step,
-            // A panic is a programmer's error, here as anywhere.
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // Only a check is ever aborted.
-            Err(_aborted) => Step::Checked,
+            // No step is ever aborted; a panic is a programmer's error, here as anywhere.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         match step {
             Step::Exchanged(Exchanged { ended, runner, claim }) => {
@@ -295,55 +279,47 @@ impl Flow {
                 for key in ended {
                     self.acks.remove(key);
                 }
-                if let Some((index, claim, claims)) = claim {
-                    self.handle_claims(index, claim, claims);
+                if let Some((pending, claims)) = claim {
+                    self.handle_claims(pending, claims);
                 }
             }
-            Step::RetryClaim(index, limit) => self.slots.retry_claim(index, limit),
+            Step::RetryClaim(pending) => self.slots.retry_claim(&pending.claim),
             Step::Ended(ended) => self.settle(ended.0, ended.1),
-            Step::Checked => {
-                self.check = None;
-                if let Some(reload) = self.reload.take() {
-                    self.reload(reload);
-                }
-            }
         }
     }
 
-    fn handle_claims(&mut self, index: usize, claim: Claim, claims: Result<Claims, Error>) {
-        let Claim { handler, limit, runner } = claim;
+    fn handle_claims(&mut self, pending: PendingClaim, claims: Result<Claims, Error>) {
+        let claim = &pending.claim;
         match claims {
             Ok(Claims { number, jobs, due }) => {
-                let name = runner.as_ref().map(|runner| &runner.name);
-                self.slots.finish_claim(index, limit, jobs.len(), name);
-                self.slots.set_due(index, number, due);
+                self.slots.finish_claim(claim, jobs.len());
+                self.slots.set_due(&claim.handler, number, due);
                 for claimed in jobs {
-                    self.begin(index, runner.clone(), claimed);
+                    self.begin(&pending, claimed);
                 }
             }
             Err(error) => {
-                tracing::error!(%handler, %error, "failed to claim");
-                self.slots.suspend_claims(index);
+                tracing::error!(handler = %claim.handler, %error, "failed to claim");
+                self.slots.suspend_claims(&claim.handler);
                 self.work.spawn(async move {
                     sleep(CLAIM_PAUSE).await;
-                    Step::RetryClaim(index, limit)
+                    Step::RetryClaim(pending)
                 });
             }
         }
     }
 
-    fn begin(&mut self, index: usize, runner: Option<Runner>, claimed: Claimed) {
+    /// Begins an attempt of the handler as it was when the job was claimed, whatever was reloaded since.
+    fn begin(&mut self, PendingClaim { claim, handler }: &PendingClaim, claimed: Claimed) {
         let Claimed { facts, counted, since } = claimed;
         let key = Key { job: facts.job, attempt: facts.attempt };
         let span = attempt::span(&facts.source, &facts.event_id, key, &facts.handler);
-        let handler = self.slots.get(index).handler.clone();
         let mut attempt = Attempt {
-            index: Some(index),
             handler_name: facts.handler.clone(),
-            handler: Some(handler.clone()),
+            handler: Some(Arc::clone(handler)),
             key,
-            runner: runner.as_ref().map(|runner| runner.name.clone()),
-            link: None,
+            runner: claim.runner.as_ref().map(|runner| runner.name.clone()),
+            client: None,
             counted,
             since,
             begun: Some(Instant::now()),
@@ -352,22 +328,19 @@ impl Flow {
             span: span.clone(),
         };
         if self.stopping {
-            return self.settle(attempt, not_begun("the receiver stopped first"));
+            let detail = "not begun: the receiver stopped first";
+            return self.settle(attempt, Report::new(Outcome::NotStarted, detail));
         }
-        // The handlers were reloaded while it was claimed.
-        if !self.slots.is_current(index, &handler) {
-            return self.settle(attempt, not_begun("its handler is not configured any more"));
-        }
-        match (runner, &*handler) {
-            (Some(Runner { name, incarnation }), Handler::Command(command)) => {
-                let link = self.links.to(&name);
-                let tracked = link.track(key, incarnation);
-                attempt.link = Some(link);
+        match (&claim.runner, &**handler) {
+            (Some(runner), Handler::Command(command)) => {
+                let (client, incarnation) = (self.pool.to(&runner.name), runner.incarnation);
+                let pending = client.track(key, incarnation);
+                attempt.client = Some(client);
                 let acknowledged = self.acks.before(key);
                 let command = command.clone();
                 let run = async move {
                     acknowledged.await;
-                    let report = command.run(facts, incarnation, tracked).await;
+                    let report = command.run(facts, incarnation, pending).await;
                     Step::Ended(Box::new((attempt, report)))
                 };
                 self.commands.spawn(run.instrument(span));
@@ -388,65 +361,73 @@ impl Flow {
 
     fn settle(&mut self, attempt: Attempt, report: Report) {
         let _inside = attempt.span.clone().entered();
-        let answers = self.slots.policy(&attempt.handler_name).is_some_and(|policy| policy.answers);
+        let answers = self.configured_for(&attempt).is_some_and(|slots| slots.policy.answers);
         let report = if answers { report.at_once() } else { report };
-        let pause = attempt.index.and_then(|index| self.back_off(index, &attempt, &report));
-        let notice = match (attempt.index, pause) {
-            (Some(index), Some(_)) => self.broken_notice(index, &attempt),
-            _ => None,
-        };
-        // By the policy of its handler as it is configured now, also if it began under another one.
-        let policy = self.slots.policy(&attempt.handler_name).unwrap_or(&attempt::REMOVED);
+        let pause = self.back_off(&attempt, &report);
+        let notice = pause.and_then(|_| self.broken_notice(&attempt));
+        // By the policy of its handler as it is configured now, also if it began under another one: an operator
+        // who has made it stricter means the next attempt too, and a restart knows no other.
+        let configured = self.configured_for(&attempt);
+        let policy = configured.map_or(&attempt::REMOVED, |slots| &slots.policy);
+        let traffic = configured.map(|slots| slots.traffic.clone());
         let completion = attempt.completion(report, policy, pause, self.clock.now());
         let Completion { outcome, next, record, .. } = &completion;
         tracing::info!(%outcome, %next, detail = record.detail, "ended");
         self.ends.push(Ending {
             took: attempt.begun.map(|begun| begun.elapsed()),
-            traffic: attempt.index.map(|index| self.slots.get(index).traffic.clone()),
+            traffic,
             notice,
-            _ack: attempt.link.as_ref().map(|_| self.acks.add(attempt.key)),
+            _ack: attempt.client.as_ref().map(|_| self.acks.add(attempt.key)),
             completion: Arc::new(completion),
             attempt,
         });
     }
 
+    /// The handler of an attempt as it is configured now.
+    fn configured_for(&self, attempt: &Attempt) -> Option<&HandlerSlots> {
+        self.slots.get(&attempt.handler_name)
+    }
+
     /// Starts or goes on with the back-off of a handler that could not run. Returns the rest of its pause.
-    fn back_off(&mut self, index: usize, attempt: &Attempt, report: &Report) -> Option<Duration> {
+    fn back_off(&mut self, attempt: &Attempt, report: &Report) -> Option<Duration> {
+        let handler = &attempt.handler_name;
         // An attempt that began before a reload says nothing about what the handler runs now.
-        let is_outdated = match &attempt.handler {
-            Some(handler) => !self.slots.is_current(index, handler),
-            None => false,
-        };
+        let is_current = self.configured_for(attempt).is_some_and(|slots| {
+            attempt.handler.as_ref().is_none_or(|begun| Arc::ptr_eq(begun, &slots.handler))
+        });
         if !report.handler_broken {
             // Nor does one that never began.
-            if report.outcome != Outcome::NotStarted && !is_outdated {
-                self.slots.reset_back_off(index);
+            if report.outcome != Outcome::NotStarted && is_current {
+                self.slots.reset_back_off(handler);
             }
             return None;
         }
-        if is_outdated {
+        if !is_current {
             return Some(Duration::ZERO);
         }
-        let (pause, tries) = self.slots.back_off(index, self.clock.monotonic());
+        let (pause, tries) = self.slots.back_off(handler, self.clock.monotonic())?;
         tracing::warn!(seconds = pause.as_secs_f32(), "the handler cannot run and backs off");
         let now = self.clock.now();
-        self.slots.get(index).traffic.broke(Broken {
-            handler: attempt.handler_name.clone(),
-            cause: attempt::cause(&report.record),
-            tries,
-            since: now,
-            source: attempt.source.clone(),
-            event_id: attempt.event_id.clone(),
-            next_try_at: now.after(pause),
-        });
+        if let Some(slots) = self.configured_for(attempt) {
+            slots.traffic.broke(Broken {
+                handler: handler.clone(),
+                cause: attempt::cause(&report.record),
+                tries,
+                since: now,
+                source: attempt.source.clone(),
+                event_id: attempt.event_id.clone(),
+                next_try_at: now.after(pause),
+            });
+        }
         Some(pause)
     }
 
     /// The notice to operators of a handler that cannot run for long.
-    fn broken_notice(&mut self, index: usize, attempt: &Attempt) -> Option<Notice> {
+    fn broken_notice(&mut self, attempt: &Attempt) -> Option<Notice> {
         // An event of the receiver itself must not cause another one.
         let is_internal = attempt.source.as_str() == INTERNAL_SOURCE;
-        if is_internal || !self.slots.report_broken_once(index, notify::BROKEN_AFTER) {
+        let handler = &attempt.handler_name;
+        if is_internal || !self.slots.report_broken_once(handler, notify::BROKEN_AFTER) {
             return None;
         }
         let job = NoticeJob {
@@ -460,6 +441,9 @@ impl Flow {
     /// Waits for the running forwards, then cancels them. Commands run on without this process.
     async fn finish(mut self, wait: Duration, hurry: &Notify) {
         self.stopping = true;
+        if let Some(check) = &self.check {
+            check.abort();
+        }
         select! {
             () = self.drain() => {}
             () = sleep(wait) => self.cancel().await,
@@ -493,11 +477,6 @@ impl Flow {
             }
         }
     }
-}
-
-/// The report of a claimed attempt that this receiver does not begin.
-fn not_begun(why: &str) -> Report {
-    Report::new(Outcome::NotStarted, format!("not begun: {why}"))
 }
 
 /// One tick now, and then one each `period`.

@@ -28,7 +28,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::handler::{Handler, Links};
+use crate::handler::{Handler, RunnerPool};
 use crate::limits::Limits;
 use crate::model::Name;
 use crate::retry::Policy;
@@ -72,12 +72,11 @@ pub struct Ended;
 
 impl Dispatcher {
     /// Starts it; returns at once. Needs a tokio runtime's context. It is the store's one listener,
-    /// and the only one that claims. It connects the links to the runners that are
-    /// needed, and tells `traffic` of every end of an attempt.
+    /// and the only one that claims. It connects to the runners that are needed, and tells `traffic` of every end of an attempt.
     pub fn start(
         store: Jobs,
         workers: Vec<Worker>,
-        links: Links,
+        pool: RunnerPool,
         traffic: &Traffic,
         limits: Limits,
         clock: Clock,
@@ -87,7 +86,7 @@ impl Dispatcher {
         let (reloads, reloaded) = mpsc::channel(1);
         let (watched, retained) = watch::channel(limits.clone());
         let retention = retention::run(store.clone(), retained, clock.clone());
-        let flow = flow::Flow::new(store, workers, links, traffic, limits, clock, reloaded);
+        let flow = flow::Flow::new(store, workers, pool, traffic, limits, clock, reloaded);
         let flow = flow.run(stopped, hurry.clone());
         DispatcherHandle {
             stop,
@@ -101,13 +100,13 @@ impl Dispatcher {
 }
 
 impl DispatcherHandle {
-    /// These are the handlers from now on, within these limits. Returns once nothing more is claimed for
-    /// those that are gone, and before a job of a new one could be taken for one of theirs. Attempts
-    /// under way go on, and what becomes of their jobs is for the handler as it is configured then: the
-    /// jobs of one that is gone are held.
+    /// These are the handlers from now on, within these limits. Returns once nothing more is claimed for the
+    /// handlers before, and no job of a new one can be held for lack of its handler. Attempts go on as they
+    /// were claimed. What becomes of a job after its attempt is decided by its handler as it is configured
+    /// then, as after a restart; the jobs of a handler that was removed are held.
     ///
     /// # Errors
-    /// Nobody is there to claim anything.
+    /// The dispatcher has ended.
     pub async fn reload(&self, workers: Vec<Worker>, limits: Limits) -> Result<(), Ended> {
         self.limits.send_replace(limits.clone());
         let (done, is_done) = oneshot::channel();

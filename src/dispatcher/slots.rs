@@ -1,33 +1,30 @@
 //! The slots of the handlers: which of them may claim jobs now, and how many.
 //!
-//! Pure: the caller passes the time. A handler is named by its index, which stays its own while it has an attempt
-//! or a claim.
+//! Pure: the caller passes the time. Slots and the attempts at a runner are counted by name, whatever
+//! configuration they began under: so they count against the handler and the runner of that name now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::handler::{Handler, Room as Capacity};
+use crate::handler::{Capacity, Handler};
 use crate::limits::Limits;
-use crate::model::{Name, RunnerName, Timestamp};
+use crate::model::{Name, Runner, RunnerName, Timestamp};
 use crate::retry::Policy;
+use crate::store::Claim;
 use crate::traffic::{HandlerTraffic, Traffic};
 
 use super::Worker;
 use super::backoff::Backoff;
 
+/// A configured handler.
 #[derive(Debug)]
 pub(super) struct HandlerSlots {
-    pub(super) name: Name,
     pub(super) handler: Arc<Handler>,
     pub(super) policy: Policy,
     pub(super) traffic: HandlerTraffic,
     backoff: Backoff,
     concurrency: usize,
-    /// Slots of attempts whose end is not with the store yet.
-    running: usize,
-    /// Slots of claims that have not come back yet, or failed and are not retried yet.
-    claiming: usize,
     /// Claims that failed and are not retried yet. Until then the handler makes no other claim.
     failed_claims: usize,
     /// The store may have a job to claim.
@@ -37,29 +34,21 @@ pub(super) struct HandlerSlots {
     /// When the next waiting job is due, as of the claim with this number.
     due: Option<Timestamp>,
     due_as_of: u64,
-    /// Not configured any more, or moved to another runner: it claims nothing, and its attempts run on.
-    removed: bool,
 }
 
 impl HandlerSlots {
     fn new(worker: Worker, traffic: HandlerTraffic) -> Self {
-        // A handler that moved to another runner has not been tried there.
-        traffic.ran();
         HandlerSlots {
-            name: worker.name,
             handler: Arc::new(worker.handler),
             policy: worker.policy,
             traffic,
             backoff: Backoff::default(),
             concurrency: worker.concurrency.max(1),
-            running: 0,
-            claiming: 0,
             failed_claims: 0,
             may_have_jobs: true,
             last_claim_full: false,
             due: None,
             due_as_of: 0,
-            removed: false,
         }
     }
 
@@ -86,31 +75,36 @@ impl HandlerSlots {
 
     /// The runner of its attempts; none where the receiver runs them itself.
     pub(super) fn runner(&self) -> Option<&RunnerName> {
-        runner_of(&self.handler)
+        match &*self.handler {
+            Handler::Command(command) => Some(&command.runner),
+            Handler::Forward(_) => None,
+        }
     }
+}
 
-    fn is_of(&self, worker: &Worker) -> bool {
-        self.name == worker.name && self.runner() == runner_of(&worker.handler)
-    }
-
-    fn taken(&self) -> usize {
-        self.running + self.claiming
-    }
+/// A claim, and what the attempts run that it makes.
+#[derive(Debug)]
+pub(super) struct PendingClaim {
+    pub(super) claim: Claim,
+    pub(super) handler: Arc<Handler>,
 }
 
 /// All handlers, and the limit on their slots together.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    all: Vec<HandlerSlots>,
+    handlers: BTreeMap<Name, HandlerSlots>,
+    /// Slots of claims, and of attempts whose end is not with the store yet. A handler that was removed may
+    /// have some still.
+    taken: BTreeMap<Name, usize>,
+    /// Claims for each runner, and attempts that it has not forgotten yet.
+    at_runner: BTreeMap<RunnerName, usize>,
     traffic: Traffic,
     limit: usize,
     backoff_base: Duration,
     backoff_max: Duration,
-    /// Index of the handler that is asked first for a claim: the one after the last that claimed, so that all
-    /// handlers take turns where there are fewer slots than handlers.
-    first: usize,
-    /// Attempts that each runner has not forgotten yet, those of removed and moved handlers included.
-    at_runner: BTreeMap<RunnerName, usize>,
+    /// The handler that claimed last. The one after it is asked first, so that all handlers take turns where
+    /// there are fewer slots than handlers.
+    last: Option<Name>,
 }
 
 impl Slots {
@@ -126,106 +120,112 @@ impl Slots {
         self.limit = usize::try_from(limits.jobs_in_flight_count).unwrap_or(usize::MAX);
         self.backoff_base = Limits::duration(limits.handler_backoff_base_millis);
         self.backoff_max = Limits::duration(limits.handler_backoff_max_millis);
-        for slots in &mut self.all {
-            slots.removed = !workers.iter().any(|worker| slots.is_of(worker));
-        }
         let traffic = self.traffic.set_handlers(workers.iter().map(|worker| worker.name.clone()));
+        let mut before = std::mem::take(&mut self.handlers);
         for (worker, traffic) in workers.into_iter().zip(traffic) {
-            if let Some(slots) = self.all.iter_mut().find(|slots| slots.is_of(&worker)) {
-                slots.reload(worker, traffic);
-                continue;
-            }
-            let new = HandlerSlots::new(worker, traffic);
-            match self.all.iter_mut().find(|slots| slots.removed && slots.taken() == 0) {
-                Some(unused) => *unused = new,
-                None => self.all.push(new),
-            }
+            let name = worker.name.clone();
+            let slots = match before.remove(&name) {
+                Some(mut slots) => {
+                    slots.reload(worker, traffic);
+                    slots
+                }
+                None => HandlerSlots::new(worker, traffic),
+            };
+            self.handlers.insert(name, slots);
         }
     }
 
-    pub(super) fn configured(&self) -> impl Iterator<Item = &HandlerSlots> {
-        self.all.iter().filter(|slots| !slots.removed)
+    pub(super) fn configured(&self) -> impl Iterator<Item = (&Name, &HandlerSlots)> {
+        self.handlers.iter()
     }
 
-    /// The policy of a handler as it is configured now.
-    pub(super) fn policy(&self, handler: &Name) -> Option<&Policy> {
-        self.configured().find(|slots| slots.name == *handler).map(|slots| &slots.policy)
+    /// A handler as it is configured now.
+    pub(super) fn get(&self, handler: &Name) -> Option<&HandlerSlots> {
+        self.handlers.get(handler)
     }
 
-    pub(super) fn get(&self, index: usize) -> &HandlerSlots {
-        &self.all[index]
-    }
-
-    /// Whether this is the current configuration of the handler.
-    pub(super) fn is_current(&self, index: usize, handler: &Arc<Handler>) -> bool {
-        !self.all[index].removed && Arc::ptr_eq(&self.all[index].handler, handler)
-    }
-
-    /// Takes the slots of the next claim that may be made now. Returns the handler's index and their number.
-    /// `capacities` has how many attempts each runner can have; a runner without an entry takes none (R4).
-    /// `paused` handlers were paused by the operator: when they are resumed, they claim at once.
+    /// Takes the slots of the next claim that may be made now. `capacities` has how many attempts each runner
+    /// can have; a runner without an entry takes none (R4). `paused` handlers were paused by the operator: when
+    /// they are resumed, they claim at once.
     pub(super) fn next_claim(
         &mut self,
         now: Duration,
         capacities: &BTreeMap<RunnerName, Capacity>,
         paused: &BTreeSet<Name>,
-    ) -> Option<(usize, usize)> {
-        let count = self.all.len();
-        let (index, limit) = (0..count)
-            .map(|offset| (self.first + offset) % count)
-            .filter(|index| !paused.contains(&self.all[*index].name))
-            .map(|index| (index, self.available(index, now, capacities)))
+    ) -> Option<PendingClaim> {
+        let is_later = |name: &&Name| Some(*name) > self.last.as_ref();
+        let later = self.handlers.keys().filter(is_later);
+        let (name, limit) = later
+            .chain(self.handlers.keys().filter(|name| !is_later(name)))
+            .filter(|name| !paused.contains(*name))
+            .map(|name| (name.clone(), self.available(name, now, capacities)))
             .find(|(_, limit)| *limit > 0)?;
-        self.all[index].may_have_jobs = false;
-        self.all[index].claiming += limit;
-        self.first = (index + 1) % count;
-        Some((index, limit))
+        let slots = self.handlers.get_mut(&name)?;
+        slots.may_have_jobs = false;
+        let runner = slots.runner().and_then(|name| {
+            let incarnation = capacities.get(name)?.incarnation;
+            Some(Runner { name: name.clone(), incarnation })
+        });
+        let handler = Arc::clone(&slots.handler);
+        *self.taken.entry(name.clone()).or_default() += limit;
+        if let Some(runner) = &runner {
+            *self.at_runner.entry(runner.name.clone()).or_default() += limit;
+        }
+        self.last = Some(name.clone());
+        Some(PendingClaim { claim: Claim { handler: name, limit, runner }, handler })
     }
 
     /// How many jobs the handler may claim now.
     fn available(
         &self,
-        index: usize,
+        name: &Name,
         now: Duration,
         capacities: &BTreeMap<RunnerName, Capacity>,
     ) -> usize {
-        let slots = &self.all[index];
-        if slots.removed || !slots.may_have_jobs || slots.failed_claims > 0 {
+        let Some(slots) = self.handlers.get(name) else { return 0 };
+        if !slots.may_have_jobs || slots.failed_claims > 0 {
             return 0;
         }
-        // Attempts that began at another runner, before the handler moved, count too.
-        let same_name = self.all.iter().filter(|other| other.name == slots.name);
-        let taken: usize = same_name.map(HandlerSlots::taken).sum();
+        let taken = self.taken_by(name);
         let own = slots.backoff.limit(slots.concurrency, now).saturating_sub(taken);
 
         // One slot is reserved for each other handler that has none.
-        let free = self.limit.saturating_sub(self.all.iter().map(HandlerSlots::taken).sum());
-        let is_idle = |other: &&HandlerSlots| other.name != slots.name && other.taken() == 0;
-        let unreserved = free.saturating_sub(self.configured().filter(is_idle).count());
+        let free = self.limit.saturating_sub(self.taken.values().sum());
+        let is_idle = |other: &&Name| *other != name && self.taken_by(other) == 0;
+        let unreserved = free.saturating_sub(self.handlers.keys().filter(is_idle).count());
         let shared = if taken == 0 { unreserved.max(free.min(1)) } else { unreserved };
 
         let Some(runner) = slots.runner() else { return own.min(shared) };
         let capacity = capacities.get(runner).map_or(0, |capacity| capacity.attempts);
-        let same_runner = self.all.iter().filter(|other| other.runner() == Some(runner));
-        let claiming: usize = same_runner.map(|other| other.claiming).sum();
         let there = self.at_runner.get(runner).copied().unwrap_or_default();
-        own.min(shared).min(capacity.saturating_sub(there + claiming))
+        own.min(shared).min(capacity.saturating_sub(there))
     }
 
-    /// Takes a slot for an attempt that an earlier receiver began at `runner`, even if none is free. Returns the
-    /// index of its handler, if that is still configured.
-    pub(super) fn adopt(&mut self, handler: &Name, runner: &RunnerName) -> Option<usize> {
+    fn taken_by(&self, handler: &Name) -> usize {
+        self.taken.get(handler).copied().unwrap_or_default()
+    }
+
+    /// Takes a slot for an attempt that an earlier receiver began at `runner`, even if none is free.
+    pub(super) fn adopt(&mut self, handler: &Name, runner: &RunnerName) {
         *self.at_runner.entry(runner.clone()).or_default() += 1;
-        let index = self.all.iter().position(|slots| slots.name == *handler && !slots.removed)?;
-        self.all[index].running += 1;
-        Some(index)
+        *self.taken.entry(handler.clone()).or_default() += 1;
     }
 
     /// Frees the slot of an attempt whose end goes to the store now.
-    pub(super) fn release(&mut self, index: usize) {
-        let slots = &mut self.all[index];
-        slots.running -= 1;
-        slots.may_have_jobs |= slots.last_claim_full;
+    pub(super) fn release(&mut self, handler: &Name) {
+        self.free(handler, 1);
+        if let Some(slots) = self.handlers.get_mut(handler) {
+            slots.may_have_jobs |= slots.last_claim_full;
+        }
+    }
+
+    fn free(&mut self, handler: &Name, count: usize) {
+        if let Some(taken) = self.taken.get_mut(handler) {
+            *taken -= count;
+            if *taken == 0 {
+                self.taken.remove(handler);
+            }
+        }
     }
 
     /// The ends of so many attempts are recorded and acknowledged: `runner` can have as many others.
@@ -235,64 +235,67 @@ impl Slots {
         }
     }
 
-    /// A claim of `limit` jobs has brought `got`, for `runner` where they are commands.
-    pub(super) fn finish_claim(
-        &mut self,
-        index: usize,
-        limit: usize,
-        got: usize,
-        runner: Option<&RunnerName>,
-    ) {
-        if let Some(runner) = runner {
-            *self.at_runner.entry(runner.clone()).or_default() += got;
+    /// A claim has brought `got` jobs.
+    pub(super) fn finish_claim(&mut self, claim: &Claim, got: usize) {
+        self.give_back(claim, claim.limit - got);
+        if let Some(slots) = self.handlers.get_mut(&claim.handler) {
+            slots.last_claim_full = got == claim.limit;
+            slots.may_have_jobs |= slots.last_claim_full;
         }
-        let slots = &mut self.all[index];
-        slots.last_claim_full = got == limit;
-        slots.may_have_jobs |= slots.last_claim_full;
-        slots.claiming -= limit;
-        slots.running += got;
+    }
+
+    fn give_back(&mut self, claim: &Claim, count: usize) {
+        self.free(&claim.handler, count);
+        if let Some(runner) = &claim.runner {
+            self.forget_attempts(&runner.name, count);
+        }
     }
 
     /// Notes when the next waiting job is due, as of the claim with this number. Concurrent claims may come back
     /// in another order than that of their commits.
-    pub(super) fn set_due(&mut self, index: usize, claim: u64, due: Option<Timestamp>) {
-        let slots = &mut self.all[index];
-        if claim > slots.due_as_of {
+    pub(super) fn set_due(&mut self, handler: &Name, claim: u64, due: Option<Timestamp>) {
+        if let Some(slots) = self.handlers.get_mut(handler)
+            && claim > slots.due_as_of
+        {
             slots.due = due;
             slots.due_as_of = claim;
         }
     }
 
     /// A claim failed: its slots stay taken, and its handler makes no claim, until [`Slots::retry_claim`].
-    pub(super) fn suspend_claims(&mut self, index: usize) {
-        self.all[index].failed_claims += 1;
+    pub(super) fn suspend_claims(&mut self, handler: &Name) {
+        if let Some(slots) = self.handlers.get_mut(handler) {
+            slots.failed_claims += 1;
+        }
     }
 
-    /// The failed claim of `limit` jobs may be made again.
-    pub(super) fn retry_claim(&mut self, index: usize, limit: usize) {
-        let slots = &mut self.all[index];
-        slots.failed_claims -= 1;
-        slots.claiming -= limit;
-        slots.may_have_jobs = true;
+    /// The failed claim may be made again.
+    pub(super) fn retry_claim(&mut self, claim: &Claim) {
+        self.give_back(claim, claim.limit);
+        if let Some(slots) = self.handlers.get_mut(&claim.handler) {
+            // 0 if the handler was removed and came back since.
+            slots.failed_claims = slots.failed_claims.saturating_sub(1);
+            slots.may_have_jobs = true;
+        }
     }
 
     /// The store has changed: every handler may have a job to claim.
     pub(super) fn expect_jobs(&mut self) {
-        for slots in &mut self.all {
+        for slots in self.handlers.values_mut() {
             slots.may_have_jobs = true;
         }
     }
 
     /// The time has changed: handlers with a job that is due have one to claim.
     pub(super) fn expect_due_jobs(&mut self, wall: Timestamp) {
-        for slots in &mut self.all {
+        for slots in self.handlers.values_mut() {
             slots.may_have_jobs |= slots.due.is_some_and(|due| due <= wall);
         }
     }
 
     /// How long until time alone lets a handler claim: until a job is due, or a back-off's pause ends.
     pub(super) fn time_to_next_claim(&self, wall: Timestamp, now: Duration) -> Option<Duration> {
-        let changes = self.configured().filter_map(|slots| {
+        let changes = self.handlers.values().filter_map(|slots| {
             if slots.may_have_jobs {
                 slots.backoff.remaining(now)
             } else {
@@ -303,27 +306,22 @@ impl Slots {
     }
 
     /// The handler could not run: it backs off. Returns the rest of its pause, and the tries that have failed.
-    pub(super) fn back_off(&mut self, index: usize, now: Duration) -> (Duration, u32) {
-        let backoff = &mut self.all[index].backoff;
-        (backoff.fail(now, self.backoff_base, self.backoff_max), backoff.failures())
+    pub(super) fn back_off(&mut self, handler: &Name, now: Duration) -> Option<(Duration, u32)> {
+        let backoff = &mut self.handlers.get_mut(handler)?.backoff;
+        Some((backoff.fail(now, self.backoff_base, self.backoff_max), backoff.failures()))
     }
 
     /// As [`Backoff::report_once`].
-    pub(super) fn report_broken_once(&mut self, index: usize, tolerated: u32) -> bool {
-        self.all[index].backoff.report_once(tolerated)
+    pub(super) fn report_broken_once(&mut self, handler: &Name, tolerated: u32) -> bool {
+        let slots = self.handlers.get_mut(handler);
+        slots.is_some_and(|slots| slots.backoff.report_once(tolerated))
     }
 
     /// The handler ran.
-    pub(super) fn reset_back_off(&mut self, index: usize) {
-        self.all[index].reset_back_off();
-    }
-}
-
-/// The runner of the handler's attempts; none for a forward.
-fn runner_of(handler: &Handler) -> Option<&RunnerName> {
-    match handler {
-        Handler::Command(command) => Some(&command.runner),
-        Handler::Forward(_) => None,
+    pub(super) fn reset_back_off(&mut self, handler: &Name) {
+        if let Some(slots) = self.handlers.get_mut(handler) {
+            slots.reset_back_off();
+        }
     }
 }
 
@@ -348,7 +346,7 @@ mod tests {
 
     fn forward(index: usize, concurrency: usize) -> Worker {
         Worker {
-            name: format!("h{index}").parse().unwrap(),
+            name: name(index),
             handler: Handler::Forward(ForwardSettings {
                 target: Target::parse("http://127.0.0.1:1/").unwrap(),
                 resigners: Arc::default(),
@@ -383,17 +381,38 @@ mod tests {
         Capacity { incarnation: Incarnation::from_parts(uuid::Uuid::nil(), 1), attempts }
     }
 
-    /// The next claim where no handler is paused by the operator and no runner is connected.
+    /// The next claim where no handler is paused by the operator and no runner is connected: the number of
+    /// its handler and how many jobs it asks for.
     fn next(slots: &mut Slots, now: Duration) -> Option<(usize, usize)> {
-        slots.next_claim(now, &BTreeMap::new(), &BTreeSet::new())
+        next_at(slots, now, &BTreeMap::new())
+    }
+
+    fn next_at(
+        slots: &mut Slots,
+        now: Duration,
+        capacities: &BTreeMap<RunnerName, Capacity>,
+    ) -> Option<(usize, usize)> {
+        let PendingClaim { claim, .. } = slots.next_claim(now, capacities, &BTreeSet::new())?;
+        Some((claim.handler.as_str()[1..].parse().unwrap(), claim.limit))
+    }
+
+    fn name(handler: usize) -> Name {
+        format!("h{handler}").parse().unwrap()
+    }
+
+    /// A claim for this handler and, where it is a command, this runner.
+    fn claim(handler: usize, limit: usize, runner: Option<&RunnerName>) -> Claim {
+        let runner = runner
+            .map(|runner| Runner { name: runner.clone(), incarnation: capacity(0).incarnation });
+        Claim { handler: name(handler), limit, runner }
     }
 
     /// Makes every claim that may be made, each of which gets all that it asks for.
     fn fill(slots: &mut Slots, now: Duration) -> Vec<(usize, usize)> {
         let mut claims = Vec::new();
-        while let Some((index, limit)) = next(slots, now) {
-            slots.finish_claim(index, limit, limit, None);
-            claims.push((index, limit));
+        while let Some((handler, limit)) = next(slots, now) {
+            slots.finish_claim(&claim(handler, limit, None), limit);
+            claims.push((handler, limit));
         }
         claims
     }
@@ -409,18 +428,18 @@ mod tests {
         assert_eq!(fill(&mut slots, NOW), [(0, 3)]);
         // Neither claim waits for the other.
         for _ in 0..2 {
-            slots.release(0);
+            slots.release(&name(0));
             assert_eq!(next(&mut slots, NOW), Some((0, 1)));
             assert_eq!(next(&mut slots, NOW), None, "all slots are taken");
         }
-        slots.set_due(0, 2, Some(Timestamp(7)));
-        slots.finish_claim(0, 1, 0, None);
+        slots.set_due(&name(0), 2, Some(Timestamp(7)));
+        slots.finish_claim(&claim(0, 1, None), 0);
         // This one was committed first, when there were more jobs.
-        slots.set_due(0, 1, None);
-        slots.finish_claim(0, 1, 1, None);
-        assert_eq!(slots.get(0).due, Some(Timestamp(7)));
+        slots.set_due(&name(0), 1, None);
+        slots.finish_claim(&claim(0, 1, None), 1);
+        assert_eq!(slots.get(&name(0)).unwrap().due, Some(Timestamp(7)));
         assert_eq!(next(&mut slots, NOW), Some((0, 1)));
-        slots.finish_claim(0, 1, 0, None);
+        slots.finish_claim(&claim(0, 1, None), 0);
         assert_eq!(next(&mut slots, NOW), None, "no job is left");
     }
 
@@ -428,14 +447,14 @@ mod tests {
     fn after_a_failed_claim_the_handler_claims_nothing_until_it_is_retried() {
         let mut slots = slots(64, &[3]);
         assert_eq!(next(&mut slots, NOW), Some((0, 3)));
-        slots.finish_claim(0, 3, 2, None);
+        slots.finish_claim(&claim(0, 3, None), 2);
         slots.expect_jobs();
         assert_eq!(next(&mut slots, NOW), Some((0, 1)));
-        slots.suspend_claims(0);
-        slots.release(0);
+        slots.suspend_claims(&name(0));
+        slots.release(&name(0));
         slots.expect_jobs();
         assert_eq!(next(&mut slots, NOW), None, "though a slot is free");
-        slots.retry_claim(0, 1);
+        slots.retry_claim(&claim(0, 1, None));
         assert_eq!(next(&mut slots, NOW), Some((0, 2)));
     }
 
@@ -443,8 +462,9 @@ mod tests {
     fn a_handler_that_the_operator_paused_claims_at_once_when_it_is_resumed() {
         let mut slots = slots(64, &[1, 1]);
         let paused = BTreeSet::from(["h0".parse().unwrap()]);
-        assert_eq!(slots.next_claim(NOW, &BTreeMap::new(), &paused), Some((1, 1)));
-        assert_eq!(slots.next_claim(NOW, &BTreeMap::new(), &paused), None);
+        let claimed = slots.next_claim(NOW, &BTreeMap::new(), &paused).unwrap();
+        assert_eq!(claimed.claim, claim(1, 1, None));
+        assert!(slots.next_claim(NOW, &BTreeMap::new(), &paused).is_none());
         assert_eq!(next(&mut slots, NOW), Some((0, 1)), "resumed");
     }
 
@@ -454,11 +474,11 @@ mod tests {
         assert_eq!(next(&mut slots, NOW), Some((0, 3)));
         assert_eq!(next(&mut slots, NOW), Some((1, 1)));
         assert_eq!(next(&mut slots, NOW), None, "a claim is under way");
-        slots.finish_claim(0, 3, 2, None);
+        slots.finish_claim(&claim(0, 3, None), 2);
         assert_eq!(next(&mut slots, NOW), None, "fewer than asked for: no job is left");
         slots.expect_jobs();
         assert_eq!(next(&mut slots, NOW), Some((0, 1)));
-        slots.finish_claim(0, 1, 1, None);
+        slots.finish_claim(&claim(0, 1, None), 1);
         assert_eq!(next(&mut slots, NOW), None, "all slots are taken");
     }
 
@@ -469,23 +489,23 @@ mod tests {
         let capacities =
             BTreeMap::from([(default.clone(), capacity(3)), (deploy.clone(), capacity(4))]);
         let mut slots = slots(64, &[]);
-        let next = |slots: &mut Slots| slots.next_claim(NOW, &capacities, &BTreeSet::new());
+        let next = |slots: &mut Slots| next_at(slots, NOW, &capacities);
         let workers = vec![command(0, 9, &default), command(1, 9, &deploy), command(2, 9, &absent)];
         reload(&mut slots, workers);
 
         // An attempt of the first handler began at the other runner, and one's handler is removed.
-        assert_eq!(slots.adopt(&"h0".parse().unwrap(), &deploy), Some(0));
-        assert_eq!(slots.adopt(&"removed".parse().unwrap(), &deploy), None);
+        slots.adopt(&name(0), &deploy);
+        slots.adopt(&"removed".parse().unwrap(), &deploy);
         assert_eq!(next(&mut slots), Some((0, 3)), "all that its runner can have");
         assert_eq!(next(&mut slots), Some((1, 2)), "what those two leave");
         assert_eq!(next(&mut slots), None, "the third runner is not connected");
-        slots.finish_claim(0, 3, 3, Some(&default));
-        slots.finish_claim(1, 2, 2, Some(&deploy));
+        slots.finish_claim(&claim(0, 3, Some(&default)), 3);
+        slots.finish_claim(&claim(1, 2, Some(&deploy)), 2);
         slots.forget_attempts(&deploy, 1);
         slots.expect_jobs();
         assert_eq!(next(&mut slots), Some((1, 1)));
-        slots.finish_claim(1, 1, 1, Some(&deploy));
-        slots.release(0);
+        slots.finish_claim(&claim(1, 1, Some(&deploy)), 1);
+        slots.release(&name(0));
         slots.forget_attempts(&deploy, 1);
         slots.expect_jobs();
         assert_eq!(next(&mut slots), Some((1, 1)), "the first handler's runner is full");
@@ -496,11 +516,11 @@ mod tests {
         let runner: RunnerName = "default".parse().unwrap();
         let capacities = BTreeMap::from([(runner.clone(), capacity(1))]);
         let mut slots = slots(64, &[]);
-        let next = |slots: &mut Slots| slots.next_claim(NOW, &capacities, &BTreeSet::new());
+        let next = |slots: &mut Slots| next_at(slots, NOW, &capacities);
         reload(&mut slots, vec![command(0, 9, &runner)]);
         assert_eq!(next(&mut slots), Some((0, 1)));
-        slots.finish_claim(0, 1, 1, Some(&runner));
-        slots.release(0);
+        slots.finish_claim(&claim(0, 1, Some(&runner)), 1);
+        slots.release(&name(0));
         assert_eq!(next(&mut slots), None, "the runner still has it");
         slots.forget_attempts(&runner, 1);
         assert_eq!(next(&mut slots), Some((0, 1)));
@@ -511,22 +531,22 @@ mod tests {
         let deploy: RunnerName = "deploy".parse().unwrap();
         let capacities = BTreeMap::from([(deploy.clone(), capacity(9))]);
         let mut slots = slots(64, &[2]);
-        let next = |slots: &mut Slots| slots.next_claim(NOW, &capacities, &BTreeSet::new());
+        let next = |slots: &mut Slots| next_at(slots, NOW, &capacities);
         assert_eq!(fill(&mut slots, NOW), [(0, 2)]);
         reload(&mut slots, vec![command(0, 2, &deploy)]);
         assert_eq!(next(&mut slots), None, "both run on where they began");
-        slots.release(0);
-        assert_eq!(next(&mut slots), Some((1, 1)));
-        slots.finish_claim(1, 1, 1, Some(&deploy));
-        slots.release(0);
-        assert_eq!(next(&mut slots), Some((1, 1)));
+        slots.release(&name(0));
+        assert_eq!(next(&mut slots), Some((0, 1)));
+        slots.finish_claim(&claim(0, 1, Some(&deploy)), 1);
+        slots.release(&name(0));
+        assert_eq!(next(&mut slots), Some((0, 1)));
     }
 
     #[test]
     fn a_busy_handler_leaves_a_slot_for_each_idle_one() {
         let mut slots = slots(4, &[100, 100, 100]);
         assert_eq!(fill(&mut slots, NOW), [(0, 2), (1, 1), (2, 1)]);
-        slots.release(1);
+        slots.release(&name(1));
         assert_eq!(fill(&mut slots, NOW), [(1, 1)], "the first does not get the second's");
     }
 
@@ -538,7 +558,7 @@ mod tests {
             let claims = fill(&mut slots, NOW);
             assert_eq!(claims.len(), 1);
             turns.push(claims[0].0);
-            slots.release(claims[0].0);
+            slots.release(&name(claims[0].0));
         }
         assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
     }
@@ -547,63 +567,95 @@ mod tests {
     fn a_handler_that_cannot_run_claims_nothing_in_its_pause_and_one_job_after_it() {
         let mut slots = slots(64, &[8, 8]);
         assert_eq!(fill(&mut slots, NOW), [(0, 8), (1, 8)]);
-        assert_eq!(slots.back_off(0, NOW), (SECOND, 1));
+        assert_eq!(slots.back_off(&name(0), NOW), Some((SECOND, 1)));
         for _ in 0..8 {
-            slots.release(0);
+            slots.release(&name(0));
         }
         assert_eq!(next(&mut slots, NOW + SECOND / 2), None);
         assert_eq!(slots.time_to_next_claim(Timestamp(0), NOW), Some(SECOND));
         assert_eq!(fill(&mut slots, NOW + SECOND), [(0, 1)]);
-        slots.reset_back_off(0);
-        slots.release(0);
+        slots.reset_back_off(&name(0));
+        slots.release(&name(0));
         assert_eq!(fill(&mut slots, NOW + SECOND), [(0, 8)]);
     }
 
     #[test]
-    fn a_reload_keeps_the_index_of_a_handler_with_an_attempt_or_a_claim() {
+    fn slots_that_a_removed_handler_has_taken_count_until_they_are_free() {
         let names = |slots: &Slots| -> Vec<String> {
-            slots.configured().map(|slots| slots.name.to_string()).collect()
+            slots.configured().map(|(name, _)| name.to_string()).collect()
         };
-        let mut slots = slots(64, &[1, 3, 1]);
-        assert_eq!(fill(&mut slots, NOW), [(0, 1), (1, 3), (2, 1)]);
-        slots.release(2);
-        reload(&mut slots, vec![forward(3, 1), forward(0, 1), forward(4, 1)]);
-        // The third had no attempt, so its index is used again. The second's is kept for its ends.
-        assert_eq!(names(&slots), ["h0", "h3", "h4"]);
-        let is_configured = |name: &str| slots.policy(&name.parse().unwrap()).is_some();
-        assert!(!is_configured("h1") && is_configured("h0"));
-        assert_eq!(fill(&mut slots, NOW), [(2, 1), (3, 1)], "h0 is full, and h1 is removed");
-        for _ in 0..3 {
-            slots.release(1);
-        }
-        reload(&mut slots, vec![forward(0, 1), forward(1, 1)]);
-        assert_eq!(names(&slots), ["h0", "h1"]);
-        assert_eq!(next(&mut slots, NOW), Some((1, 1)), "it is back, with one slot now");
-        reload(&mut slots, vec![forward(5, 1)]);
-        assert_eq!(slots.get(1).name.as_str(), "h1", "its claim is under way");
+        let limits = Limits { jobs_in_flight_count: 5, ..Limits::default() };
+        let reload = |slots: &mut Slots, workers| {
+            slots.reload(workers, &limits);
+            slots.expect_jobs();
+        };
+        let mut slots = slots(5, &[1, 3]);
+        assert_eq!(fill(&mut slots, NOW), [(0, 1), (1, 3)]);
+        reload(&mut slots, vec![forward(0, 1), forward(2, 9)]);
+        assert_eq!(names(&slots), ["h0", "h2"]);
+        assert_eq!(fill(&mut slots, NOW), [(2, 1)], "four of the five are taken");
+        slots.release(&name(1));
+        slots.expect_jobs();
+        assert_eq!(fill(&mut slots, NOW), [(2, 1)]);
+
+        // It comes back, with two slots: as many as it has taken still.
+        reload(&mut slots, vec![forward(0, 1), forward(1, 2)]);
+        slots.release(&name(2));
+        slots.expect_jobs();
+        assert_eq!(next(&mut slots, NOW), None);
+        slots.release(&name(1));
+        slots.expect_jobs();
+        assert_eq!(next(&mut slots, NOW), Some((1, 1)));
+
+        // A claim that was under way at a reload gives back what it did not get.
+        reload(&mut slots, vec![forward(3, 9)]);
+        assert_eq!(fill(&mut slots, NOW), [(3, 1)]);
+        slots.finish_claim(&claim(1, 1, None), 0);
+        slots.expect_jobs();
+        assert_eq!(fill(&mut slots, NOW), [(3, 1)]);
         reload(&mut slots, Vec::new());
         let waits = slots.time_to_next_claim(Timestamp(0), NOW);
         assert_eq!((next(&mut slots, NOW), waits), (None, None));
     }
 
     #[test]
+    fn a_claim_that_failed_before_its_handler_was_removed_gives_its_slots_back() {
+        let mut slots = slots(64, &[2]);
+        assert_eq!(next(&mut slots, NOW), Some((0, 2)));
+        slots.suspend_claims(&name(0));
+        reload(&mut slots, Vec::new());
+        reload(&mut slots, vec![forward(0, 2)]);
+        assert_eq!(next(&mut slots, NOW), None, "its slots are taken");
+        slots.retry_claim(&claim(0, 2, None));
+        assert_eq!(next(&mut slots, NOW), Some((0, 2)));
+    }
+
+    #[test]
     fn a_reload_lets_a_handler_that_cannot_run_try_at_once() {
         let mut slots = slots(64, &[1, 1]);
         fill(&mut slots, NOW);
-        let before = Arc::clone(&slots.get(0).handler);
+        let before = Arc::clone(&slots.get(&name(0)).unwrap().handler);
         for index in [0, 1] {
-            assert_eq!(slots.back_off(index, NOW), (SECOND, 1));
-            slots.release(index);
+            assert_eq!(slots.back_off(&name(index), NOW), Some((SECOND, 1)));
+            slots.release(&name(index));
         }
         let mut changed = forward(1, 1);
         if let Handler::Forward(forward) = &mut changed.handler {
             forward.timeout = 2 * SECOND;
         }
         reload(&mut slots, vec![forward(0, 1), changed]);
-        assert!(slots.is_current(0, &before) && !slots.is_current(1, &before));
+        assert!(Arc::ptr_eq(&before, &slots.get(&name(0)).unwrap().handler), "it is the same");
         assert_eq!(fill(&mut slots, NOW), [(0, 1), (1, 1)]);
-        assert_eq!(slots.back_off(0, NOW), (2 * SECOND, 2), "its configuration is the same");
-        assert_eq!(slots.back_off(1, NOW), (SECOND, 1), "its configuration has changed");
+        assert_eq!(
+            slots.back_off(&name(0), NOW),
+            Some((2 * SECOND, 2)),
+            "its configuration is the same"
+        );
+        assert_eq!(
+            slots.back_off(&name(1), NOW),
+            Some((SECOND, 1)),
+            "its configuration has changed"
+        );
     }
 
     #[test]
@@ -611,8 +663,8 @@ mod tests {
         let mut slots = slots(64, &[1, 1]);
         for (index, due) in [(0, 5_000), (1, 3_000)] {
             assert_eq!(next(&mut slots, NOW), Some((index, 1)));
-            slots.finish_claim(index, 1, 0, None);
-            slots.set_due(index, 1, Some(Timestamp(due)));
+            slots.finish_claim(&claim(index, 1, None), 0);
+            slots.set_due(&name(index), 1, Some(Timestamp(due)));
         }
         assert_eq!(slots.time_to_next_claim(Timestamp(1_000), NOW), Some(2 * SECOND));
         slots.expect_due_jobs(Timestamp(2_999));

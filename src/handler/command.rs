@@ -16,7 +16,7 @@ use crate::runner::{AskedBy, Captured, Ended, Exited, Status};
 use crate::store::{Record, Usage};
 
 use super::Report;
-use super::link::{AttemptResult, NotStarted, PendingAttempt};
+use super::runner_client::{AttemptResult, NotStarted, PendingAttempt};
 
 /// EX_DATAERR of sysexits.h: the event itself is wrong, and no other attempt will help.
 const REJECTED: i32 = 65;

@@ -2,14 +2,14 @@
 //!
 //! The dispatcher runs a claimed attempt by [`Command::run`] or [`ForwardSettings::run`] and is told
 //! what came of it. A forward is this process's own; a command is a runner's, reached by one of
-//! the [`links`], and goes on when this process ends. What must stay true: whatever happens is a
+//! the [`runner_pool`], and goes on when this process ends. What must stay true: whatever happens is a
 //! [`Report`], never an error; no outcome is guessed, so what said nothing is `unknown`; nothing here
 //! reads or changes the store.
 
 mod command;
 pub mod forward;
-pub mod link;
-pub mod links;
+pub mod runner_client;
+pub mod runner_pool;
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::store::{Captured, Record};
 pub use crate::runner::Cancellation;
 pub use command::{Command, adopted};
 pub use forward::{ForwardSettings, Target};
-pub use link::{CannotAsk, Link, Room};
-pub use links::{Links, Runners};
+pub use runner_client::{CannotAsk, Capacity, RunnerClient};
+pub use runner_pool::{RunnerPool, Runners};
 
 /// A handler that can run attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]

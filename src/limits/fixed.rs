@@ -1,15 +1,13 @@
-//! Which limits a process takes at its start and keeps, and which a reload changes in it.
+//! The limits that a process reads at its start only. A reload that changes one of them is refused.
 //!
-//! Every limit is in exactly one list; `tests/it/fixed_limits.rs` compares the lists with where the code
-//! reads each. What a reload cannot change is named to the operator where it differs, and never taken
-//! in part: [`Limits::keeping`] is what goes on in the process.
+//! `tests/it/fixed_limits.rs` compares the lists with where the code reads each limit.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Limits, TABLE, limit};
 
-/// What `serve` keeps from its start on: what the HTTP server, the admin socket, the link to a runner
-/// and the store are made with.
+/// What `serve` reads at its start: what the HTTP server, the admin socket, the clients of the runners and
+/// the store are made with.
 pub const OF_RECEIVER: &[&str] = &[
     "body_grace_millis",
     "header_read_millis",
@@ -43,7 +41,7 @@ pub const OF_RECEIVER: &[&str] = &[
     "list_millis",
 ];
 
-/// What `runner` keeps from its start on.
+/// What `runner` reads at its start.
 pub const OF_RUNNER: &[&str] = &[
     "runner_attempts_count",
     "runner_connections_count",
@@ -52,29 +50,19 @@ pub const OF_RUNNER: &[&str] = &[
     "runner_drain_millis",
 ];
 
-/// A value that is another one now, or would be after a restart.
+/// A value that differs between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// The limit's key, or the configuration's dotted one.
     pub key: String,
-    /// What it was, or still is.
+    /// What it is in the configuration in force.
     pub from: String,
-    /// What it is now, or would be.
+    /// What it is in the new one.
     pub to: String,
 }
 
 impl Limits {
-    /// These limits, but for those that a process which started with `start` keeps of them.
-    pub fn keeping(&self, start: &Limits, fixed: &[&str]) -> Limits {
-        let mut kept = self.clone();
-        for key in fixed {
-            // A value that is in force is in its range.
-            let _set = start.get(key).is_some_and(|value| kept.set(key, value));
-        }
-        kept
-    }
-
-    /// What is another value in `new`, in the order of the table.
+    /// The values that differ in `new`, in the order of the table.
     pub fn changes(&self, new: &Limits) -> Vec<Change> {
         let keys = TABLE.iter().map(|limit| limit.key);
         self.changes_of(new, keys)
@@ -102,17 +90,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_fixed_is_a_limit_and_keeps_the_value_of_the_start() {
+    fn every_fixed_limit_is_a_limit_and_its_change_is_found() {
         let (start, mut new) = (Limits::default(), Limits::default());
         for key in OF_RECEIVER.iter().chain(OF_RUNNER) {
             let least = *limit(key).unwrap_or_else(|| panic!("{key} is no limit")).range.start();
             assert!(new.set(key, least));
         }
-        new.tick_millis = 100;
-        let kept = new.keeping(&start, OF_RECEIVER).keeping(&start, OF_RUNNER);
-        assert_eq!(kept, Limits { tick_millis: 100, ..start.clone() });
-        let change = Change { key: "tick_millis".into(), from: "15s".into(), to: "100ms".into() };
-        assert_eq!(start.changes(&kept), [change]);
+        assert_eq!(start.changes_of_fixed(&new, OF_RECEIVER).len(), OF_RECEIVER.len());
         assert_eq!(start.changes_of_fixed(&new, OF_RUNNER).len(), OF_RUNNER.len());
+        let new = Limits { tick_millis: 100, ..start.clone() };
+        let change = Change { key: "tick_millis".into(), from: "15s".into(), to: "100ms".into() };
+        assert_eq!(start.changes(&new), [change]);
+        assert_eq!(start.changes_of_fixed(&new, OF_RECEIVER), []);
     }
 }

@@ -136,21 +136,13 @@ impl Sender {
         self.send(&acks, b"").await
     }
 
-    /// Asks to read the commands again and to keep them aside. Its answer is a `Loaded` or a `NotLoaded`
-    /// of this number.
+    /// Asks to read the commands again, and to keep those of load `in_use`. Its answer is a `Loaded` or a
+    /// `NotLoaded` of this number.
     ///
     /// # Errors
     /// The connection.
-    pub async fn load(&self, number: u64) -> Result<(), WireError> {
-        self.send(&[ToRunner::Load { number }], b"").await
-    }
-
-    /// Says that what was loaded is to be run: every Start that is said after it is read after it.
-    ///
-    /// # Errors
-    /// The connection: at the next one the runner reads its commands anyhow.
-    pub async fn use_loaded(&self, number: u64) -> Result<(), WireError> {
-        self.send(&[ToRunner::Use { number }], b"").await
+    pub async fn load(&self, number: u64, in_use: u64) -> Result<(), WireError> {
+        self.send(&[ToRunner::Load { number, in_use }], b"").await
     }
 
     /// Whether the two say things on one connection.

@@ -17,24 +17,20 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::{BufReader, BufWriter};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, watch};
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::attempt;
-use super::message::{Denial, Hello, Key, Known, Refusal, Start, Stream, ToReceiver, ToRunner};
+use super::commands::{CommandList, Configured, Reload};
+use super::message::{CommandDigest, Denial, Hello, Key, Refusal, Start, ToReceiver, ToRunner};
 use super::orphaned;
-use super::server::{Loaded, Reload};
-use super::table::{Configured, Table};
+use super::peer::{Outgoing, Peer};
+use super::table::Table;
 use super::wire::{self, Bounds, WireError};
 use crate::crash;
 use crate::memory;
 use crate::model::Digest;
-
-/// Most messages that wait for a receiver to read. More than the Started and the Ended of 10,000
-/// attempts (the maximum of `runner_attempts_count`) mean that it does not read. The memory of the queue
-/// is allocated as it grows.
-const QUEUE_COUNT: usize = 32 * 1024;
 
 /// Bodies up to this size are hashed on the serving thread: some 50 µs, no more than another thread's
 /// beginning and end would cost.
@@ -42,49 +38,6 @@ const SMALL_BYTES: usize = 64 * 1024;
 
 /// Most that is told of why commands cannot be had: hundreds of problems, far less than a message may have.
 const DETAIL_BYTES: usize = 64 * 1024;
-
-/// What waits to be written. No output is in the queue: the table is asked for it at the write.
-#[derive(Debug)]
-pub(super) enum Outgoing {
-    Message(ToReceiver),
-    End(Key),
-    Peek(Key, Stream),
-}
-
-/// How to reach a connected receiver, and how to get rid of it.
-#[derive(Debug, Clone)]
-pub(super) struct Peer {
-    number: u64,
-    cut: watch::Sender<bool>,
-    out: mpsc::Sender<Outgoing>,
-}
-
-impl Peer {
-    pub(super) fn new(number: u64) -> (Self, mpsc::Receiver<Outgoing>) {
-        let (out, queue) = mpsc::channel(QUEUE_COUNT);
-        (Peer { number, cut: watch::Sender::new(false), out }, queue)
-    }
-
-    /// Whether the two are one connection.
-    pub(super) fn is(&self, other: &Peer) -> bool {
-        self.number == other.number
-    }
-
-    /// Reads nothing more from it.
-    pub(super) fn cut(&self) {
-        self.cut.send_replace(true);
-    }
-
-    /// Puts this into its queue. False if the queue is full: the receiver does not read.
-    pub(super) fn queue(&self, next: Outgoing) -> bool {
-        self.out.try_send(next).is_ok()
-    }
-
-    /// Puts an answer into its queue, and waits for a place there.
-    async fn answer(&self, answer: Outgoing) {
-        let _cut = self.out.send(answer).await;
-    }
-}
 
 /// Serves a connection to its end. `number` is its own.
 pub(super) async fn serve(
@@ -97,7 +50,7 @@ pub(super) async fn serve(
     let [incoming, outgoing] = bounds;
     let (reader, writer) = stream.into_split();
     let (peer, queue) = Peer::new(number);
-    let mut cuts = peer.cut.subscribe();
+    let mut cuts = peer.cuts();
     let cut = async { drop(cuts.wait_for(|cut| *cut).await) };
     let mut writing = std::pin::pin!(write(writer, queue, &table, outgoing));
     let ended = tokio::select! {
@@ -179,8 +132,6 @@ async fn converse(
         peer.queue(Outgoing::Message(ToReceiver::Denied { reason, detail }));
         return Ok(());
     }
-    // What a Load has read, until its Use: what of it a lost connection takes away, the next Hello reads.
-    let mut loaded: Option<(u64, Vec<Configured>)> = None;
     // They end with the connection: who is not there cannot be told, and asks again.
     let mut searches = JoinSet::new();
     while let Some((message, body)) = wire::read(&mut from, bounds).await? {
@@ -195,15 +146,10 @@ async fn converse(
                 searches.spawn(search(key, peer.clone(), Arc::clone(table)));
             }
             ToRunner::Ack { key } => table.ack(peer, key),
-            ToRunner::Load { number } => {
-                let (answer, commands) = load(number, &reload).await;
-                loaded = commands.map(|commands| (number, commands));
+            ToRunner::Load { number, in_use } => {
+                let answer = load(number, in_use, peer, table, &reload).await;
                 peer.answer(Outgoing::Message(answer)).await;
             }
-            ToRunner::Use { number } => match loaded.take() {
-                Some((of, commands)) if of == number => table.reload(peer, commands),
-                _ => tracing::warn!(number, "told to use what was not loaded"),
-            },
         }
     }
     Ok(())
@@ -220,7 +166,7 @@ async fn admit(
     table.may_admit(hello)?;
     let (read, _turn) = read_again(reload).await;
     let commands = match read {
-        Ok(loaded) => Some(loaded.commands),
+        Ok(list) => Some(list.commands),
         Err(error) => {
             tracing::error!(error, "the configuration cannot be read again: the last one stays");
             None
@@ -229,31 +175,38 @@ async fn admit(
     table.admit(hello, peer, commands)
 }
 
-/// Reads what is configured now, for a receiver that reloads its own. Whoever waits for the rest of the
-/// conversation waits so long: the files are small.
-async fn load(number: u64, reload: &Arc<Mutex<Reload>>) -> (ToReceiver, Option<Vec<Configured>>) {
+/// Reads what is configured now, for a receiver that reloads. The rest of the conversation waits meanwhile:
+/// the files are small.
+async fn load(
+    number: u64,
+    in_use: u64,
+    peer: &Peer,
+    table: &Table,
+    reload: &Arc<Mutex<Reload>>,
+) -> ToReceiver {
     let (read, _turn) = read_again(reload).await;
-    match read {
-        Ok(Loaded { commands, kept }) => {
+    let refused = match read {
+        Ok(CommandList { commands, needs_restart: None }) => {
             tracing::info!(commands = commands.len(), "read the configuration again");
-            let known = commands
-                .iter()
-                .map(|one| Known { handler: one.name.clone(), configuration: one.digest });
-            let answer = ToReceiver::Loaded { number, commands: known.collect(), kept };
-            (answer, Some(commands))
+            let digest = |one: &Configured| CommandDigest {
+                handler: one.name.clone(),
+                configuration: one.digest,
+            };
+            let digests = commands.iter().map(digest).collect();
+            table.load(peer, number, in_use, commands);
+            return ToReceiver::Loaded { number, commands: digests };
         }
-        Err(mut detail) => {
-            tracing::error!(error = detail, "the configuration cannot be read: nothing changes");
-            detail.truncate(detail.floor_char_boundary(DETAIL_BYTES));
-            (ToReceiver::NotLoaded { number, detail }, None)
-        }
-    }
+        Ok(CommandList { needs_restart: Some(why), .. }) | Err(why) => why,
+    };
+    tracing::error!(error = refused, "the configuration cannot be loaded: nothing changes");
+    let end = refused.floor_char_boundary(DETAIL_BYTES);
+    ToReceiver::NotLoaded { number, detail: refused[..end].to_owned() }
 }
 
 /// Reads the configuration on another thread. Nobody else does while the turn is held.
 async fn read_again(
     reload: &Arc<Mutex<Reload>>,
-) -> (Result<Loaded, String>, Option<OwnedMutexGuard<Reload>>) {
+) -> (Result<CommandList, String>, Option<OwnedMutexGuard<Reload>>) {
     let turn = Arc::clone(reload).lock_owned().await;
     let read = move || {
         let read = turn();

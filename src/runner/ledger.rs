@@ -6,6 +6,7 @@
 //! is written before the fork and `exit` before anybody is told.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -57,6 +58,21 @@ pub(crate) enum Line {
     Exit(Key, Ended),
     /// Its outcome is committed.
     Ack(Key),
+}
+
+impl fmt::Display for Line {
+    /// What the line records, for the log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Line::Runner(incarnation) => write!(f, "the begin of runner {incarnation}"),
+            Line::Bound(bound) => write!(f, "receiver {} of store {}", bound.epoch, bound.store),
+            Line::Start(key, _) => write!(f, "the start of {key}"),
+            Line::Process(key, process) => write!(f, "process {} of {key}", process.pid),
+            Line::Void(key) => write!(f, "the failed start of {key}"),
+            Line::Exit(key, _) => write!(f, "the end of {key}"),
+            Line::Ack(key) => write!(f, "the Ack of {key}"),
+        }
+    }
 }
 
 /// An attempt as its ledger has it.

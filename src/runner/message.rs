@@ -10,7 +10,6 @@ use uuid::Uuid;
 
 use super::Ended;
 use super::incarnation::Incarnation;
-use crate::limits::fixed::Change;
 use crate::model::{
     Digest, EventId, EventType, Facts, Headers, JobId, Name, RunnerName, Timestamp,
 };
@@ -18,10 +17,10 @@ use crate::model::{
 pub use outputs::{Extent, Outputs};
 
 /// The protocol of this program.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The oldest protocol that this program still understands.
-pub const OLDEST: u32 = 2;
+pub const OLDEST: u32 = 3;
 
 /// Largest header of what a receiver says, in bytes: a Start, whose texts are all bounded by the model
 /// and come to less than 2 KiB.
@@ -171,15 +170,13 @@ pub enum ToRunner {
         /// Which attempt.
         key: Key,
     },
-    /// Read the commands as they are configured now, and keep them aside.
+    /// Read the commands as they are configured now: a Start may name them and those of load `in_use` from
+    /// now on, and no others.
     Load {
-        /// Names what is loaded; never given twice over one connection.
+        /// From 1, and never given twice over one connection.
         number: u64,
-    },
-    /// Run what was loaded from now on, and nothing else.
-    Use {
-        /// Which Load's.
-        number: u64,
+        /// The load that the receiver goes by; 0 for what was read for its Hello.
+        in_use: u64,
     },
 }
 
@@ -232,16 +229,14 @@ pub enum ToReceiver {
         /// Whether none is taken any more, however much room there is.
         draining: bool,
     },
-    /// The commands are read and wait for their Use.
+    /// The commands are read and can be started.
     Loaded {
         /// Which Load's.
         number: u64,
         /// What each is, to be compared with what the receiver has read.
-        commands: Vec<Known>,
-        /// Limits that are configured otherwise than this runner was started with, and that it keeps.
-        kept: Vec<Change>,
+        commands: Vec<CommandDigest>,
     },
-    /// They cannot be had: the runner goes on with those it has.
+    /// The configuration cannot be loaded: the runner starts the commands that it had.
     NotLoaded {
         /// Which Load's.
         number: u64,
@@ -252,7 +247,7 @@ pub enum ToReceiver {
 
 /// A command that a runner knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct CommandDigest {
     pub handler: Name,
     #[serde(with = "hex")]
     pub configuration: Digest,

@@ -1,7 +1,7 @@
 //! Starts commands, reads what they print, and sees every one of them to its end.
 //!
 //! [`server`] is a process of its own, which `cmd::runner` starts and which outlives the receiver.
-//! `handler::link` reaches it by [`client`], with the [`message`]s of one small protocol: facts go in,
+//! `handler::runner_client` reaches it by [`client`], with the [`message`]s of one small protocol: facts go in,
 //! and how the attempt ended comes out; no process, pipe or number is seen outside.
 //!
 //! What must stay true: a process group is signalled only while its leader, running or not yet
@@ -12,6 +12,7 @@ mod attempt;
 mod attend;
 mod capture;
 pub mod client;
+mod commands;
 mod connection;
 mod descriptors;
 pub mod folder;
@@ -22,6 +23,7 @@ mod lifecycle;
 pub mod message;
 mod oom;
 mod orphaned;
+mod peer;
 mod reap;
 pub mod reexec;
 pub mod script;
@@ -43,8 +45,8 @@ use tokio::sync::watch;
 use crate::model::Timestamp;
 
 pub use capture::Captured;
+pub use commands::{CommandList, Configured, Reload};
 pub use spawn::{PATH, handle_ignored};
-pub use table::Configured;
 pub use wire::WireError;
 
 /// A configured command.

@@ -17,32 +17,20 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::commands::{Configured, Reload};
 use super::folder::{self, FolderError, Lock};
 use super::incarnation::{self, Incarnation};
 use super::ledger::Ledger;
 use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::reexec::{self, Reexec, Resumed};
-use super::table::{Configured, Table};
+use super::table::Table;
 use super::wire::Bounds;
 use super::{Ended, attempt, connection, launch, orphaned, zombies};
 use crate::crash;
 use crate::limits::Limits;
-use crate::limits::fixed::Change;
 use crate::memory;
 use crate::model::RunnerName;
 use crate::systemd::Manager;
-
-/// Reads the configuration again. Blocks. An `Err` says why not, for the log and the receiver.
-pub type Reload = Box<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
-
-/// What the configuration says now.
-#[derive(Debug)]
-pub struct Loaded {
-    /// What may be run.
-    pub commands: Vec<Configured>,
-    /// The limits that this runner keeps from its start on, where they are configured otherwise now.
-    pub kept: Vec<Change>,
-}
 
 /// What a runner is made of.
 pub struct Settings {

@@ -19,27 +19,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::connection::{Outgoing, Peer};
+use super::commands::{Commands, Configured};
 use super::incarnation::Incarnation;
 use super::ledger::{Bound, Inherited, Ledger, Line, Noted, Process};
 use super::message::{
     Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, ToReceiver, VERSION,
 };
+use super::peer::{Outgoing, Peer};
 use super::spawn::View;
-use super::{AskedBy, Cancellation, Captured, CommandSettings, Ended};
+use super::{AskedBy, Cancellation, Captured, Ended};
 use crate::crash;
-use crate::model::{Digest, Name, RunnerName};
-
-/// A command that this runner may run.
-#[derive(Debug, Clone)]
-pub struct Configured {
-    /// The handler's name.
-    pub name: Name,
-    /// Of its configuration as it is written, so that both sides can make it.
-    pub digest: Digest,
-    /// How it is run.
-    pub settings: CommandSettings,
-}
+use crate::model::RunnerName;
 
 /// The attempts of a runner. Shared by its connections and its attempts.
 #[derive(Debug)]
@@ -54,7 +44,7 @@ struct Inner {
     name: RunnerName,
     incarnation: Incarnation,
     dead: Vec<Incarnation>,
-    handlers: BTreeMap<Name, Arc<Configured>>,
+    commands: Commands,
     capacity: usize,
     ledger: Ledger,
     bound: Option<Bound>,
@@ -110,7 +100,7 @@ impl Table {
             name,
             incarnation,
             dead: inherited.incarnations.into_iter().filter(|one| *one != incarnation).collect(),
-            handlers: by_name(commands),
+            commands: Commands::new(commands),
             capacity,
             ledger,
             bound: inherited.bound,
@@ -143,8 +133,9 @@ impl Table {
     ) -> Result<(), (Denial, String)> {
         let mut inner = self.lock();
         let bound = inner.may_bind(hello)?;
-        if let Some(commands) = commands {
-            inner.handlers = by_name(commands);
+        match commands {
+            Some(commands) => inner.commands = Commands::new(commands),
+            None => inner.commands.keep(),
         }
         if inner.bound != Some(bound) {
             inner.bound = Some(bound);
@@ -172,12 +163,12 @@ impl Table {
         Ok(())
     }
 
-    /// Runs these commands from now on, and no others, if the admitted receiver says so. What runs
-    /// already goes on as it began.
-    pub(super) fn reload(&self, peer: &Peer, commands: Vec<Configured>) {
+    /// Starts these commands too from now on, if the admitted receiver says so, and those of load `in_use`.
+    /// What runs already goes on as it began.
+    pub(super) fn load(&self, peer: &Peer, number: u64, in_use: u64, commands: Vec<Configured>) {
         let mut inner = self.lock();
         if inner.is_admitted(peer) {
-            inner.handlers = by_name(commands);
+            inner.commands.load(number, in_use, commands);
         }
     }
 
@@ -405,7 +396,7 @@ impl Inner {
     /// For lines without which the table is still right, and only the next runner knows less.
     fn try_note(&mut self, line: &Line) {
         if let Err(error) = self.ledger.note(line) {
-            tracing::error!(%error, ?line, "the ledger cannot be written");
+            tracing::error!(%error, %line, "the ledger cannot be written");
         }
     }
 
@@ -422,10 +413,6 @@ impl Inner {
         }
         self.ledger.rewrite(lines)
     }
-}
-
-fn by_name(commands: Vec<Configured>) -> BTreeMap<Name, Arc<Configured>> {
-    commands.into_iter().map(|one| (one.name.clone(), Arc::new(one))).collect()
 }
 
 impl From<Noted> for Attempt {

@@ -1,28 +1,28 @@
-//! The flow of a reload: another configuration, taken as a whole or not at all, while everything runs.
+//! A reload: another configuration is checked as a whole, and then takes the place of the one in force.
 //!
 //! ```text
-//! check ─▶ secrets ─▶ runner reads ─▶ runner uses ─▶ dispatcher ─▶ sources, signers, own events
-//! └────── an error here changes nothing ──────┘
+//! check ─▶ secrets ─▶ runners read and check ─▶ dispatcher ─▶ sources, signers, own events
+//! └───── an error here changes nothing ─────┘
 //! ```
 //!
-//! The runner comes first: a command is claimed as it is configured only once the runner would start it
-//! so. The dispatcher comes before the sources, which make the first job of a new handler: made before,
-//! it would be taken for one whose handler is gone. Whoever is in the middle of something goes on by what
-//! it began with: a request by its source and handlers, a command by its line; what becomes of a job
-//! after its attempt is for its handler as it is configured then.
+//! The runners come first: a command is claimed as it is configured now only once its runner would start it.
+//! A runner that has loaded starts the commands in use as well, so one that refuses leaves nothing to undo.
+//! The dispatcher comes before the sources, which make the first job of a new handler: it would hold a job
+//! whose handler it does not know. Everything else stays: store, lock, epoch, connections to the runners,
+//! listeners, requests, and attempts, which end as they were claimed.
 
 use crate::config::{Config, Environment, secret_read};
-use crate::control::{Front, Reloaded, Restart, RunnerTold, SecretRead};
+use crate::control::{Front, Reloaded, RunnerTold, SecretRead};
 use crate::dispatcher::{self, Worker};
 use crate::document::Problem;
 use crate::handler::Handler;
-use crate::handler::links::NotLoaded;
+use crate::handler::runner_client::RunnerLoad;
+use crate::handler::runner_pool::NotLoaded;
 use crate::http;
 use crate::limits::Limits;
-use crate::limits::fixed::Change;
 use crate::memory;
 use crate::model::RunnerName;
-use crate::runner::message::Known;
+use crate::runner::message::CommandDigest;
 
 use super::{Serving, signers, without_secret};
 
@@ -35,20 +35,19 @@ pub enum ReloadError {
     /// Two sources on one path, which loading the configuration refuses first.
     #[error(transparent)]
     Sources(#[from] http::PathTaken),
-    /// A runner does not go along.
+    /// A runner cannot load it.
     #[error(transparent)]
     Runner(#[from] NotLoaded),
-    /// Nothing claims jobs any more.
+    /// The dispatcher has ended.
     #[error(transparent)]
     Dispatcher(#[from] dispatcher::Ended),
 }
 
 impl Serving {
     /// Takes this configuration instead of the one in force. Returns once it is in force, and says what
-    /// has changed. What a running process cannot change is named and stays.
+    /// has changed.
     ///
-    /// Dropped half-way it leaves the receiver with the configuration that it had, and perhaps a runner
-    /// that has read the new one: that is for a stop only.
+    /// Dropped before it has returned, it may leave some parts with the old configuration: for a stop only.
     ///
     /// # Errors
     /// Nothing has changed, for this reason.
@@ -57,8 +56,8 @@ impl Serving {
         config: Config,
         environment: &Environment,
     ) -> Result<Reloaded, ReloadError> {
-        let (config, kept) = config.keeping(&self.config);
-        let mut problems = config.exposed_at(self.http.addresses());
+        let mut problems = config.receiver_restarts(&self.config);
+        problems.extend(config.exposed_at(self.http.addresses()));
         if self.one_runner {
             problems.extend(config.other_runners());
         }
@@ -77,18 +76,19 @@ impl Serving {
 
         // As long as a command at the admin socket waits for its answer.
         let wait = Limits::duration(limits.control_wait_millis);
-        let (mut runners, mut restart) = (Vec::new(), needs_restart("receiver", kept));
-        for (name, loaded) in self.links.load(&commands(&parts.workers), wait).await? {
-            runners.push(RunnerTold { name: name.clone(), loaded: loaded.is_there() });
-            restart.extend(needs_restart(&format!("runner {name}"), loaded.kept().to_vec()));
-            loaded.put_to_use().await;
-        }
+        let loads = self.pool.load(&commands(&parts.workers), wait).await?;
 
         let handlers = config.changed_handlers(&self.config);
         // A failed count must not fail the reload; the dispatcher holds the jobs either way.
         let mut orphaned = self.store.admin.unfinished().await.unwrap_or_default();
         orphaned.retain(|(handler, _)| handlers.gone.contains(handler));
         self.dispatcher.reload(parts.workers, limits.clone()).await?;
+        let told = |(name, load): &(RunnerName, RunnerLoad)| RunnerTold {
+            name: name.clone(),
+            loaded: load.is_loaded(),
+        };
+        let runners = loads.iter().map(told).collect();
+        loads.into_iter().for_each(|(_, load)| load.put_in_use());
         self.store.admin.set_interest(config.interest());
         self.store.admin.set_judge(sources.judge());
         self.http.reload(sources, &limits);
@@ -105,7 +105,6 @@ impl Serving {
             orphaned,
             limits: config.changed_limits(&before),
             secrets,
-            restart,
             runners,
         })
     }
@@ -125,18 +124,14 @@ impl Serving {
 }
 
 /// The commands as they are configured now.
-fn commands(workers: &[Worker]) -> Vec<(RunnerName, Known)> {
-    let known = |worker: &Worker| match &worker.handler {
+fn commands(workers: &[Worker]) -> Vec<(RunnerName, CommandDigest)> {
+    let digest = |worker: &Worker| match &worker.handler {
         Handler::Command(command) => {
             let configuration = command.configuration;
-            let known = Known { handler: worker.name.clone(), configuration };
-            Some((command.runner.clone(), known))
+            let digest = CommandDigest { handler: worker.name.clone(), configuration };
+            Some((command.runner.clone(), digest))
         }
         Handler::Forward(_) => None,
     };
-    workers.iter().filter_map(known).collect()
-}
-
-fn needs_restart(process: &str, kept: Vec<Change>) -> Vec<Restart> {
-    kept.into_iter().map(|change| Restart { process: process.to_owned(), change }).collect()
+    workers.iter().filter_map(digest).collect()
 }

@@ -11,7 +11,7 @@ use hooklatch::control::{
     CallError, Door, DoorError, FailureKind, ListenError, Receiver, Reply, Request, listen,
     socket_path,
 };
-use hooklatch::handler::links::{self, Links, Runners};
+use hooklatch::handler::runner_pool::{PoolSettings, RunnerPool, Runners};
 use hooklatch::limits::Limits;
 use hooklatch::model::{Headers, Incarnation, JobId, Name, OnRedelivery, Runner, RunnerName};
 use hooklatch::provider::Scheme;
@@ -33,7 +33,8 @@ fn open(settings: &Settings) -> Store {
 fn receiver(settings: &Settings, store: &Store) -> Receiver {
     let limits = settings.limits.clone();
     let (runners, database) = (Runners::BesideStore(None), settings.path.clone());
-    let links = Links::new(links::Settings { runners, database, store: store.admin.id(), limits });
+    let links =
+        RunnerPool::new(PoolSettings { runners, database, store: store.admin.id(), limits });
     Receiver::new(links, Traffic::default(), Clock::system())
 }
 

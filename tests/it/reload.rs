@@ -1,13 +1,14 @@
 //! A running receiver takes another configuration: real requests, real commands, the real command line.
 //!
-//! `load` shows that nothing is dropped; `changes` that each kind of change takes effect; `refused` that
-//! a bad one changes nothing; `runner` what is the runner's part.
+//! `load` shows that nothing is dropped; `under_way` that no attempt fails, is unknown or runs twice;
+//! `changes` that each kind of change takes effect; `refused` that a bad one changes nothing; `runner` what
+//! is the runner's part.
 
 mod changes;
 mod load;
 mod refused;
 mod runner;
-#[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
+mod under_way;
 use std::fs;
 
 use serde_json::Value;

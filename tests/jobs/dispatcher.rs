@@ -11,7 +11,7 @@ use crate::support::runner;
 use hooklatch::clock::Clock;
 use hooklatch::config::{self, Environment};
 use hooklatch::dispatcher::{Dispatcher, DispatcherHandle, Worker};
-use hooklatch::handler::links::{self, Links, Runners};
+use hooklatch::handler::runner_pool::{PoolSettings, RunnerPool, Runners};
 use hooklatch::handler::{Command, ForwardSettings, Handler, Target};
 use hooklatch::limits::Limits;
 use hooklatch::model::{Headers, Name, OnRedelivery, OnUnknown, Outcome, State};
@@ -96,7 +96,7 @@ impl Bench {
     }
 
     /// The same, with the links to runners.
-    fn start_linked(&self, workers: Vec<Worker>) -> (DispatcherHandle, Links) {
+    fn start_linked(&self, workers: Vec<Worker>) -> (DispatcherHandle, RunnerPool) {
         let (store, limits) = (self.store.clone(), self.limits.clone());
         let database = self.file("hooklatch.db");
         let launch = Launch {
@@ -107,7 +107,7 @@ impl Bench {
             inside_a_unit: false,
             files: rustix::process::getrlimit(rustix::process::Resource::Nofile),
         };
-        let links = Links::new(links::Settings {
+        let links = RunnerPool::new(PoolSettings {
             runners: Runners::BesideStore(Some(launch)),
             database,
             store: store.admin.id(),

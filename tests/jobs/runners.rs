@@ -424,12 +424,17 @@ fn where_one_runner_refuses_a_reload_none_changes() {
     }
     yard.site.script("new", "echo \"$HOOKLATCH_EVENT_ID 0 $PPID\" >> \"$SITE/lines\"");
     let both = HANDLERS.replace("./work", "./new");
-    yard.site.configure("", &format!("{both}env = {{ TOKEN = \"file:token\" }}\n"));
-    let refused = yard.site.run(&["reload"]);
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(78), "{said}");
-    assert!(said.contains("runner 'deploy' cannot load it"), "{said}");
-    assert!(said.contains("handlers.ship.env.TOKEN"), "{said}");
+    // Several in a row, each with other commands than the one before it.
+    for timeout in ["11s", "12s", "13s"] {
+        let other =
+            both.replacen("concurrency", &format!("timeout = \"{timeout}\"\nconcurrency"), 1);
+        yard.site.configure("", &format!("{other}env = {{ TOKEN = \"file:token\" }}\n"));
+        let refused = yard.site.run(&["reload"]);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(78), "{said}");
+        assert!(said.contains("runner 'deploy' cannot load it"), "{said}");
+        assert!(said.contains("handlers.ship.env.TOKEN"), "{said}");
+    }
     for (event, kind) in [("evt_1", "note.now"), ("evt_2", "ship.now")] {
         deliver(&receiver, event, kind);
     }
@@ -437,6 +442,7 @@ fn where_one_runner_refuses_a_reload_none_changes() {
     assert!(jobs.iter().all(|job| job["attempt"] == 1), "refused by nobody: {jobs:#?}");
     assert_eq!((yard.lines_of("evt_1")[0].0, yard.lines_of("evt_2")[0].0), (1, 1), "the old ones");
 
+    yard.site.configure("", &format!("{both}env = {{ TOKEN = \"file:token\" }}\n"));
     fs::write(yard.site.path("token"), "now\n").unwrap();
     assert_eq!(reload(&yard), [told("default", true), told("deploy", true)]);
     for (event, kind) in [("evt_3", "note.now"), ("evt_4", "ship.now")] {

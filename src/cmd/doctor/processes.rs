@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::control::{self, ReceiverStatus, Reply, Request};
-use crate::handler::link::View;
+use crate::handler::runner_client::RunnerStatus;
 use crate::model::RunnerName;
 use crate::runner::folder;
 use crate::store::Settings;
@@ -139,7 +139,7 @@ pub(super) fn runners(machine: &Machine<'_>) -> Vec<Finding> {
     views.map(runner).collect()
 }
 
-fn runner(view: &View) -> Finding {
+fn runner(view: &RunnerStatus) -> Finding {
     let (name, unit) = (&view.name, view.name.unit());
     if view.connected {
         return Finding::ok(format!("{name}: connected, {} running", view.running));

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use crate::cmd::store;
 use crate::config::{self, Environment};
-use crate::control::{self, FailureKind, Reloaded, Restart};
-use crate::handler::link::CannotLoad;
-use crate::handler::links::NotLoaded;
-use crate::limits::fixed::Change;
+use crate::control::{self, FailureKind, Reloaded};
+use crate::handler::runner_client::CannotLoad;
+use crate::handler::runner_pool::NotLoaded;
 use crate::serve::{ReloadError, Serving};
 
 use super::check_for_runner;
@@ -45,10 +44,6 @@ fn log_reloaded(reloaded: &Reloaded) {
     tracing::info!(file = reloaded.file, sources, handlers, limits, "reloaded");
     for runner in reloaded.runners.iter().filter(|runner| !runner.loaded) {
         tracing::warn!(runner = %runner.name, "not connected: reads its commands when it comes");
-    }
-    for needed in &reloaded.restart {
-        let Restart { process, change: Change { key, from, to } } = needed;
-        tracing::warn!(key, from, to, "stays as it is until the {process} is restarted");
     }
 }
 

@@ -8,7 +8,7 @@ use crate::cli;
 use crate::clock::Clock;
 use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::handler::link::View;
+use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, State, Timestamp};
 use crate::store::Backlog;
 
@@ -198,7 +198,7 @@ fn source(line: &SourceLine, screen: &Screen) -> Vec<String> {
 }
 
 /// A line for each; the default one is named where it is not the only one.
-fn runners(views: &[View]) -> Vec<String> {
+fn runners(views: &[RunnerStatus]) -> Vec<String> {
     match views {
         [] => vec!["not needed: no command is configured".to_owned()],
         [only] if only.name.is_default() => vec![runner(only)],
@@ -206,7 +206,7 @@ fn runners(views: &[View]) -> Vec<String> {
     }
 }
 
-fn runner(view: &View) -> String {
+fn runner(view: &RunnerStatus) -> String {
     match (view.connected, view.room) {
         (true, Some(room)) => {
             let (running, free) = (view.running, room.saturating_sub(view.running));

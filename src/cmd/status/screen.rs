@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::control::{ReceiverStatus, Status};
-use crate::handler::link::View;
+use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
 use crate::store::{Backlog, Disk, LastWord, PausedRow, RestoredRow, Standing, Stuck};
@@ -57,7 +57,7 @@ pub(super) struct Screen {
     pub(super) sources: Vec<SourceLine>,
     pub(super) unknown_paths: Vec<UnknownPath>,
     /// None where the store is stopped.
-    pub(super) runners: Option<Vec<View>>,
+    pub(super) runners: Option<Vec<RunnerStatus>>,
     pub(super) disk: Option<Disk>,
     pub(super) now: Timestamp,
     pub(super) last_commit_at: Option<Timestamp>,
@@ -252,7 +252,7 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
 }
 
 /// Why no command of a runner can run. A link that has not failed yet is only young.
-fn no_commands(view: &View) -> Option<String> {
+fn no_commands(view: &RunnerStatus) -> Option<String> {
     let why = view.why.as_ref().filter(|_| !view.connected)?;
     let whose = match view.name.is_default() {
         true => String::new(),

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Configured, Inner, Refused};
-use crate::runner::connection::Peer;
+use super::{Inner, Refused};
+use crate::runner::commands::Configured;
 use crate::runner::ledger::Bound;
 use crate::runner::message::{Denial, Hello, Key, OLDEST, Refusal, Start, VERSION};
+use crate::runner::peer::Peer;
 
 impl Inner {
     pub(super) fn may_bind(&self, hello: &Hello) -> Result<Bound, (Denial, String)> {
@@ -85,21 +86,15 @@ impl Inner {
             let detail = format!("{} attempts are the limit", self.capacity);
             return refuse(Refusal::NoResources, detail);
         }
-        let Some(command) = self.handlers.get(&start.handler) else {
-            let detail = format!(
-                "runner '{}' has no command '{}' in its configuration (after a change: hooklatch \
-                 reload)",
-                self.name, start.handler
-            );
-            return refuse(Refusal::UnknownHandler, detail);
-        };
-        if command.digest != start.configuration {
-            let detail = format!(
-                "handler '{}' is configured otherwise in the runner (after a change: hooklatch reload)",
-                start.handler
-            );
-            return refuse(Refusal::OtherDigest, detail);
-        }
-        Ok(Arc::clone(command))
+        self.commands.find(&start.handler, &start.configuration).map_err(|reason| {
+            let (handler, runner) = (&start.handler, &self.name);
+            let what = match reason {
+                Refusal::UnknownHandler => {
+                    format!("runner '{runner}' has no command '{handler}' in its configuration")
+                }
+                _ => format!("handler '{handler}' is configured otherwise in the runner"),
+            };
+            (reason, format!("{what} (after a change: hooklatch reload)"))
+        })
     }
 }

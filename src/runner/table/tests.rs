@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::model::JobId;
+use crate::model::{Digest, JobId};
 use crate::runner::message::VERSION;
 use crate::runner::tests::facts;
 use crate::runner::{CommandSettings, Exited, Status, Usage, incarnation};

@@ -131,19 +131,27 @@ fn what_the_runner_cannot_have_is_not_taken() {
 }
 
 #[test]
-fn a_runner_names_the_limits_that_it_keeps() {
+fn a_limit_that_a_running_runner_cannot_change_is_refused() {
     let site = Site::new(&command("worker", ""));
-    site.script("worker", "exit 0");
+    site.script("worker", "echo $HOOKLATCH_EVENT_ID >> $SITE/ran");
     let receiver = site.start();
     receiver.log_when(|line| line["message"] == "connected to the runner");
-    site.configure("[limits]\nrunner_attempts_count = 7\n", &command("worker", ""));
-    for _ in 0..2 {
-        let reloaded = reload(&site);
-        let kept = json!({
-            "process": "runner default", "key": "limits.runner_attempts_count", "from": "256", "to": "7"
-        });
-        assert_eq!((&reloaded["restart"], &reloaded["limits"]), (&json!([kept]), &json!([])));
+    site.configure("[limits]\nrunner_attempts_count = 7\n", &command("worker", "grace = \"1s\""));
+    let said = reload_fails(&site, 78);
+    for wanted in [
+        "runner 'default' cannot load it",
+        "limits.runner_attempts_count: a reload cannot change it from 256 to 7",
+        "systemctl reload hooklatch-runner",
+    ] {
+        assert!(said.contains(wanted), "{wanted} is not in\n{said}");
     }
+    // The command that is in use is started, and the other one is not known.
+    assert_eq!(stripe(&receiver, "evt_1"), 200);
+    assert_eq!(site.all_jobs(1, "succeeded")[0]["attempt"], 1);
+    site.configure("", &command("worker", "grace = \"1s\""));
+    assert_eq!(reload(&site)["handlers"]["changed"], json!(["worker"]));
+    assert_eq!(stripe(&receiver, "evt_2"), 200);
+    site.all_jobs(2, "succeeded");
 }
 
 #[test]
@@ -209,7 +217,7 @@ fn a_runner_that_reads_something_else_is_not_believed() {
         assert_eq!(said["say"], "load");
         let other = json!({ "handler": "worker", "configuration": "00".repeat(32) });
         let number = &said["number"];
-        let loaded = json!({ "say": "loaded", "number": number, "commands": [other], "kept": [] });
+        let loaded = json!({ "say": "loaded", "number": number, "commands": [other] });
         say(&mut stream, &loaded);
         (stream, listener)
     });

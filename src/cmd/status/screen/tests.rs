@@ -25,7 +25,7 @@ fn traffic() -> Traffic {
 
 /// A receiver that serves a source on `/github` with nothing to complain of.
 fn well(traffic: &Traffic) -> Status {
-    let runner = View {
+    let runner = RunnerStatus {
         name: RunnerName::default(),
         unit: None,
         connected: true,
@@ -127,7 +127,7 @@ fn commands_that_cannot_run_need_a_person_and_their_runner_is_named() {
         let runners = &mut status.receiver.as_mut().unwrap().runners;
         let name: RunnerName = name.parse().unwrap();
         let unit = (!name.is_default()).then(|| name.unit());
-        let broken = View {
+        let broken = RunnerStatus {
             connected: false,
             why: why.map(str::to_owned),
             name,

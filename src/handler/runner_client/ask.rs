@@ -12,7 +12,7 @@ use crate::runner::client::Sender;
 use crate::runner::message::{Key, Stream};
 use crate::store::Captured;
 
-use super::Link;
+use super::RunnerClient;
 
 /// Why the runner cannot be asked about an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ impl Peeks {
     }
 }
 
-impl Link {
+impl RunnerClient {
     /// Asks the running command of an attempt to end. Once this has returned, the wish holds until the
     /// attempt ends or this receiver does, a lost connection included. What comes of it is the
     /// attempt's outcome.

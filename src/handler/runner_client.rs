@@ -1,7 +1,7 @@
 //! The receiver's side of one runner: one task that owns the connection, and what is known of each
 //! attempt that this runner was, or will be, asked to start.
 //!
-//! [`links`](super::links) makes each [`Link`]; the dispatcher tracks attempts on it, connects it once
+//! [`runner_pool`](super::runner_pool) makes each [`RunnerClient`]; the dispatcher tracks attempts on it, connects it once
 //! those of earlier receivers are tracked, and acknowledges after the commit. What must stay true:
 //!
 //! - An attempt is tracked until its outcome is committed. So an ended attempt that the runner names, in
@@ -36,7 +36,7 @@ use crate::runner::{Ended, WireError};
 pub use ask::CannotAsk;
 use ask::{Peeks, kill};
 use load::Loads;
-pub use load::{CannotLoad, Loaded};
+pub use load::{CannotLoad, RunnerLoad};
 
 /// Between two tries to reach a runner: at first so short that one which has just left or is about to
 /// start is hardly missed, then longer, since each try may launch a process.
@@ -44,7 +44,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5
 
 /// Whom to speak to.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ClientSettings {
     /// The runner's name.
     pub name: RunnerName,
     pub place: Place,
@@ -67,16 +67,16 @@ pub enum Place {
 
 /// A runner that takes attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct Capacity {
     /// Whom claims are made for.
     pub incarnation: Incarnation,
     /// How many attempts it can have, running or not acknowledged.
     pub attempts: usize,
 }
 
-/// How the link to the runner stands.
+/// How the receiver stands with a runner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct View {
+pub struct RunnerStatus {
     /// The runner's name.
     pub name: RunnerName,
     /// The systemd unit that it is, where this receiver does not launch it.
@@ -108,18 +108,18 @@ fn never_started(detail: &str) -> AttemptResult {
     Err(NotStarted { reason: Refusal::NotReceived, detail: detail.to_owned() })
 }
 
-/// The link to the runner. Clones are the same one.
+/// The client of one runner. Clones are the same one.
 #[derive(Debug, Clone)]
-pub struct Link {
+pub struct RunnerClient {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    settings: Settings,
+    settings: ClientSettings,
     state: Mutex<State>,
-    /// Stirred whenever the room changes.
-    rooms: watch::Sender<()>,
+    /// Stirred whenever the capacity changes.
+    capacities: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ struct State {
     /// would find its place, or its job, still taken.
     acked: bool,
     /// Where claims are made for the runner at its other end.
-    room: Option<Room>,
+    capacity: Option<Capacity>,
     /// Who waits for what an attempt has printed so far.
     peeks: Peeks,
     /// The reloads, and who waits for the runner to go along.
@@ -157,27 +157,27 @@ struct Attempt {
 #[derive(Debug)]
 pub struct PendingAttempt {
     key: Key,
-    link: Link,
+    client: RunnerClient,
     result: oneshot::Receiver<AttemptResult>,
 }
 
-impl Link {
-    /// A link that is not connected, and stirs `rooms` whenever its room changes.
-    pub(super) fn new(settings: Settings, rooms: watch::Sender<()>) -> Self {
-        Link { shared: Arc::new(Shared { settings, state: Mutex::default(), rooms }) }
+impl RunnerClient {
+    /// A client that is not connected, and stirs `capacities` whenever its capacity changes.
+    pub(super) fn new(settings: ClientSettings, capacities: watch::Sender<()>) -> Self {
+        RunnerClient { shared: Arc::new(Shared { settings, state: Mutex::default(), capacities }) }
     }
 
     /// Connects, and connects again whenever the connection is lost, launching a runner where that is
     /// its task. Called once, as the receiver with this number, when every attempt that an earlier one
     /// left is tracked. Needs a tokio runtime's context.
     pub(super) fn connect(&self, epoch: u64) {
-        let link = self.clone();
-        tokio::spawn(async move { link.stay_connected(epoch).await });
+        let client = self.clone();
+        tokio::spawn(async move { client.stay_connected(epoch).await });
     }
 
     /// The runner that takes attempts now, if one does.
-    pub(super) fn room(&self) -> Option<Room> {
-        self.lock().room
+    pub(super) fn capacity(&self) -> Option<Capacity> {
+        self.lock().capacity
     }
 
     /// Whether a runner has admitted this receiver.
@@ -185,18 +185,17 @@ impl Link {
         self.lock().line.is_some()
     }
 
-    /// How the link stands now, for whoever looks.
-    pub fn view(&self) -> View {
-        let Settings { name, place, .. } = &self.shared.settings;
+    pub fn status(&self) -> RunnerStatus {
+        let ClientSettings { name, place, .. } = &self.shared.settings;
         let state = self.lock();
-        let room = state.room;
-        View {
+        let capacity = state.capacity;
+        RunnerStatus {
             name: name.clone(),
             unit: (!matches!(place, Place::Launched(..))).then(|| name.unit()),
             connected: state.line.is_some(),
-            incarnation: room.map(|room| room.incarnation.to_string()),
+            incarnation: capacity.map(|capacity| capacity.incarnation.to_string()),
             running: state.attempts.len() as u64,
-            room: room.map(|room| room.attempts as u64),
+            room: capacity.map(|capacity| capacity.attempts as u64),
             why: state.why.clone(),
         }
     }
@@ -215,7 +214,7 @@ impl Link {
         let (waiting, result) = oneshot::channel();
         let attempt = Attempt { runner, asked, cancelled: false, waiting: Some(waiting) };
         self.lock().attempts.insert(key, attempt);
-        PendingAttempt { key, link: self.clone(), result }
+        PendingAttempt { key, client: self.clone(), result }
     }
 
     /// Acknowledges these attempts: their outcomes are committed. If the runner cannot be reached now, the
@@ -258,7 +257,7 @@ impl Link {
     }
 
     async fn stay_connected(&self, epoch: u64) {
-        let Settings { name, place, store, .. } = &self.shared.settings;
+        let ClientSettings { name, place, store, .. } = &self.shared.settings;
         let hello = Hello { version: VERSION, store: *store, epoch, runner: Some(name.clone()) };
         let [shortest, longest] = PAUSES;
         let (mut said, mut pause) = (String::new(), shortest);
@@ -297,7 +296,7 @@ impl Link {
 
     /// One try, with a runner of its own where none is there.
     async fn reach(&self, hello: &Hello) -> Result<(HelloOk, Sender, Events), String> {
-        let Settings { name, place, limits, .. } = &self.shared.settings;
+        let ClientSettings { name, place, limits, .. } = &self.shared.settings;
         let (socket, launch) = match place {
             Place::Launched(socket, launch) => (socket, Some(launch)),
             Place::Service(socket) => (socket, None),
@@ -351,10 +350,10 @@ impl Link {
                     self.report(key, Ok(Ended::Lost(detail)));
                 }
                 ToReceiver::Free { draining, .. } => {
-                    self.hear(&line, room(&list), |state| state.draining = draining);
+                    self.hear(&line, capacity(&list), |state| state.draining = draining);
                 }
-                ToReceiver::Loaded { number, commands, kept } => {
-                    self.lock().loads.answer(number, Ok((commands, kept)));
+                ToReceiver::Loaded { number, commands } => {
+                    self.lock().loads.answer(number, Ok(commands));
                 }
                 ToReceiver::NotLoaded { number, detail } => {
                     self.lock().loads.answer(number, Err(detail));
@@ -372,20 +371,20 @@ impl Link {
         true
     }
 
-    fn claims_for(&self, state: &mut State, room: Option<Room>) {
-        if std::mem::replace(&mut state.room, room) != room {
-            self.shared.rooms.send_replace(());
+    fn claims_for(&self, state: &mut State, capacity: Option<Capacity>) {
+        if std::mem::replace(&mut state.capacity, capacity) != capacity {
+            self.shared.capacities.send_replace(());
         }
     }
 
     /// Changes what is known of the runner at the other end of `line`, and with it whether claims are
     /// made for it.
-    fn hear(&self, line: &Sender, room: Room, change: impl FnOnce(&mut State)) {
+    fn hear(&self, line: &Sender, capacity: Capacity, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         if state.line.as_ref().is_some_and(|now| now.is(line)) {
             change(&mut state);
-            let room = (state.acked && !state.draining).then_some(room);
-            self.claims_for(&mut state, room);
+            let capacity = (state.acked && !state.draining).then_some(capacity);
+            self.claims_for(&mut state, capacity);
         }
     }
 
@@ -437,16 +436,17 @@ impl Link {
                 }
             }
             state.line = Some(line.clone());
+            state.loads.connected();
             (state.draining, state.acked) = (list.draining, false);
         }
         for (key, result) in results {
             self.report(key, result);
         }
         // Beside the reading, so that two full sockets cannot wait for each other.
-        let (link, room) = (self.clone(), room(list));
+        let (client, capacity) = (self.clone(), capacity(list));
         tokio::spawn(async move {
             let _lost = line.ack(&acks).await;
-            link.hear(&line, room, |state| state.acked = true);
+            client.hear(&line, capacity, |state| state.acked = true);
             for key in searches {
                 tracing::warn!(%key, "no runner answers for it: looking for what may still run of it");
                 let _lost = line.search(key).await;
@@ -457,9 +457,9 @@ impl Link {
 }
 
 /// What the runner with this list can have.
-fn room(list: &HelloOk) -> Room {
+fn capacity(list: &HelloOk) -> Capacity {
     let free = usize::try_from(list.free).unwrap_or(usize::MAX);
-    Room { incarnation: list.incarnation, attempts: list.attempts.len() + free }
+    Capacity { incarnation: list.incarnation, attempts: list.attempts.len() + free }
 }
 
 /// Beside the reading, so that two full sockets cannot wait for each other.
@@ -486,7 +486,7 @@ impl PendingAttempt {
     /// Asks for its start and waits for its end.
     pub(super) async fn start(self, start: Start, body: bytes::Bytes) -> AttemptResult {
         let line = {
-            let mut state = self.link.lock();
+            let mut state = self.client.lock();
             let line = state.line.clone();
             if let (Some(_), Some(attempt)) = (&line, state.attempts.get_mut(&self.key)) {
                 attempt.asked = true;
@@ -506,7 +506,7 @@ impl PendingAttempt {
             // What the runner has of it, the next list tells.
             Err(error) => {
                 tracing::debug!(key = %self.key, %error, "failed to ask for its start");
-                self.link.is_deaf(&line);
+                self.client.is_deaf(&line);
             }
         }
         drop(body);
@@ -515,7 +515,7 @@ impl PendingAttempt {
 
     /// Asked for after the Start was written: a Kill that overtook it was not heard.
     fn is_cancelled(&self) -> bool {
-        self.link.lock().attempts.get(&self.key).is_some_and(|attempt| attempt.cancelled)
+        self.client.lock().attempts.get(&self.key).is_some_and(|attempt| attempt.cancelled)
     }
 
     /// Waits for its end.

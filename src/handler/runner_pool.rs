@@ -1,0 +1,233 @@
+//! The clients of all runners: one for each that a handler names, or that a running attempt was claimed
+//! for (R17).
+//!
+//! `serve` makes the [`RunnerPool`]; the dispatcher asks for those that it needs and connects them. What must
+//! stay true:
+//!
+//! - Each runner is a world of its own: its room, its connection, its pauses. Nothing here waits for one
+//!   on behalf of another.
+//! - An attempt is tracked by the client of the runner that it was claimed for, also where its handler has
+//!   moved to another runner since: only that one can prove anything of it (R6, R8).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use tokio::sync::watch;
+
+use crate::limits::Limits;
+use crate::model::RunnerName;
+use crate::runner::folder;
+use crate::runner::launch::Launch;
+use crate::runner::message::{CommandDigest, Key, Stream};
+use crate::store::Captured;
+
+use super::runner_client::{
+    CannotAsk, CannotLoad, Capacity, ClientSettings, Place, RunnerClient, RunnerLoad, RunnerStatus,
+};
+
+/// How runners are reached.
+#[derive(Debug, Clone)]
+pub enum Runners {
+    /// The default one alone, beside the store, and how it is launched where none listens; none where
+    /// nobody may.
+    BesideStore(Option<Launch>),
+    /// Each by its socket in this folder, whoever starts them: none is ever launched.
+    In(PathBuf),
+}
+
+/// Whom to speak to.
+#[derive(Debug, Clone)]
+pub struct PoolSettings {
+    /// How runners are reached.
+    pub runners: Runners,
+    /// The database beside which one works that is launched.
+    pub database: PathBuf,
+    /// The store whose attempts these are.
+    pub store: uuid::Uuid,
+    /// The limits in force, for each runner.
+    pub limits: Limits,
+}
+
+/// Why nothing is reloaded: a runner does not go along.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("runner '{runner}' {why}")]
+pub struct NotLoaded {
+    pub runner: RunnerName,
+    pub why: CannotLoad,
+}
+
+/// The clients of all runners. Clones are the same pool.
+#[derive(Debug, Clone)]
+pub struct RunnerPool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: PoolSettings,
+    state: Mutex<State>,
+    /// Stirred whenever the capacity of a runner changes.
+    capacities: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    all: BTreeMap<RunnerName, RunnerClient>,
+    /// Those that handlers name.
+    named: BTreeSet<RunnerName>,
+    /// The receiver's number, once clients may connect.
+    epoch: Option<u64>,
+}
+
+impl RunnerPool {
+    /// Has no client yet.
+    pub fn new(settings: PoolSettings) -> Self {
+        let (state, capacities) = (Mutex::default(), watch::Sender::new(()));
+        RunnerPool { shared: Arc::new(Shared { settings, state, capacities }) }
+    }
+
+    /// The client of this runner. A new one connects as soon as clients may. Needs a
+    /// tokio runtime's context.
+    pub fn to(&self, name: &RunnerName) -> RunnerClient {
+        let mut state = self.lock();
+        if let Some(client) = state.all.get(name) {
+            return client.clone();
+        }
+        let client = RunnerClient::new(self.settings_of(name), self.shared.capacities.clone());
+        state.all.insert(name.clone(), client.clone());
+        if let Some(epoch) = state.epoch {
+            client.connect(epoch);
+        }
+        client
+    }
+
+    /// These are the runners that handlers name from now on. The client of another one is needed only while
+    /// it tracks an attempt.
+    pub fn need(&self, named: BTreeSet<RunnerName>) {
+        for name in &named {
+            self.to(name);
+        }
+        self.lock().named = named;
+    }
+
+    /// Connects every client there is, and from now on each that is added. Called once, as the receiver
+    /// with this number, when every attempt that an earlier one left is tracked. Needs a tokio runtime's
+    /// context.
+    pub fn connect(&self, epoch: u64) {
+        let mut state = self.lock();
+        state.epoch = Some(epoch);
+        state.all.values().for_each(|client| client.connect(epoch));
+    }
+
+    /// The runners that take attempts now, and how many.
+    pub fn capacities(&self) -> BTreeMap<RunnerName, Capacity> {
+        let all = &self.lock().all;
+        all.iter().filter_map(|(name, client)| Some((name.clone(), client.capacity()?))).collect()
+    }
+
+    /// Hears of every change of [`RunnerPool::capacities`].
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.shared.capacities.subscribe()
+    }
+
+    /// Asks every runner that is needed, now or for these commands, to load its configuration, which must have
+    /// the commands that are for it. A runner that is not connected reads them when it comes. One at a time.
+    ///
+    /// # Errors
+    /// One of them cannot, has read others, or did not answer within `wait`. Every runner goes on starting the
+    /// commands in use.
+    pub async fn load(
+        &self,
+        commands: &[(RunnerName, CommandDigest)],
+        wait: Duration,
+    ) -> Result<Vec<(RunnerName, RunnerLoad)>, NotLoaded> {
+        let asked: BTreeMap<RunnerName, Option<RunnerClient>> = {
+            let state = self.lock();
+            let needed = state.needed().map(|(name, _)| name);
+            let names = needed.chain(commands.iter().map(|(name, _)| name));
+            names.map(|name| (name.clone(), state.all.get(name).cloned())).collect()
+        };
+        let load = async |(runner, client): (RunnerName, Option<RunnerClient>)| {
+            let own = commands.iter().filter(|(name, _)| *name == runner);
+            let own: Vec<CommandDigest> = own.map(|(_, command)| command.clone()).collect();
+            let loaded = match client {
+                Some(client) => client.load(&own, wait).await,
+                None => Ok(RunnerLoad::without_runner()),
+            };
+            match loaded {
+                Ok(load) => Ok((runner, load)),
+                Err(why) => Err(NotLoaded { runner, why }),
+            }
+        };
+        try_join_all(asked.into_iter().map(load)).await
+    }
+
+    /// How the receiver stands with each runner that is needed, by name.
+    pub fn statuses(&self) -> Vec<RunnerStatus> {
+        self.lock().needed().map(|(_, client)| client.status()).collect()
+    }
+
+    /// As [`RunnerClient::cancel`], of the runner that has the attempt.
+    ///
+    /// # Errors
+    /// Nobody was asked.
+    pub fn cancel(&self, key: Key) -> Result<(), CannotAsk> {
+        match self.that_tracks(key)? {
+            Some(client) => client.cancel(key),
+            None => Err(CannotAsk::NotThere(key)),
+        }
+    }
+
+    /// As [`RunnerClient::peek`], of the runner that has the attempt.
+    ///
+    /// # Errors
+    /// The runner cannot be reached, or was lost before it answered: ask again.
+    pub async fn peek(&self, key: Key, stream: Stream) -> Result<Option<Captured>, CannotAsk> {
+        match self.that_tracks(key)? {
+            Some(client) => client.peek(key, stream).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Nothing where no client tracks it: it is only just beginning or ending. An error while no runner
+    /// has admitted this receiver, when nothing may be tracked yet.
+    fn that_tracks(&self, key: Key) -> Result<Option<RunnerClient>, CannotAsk> {
+        let all = &self.lock().all;
+        match all.values().find(|client| client.is_tracked(key)) {
+            Some(client) => Ok(Some(client.clone())),
+            None if all.values().any(RunnerClient::is_connected) => Ok(None),
+            None => Err(CannotAsk::NoRunner),
+        }
+    }
+
+    fn settings_of(&self, name: &RunnerName) -> ClientSettings {
+        let PoolSettings { runners, database, store, limits } = &self.shared.settings;
+        let place = match runners {
+            Runners::In(folder) => Place::Service(folder::named_socket(folder, name)),
+            Runners::BesideStore(_) if !name.is_default() => Place::Nowhere,
+            Runners::BesideStore(launch) => {
+                let socket = folder::socket(&folder::of(database));
+                match launch.clone() {
+                    Some(launch) => Place::Launched(socket, launch),
+                    None => Place::Service(socket),
+                }
+            }
+        };
+        ClientSettings { name: name.clone(), place, store: *store, limits: limits.clone() }
+    }
+
+    /// A panic elsewhere has changed nothing here by half.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The clients of runners that handlers name, or that may have an attempt.
+    fn needed(&self) -> impl Iterator<Item = (&RunnerName, &RunnerClient)> {
+        self.all.iter().filter(|(name, client)| self.named.contains(*name) || client.is_tracking())
+    }
+}
