@@ -223,7 +223,7 @@ impl SecretError {
     }
 }
 
-/// The references that these texts are; what is none, or is there twice, is a problem.
+/// Parses references. A text that is not one, or that occurs twice, is a problem.
 pub(super) fn read_references(
     section: &Section<'_>,
     texts: Vec<Value<String>>,

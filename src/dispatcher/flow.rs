@@ -309,7 +309,7 @@ impl Flow {
         }
     }
 
-    /// Begins an attempt of the handler as it was when the job was claimed, whatever was reloaded since.
+    /// Begins an attempt of the handler as it was when the job was claimed, before a reload or after it.
     fn begin(&mut self, PendingClaim { claim, handler }: &PendingClaim, claimed: Claimed) {
         let Claimed { facts, counted, since } = claimed;
         let key = Key { job: facts.job, attempt: facts.attempt };

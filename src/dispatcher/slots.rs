@@ -1,7 +1,7 @@
 //! The slots of the handlers: which of them may claim jobs now, and how many.
 //!
-//! Pure: the caller passes the time. Slots and the attempts at a runner are counted by name, whatever
-//! configuration they began under: so they count against the handler and the runner of that name now.
+//! Pure: the caller passes the time. Slots and the attempts at a runner are counted by name, so those of an
+//! older configuration count against the handler and the runner that have the name now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

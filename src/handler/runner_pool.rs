@@ -4,8 +4,8 @@
 //! `serve` makes the [`RunnerPool`]; the dispatcher asks for those that it needs and connects them. What must
 //! stay true:
 //!
-//! - Each runner is a world of its own: its room, its connection, its pauses. Nothing here waits for one
-//!   on behalf of another.
+//! - Each runner has its own capacity, connection and pauses. Nothing here waits for one on behalf of
+//!   another.
 //! - An attempt is tracked by the client of the runner that it was claimed for, also where its handler has
 //!   moved to another runner since: only that one can prove anything of it (R6, R8).
 
@@ -31,14 +31,14 @@ use super::runner_client::{
 /// How runners are reached.
 #[derive(Debug, Clone)]
 pub enum Runners {
-    /// The default one alone, beside the store, and how it is launched where none listens; none where
-    /// nobody may.
+    /// The default one alone, next to the store, and how it is launched if none listens; `None` if it must not
+    /// be launched.
     BesideStore(Option<Launch>),
-    /// Each by its socket in this folder, whoever starts them: none is ever launched.
+    /// Each by its socket in this folder. They are services, and never launched.
     In(PathBuf),
 }
 
-/// Whom to speak to.
+/// How to reach the runners.
 #[derive(Debug, Clone)]
 pub struct PoolSettings {
     /// How runners are reached.
@@ -173,7 +173,7 @@ impl RunnerPool {
     /// As [`RunnerClient::cancel`], of the runner that has the attempt.
     ///
     /// # Errors
-    /// Nobody was asked.
+    /// The runner was not asked.
     pub fn cancel(&self, key: Key) -> Result<(), CannotAsk> {
         match self.that_tracks(key)? {
             Some(client) => client.cancel(key),

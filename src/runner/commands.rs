@@ -43,7 +43,7 @@ pub(super) struct Commands {
 
 #[derive(Debug)]
 struct CommandLoad {
-    /// The Load's; 0 for what was read before the connection's first Load.
+    /// The Load's; 0 for the commands read before the connection's first Load.
     number: u64,
     commands: BTreeMap<Name, Arc<Configured>>,
 }

@@ -175,7 +175,7 @@ async fn admit(
     table.admit(hello, peer, commands)
 }
 
-/// Reads what is configured now, for a receiver that reloads. The rest of the conversation waits meanwhile:
+/// Reads the configuration for a receiver that reloads. The rest of the conversation waits meanwhile:
 /// the files are small.
 async fn load(
     number: u64,

@@ -175,7 +175,7 @@ pub enum ToRunner {
     Load {
         /// From 1, and never given twice over one connection.
         number: u64,
-        /// The load that the receiver goes by; 0 for what was read for its Hello.
+        /// The load that the receiver goes by; 0 for the commands read for its Hello.
         in_use: u64,
     },
 }

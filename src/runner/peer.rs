@@ -9,7 +9,7 @@ use super::message::{Key, Stream, ToReceiver};
 /// is allocated as it grows.
 const QUEUE_COUNT: usize = 32 * 1024;
 
-/// What waits to be written. No output is in the queue: the table is asked for it at the write.
+/// A message that waits to be written. No output is in the queue: the table is asked for it at the write.
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Message(ToReceiver),

@@ -164,7 +164,7 @@ impl Table {
     }
 
     /// Starts these commands too from now on, if the admitted receiver says so, and those of load `in_use`.
-    /// What runs already goes on as it began.
+    /// Commands that run already go on.
     pub(super) fn load(&self, peer: &Peer, number: u64, in_use: u64, commands: Vec<Configured>) {
         let mut inner = self.lock();
         if inner.is_admitted(peer) {

@@ -34,7 +34,7 @@ fn no_crash_loop_closes_a_port_or_stays_down() {
         assert_eq!(value(&unit, "Restart"), "always", "{name}");
         assert_eq!(value(&unit, "Type"), "notify", "{name}");
     }
-    // It waits for the result, and says what is wrong: a signal does neither.
+    // It waits for the result and prints every problem: a signal does neither.
     assert_eq!(value(&unit(SERVICES[0]), "ExecReload"), "/usr/bin/hooklatch reload");
     for name in SOCKETS {
         assert_eq!(value(&unit(name), "TriggerLimitIntervalSec"), "0", "{name}");

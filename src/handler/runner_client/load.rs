@@ -2,7 +2,7 @@
 //!
 //! What must stay true:
 //!
-//! - The runner starts the commands that the receiver goes by, whatever becomes of a reload. So each Load
+//! - The runner starts the commands that the receiver goes by, also if a reload is refused. So each Load
 //!   names the load that is in use, and the runner keeps its commands.
 //! - A command is claimed only over a connection whose runner has read its configuration since the last
 //!   reload began. So a connection whose Hello was said before that is made anew.
@@ -104,7 +104,7 @@ impl RunnerClient {
         };
         let Some(line) = line else { return Ok(RunnerLoad::without_runner()) };
         let asking = line.clone();
-        // In a task of its own: half a message would spoil the connection.
+        // In another task: half a message would spoil the connection.
         tokio::spawn(async move { drop(asking.load(number, in_use).await) });
         match timeout(wait, answer).await {
             Ok(Ok(Ok(known))) => match commands.iter().find(|one| !known.contains(one)) {

@@ -59,12 +59,12 @@ now=$then
 while [ "$now" = "$then" ]; do sleep 0.02; read now < "$SITE/reloads"; done
 "#;
 
-/// What is under way, by kind: `slow`, `charge`, `half`.
+/// The work under way, by kind: `slow`, `charge`, `half`.
 #[derive(Default)]
 struct Progress {
     /// Reloads that are over.
     reloads: u64,
-    /// What has begun since the last reload.
+    /// The kinds that have begun since the last reload.
     begun: Vec<&'static str>,
     done: bool,
 }
