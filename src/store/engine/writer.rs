@@ -264,7 +264,7 @@ impl Writer {
                     tracing::warn!("the disk is full: gave up the ballast file");
                     match self.shared.queue.take_now() {
                         NextWork::Batch(kept) => self.batch(kept),
-                        // Reply once: forgotten, no log would ever be copied again (S1).
+                        // Reported once: forgotten, no log would ever be copied again (S1).
                         NextWork::Broken(reason) => self.repair(&reason),
                         NextWork::Copy(task) => self.copy(task),
                         NextWork::Closed => {}

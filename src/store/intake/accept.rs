@@ -25,25 +25,21 @@ use super::handle::Intake;
 const ITEM_BYTES: usize = 1024;
 
 /// A payload in its stored form.
-struct Stored {
+struct StoredPayload {
     /// As HTTP writes them.
     headers: Vec<u8>,
     /// Under zstd.
     body: Vec<u8>,
 }
 
-/// A delivery in its stored form.
+/// A delivery on its way into the store.
 pub(crate) struct Prepared {
-    pub(crate) source: Name,
-    received_at: Timestamp,
-    /// Now, where it is accepted later than it arrived.
+    pub(crate) new: Accept,
+    /// Later than its arrival when it is accepted from the quarantine.
     pub(crate) now: Timestamp,
-    pub(crate) delivery: Verified,
-    handlers: Vec<Name>,
-    /// Not there while it is only looked up: nothing is stored then.
-    stored: OnceLock<Stored>,
+    /// Empty while the delivery is only looked up: then its payload is not stored.
+    stored: OnceLock<StoredPayload>,
     evidence_max: u64,
-    on_redelivery: OnRedelivery,
     notices: Notices,
     secret_uses: Arc<SecretUses>,
 }
@@ -64,57 +60,52 @@ impl Intake {
         now: Timestamp,
     ) -> Result<Accepted, Refused> {
         self.engine.ready()?;
-        let new = Arc::new(self.prepare(new, now));
-        let accepted = match self.repeated(&new).await? {
+        let prepared = Arc::new(self.prepare(new, now));
+        let accepted = match self.repeated(&prepared).await? {
             Some(duplicate) => duplicate,
-            None => self.store(new).await?,
+            None => self.store(prepared).await?,
         };
         crash::point("accept.commit.after");
         Ok(accepted)
     }
 
-    /// A duplicate of an event that came not long ago: counted without its body being compressed, which costs several
-    /// times what looking it up does. None where it is to be stored, or nobody knows yet.
-    async fn repeated(&self, new: &Arc<Prepared>) -> Result<Option<Accepted>, Refused> {
-        if !self.recent.has(&new.source, new.delivery.event_id()) {
+    /// Counts a duplicate of a recent event without compressing its body, which costs several times the look-up.
+    /// None if the delivery is not recent, or is to be stored.
+    async fn repeated(&self, prepared: &Arc<Prepared>) -> Result<Option<Accepted>, Refused> {
+        if !self.recent.has(&prepared.new.source, prepared.new.delivery.event_id()) {
             return Ok(None);
         }
-        let (new, bytes) = (Arc::clone(new), new.bytes());
-        self.engine.submit(Priority::Accept { bytes }, move |tx| new.repeated(tx)).await
+        let (prepared, bytes) = (Arc::clone(prepared), prepared.bytes());
+        self.engine.submit(Priority::Accept { bytes }, move |tx| prepared.repeated(tx)).await
     }
 
-    async fn store(&self, new: Arc<Prepared>) -> Result<Accepted, Refused> {
-        self.pack(&new).await?;
-        let (item, bytes) = (Arc::clone(&new), new.bytes());
+    async fn store(&self, prepared: Arc<Prepared>) -> Result<Accepted, Refused> {
+        self.pack(&prepared).await?;
+        let (request, bytes) = (Arc::clone(&prepared), prepared.bytes());
         let accepted =
-            self.engine.submit(Priority::Accept { bytes }, move |tx| item.store(tx)).await?;
-        self.recent.note(&new.source, new.delivery.event_id());
+            self.engine.submit(Priority::Accept { bytes }, move |tx| request.store(tx)).await?;
+        self.recent.note(&prepared.new.source, prepared.new.delivery.event_id());
         Ok(accepted)
     }
 
     /// A delivery as it is looked up.
     pub(crate) fn prepare(&self, new: Accept, now: Timestamp) -> Prepared {
-        let Accept { source, received_at, delivery, handlers, on_redelivery } = new;
         Prepared {
-            source,
-            received_at,
+            new,
             now,
-            delivery,
-            handlers,
             stored: OnceLock::new(),
             evidence_max: self.engine.settings.limits.evidence_count,
-            on_redelivery,
             notices: self.engine.notices.clone(),
             secret_uses: Arc::clone(&self.engine.secret_uses),
         }
     }
 
     /// Makes the stored form of its payload.
-    pub(crate) async fn pack(&self, new: &Prepared) -> Result<(), Refused> {
-        let headers = new.delivery.headers().to_wire();
-        let body = codec::compress(new.delivery.body().clone()).await;
+    pub(crate) async fn pack(&self, prepared: &Prepared) -> Result<(), Refused> {
+        let headers = prepared.new.delivery.headers().to_wire();
+        let body = codec::compress(prepared.new.delivery.body().clone()).await;
         let body = body.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
-        new.stored.get_or_init(|| Stored { headers, body });
+        prepared.stored.get_or_init(|| StoredPayload { headers, body });
         Ok(())
     }
 }
@@ -160,7 +151,7 @@ impl Prepared {
         }
         self.insert_payload_and_jobs(tx, event, held)?;
         crash::point("accept.commit.before");
-        Ok(Accepted::Created { jobs: self.handlers.len(), held, flagged })
+        Ok(Accepted::Created { jobs: self.new.handlers.len(), held, flagged })
     }
 
     fn known_event(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
@@ -169,7 +160,7 @@ impl Prepared {
             return self.duplicate(tx, event, false);
         }
         match known.first() {
-            Some(first) if self.delivery.id_signed() => {
+            Some(first) if self.new.delivery.id_signed() => {
                 self.keep_evidence(tx, first)?;
                 self.duplicate(tx, first, true)
             }
@@ -187,7 +178,7 @@ impl Prepared {
 
     /// Which of these it repeats.
     fn same<'a>(&self, known: &'a [Known]) -> Option<&'a Known> {
-        let delivery = &self.delivery;
+        let delivery = &self.new.delivery;
         known.iter().find(|event| {
             event.digest == delivery.digest().0
                 && (delivery.id_signed() || event.event_type == *delivery.event_type())
@@ -203,12 +194,12 @@ impl Prepared {
         self.repeats(tx, event)?;
         let held = Some(HeldReason::IdReused);
         self.insert_payload_and_jobs(tx, event, held)?;
-        Ok(Accepted::Created { jobs: self.handlers.len(), held, flagged: false })
+        Ok(Accepted::Created { jobs: self.new.handlers.len(), held, flagged: false })
     }
 
     /// Whether the replay guard looks at its body.
     fn guarded(&self) -> bool {
-        self.delivery.guard() != ReplayGuard::Off
+        self.new.delivery.guard() != ReplayGuard::Off
     }
 
     /// The new event's row; none where there is one of this id and variant.
@@ -218,7 +209,7 @@ impl Prepared {
         variant: i64,
         guarded: bool,
     ) -> rusqlite::Result<Option<i64>> {
-        let delivery = &self.delivery;
+        let delivery = &self.new.delivery;
         // One row means that the event is new; none that it is known. DO NOTHING names its conflict: OR IGNORE
         // would also swallow a broken CHECK and call the lost event a duplicate (S5). No RETURNING: SQLite
         // would keep a journal of the statement for it.
@@ -229,14 +220,14 @@ impl Prepared {
                  ON CONFLICT (source, event_id, variant) DO NOTHING",
             )?
             .execute(params![
-                self.source.as_str(),
+                self.new.source.as_str(),
                 codec::stored_id(delivery.event_id()),
                 variant,
                 delivery.event_type().as_str(),
                 delivery.event_type().raw(),
                 delivery.digest().0,
                 guarded,
-                self.received_at.0,
+                self.new.received_at.0,
                 codec::size(delivery.body().len()),
             ])?;
         Ok((inserted == 1).then(|| tx.last_insert_rowid()))
@@ -250,10 +241,11 @@ impl Prepared {
     ) -> rusqlite::Result<()> {
         self.insert_payload(tx, event)?;
         let state = if held.is_some() { State::Held } else { State::Ready };
-        for handler in &self.handlers {
+        for handler in &self.new.handlers {
             let job = insert_job(tx, event, handler, state, held, self.now)?;
             if let Some(reason) = held {
-                let (source, event_id) = (self.source.clone(), self.delivery.event_id().clone());
+                let (source, event_id) =
+                    (self.new.source.clone(), self.new.delivery.event_id().clone());
                 let (handler, reason) = (handler.clone(), reason.as_str().to_owned());
                 let job = NoticeJob { job, source, event_id };
                 let now = self.now;
@@ -281,7 +273,7 @@ impl Prepared {
         if !self.repeats(tx, event)? {
             return Ok(Suspicion::None);
         }
-        Ok(match self.delivery.guard() {
+        Ok(match self.new.delivery.guard() {
             ReplayGuard::Flag if !self.is_under_another_type(tx)? => Suspicion::Flag,
             _ => Suspicion::Hold,
         })
@@ -292,13 +284,13 @@ impl Prepared {
         if !self.guarded() {
             return Ok(false);
         }
-        replay_index::repeats(tx, &self.source, self.delivery.digest(), event)
+        replay_index::repeats(tx, &self.new.source, self.new.delivery.digest(), event)
     }
 
     fn is_under_another_type(&self, tx: &Connection) -> rusqlite::Result<bool> {
-        let delivery = &self.delivery;
+        let delivery = &self.new.delivery;
         let own = delivery.event_type().as_str();
-        replay_index::is_under_another_type(tx, &self.source, delivery.digest(), own)
+        replay_index::is_under_another_type(tx, &self.new.source, delivery.digest(), own)
     }
 
     /// All variants of this id, the first one first.
@@ -309,7 +301,7 @@ impl Prepared {
                  CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END
              FROM event WHERE source = ?1 AND event_id = ?2 ORDER BY variant",
         )?
-        .query_map(params![self.source.as_str(), codec::stored_id(self.delivery.event_id())], |row| {
+        .query_map(params![self.new.source.as_str(), codec::stored_id(self.new.delivery.event_id())], |row| {
             let raw: Option<String> = row.get(3)?;
             Ok(Known {
                 row: row.get(0)?,
@@ -335,9 +327,9 @@ impl Prepared {
                 "UPDATE event SET duplicates = duplicates + 1, last_duplicate_at = ?2,
                  conflicts = conflicts + ?3 WHERE row = ?1",
             )?
-            .execute(params![event.row, self.received_at.0, conflict])?;
+            .execute(params![event.row, self.new.received_at.0, conflict])?;
         exactly_one(counted)?;
-        let replay = self.on_redelivery == OnRedelivery::ReplayDead && !conflict;
+        let replay = self.new.on_redelivery == OnRedelivery::ReplayDead && !conflict;
         let replayed = if replay { self.replay_dead(tx, event.row)? } else { 0 };
         // Its jobs are as many as it has handlers. No DISTINCT: SQLite would make a table for it.
         let states = tx
@@ -380,10 +372,10 @@ impl Prepared {
         )?
         .execute(params![
             event.row,
-            self.delivery.digest().0,
-            self.received_at.0,
-            self.delivery.headers().to_wire(),
-            codec::size(self.delivery.body().len()),
+            self.new.delivery.digest().0,
+            self.new.received_at.0,
+            self.new.delivery.headers().to_wire(),
+            codec::size(self.new.delivery.body().len()),
             self.stored.get().map(|stored| &stored.body),
             i64::try_from(self.evidence_max).unwrap_or(i64::MAX),
         ])?;
@@ -392,8 +384,8 @@ impl Prepared {
 
     /// Notes which secret has matched.
     pub(crate) fn note_secret(&self, tx: &Connection) -> rusqlite::Result<()> {
-        match self.delivery.secret() {
-            Some(reference) => self.secret_uses.note(tx, &self.source, reference, self.now),
+        match self.new.delivery.secret() {
+            Some(reference) => self.secret_uses.note(tx, &self.new.source, reference, self.now),
             None => Ok(()),
         }
     }

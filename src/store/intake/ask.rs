@@ -91,7 +91,7 @@ impl Intake {
 
 impl Request {
     fn store(&self, tx: &Connection) -> rusqlite::Result<Found> {
-        let Prepared { source, now, delivery, .. } = &self.prepared;
+        let Prepared { new: Accept { source, delivery, .. }, now, .. } = &self.prepared;
         self.prepared.note_secret(tx)?;
         let found = match find_key(tx, source, &self.caller, delivery.event_id())? {
             None => Found::Begun { job: self.begin(tx)?, again: false },
@@ -110,7 +110,7 @@ impl Request {
 
     /// A new key: neither what came under the same id, nor what has the same body, means anything to it.
     fn begin(&self, tx: &Connection) -> rusqlite::Result<JobId> {
-        let Prepared { source, now, delivery, .. } = &self.prepared;
+        let Prepared { new: Accept { source, delivery, .. }, now, .. } = &self.prepared;
         let key = codec::stored_id(delivery.event_id());
         // By the unique (source, id, variant): after other callers' and its own earlier generations.
         let variant = tx
