@@ -7,8 +7,7 @@ use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::model::{
-    DeadReason, EventType, HeldReason, Name, NoticeType, OnRedelivery, ReplayGuard, State,
-    Timestamp,
+    DeadReason, EventType, HeldReason, NoticeType, OnRedelivery, ReplayGuard, State, Timestamp,
 };
 use crate::store::engine::queue::Priority;
 use crate::store::tables::codec::exactly_one;
@@ -17,7 +16,6 @@ use crate::store::tables::notice::{NoticeJob, Notices, of_jobs};
 use crate::store::tables::secret_use::SecretUses;
 use crate::store::tables::{codec, replay_index};
 use crate::store::types::{Accept, Accepted, Refused};
-use crate::verify::Verified;
 
 use super::handle::Intake;
 

@@ -104,7 +104,7 @@ async fn a_selection_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on()
         SELECT 's', 'n' || i, 'a', zeroblob(32), 1, 0, 0 FROM n;
         INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
         SELECT randomblob(16), row, iif(event_id = 'n50003', 'last', 'h'), 'dead', 'rejected', 1, 1, 1
-        FROM event WHERE source = 's'";
+        FROM event WHERE source = 's' ORDER BY row";
     bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
     let filter = JobFilter { handler: Some(name("last")), ..dead() };
     let ask = Select { filter, after: None, verb: Verb::Drop };
