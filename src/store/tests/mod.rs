@@ -4,6 +4,7 @@
 mod accept;
 mod answers;
 mod copy;
+mod folders;
 mod gauges;
 mod ids;
 mod jobs;
