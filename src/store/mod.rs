@@ -1,13 +1,13 @@
 //! The store: three handles over one engine.
 //!
 //! A caller gets [`Intake`], [`Jobs`] or [`Admin`], and sees no verb of another. A verb is one file in the
-//! folder of its handle. All SQL is in this folder: only domain types cross its border, no row, connection or
-//! closure. A verb that changes the store is one transaction, or several short ones where it says so: the
-//! writer's thread runs it and answers after the flush. Readers see flushed commits only. The rules S1 to S13
-//! are in the protocol; each file names those that it keeps.
+//! folder of its handle. All SQL is in this folder: only domain types cross its border. A verb that changes
+//! the store is one transaction, or several short ones where it says so: the writer's thread runs it and
+//! answers after the flush. Readers see flushed commits only. The rules S1 to S13 are in `docs/protocol.md`;
+//! each file names those that it keeps.
 //!
 //! ```text
-//! admin ──▶ intake, jobs ──▶ quarantine, engine ──▶ tables ──▶ rows, types
+//! admin ──▶ intake, jobs ──▶ quarantine ──▶ engine ──▶ tables ──▶ rows, types
 //! ```
 
 mod admin;
@@ -132,12 +132,12 @@ impl Store {
         Ok(Store { intake, jobs, admin, engine, closed })
     }
 
-    /// Refuses new work, answers what is queued, commits, closes, releases the lock. Afterwards
+    /// Refuses new requests, commits and answers the queued ones, closes, and releases the lock. Afterwards
     /// everything is refused.
     pub async fn close(&self) {
         self.engine.queue.close();
         self.intake.quarantine.close().await;
-        // An error means that the writer is gone, which is what is waited for.
+        // An error means that the writer has ended, as awaited.
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 }

@@ -79,7 +79,7 @@ pub enum Refused {
     /// The store is closed for repair after an I/O error.
     #[error("the store is closed after an I/O error: {0}")]
     Degraded(String),
-    /// What is committed now would be lost: the open database has lost its name.
+    /// Further commits would be lost: the open database has lost its name.
     #[error("{0}")]
     Gone(String),
     /// The receiver is stopping.
@@ -93,7 +93,7 @@ pub enum Refused {
 /// A job that is now `running`, with what its handler needs.
 #[derive(Debug, Clone)]
 pub struct Claimed {
-    /// What the handler is told.
+    /// The facts that the handler gets.
     pub facts: Facts,
     /// Counted attempts before this one, since made or last replayed.
     pub counted: u32,
@@ -156,7 +156,7 @@ pub struct Completion {
     /// When it ended.
     pub finished_at: Timestamp,
     pub record: Record,
-    /// What its handler answered, whole, where somebody may wait for that.
+    /// The whole answer of its handler, if a caller may wait for it.
     pub answer: Option<Answer>,
 }
 
@@ -193,23 +193,23 @@ pub enum Asked {
     /// An earlier request has the key.
     Known {
         job: JobId,
-        /// What has become of it.
+        /// Its state.
         state: KeyState,
     },
     /// An earlier request has the key, and is another request.
     Conflict,
 }
 
-/// What has become of a key's request.
+/// The state of a key's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyState {
-    /// It is answered: the same to whoever asks.
+    /// Answered: every repeat gets this answer.
     Answered(Answer),
     /// Its job is to run, or runs.
     Pending,
     /// Its handler is known to have failed, without an answer.
     Failed,
-    /// Nobody knows whether its handler did what it should; a person is to say so.
+    /// Its outcome is unknown; a person has to resolve it.
     Unknown {
         /// Its time-out ended it.
         timed_out: bool,
@@ -331,7 +331,7 @@ pub enum Error {
     WrongState {
         job: JobId,
         state: State,
-        /// What was asked for, as a participle.
+        /// The verb, as a participle.
         verb: &'static str,
     },
     /// The job has made another attempt since the operator looked at it.
@@ -357,7 +357,7 @@ pub enum Error {
         "event {event} came with {bodies} different bodies; look at them (`show`) and name one job (`--job`)"
     )]
     Variants { event: EventId, bodies: usize },
-    /// The body is no longer kept, so nothing can run.
+    /// The body is deleted, so no attempt can run.
     #[error(
         "the payload of event {event} of source {source_name} has been deleted by retention; it cannot be run again"
     )]
@@ -382,7 +382,7 @@ pub enum Error {
         "the caller of job {job} has its answer, or was told to ask anew; it cannot be replayed"
     )]
     Answered { job: JobId },
-    /// Its caller waits for an answer, and would wait for ever.
+    /// Its caller waits for an answer, and would never get one.
     #[error(
         "the caller of job {job} waits for its answer; give it with `--answer FILE`, or resolve the job as failed, which frees the caller's key"
     )]

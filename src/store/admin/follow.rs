@@ -1,6 +1,6 @@
-//! Events as they arrive, for whoever follows them.
+//! FOLLOW: events in the order of arrival, for clients that follow them.
 //!
-//! Rows are given in the order of the writer's commits and never again, so what is after a place now
+//! Row numbers grow in the order of the writer's commits and are never reused, so an event after a place
 //! comes after it for good: nothing is missed and nothing seen twice.
 
 use rusqlite::Connection;
@@ -50,7 +50,7 @@ fn arrived(
     };
     let mark = match found.last() {
         Some(last) if after.is_some() && found.len() as i64 == limit => last.row,
-        // The newest event, whoever it is for: those before it need no second look.
+        // The newest event of all, matching or not: a second look at those before it is not needed.
         _ => conn.query_row("SELECT coalesce(max(row), 0) FROM event", [], |row| row.get(0))?,
     };
     let events =

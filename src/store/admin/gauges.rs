@@ -1,7 +1,7 @@
 //! GAUGES: what `metrics` asks of the store every few seconds.
 //!
-//! What must stay true: no statement of it walks what is settled for good, and none walks more than
-//! [`COUNTED`] jobs that wait for a person: those are few, or a count of them helps nobody.
+//! What must stay true: no statement walks settled jobs, and none walks more than
+//! [`COUNTED`] jobs that wait for a person: those are few, or their exact count does not help.
 
 use rusqlite::{Connection, OptionalExtension};
 
@@ -54,7 +54,7 @@ pub struct WriterGauges {
 }
 
 impl Admin {
-    /// What is in the store.
+    /// Gauges of the store's content.
     pub async fn gauges(&self) -> Result<Gauges, Error> {
         let secrets = self.secrets().await?;
         self.engine

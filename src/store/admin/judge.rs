@@ -17,7 +17,7 @@ use super::handle::Admin;
 const STEP_COUNT: usize = 128;
 const STEP_BYTES: usize = 4 << 20;
 
-/// Some of what is to be judged.
+/// A part of the deliveries to judge.
 #[derive(Default)]
 struct Step {
     /// Oldest first, with its source; nothing where it has no body.
@@ -69,7 +69,7 @@ impl Admin {
             .intake
             .quarantine
             .ask(move |keeper| {
-                // What is too old may lie there still.
+                // Expired deliveries may still be in the folder.
                 filter.since = filter.since.max(Some(keeper.oldest()));
                 keeper.folder().map(|folder| next(folder, &filter, after)).unwrap_or_default()
             })
@@ -125,7 +125,7 @@ impl Admin {
     }
 }
 
-/// A delivery's number and what was found; nothing where it has no body.
+/// A delivery's number and verdict; none if it has no body.
 type Verdict = Option<(i64, Result<Accept, &'static str>)>;
 
 /// On a thread that may be kept busy: it is hashing of some megabytes.

@@ -232,7 +232,7 @@ fn few_jobs(conn: &Connection, state: State) -> rusqlite::Result<Option<String>>
     Ok(few(conn, &rows, [])?.then_some(rows))
 }
 
-/// An event with its row number and digest, for what is read next.
+/// An event with its row number and digest, for the queries that follow.
 pub(crate) struct Listed {
     pub(crate) row: i64,
     digest: Digest,
@@ -388,7 +388,7 @@ fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
     .collect()
 }
 
-/// The WHERE of a listing: only what is asked for, so that an index can serve it.
+/// The WHERE of a listing: only the conditions that the filter has, so that an index can serve them.
 #[derive(Default)]
 pub(crate) struct Clauses {
     clauses: Vec<String>,

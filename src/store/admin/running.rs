@@ -1,4 +1,4 @@
-//! One job, for whoever watches it or wants its running attempt to end.
+//! One job, for a client that watches it or cancels its running attempt.
 
 use rusqlite::OptionalExtension;
 

@@ -1,4 +1,4 @@
-//! STANDING: what `status` asks of the store: what waits and for whom, the last word of each source,
+//! STATUS: the snapshot that `status` shows: jobs that wait, by handler, the last word of each source,
 //! the disk. One snapshot for all of it.
 //!
 //! What must stay true: it is asked every minute by monitors, so no statement of it walks the whole
@@ -45,7 +45,7 @@ pub struct Standing {
     pub last_commit_at: Option<Timestamp>,
     /// Space and sizes.
     pub disk: Disk,
-    /// The restores whose gap matters still: what came in it would be known by its id today.
+    /// The restores whose gap still matters: an event that arrived in it would still be remembered by its id.
     #[serde(default)]
     pub restores: Vec<RestoredRow>,
 }
@@ -71,7 +71,7 @@ pub struct Stuck {
     pub oldest_at: Timestamp,
 }
 
-/// What was last heard of one source.
+/// The last sign of one source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LastWord {
     pub source: Name,
@@ -103,7 +103,7 @@ impl Admin {
     pub async fn standing(&self, sources: Vec<Name>) -> Result<Standing, Error> {
         let disk = self.disk();
         let last_commit_at = self.engine.commits.last();
-        // A quarantine that says nothing is no reason to say nothing.
+        // Without an answer of the quarantine the rest is still shown.
         let failed = self.newest_quarantined().await.unwrap_or_default();
         let keep_ids = Limits::duration(self.engine.settings.limits.keep_ids_millis);
         let remembered = self.engine.clock.now().before(keep_ids);
@@ -152,7 +152,7 @@ impl Admin {
     }
 }
 
-/// Asks the file system only: whoever opened and closed the file here would drop SQLite's locks (S11).
+/// From the file system's metadata: opening and closing the file here would drop SQLite's locks (S11).
 fn size_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())
 }
@@ -166,7 +166,7 @@ fn ready(conn: &Connection) -> rusqlite::Result<Vec<Backlog>> {
 }
 
 fn waiting(conn: &Connection) -> rusqlite::Result<Vec<Backlog>> {
-    // By the index of what is due.
+    // By the index of due times.
     backlog(
         conn,
         "SELECT handler, count(*), min(due_at) FROM job WHERE state = 'waiting' GROUP BY handler",

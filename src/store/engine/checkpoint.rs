@@ -73,7 +73,7 @@ impl Checkpoints {
     }
 
     /// One pass. `RESTART` makes the next write begin the log anew, and waits for readers to that
-    /// end; `PASSIVE` waits for nobody.
+    /// end; `PASSIVE` never waits.
     pub(crate) fn pass(&self, mode: CheckpointMode) -> Pass {
         self.pass_on(&mut lock(&self.conn), mode)
     }

@@ -18,7 +18,7 @@ pub(crate) const SECONDS: &[f64] =
 /// No commit yet.
 const NEVER: i64 = i64::MIN;
 
-/// What is known of the commits since the start.
+/// Counts of the commits since the start.
 #[derive(Debug)]
 pub(crate) struct Commits {
     last: AtomicI64,

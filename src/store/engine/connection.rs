@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::limits::Limits;
 
-/// How long a statement waits for another program's lock before it is told "busy".
+/// How long a statement waits for another program's lock before it fails as busy.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
 /// Prepared statements kept per connection: more than there are statements.
@@ -76,7 +76,7 @@ pub(crate) fn connect_alone(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// Opens a file that nobody writes, to read it: no lock, and nothing is made beside it.
+/// Opens a file that no process writes, to read it: takes no lock and makes no file.
 pub(crate) fn connect_still(path: &Path) -> rusqlite::Result<Connection> {
     use std::fmt::Write;
     let mut uri = "file:".to_owned();

@@ -3,9 +3,9 @@
 //! The writer makes it, between its batches, through its own connection: SQLite carries what the same
 //! connection changes over into the pages that are copied already. So it never begins anew, holds no
 //! reader's place in the log, which stays within its bound (S9), and ends however busy the store is.
-//! Nobody else opens the database (S11). What must stay true: whatever keeps a batch from being committed
-//! ends the copy, never the other way round; the copy's name is gone before anybody is given the file, so
-//! that it ends with whoever has it, and a receiver that was killed leaves one known name, which the next
+//! No other code opens the database (S11). What must stay true: an error that keeps a batch from being committed
+//! ends the copy, never the other way round; the copy loses its name before the caller gets the file, so that
+//! its space is free when the caller closes it, and a receiver that was killed leaves one known name, which the next
 //! start removes.
 
 use std::fs::{File, OpenOptions};
@@ -31,7 +31,7 @@ use super::queue::{NextWork, WriteRequest};
 use super::writer::Writer;
 
 /// Pages of 4 KiB copied between two batches, and as many more as the store has grown by since: a few
-/// milliseconds, and what is left shrinks whatever is written.
+/// milliseconds, and the rest shrinks however much is written.
 const STEP_PAGES: u64 = 256;
 
 /// The copy's name while it is made.
@@ -52,7 +52,7 @@ pub(crate) fn remove_leftover(database: &Path) {
 }
 
 impl Writer {
-    /// Makes a copy, committing what comes meanwhile; then goes on as before.
+    /// Makes a copy and commits the requests that arrive meanwhile.
     pub(crate) fn copy(&mut self, task: CopyTask) {
         let path = beside(&self.shared.settings.path, COPYING);
         let Some(conn) = self.conn.take() else { return };
@@ -65,7 +65,7 @@ impl Writer {
         if let Err(error) = &copied {
             tracing::warn!(%error, "a backup was not made");
         }
-        // Whoever asked may be gone: then the file is closed here, and with it its space is free.
+        // The caller may be gone: then the file is closed here, and its space is free.
         let _ = task.answer.send(copied);
         match left {
             Left::Nothing => {}
@@ -131,7 +131,7 @@ impl Writer {
                 StepResult::More => {}
                 _ => return Err(CopyError::Failed("the database is locked".to_owned())),
             }
-            // What is left is less than nothing where the store has just shrunk.
+            // SQLite counts less than zero remaining pages after the store has shrunk.
             let count = |pages: i32| u64::try_from(pages).unwrap_or(0);
             let (all, rest) =
                 (count(backup.progress().pagecount), count(backup.progress().remaining));
@@ -175,7 +175,7 @@ impl Writer {
     }
 
     /// The copy takes as much as the database, and must leave the floor, or accepts would be refused
-    /// because somebody makes a backup.
+    /// during a backup.
     fn room_for_copy(&self, conn: &Connection) -> Result<(), CopyError> {
         let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let bytes = pragma("page_count").and_then(|pages| Ok(pages * pragma("page_size")?));

@@ -17,7 +17,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// in the kernel otherwise, up to `most` bytes. Flushed when this returns; a failure leaves no `to`.
 ///
 /// # Errors
-/// `StorageFull` where it has more bytes than that; whatever the system says.
+/// `StorageFull` if it has more bytes than that; any error of the system.
 pub(crate) fn copy(from: &mut File, to: &Path, most: u64) -> io::Result<u64> {
     let copied = (|| {
         let mut made =
@@ -41,7 +41,7 @@ pub(crate) fn copy(from: &mut File, to: &Path, most: u64) -> io::Result<u64> {
 /// Renames `from` to `to`, where nothing has that name, and flushes the folder.
 ///
 /// # Errors
-/// `AlreadyExists` where something has it; whatever the system says.
+/// `AlreadyExists` if a file has that name; any error of the system.
 pub fn give_name(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => {}
@@ -99,7 +99,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a database that nobody uses, with what SQLite keeps beside it.
+/// Removes a database that no process uses, with SQLite's files next to it.
 pub(crate) fn remove_database(path: &Path) -> io::Result<()> {
     ["-wal", "-shm", "-journal"].iter().try_for_each(|suffix| remove(&beside(path, suffix)))?;
     remove(path)

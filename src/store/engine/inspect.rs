@@ -1,4 +1,4 @@
-//! What a file says that is to be a backup: looked at alone, read only, nothing made beside it.
+//! Inspects a backup file: opens it read only, without locks, and makes no file next to it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub struct Inspected {
     pub jobs: BTreeMap<State, u64>,
 }
 
-/// Why a file is no backup that can be trusted.
+/// Why a file is not a backup to trust.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     /// Not a database, or another program's.
@@ -61,7 +61,7 @@ pub enum InspectError {
         /// The newest schema this program knows.
         known: i64,
     },
-    /// Commits lie in a log beside it.
+    /// A log next to it has commits.
     #[error(
         "{path} has a write-ahead log beside it: it is a store, or was copied out of one that ran, and no backup (make one with `hooklatch backup FILE`)"
     )]
@@ -79,7 +79,7 @@ pub enum InspectError {
     },
 }
 
-/// Refuses a file with commits in a log beside it, which would be left behind.
+/// Refuses a file whose log has commits, which a restore would leave behind.
 ///
 /// # Errors
 /// Where there is such a log.
@@ -91,10 +91,10 @@ pub fn refuse_log(path: &Path) -> Result<(), InspectError> {
     }
 }
 
-/// Checks a file that nobody writes, all of it, which takes as long as reading it several times.
+/// Checks all of a file that no process writes, which takes as long as reading it several times.
 ///
 /// # Errors
-/// Whatever keeps it from being a whole copy of a store that this program can open.
+/// It is not a whole copy of a store that this program can open.
 pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
     inspect_copy(path, path)
 }
@@ -118,7 +118,7 @@ pub(crate) fn inspect_copy(copy: &Path, path: &Path) -> Result<Inspected, Inspec
     if schema > known {
         return Err(InspectError::Newer { path: path.to_owned(), schema, known });
     }
-    // One line says that all is well; the first of others says what is not.
+    // One line `ok`, or else the first fault.
     let verdict: String =
         conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(damaged)?;
     if verdict != "ok" {

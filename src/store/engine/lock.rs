@@ -88,7 +88,7 @@ fn rewrite(file: &mut File, note: &str) -> std::io::Result<()> {
     writeln!(file, "{note}")
 }
 
-/// Whether the note names a process that there is no more.
+/// Whether the process that the note names has ended.
 fn is_dead(holder: &str) -> bool {
     let pid = holder.strip_prefix(NOTE_BEGIN).and_then(|rest| rest.split(',').next()?.parse().ok());
     pid.and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))

@@ -1,4 +1,4 @@
-//! The copy of a store before its schema changes: there is no way back but this file.
+//! The backup of a store before a migration: the only way back.
 //!
 //! For the one path to an open store. What must stay true: no connection to the database is open while it
 //! is read as a file (S11); all its commits are in that file first; nothing is changed before the copy is
@@ -129,7 +129,7 @@ fn require_room(path: &Path, limits: &Limits) -> Result<(), OpenError> {
 /// nothing is committed, is emptied: it holds the space, and the next start would read all of it.
 pub(crate) fn found_full(conn: &Connection, path: &Path, limits: &Limits) -> OpenError {
     let log = fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
-    // A full disk is no I/O error: the connection is sound (S1). Where this fails the log only stays.
+    // A full disk is not an I/O error: the connection is sound (S1). Where this fails the log only stays.
     if let Err(error) = conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::TRUNCATE) {
         tracing::warn!(%error, "failed to empty the log of a migration that found the disk full");
     }

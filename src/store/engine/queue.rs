@@ -139,7 +139,7 @@ struct State {
     copy: Option<CopyTask>,
     /// A copy waits or is being made.
     copying: bool,
-    /// The writer waits, and nobody has woken it yet.
+    /// The writer waits and has not been woken yet.
     idle: bool,
     closed: bool,
 }
@@ -288,16 +288,16 @@ impl Queue {
         self.wake(state);
     }
 
-    /// Forgets what was reported of connections that are closed now.
+    /// Forgets the reported errors of connections that are closed now.
     pub(crate) fn forget_broken(&self) {
         lock(&self.state).broken = None;
     }
 
-    /// Takes no more; the writer ends when it has done what is here.
+    /// Refuses further requests; the writer ends after those in the queue.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
-        // Whoever waits for it is told by that.
+        // Dropping it answers its caller.
         state.copy = None;
         self.filled.notify_all();
     }
@@ -330,7 +330,7 @@ impl Queue {
         }
     }
 
-    /// Takes what is there, which may be nothing.
+    /// Takes the queued requests, perhaps none.
     pub(crate) fn take_now(&self) -> NextWork {
         let mut state = lock(&self.state);
         state.answer();

@@ -1,4 +1,4 @@
-//! RESTORE: a backup becomes the store, under a new identity, and whatever was unfinished in it is held.
+//! RESTORE: a backup becomes the store, under a new identity, with every unfinished job held.
 //!
 //! Nobody knows what happened to the store since the backup was made: events were answered, jobs run. So
 //! no job starts by itself, and the gap is written down. What must stay true: the lock is held from before
@@ -31,7 +31,7 @@ use super::path::{beside, real};
 use super::space::Space;
 use super::{copy, durable, schema};
 
-/// The name of what is not complete yet, and of what is.
+/// The suffixes of the new store: while it is made, and once it is complete.
 const RESTORING: &str = ".restoring";
 const RESTORED: &str = ".restored";
 
@@ -56,7 +56,7 @@ pub enum RestoreError {
         /// The database file.
         path: PathBuf,
     },
-    /// The file is no backup.
+    /// The file is not a backup.
     #[error(transparent)]
     Backup(#[from] InspectError),
     /// It does not fit.
@@ -209,7 +209,7 @@ fn make(
         Err(error) => return Err(io(error)),
     }
     crash::point("restore.copied");
-    // What was copied, not what was named: a file may change while it is read.
+    // The copy and not the file, which may change while it is read.
     let backup = inspect_copy(restoring, name)?;
     let mut conn = connect_alone(restoring).map_err(sql)?;
     schema::check(&conn, path)?;
@@ -234,7 +234,7 @@ fn made_at(backup: &Inspected, changed_at: SystemTime, now: Timestamp) -> Timest
     told.max(backup.newest_event_at.unwrap_or(told)).min(now)
 }
 
-/// What its attempts are told.
+/// The detail of its live attempts.
 const CUT_OFF: &str = "it ran when the backup was made";
 
 /// A new identity; nothing in it is live; nothing in it starts by itself.
@@ -245,7 +245,7 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
     let renamed = tx
         .execute("UPDATE meta SET store_id = randomblob(16), copied_at = NULL WHERE one = 1", [])?;
     exactly_one(renamed)?;
-    // By the index of live ones. Nobody can say how they ended.
+    // By the index of live ones. Their outcome is unknown.
     tx.execute(
         "UPDATE attempt SET outcome = 'unknown', finished_at = max(?1, started_at), detail = ?2,
              incarnation = NULL, runner = NULL

@@ -130,7 +130,7 @@ impl Space {
         }
     }
 
-    /// Gives the ballast up. False where there is none left.
+    /// Removes the ballast. False if it was gone already.
     pub(crate) fn give_up_ballast(&self) -> bool {
         std::fs::remove_file(&self.ballast).is_ok()
     }

@@ -1,8 +1,8 @@
-//! The one writer: turns all that waits into one transaction with one flush, and answers after it.
+//! The writer: commits all queued requests in one transaction with one flush, then answers them.
 //!
-//! What must stay true: nobody is answered before the commit that holds his item is flushed (S3);
-//! after any unexpected error everything is rolled back and each item gets a transaction of its own,
-//! so that one bad item never fails its batch (S4); after an I/O error every connection is closed and
+//! What must stay true: a request is answered after the flush of its commit (S3); after an unexpected error the
+//! batch is rolled back and each request gets a transaction by itself, so that one bad request never fails the
+//! others (S4); after an I/O error every connection is closed and
 //! the store is opened again by the start's own path (S1). The thread's death is the process's (S13).
 
 use std::cell::Cell;
@@ -167,7 +167,7 @@ impl Writer {
         self.settle(items, result);
     }
 
-    /// Answers items after their commit, or deals with what has kept them from it.
+    /// Answers requests after their commit, or handles the error of it.
     pub(crate) fn settle(&mut self, items: Vec<WriteRequest>, result: rusqlite::Result<bool>) {
         match result {
             Ok(changed) => {
@@ -191,7 +191,7 @@ impl Writer {
         }
     }
 
-    /// One transaction. Whatever fails, nothing of it is left: some errors roll back by themselves
+    /// One transaction. An error rolls all of it back: some errors roll back by themselves
     /// and would let the next statement commit alone (S4). Returns whether any row changed.
     pub(crate) fn commit(
         &self,
@@ -248,7 +248,7 @@ impl Writer {
             items.into_iter().partition(|item| retry && item.priority == Priority::Kept);
         let any_kept = !kept.is_empty();
         self.shared.queue.put_back(kept);
-        // The door shuts before anyone hears of it, so that nobody is let in between.
+        // Accepts are refused before the first caller is answered.
         if matches!(trouble, Trouble::Full | Trouble::Io | Trouble::Gone) {
             self.shut(&why);
         }
@@ -281,7 +281,7 @@ impl Writer {
         self.shared.stirred.send_replace(());
     }
 
-    /// Shuts the door, and remembers why for whoever is told of it.
+    /// Refuses accepts, and keeps the reason for the notice.
     fn shut(&mut self, why: &Refused) {
         self.shared.queue.shut(why);
         self.shared.stirred.send_replace(());
@@ -346,7 +346,7 @@ impl Writer {
                     self.full = false;
                     self.shared.space.make_ballast();
                     self.open();
-                    // What was refused may have been recovered with the log.
+                    // A refused request may have been recovered with the log.
                     self.ring();
                     return;
                 }

@@ -188,7 +188,7 @@ impl Prepared {
         let event = self
             .insert_event(tx, variant, self.guarded())?
             .ok_or(rusqlite::Error::StatementChangedRows(0))?;
-        // It is held whatever else had its body.
+        // It is held in any case.
         self.repeats(tx, event)?;
         let held = Some(HeldReason::IdReused);
         self.insert_payload_and_jobs(tx, event, held)?;

@@ -1,7 +1,7 @@
-//! ASK: a request with a key begins its job, or finds what has become of it, in one transaction.
+//! ASK: a request with a key starts its job, or finds the state of it, in one transaction.
 //!
 //! A repeat of a request whose job is known to have failed *is* the replay, by a guarded update: of ten at
-//! once one begins it (I3). A key that expired is a new generation: an event of its own, with the next
+//! once one begins it (I3). A key that expired is a new generation: another event, with the next
 //! variant (I4).
 
 use std::time::Duration;

@@ -20,7 +20,7 @@ const PLACES_COUNT: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct Recent {
     places: Mutex<Vec<[u32; PLACE_COUNT]>>,
-    /// Its own, so that nobody outside can choose events that share a place.
+    /// Random, so that a sender cannot choose events that share a place.
     hasher: RandomState,
 }
 

@@ -1,7 +1,7 @@
 //! CLAIM: jobs become `running`, each with a new attempt, before anything starts.
 //!
-//! What must stay true: no attempt is told to two claims. A claim is tried again where nobody knows whether its
-//! commit has come about, and then takes for its own only what no other claim has taken since.
+//! What must stay true: no attempt is in the answers of two claims. A claim whose commit is uncertain is
+//! retried, and then takes for its own only what no other claim has taken since.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Jobs {
     /// them itself.
     ///
     /// Tried until it is committed. The future must not be dropped: what it claimed would stay
-    /// `running` with nobody running it until the next start.
+    /// `running` without a process until the next start.
     pub async fn claim(
         &self,
         handler: &Name,
@@ -80,7 +80,7 @@ impl Jobs {
             let dedup = Arc::clone(&dedup);
             move |tx: &Connection| {
                 // A commit that failed in its flush may be found in the log by the repair: then these
-                // are ours already, and nobody else would ever run them.
+                // are ours already, and no other claim would take them.
                 let jobs = match last.first() {
                     Some(&(row, attempt))
                         if dedup.is_of(row, number) && is_running(tx, row, attempt)? =>
@@ -91,7 +91,7 @@ impl Jobs {
                 };
                 number = dedup.took(jobs.iter().map(|job| job.row));
                 last = jobs.iter().map(|job| (job.row, job.attempt)).collect();
-                // Of what is left there is more to claim, or nothing before this time.
+                // More jobs may be ready, or the next is due at this time.
                 let more = jobs.len() == asked.limit;
                 let due = if more { None } else { next_due(tx, &asked.handler)? };
                 Ok(Taken { number, jobs, due })
@@ -102,7 +102,7 @@ impl Jobs {
         })
     }
 
-    /// What was taken for `handler`, after the commit.
+    /// The claimed jobs of `handler`, after the commit.
     pub(crate) async fn claimed(&self, handler: &Name, taken: Taken) -> Claims {
         let mut jobs = Vec::with_capacity(taken.jobs.len());
         for job in taken.jobs {
@@ -160,7 +160,7 @@ impl Jobs {
             record: Record { detail, ..Record::default() },
             answer: None,
         };
-        // Those claimed with it must come to their handler all the same: nobody else would run them.
+        // The other jobs of the claim still go to their handler: no other claim would take them.
         self.complete_soon(done).await;
         None
     }

@@ -25,7 +25,7 @@ const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 impl Jobs {
     /// COMPLETE: settles a running attempt. `false` where that attempt is not the running one: it is
-    /// settled already, and no row changes (R9). Retried inside, whatever SQLite says, until it is committed:
+    /// settled already, and no row changes (R9). Retried after any error, until it is committed:
     /// never lost while the process lives and is not stopping.
     pub async fn complete(&self, done: impl Into<Arc<Completion>>) -> Result<bool, Error> {
         let done = done.into();
@@ -55,7 +55,7 @@ impl Jobs {
         }
     }
 
-    /// COMPLETE each of `ends`, then CLAIM, with one flush for all of it. Each has an answer of its own, as
+    /// COMPLETE each of `ends`, then CLAIM, with one flush for all of it. Each has its answer, as
     /// [`Jobs::complete`] and [`Store::claim`] give it, and none fails because another does. One that alone
     /// cannot be committed is given up, since the others do not wait for it: [`Jobs::complete`] goes on.
     ///
@@ -79,7 +79,7 @@ impl Jobs {
             (handler, answer)
         });
         self.engine.queue.push_kept(items);
-        // It is answered last, so whoever waits for it waits once.
+        // It is answered last, so one wait covers all.
         let claimed = match claim {
             Some((handler, answer)) => Some((handler, heard(answer).await)),
             None => None,
@@ -229,8 +229,8 @@ fn end_attempt(
     finished_at: Timestamp,
     record: &Record,
 ) -> rusqlite::Result<usize> {
-    // A live attempt only: an outcome, once there, is never changed. Whom it was claimed for matters while
-    // nobody knows how it ended (R5), and takes more than the rest of the row.
+    // A live attempt only: an outcome, once there, is never changed. Its runner matters while
+    // its outcome is not known (R5), and takes more than the rest of the row.
     tx.prepare_cached(
         "UPDATE attempt SET outcome = ?3, finished_at = ?4, detail = ?5, exit_code = ?6, signal = ?7,
              http_status = ?8, stdout_head = ?9, stdout_tail = ?10, stdout_total = ?11,

@@ -1,8 +1,8 @@
 //! Retention: payloads first, ids much later, and neither while a job may still need it (S12); keys as long as
 //! their sources say, and never while their job is not settled (I4).
 //!
-//! All of it is done by the writer in short steps, each a transaction of its own that other work joins:
-//! nobody waits for more than one step. What must stay true: the caller has checked the clock (K2); a
+//! The writer does it in short steps, each one transaction that other requests join: a request waits for one
+//! step at most. What must stay true: the caller has checked the clock (K2); a
 //! pass that is cut off anywhere has deleted whole payloads and whole events, and the next one goes on.
 
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ const STEP: usize = 200;
 /// beside its own commit. One row is never divided, so a body of 25 MiB takes what it takes.
 const BUDGET: Duration = Duration::from_millis(10);
 
-/// What has arrived, or ended, before these times may go.
+/// Events that arrived, or jobs that ended, before these times may be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cutoffs {
     /// Payloads of events that arrived before then, and whose jobs had all ended by then.
@@ -294,7 +294,7 @@ fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
              AND NOT EXISTS (SELECT 1 FROM event e WHERE e.source = secret_use.source)",
     )?
     .execute([before.ids.0])?;
-    // What nobody has wanted to be told of since.
+    // Notices without a newer occurrence.
     tx.prepare_cached(
         "DELETE FROM notice WHERE max(coalesce(last_at, 0), coalesce(reported_at, 0)) < ?1",
     )?

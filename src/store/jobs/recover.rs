@@ -35,7 +35,7 @@ impl Jobs {
             .await?)
     }
 
-    /// Holds the ready and waiting jobs of every handler but these: nobody would ever claim them. A
+    /// Holds the ready and waiting jobs of every handler but these: no claim would take them. A
     /// replay may have made or put back such a job since the start. Returns how many were held.
     pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
         let (notices, clock) = (self.engine.notices.clone(), self.engine.clock.clone());

@@ -1,4 +1,4 @@
-//! How much of what fails is kept: a bucket per source, and in it a share for each address.
+//! How many failed deliveries are kept: a bucket per source, and in it a share for each address.
 //!
 //! What is over costs a look into two maps. The share keeps one flooder from taking what the provider's
 //! own deliveries need in the same minute.

@@ -45,7 +45,7 @@ pub struct QuarantineFilter {
     pub reason: Option<String>,
     /// Only those that arrived since then.
     pub since: Option<Timestamp>,
-    /// Only those up to this one: what came after a count is not meant.
+    /// Only those up to this one: later ones were not counted.
     pub upto: Option<i64>,
     /// At most so many are listed; `list_count` where nothing is said.
     pub limit: Option<usize>,
@@ -105,7 +105,7 @@ pub(crate) fn add_counts(counts: &mut Counts, more: Counts) {
     }
 }
 
-/// What is kept, as listed.
+/// The kept deliveries, as listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantine {
     /// The newest of those that were meant, newest first.
@@ -114,7 +114,7 @@ pub struct Quarantine {
     pub matching: u64,
     /// What all kept ones take of `quarantine_bytes`.
     pub bytes: u64,
-    /// What was not kept, by source, since the store was opened.
+    /// Deliveries that were not kept, by source, since the store was opened.
     pub left_out: BTreeMap<Name, BTreeMap<LeftOut, u64>>,
 }
 

@@ -1,7 +1,7 @@
 //! The keys of requests and their answers: how they are stored, and what they say of a job.
 //!
 //! What must stay true: an answer is written once, by the transaction that settles its job (I1); the job of
-//! a key that has none never becomes `succeeded` or rejected, since nobody could say what it answered; and
+//! a key that has none never becomes `succeeded` or rejected, since its answer would be unknown; and
 //! while a key is in use its event has this one job.
 
 use std::io;
@@ -56,7 +56,7 @@ impl StoredAnswer {
     }
 }
 
-/// What has become of a job whose handler's answer somebody waits for, as it is stored.
+/// The stored state of a job whose caller waits for an answer.
 #[derive(Debug, Clone)]
 pub(crate) enum Fate {
     Answered(StoredAnswer),
@@ -135,7 +135,7 @@ pub(crate) fn find_key(
     .optional()
 }
 
-/// What has become of a job; none where there is no such job.
+/// The state of a job; none if no job has this id.
 pub(crate) fn find_fate(conn: &Connection, job: JobId) -> rusqlite::Result<Option<Fate>> {
     // By the unique id, and the key by its event.
     conn.prepare_cached(concat!(
@@ -149,15 +149,15 @@ pub(crate) fn find_fate(conn: &Connection, job: JobId) -> rusqlite::Result<Optio
     .optional()
 }
 
-/// What is known of the key of an event's job.
+/// The state of the key of an event's job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyOf {
-    /// There is none: no caller waits for an answer.
+    /// The event has no key: no caller waits for an answer.
     Nobody,
     /// It has no answer yet.
     Unanswered,
     Answered,
-    /// It was given up: its caller has the answer, or was told to ask anew.
+    /// Deleted: its caller has the answer, or had to ask anew.
     GivenUp,
 }
 

@@ -23,15 +23,15 @@ use crate::store::types::{Captured, Refused};
 use super::codec;
 use super::job::insert_job;
 
-/// What was last told long enough ago at ?1, ?2 being the window's beginning. A time that is to come
-/// was a wrong clock's.
+/// Last reported before the window, which begins at ?2, at the time ?1. A time in the future came from a wrong
+/// clock.
 macro_rules! due {
     () => {
         "(reported_at IS NULL OR reported_at <= ?2 OR reported_at > ?1)"
     };
 }
 /// Within this time of an event, more of the same is counted and told by one event after it: a broken
-/// handler under load must not bury whoever is told, and a person looks no more often.
+/// handler under load must not flood its operator.
 pub const WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// Which handlers take which of the receiver's own events: one snapshot of the configuration (S6).
@@ -68,7 +68,7 @@ pub struct Notice {
     pub kind: NoticeType,
     /// The handler or source it is about; none for the store.
     pub subject: Option<Name>,
-    /// Why, in one of a few fixed texts: different ones are told apart.
+    /// Why, in one of a few fixed texts: each is a separate notice.
     pub reason: String,
     /// How often.
     pub count: u64,
@@ -121,7 +121,7 @@ struct LastAttempt {
 pub(crate) struct Notices(Arc<ArcSwap<Interest>>);
 
 impl Notices {
-    /// Whether anybody wants these; nobody does in a store that a command has opened.
+    /// Whether a handler wants these; none does in a store that a command has opened.
     pub(crate) fn want(&self, kind: NoticeType) -> bool {
         self.0.load().takers(kind).next().is_some()
     }
@@ -169,7 +169,7 @@ impl Notices {
         }
         let key = Key::of(notice);
         let job = notice.job.as_ref();
-        // Adds to what is not told yet; the first of it keeps its time.
+        // Adds to the count that is not reported yet; its first time stays.
         tx.prepare_cached(
             "INSERT INTO notice (type, subject, reason, count, first_at, last_at, source, event_id, job)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
@@ -189,7 +189,7 @@ impl Notices {
             job.map(|job| job.event_id.as_str()),
             job.map(|job| job.job.as_bytes()),
         ])?;
-        // By the primary key: whether it may be told now.
+        // By the primary key: whether it may be reported now.
         let due = tx
             .prepare_cached(concat!(
                 "SELECT 1 FROM notice WHERE ",
@@ -210,7 +210,7 @@ impl Notices {
         self.0.store(Arc::new(interest));
     }
 
-    /// Whether a notice is to become an event now. No handler wants any: none.
+    /// Whether a notice is to become an event now. Never if no handler wants notices.
     pub(crate) fn is_due(&self, conn: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
         if self.0.load().handlers.is_empty() {
             return Ok(false);
@@ -222,10 +222,10 @@ impl Notices {
 
     pub(crate) fn tell_due(&self, tx: &Connection, now: Timestamp) -> rusqlite::Result<u64> {
         let window = [now.0, now.before(WINDOW).0];
-        // What has been told and not happened again: it starts afresh. A few rows, by a scan.
+        // Reported and not repeated since: deleted. A few rows, by a scan.
         tx.prepare_cached(concat!("DELETE FROM notice WHERE count = 0 AND ", due!()))?
             .execute(window)?;
-        // What waits to be told, all of it.
+        // All that is to be reported.
         let keys = tx
             .prepare_cached(concat!("SELECT type, subject, reason FROM notice WHERE ", due!()))?
             .query_map(window, |row| {
@@ -241,7 +241,7 @@ impl Notices {
     /// Makes the event of all that is counted under `key`.
     fn tell(&self, tx: &Connection, key: &Key, now: Timestamp) -> rusqlite::Result<()> {
         let notice = read(tx, key)?;
-        // From now on it is told: the count begins again.
+        // Reported: the count begins again.
         tx.prepare_cached(
             "UPDATE notice SET reported_at = ?4, count = 0, first_at = NULL, last_at = NULL
              WHERE type = ?1 AND subject = ?2 AND reason = ?3",
@@ -283,7 +283,7 @@ pub(crate) fn of_store(reason: &str, first_at: Timestamp, last_at: Timestamp) ->
     Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None }
 }
 
-/// What is told apart.
+/// Identifies a notice.
 struct Key {
     kind: NoticeType,
     subject: String,
@@ -361,10 +361,10 @@ fn insert_event(
     };
     let body = body(notice, last, config_option);
     let body = serde_json::to_vec(&body).map_err(|error| unstorable(error.into()))?;
-    // Random as a job's id is: nobody outside can make an event of this id.
+    // Random like a job's id: a sender cannot make an event of this id.
     let id: Result<EventId, _> = crate::random::job_id(now).to_string().parse();
     let id = codec::stored_id(&id.map_err(|error| unstorable(Box::new(error)))?);
-    // Nobody sends it again and no signature covers it, so there is nothing to guard.
+    // No provider sends it again and no signature covers it: the replay guard ignores it.
     tx.prepare_cached(
         "INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
          VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6)",

@@ -1,6 +1,6 @@
 //! When each secret last matched, to the minute: which of two is still used while one is being replaced.
 //!
-//! What was written last is known in memory too, so that a busy source pays for no statement within the
+//! Memory has the last written times too, so that a busy source runs no statement within the
 //! minute. What must stay true: nothing is known that was rolled back, or a match would not be written.
 
 use std::collections::BTreeMap;
