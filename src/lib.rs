@@ -32,7 +32,7 @@ pub mod systemd;
 pub mod traffic;
 
 // Layer 3: flows.
-pub mod control;
+pub mod admin;
 pub mod dispatcher;
 pub mod http;
 pub mod scrape;

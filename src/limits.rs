@@ -93,6 +93,25 @@ macro_rules! limits {
     };
 }
 
+/// Largest body of a request to the admin API: a batch of a few hundred jobs is some 20 KiB.
+pub const ADMIN_REQUEST_BYTES: usize = 2 << 20;
+
+/// Largest body of a resolution: it brings a whole answer in base64, and `answer_whole_bytes` may be 16 MiB.
+pub const ADMIN_RESOLVE_BYTES: usize = 32 << 20;
+
+/// Largest answer of the admin API: an event is shown with several bodies, in base64.
+pub const ADMIN_ANSWER_BYTES: usize = 256 << 20;
+
+/// Connections to the admin API at once; further ones wait in the kernel's queue. A command makes one for
+/// each request, and an idle one is closed after seconds.
+pub const ADMIN_CONNECTIONS: usize = 64;
+
+/// Callers of the admin API that follow or back up at once: half of the connections stay for the others.
+pub const ADMIN_STREAMS: usize = 32;
+
+/// How long either end of the admin API waits for the other's next byte, and a stop for requests under way.
+pub const ADMIN_WAIT: Duration = Duration::from_secs(30);
+
 /// The limit called `key`.
 pub fn limit(key: &str) -> Option<&'static Limit> {
     TABLE.iter().find(|limit| limit.key == key)
@@ -119,14 +138,6 @@ limits! {
         "How long a connection is kept that is idle, or whose client takes no answers; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";
     connections_count: Count = 8_000, 16..=1_000_000,
         "Open connections over all workers, at 24 KiB each; a head over 4 KiB takes the places of several. Beyond it the most stalled one is closed.";
-    control_request_bytes: Bytes = 2 * MIB, KIB..=32 * MIB,
-        "One request of a command to the running receiver: `resolve` may bring a whole answer, in base64.";
-    control_answer_bytes: Bytes = 256 * MIB, MIB..=2 * GIB,
-        "One answer of the running receiver to a command: `show` may hold several bodies, in base64.";
-    control_connections_count: Count = 16, 1..=1_000,
-        "Commands served at once by the running receiver; further ones wait.";
-    control_wait_millis: Millis = 30 * SECOND, 100..=10 * MINUTE,
-        "How long either end of the admin socket waits for the other.";
     headers_kept_bytes: Bytes = 16 * KIB, KIB..=256 * KIB,
         "All kept headers of one event together.";
     accept_wait_millis: Millis = 8 * SECOND, 100..=MINUTE,

@@ -18,7 +18,6 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cmd;
-use crate::control::{self, Failure, Reply, Request};
 use crate::handler::forward::answer;
 use crate::http;
 use crate::http::chunks::Chunks;
@@ -49,16 +48,6 @@ pub fn runner_reads(bytes: &[u8], step: usize) -> Read {
 /// What a receiver reads of a runner's words.
 pub fn receiver_reads(bytes: &[u8], step: usize) -> Read {
     runner_frame::<ToReceiver>(bytes, step, message::TO_RECEIVER_BYTES)
-}
-
-/// What the receiver reads of its admin socket, with this limit in bytes.
-pub fn control_request(bytes: &[u8], step: usize, limit: u64) -> Read {
-    control_frame::<Request>(bytes, step, limit)
-}
-
-/// What a command reads of the receiver's answer.
-pub fn control_answer(bytes: &[u8], step: usize, limit: u64) -> Read {
-    control_frame::<Result<Reply, Failure>>(bytes, step, limit)
 }
 
 /// What the next runner makes of a ledger, in words; and the lines that it could read, written again,
@@ -197,17 +186,6 @@ fn runner_frame<T: DeserializeOwned + Serialize + std::fmt::Debug>(
     let mut written = Vec::new();
     block_on(wire::write(&mut written, &message, &body, bounds)).map_err(|e| e.to_string())?;
     Ok(Some(Message { written, body }))
-}
-
-fn control_frame<T: DeserializeOwned + Serialize>(bytes: &[u8], step: usize, limit: u64) -> Read {
-    let mut from = Trickle { bytes, step: step.max(1) };
-    let read = block_on(control::wire::read::<T>(&mut from, limit));
-    let Some(message) = read.map_err(|error| error.to_string())? else { return Ok(None) };
-    let mut written = Vec::new();
-    // What is written again may be a little longer than what was read: defaults are spelt out.
-    let limit = u32::MAX.into();
-    block_on(control::wire::write(&mut written, &message, limit)).map_err(|e| e.to_string())?;
-    Ok(Some(Message { written, body: Vec::new() }))
 }
 
 /// A connection that brings a few bytes at a time, and then ends.

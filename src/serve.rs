@@ -1,7 +1,7 @@
 //! The flow of the receiver: what starts in which order, and stops in the reverse.
 //!
 //! ```text
-//! configuration ─▶ secrets ─▶ store (lock, recovery of the log) ─▶ admin socket ─▶ HTTP
+//! configuration ─▶ secrets ─▶ store (lock, recovery of the log) ─▶ admin API ─▶ HTTP
 //!               ─▶ dispatcher (recover, connections to the runners, then claims)
 //! ```
 //!
@@ -19,9 +19,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::admin;
 use crate::clock::Clock;
 use crate::config::{Config, Environment};
-use crate::control;
 use crate::dispatcher::{Dispatcher, DispatcherHandle};
 use crate::document::Problem;
 use crate::handler::runner_client::RunnerStatus;
@@ -71,16 +71,16 @@ pub enum Error {
     },
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// The admin socket beside the store.
+    /// The sockets of the admin API.
     #[error(transparent)]
-    Control(#[from] control::ListenError),
+    Admin(#[from] admin::ListenError),
 }
 
 /// A receiver that serves.
 pub struct Serving {
     store: Store,
     dispatcher: DispatcherHandle,
-    control: control::Listener,
+    admin: admin::Listener,
     http: http::Server,
     metrics: Option<scrape::Listener>,
     manager: Manager,
@@ -91,7 +91,7 @@ pub struct Serving {
     /// Whether the default runner is the only one there can be.
     one_runner: bool,
     pool: RunnerPool,
-    receiver: control::Receiver,
+    receiver: admin::ReceiverState,
     /// How long a stop waits for attempts in flight.
     wait: Duration,
 }
@@ -155,10 +155,9 @@ pub async fn start(
         store: store.admin.id(),
         limits: limits.clone(),
     });
-    let socket = control::socket_path(&settings.path);
-    let receiver = control::Receiver::new(pool.clone(), traffic.clone(), clock.clone());
-    receiver.set_front(control::Front { addresses, signers, without_secret });
-    let control = control::listen(&socket, store.admin.clone(), receiver.clone(), &limits)?;
+    let receiver = admin::ReceiverState::new(pool.clone(), traffic.clone(), clock.clone());
+    receiver.set_listeners(admin::ListenerInfo { addresses, signers, without_secret });
+    let admin = admin::listen(&settings.path, store.admin.clone(), receiver.clone())?;
     let http = http::Server::start(
         listeners,
         sources,
@@ -188,7 +187,7 @@ pub async fn start(
     Ok(Serving {
         store,
         dispatcher,
-        control,
+        admin,
         http,
         metrics,
         manager,
@@ -264,9 +263,9 @@ async fn open(settings: Settings, clock: Clock) -> Result<Store, Error> {
 }
 
 impl Serving {
-    /// Where reloads are asked for at the admin socket; called once. Until then, and once it is dropped,
+    /// Where reloads are asked for through the admin API; called once. Until then, and once it is dropped,
     /// they are refused.
-    pub fn reloads(&self) -> mpsc::Receiver<control::ReloadAsked> {
+    pub fn reloads(&self) -> mpsc::Receiver<admin::ReloadAsked> {
         self.receiver.reloads()
     }
 
@@ -278,7 +277,7 @@ impl Serving {
             tracing::warn!("stopped before every request was answered");
         }
         self.dispatcher.stop(self.wait, hurried(hurry)).await;
-        self.control.stop().await;
+        self.admin.stop().await;
         if let Some(metrics) = self.metrics {
             metrics.stop().await;
         }

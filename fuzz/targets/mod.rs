@@ -6,7 +6,6 @@
 mod answers;
 mod captured;
 mod configuration;
-mod control;
 mod facts;
 mod ledger;
 mod names;
@@ -29,7 +28,6 @@ pub(crate) const ALL: &[Target] = &[
     ("answers", answers::check),
     ("captured", captured::check),
     ("configuration", configuration::check),
-    ("control", control::check),
     ("facts", facts::check),
     ("ledger", ledger::check),
     ("names", names::check),

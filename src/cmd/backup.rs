@@ -14,10 +14,10 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde_json::json;
 
+use crate::admin::{BackupError, BackupStage, StoreClient};
 use crate::cli;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::control::{BackupError, Door, Stage};
 use crate::exit::{Exit, Failure};
 use crate::store::{self as kept, Inspected, Manifest};
 
@@ -68,10 +68,9 @@ pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
 /// root; a stopped store is opened by its owner only.
 fn fetch(config: &Config, to: &Path, bar: &ProgressBar) -> Result<(Partial, Manifest), Failure> {
     let settings = config.store();
-    let of_receiver = block_on(async { Door::of_receiver(&settings).await })?;
-    // The connection belongs to that runtime: what was found is asked again on the next one.
-    let runs = of_receiver.map_err(store::door_failure)?.is_some();
-    let became = !runs && owner::assume(&settings.path)?;
+    let of_receiver = block_on(StoreClient::of_receiver(&settings))?;
+    let of_receiver = of_receiver.map_err(store::connect_failure)?;
+    let became = of_receiver.is_none() && owner::assume(&settings.path)?;
     let mut partial = Partial::make(to).map_err(|failure| match became {
         true => failure.help(
             "no receiver runs, so this is done as the store's owner, who must be able to write there",
@@ -79,24 +78,23 @@ fn fetch(config: &Config, to: &Path, bar: &ProgressBar) -> Result<(Partial, Mani
         false => failure,
     })?;
     let manifest = block_on(async {
-        let door = match runs {
-            true => Door::of_receiver(&settings).await.transpose(),
-            false => Some(Door::open(&settings, Clock::system()).await),
+        let client = match of_receiver {
+            Some(client) => client,
+            None => StoreClient::open(&settings, Clock::system())
+                .await
+                .map_err(store::connect_failure)?,
         };
-        let stopped =
-            || Failure::new(Exit::Unavailable, "the receiver has just stopped; try again");
-        let mut door = door.ok_or_else(stopped)?.map_err(store::door_failure)?;
         let show = |stage, done, all| {
             bar.set_length(all);
             bar.set_position(done);
             bar.set_message(match stage {
-                Stage::Copying => "copying the store",
-                Stage::Fetching => "fetching the copy",
+                BackupStage::Copying => "copying the store",
+                BackupStage::Fetching => "fetching the copy",
             });
         };
-        let fetched = door.backup(&mut partial.file, show).await;
-        door.close().await;
-        fetched.map_err(|error| failure(&error))
+        let fetched = client.backup(&mut partial.file, show).await;
+        client.close().await;
+        fetched.map_err(failure)
     })??;
     partial.file.sync_all().map_err(|error| unwritten(&partial.path, &error))?;
     Ok((partial, manifest))
@@ -208,10 +206,10 @@ fn unwritten(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::Io, format!("failed to write {}: {error}", path.display()))
 }
 
-fn failure(error: &BackupError) -> Failure {
-    let exit = match &error {
-        BackupError::Sink(_) => Exit::Io,
-        BackupError::Failed(failure) => store::exit_of(failure.kind),
-    };
-    Failure::new(exit, error.to_string())
+fn failure(error: BackupError) -> Failure {
+    match error {
+        BackupError::Failed(error) => store::call_failure(error),
+        BackupError::Cut(_) => Failure::new(Exit::Unavailable, error.to_string()),
+        BackupError::Sink(_) => Failure::new(Exit::Io, error.to_string()),
+    }
 }

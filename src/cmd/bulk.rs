@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
+use crate::admin::StoreClient;
 use crate::cli;
 use crate::config::Config;
-use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name, State};
 use crate::store::{BATCH_COUNT, Batch, JobFilter, Moved, Select, Verb};
@@ -43,7 +43,7 @@ pub(super) fn run(config: &Config, bulk: &Bulk<'_>) -> Result<Exit, Failure> {
     if asks {
         confirm::somebody_is_there()?;
     }
-    let counted = store::with_door(config, async |door| count(door, bulk).await)?;
+    let counted = store::with_client(config, async |client| count(client, bulk).await)?;
     if bulk.dry_run || counted.jobs.is_empty() {
         return report(bulk, &counted, &Moved::default());
     }
@@ -51,7 +51,8 @@ pub(super) fn run(config: &Config, bulk: &Bulk<'_>) -> Result<Exit, Failure> {
         return Ok(confirm::declined());
     }
     let mut moved = Moved::default();
-    let walked = store::with_door(config, async |door| go(door, bulk, &counted, &mut moved).await);
+    let walked =
+        store::with_client(config, async |client| go(client, bulk, &counted, &mut moved).await);
     walked.map_err(|failure| {
         let (done, verb) = (moved.done.values().sum::<u64>(), words(bulk.verb).1);
         let jobs = output::count(counted.jobs.len() as u64, "job");
@@ -60,13 +61,12 @@ pub(super) fn run(config: &Config, bulk: &Bulk<'_>) -> Result<Exit, Failure> {
     report(bulk, &counted, &moved)
 }
 
-async fn count(door: &mut Door, bulk: &Bulk<'_>) -> Result<Counted, Failure> {
+async fn count(client: &StoreClient, bulk: &Bulk<'_>) -> Result<Counted, Failure> {
     let mut counted = Counted::default();
     let mut after = None;
     loop {
         let ask = Select { filter: bulk.filter.clone(), after, verb: bulk.verb };
-        let reply = store::call(door, Request::Select(ask)).await?;
-        let selected = store::content!(reply, Reply::Select(selected) => selected)?;
+        let selected = store::call(client, ask).await?;
         for chosen in selected.jobs {
             *counted.handlers.entry(chosen.handler).or_default() += 1;
             counted.jobs.push((chosen.job, chosen.attempt));
@@ -81,7 +81,7 @@ async fn count(door: &mut Door, bulk: &Bulk<'_>) -> Result<Counted, Failure> {
 }
 
 async fn go(
-    door: &mut Door,
+    client: &StoreClient,
     bulk: &Bulk<'_>,
     counted: &Counted,
     moved: &mut Moved,
@@ -90,8 +90,7 @@ async fn go(
     progress::walk(counted.jobs.len() as u64, "jobs", bulk.format.json, async || {
         let Some(jobs) = batches.next() else { return Ok(None) };
         let batch = Batch { verb: bulk.verb, state: bulk.state, jobs: jobs.to_vec() };
-        let reply = store::call(door, Request::MoveBatch(batch)).await?;
-        let more = store::content!(reply, Reply::MoveBatch(more) => more)?;
+        let more = store::call(client, batch).await?;
         for (handler, count) in more.done {
             *moved.done.entry(handler).or_default() += count;
         }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
+use crate::admin::{CancelJob, StoreClient};
 use crate::cli;
 use crate::config::{Config, Handler};
-use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::limits::Limits;
 use crate::model::{JobId, State};
@@ -24,24 +24,23 @@ const SLACK: Duration = Duration::from_secs(10);
 /// Asks the command to end, waits until it has, and prints what became of the job.
 pub(super) fn run(args: &cli::Cancel) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
-    store::with_door(&config, async |door| {
-        let job = ids::job(door, &args.job).await?.job;
-        let attempt = ask(door, args, job).await?;
+    store::with_client(&config, async |client| {
+        let job = ids::job(client, &args.job).await?.job;
+        let attempt = ask(client, args, job).await?;
         if args.no_wait {
             let json = json!({ "job": job, "attempt": attempt, "state": State::Running });
             let text = format!("job {job} is asked to end; it runs attempt {attempt}");
             return output::answer(&args.format, json, text);
         }
-        ended(args, attempt, until_ended(door, &config, job, attempt).await?)
+        ended(args, attempt, until_ended(client, &config, job, attempt).await?)
     })
 }
 
-async fn ask(door: &mut Door, args: &cli::Cancel, job: JobId) -> Result<u32, Failure> {
-    match store::call(door, Request::Cancel(job)).await {
-        Ok(Reply::Cancel { attempt }) => Ok(attempt),
-        Ok(other) => Err(store::unexpected(&other)),
+async fn ask(client: &StoreClient, args: &cli::Cancel, job: JobId) -> Result<u32, Failure> {
+    match store::call(client, CancelJob { job }).await {
+        Ok(cancelled) => Ok(cancelled.attempt),
         Err(failure) if failure.exit == Exit::WrongState => {
-            let help = match store::job(door, job).await?.state {
+            let help = match store::job(client, job).await?.state {
                 State::Running => "the handler's `timeout` ends it".to_owned(),
                 State::Ready | State::Waiting => {
                     format!("to keep it from running: hooklatch drop {job}")
@@ -50,7 +49,9 @@ async fn ask(door: &mut Door, args: &cli::Cancel, job: JobId) -> Result<u32, Fai
             };
             Err(failure.help(help))
         }
-        Err(failure) if matches!(door, Door::Local(_)) && failure.exit == Exit::Unavailable => {
+        Err(failure)
+            if matches!(client, StoreClient::Local(..)) && failure.exit == Exit::Unavailable =>
+        {
             let config = args.file.config.display();
             Err(failure.help(format!("hooklatch serve --config {config}, then cancel again")))
         }
@@ -60,12 +61,12 @@ async fn ask(door: &mut Door, args: &cli::Cancel, job: JobId) -> Result<u32, Fai
 
 /// Looks at the job until it no longer runs this attempt.
 async fn until_ended(
-    door: &mut Door,
+    client: &StoreClient,
     config: &Config,
     job: JobId,
     attempt: u32,
 ) -> Result<JobRow, Failure> {
-    let mut row = store::job(door, job).await?;
+    let mut row = store::job(client, job).await?;
     let usual = Limits::duration(config.limits().command_grace_millis);
     let grace = config
         .handler(&row.handler)
@@ -74,7 +75,7 @@ async fn until_ended(
     let ended = timeout(grace + SLACK, async {
         while row.state == State::Running && row.attempt == attempt {
             sleep(LOOK_AGAIN).await;
-            row = store::job(door, job).await?;
+            row = store::job(client, job).await?;
         }
         Ok(row)
     });

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use crate::admin::DropJob;
 use crate::cli;
-use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::State;
 use crate::store::Verb;
@@ -15,16 +15,15 @@ use super::{ids, jobs, output, store};
 pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
     let Some(typed) = &args.job else { return many(args) };
     let config = store::load(&args.file.config)?;
-    let (job, reply) = store::with_door(&config, async |door| {
-        let job = ids::job(door, typed).await?.job;
-        match store::call(door, Request::Drop(job)).await {
+    let (job, was) = store::with_client(&config, async |client| {
+        let job = ids::job(client, typed).await?.job;
+        match store::call(client, DropJob { job }).await {
             Err(failure) if failure.exit == Exit::WrongState => {
                 Err(failure.help("a ready, waiting, held or dead job can (hooklatch jobs); a running one after `hooklatch cancel`"))
             }
-            reply => Ok((job, reply?)),
+            dropped => Ok((job, dropped?.was)),
         }
     })?;
-    let was = store::content!(reply, Reply::Drop(was) => was)?;
     let state = State::Dropped;
     let json = json!({ "job": job, "state": state, "was": was });
     output::answer(&args.format, json, format_args!("job {job} is {state}; it was {was}"))

@@ -1,7 +1,7 @@
 //! `hooklatch events`: what was accepted, or what was not, or by which secrets.
 
+use crate::admin::ListSecrets;
 use crate::cli;
-use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::store::{EventFilter, EventRow, QuarantineFilter, SecretUse};
 
@@ -19,8 +19,7 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
     }
     let (config, json) = (store::load(&args.file.config)?, args.listing.format.json);
     if args.secrets {
-        let reply = store::ask_of(&config, Request::Secrets)?;
-        let rows = store::content!(reply, Reply::Secrets(rows) => rows)?;
+        let rows = store::ask_of(&config, ListSecrets {})?.secrets;
         if json {
             output::json(&rows)?
         } else {
@@ -28,10 +27,9 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
         }
         return Ok(Exit::Ok);
     }
-    let (rows, short) = store::with_door(&config, async |door| {
-        let reply = store::call(door, Request::Events(filter)).await?;
-        let rows = store::content!(reply, Reply::Events(rows) => rows)?;
-        let short = ids::of_events(door, &rows, &args.listing).await?;
+    let (rows, short) = store::with_client(&config, async |client| {
+        let rows = store::events(client, filter).await?;
+        let short = ids::of_events(client, &rows, &args.listing).await?;
         Ok((rows, short))
     })?;
     if json {
@@ -51,6 +49,7 @@ pub(super) fn filter(args: &cli::Events) -> Result<EventFilter, Failure> {
         since: jobs::since(args.since)?,
         state: args.state,
         limit: Some(args.listing.limit),
+        before: None,
     })
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::admin::{CallError, FailureKind, ReadOutput, StoreClient};
 use crate::cli;
-use crate::control::{CallError, Door, FailureKind, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::{Blob, Name, State};
 use crate::runner::message::{Key, Stream};
@@ -28,15 +28,15 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Follows the running attempts of the event, or says that there are none and shows what there is.
 pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
-    store::with_door(&config, async |door| follow(door, args).await)
+    store::with_client(&config, async |client| follow(client, args).await)
 }
 
-async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
-    let mut target = ids::event_or_job(door, args.source.as_ref(), &args.event).await?;
+async fn follow(client: &StoreClient, args: &cli::Show) -> Result<Exit, Failure> {
+    let mut target = ids::event_or_job(client, args.source.as_ref(), &args.event).await?;
     if let Some(typed) = &args.job {
-        target.job = Some(ids::job(door, typed).await?.job);
+        target.job = Some(ids::job(client, typed).await?.job);
     }
-    let found = show::find(door, &target).await?;
+    let found = show::find(client, &target).await?;
     let jobs = || found.iter().flat_map(|event| &event.jobs);
     if jobs().next().is_none()
         && let Some(job) = target.job
@@ -44,7 +44,7 @@ async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::NotFound, format!("event {} has no job {job}", args.event)));
     }
     let running = jobs().filter(|one| one.job.state == State::Running);
-    let stopped = matches!(door, Door::Local(_));
+    let stopped = matches!(client, StoreClient::Local(..));
     if stopped || running.clone().next().is_none() {
         what_there_is(&found, args)?;
         note(match stopped {
@@ -73,13 +73,13 @@ async fn follow(door: &mut Door, args: &cli::Show) -> Result<Exit, Failure> {
     loop {
         let mut any_ended = false;
         for one in all.iter_mut().filter(|one| !one.ended) {
-            noted = !one.look(door, noted).await?;
-            let row = store::job(door, one.key.job).await?;
+            noted = !one.look(client, noted).await?;
+            let row = store::job(client, one.key.job).await?;
             one.ended = row.state != State::Running || row.attempt != one.key.attempt;
             any_ended |= one.ended;
         }
         if any_ended {
-            let found = show::find(door, &target).await?;
+            let found = show::find(client, &target).await?;
             for detail in found.iter().flat_map(|event| &event.jobs) {
                 let ended = |one: &&mut Followed| one.ended && one.key.job == detail.job.job;
                 all.iter_mut().filter(ended).try_for_each(|one| one.end(detail))?;
@@ -128,14 +128,14 @@ impl Followed {
 
     /// Prints what came since the last look. False where the runner cannot be asked now, which is said
     /// unless it was `noted` before: it will be reached again, and the attempt goes on.
-    async fn look(&mut self, door: &mut Door, noted: bool) -> Result<bool, Failure> {
+    async fn look(&mut self, client: &StoreClient, noted: bool) -> Result<bool, Failure> {
         for nth in 0..self.streams.len() {
-            let request = Request::Peek { key: self.key, stream: self.streams[nth].0 };
-            match door.call(request).await {
-                Ok(Reply::Peek(Some(captured))) => self.print(nth, &captured)?,
+            let Key { job, attempt } = self.key;
+            let request = ReadOutput { job, attempt, stream: self.streams[nth].0 };
+            match client.call(request).await.map(|read| read.output) {
+                Ok(Some(captured)) => self.print(nth, &captured)?,
                 // Not begun, or about to be what the store shows.
-                Ok(Reply::Peek(None)) => {}
-                Ok(other) => return Err(store::unexpected(&other)),
+                Ok(None) => {}
                 Err(CallError::Failed(failure)) if failure.kind == FailureKind::Unavailable => {
                     if !noted {
                         note(format_args!("{failure}; waiting for it"));

@@ -3,41 +3,44 @@
 
 use std::collections::HashMap;
 
+use crate::admin::{MAX_IDS, ShortenIds, ShowEvent, StoreClient};
 use crate::cli;
-use crate::control::{Door, Reply, Request};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::model::{EventId, JobId, Name};
 use crate::store::{EventDetail, EventRow, IdKind, IdMatch, IdQuery, JobRow};
 
 use super::{output, store};
 
-/// Most ids that are asked for in one request.
-const ASKED: usize = 1_000;
-
 async fn find(
-    door: &mut Door,
+    client: &StoreClient,
     kind: IdKind,
     source: Option<&Name>,
     text: &str,
-) -> Result<Reply, Failure> {
+) -> Result<IdMatch, Failure> {
     let typed = IdQuery { kind, text: text.to_owned(), source: source.cloned() };
-    store::call(door, Request::Find(typed)).await
+    store::call(client, typed).await
 }
 
 /// The event that is meant.
 pub(super) async fn event(
-    door: &mut Door,
+    client: &StoreClient,
     source: Option<&Name>,
     typed: &EventId,
 ) -> Result<EventId, Failure> {
-    let reply = find(door, IdKind::Event, source, typed.as_str()).await?;
-    store::content!(reply, Reply::Find(IdMatch::Event(event)) => event)
+    match find(client, IdKind::Event, source, typed.as_str()).await? {
+        IdMatch::Event(event) => Ok(event),
+        IdMatch::Job(row) => Ok(row.event_id),
+    }
 }
 
 /// The job that is meant, as it is now.
-pub(super) async fn job(door: &mut Door, typed: &str) -> Result<JobRow, Failure> {
-    let reply = find(door, IdKind::Job, None, typed).await?;
-    store::content!(reply, Reply::Find(IdMatch::Job(row)) => *row)
+pub(super) async fn job(client: &StoreClient, typed: &str) -> Result<JobRow, Failure> {
+    match find(client, IdKind::Job, None, typed).await? {
+        IdMatch::Job(row) => Ok(*row),
+        IdMatch::Event(event) => {
+            Err(Failure::new(Exit::NotFound, format!("{event} is an event, not a job")))
+        }
+    }
 }
 
 /// An event, or one job of it.
@@ -49,12 +52,11 @@ pub(super) struct Target {
 
 /// The event that is meant, or the event of the job that is.
 pub(super) async fn event_or_job(
-    door: &mut Door,
+    client: &StoreClient,
     source: Option<&Name>,
     typed: &EventId,
 ) -> Result<Target, Failure> {
-    let reply = find(door, IdKind::Any, source, typed.as_str()).await?;
-    Ok(match store::content!(reply, Reply::Find(found) => found)? {
+    Ok(match find(client, IdKind::Any, source, typed.as_str()).await? {
         IdMatch::Event(event) => Target { source: source.cloned(), event, job: None },
         IdMatch::Job(row) => {
             Target { source: Some(row.source), event: row.event_id, job: Some(row.job) }
@@ -63,10 +65,12 @@ pub(super) async fn event_or_job(
 }
 
 /// All that is known of it: of several bodies under one id only the one that the job is for.
-pub(super) async fn shown(door: &mut Door, target: &Target) -> Result<Vec<EventDetail>, Failure> {
-    let request = Request::Show { source: target.source.clone(), event: target.event.clone() };
-    let reply = store::call(door, request).await?;
-    let mut found = store::content!(reply, Reply::Show(found) => found)?;
+pub(super) async fn shown(
+    client: &StoreClient,
+    target: &Target,
+) -> Result<Vec<EventDetail>, Failure> {
+    let request = ShowEvent { source: target.source.clone(), event: target.event.clone() };
+    let mut found = store::call(client, request).await?.events;
     if let Some(job) = target.job {
         found.retain(|event| event.jobs.iter().any(|one| one.job.job == job));
     }
@@ -80,29 +84,28 @@ pub(super) struct Short(HashMap<String, usize>);
 /// Shortens the ids of a table. In a pipe or a file they stay whole, as every text does, and so they do in a
 /// very long listing.
 pub(super) async fn shorten(
-    door: &mut Door,
+    client: &StoreClient,
     mut ids: Vec<String>,
     listing: &cli::Listing,
 ) -> Result<Short, Failure> {
     ids.sort_unstable();
     ids.dedup();
     let whole = listing.wide || listing.format.json || output::chars().is_none();
-    if whole || ids.is_empty() || ids.len() > ASKED {
+    if whole || ids.is_empty() || ids.len() > MAX_IDS {
         return Ok(Short::default());
     }
-    let request = Request::Shorten { kind: IdKind::Any, ids: ids.clone() };
-    let reply = store::call(door, request).await?;
-    let chars = store::content!(reply, Reply::Shorten(chars) => chars)?;
+    let request = ShortenIds { kind: IdKind::Any, ids: ids.clone() };
+    let chars = store::call(client, request).await?.chars;
     Ok(Short(ids.into_iter().zip(chars).collect()))
 }
 
 /// Shortens the ids of a table of events.
 pub(super) async fn of_events(
-    door: &mut Door,
+    client: &StoreClient,
     rows: &[EventRow],
     listing: &cli::Listing,
 ) -> Result<Short, Failure> {
-    shorten(door, rows.iter().map(|event| event.event_id.to_string()).collect(), listing).await
+    shorten(client, rows.iter().map(|event| event.event_id.to_string()).collect(), listing).await
 }
 
 impl Short {

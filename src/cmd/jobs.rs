@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::cli;
 use crate::clock::Clock;
-use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::{DeadReason, HeldReason, JobId, State, Timestamp};
 use crate::store::{JobFilter, JobRow};
@@ -111,11 +110,10 @@ fn ask(
     listing: &cli::Listing,
 ) -> Result<(Vec<JobRow>, Short), Failure> {
     let config = store::load(&file.config)?;
-    store::with_door(&config, async |door| {
-        let reply = store::call(door, Request::Jobs(filter)).await?;
-        let rows = store::content!(reply, Reply::Jobs(rows) => rows)?;
+    store::with_client(&config, async |client| {
+        let rows = store::jobs(client, filter).await?;
         let ids = rows.iter().flat_map(|job| [job.job.to_string(), job.event_id.to_string()]);
-        let short = ids::shorten(door, ids.collect(), listing).await?;
+        let short = ids::shorten(client, ids.collect(), listing).await?;
         Ok((rows, short))
     })
 }
@@ -134,6 +132,7 @@ pub(super) fn filter(
         reason: typed.reason.clone(),
         since: since(typed.since)?,
         limit,
+        before: None,
     })
 }
 

@@ -115,9 +115,9 @@ fn report(failure: &Failure) {
 }
 
 /// Runs a future to its end on a runtime of its own. Its tasks share one thread: of a receiver those are the
-/// dispatcher, the forwards, the links to runners and the admin socket, which are short and follow each other, so
-/// that a second thread would mostly be woken to be handed work that the first one has in its hands. What may take
-/// long has threads of its own, as the HTTP server has; a large answer to an operator makes the others wait.
+/// dispatcher, the forwards and the links to runners, which are short and follow each other, so that a second
+/// thread would mostly be woken to take over work that the first one already has. What may take long has threads of
+/// its own, as the HTTP server and the admin API have.
 fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

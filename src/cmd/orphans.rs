@@ -2,26 +2,26 @@
 
 use std::path::Path;
 
+use crate::admin::ListHandlers;
 use crate::config::Config;
-use crate::control::{Reply, Request};
 use crate::document::{Problem, nearest};
 use crate::exit::{Exit, Failure};
 use crate::model::Name;
 
-use super::store::{ask_of, unexpected};
+use super::store::ask_of;
 
 /// One warning for each handler that is gone and has jobs left. A store that is not there yet has
 /// none; one that cannot be asked is a warning of its own.
 pub(super) fn find(path: &Path, config: &Config) -> Vec<Problem> {
-    let unfinished = match ask_of(config, Request::Unfinished) {
-        Ok(Reply::Unfinished(unfinished)) => unfinished,
-        Ok(other) => return vec![unasked(path, &unexpected(&other))],
+    let handlers = match ask_of(config, ListHandlers {}) {
+        Ok(list) => list.handlers,
         Err(failure) if failure.exit == Exit::NotFound => return Vec::new(),
         Err(failure) => return vec![unasked(path, &failure)],
     };
     let known: Vec<&Name> = config.handlers.iter().map(|handler| &handler.name).collect();
-    let gone = unfinished.iter().filter(|(handler, _)| !known.contains(&handler));
-    gone.map(|(handler, jobs)| orphaned(path, &known, handler, *jobs)).collect()
+    let gone = handlers.iter().filter(|row| row.unfinished_jobs > 0);
+    let gone = gone.filter(|row| !known.contains(&&row.handler));
+    gone.map(|row| orphaned(path, &known, &row.handler, row.unfinished_jobs)).collect()
 }
 
 fn orphaned(path: &Path, known: &[&Name], handler: &Name, jobs: u64) -> Problem {

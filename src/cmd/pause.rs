@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use crate::admin::{HandlerRow, ListHandlers, PauseHandler, ResumeHandler};
 use crate::cli;
-use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::Name;
 use crate::store::PausedRow;
@@ -15,8 +15,13 @@ use super::store;
 pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     let Some(handler) = &args.handler else {
-        let reply = store::ask_of(&config, Request::Paused)?;
-        let rows = store::content!(reply, Reply::Paused(rows) => rows)?;
+        let rows: Vec<PausedRow> = store::ask_of(&config, ListHandlers {})?
+            .handlers
+            .into_iter()
+            .filter_map(|HandlerRow { handler, paused_since, .. }| {
+                Some(PausedRow { handler, since: paused_since? })
+            })
+            .collect();
         if args.format.json {
             output::json(&rows)?
         } else {
@@ -29,16 +34,14 @@ pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
     if config.mistakes().is_empty() && config.handler(handler).is_none() {
         return Err(store::no_handler(&config, handler));
     }
-    let reply = store::ask_of(&config, Request::Pause(handler.clone()))?;
-    let changed = store::content!(reply, Reply::Pause { changed } => changed)?;
+    let changed = store::ask_of(&config, PauseHandler { handler: handler.clone() })?.changed;
     report(handler, true, changed, &args.format)
 }
 
 /// Lets a paused handler run again, one that the configuration no longer has too.
 pub(super) fn resume(args: &cli::Resume) -> Result<Exit, Failure> {
     let (config, handler) = (store::load(&args.file.config)?, &args.handler);
-    let reply = store::ask_of(&config, Request::Resume(handler.clone()))?;
-    let changed = store::content!(reply, Reply::Resume { changed } => changed)?;
+    let changed = store::ask_of(&config, ResumeHandler { handler: handler.clone() })?.changed;
     let whole = config.mistakes().is_empty();
     if !changed && whole && config.handler(handler).is_none() {
         return Err(store::no_handler(&config, handler));

@@ -1,11 +1,8 @@
 //! `hooklatch reload`: the running receiver and its runner take the configuration as it is now.
 
-use std::io;
-use std::path::Path;
-
+use crate::admin::{Client, Reload, Reloaded, socket_path};
 use crate::cli;
 use crate::config;
-use crate::control::{self, Reloaded, Reply, Request};
 use crate::exit::{Exit, Failure};
 
 use super::output;
@@ -16,31 +13,25 @@ pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
     let path = &args.file.config;
     // The receiver reads it itself, and logs what is wrong: here only its socket is looked for.
     let config = config::load_in_part(path).map_err(|problems| store::config_failure(&problems))?;
-    let socket = control::socket_path(&config.store().path);
-    let asked = block_on(async {
-        let mut client = control::connect(&socket, config.limits()).await?;
-        io::Result::Ok(client.call(&Request::Reload).await)
-    })?;
-    match asked {
-        Ok(Ok(Reply::Reload(reloaded))) if args.format.json => output::json(&reloaded)?,
-        Ok(Ok(Reply::Reload(reloaded))) => show(&reloaded)?,
-        Ok(Ok(other)) => return Err(store::unexpected(&other)),
-        Ok(Err(error)) => return Err(store::call_failure(error)),
-        Err(error) => {
-            // Configuration mistakes come first: with them no receiver would start.
-            store::need_whole(&config)?;
-            return Err(no_receiver(path, &socket, &error));
+    let socket = socket_path(&config.store().path);
+    let reloaded = block_on(async {
+        match Client::connect(&socket).await {
+            Ok(client) => client.call(&Reload {}).await.map_err(store::call_failure),
+            Err(error) => {
+                // Configuration mistakes come first: with them no receiver would start.
+                store::need_whole(&config)?;
+                let suffix = output::config_suffix(path);
+                Err(store::no_receiver(&socket, &error).help(format!(
+                    "start it: hooklatch serve{suffix} (a running one keeps its storage.path until it is restarted)"
+                )))
+            }
         }
+    })??;
+    match args.format.json {
+        true => output::json(&reloaded)?,
+        false => show(&reloaded)?,
     }
     Ok(Exit::Ok)
-}
-
-fn no_receiver(config: &Path, socket: &Path, error: &io::Error) -> Failure {
-    let message = format!("no receiver answers at {}: {error}", socket.display());
-    let suffix = output::config_suffix(config);
-    Failure::new(Exit::Unavailable, message).help(format!(
-        "start it: hooklatch serve{suffix} (a running one keeps its storage.path until it is restarted)"
-    ))
 }
 
 fn show(reloaded: &Reloaded) -> Result<(), Failure> {

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
+use crate::admin::{ReplayEvent, ReplayJob, StoreClient};
 use crate::cli;
 use crate::clock::Clock;
-use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
-use crate::model::{Name, State};
-use crate::store::{Made, Missing, Replay, Verb};
+use crate::model::{JobId, Name, State};
+use crate::store::{Made, Missing, Verb};
 
 use super::bulk::{self, Bulk};
 use super::{ids, jobs, output, store};
@@ -23,12 +23,7 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
         return missing(args, since, handler);
     }
     let config = store::load(&args.file.config)?;
-    let (replaced, reply) = store::with_door(&config, async |door| {
-        let what = meant(door, args).await?;
-        let replaced = if let Replay::NewKey(job) = what { Some(job) } else { None };
-        Ok((replaced, store::call(door, Request::Replay(what)).await?))
-    })?;
-    let jobs = store::content!(reply, Reply::Replay(jobs) => jobs)?;
+    let (replaced, jobs) = store::with_client(&config, async |client| replay(client, args).await)?;
     if jobs.is_empty() {
         return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
             .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them); --handler NAME makes one that there was not"));
@@ -42,11 +37,16 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
     output::answer(&args.format, json, lines.join("\n"))
 }
 
-/// The one job, or the event, that is meant.
-async fn meant(door: &mut Door, args: &cli::Replay) -> Result<Replay, Failure> {
+/// Puts back the one job, or the event's. Returns the key that was replaced, and the jobs.
+async fn replay(
+    client: &StoreClient,
+    args: &cli::Replay,
+) -> Result<(Option<JobId>, Vec<JobId>), Failure> {
     if let Some(typed) = &args.job {
-        let job = ids::job(door, typed).await?.job;
-        return Ok(if args.new_key { Replay::NewKey(job) } else { Replay::Job(job) });
+        let job = ids::job(client, typed).await?.job;
+        let new_key = args.new_key;
+        let replayed = store::call(client, ReplayJob { job, new_key }).await?;
+        return Ok((new_key.then_some(job), replayed.jobs));
     }
     let Some(typed) = &args.event else {
         return Err(Failure::new(
@@ -55,8 +55,8 @@ async fn meant(door: &mut Door, args: &cli::Replay) -> Result<Replay, Failure> {
         ));
     };
     let (source, handler) = (args.source.clone(), args.handler.clone());
-    let event = ids::event(door, source.as_ref(), typed).await?;
-    Ok(Replay::Event { source, event, handler })
+    let event = ids::event(client, source.as_ref(), typed).await?;
+    Ok((None, store::call(client, ReplayEvent { event, source, handler }).await?.jobs))
 }
 
 /// Puts back all that are meant.
@@ -95,10 +95,9 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
     let dry_run = args.dry_run;
     let mut missing = Missing { handler: handler.clone(), since, wanted, dry_run, from: None };
     let mut total = Made::default();
-    let walked = store::with_door(&config, async |door| {
+    let walked = store::with_client(&config, async |client| {
         loop {
-            let reply = store::call(door, Request::MakeMissing(missing.clone())).await?;
-            let made = store::content!(reply, Reply::MakeMissing(made) => made)?;
+            let made = store::call(client, missing.clone()).await?;
             total.made += made.made;
             total.held += made.held;
             total.present += made.present;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::admin::ResolveJob;
 use crate::cli;
-use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::limits::Unit;
 use crate::model::Answer;
@@ -20,7 +20,7 @@ pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     // Before the answer is read, which may take as long as a person types: what is resolved is the attempt
     // that there was when the command was given.
-    let seen = store::with_door(&config, async |door| ids::job(door, &args.job).await)?;
+    let seen = store::with_client(&config, async |client| ids::job(client, &args.job).await)?;
     // The command line has exactly one of the two, and an answer with the first alone.
     let how = match &args.answer {
         Some(file) => Resolution::Answered(read(file, config.limits().answer_whole_bytes)?),
@@ -28,12 +28,12 @@ pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
         None => Resolution::Failed,
     };
     let (job, attempt) = (seen.job, seen.attempt);
-    let reply = store::ask_of(&config, Request::Resolve { job, attempt, how });
-    let reply = reply.map_err(|failure| match failure.exit {
+    let resolved = store::ask_of(&config, ResolveJob { job, attempt, how });
+    let resolved = resolved.map_err(|failure| match failure.exit {
         Exit::WrongState => failure.help("those that can be resolved: hooklatch jobs --state held"),
         _ => failure,
     })?;
-    let state = store::content!(reply, Reply::Resolve(state) => state)?;
+    let state = resolved.state;
     let json = json!({ "job": job, "state": state });
     output::answer(&args.format, json, format_args!("job {job} is {state}"))
 }

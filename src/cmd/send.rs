@@ -13,10 +13,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use crate::admin::{Client, ListListeners, Operation, SignDelivery, socket_path};
 use crate::cli;
 use crate::clock::Clock;
 use crate::config::{CannotSign, Config, Endpoint, Environment};
-use crate::control::{self, Client, Reply, Request, Unsigned};
 use crate::document::nearest;
 use crate::exit::{Exit, Failure};
 use crate::model::{EventId, EventType, Headers, Name, Timestamp, shell_word};
@@ -82,8 +82,8 @@ async fn handled(
 ) -> Result<EventDetail, Failure> {
     let unnamed = || Failure::new(Exit::Unavailable, "the answer does not name the event");
     let event = event.ok_or_else(unnamed)?;
-    let mut client = connect(args, config).await?;
-    handled::wait(&mut client, &args.source, &event, body, args.wait).await
+    let client = connect(args, config).await?;
+    handled::wait(&client, &args.source, &event, body, args.wait).await
 }
 
 /// What is sent.
@@ -163,9 +163,9 @@ async fn address(args: &cli::Send, config: &Config) -> Result<SocketAddr, Failur
     let configured = config.server().listen;
     let mut address = match args.to {
         Some(given) => given,
-        None => match receiver(args, config, &Request::Listening).await {
-            Ok(Reply::Listening(known)) if !known.is_empty() => known[0],
-            Ok(other) => return Err(store::unexpected(&other)),
+        None => match receiver(args, config, &ListListeners {}).await {
+            // It has one at least.
+            Ok(known) => known.addresses.first().copied().unwrap_or(configured),
             Err(failure) if configured.port() == 0 => return Err(failure),
             // It does not run, or does not answer this user.
             Err(_) => configured,
@@ -235,7 +235,7 @@ async fn by_receiver(
     draft: &Draft<'_>,
     at: Timestamp,
 ) -> Result<(Headers, Option<String>), Failure> {
-    let unsigned = Unsigned {
+    let unsigned = SignDelivery {
         source: args.source.clone(),
         method: draft.method.to_owned(),
         url: draft.url.map(str::to_owned),
@@ -244,24 +244,26 @@ async fn by_receiver(
         body: data_encoding::BASE64.encode(&draft.body),
         at,
     };
-    let reply = receiver(args, config, &Request::Sign(unsigned)).await?;
-    let signed = store::content!(reply, Reply::Sign(signed) => signed)?;
+    let signed = receiver(args, config, &unsigned).await?;
     let mut headers = Headers::new();
     signed.headers.into_iter().for_each(|(name, value)| headers.push(name, value));
     Ok((headers, signed.reference.map(|from| format!("{from}, by the receiver"))))
 }
 
 /// Asks the running receiver itself: a stopped store knows nothing of this.
-async fn receiver(args: &cli::Send, config: &Config, request: &Request) -> Result<Reply, Failure> {
+async fn receiver<O: Operation>(
+    args: &cli::Send,
+    config: &Config,
+    request: &O,
+) -> Result<O::Reply, Failure> {
     connect(args, config).await?.call(request).await.map_err(store::call_failure)
 }
 
 async fn connect(args: &cli::Send, config: &Config) -> Result<Client, Failure> {
-    let path = control::socket_path(&config.store().path);
-    control::connect(&path, config.limits()).await.map_err(|error| {
-        let message = format!("no receiver answers at {}: {error}", path.display());
+    let path = socket_path(&config.store().path);
+    Client::connect(&path).await.map_err(|error| {
         let suffix = output::config_suffix(&args.file.config);
-        Failure::new(Exit::Unavailable, message).help(format!("start it: hooklatch serve{suffix}"))
+        store::no_receiver(&path, &error).help(format!("start it: hooklatch serve{suffix}"))
     })
 }
 

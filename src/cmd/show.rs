@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
+use crate::admin::StoreClient;
 use crate::cli;
-use crate::control::Door;
 use crate::exit::{Exit, Failure};
 use crate::store::{AttemptRow, Captured, EventDetail, JobDetail, KeyRow};
 
@@ -14,9 +14,9 @@ use super::{events, jobs, store};
 /// Shows the event with its jobs and attempts, or with the one job that was named; or its raw body alone.
 pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
-    let found = store::with_door(&config, async |door| {
-        let target = ids::event_or_job(door, args.source.as_ref(), &args.event).await?;
-        find(door, &target).await
+    let found = store::with_client(&config, async |client| {
+        let target = ids::event_or_job(client, args.source.as_ref(), &args.event).await?;
+        find(client, &target).await
     })?;
     if args.body {
         return body(&found, args);
@@ -30,8 +30,11 @@ pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
 }
 
 /// The events that are meant, without other jobs than the one that was named.
-pub(super) async fn find(door: &mut Door, target: &Target) -> Result<Vec<EventDetail>, Failure> {
-    let mut found = ids::shown(door, target).await?;
+pub(super) async fn find(
+    client: &StoreClient,
+    target: &Target,
+) -> Result<Vec<EventDetail>, Failure> {
+    let mut found = ids::shown(client, target).await?;
     if let Some(job) = target.job {
         found.iter_mut().for_each(|event| event.jobs.retain(|one| one.job.job == job));
     }

@@ -3,27 +3,16 @@
 use std::io;
 use std::path::Path;
 
+use crate::admin::{CallError, ConnectError, FailureKind, Operation, ShowJob, StoreClient};
 use crate::clock::Clock;
 use crate::config::{self, Config};
-use crate::control::{CallError, Door, DoorError, FailureKind, Reply, Request};
 use crate::document::{Problem, nearest};
 use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name};
 use crate::serve;
-use crate::store::JobRow;
+use crate::store::{EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor};
 
 use super::{block_on, output, owner};
-
-/// The content of a reply, or a failure where it is another reply.
-macro_rules! content {
-    ($reply:expr, $pattern:pat => $content:expr) => {
-        match $reply {
-            $pattern => Ok($content),
-            other => Err($crate::cmd::store::unexpected(&other)),
-        }
-    };
-}
-pub(super) use content;
 
 /// Reads the configuration at `path`, all of which the command needs.
 pub(super) fn load_whole(path: &Path) -> Result<Config, Failure> {
@@ -54,33 +43,70 @@ pub(super) fn need_whole(config: &Config) -> Result<(), Failure> {
     }
 }
 
-/// Performs `request` on the configured store: through its receiver where one runs, under the store's lock where none does.
-pub(super) fn ask_of(config: &Config, request: Request) -> Result<Reply, Failure> {
-    with_door(config, async |door| call(door, request).await)
+/// Carries out `request` on the configured store: through its receiver where one runs, under the store's lock
+/// where none does.
+pub(super) fn ask_of<O: Operation>(config: &Config, request: O) -> Result<O::Reply, Failure> {
+    with_client(config, async |client| call(client, request).await)
 }
 
-/// Opens the way to the store, does `work` over it, and closes it again.
-pub(super) fn with_door<T>(
+/// Opens the way to the store, does `work` over it, and closes it.
+pub(super) fn with_client<T>(
     config: &Config,
-    work: impl AsyncFnOnce(&mut Door) -> Result<T, Failure>,
+    work: impl AsyncFnOnce(&StoreClient) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let settings = config.store();
     owner::assume(&settings.path)?;
     block_on(async {
-        let mut door = Door::open(&settings, Clock::system()).await.map_err(door_failure)?;
-        let done = work(&mut door).await;
-        door.close().await;
+        let client =
+            StoreClient::open(&settings, Clock::system()).await.map_err(connect_failure)?;
+        let done = work(&client).await;
+        client.close().await;
         done
     })?
 }
 
-/// Performs one request of several.
-pub(super) async fn call(door: &mut Door, request: Request) -> Result<Reply, Failure> {
-    door.call(request).await.map_err(call_failure)
+/// Carries out one request of several.
+pub(super) async fn call<O: Operation>(
+    client: &StoreClient,
+    request: O,
+) -> Result<O::Reply, Failure> {
+    client.call(request).await.map_err(call_failure)
 }
 
-pub(super) async fn job(door: &mut Door, job: JobId) -> Result<JobRow, Failure> {
-    content!(call(door, Request::Job(job)).await?, Reply::Job(row) => *row)
+/// Events, page after page, up to the filter's limit.
+pub(super) async fn events(
+    client: &StoreClient,
+    filter: EventFilter,
+) -> Result<Vec<EventRow>, Failure> {
+    let page = |limit, before| EventFilter { limit, before, ..filter.clone() };
+    pages(client, filter.limit, page).await
+}
+
+/// Jobs, page after page, up to the filter's limit.
+pub(super) async fn jobs(client: &StoreClient, filter: JobFilter) -> Result<Vec<JobRow>, Failure> {
+    let page = |limit, before| JobFilter { limit, before, ..filter.clone() };
+    pages(client, filter.limit, page).await
+}
+
+async fn pages<O: Operation<Reply = Page<T>>, T>(
+    client: &StoreClient,
+    limit: Option<usize>,
+    page: impl Fn(Option<usize>, Option<PageCursor>) -> O,
+) -> Result<Vec<T>, Failure> {
+    let (mut rows, mut before) = (Vec::new(), None);
+    loop {
+        let left = limit.map(|limit| limit.saturating_sub(rows.len()));
+        let page = call(client, page(left, before)).await?;
+        rows.extend(page.rows);
+        before = page.next;
+        if before.is_none() || limit.is_some_and(|limit| rows.len() >= limit) {
+            return Ok(rows);
+        }
+    }
+}
+
+pub(super) async fn job(client: &StoreClient, job: JobId) -> Result<JobRow, Failure> {
+    call(client, ShowJob { job }).await
 }
 
 /// A handler that the configuration has not got, with the one that may be meant.
@@ -118,16 +144,16 @@ pub(super) fn serve_failure(error: serve::Error) -> Failure {
                     "see which: ss -ltnp 'sport = :{port}'; end it, or choose another address"
                 ))
         }
-        error @ serve::Error::Control(_) => Failure::new(Exit::Io, error.to_string()),
+        error @ serve::Error::Admin(_) => Failure::new(Exit::Io, error.to_string()),
         error => Failure::new(Exit::Unavailable, error.to_string()),
     }
 }
 
 /// A store that cannot be reached.
-pub(super) fn door_failure(error: DoorError) -> Failure {
+pub(super) fn connect_failure(error: ConnectError) -> Failure {
     let exit = match &error {
-        DoorError::NoStore(_) => Exit::NotFound,
-        DoorError::Busy { .. } | DoorError::Socket { .. } | DoorError::Store(_) => {
+        ConnectError::NoStore(_) => Exit::NotFound,
+        ConnectError::Busy { .. } | ConnectError::Socket { .. } | ConnectError::Store(_) => {
             Exit::Unavailable
         }
     };
@@ -144,22 +170,24 @@ pub(super) fn call_failure(error: CallError) -> Failure {
 }
 
 /// What a command exits with whose request failed so.
-pub(super) fn exit_of(kind: FailureKind) -> Exit {
+fn exit_of(kind: FailureKind) -> Exit {
     match kind {
         FailureKind::NotFound => Exit::NotFound,
         FailureKind::WrongState | FailureKind::Ambiguous => Exit::WrongState,
-        FailureKind::Unavailable => Exit::Unavailable,
         FailureKind::Config => Exit::Config,
+        // The rest but the first: a receiver of another version.
+        FailureKind::Unavailable
+        | FailureKind::Malformed
+        | FailureKind::NoRoute
+        | FailureKind::WrongMethod
+        | FailureKind::Forbidden
+        | FailureKind::TooLarge
+        | FailureKind::Unknown => Exit::Unavailable,
     }
 }
 
-/// An answer to another question than the one that was asked: two versions that do not fit.
-pub(super) fn unexpected(reply: &Reply) -> Failure {
-    let kind = format!("{reply:?}");
-    let kind = kind.split(['(', ' ', '{']).next().unwrap_or_default();
-    Failure::new(
-        Exit::Unavailable,
-        format!("the receiver answered with {kind}, which was not asked"),
-    )
-    .help("restart the receiver, so that it has the version of this command")
+/// No receiver listens at `socket`.
+pub(super) fn no_receiver(socket: &Path, error: &io::Error) -> Failure {
+    let message = format!("no receiver answers at {}: {error}", socket.display());
+    Failure::new(Exit::Unavailable, message)
 }

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use crate::control::{Names, SecretRead};
+use crate::admin::{Names, SecretRead};
 use crate::document::{Problem, Problems};
 use crate::limits::Limits;
 use crate::limits::fixed::{self, Change};

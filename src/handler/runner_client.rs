@@ -89,7 +89,7 @@ pub struct RunnerStatus {
     pub running: u64,
     /// How many attempts the runner can have.
     pub room: Option<u64>,
-    /// Why there is no connection, as of the last try that failed.
+    /// Why the last try to connect failed.
     pub why: Option<String>,
 }
 

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Limits, TABLE, limit};
 
-/// What `serve` reads at its start: what the HTTP server, the admin socket, the clients of the runners and
-/// the store are made with.
+/// What `serve` reads at its start: what the HTTP server, the clients of the runners and the store are made with.
 pub const OF_RECEIVER: &[&str] = &[
     "body_grace_millis",
     "header_read_millis",
@@ -15,10 +14,6 @@ pub const OF_RECEIVER: &[&str] = &[
     "keep_alive_millis",
     "connections_count",
     "callers_waiting_count",
-    "control_request_bytes",
-    "control_answer_bytes",
-    "control_connections_count",
-    "control_wait_millis",
     "writer_queue_count",
     "writer_queue_bytes",
     "batch_count",

@@ -11,15 +11,15 @@
 //! whose handler it does not know. Everything else stays: store, lock, epoch, connections to the runners,
 //! listeners, requests, and attempts, which end as they were claimed.
 
+use crate::admin::{ListenerInfo, Reloaded, RunnerTold, SecretRead};
 use crate::config::{Config, Environment, secret_read};
-use crate::control::{Front, Reloaded, RunnerTold, SecretRead};
 use crate::dispatcher::{self, Worker};
 use crate::document::Problem;
 use crate::handler::Handler;
 use crate::handler::runner_client::RunnerLoad;
 use crate::handler::runner_pool::NotLoaded;
 use crate::http;
-use crate::limits::Limits;
+use crate::limits::ADMIN_WAIT;
 use crate::memory;
 use crate::model::RunnerName;
 use crate::runner::message::CommandDigest;
@@ -74,9 +74,7 @@ impl Serving {
         }
         let limits = config.limits().clone();
 
-        // As long as a command at the admin socket waits for its answer.
-        let wait = Limits::duration(limits.control_wait_millis);
-        let loads = self.pool.load(&commands(&parts.workers), wait).await?;
+        let loads = self.pool.load(&commands(&parts.workers), ADMIN_WAIT).await?;
 
         let handlers = config.changed_handlers(&self.config);
         // A failed count must not fail the reload; the dispatcher holds the jobs either way.
@@ -93,7 +91,7 @@ impl Serving {
         self.store.admin.set_judge(sources.judge());
         self.http.reload(sources, &limits);
         let addresses = self.http.addresses().to_vec();
-        self.receiver.set_front(Front { addresses, signers, without_secret });
+        self.receiver.set_listeners(ListenerInfo { addresses, signers, without_secret });
 
         let before = std::mem::replace(&mut self.config, config);
         memory::give_back_code();

@@ -64,7 +64,7 @@ pub use quarantine::types::{
 };
 pub use rows::{
     AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    KeyRow, PausedRow, RestoredRow, SecretUse, Twin,
+    KeyRow, Page, PageCursor, PausedRow, RestoredRow, SecretUse, Twin,
 };
 pub use tables::notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
 pub use types::{

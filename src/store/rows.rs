@@ -1,4 +1,4 @@
-//! What the store lists: for people, for `--json` and for the control socket.
+//! What the store lists: for people, for `--json` and for the admin API.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use super::types::Record;
 
 /// Which events to list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EventFilter {
     /// Only of this source.
     pub source: Option<Name>,
@@ -24,6 +25,23 @@ pub struct EventFilter {
     pub state: Option<State>,
     /// At most so many; never more than the limit `list_count`.
     pub limit: Option<usize>,
+    /// The `next` of the last page; the newest come first without it.
+    #[serde(default)]
+    pub before: Option<PageCursor>,
+}
+
+/// Where the next page of a listing begins: handed back as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageCursor(pub(super) i64);
+
+/// A page of a listing. It looks at a bounded number of rows, so it may be empty and have a next one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Page<T> {
+    pub rows: Vec<T>,
+    /// The `before` of the next page; none where nothing is left to look at.
+    pub next: Option<PageCursor>,
+    /// Where there is a next page: when the oldest row that was looked at was made.
+    pub looked_back_to: Option<Timestamp>,
 }
 
 /// One event as listed.
@@ -129,6 +147,7 @@ pub struct Twin {
 
 /// Which jobs to list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct JobFilter {
     /// Only in this state.
     pub state: Option<State>,
@@ -147,6 +166,9 @@ pub struct JobFilter {
     pub since: Option<Timestamp>,
     /// At most so many; never more than the limit `list_count`.
     pub limit: Option<usize>,
+    /// The `next` of the last page; the newest come first without it.
+    #[serde(default)]
+    pub before: Option<PageCursor>,
 }
 
 /// One job as listed.

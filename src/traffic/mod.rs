@@ -1,7 +1,7 @@
 //! What the receiver has seen since it started: of each source its good and its refused deliveries, of
 //! each handler its attempts, and the requests that belong to no source.
 //!
-//! `http` and `dispatcher` write it, `control` (for `status`) and `metrics` read it, and `serve` hands all
+//! `http` and `dispatcher` write it, `admin` (for `status`) and `metrics` read it, and `serve` hands all
 //! the same one. What must stay true: it is memory alone and decides nothing; a good delivery takes no
 //! lock; what strangers can choose in it is bounded in number and length.
 
@@ -55,7 +55,7 @@ struct Known {
     unreadable: Sum,
 }
 
-/// What was seen, at one moment.
+/// The counts at one moment.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Seen {
     /// Every configured source.
@@ -74,7 +74,7 @@ pub struct SourceSeen {
     pub accepted: u64,
     /// Deliveries of events that were there already.
     pub duplicates: u64,
-    /// Deliveries that were refused, for whatever reason.
+    /// Refused deliveries, for any reason.
     pub refused: u64,
     /// Those of them since the last good one.
     #[serde(default)]

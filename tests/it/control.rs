@@ -1,27 +1,33 @@
-//! The admin socket and the way to a stopped store, with real sockets, locks and stores.
+//! The admin API and the way to a stopped store, with real sockets, locks and stores.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use hooklatch::clock::Clock;
-use hooklatch::control::{
-    CallError, Door, DoorError, FailureKind, ListenError, Receiver, Reply, Request, listen,
-    socket_path,
+use serde_json::Value;
+
+use hooklatch::admin::{
+    AcceptQuarantine, CallError, CancelJob, ConnectError, DropJob, Effect, FailureKind,
+    FollowEvents, FollowedEvents, GetInfo, GetStatus, ListHandlers, ListSecrets, ListenError,
+    Listener, PauseHandler, ROUTES, ReadOutput, ReceiverState, ShowEvent, ShowJob, StoreClient,
+    listen, reading_socket_path, socket_path,
 };
+use hooklatch::clock::Clock;
 use hooklatch::handler::runner_pool::{PoolSettings, RunnerPool, Runners};
-use hooklatch::limits::Limits;
-use hooklatch::model::{Headers, Incarnation, JobId, Name, OnRedelivery, Runner, RunnerName};
+use hooklatch::limits::{self, Limits};
+use hooklatch::model::{
+    Headers, Incarnation, JobId, Name, OnRedelivery, Runner, RunnerName, State,
+};
 use hooklatch::provider::Scheme;
-use hooklatch::runner::message::{Key, Stream};
-use hooklatch::store::{Accept, EventFilter, QuarantineFilter, Settings, Store};
+use hooklatch::runner::message::Stream;
+use hooklatch::store::{Accept, EventFilter, JobFilter, QuarantineFilter, Settings, Store};
 use hooklatch::traffic::Traffic;
 use hooklatch::verify::{Request as Delivery, verify};
 
 fn settings(dir: &Path) -> Settings {
-    let limits = Limits { disk_floor_bytes: 0, control_wait_millis: 500, ..Limits::default() };
+    let limits = Limits { disk_floor_bytes: 0, ..Limits::default() };
     Settings { path: dir.join("t.db"), limits }
 }
 
@@ -30,87 +36,153 @@ fn open(settings: &Settings) -> Store {
 }
 
 /// A receiver whose link is not connected.
-fn receiver(settings: &Settings, store: &Store) -> Receiver {
+fn receiver(settings: &Settings, store: &Store) -> ReceiverState {
     let limits = settings.limits.clone();
     let (runners, database) = (Runners::BesideStore(None), settings.path.clone());
     let links =
         RunnerPool::new(PoolSettings { runners, database, store: store.admin.id(), limits });
-    Receiver::new(links, Traffic::default(), Clock::system())
+    ReceiverState::new(links, Traffic::default(), Clock::system())
 }
 
-async fn door(settings: &Settings) -> Result<Door, DoorError> {
-    Door::open(settings, Clock::system()).await
+fn serve(settings: &Settings, store: &Store) -> Listener {
+    listen(&settings.path, store.admin.clone(), receiver(settings, store)).unwrap()
+}
+
+async fn client(settings: &Settings) -> Result<StoreClient, ConnectError> {
+    StoreClient::open(settings, Clock::system()).await
+}
+
+/// Sends bytes and reads the answer to its end, which the request asks for or the server decides.
+async fn send(socket: PathBuf, bytes: impl Into<Vec<u8>>) -> String {
+    let bytes = bytes.into();
+    let sending = tokio::task::spawn_blocking(move || {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // The server may answer before it has read everything.
+        let _ = stream.write_all(&bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    });
+    sending.await.unwrap()
+}
+
+/// Sends a request; returns the status and the JSON of the answer.
+async fn ask(socket: &Path, line: &str, body: &str) -> (u16, Value) {
+    let length = body.len();
+    let request = format!(
+        "{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    let answer = send(socket.to_owned(), request).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    if status >= 400 {
+        assert!(head.contains("application/problem+json"), "{head}");
+    }
+    (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}")))
+}
+
+/// The same, where a problem is expected.
+async fn problem(socket: &Path, line: &str, body: &str) -> (u16, String, String) {
+    let (status, problem) = ask(socket, line, body).await;
+    assert_eq!((&problem["type"], &problem["status"]), (&"about:blank".into(), &status.into()));
+    let text = |key: &str| problem[key].as_str().unwrap().to_owned();
+    assert!(!text("title").is_empty());
+    (status, text("kind"), text("detail"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_running_store_is_reached_through_its_socket_and_a_stopped_one_under_its_lock() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
-    assert!(matches!(door(&settings).await, Err(DoorError::NoStore(_))));
+    assert!(matches!(client(&settings).await, Err(ConnectError::NoStore(_))));
     assert!(!settings.path.exists(), "asking makes no store");
 
     let store = open(&settings);
-    let socket = socket_path(&settings.path);
-    let Err(busy) = door(&settings).await else { panic!("no socket yet") };
-    assert!(matches!(busy, DoorError::Busy { .. }));
+    let Err(busy) = client(&settings).await else { panic!("no socket yet") };
+    assert!(matches!(busy, ConnectError::Busy { .. }));
     assert!(busy.to_string().contains(&format!("pid {}", std::process::id())), "{busy}");
 
-    let own = receiver(&settings, &store);
-    let listener = listen(&socket, store.admin.clone(), own, &settings.limits).unwrap();
-    let mut remote = door(&settings).await.unwrap();
-    assert!(matches!(remote, Door::Remote(_)));
-    let Reply::Info(info) = remote.call(Request::Info).await.unwrap() else { panic!() };
+    let listener = serve(&settings, &store);
+    let remote = client(&settings).await.unwrap();
+    assert!(matches!(remote, StoreClient::Remote(_)));
+    let info = remote.call(GetInfo {}).await.unwrap();
     assert_eq!(
         (info.pid, info.store, info.refused),
         (std::process::id(), store.admin.id().simple().to_string(), None)
     );
 
     listener.stop().await;
-    assert!(!socket.exists());
-    let gone = remote.call(Request::Secrets).await.unwrap_err();
-    assert!(matches!(gone, CallError::Gone { .. }), "{gone}");
+    assert!(!socket_path(&settings.path).exists() && !reading_socket_path(&settings.path).exists());
+    let gone = remote.call(ListSecrets {}).await.unwrap_err();
+    assert!(matches!(gone, CallError::Unreached { .. }), "{gone}");
     store.close().await;
     drop(store);
 
-    let mut local = door(&settings).await.unwrap();
-    assert!(matches!(local, Door::Local(_)));
-    assert!(matches!(local.call(Request::Secrets).await, Ok(Reply::Secrets(_))));
-    assert!(matches!(door(&settings).await, Err(DoorError::Busy { .. })));
+    let local = client(&settings).await.unwrap();
+    assert!(matches!(local, StoreClient::Local(..)));
+    assert!(local.call(ListSecrets {}).await.is_ok());
+    assert!(matches!(client(&settings).await, Err(ConnectError::Busy { .. })));
     local.close().await;
-    assert!(matches!(door(&settings).await, Ok(Door::Local(_))));
+    assert!(matches!(client(&settings).await, Ok(StoreClient::Local(..))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_has_its_reply_or_a_failure_with_its_kind() {
+async fn requests_and_replies_cross_the_socket_whole() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let store = open(&settings);
-    let (own, socket) = (receiver(&settings, &store), socket_path(&settings.path));
-    let _listener = listen(&socket, store.admin.clone(), own, &settings.limits).unwrap();
-    let mut door = door(&settings).await.unwrap();
-    let events = door.call(Request::Events(EventFilter::default())).await.unwrap();
-    assert!(matches!(events, Reply::Events(rows) if rows.is_empty()));
-    assert!(matches!(door.call(Request::Jobs(Default::default())).await, Ok(Reply::Jobs(_))));
-    let quarantined = Request::Quarantined(QuarantineFilter::default());
-    assert!(matches!(door.call(quarantined).await, Ok(Reply::Quarantined(_))));
-    let show = Request::Show { source: None, event: "evt_1".parse().unwrap() };
-    let Err(CallError::Failed(failure)) = door.call(show).await else { panic!() };
+    let _listener = serve(&settings, &store);
+    let client = client(&settings).await.unwrap();
+    // Every character that a path or a query gives a meaning.
+    let id = "a/b?c=d&e+f%2Fg#h;..\\\"'{}";
+    let job = running(&store, id, None).await;
+    let show = ShowEvent { event: id.parse().unwrap(), source: Some("shop".parse().unwrap()) };
+    let shown = client.call(show).await.unwrap().events;
+    assert_eq!((shown.len(), shown[0].event.event_id.as_str()), (1, id));
+    let filter = JobFilter {
+        state: Some(State::Running),
+        handler: Some("ship".parse().unwrap()),
+        event_type: Some("thing.*".to_owned()),
+        since: Some(Clock::system().now().before(Duration::from_secs(60))),
+        limit: Some(7),
+        ..JobFilter::default()
+    };
+    let jobs = client.call(filter).await.unwrap().rows;
+    assert_eq!(jobs.iter().map(|row| row.job).collect::<Vec<_>>(), [job]);
+    let sources = ["shop", "other"].map(|name| name.parse().unwrap()).into();
+    let status = client.call(GetStatus { sources }).await.unwrap();
+    let sources: Vec<_> = status.store.unwrap().sources.into_iter().map(|one| one.source).collect();
+    assert_eq!(sources.iter().map(Name::as_str).collect::<Vec<_>>(), ["other", "shop"]);
+    let handler: Name = "ship".parse().unwrap();
+    assert!(client.call(PauseHandler { handler: handler.clone() }).await.unwrap().changed);
+    assert!(!client.call(PauseHandler { handler: handler.clone() }).await.unwrap().changed);
+    let handlers = client.call(ListHandlers {}).await.unwrap().handlers;
+    assert_eq!((handlers.len(), &handlers[0].handler), (1, &handler));
+    assert!(handlers[0].paused_since.is_some() && handlers[0].unfinished_jobs == 1);
+    assert!(client.call(EventFilter::default()).await.unwrap().rows.len() == 1);
+    assert!(client.call(QuarantineFilter::default()).await.unwrap().deliveries.is_empty());
+    let show = ShowEvent { event: "evt_1".parse().unwrap(), source: None };
+    let Err(CallError::Failed(failure)) = client.call(show).await else { panic!() };
     assert_eq!(failure.kind, FailureKind::NotFound);
     assert!(failure.message.contains("evt_1"), "{failure}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_socket_is_its_owners_alone_and_replaces_a_dead_one() {
+async fn the_sockets_are_their_owners_alone_and_replace_dead_ones() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
-    let socket = socket_path(&settings.path);
-    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let sockets = [socket_path(&settings.path), reading_socket_path(&settings.path)];
+    for socket in &sockets {
+        drop(std::os::unix::net::UnixListener::bind(socket).unwrap());
+    }
     let store = open(&settings);
-    let own = receiver(&settings, &store);
-    let listener = listen(&socket, store.admin.clone(), own, &settings.limits).unwrap();
-    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    assert!(matches!(door(&settings).await, Ok(Door::Remote(_))));
+    let listener = serve(&settings, &store);
+    for socket in &sockets {
+        let mode = std::fs::metadata(socket).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(ask(socket, "GET /v1/info", "").await.0, 200);
+    }
     let left: Vec<_> = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -119,46 +191,164 @@ async fn the_socket_is_its_owners_alone_and_replaces_a_dead_one() {
     assert!(left.is_empty(), "{left:?}");
     listener.stop().await;
 
-    std::fs::write(&socket, "somebody's file").unwrap();
-    let own = receiver(&settings, &store);
-    let refused = listen(&socket, store.admin.clone(), own.clone(), &settings.limits).unwrap_err();
-    assert!(matches!(refused, ListenError::InTheWay(_)), "{refused}");
+    for socket in &sockets {
+        std::fs::write(socket, "another file").unwrap();
+        let own = receiver(&settings, &store);
+        let refused = listen(&settings.path, store.admin.clone(), own).unwrap_err();
+        assert!(matches!(refused, ListenError::InTheWay(_)), "{refused}");
+        std::fs::remove_file(socket).unwrap();
+    }
     let long = dir.path().join("x".repeat(120));
-    let refused = listen(&long, store.admin.clone(), own, &settings.limits).unwrap_err();
+    let refused = listen(&long, store.admin.clone(), receiver(&settings, &store)).unwrap_err();
     assert!(matches!(refused, ListenError::PathTooLong { .. }), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_clients_are_bounded_in_size_time_and_number() {
+async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
     let dir = tempfile::tempdir().unwrap();
-    let mut settings = settings(dir.path());
-    settings.limits.control_connections_count = 2;
+    let settings = settings(dir.path());
     let store = open(&settings);
+    let _listener = serve(&settings, &store);
     let socket = socket_path(&settings.path);
-    let own = receiver(&settings, &store);
-    let _listener = listen(&socket, store.admin.clone(), own, &settings.limits).unwrap();
-    let ask = |bytes: Vec<u8>| {
-        let socket = socket.clone();
-        tokio::task::spawn_blocking(move || {
-            let mut stream = UnixStream::connect(socket).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-            stream.write_all(&bytes).unwrap();
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer).unwrap();
-            String::from_utf8_lossy(answer.get(4..).unwrap_or_default()).into_owned()
-        })
-    };
-    let huge = ask(b"\x7f\xff\xff\xff".to_vec()).await.unwrap();
-    assert!(huge.contains("2147483647 bytes; 2097152 is the limit"), "{huge}");
-    let unknown = ask(b"\0\0\0\x08\"unheard".to_vec()).await.unwrap();
-    assert!(unknown.contains("unavailable"), "{unknown}");
-    assert_eq!(ask(b"\0\0\0\x09\"cut".to_vec()).await.unwrap(), "", "nothing in time: closed");
+    let job = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
+    let replay = format!("POST /v1/jobs/{job}/replay");
+    for (line, body, status, kind, detail) in [
+        ("GET /", "", 404, "no_route", "no such route"),
+        ("GET /v2/info", "", 404, "no_route", env!("CARGO_PKG_VERSION")),
+        ("GET /v1/events/", "", 404, "no_route", "no such route"),
+        ("GET /v1/events/..%2Finfo", "", 404, "not_found", "../info"),
+        ("POST /v1/info", "{}", 405, "wrong_method", "use GET"),
+        ("GET /v1/reload", "", 405, "wrong_method", "use POST"),
+        ("DELETE /v1/jobs", "", 405, "wrong_method", "use GET"),
+        ("GET /v1/jobs?state=helt", "", 400, "malformed", "helt"),
+        ("GET /v1/jobs?stat=held", "", 400, "malformed", "unknown field `stat`"),
+        ("GET /v1/jobs?limit=-1", "", 400, "malformed", "invalid digit"),
+        ("GET /v1/jobs?limit=1&limit=2", "", 400, "malformed", "duplicate field `limit`"),
+        ("GET /v1/jobs", "{}", 400, "malformed", "a GET has no body"),
+        ("GET /v1/jobs/x", "", 400, "malformed", "x"),
+        (&replay, "{", 400, "malformed", "EOF while parsing"),
+        (&replay, "[]", 400, "malformed", "expected a map"),
+        (&replay, "{\"new\": true}", 400, "malformed", "unknown field `new`"),
+        (&replay, &format!("{{\"job\": \"{job}\"}}"), 400, "malformed", "job is in the path"),
+        (&format!("{replay}?new_key=true"), "", 400, "malformed", "not in a query"),
+        (&replay, "", 404, "not_found", job),
+        (
+            "POST /v1/shorten",
+            &"x".repeat(limits::ADMIN_REQUEST_BYTES + 1),
+            413,
+            "too_large",
+            "more than",
+        ),
+    ] {
+        let (got, got_kind, got_detail) = problem(&socket, line, body).await;
+        assert_eq!((got, got_kind.as_str()), (status, kind), "{line} {got_detail}");
+        assert!(got_detail.contains(detail), "{line}: {got_detail}");
+    }
+    let allowed = send(
+        socket.clone(),
+        "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+    )
+    .await;
+    assert!(allowed.to_ascii_lowercase().contains("allow: get\r\n"), "{allowed}");
+    assert!(!allowed.contains("200 OK"), "{allowed}");
+}
 
-    // Two idle connections take every place; a command still gets through when their time is up.
-    let idle: Vec<_> = (0..2).map(|_| UnixStream::connect(&socket).unwrap()).collect();
-    let mut door = door(&settings).await.unwrap();
-    assert!(matches!(door.call(Request::Info).await, Ok(Reply::Info(_))));
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reading_socket_refuses_every_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let _listener = serve(&settings, &store);
+    let job = running(&store, "e1", None).await;
+    let socket = reading_socket_path(&settings.path);
+    let mut refused = 0;
+    for route in ROUTES.iter().filter(|route| route.effect == Effect::Changes) {
+        let path = route.path.replace("{job}", &job.to_string()).replace("{handler}", "ship");
+        let path = path.replace("{event}", "e1");
+        let line = format!("{} {path}", route.method.as_str());
+        let (status, kind, _) = problem(&socket, &line, "").await;
+        assert_eq!((status, kind.as_str()), (403, "forbidden"), "{line}");
+        refused += 1;
+    }
+    assert_eq!(refused, 14, "a route changes its effect with this test");
+    for path in ["/v1/info", "/v1/status", "/v1/jobs", "/v1/events/e1", "/v1/quarantine"] {
+        assert_eq!(ask(&socket, &format!("GET {path}"), "").await.0, 200, "{path}");
+    }
+    let jobs = ask(&socket, "GET /v1/jobs", "").await.1;
+    assert_eq!(jobs["rows"][0]["state"], "running", "nothing was changed: {jobs}");
+    assert_eq!(
+        ask(&socket, "GET /v1/handlers", "").await.1["handlers"][0]["paused_since"],
+        Value::Null
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_client_is_closed_and_keeps_no_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let _listener = serve(&settings, &store);
+    let socket = socket_path(&settings.path);
+    // Every place is taken by a connection that says nothing, or half of a head.
+    let idle: Vec<_> = (0..limits::ADMIN_CONNECTIONS)
+        .map(|nth| {
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            if nth % 2 == 0 {
+                stream.write_all(b"GET /v1/info HT").unwrap();
+            }
+            stream
+        })
+        .collect();
+    let begun = Instant::now();
+    let client = client(&settings).await.unwrap();
+    client.call(GetInfo {}).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     drop(idle);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_waits_for_no_follower_and_for_no_half_sent_body() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let listener = serve(&settings, &store);
+    let client = client(&settings).await.unwrap();
+    let follow = FollowEvents {
+        source: None,
+        event_type: None,
+        since: None,
+        state: None,
+        limit: None,
+        after: None,
+    };
+    let mut stream = client.open_stream(follow.clone()).await.unwrap();
+    let first: FollowedEvents = stream.line().await.unwrap().unwrap();
+    assert!(first.events.is_empty() && first.next.is_some() && first.waiting.is_none());
+    running(&store, "e1", None).await;
+    let second: FollowedEvents = stream.line().await.unwrap().unwrap();
+    assert_eq!(second.events[0].event_id.as_str(), "e1");
+
+    // Callers that follow leave places to the others.
+    let mut more = Vec::new();
+    for _ in 1..limits::ADMIN_STREAMS {
+        more.push(client.open_stream(follow.clone()).await.unwrap());
+    }
+    let Err(CallError::Failed(failure)) = client.open_stream(follow.clone()).await else {
+        panic!()
+    };
+    assert_eq!(failure.kind, FailureKind::Unavailable);
+    client.call(GetInfo {}).await.unwrap();
+    drop(more);
+
+    let mut half = UnixStream::connect(socket_path(&settings.path)).unwrap();
+    half.write_all(b"POST /v1/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{").unwrap();
+    // The server has read its head: a later request is answered.
+    client.call(GetInfo {}).await.unwrap();
+    let begun = Instant::now();
+    listener.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let ended: Result<Option<FollowedEvents>, _> = stream.line().await;
+    assert!(matches!(ended, Ok(None) | Err(_)), "{ended:?}");
 }
 
 /// Stores an event with a job that is claimed for `runner`, or for the receiver itself.
@@ -196,34 +386,39 @@ async fn what_only_a_runner_can_do_fails_without_one_and_says_why() {
     let runner = Runner { name: RunnerName::default(), incarnation };
     let command = running(&store, "e1", Some(runner)).await;
     let forward = running(&store, "e2", None).await;
-    let own = receiver(&settings, &store);
-    let listener =
-        listen(&socket_path(&settings.path), store.admin.clone(), own, &settings.limits).unwrap();
-    let mut remote = door(&settings).await.unwrap();
-    let failed = async |door: &mut Door, request| match door.call(request).await {
-        Err(CallError::Failed(failure)) => (failure.kind, failure.message),
-        other => panic!("{other:?}"),
-    };
-    let peek = || Request::Peek { key: Key { job: command, attempt: 1 }, stream: Stream::Stdout };
+    let listener = serve(&settings, &store);
+    let remote = client(&settings).await.unwrap();
+    let read = || ReadOutput { job: command, attempt: 1, stream: Stream::Stdout };
+    fn failure<T: std::fmt::Debug>(called: Result<T, CallError>) -> (FailureKind, String) {
+        match called {
+            Err(CallError::Failed(failure)) => (failure.kind, failure.message),
+            other => panic!("{other:?}"),
+        }
+    }
 
-    let (kind, said) = failed(&mut remote, Request::Cancel(command)).await;
+    let (kind, said) = failure(remote.call(CancelJob { job: command }).await);
     assert_eq!((kind, said.contains("runner")), (FailureKind::Unavailable, true), "{said}");
-    let (kind, said) = failed(&mut remote, peek()).await;
+    let (kind, said) = failure(remote.call(read()).await);
     assert_eq!((kind, said.contains("runner")), (FailureKind::Unavailable, true), "{said}");
-    let (kind, said) = failed(&mut remote, Request::Cancel(forward)).await;
+    let (kind, said) = failure(remote.call(CancelJob { job: forward }).await);
     assert_eq!((kind, said.contains("forward")), (FailureKind::WrongState, true), "{said}");
-    let nobody: JobId = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b".parse().unwrap();
-    assert_eq!(failed(&mut remote, Request::Cancel(nobody)).await.0, FailureKind::NotFound);
-    assert_eq!(failed(&mut remote, Request::Job(nobody)).await.0, FailureKind::NotFound);
-    let Ok(Reply::Job(row)) = remote.call(Request::Job(command)).await else { panic!() };
+    let (kind, said) = failure(remote.call(DropJob { job: forward }).await);
+    assert_eq!((kind, said.contains("running")), (FailureKind::WrongState, true), "{said}");
+    let job: JobId = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b".parse().unwrap();
+    assert_eq!(failure(remote.call(CancelJob { job }).await).0, FailureKind::NotFound);
+    assert_eq!(failure(remote.call(ShowJob { job }).await).0, FailureKind::NotFound);
+    let row = remote.call(ShowJob { job: command }).await.unwrap();
     assert_eq!((row.job, row.attempt, row.event_id.as_str()), (command, 1, "e1"));
+    let accept = AcceptQuarantine { filter: QuarantineFilter::default(), after: 0 };
+    assert_eq!(failure(remote.call(accept).await).0, FailureKind::Unavailable, "no judge is set");
 
     listener.stop().await;
     store.close().await;
     drop(store);
-    let mut local = door(&settings).await.unwrap();
-    for request in [Request::Cancel(command), peek()] {
-        let (kind, said) = failed(&mut local, request).await;
+    let local = client(&settings).await.unwrap();
+    for (kind, said) in
+        [failure(local.call(CancelJob { job: command }).await), failure(local.call(read()).await)]
+    {
         assert_eq!(
             (kind, said.contains("no receiver")),
             (FailureKind::Unavailable, true),

@@ -15,7 +15,6 @@ const OF_THE_RECEIVERS_START: &[&str] = &[
     "src/http/server.rs",
     "src/handler/link",
     "src/runner/client.rs",
-    "src/control/server.rs",
     "src/scrape",
     "src/serve.rs",
     "src/store/",
@@ -35,12 +34,11 @@ const AS_IN_FORCE: &[&str] = &[
 ];
 
 /// Files of the command line, which reads the configuration each time.
-const OF_COMMANDS: &[&str] = &["src/cmd", "src/control/client.rs", "src/control/door.rs"];
+const OF_COMMANDS: &[&str] = &["src/cmd"];
 
-/// Fixed, and read as one that is not, which a reload has put back. A body's grace is also the time in
-/// which the HTTP server throws the rest of a refused one away; for a runner's answer in a reload is
-/// waited as long as at the admin socket.
-const IN_BOTH: &[&str] = &["body_grace_millis", "control_wait_millis"];
+/// Fixed, and read as one that is not, which a reload has put back: a body's grace is also the time in
+/// which the HTTP server throws the rest of a refused one away.
+const IN_BOTH: &[&str] = &["body_grace_millis"];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {

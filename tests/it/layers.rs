@@ -29,7 +29,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("systemd", 2, &[]),
     ("http", 3, &[]),
     ("dispatcher", 3, &[]),
-    ("control", 3, &[]),
+    ("admin", 3, &[]),
     ("scrape", 3, &[]),
     ("config", 4, &[]),
     ("cli", 4, &[]),

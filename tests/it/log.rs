@@ -77,6 +77,24 @@ fn terminate(child: &Child) {
 }
 
 #[test]
+fn each_change_by_the_admin_api_is_logged_with_the_uid_of_its_caller() {
+    let site = Site::new(HANDLER);
+    site.script("work", "exit 0");
+    std::fs::write(site.path("secret"), "s3cret").unwrap();
+    let logged = Logged::start(site, "info");
+    for args in [&["pause", "work"][..], &["status"], &["events"], &["drop", "0199d0a3-5f6c"]] {
+        logged.site.run(args);
+    }
+    let calls: Vec<Value> =
+        logged.stop().into_iter().filter(|line| line["message"] == "admin API call").collect();
+    assert_eq!(calls.len(), 1, "reading is not logged, and no job was found to drop: {calls:?}");
+    let uid = rustix::process::geteuid().as_raw();
+    assert_eq!(calls[0]["uid"], uid, "{calls:?}");
+    assert_eq!(calls[0]["method"], "POST");
+    assert_eq!(calls[0]["path"], "/v1/handlers/work/pause");
+}
+
+#[test]
 fn no_line_has_a_payload_a_secret_a_query_or_a_header() {
     let site = Site::new(HANDLER);
     site.script("work", "cat; echo m4rk3d >&2; exit 1");

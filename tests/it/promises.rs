@@ -217,7 +217,7 @@ fn p4_p6_a_failed_attempt_is_run_again_with_the_same_key() {
 fn p4_a_start_that_fails_has_begun_nothing() {
     let site = Site::new(LEDGER);
     site.script("ledger", LEDGER_SCRIPT);
-    // The admin socket cannot be made: a misconfiguration that every restart meets again.
+    // A socket of the admin API cannot be made: a misconfiguration that every restart meets again.
     std::fs::write(site.path("store.db.sock"), "in the way").unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let config = hooklatch::config::load(&site.config()).unwrap();
@@ -230,7 +230,7 @@ fn p4_a_start_that_fails_has_begun_nothing() {
         hooklatch::serve::Runners::BesideStore(None),
         hooklatch::serve::Service::default(),
     ));
-    assert!(matches!(started, Err(hooklatch::serve::Error::Control(_))));
+    assert!(matches!(started, Err(hooklatch::serve::Error::Admin(_))));
     // Nobody uses the store: a dispatcher would, and would start commands that this end cuts off.
     let lock = std::fs::File::open(site.path("store.db.lock")).unwrap();
     let (free, freed) = std::sync::mpsc::channel();

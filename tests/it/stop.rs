@@ -12,7 +12,9 @@ fn a_second_signal_ends_the_wait_and_what_was_sent_is_recorded() {
     ));
     let receiver = site.start();
     receiver.github("d-1", "push", "{}");
-    let (_unanswered, _) = endpoint.accept().unwrap();
+    let (mut unanswered, _) = endpoint.accept().unwrap();
+    // It is sent when its first byte is here.
+    std::io::Read::read_exact(&mut unanswered, &mut [0]).unwrap();
     receiver.terminate();
     receiver.log_when(|line| line["message"].as_str().is_some_and(|m| m.starts_with("stopping;")));
     assert_eq!(receiver.stop(), Some(0));

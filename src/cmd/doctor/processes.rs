@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::admin::{Client, GetStatus, ListListeners, Operation, ReceiverStatus, socket_path};
 use crate::config::Config;
-use crate::control::{self, ReceiverStatus, Reply, Request};
 use crate::handler::runner_client::RunnerStatus;
 use crate::model::RunnerName;
 use crate::runner::folder;
@@ -64,22 +64,15 @@ pub(super) fn find(config: &Config) -> Running {
     let folders = [(RunnerName::default(), folder::of(&store.path))].into_iter().chain(of_units);
     let runners =
         folders.filter_map(|(name, folder)| Some((name, holder(&folder.join("lock"))?))).collect();
-    let status = match ask(&store, Request::Status { sources: Vec::new() }) {
-        Some(Reply::Status(status)) => status.receiver,
-        _ => None,
-    };
-    let listening = match ask(&store, Request::Listening) {
-        Some(Reply::Listening(listening)) => listening,
-        _ => Vec::new(),
-    };
+    let status = ask(&store, GetStatus { sources: Vec::new() }).and_then(|status| status.receiver);
+    let listening = ask(&store, ListListeners {}).map(|list| list.addresses).unwrap_or_default();
     Running { receiver, runners, listening, status }
 }
 
 /// The reply of the receiver; `None` where none runs, or it does not answer this user.
-fn ask(store: &Settings, request: Request) -> Option<Reply> {
+fn ask<O: Operation>(store: &Settings, request: O) -> Option<O::Reply> {
     let asked = async {
-        let socket = control::socket_path(&store.path);
-        let mut client = control::connect(&socket, &store.limits).await.ok()?;
+        let client = Client::connect(&socket_path(&store.path)).await.ok()?;
         client.call(&request).await.ok()
     };
     block_on(asked).ok()?

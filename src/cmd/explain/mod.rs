@@ -64,9 +64,9 @@ struct Next {
 /// Explains every event with the id: its variants, or those of several sources. Of a job its event.
 pub(super) fn run(args: &cli::Explain) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
-    let found = store::with_door(&config, async |door| {
-        let target = ids::event_or_job(door, args.source.as_ref(), &args.event).await?;
-        ids::shown(door, &target).await
+    let found = store::with_client(&config, async |client| {
+        let target = ids::event_or_job(client, args.source.as_ref(), &args.event).await?;
+        ids::shown(client, &target).await
     })?;
     let suffix = output::config_suffix(&args.file.config);
     let time = if args.format.json { |time: Timestamp| time.to_string() } else { local };

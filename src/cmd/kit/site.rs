@@ -13,9 +13,9 @@ use super::PATIENCE;
 use super::account::Stored;
 use super::ledger::Ledger;
 use super::receiver::{Receiver, Runner};
+use crate::admin::{ShowEvent, StoreClient};
 use crate::clock::Clock;
 use crate::cmd::store;
-use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::model::{EventId, State};
 use crate::store::{EventFilter, JobFilter};
@@ -110,39 +110,32 @@ impl Site {
         let clock = Clock::system();
         let ledger_bytes = || fs::metadata(self.path("ledger.txt")).map_or(0, |found| found.len());
         let (mut written, mut end) = (ledger_bytes(), clock.monotonic() + PATIENCE);
-        let mut door = self.door().await?;
-        while has_open_jobs(&mut door).await? && clock.monotonic() < end {
+        let client = self.client().await?;
+        while has_open_jobs(&client).await? && clock.monotonic() < end {
             let now = ledger_bytes();
             if now > written {
                 (written, end) = (now, clock.monotonic() + PATIENCE);
             }
             tokio::time::sleep(POLL).await;
         }
-        door.close().await;
+        client.close().await;
         Ok(())
     }
 
     /// Every event in the store, with its jobs and their attempts.
     pub(crate) async fn stored(&self) -> Result<Vec<Stored>, Failure> {
-        let mut door = self.door().await?;
-        let list = Request::Events(EventFilter::default());
-        let events = match store::call(&mut door, list).await? {
-            Reply::Events(events) => events,
-            other => return Err(store::unexpected(&other)),
-        };
+        let client = self.client().await?;
+        let events = store::events(&client, EventFilter::default()).await?;
         let mut ids: Vec<EventId> = events.into_iter().map(|event| event.event_id).collect();
         // One request shows every event with that id.
         ids.sort();
         ids.dedup();
         let mut stored = Vec::new();
         for event in ids {
-            let show = Request::Show { source: None, event };
-            match store::call(&mut door, show).await? {
-                Reply::Show(found) => stored.extend(found.into_iter().map(Stored::from)),
-                other => return Err(store::unexpected(&other)),
-            }
+            let found = store::call(&client, ShowEvent { source: None, event }).await?.events;
+            stored.extend(found.into_iter().map(Stored::from));
         }
-        door.close().await;
+        client.close().await;
         Ok(stored)
     }
 
@@ -163,19 +156,17 @@ impl Site {
         Runner::find(&self.path("hooklatch.db"))
     }
 
-    async fn door(&self) -> Result<Door, Failure> {
+    async fn client(&self) -> Result<StoreClient, Failure> {
         let settings = store::load_whole(&self.config())?.store();
-        Door::open(&settings, Clock::system()).await.map_err(store::door_failure)
+        StoreClient::open(&settings, Clock::system()).await.map_err(store::connect_failure)
     }
 }
 
-async fn has_open_jobs(door: &mut Door) -> Result<bool, Failure> {
+async fn has_open_jobs(client: &StoreClient) -> Result<bool, Failure> {
     for state in [State::Ready, State::Running, State::Waiting] {
         let filter = JobFilter { state: Some(state), limit: Some(1), ..JobFilter::default() };
-        match store::call(door, Request::Jobs(filter)).await? {
-            Reply::Jobs(jobs) if jobs.is_empty() => {}
-            Reply::Jobs(_) => return Ok(true),
-            other => return Err(store::unexpected(&other)),
+        if !store::jobs(client, filter).await?.is_empty() {
+            return Ok(true);
         }
     }
     Ok(false)

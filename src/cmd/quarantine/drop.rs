@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use crate::admin::DropQuarantine;
 use crate::cli;
-use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 
 use crate::cmd::{confirm, output, store};
@@ -18,15 +18,15 @@ pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
         confirm::somebody_is_there()?;
     }
     let filter = super::filter(&args.which)?;
-    let (filter, matching) = store::with_door(&config, async |door| meant(door, filter).await)?;
+    let (filter, matching) =
+        store::with_client(&config, async |client| meant(client, filter).await)?;
     let all = deliveries(matching);
     if asks && matching > 0 && !confirm::confirmed(&format!("forget {all}"))? {
         return Ok(confirm::declined());
     }
     let mut dropped = 0;
     if matching > 0 && !args.dry_run {
-        let reply = store::ask_of(&config, Request::DropQuarantined(filter))?;
-        dropped = store::content!(reply, Reply::DropQuarantined(dropped) => dropped)?;
+        dropped = store::ask_of(&config, DropQuarantine { filter })?.dropped;
     }
     let text = match args.dry_run {
         true => format!("{all} would be forgotten"),

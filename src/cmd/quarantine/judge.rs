@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::admin::{AcceptQuarantine, StoreClient, VerifyQuarantine};
 use crate::cli;
 use crate::config::{Config, Environment};
-use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::http;
 use crate::model::Name;
-use crate::store::{Judge, Judging, QuarantineFilter, Verdicts};
+use crate::store::{Judge, QuarantineFilter, Verdicts};
 
 use crate::cmd::output::{self, Field, thousands};
 use crate::cmd::{confirm, progress, store};
@@ -43,10 +43,10 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
     if !args.yes {
         confirm::somebody_is_there()?;
     }
-    let (filter, matching) = open(&config, async |door| meant(door, filter).await)?;
+    let (filter, matching) = open(&config, async |client| meant(client, filter).await)?;
     if !args.yes {
         let mut found = Found::default();
-        open(&config, async |door| go(door, &filter, false, matching, json, &mut found).await)?;
+        open(&config, async |client| go(client, &filter, false, matching, json, &mut found).await)?;
         let good: u64 = found.sources.values().map(|one| one.good).sum();
         if good == 0 {
             return told(&found, false, json, &suffix);
@@ -64,7 +64,7 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
     }
     let mut found = Found::default();
     let done =
-        open(&config, async |door| go(door, &filter, true, matching, json, &mut found).await);
+        open(&config, async |client| go(client, &filter, true, matching, json, &mut found).await);
     let settled: u64 = found.sources.values().map(|one| one.accepted + one.duplicates).sum();
     done.map_err(|failure| {
         let settled = deliveries(settled);
@@ -80,9 +80,9 @@ fn judged(
     suffix: &str,
 ) -> Result<Exit, Failure> {
     let mut found = Found::default();
-    open(config, async |door| {
-        let (filter, matching) = meant(door, filter).await?;
-        go(door, &filter, false, matching, json, &mut found).await
+    open(config, async |client| {
+        let (filter, matching) = meant(client, filter).await?;
+        go(client, &filter, false, matching, json, &mut found).await
     })?;
     told(&found, false, json, suffix)
 }
@@ -90,13 +90,13 @@ fn judged(
 /// Opens the way to the store; a stopped one is told how to judge.
 fn open<T>(
     config: &Config,
-    work: impl AsyncFnOnce(&mut Door) -> Result<T, Failure>,
+    work: impl AsyncFnOnce(&StoreClient) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    store::with_door(config, async |door| {
-        if let Door::Local(store) = door {
-            store.admin.set_judge(judge(config)?);
+    store::with_client(config, async |client| {
+        if let StoreClient::Local(_, context) = client {
+            context.store.set_judge(judge(config)?);
         }
-        work(door).await
+        work(client).await
     })
 }
 
@@ -115,7 +115,7 @@ fn judge(config: &Config) -> Result<Judge, Failure> {
 
 /// Judges every delivery that matches, until a signal comes.
 async fn go(
-    door: &mut Door,
+    client: &StoreClient,
     filter: &QuarantineFilter,
     accept: bool,
     matching: u64,
@@ -124,10 +124,11 @@ async fn go(
 ) -> Result<(), Failure> {
     let mut after = Some(0);
     progress::walk(matching, "deliveries", json, async || {
-        let Some(at) = after else { return Ok(None) };
-        let ask = Judging { filter: filter.clone(), after: at, accept };
-        let reply = store::call(door, Request::JudgeQuarantined(ask)).await?;
-        let judged = store::content!(reply, Reply::JudgeQuarantined(judged) => judged)?;
+        let (Some(after_now), filter) = (after, filter.clone()) else { return Ok(None) };
+        let judged = match accept {
+            true => store::call(client, AcceptQuarantine { filter, after: after_now }).await?,
+            false => store::call(client, VerifyQuarantine { filter, after: after_now }).await?,
+        };
         found.looked_at += judged.looked_at;
         for (source, more) in judged.sources {
             add(found.sources.entry(source).or_default(), more);

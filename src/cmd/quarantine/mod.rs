@@ -3,8 +3,8 @@
 mod drop;
 mod judge;
 
+use crate::admin::StoreClient;
 use crate::cli::{self, QuarantineCommand};
-use crate::control::{Door, Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::store::{LeftOut, Quarantine, QuarantineFilter, QuarantinedRow};
 
@@ -33,12 +33,11 @@ fn filter(which: &cli::Kept) -> Result<QuarantineFilter, Failure> {
 
 /// The same filter without what is still to come, and how many it means.
 async fn meant(
-    door: &mut Door,
+    client: &StoreClient,
     filter: QuarantineFilter,
 ) -> Result<(QuarantineFilter, u64), Failure> {
     let newest = QuarantineFilter { limit: Some(1), ..filter.clone() };
-    let reply = store::call(door, Request::Quarantined(newest)).await?;
-    let kept = store::content!(reply, Reply::Quarantined(kept) => kept)?;
+    let kept = store::call(client, newest).await?;
     let upto = Some(kept.deliveries.first().map_or(0, |newest| newest.id));
     Ok((QuarantineFilter { upto, ..filter }, kept.matching))
 }
@@ -50,8 +49,7 @@ pub(super) fn list(
     listing: &cli::Listing,
 ) -> Result<Exit, Failure> {
     let filter = QuarantineFilter { limit: Some(listing.limit), ..filter };
-    let reply = store::ask_of(&store::load(&file.config)?, Request::Quarantined(filter))?;
-    let kept = store::content!(reply, Reply::Quarantined(kept) => kept)?;
+    let kept = store::ask_of(&store::load(&file.config)?, filter)?;
     if listing.format.json {
         output::json(&kept)?;
         return Ok(Exit::Ok);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::admin::{Client, ShowEvent};
 use crate::config::{Config, Handler};
-use crate::control::{Client, Reply, Request};
 use crate::document::nearest;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::model::{EventId, HeldReason, Name, State};
 use crate::pattern::Pattern;
 use crate::store::{EventDetail, JobDetail};
@@ -22,7 +22,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The event that was sent with this body, once none of its jobs is about to run or running, or after
 /// `wait`.
 pub(super) async fn wait(
-    client: &mut Client,
+    client: &Client,
     source: &Name,
     event: &EventId,
     body: &[u8],
@@ -30,14 +30,13 @@ pub(super) async fn wait(
 ) -> Result<EventDetail, Failure> {
     let end = Instant::now() + wait;
     loop {
-        let request = Request::Show { source: Some(source.clone()), event: event.clone() };
-        let reply = client.call(&request).await.map_err(store::call_failure)?;
-        let found = store::content!(reply, Reply::Show(found) => found)?;
+        let request = ShowEvent { source: Some(source.clone()), event: event.clone() };
+        let found = client.call(&request).await.map_err(store::call_failure)?.events;
         // Another body under the same id is another variant.
         let sent = |one: &EventDetail| one.body.as_ref().is_some_and(|kept| kept[..] == *body);
         let nth = found.iter().position(sent).unwrap_or(found.len().saturating_sub(1));
         let Some(detail) = found.into_iter().nth(nth) else {
-            return Err(store::unexpected(&Reply::Show(Vec::new())));
+            return Err(Failure::new(Exit::NotFound, format!("no such event: {event}")));
         };
         let unsettled = |one: &JobDetail| match one.job.state {
             State::Ready => !one.job.paused,

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use crate::admin::{self, FailureKind, Reloaded};
 use crate::cmd::store;
 use crate::config::{self, Environment};
-use crate::control::{self, FailureKind, Reloaded};
 use crate::handler::runner_client::CannotLoad;
 use crate::handler::runner_pool::NotLoaded;
 use crate::serve::{ReloadError, Serving};
@@ -21,7 +21,7 @@ pub(super) struct Files<'a> {
 
 impl Files<'_> {
     /// Has the receiver take the configuration as it is now, and logs what came of it.
-    pub(super) async fn reload(&self, serving: &mut Serving) -> Result<Reloaded, control::Failure> {
+    pub(super) async fn reload(&self, serving: &mut Serving) -> Result<Reloaded, admin::Failure> {
         let reloaded = self.try_reload(serving).await.map_err(failure);
         match &reloaded {
             Ok(reloaded) => log_reloaded(reloaded),
@@ -47,7 +47,7 @@ fn log_reloaded(reloaded: &Reloaded) {
     }
 }
 
-fn failure(error: ReloadError) -> control::Failure {
+fn failure(error: ReloadError) -> admin::Failure {
     let kind = match &error {
         ReloadError::Config(_)
         | ReloadError::Sources(_)
@@ -58,5 +58,5 @@ fn failure(error: ReloadError) -> control::Failure {
         ReloadError::Config(problems) => store::config_failure(problems).message,
         error => error.to_string(),
     };
-    control::Failure { kind, message }
+    admin::Failure::new(kind, message)
 }

@@ -4,9 +4,9 @@ mod screen;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::admin::GetStatus;
 use crate::cli;
 use crate::clock::Clock;
-use crate::control::{Reply, Request};
 use crate::exit::{Exit, Failure};
 use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, State, Timestamp};
@@ -22,10 +22,9 @@ pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
     let sources: Vec<_> =
         config.sources.iter().map(|own| (own.name.clone(), own.path.value.clone())).collect();
     let names = sources.iter().map(|(name, _)| name.clone()).collect();
-    let asked = store::ask_of(&config, Request::Status { sources: names });
+    let asked = store::ask_of(&config, GetStatus { sources: names });
     // Without an answer nothing is served, for whatever cause: the store may not exist yet.
-    let reply = asked.map_err(|failure| Failure { exit: Exit::Unavailable, ..failure })?;
-    let status = store::content!(reply, Reply::Status(status) => *status)?;
+    let status = asked.map_err(|failure| Failure { exit: Exit::Unavailable, ..failure })?;
     let (path, suffix) = (config.store().path, output::config_suffix(&args.file.config));
     let site = Site { sources, store: &path, suffix: &suffix };
     let screen = screen(status, &site, Clock::system().now());

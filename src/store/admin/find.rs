@@ -47,6 +47,7 @@ impl IdKind {
 
 /// What an operator typed for an id.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct IdQuery {
     /// What it may be of.
     pub kind: IdKind,

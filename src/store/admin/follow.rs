@@ -10,7 +10,7 @@ use crate::store::rows::{EventFilter, EventRow};
 use crate::store::types::Error;
 
 use super::handle::Admin;
-use super::list::{Clauses, EVENT, Listed, event_row, newest_events, with_jobs};
+use super::list::{Clauses, EVENT, Listed, PAGE_LOOK_ROWS, event_row, newest_events, with_jobs};
 
 /// A place in the order of arrival: to be handed back as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,14 +44,18 @@ fn arrived(
     after: Option<Mark>,
     limit: i64,
 ) -> rusqlite::Result<Arrived> {
-    let found = match after {
-        Some(mark) => next_events(conn, filter, mark, limit)?,
-        None => newest_events(conn, filter, limit)?.into_iter().rev().collect(),
-    };
-    let mark = match found.last() {
-        Some(last) if after.is_some() && found.len() as i64 == limit => last.row,
-        // The newest event of all, matching or not: a second look at those before it is not needed.
-        _ => conn.query_row("SELECT coalesce(max(row), 0) FROM event", [], |row| row.get(0))?,
+    // The newest event of all: those before it need no second look.
+    let newest: i64 =
+        conn.query_row("SELECT coalesce(max(row), 0) FROM event", [], |row| row.get(0))?;
+    let (found, mark) = match after {
+        Some(Mark(after)) => {
+            let upto = newest.min(after.saturating_add(PAGE_LOOK_ROWS));
+            let found = next_events(conn, filter, (after, upto), limit)?;
+            let is_full = found.len() as i64 == limit;
+            let mark = found.last().filter(|_| is_full).map_or(upto.max(after), |last| last.row);
+            (found, mark)
+        }
+        None => (newest_events(conn, filter, limit)?.rows.into_iter().rev().collect(), newest),
     };
     let events =
         found.into_iter().map(|event| with_jobs(conn, event)).collect::<rusqlite::Result<_>>()?;
@@ -61,12 +65,13 @@ fn arrived(
 fn next_events(
     conn: &Connection,
     filter: &EventFilter,
-    after: Mark,
+    (after, upto): (i64, i64),
     limit: i64,
 ) -> rusqlite::Result<Vec<Listed>> {
     let mut clauses = Clauses::default();
     clauses.event(conn, filter)?;
-    clauses.after("e.row", Some(after.0));
+    clauses.after("e.row", Some(after));
+    clauses.raw(&format!("e.row <= {upto}"));
     // The next in the order of arrival.
     let sql = format!("{EVENT} {} ORDER BY e.row LIMIT {limit}", clauses.sql());
     conn.prepare_cached(&sql)?.query_map(clauses.values().as_slice(), event_row)?.collect()

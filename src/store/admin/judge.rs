@@ -13,7 +13,7 @@ use crate::store::types::{Accept, Accepted, Error, Refused};
 use super::handle::Admin;
 
 /// Most deliveries of one [`Step`], and most bytes of their bodies but for the first: an answer in far
-/// less than `control_wait_millis`.
+/// less than [`ADMIN_WAIT`](crate::limits::ADMIN_WAIT).
 const STEP_COUNT: usize = 128;
 const STEP_BYTES: usize = 4 << 20;
 

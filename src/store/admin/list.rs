@@ -1,16 +1,17 @@
 //! Reads: short transactions on blocking threads. In WAL with full flushes a reader sees flushed commits
 //! only (S3).
 //!
-//! Listings have a connection to themselves, because a filter that matches little has SQLite look through
-//! the whole store. Each is interrupted after `list_millis`; look-ups and `status` do not wait for it.
+//! Listings have a connection to themselves. A page of one looks at a bounded number of rows, even where its
+//! filter matches few, and says where to go on. It is interrupted after `list_millis`; look-ups and `status` do
+//! not wait for it.
 
 use rusqlite::types::{ToSql, Type, Value};
-use rusqlite::{Connection, Params, Row, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::model::{Blob, Digest, EventId, Name, State, Timestamp};
 use crate::store::rows::{
-    AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    SecretUse,
+    AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow, Page,
+    PageCursor, SecretUse,
 };
 use crate::store::tables::{answer, codec, replay_index, restored};
 use crate::store::types::{Captured, Error, Record, Usage};
@@ -18,15 +19,30 @@ use crate::store::types::{Captured, Error, Record, Usage};
 use super::handle::Admin;
 
 impl Admin {
-    /// Events, newest first.
-    pub async fn events(&self, filter: EventFilter) -> Result<Vec<EventRow>, Error> {
+    /// A page of events, newest first.
+    pub async fn event_page(&self, filter: EventFilter) -> Result<Page<EventRow>, Error> {
         let limit = self.engine.list_limit(filter.limit);
-        self.engine
-            .list(limit, move |conn| {
-                let events = newest_events(conn, &filter, limit)?;
-                events.into_iter().map(|event| with_jobs(conn, event)).collect()
-            })
-            .await
+        let query = move |conn: &Connection| {
+            let Page { rows, next, looked_back_to } = newest_events(conn, &filter, limit)?;
+            let rows = rows.into_iter().map(|event| with_jobs(conn, event));
+            Ok(Page { rows: rows.collect::<rusqlite::Result<_>>()?, next, looked_back_to })
+        };
+        self.engine.list(limit, query).await
+    }
+
+    /// Events, newest first: all pages, up to the limit.
+    pub async fn events(&self, mut filter: EventFilter) -> Result<Vec<EventRow>, Error> {
+        let limit = usize::try_from(self.engine.list_limit(filter.limit)).unwrap_or(usize::MAX);
+        let mut rows = Vec::new();
+        loop {
+            filter.limit = Some(limit - rows.len());
+            let page = self.event_page(filter.clone()).await?;
+            rows.extend(page.rows);
+            filter.before = page.next;
+            if filter.before.is_none() || rows.len() >= limit {
+                return Ok(rows);
+            }
+        }
     }
 
     /// Everything about the events with this id (several: variants, or several sources).
@@ -49,10 +65,25 @@ impl Admin {
             .await
     }
 
-    /// Jobs, newest first.
-    pub async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRow>, Error> {
+    /// A page of jobs, newest first.
+    pub async fn job_page(&self, filter: JobFilter) -> Result<Page<JobRow>, Error> {
         let limit = self.engine.list_limit(filter.limit);
         self.engine.list(limit, move |conn| newest_jobs(conn, &filter, limit)).await
+    }
+
+    /// Jobs, newest first: all pages, up to the limit.
+    pub async fn jobs(&self, mut filter: JobFilter) -> Result<Vec<JobRow>, Error> {
+        let limit = usize::try_from(self.engine.list_limit(filter.limit)).unwrap_or(usize::MAX);
+        let mut rows = Vec::new();
+        loop {
+            filter.limit = Some(limit - rows.len());
+            let page = self.job_page(filter.clone()).await?;
+            rows.extend(page.rows);
+            filter.before = page.next;
+            if filter.before.is_none() || rows.len() >= limit {
+                return Ok(rows);
+            }
+        }
     }
 
     /// When each secret last matched.
@@ -116,81 +147,93 @@ pub(crate) fn sources(conn: &Connection, only: Option<Name>) -> rusqlite::Result
     }
 }
 
-/// Rows that are looked at before the next look at how old they are.
-const STEP_ROWS: i64 = 50_000;
+/// Most rows that one page of a listing looks at: some 50 ms of reading.
+pub(super) const PAGE_LOOK_ROWS: i64 = 50_000;
 
 /// A table whose rows are in the order of arrival, but for corrections of the clock.
 pub(crate) struct Arrivals {
     select: &'static str,
     row: &'static str,
+    /// The column of the row's number in `select`.
+    row_column: usize,
     /// By the primary key: its first and its last row.
     pub(crate) ends: &'static str,
     /// By the primary key: the latest time in rows `?1` to `?2`.
     pub(crate) latest: &'static str,
+    /// By the primary key: the time of the first row from `?1` on.
+    time: &'static str,
 }
 
 pub(crate) const EVENTS: Arrivals = Arrivals {
     select: EVENT,
     row: "e.row",
+    row_column: 12,
     ends: "SELECT coalesce((SELECT min(row) FROM event), 0), coalesce((SELECT max(row) FROM event), 0)",
     latest: "SELECT max(received_at) FROM event WHERE row BETWEEN ?1 AND ?2",
+    time: "SELECT received_at FROM event WHERE row >= ?1 ORDER BY row LIMIT 1",
 };
 
 pub(crate) const JOBS: Arrivals = Arrivals {
     select: JOB,
     row: "j.row",
+    row_column: 15,
     ends: "SELECT coalesce((SELECT min(row) FROM job), 0), coalesce((SELECT max(row) FROM job), 0)",
     latest: "SELECT max(created_at) FROM job WHERE row BETWEEN ?1 AND ?2",
+    time: "SELECT created_at FROM job WHERE row >= ?1 ORDER BY row LIMIT 1",
 };
 
 impl Arrivals {
-    /// What lists them, newest first. With `since` only a range of rows, by the last two values before the
-    /// limit.
-    pub(crate) fn sql(&self, clauses: &Clauses, since: Option<Timestamp>) -> String {
+    /// What lists a range of rows, newest first: the last three values are its first and last row, and the limit.
+    pub(crate) fn sql(&self, clauses: &Clauses) -> String {
         let (select, row, next) = (self.select, self.row, clauses.values.len() + 1);
-        let range = format!("{row} BETWEEN ?{next} AND ?{}", next + 1);
-        let (range, limit) = if since.is_some() { (Some(range), next + 2) } else { (None, next) };
-        let filters: Vec<&str> = clauses.clauses.iter().chain(&range).map(String::as_str).collect();
-        let filters = match filters.is_empty() {
-            true => String::new(),
-            false => format!("WHERE {}", filters.join(" AND ")),
-        };
-        format!("{select} {filters} ORDER BY {row} DESC LIMIT ?{limit}")
+        // With the plus SQLite does not walk over the range where another index has few rows.
+        let plus = if matches!(clauses.walk, Walk::Few) { "+" } else { "" };
+        let range = format!("{plus}{row} BETWEEN ?{next} AND ?{}", next + 1);
+        let filters: Vec<&str> =
+            clauses.clauses.iter().chain([&range]).map(String::as_str).collect();
+        let filters = filters.join(" AND ");
+        format!("{select} WHERE {filters} ORDER BY {row} DESC LIMIT ?{}", next + 2)
     }
 
-    /// Lists them. With `since` it goes back step by step, and ends behind a step whose rows are all older: no
-    /// index has the times.
-    fn newest_first<T>(
+    /// Lists a page of them. No index has the times, so with `since` the walk ends behind a page whose rows are
+    /// all older.
+    fn page<T>(
         &self,
         conn: &Connection,
         clauses: &Clauses,
-        since: Option<Timestamp>,
+        (since, before): (Option<Timestamp>, Option<PageCursor>),
         limit: i64,
         read: fn(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<Vec<T>> {
-        let mut select = conn.prepare_cached(&self.sql(clauses, since))?;
-        let mut list = |range: &[i64]| {
-            let values = clauses.values();
-            let values = values.into_iter().chain(range.iter().map(|number| number as &dyn ToSql));
-            select
-                .query_map(rusqlite::params_from_iter(values), read)?
-                .collect::<rusqlite::Result<Vec<T>>>()
-        };
-        let Some(since) = since else { return list(&[limit]) };
-        let (first, mut last): (i64, i64) =
+    ) -> rusqlite::Result<Page<T>> {
+        let (first, newest): (i64, i64) =
             conn.prepare_cached(self.ends)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let mut found = Vec::new();
-        loop {
-            let from = last.saturating_sub(STEP_ROWS);
-            found.extend(list(&[from, last, limit - found.len() as i64])?);
+        let last = before.map_or(newest, |before| before.0.saturating_sub(1).min(newest));
+        let from = clauses.first_row(conn, last)?.max(first);
+        let range = [from, last, limit];
+        let values = clauses.values().into_iter();
+        let values = values.chain(range.iter().map(|number| number as &dyn ToSql));
+        let found = conn
+            .prepare_cached(&self.sql(clauses))?
+            .query_map(rusqlite::params_from_iter(values), |row| {
+                Ok((row.get(self.row_column)?, read(row)?))
+            })?
+            .collect::<rusqlite::Result<Vec<(i64, T)>>>()?;
+        let is_full = found.len() as i64 >= limit;
+        let end = found.last().filter(|_| is_full).map_or(from, |(row, _)| *row);
+        let mut is_over = end <= first;
+        if let (Some(since), Walk::Table, false) = (since, &clauses.walk, is_full || is_over) {
             let latest: Option<i64> =
                 conn.prepare_cached(self.latest)?.query_row([from, last], |row| row.get(0))?;
-            let older = latest.is_some_and(|latest| latest < since.0);
-            if older || from <= first || found.len() as i64 >= limit {
-                return Ok(found);
-            }
-            last = from - 1;
+            is_over = latest.is_some_and(|latest| latest < since.0);
         }
+        let mut page = Page { rows: Vec::new(), next: None, looked_back_to: None };
+        page.rows.extend(found.into_iter().map(|(_, row)| row));
+        if !is_over {
+            page.next = Some(PageCursor(end));
+            let time = conn.prepare_cached(self.time)?.query_row([end], |row| codec::time(row, 0));
+            page.looked_back_to = time.optional()?;
+        }
+        Ok(page)
     }
 }
 
@@ -198,16 +241,32 @@ pub(crate) fn newest_events(
     conn: &Connection,
     filter: &EventFilter,
     limit: i64,
-) -> rusqlite::Result<Vec<Listed>> {
+) -> rusqlite::Result<Page<Listed>> {
     let mut clauses = Clauses::default();
     clauses.event(conn, filter)?;
-    EVENTS.newest_first(conn, &clauses, filter.since, limit, event_row)
+    EVENTS.page(conn, &clauses, (filter.since, filter.before), limit, event_row)
 }
 
-fn newest_jobs(conn: &Connection, filter: &JobFilter, limit: i64) -> rusqlite::Result<Vec<JobRow>> {
+fn newest_jobs(
+    conn: &Connection,
+    filter: &JobFilter,
+    limit: i64,
+) -> rusqlite::Result<Page<JobRow>> {
     let mut clauses = Clauses::default();
     clauses.job(conn, filter)?;
-    JOBS.newest_first(conn, &clauses, filter.since, limit, job_row)
+    JOBS.page(conn, &clauses, (filter.since, filter.before), limit, job_row)
+}
+
+/// What a listing walks over.
+#[derive(Default)]
+enum Walk {
+    /// The rows of the table.
+    #[default]
+    Table,
+    /// The index of the jobs in this state, in the order of rows.
+    StateIndex(State),
+    /// So few rows that they are all taken from an index.
+    Few,
 }
 
 /// So few rows are all taken from an index and put in order; among more of them the newest are soon met on
@@ -393,6 +452,7 @@ fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
 pub(crate) struct Clauses {
     clauses: Vec<String>,
     values: Vec<Value>,
+    walk: Walk,
 }
 
 impl Clauses {
@@ -408,6 +468,7 @@ impl Clauses {
         let Some(state) = filter.state else { return Ok(()) };
         if let Some(rows) = few_jobs(conn, state)? {
             self.raw(&format!("e.row IN (SELECT event FROM job WHERE row IN ({rows}))"));
+            self.walk = Walk::Few;
             return Ok(());
         }
         let has =
@@ -422,11 +483,15 @@ impl Clauses {
     /// What a listing of jobs asks for.
     pub(crate) fn job(&mut self, conn: &Connection, filter: &JobFilter) -> rusqlite::Result<()> {
         self.clauses.extend(filter.state.map(|state| format!("j.state = '{state}'")));
-        // The indexes of held and dead jobs are in the order of rows: they need no list.
-        if let Some(state @ (State::Ready | State::Waiting | State::Running)) = filter.state
-            && let Some(rows) = few_jobs(conn, state)?
-        {
-            self.raw(&format!("j.row IN ({rows})"));
+        match filter.state {
+            Some(state @ (State::Held | State::Dead)) => self.walk = Walk::StateIndex(state),
+            Some(state @ (State::Ready | State::Waiting | State::Running)) => {
+                if let Some(rows) = few_jobs(conn, state)? {
+                    self.raw(&format!("j.row IN ({rows})"));
+                    self.walk = Walk::Few;
+                }
+            }
+            Some(State::Succeeded | State::Dropped) | None => {}
         }
         self.equals("j.handler", filter.handler.as_ref().map(Name::as_str));
         self.equals("j.reason", filter.reason.as_deref());
@@ -441,8 +506,28 @@ impl Clauses {
     fn source(&mut self, conn: &Connection, source: Option<&Name>) -> rusqlite::Result<()> {
         let Some(source) = source.map(Name::as_str) else { return Ok(()) };
         let few = few(conn, "SELECT 1 FROM event WHERE source = ?1", [source])?;
+        if few && matches!(self.walk, Walk::Table) {
+            self.walk = Walk::Few;
+        }
         self.equals(if few { "e.source" } else { "+e.source" }, Some(source));
         Ok(())
+    }
+
+    /// The first row of the page that ends with the row `last`: so many rows before it.
+    fn first_row(&self, conn: &Connection, last: i64) -> rusqlite::Result<i64> {
+        let state = match self.walk {
+            Walk::Few => return Ok(i64::MIN),
+            Walk::Table => return Ok(last.saturating_sub(PAGE_LOOK_ROWS - 1)),
+            Walk::StateIndex(state) => state,
+        };
+        // By the index of that state, which a literal in the query lets SQLite use.
+        let sql = format!(
+            "SELECT row FROM job WHERE state = '{state}' AND row <= ?1
+             ORDER BY row DESC LIMIT 1 OFFSET {}",
+            PAGE_LOOK_ROWS - 1
+        );
+        let row = conn.prepare_cached(&sql)?.query_row([last], |row| row.get(0)).optional()?;
+        Ok(row.unwrap_or(i64::MIN))
     }
 
     /// Only after this row.

@@ -71,7 +71,7 @@ pub struct Stuck {
     pub oldest_at: Timestamp,
 }
 
-/// The last sign of one source.
+/// The last event, secret match and failure of one source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LastWord {
     pub source: Name,

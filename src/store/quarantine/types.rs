@@ -38,6 +38,7 @@ pub struct Quarantined {
 
 /// Which kept deliveries are meant: all that satisfy everything that is said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct QuarantineFilter {
     /// Only those of this source.
     pub source: Option<Name>,
@@ -114,7 +115,7 @@ pub struct Quarantine {
     pub matching: u64,
     /// What all kept ones take of `quarantine_bytes`.
     pub bytes: u64,
-    /// Deliveries that were not kept, by source, since the store was opened.
+    /// Deliveries that were not kept, by source and reason, since the store was opened.
     pub left_out: BTreeMap<Name, BTreeMap<LeftOut, u64>>,
 }
 

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::control::Refusal;
+use crate::admin::Refusal;
 use crate::model::RunnerName;
 use crate::store::{QuarantinedRow, Standing};
 use crate::traffic::{self, Place, Traffic};

@@ -1,21 +1,20 @@
-//! What a running receiver knows beside its store: where it listens, and how to sign as its sources.
+//! Where a running receiver takes deliveries, and how it signs as its sources.
 //!
 //! For `send`: a systemd credential or another user's file is a secret that the shell of an operator
-//! cannot read, so the receiver signs. Whoever asks is the store's owner or root, who can read the
-//! secrets anyhow; no request from the network comes here.
+//! cannot read, so the receiver signs. The caller is the store's owner or root, who can read the
+//! secrets anyhow; the reading socket does not sign, and no request from the network comes here.
 
 use std::net::SocketAddr;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Failure, FailureKind};
+use super::failure::{Failure, FailureKind};
 use crate::model::{Headers, Name, Timestamp};
 use crate::verify::{Draft, Signer};
 
-/// What the receiver answers from.
 #[derive(Debug, Default)]
-pub struct Front {
+pub struct ListenerInfo {
     /// Where it takes deliveries.
     pub addresses: Vec<SocketAddr>,
     /// What signs as each source.
@@ -24,9 +23,10 @@ pub struct Front {
     pub without_secret: Vec<Name>,
 }
 
-/// A delivery that the receiver is asked to sign.
+/// Sign a delivery as a source's provider would.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Unsigned {
+#[serde(deny_unknown_fields)]
+pub struct SignDelivery {
     /// As which source's provider.
     pub source: Name,
     /// The request's method.
@@ -52,16 +52,16 @@ pub struct Signed {
     pub reference: Option<String>,
 }
 
-impl Front {
+impl ListenerInfo {
     /// Signs a delivery as its source's provider would.
-    pub(super) fn sign(&self, unsigned: &Unsigned) -> Result<Signed, Failure> {
+    pub(super) fn sign(&self, unsigned: &SignDelivery) -> Result<Signed, Failure> {
         let Some((_, signer)) = self.signers.iter().find(|(name, _)| *name == unsigned.source)
         else {
             let source = &unsigned.source;
             let message = format!(
                 "the running receiver has no source {source} (after a change of the configuration: hooklatch reload)"
             );
-            return Err(Failure { kind: FailureKind::NotFound, message });
+            return Err(Failure::new(FailureKind::NotFound, message));
         };
         let body = data_encoding::BASE64.decode(unsigned.body.as_bytes());
         let body = body.map_err(|_| Failure::unavailable("the body to sign is not base64"))?;

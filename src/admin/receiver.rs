@@ -1,4 +1,4 @@
-//! How everything stands: what the store says, and where a receiver runs what it alone knows.
+//! What a running receiver knows in addition to its store, and the status of both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,35 +14,36 @@ use crate::model::{Name, State, Timestamp};
 use crate::store::{Admin, JobRow, Refused, Standing};
 use crate::traffic::{Seen, Traffic};
 
-use super::reload::Reloads;
-use super::{Failure, Front, ReloadAsked, Reloaded};
+use super::failure::Failure;
+use super::listener_info::ListenerInfo;
+use super::reload::{ReloadAsked, Reloaded, Reloads};
 
-/// What a running receiver knows beside its store.
+/// What a running receiver knows in addition to its store.
 #[derive(Debug, Clone)]
-pub struct Receiver {
+pub struct ReceiverState {
     pub(super) links: RunnerPool,
     traffic: Traffic,
     clock: Clock,
     started: (Timestamp, Duration),
-    front: Arc<ArcSwap<Front>>,
+    listeners: Arc<ArcSwap<ListenerInfo>>,
     reloads: Arc<Reloads>,
 }
 
-impl Receiver {
+impl ReceiverState {
     /// One that starts now by `clock`.
     pub fn new(links: RunnerPool, traffic: Traffic, clock: Clock) -> Self {
         let started = (clock.now(), clock.monotonic());
-        let (front, reloads) = Default::default();
-        Receiver { links, traffic, clock, started, front, reloads }
+        let (listeners, reloads) = Default::default();
+        ReceiverState { links, traffic, clock, started, listeners, reloads }
     }
 
     /// Where it listens and how it signs, from now on.
-    pub fn set_front(&self, front: Front) {
-        self.front.store(Arc::new(front));
+    pub fn set_listeners(&self, listeners: ListenerInfo) {
+        self.listeners.store(Arc::new(listeners));
     }
 
-    pub(super) fn front(&self) -> Arc<Front> {
-        self.front.load_full()
+    pub(super) fn listeners(&self) -> Arc<ListenerInfo> {
+        self.listeners.load_full()
     }
 
     /// Reloads are asked for here from now on, and refused once it is dropped. Called once.
@@ -66,7 +67,7 @@ impl Receiver {
             clock_moved_millis: now.0.saturating_sub(wall.after(passed).0),
             runners: self.links.statuses(),
             traffic: self.traffic.seen(),
-            without_secret: self.front().without_secret.clone(),
+            without_secret: self.listeners().without_secret.clone(),
         }
     }
 }
@@ -107,7 +108,7 @@ pub struct ReceiverStatus {
     pub clock_moved_millis: i64,
     /// The runners that are needed, by name.
     pub runners: Vec<RunnerStatus>,
-    /// What came in since then.
+    /// The deliveries since then.
     pub traffic: Seen,
     /// The sources whose secrets are empty: each delivery to them is answered 401.
     #[serde(default)]
@@ -116,7 +117,7 @@ pub struct ReceiverStatus {
 
 /// Adds to each job that could be claimed that its handler cannot run, which only a receiver knows.
 pub(super) fn mark_broken<'a>(
-    receiver: Option<&Receiver>,
+    receiver: Option<&ReceiverState>,
     jobs: impl IntoIterator<Item = &'a mut JobRow>,
 ) {
     let broken = receiver.map_or(Vec::new(), |receiver| receiver.traffic.broken());
@@ -130,10 +131,10 @@ pub(super) fn mark_broken<'a>(
 /// Looks at everything. `sources`: those to tell of beside the receiver's own.
 pub(super) async fn look(
     store: &Admin,
-    receiver: Option<&Receiver>,
+    receiver: Option<&ReceiverState>,
     mut sources: Vec<Name>,
 ) -> Result<Status, Failure> {
-    let receiver = receiver.map(Receiver::status);
+    let receiver = receiver.map(ReceiverState::status);
     sources.extend(receiver.iter().flat_map(|own| own.traffic.sources.keys().cloned()));
     let refused = store
         .ready()

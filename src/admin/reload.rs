@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Failure;
+use super::failure::Failure;
 use crate::limits::fixed::Change;
 use crate::model::{Name, RunnerName};
 

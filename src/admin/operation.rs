@@ -1,0 +1,221 @@
+//! What an operation of the API is, and how one is read from a request and answered.
+//!
+//! An operation is a struct: its fields are the parameters in its path, and the rest of them the query
+//! of a GET or the JSON object in the body of a POST. The router, the client and the generated
+//! reference work on this trait, so that a route is declared once.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::failure::{Failure, FailureKind};
+use super::receiver::ReceiverState;
+use crate::limits;
+use crate::store::Admin;
+
+/// The two methods of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+}
+
+impl Method {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+        }
+    }
+}
+
+/// What an operation does to the store or the receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing: the reading socket serves it.
+    Reads,
+    /// Something, or it uses a secret or much disk: each call is logged with its caller.
+    Changes,
+}
+
+/// Where an operation is carried out, and its caller.
+#[derive(Clone)]
+pub struct Context {
+    pub store: Admin,
+    /// None where the store is stopped and this process has its lock.
+    pub receiver: Option<ReceiverState>,
+    /// The caller's user, as the kernel reports it.
+    pub caller: u32,
+}
+
+/// A request of the API.
+pub trait Operation: Serialize + DeserializeOwned + Send + 'static {
+    const METHOD: Method;
+    /// `{name}` stands for the field of that name.
+    const PATH: &'static str;
+    const EFFECT: Effect;
+    const MAX_BODY_BYTES: usize = limits::ADMIN_REQUEST_BYTES;
+    type Reply: Serialize + DeserializeOwned + Send + 'static;
+
+    fn perform(
+        self,
+        context: &Context,
+    ) -> impl Future<Output = Result<Self::Reply, Failure>> + Send;
+}
+
+/// Declares an operation: the type of its request, its route and its code. The second form takes a type that
+/// is declared elsewhere.
+macro_rules! operation {
+    (
+        $(#[$about:meta])*
+        $method:ident $path:literal $effect:ident $($max_body_bytes:path)?;
+        $name:ident { $($(#[$field_about:meta])* $field:ident: $kind:ty),* $(,)? } -> $reply:ty,
+        |$request:pat_param, $context:ident| $code:expr
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$field_about])* pub $field: $kind),*
+        }
+
+        operation! {
+            $method $path $effect $($max_body_bytes)?;
+            for $name => $reply,
+            |$request, $context| $code
+        }
+    };
+    (
+        $(#[$about:meta])*
+        $method:ident $path:literal $effect:ident $($max_body_bytes:path)?;
+        for $name:ty => $reply:ty,
+        |$request:pat_param, $context:ident| $code:expr
+    ) => {
+        impl $crate::admin::Operation for $name {
+            const METHOD: $crate::admin::Method = $crate::admin::Method::$method;
+            const PATH: &'static str = $path;
+            const EFFECT: $crate::admin::Effect = $crate::admin::Effect::$effect;
+            $(const MAX_BODY_BYTES: usize = $max_body_bytes;)?
+            type Reply = $reply;
+
+            async fn perform(
+                self,
+                $context: &$crate::admin::Context,
+            ) -> Result<$reply, $crate::admin::Failure> {
+                let $request = self;
+                $code
+            }
+        }
+    };
+}
+pub(super) use operation;
+
+/// The parameters of a request as they came.
+pub(super) struct Parameters {
+    /// Name and text, still percent-encoded.
+    pub(super) path: Vec<(&'static str, String)>,
+    pub(super) query: String,
+    pub(super) body: Bytes,
+}
+
+impl Parameters {
+    /// The operation that a request with this method asks for.
+    pub(super) fn parse<T: DeserializeOwned>(self, method: Method) -> Result<T, Failure> {
+        match method {
+            Method::Get => self.parse_query(),
+            Method::Post => self.parse_body(),
+        }
+    }
+
+    fn parse_query<T: DeserializeOwned>(self) -> Result<T, Failure> {
+        if !self.body.is_empty() {
+            return Err(malformed("a GET has no body"));
+        }
+        // A plus is itself in a path, and a space in a query.
+        let path =
+            self.path.iter().map(|(name, text)| format!("{name}={}", text.replace('+', "%2B")));
+        let query = (!self.query.is_empty()).then_some(self.query);
+        let text = path.chain(query).collect::<Vec<_>>().join("&");
+        let parsed = actix_web::web::Query::from_query(&text);
+        parsed.map(actix_web::web::Query::into_inner).map_err(malformed)
+    }
+
+    fn parse_body<T: DeserializeOwned>(self) -> Result<T, Failure> {
+        if !self.query.is_empty() {
+            return Err(malformed("a POST has its parameters in its body, not in a query"));
+        }
+        let mut object: Map<String, Value> = match self.body.trim_ascii() {
+            b"" => Map::new(),
+            text => serde_json::from_slice(text).map_err(malformed)?,
+        };
+        for (name, text) in self.path {
+            let text = decode(&text);
+            if object.insert(name.to_owned(), Value::String(text)).is_some() {
+                return Err(malformed(format!("{name} is in the path and in the body")));
+            }
+        }
+        serde_json::from_value(Value::Object(object)).map_err(malformed)
+    }
+}
+
+/// A segment of a path without its percent-encoding.
+fn decode(segment: &str) -> String {
+    let pair = format!("={}", segment.replace('+', "%2B"));
+    let decoded = form_urlencoded::parse(pair.as_bytes()).next();
+    decoded.map(|(_, text)| text.into_owned()).unwrap_or_default()
+}
+
+fn malformed(why: impl ToString) -> Failure {
+    let version = env!("CARGO_PKG_VERSION");
+    let why = why.to_string();
+    Failure::new(
+        FailureKind::Malformed,
+        format!(
+            "{why} (the receiver has version {version}; a command of another version needs a restart of it)"
+        ),
+    )
+}
+
+/// An operation as it goes over a socket: its path with its query, and the body.
+pub(super) fn encode<T: Serialize>(
+    operation: &T,
+    method: Method,
+    path: &str,
+) -> serde_json::Result<(String, Vec<u8>)> {
+    let mut fields = match serde_json::to_value(operation)? {
+        Value::Object(fields) => fields,
+        // A struct without fields.
+        _ => Map::new(),
+    };
+    let segment = |segment: &str| match parameter(segment) {
+        Some(name) => {
+            let text = text_of(fields.remove(name).unwrap_or_default());
+            form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+        }
+        None => segment.to_owned(),
+    };
+    let mut target = path.split('/').map(segment).collect::<Vec<_>>().join("/");
+    if method == Method::Post {
+        return Ok((target, serde_json::to_vec(&fields)?));
+    }
+    fields.retain(|_, value| !value.is_null());
+    if !fields.is_empty() {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(fields.into_iter().map(|(name, value)| (name, text_of(value))));
+        target = format!("{target}?{}", query.finish());
+    }
+    Ok((target, Vec::new()))
+}
+
+/// The name in a segment `{name}` of a path.
+pub(super) fn parameter(segment: &str) -> Option<&str> {
+    segment.strip_prefix('{')?.strip_suffix('}')
+}
+
+fn text_of(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}

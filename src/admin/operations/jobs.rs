@@ -1,0 +1,143 @@
+//! Jobs: list, show, replay, resolve, cancel, drop, many at once, and what an attempt has printed.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::failure::{Failure, FailureKind};
+use super::super::operation::operation;
+use super::super::receiver::mark_broken;
+use super::events::ReplayedJobs;
+use super::receiver::NO_RUNNER;
+use crate::limits;
+use crate::model::{JobId, State};
+use crate::runner::message::{Key, Stream};
+use crate::store::{self, Captured, JobFilter, JobRow, Page};
+
+operation! {
+    /// Jobs, newest first.
+    Get "/v1/jobs" Reads;
+    for JobFilter => Page<JobRow>,
+    |filter, context| {
+        let mut page = context.store.job_page(filter).await?;
+        mark_broken(context.receiver.as_ref(), &mut page.rows);
+        Ok(page)
+    }
+}
+
+operation! {
+    /// One job as it is listed.
+    Get "/v1/jobs/{job}" Reads;
+    ShowJob { job: JobId } -> JobRow,
+    |ShowJob { job }, context| {
+        let mut row = context.store.job(job).await?;
+        mark_broken(context.receiver.as_ref(), [&mut row]);
+        Ok(row)
+    }
+}
+
+operation! {
+    /// Put one held, dead or succeeded job back.
+    Post "/v1/jobs/{job}/replay" Changes;
+    ReplayJob {
+        job: JobId,
+        /// Under a new key; the old one is recorded.
+        #[serde(default)]
+        new_key: bool,
+    } -> ReplayedJobs,
+    |ReplayJob { job, new_key }, context| {
+        let what = if new_key { store::Replay::NewKey(job) } else { store::Replay::Job(job) };
+        Ok(ReplayedJobs { jobs: context.store.replay(what).await? })
+    }
+}
+
+operation! {
+    /// Say how a held job ended: `"succeeded"`, `"failed"`, or `{"answered": …}` with what its caller gets.
+    Post "/v1/jobs/{job}/resolve" Changes limits::ADMIN_RESOLVE_BYTES;
+    ResolveJob {
+        job: JobId,
+        /// The last attempt that the operator saw: the job is held after that one, or left alone.
+        attempt: u32,
+        /// What the operator found out.
+        how: store::Resolution,
+    } -> ChangedJob,
+    |ResolveJob { job, attempt, how }, context| {
+        Ok(ChangedJob { state: context.store.resolve(job, attempt, how).await? })
+    }
+}
+
+/// A job's state after a change.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ChangedJob {
+    pub state: State,
+}
+
+operation! {
+    /// Take a job out, unless it runs or has succeeded.
+    Post "/v1/jobs/{job}/drop" Changes;
+    DropJob { job: JobId } -> DroppedJob,
+    |DropJob { job }, context| Ok(DroppedJob { was: context.store.drop_job(job).await? })
+}
+
+/// A job that was dropped.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DroppedJob {
+    /// Its state before.
+    pub was: State,
+}
+
+operation! {
+    /// Ask the running command of a job to end. The answer does not wait for its end.
+    Post "/v1/jobs/{job}/cancel" Changes;
+    CancelJob { job: JobId } -> CancelledAttempt,
+    |CancelJob { job }, context| {
+        let live = context.store.live(job, "cancelled").await?;
+        if !live.by_runner {
+            // What the request has caused cannot be taken back, and is not known.
+            let message = format!("job {job} runs a forward, which cannot be called back");
+            return Err(Failure::new(FailureKind::WrongState, message));
+        }
+        context.receiver(NO_RUNNER)?.links.cancel(Key { job, attempt: live.attempt })?;
+        Ok(CancelledAttempt { attempt: live.attempt })
+    }
+}
+
+/// The cancelled attempt.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CancelledAttempt {
+    pub attempt: u32,
+}
+
+operation! {
+    /// What a running attempt has printed so far.
+    Get "/v1/jobs/{job}/attempts/{attempt}/output" Reads;
+    ReadOutput {
+        job: JobId,
+        attempt: u32,
+        /// `stdout` or `stderr`.
+        stream: Stream,
+    } -> AttemptOutput,
+    |ReadOutput { job, attempt, stream }, context| {
+        let links = &context.receiver(NO_RUNNER)?.links;
+        Ok(AttemptOutput { output: links.peek(Key { job, attempt }, stream).await? })
+    }
+}
+
+/// What an attempt has printed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AttemptOutput {
+    /// None where the runner does not have the attempt: it has not begun, or its end is being recorded.
+    pub output: Option<Captured>,
+}
+
+operation! {
+    /// The next jobs that a replay or drop of many means.
+    Post "/v1/jobs/select" Reads;
+    for store::Select => store::Selected,
+    |select, context| Ok(context.store.select(select).await?)
+}
+
+operation! {
+    /// Put back or drop a batch of selected jobs.
+    Post "/v1/jobs/move" Changes;
+    for store::Batch => store::Moved,
+    |batch, context| Ok(context.store.move_batch(batch).await?)
+}

@@ -1,0 +1,59 @@
+//! The quarantine: list failed deliveries, verify them again, accept or delete them.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::operation::operation;
+use crate::store::{Judged, Judging, Quarantine, QuarantineFilter};
+
+operation! {
+    /// Failed deliveries, newest first.
+    Get "/v1/quarantine" Reads;
+    for QuarantineFilter => Quarantine,
+    |filter, context| Ok(context.store.quarantined(filter).await?)
+}
+
+operation! {
+    /// Verify the next failed deliveries again, and change nothing.
+    Post "/v1/quarantine/verify" Reads;
+    VerifyQuarantine {
+        /// Which are meant; its `limit` has no meaning here.
+        filter: QuarantineFilter,
+        /// The `next` of the last answer; 0 at first.
+        after: i64,
+    } -> Judged,
+    |VerifyQuarantine { filter, after }, context| {
+        Ok(context.store.judge_quarantined(Judging { filter, after, accept: false }).await?)
+    }
+}
+
+operation! {
+    /// Verify the next failed deliveries again, and accept those that are good now.
+    Post "/v1/quarantine/accept" Changes;
+    AcceptQuarantine {
+        /// Which are meant; its `limit` has no meaning here.
+        filter: QuarantineFilter,
+        /// The `next` of the last answer; 0 at first.
+        after: i64,
+    } -> Judged,
+    |AcceptQuarantine { filter, after }, context| {
+        Ok(context.store.judge_quarantined(Judging { filter, after, accept: true }).await?)
+    }
+}
+
+operation! {
+    /// Delete failed deliveries.
+    Post "/v1/quarantine/drop" Changes;
+    DropQuarantine {
+        /// Which are meant; its `limit` has no meaning here.
+        filter: QuarantineFilter,
+    } -> DroppedQuarantine,
+    |DropQuarantine { filter }, context| {
+        Ok(DroppedQuarantine { dropped: context.store.drop_quarantined(filter).await? })
+    }
+}
+
+/// How many deliveries were deleted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DroppedQuarantine {
+    pub dropped: u64,
+}

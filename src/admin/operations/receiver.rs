@@ -1,0 +1,127 @@
+//! The receiver and the store as a whole: who answers, status, listeners, signatures, secrets, reload.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::failure::Failure;
+use super::super::listener_info::{SignDelivery, Signed};
+use super::super::operation::{Context, operation};
+use super::super::receiver::{ReceiverState, Status, look};
+use super::super::reload::Reloaded;
+use crate::model::Name;
+use crate::store::SecretUse;
+
+/// Why a stopped store's runners cannot be asked.
+pub(super) const NO_RUNNER: &str = "no receiver runs, and only a receiver can reach its runner";
+
+const ONLY_A_RECEIVER: &str = "no receiver runs, and only a receiver knows it";
+
+impl Context {
+    /// The running receiver, or a failure that says `why` one is needed.
+    pub(super) fn receiver(&self, why: &str) -> Result<&ReceiverState, Failure> {
+        self.receiver.as_ref().ok_or_else(|| Failure::unavailable(why))
+    }
+}
+
+operation! {
+    /// Who answers, and whether accepts are taken.
+    Get "/v1/info" Reads;
+    GetInfo {} -> Info,
+    |GetInfo {}, context| Ok(Info {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        store: context.store.id().simple().to_string(),
+        refused: context.store.ready().err().map(|refused| refused.to_string()),
+    })
+}
+
+/// Who answers for a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// The program's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// The store's random identity.
+    pub store: String,
+    /// Why accepts are refused, where they are.
+    pub refused: Option<String>,
+}
+
+operation! {
+    /// How everything stands.
+    Get "/v1/status" Reads;
+    GetStatus {
+        /// Sources to report in addition to the receiver's own, separated by commas.
+        #[serde(default, with = "comma_list")]
+        sources: Vec<Name>,
+    } -> Status,
+    |request, context| look(&context.store, context.receiver.as_ref(), request.sources).await
+}
+
+operation! {
+    /// Where the receiver takes deliveries.
+    Get "/v1/listeners" Reads;
+    ListListeners {} -> ListenerList,
+    |ListListeners {}, context| {
+        let listeners = context.receiver(ONLY_A_RECEIVER)?.listeners();
+        Ok(ListenerList { addresses: listeners.addresses.clone() })
+    }
+}
+
+/// At least one address.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListenerList {
+    pub addresses: Vec<SocketAddr>,
+}
+
+// It makes a genuine delivery, which the reading socket must not.
+operation! {
+    /// Sign a delivery as a source's provider would.
+    Post "/v1/sign" Changes;
+    for SignDelivery => Signed,
+    |delivery, context| context.receiver(ONLY_A_RECEIVER)?.listeners().sign(&delivery)
+}
+
+operation! {
+    /// When each secret last matched. Secrets themselves are never in an answer.
+    Get "/v1/secrets" Reads;
+    ListSecrets {} -> SecretList,
+    |ListSecrets {}, context| Ok(SecretList { secrets: context.store.secrets().await? })
+}
+
+/// The secrets that ever matched.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SecretList {
+    pub secrets: Vec<SecretUse>,
+}
+
+operation! {
+    /// Read the configuration again.
+    Post "/v1/reload" Changes;
+    Reload {} -> Reloaded,
+    |Reload {}, context| {
+        let why = "no receiver runs: it reads the configuration when it starts";
+        context.receiver(why)?.reload().await
+    }
+}
+
+/// A list in one parameter of a query.
+mod comma_list {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::model::Name;
+
+    pub(super) fn serialize<S: Serializer>(names: &[Name], to: S) -> Result<S::Ok, S::Error> {
+        let names: Vec<&str> = names.iter().map(Name::as_str).collect();
+        to.serialize_str(&names.join(","))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Name>, D::Error> {
+        let text = String::deserialize(from)?;
+        let names = text.split(',').filter(|name| !name.is_empty());
+        names.map(|name| name.parse().map_err(D::Error::custom)).collect()
+    }
+}

@@ -1,0 +1,165 @@
+//! Every route of the API: the one table that the router, both sockets and the reference go by.
+
+use std::any::type_name;
+
+use futures_util::future::LocalBoxFuture;
+use serde::Serialize;
+
+use super::backup::GetBackup;
+use super::failure::{Failure, FailureKind};
+use super::listener_info::SignDelivery;
+use super::operation::{Context, Effect, Method, Operation, Parameters, parameter};
+use super::operations::events::{FollowEvents, ReplayEvent, ShortenIds, ShowEvent};
+use super::operations::handlers::{ListHandlers, PauseHandler, ResumeHandler};
+use super::operations::jobs::{CancelJob, DropJob, ReadOutput, ReplayJob, ResolveJob, ShowJob};
+use super::operations::quarantine::{AcceptQuarantine, DropQuarantine, VerifyQuarantine};
+use super::operations::receiver::{GetInfo, GetStatus, ListListeners, ListSecrets, Reload};
+use super::stream::{ByteStream, StreamOperation, start};
+use crate::limits;
+use crate::store::{Batch, EventFilter, IdQuery, JobFilter, Missing, QuarantineFilter, Select};
+
+/// A route of the API.
+pub struct Route {
+    pub method: Method,
+    pub path: &'static str,
+    pub effect: Effect,
+    /// The name of the type of its parameters.
+    pub request: fn() -> &'static str,
+    /// The name of the type of its answer; none where that comes in parts.
+    pub reply: Option<fn() -> &'static str>,
+    pub max_body_bytes: usize,
+    pub(super) answer: fn(Context, Parameters) -> LocalBoxFuture<'static, Result<Answer, Failure>>,
+}
+
+/// The answer to a request that was carried out.
+pub(super) enum Answer {
+    Json(Vec<u8>),
+    Stream(&'static str, ByteStream),
+}
+
+/// In the order of the reference. A literal segment stands before a parameter in its place.
+pub const ROUTES: &[Route] = &[
+    route::<GetInfo>(),
+    route::<GetStatus>(),
+    route::<ListListeners>(),
+    route::<ListSecrets>(),
+    route::<EventFilter>(),
+    stream::<FollowEvents>(),
+    route::<ShowEvent>(),
+    route::<ReplayEvent>(),
+    route::<IdQuery>(),
+    route::<ShortenIds>(),
+    route::<JobFilter>(),
+    route::<Select>(),
+    route::<Batch>(),
+    route::<Missing>(),
+    route::<ShowJob>(),
+    route::<ReadOutput>(),
+    route::<ReplayJob>(),
+    route::<ResolveJob>(),
+    route::<CancelJob>(),
+    route::<DropJob>(),
+    route::<ListHandlers>(),
+    route::<PauseHandler>(),
+    route::<ResumeHandler>(),
+    route::<QuarantineFilter>(),
+    route::<VerifyQuarantine>(),
+    route::<AcceptQuarantine>(),
+    route::<DropQuarantine>(),
+    route::<SignDelivery>(),
+    route::<Reload>(),
+    stream::<GetBackup>(),
+];
+
+const fn route<O: Operation>() -> Route {
+    Route {
+        method: O::METHOD,
+        path: O::PATH,
+        effect: O::EFFECT,
+        request: type_name::<O>,
+        reply: Some(type_name::<O::Reply>),
+        max_body_bytes: O::MAX_BODY_BYTES,
+        answer: |context, parameters| Box::pin(answer::<O>(context, parameters)),
+    }
+}
+
+const fn stream<O: StreamOperation>() -> Route {
+    Route {
+        method: Method::Get,
+        path: O::PATH,
+        effect: O::EFFECT,
+        request: type_name::<O>,
+        reply: None,
+        max_body_bytes: 0,
+        answer: |context, parameters| {
+            Box::pin(async move {
+                let operation: O = parameters.parse(Method::Get)?;
+                Ok(Answer::Stream(O::CONTENT_TYPE, start(operation, &context)?))
+            })
+        },
+    }
+}
+
+async fn answer<O: Operation>(context: Context, parameters: Parameters) -> Result<Answer, Failure> {
+    let operation: O = parameters.parse(O::METHOD)?;
+    let reply = operation.perform(&context).await?;
+    // It may be large, and this thread serves others.
+    let text = tokio::task::spawn_blocking(move || write(&reply)).await;
+    text.unwrap_or_else(|error| Err(Failure::unavailable(error.to_string()))).map(Answer::Json)
+}
+
+fn write(reply: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    let text = serde_json::to_vec(reply);
+    let text = text.map_err(|error| Failure::unavailable(error.to_string()))?;
+    if text.len() > limits::ADMIN_ANSWER_BYTES {
+        let (bytes, most) = (text.len(), limits::ADMIN_ANSWER_BYTES);
+        let message = format!("the answer has {bytes} bytes; {most} is the limit (ask for less)");
+        return Err(Failure::unavailable(message));
+    }
+    Ok(text)
+}
+
+/// The path parameters of a request: name and text, still percent-encoded.
+pub(super) type PathParameters = Vec<(&'static str, String)>;
+
+/// The route of a request.
+pub(super) fn find(method: &str, path: &str) -> Result<(&'static Route, PathParameters), Failure> {
+    let mut others = Vec::new();
+    for route in ROUTES {
+        let Some(parameters) = matches(route.path, path) else { continue };
+        if route.method.as_str() == method {
+            return Ok((route, parameters));
+        }
+        others.push(route.method.as_str());
+    }
+    if let Some(other) = others.first() {
+        return Err(Failure::new(FailureKind::WrongMethod, format!("use {other}")));
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let message = format!(
+        "the receiver has version {version}, which has no such route (a command of another version needs a restart of the receiver)"
+    );
+    Err(Failure::new(FailureKind::NoRoute, message))
+}
+
+fn matches(pattern: &'static str, path: &str) -> Option<PathParameters> {
+    let (mut wanted, mut given) = (pattern.split('/'), path.split('/'));
+    let mut parameters = Vec::new();
+    loop {
+        match (wanted.next(), given.next()) {
+            (None, None) => return Some(parameters),
+            (Some(wanted), Some(given)) => match parameter(wanted) {
+                Some(name) if !given.is_empty() => parameters.push((name, given.to_owned())),
+                _ if wanted == given => {}
+                _ => return None,
+            },
+            _ => return None,
+        }
+    }
+}
+
+/// The methods of the routes at a path, as an `Allow` header has them.
+pub(super) fn allowed(path: &str) -> String {
+    let at_path = ROUTES.iter().filter(|route| matches(route.path, path).is_some());
+    at_path.map(|route| route.method.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,239 @@
+//! The receiver's end of the API: two Unix sockets, served by one thread.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_http::error::DispatchError;
+use actix_http::{HttpMessage, HttpService};
+use actix_service::{
+    IntoServiceFactory, Service, ServiceFactoryExt, apply_fn_factory, fn_service, map_config,
+};
+use actix_web::body::{BodyStream, to_bytes_limited};
+use actix_web::dev::{AppConfig, Server as Workers, ServerHandle, ServiceRequest, ServiceResponse};
+use actix_web::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use actix_web::{App, HttpResponse};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
+use tracing::{debug, info};
+
+use super::failure::{Failure, FailureKind};
+use super::operation::{Context, Effect, Parameters};
+use super::receiver::ReceiverState;
+use super::routes::{self, Answer};
+use super::socket::{ListenError, bind, reading_socket_path, socket_path};
+use super::stream::ByteStream;
+use crate::limits;
+use crate::panics::contained;
+use crate::store::Admin;
+
+/// How long a connection may be idle, and how long a request's head may take. Each command makes one request.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// How long a closed connection's client may take to close its end; the server's timers count whole seconds.
+const DISCONNECT: Duration = Duration::from_secs(1);
+
+/// A connection, which is closed when its reader takes nothing for [`limits::ADMIN_WAIT`].
+type Connection = Pin<Box<TimeoutStream<UnixStream>>>;
+
+/// The kernel's word on who is at the other end.
+struct Peer {
+    uid: Option<u32>,
+}
+
+/// What both sockets serve.
+#[derive(Clone)]
+struct Served {
+    store: Admin,
+    receiver: ReceiverState,
+    closing: watch::Receiver<bool>,
+    /// A place for each stream.
+    streams: Arc<Semaphore>,
+    /// Whether this socket serves the reading routes alone.
+    reads_only: bool,
+}
+
+/// The running API. Dropping it ends it, and leaves the dead sockets there.
+#[derive(Debug)]
+pub struct Listener {
+    paths: [PathBuf; 2],
+    closing: watch::Sender<bool>,
+    handle: ServerHandle,
+    task: JoinSet<io::Result<()>>,
+}
+
+/// Serves the store at `database`, and what its receiver knows, until [`Listener::stop`]. The caller holds
+/// the store's lock; sockets left there by a dead receiver are replaced. To be called inside a tokio runtime.
+pub fn listen(
+    database: &Path,
+    store: Admin,
+    receiver: ReceiverState,
+) -> Result<Listener, ListenError> {
+    let (closing, closed) = watch::channel(false);
+    let streams = Arc::new(Semaphore::new(limits::ADMIN_STREAMS));
+    let served = Served { store, receiver, closing: closed, streams, reads_only: false };
+    let paths = [socket_path(database), reading_socket_path(database)];
+    let mut server = Workers::build()
+        .workers(1)
+        .disable_signals()
+        .max_concurrent_connections(limits::ADMIN_CONNECTIONS)
+        .shutdown_timeout(limits::ADMIN_WAIT.as_secs());
+    for (path, reads_only) in paths.iter().zip([false, true]) {
+        let socket = bind(path)?;
+        let served = Served { reads_only, ..served.clone() };
+        let stopping = server.graceful_shutdown_signal();
+        let serving = server.listen_uds(path.display().to_string(), socket, move || {
+            let (served, stopping) = (served.clone(), stopping.clone());
+            let app = App::new().default_service(fn_service(move |request| {
+                let answered = answer(served.clone(), request);
+                async { Ok::<_, actix_web::Error>(answered.await) }
+            }));
+            let app = app.into_factory().map_err(|error| error.error_response());
+            let http = HttpService::build()
+                .keep_alive(IDLE)
+                .client_request_timeout(IDLE)
+                .client_disconnect_timeout(DISCONNECT)
+                .graceful_shutdown_signal(move || {
+                    let stopping = stopping.clone();
+                    async move { stopping.notified().await }
+                })
+                .on_connect_ext(|connection: &Connection, data| {
+                    let peer = connection.get_ref().peer_cred();
+                    data.insert(Peer { uid: peer.ok().map(|peer| peer.uid()) });
+                })
+                .h1(map_config(app, |()| AppConfig::default()));
+            let connected = fn_service(|stream: UnixStream| async {
+                let mut connection = TimeoutStream::new(stream);
+                connection.set_write_timeout(Some(limits::ADMIN_WAIT));
+                Ok::<(Connection, _), DispatchError>((Box::pin(connection), None))
+            });
+            apply_fn_factory(connected.and_then(http), |stream: UnixStream, served| {
+                contained(served.call(stream))
+            })
+        });
+        server = serving.map_err(|source| ListenError::Io { path: path.clone(), source })?;
+    }
+    let running = server.run();
+    let handle = running.handle();
+    let mut task = JoinSet::new();
+    task.spawn(running);
+    Ok(Listener { paths, closing, handle, task })
+}
+
+impl Listener {
+    /// Removes the sockets, ends the streams, lets the other requests end within
+    /// [`limits::ADMIN_WAIT`], and returns.
+    pub async fn stop(mut self) {
+        for path in &self.paths {
+            if let Err(error) = fs::remove_file(path) {
+                debug!(path = %path.display(), %error, "the admin socket was gone already");
+            }
+        }
+        self.closing.send_replace(true);
+        self.handle.stop(true).await;
+        while self.task.join_next().await.is_some() {}
+    }
+}
+
+async fn answer(served: Served, mut request: ServiceRequest) -> ServiceResponse {
+    let answered = try_answer(&served, &mut request).await;
+    let response = match answered {
+        Ok(Answer::Json(text)) => response(HttpResponse::Ok(), "application/json").body(text),
+        Ok(Answer::Stream(content_type, stream)) => {
+            response(HttpResponse::Ok(), content_type).streaming(stream)
+        }
+        Err(failure) => problem(failure, request.path()),
+    };
+    request.into_response(response)
+}
+
+fn response(
+    mut builder: actix_web::HttpResponseBuilder,
+    content_type: &str,
+) -> actix_web::HttpResponseBuilder {
+    builder.insert_header((CONTENT_TYPE, content_type));
+    builder.insert_header((CACHE_CONTROL, "no-store"));
+    builder
+}
+
+fn problem(failure: Failure, path: &str) -> HttpResponse {
+    let kind = failure.kind;
+    let builder = HttpResponse::build(kind.status());
+    let mut builder = response(builder, "application/problem+json");
+    if kind == FailureKind::WrongMethod {
+        builder.insert_header((ALLOW, routes::allowed(path)));
+    }
+    // A struct of texts and numbers.
+    builder.body(serde_json::to_vec(&failure.problem()).unwrap_or_default())
+}
+
+async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Answer, Failure> {
+    let uri = request.head().uri.clone();
+    let (route, path) = routes::find(request.method().as_str(), uri.path())?;
+    if served.reads_only && route.effect == Effect::Changes {
+        let message = "this socket serves the reading routes only";
+        return Err(Failure::new(FailureKind::Forbidden, message));
+    }
+    let caller = request.conn_data::<Peer>().and_then(|peer| peer.uid);
+    let caller = caller.ok_or_else(|| Failure::unavailable("the caller's user is not known"))?;
+    let mut closing = served.closing.clone();
+    let body = tokio::select! {
+        // A stop does not wait for a client that is slow to send.
+        _ = closing.wait_for(|closing| *closing) => {
+            return Err(Failure::unavailable("the receiver is stopping"));
+        }
+        body = read_body(request, route.max_body_bytes) => body?,
+    };
+    if route.effect == Effect::Changes {
+        // Before it is done: no change is made without this line.
+        info!(uid = caller, method = route.method.as_str(), path = uri.path(), "admin API call");
+    }
+    let query = uri.query().unwrap_or_default().to_owned();
+    let (store, receiver) = (served.store.clone(), Some(served.receiver.clone()));
+    let context = Context { store, receiver, caller };
+    match (route.answer)(context, Parameters { path, query, body }).await? {
+        Answer::Stream(content_type, stream) => {
+            Ok(Answer::Stream(content_type, bounded(served, stream)?))
+        }
+        json => Ok(json),
+    }
+}
+
+async fn read_body(request: &mut ServiceRequest, most: usize) -> Result<Bytes, Failure> {
+    let payload = BodyStream::new(request.take_payload());
+    let unreadable = |why: String| {
+        Failure::new(FailureKind::Malformed, format!("the body cannot be read: {why}"))
+    };
+    match timeout(limits::ADMIN_WAIT, to_bytes_limited(payload, most)).await {
+        Ok(Ok(Ok(body))) => Ok(body),
+        Ok(Ok(Err(error))) => Err(unreadable(error.to_string())),
+        Ok(Err(_)) => {
+            let message = format!("the body has more than {most} bytes");
+            Err(Failure::new(FailureKind::TooLarge, message))
+        }
+        Err(_) => Err(unreadable("it did not come in time".to_owned())),
+    }
+}
+
+/// A stream that has one of the places, and ends when the receiver stops.
+fn bounded(served: &Served, stream: ByteStream) -> Result<ByteStream, Failure> {
+    let place = Arc::clone(&served.streams).try_acquire_owned().map_err(|_| {
+        let most = limits::ADMIN_STREAMS;
+        Failure::unavailable(format!("{most} callers follow or back up already; end one first"))
+    })?;
+    let mut closing = served.closing.clone();
+    let closed = async move {
+        // An error means that the receiver is gone.
+        let _ = closing.wait_for(|closing| *closing).await;
+        drop(place);
+    };
+    Ok(Box::pin(stream.take_until(Box::pin(closed))))
+}

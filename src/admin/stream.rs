@@ -1,0 +1,138 @@
+//! Answers that come in parts: lines of JSON, and bytes.
+
+use std::io;
+use std::pin::Pin;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::failure::Failure;
+use super::operation::{Context, Effect};
+use crate::limits;
+
+/// A GET whose answer comes in parts.
+pub trait StreamOperation: Serialize + DeserializeOwned + Send + 'static {
+    const PATH: &'static str;
+    const EFFECT: Effect;
+    const CONTENT_TYPE: &'static str;
+
+    /// Sends the answer. The future ends when the reader is gone, and is dropped when the receiver stops.
+    fn send(
+        self,
+        context: &Context,
+        to: Sender,
+    ) -> Result<impl Future<Output = Result<(), ReaderGone>> + Send + 'static, Failure>;
+}
+
+/// The bytes of an answer as they come.
+pub(super) type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
+
+/// The reader of a stream has closed its connection.
+#[derive(Debug)]
+pub struct ReaderGone;
+
+/// Parts that wait for their reader.
+const WAITING_PARTS: usize = 2;
+
+/// The sending end of a stream.
+pub struct Sender(mpsc::Sender<io::Result<Bytes>>);
+
+impl Sender {
+    /// Waits until the reader has room.
+    pub(super) async fn bytes(&self, bytes: Bytes) -> Result<(), ReaderGone> {
+        self.0.send(Ok(bytes)).await.map_err(|_| ReaderGone)
+    }
+
+    pub(super) async fn line(&self, line: &impl Serialize) -> Result<(), ReaderGone> {
+        match serde_json::to_vec(line) {
+            Ok(mut text) => {
+                text.push(b'\n');
+                self.bytes(text.into()).await
+            }
+            Err(error) => {
+                self.fail(error.into()).await;
+                Err(ReaderGone)
+            }
+        }
+    }
+
+    /// Ends the stream so that its reader notices that it is not whole.
+    pub(super) async fn fail(&self, error: io::Error) {
+        // A reader that is gone needs no error.
+        let _ = self.0.send(Err(error)).await;
+    }
+}
+
+/// Starts a stream in a separate task, which ends when the stream is dropped.
+pub(super) fn start<O: StreamOperation>(
+    operation: O,
+    context: &Context,
+) -> Result<ByteStream, Failure> {
+    let (sender, mut parts) = mpsc::channel(WAITING_PARTS);
+    let reader = sender.clone();
+    let sending = operation.send(context, Sender(sender))?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = sending => {}
+            () = reader.closed() => {}
+        }
+    });
+    Ok(Box::pin(futures_util::stream::poll_fn(move |cx| parts.poll_recv(cx))))
+}
+
+/// Reads the lines and bytes of a stream.
+pub struct StreamReader {
+    stream: ByteStream,
+    buffer: BytesMut,
+}
+
+impl StreamReader {
+    pub(super) fn new(stream: ByteStream) -> Self {
+        StreamReader { stream, buffer: BytesMut::new() }
+    }
+
+    /// The next line; none at the end of the stream. An error where the end is inside a line, or nothing
+    /// came in time.
+    pub async fn line<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        let mut searched = 0;
+        loop {
+            if let Some(end) = self.buffer[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(searched + end + 1);
+                return Ok(Some(serde_json::from_slice(&line)?));
+            }
+            searched = self.buffer.len();
+            if searched > limits::ADMIN_ANSWER_BYTES {
+                return Err(io::Error::other("a line is too long"));
+            }
+            if !self.fill().await? {
+                let is_whole = self.buffer.is_empty();
+                return if is_whole { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+        }
+    }
+
+    /// Some of the next bytes, at least one and at most `most`. An error at the end of the stream.
+    pub(super) async fn bytes(&mut self, most: u64) -> io::Result<Bytes> {
+        if self.buffer.is_empty() && !self.fill().await? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let most = usize::try_from(most).unwrap_or(usize::MAX).min(self.buffer.len());
+        Ok(self.buffer.split_to(most).freeze())
+    }
+
+    /// Waits for more bytes. False at the end of the stream.
+    async fn fill(&mut self) -> io::Result<bool> {
+        let next = timeout(limits::ADMIN_WAIT, self.stream.next()).await;
+        match next.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))? {
+            Some(part) => {
+                self.buffer.extend_from_slice(&part?);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+}
