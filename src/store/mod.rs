@@ -34,8 +34,8 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 
 use engine::handle::Engine;
-use engine::lock::Lock;
-use engine::shared::Shared;
+use engine::lock::StoreLock;
+use engine::shared::EngineState;
 use engine::space::Space;
 use engine::subscriptions::Subscriptions;
 use engine::writer::Writer;
@@ -91,20 +91,24 @@ impl Store {
         if path.is_dir() {
             return Err(OpenError::IsDirectory { path: path.clone() });
         }
-        let lock = Arc::new(Lock::take(path, clock.now())?);
+        let lock = Arc::new(StoreLock::take(path, clock.now())?);
         clear_leftovers(path)?;
         path::warn_of_network(path);
         let space = Arc::new(Space::new(path, &settings.limits));
         let opened = open::open(path, &settings.limits, true, clock.now())?;
         space.opened(path);
-        let (shared, conn) = Shared::new(settings, clock, space, opened)
+        let (shared, conn) = EngineState::new(settings, clock, space, opened)
             .map_err(|error| OpenError::from_sql(path, error))?;
         shared.space.make_ballast();
         Store::start(Arc::new(shared), conn, lock)
     }
 
     /// Starts the threads of an open store.
-    fn start(shared: Arc<Shared>, conn: Connection, lock: Arc<Lock>) -> Result<Store, OpenError> {
+    fn start(
+        shared: Arc<EngineState>,
+        conn: Connection,
+        lock: Arc<StoreLock>,
+    ) -> Result<Store, OpenError> {
         let path = &shared.settings.path;
         let failed = |error: std::io::Error| OpenError::Io {
             path: path.clone(),

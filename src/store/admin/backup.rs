@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::store::engine::copy_task::{CopyError, CopyTask, Copying, Progress};
+use crate::store::engine::copy_task::{CopyError, CopyProgress, CopyTask, Copying};
 
 use super::handle::Admin;
 
@@ -14,7 +14,7 @@ impl Admin {
     /// # Errors
     /// Where another one is being made, or the store takes nothing now.
     pub fn copy(&self) -> Result<Copying, CopyError> {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(CopyProgress::default());
         let (done, answer) = oneshot::channel();
         let task = CopyTask { progress: Arc::clone(&progress), answer: done };
         self.engine.queue.push_copy(task)?;

@@ -10,7 +10,9 @@ use crate::store::rows::{EventFilter, EventRow};
 use crate::store::types::Error;
 
 use super::handle::Admin;
-use super::list::{Clauses, EVENT, Listed, PAGE_LOOK_ROWS, event_row, newest_events, with_jobs};
+use super::list::{
+    Clauses, EVENT, ListedEvent, PAGE_LOOK_ROWS, event_row, newest_events, with_jobs,
+};
 
 /// A place in the order of arrival: to be handed back as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +69,7 @@ fn next_events(
     filter: &EventFilter,
     (after, upto): (i64, i64),
     limit: i64,
-) -> rusqlite::Result<Vec<Listed>> {
+) -> rusqlite::Result<Vec<ListedEvent>> {
     let mut clauses = Clauses::default();
     clauses.event(conn, filter)?;
     clauses.after("e.row", Some(after));

@@ -27,8 +27,8 @@ impl Admin {
         self.engine.ready()
     }
 
-    /// Changes when [`Jobs::wake`] is notified, and when the store starts or stops refusing accepts. Any
-    /// number of tasks may listen.
+    /// Changes when [`Jobs::wake`](crate::store::jobs::handle::Jobs::wake) is notified, and when the store starts
+    /// or stops refusing accepts. Any number of tasks may listen.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.engine.stirred.subscribe()
     }

@@ -5,8 +5,8 @@
 //! the commit: a crash between the two makes it a duplicate the next time.
 
 use crate::model::Name;
-use crate::store::quarantine::folder::Folder;
-use crate::store::quarantine::keeper::Keeper;
+use crate::store::quarantine::folder::QuarantineFolder;
+use crate::store::quarantine::keeper::QuarantineKeeper;
 use crate::store::quarantine::types::{Judge, Judged, Judging, Kept, QuarantineFilter};
 use crate::store::types::{Accept, Accepted, Error, Refused};
 
@@ -29,7 +29,7 @@ struct Step {
 }
 
 /// The next deliveries after the number `after` that `filter` selects.
-fn next(folder: &Folder, filter: &QuarantineFilter, after: i64) -> Step {
+fn next(folder: &QuarantineFolder, filter: &QuarantineFilter, after: i64) -> Step {
     let mut step = Step::default();
     let mut last = after;
     let mut bytes = 0;
@@ -114,7 +114,7 @@ impl Admin {
             settled.push(id);
         }
         if !settled.is_empty() {
-            let forget = move |keeper: &mut Keeper| {
+            let forget = move |keeper: &mut QuarantineKeeper| {
                 if let Some(folder) = keeper.folder() {
                     settled.into_iter().for_each(|id| drop(folder.remove(id)));
                 }

@@ -241,7 +241,7 @@ pub(crate) fn newest_events(
     conn: &Connection,
     filter: &EventFilter,
     limit: i64,
-) -> rusqlite::Result<Page<Listed>> {
+) -> rusqlite::Result<Page<ListedEvent>> {
     let mut clauses = Clauses::default();
     clauses.event(conn, filter)?;
     EVENTS.page(conn, &clauses, (filter.since, filter.before), limit, event_row)
@@ -292,13 +292,13 @@ fn few_jobs(conn: &Connection, state: State) -> rusqlite::Result<Option<String>>
 }
 
 /// An event with its row number and digest, for the queries that follow.
-pub(crate) struct Listed {
+pub(crate) struct ListedEvent {
     pub(crate) row: i64,
     digest: Digest,
     event: EventRow,
 }
 
-pub(crate) fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
+pub(crate) fn event_row(row: &Row<'_>) -> rusqlite::Result<ListedEvent> {
     let removed =
         [(State::Succeeded, codec::count(row, 14)?), (State::Dropped, codec::count(row, 15)?)];
     let event = EventRow {
@@ -316,11 +316,11 @@ pub(crate) fn event_row(row: &Row<'_>) -> rusqlite::Result<Listed> {
         payload_kept: row.get(11)?,
         jobs: removed.into_iter().filter(|&(_, jobs)| jobs > 0).collect(),
     };
-    Ok(Listed { row: row.get(12)?, digest: Digest(row.get(13)?), event })
+    Ok(ListedEvent { row: row.get(12)?, digest: Digest(row.get(13)?), event })
 }
 
-pub(crate) fn with_jobs(conn: &Connection, listed: Listed) -> rusqlite::Result<EventRow> {
-    let Listed { row, mut event, .. } = listed;
+pub(crate) fn with_jobs(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventRow> {
+    let ListedEvent { row, mut event, .. } = listed;
     // How many of its jobs are in which state; none where they were removed.
     let jobs = conn
         .prepare_cached("SELECT state, count(*) FROM job WHERE event = ?1 GROUP BY state")?
@@ -351,7 +351,7 @@ pub(crate) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     })
 }
 
-fn detail(conn: &Connection, listed: Listed) -> rusqlite::Result<EventDetail> {
+fn detail(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventDetail> {
     let (row, digest) = (listed.row, listed.digest);
     let event = with_jobs(conn, listed)?;
     let bytes = usize::try_from(event.body_bytes).unwrap_or(0);

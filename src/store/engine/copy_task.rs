@@ -78,12 +78,12 @@ impl From<io::Error> for CopyError {
 /// A copy that is being made. Dropping it ends the copy.
 #[derive(Debug)]
 pub struct Copying {
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<CopyProgress>,
     pub(crate) answer: oneshot::Receiver<Result<Copied, CopyError>>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct CopyProgress {
     pub(crate) done_bytes: AtomicU64,
     pub(crate) all_bytes: AtomicU64,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Progress {
 impl Copying {
     /// Bytes copied so far, and bytes to copy in all.
     pub fn progress(&self) -> (u64, u64) {
-        let Progress { done_bytes, all_bytes } = &*self.progress;
+        let CopyProgress { done_bytes, all_bytes } = &*self.progress;
         (done_bytes.load(Ordering::Relaxed), all_bytes.load(Ordering::Relaxed))
     }
 
@@ -103,6 +103,6 @@ impl Copying {
 
 /// The writer's end of the request.
 pub(crate) struct CopyTask {
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<CopyProgress>,
     pub(crate) answer: oneshot::Sender<Result<Copied, CopyError>>,
 }

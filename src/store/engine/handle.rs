@@ -9,8 +9,8 @@ use crate::limits::Limits;
 use crate::store::tables::codec;
 use crate::store::types::{Error, Refused};
 
-use super::queue::{Priority, Reply, WriteRequest};
-use super::shared::Shared;
+use super::queue::{Priority, WriteReply, WriteRequest};
+use super::shared::EngineState;
 
 /// `list_millis` is the time for so many rows; a longer listing gets a multiple of it.
 const ROWS_PER_TURN: u64 = 1_000;
@@ -18,11 +18,11 @@ const ROWS_PER_TURN: u64 = 1_000;
 /// Every handle has a clone. When the last clone is dropped the writer ends.
 #[derive(Clone)]
 pub(crate) struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineState>,
     _closing: Arc<Closing>,
 }
 
-struct Closing(Arc<Shared>);
+struct Closing(Arc<EngineState>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
@@ -31,15 +31,15 @@ impl Drop for Closing {
 }
 
 impl Deref for Engine {
-    type Target = Shared;
+    type Target = EngineState;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &EngineState {
         &self.shared
     }
 }
 
 impl Engine {
-    pub(crate) fn new(shared: Arc<Shared>) -> Engine {
+    pub(crate) fn new(shared: Arc<EngineState>) -> Engine {
         Engine { _closing: Arc::new(Closing(Arc::clone(&shared))), shared }
     }
 
@@ -63,7 +63,11 @@ impl Engine {
     }
 
     /// Queues an item for the writer; returns its result after the flush.
-    pub(crate) async fn push<T>(&self, item: WriteRequest, answer: Reply<T>) -> Result<T, Refused> {
+    pub(crate) async fn push<T>(
+        &self,
+        item: WriteRequest,
+        answer: WriteReply<T>,
+    ) -> Result<T, Refused> {
         self.queue.push(item)?;
         heard(answer).await
     }
@@ -102,6 +106,6 @@ impl Engine {
 }
 
 /// Waits for the writer's answer; an item that is queued after the writer's end gets none.
-pub(crate) async fn heard<T>(answer: Reply<T>) -> Result<T, Refused> {
+pub(crate) async fn heard<T>(answer: WriteReply<T>) -> Result<T, Refused> {
     answer.await.unwrap_or(Err(Refused::Stopping))
 }

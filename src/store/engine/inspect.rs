@@ -13,7 +13,7 @@ use crate::store::tables::codec;
 use super::connection::connect_still;
 use super::path::beside;
 use super::schema;
-use super::schema::Kind;
+use super::schema::FileKind;
 
 /// A copy of a store that is whole: SQLite has checked every page and index of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,10 +107,10 @@ pub(crate) fn inspect_copy(copy: &Path, path: &Path) -> Result<Inspected, Inspec
         _ => InspectError::Damaged { path: path.to_owned(), detail: error.to_string() },
     };
     let conn = connect_still(copy).map_err(damaged)?;
-    let schema = match Kind::of(&conn).map_err(damaged)? {
-        Kind::Store(schema) => schema,
-        Kind::Development => return Err(InspectError::Development { path: path.to_owned() }),
-        Kind::Empty | Kind::Foreign => {
+    let schema = match FileKind::of(&conn).map_err(damaged)? {
+        FileKind::Store(schema) => schema,
+        FileKind::Development => return Err(InspectError::Development { path: path.to_owned() }),
+        FileKind::Empty | FileKind::Foreign => {
             return Err(InspectError::Foreign { path: path.to_owned() });
         }
     };

@@ -31,9 +31,9 @@ const NOTE_BEGIN: &str = "hooklatch, pid ";
 
 /// Holds the store for this process while it lives.
 #[derive(Debug)]
-pub(crate) struct Lock(File);
+pub(crate) struct StoreLock(File);
 
-impl Drop for Lock {
+impl Drop for StoreLock {
     /// Said aloud: a child that is just being started has the descriptor too, and would hold the lock
     /// until it has become its program.
     fn drop(&mut self) {
@@ -43,7 +43,7 @@ impl Drop for Lock {
     }
 }
 
-impl Lock {
+impl StoreLock {
     /// Takes the lock of the database at `path`, or names its holder. Blocks for a moment where that one
     /// was killed while it started a child.
     pub(crate) fn take(path: &Path, now: Timestamp) -> Result<Self, OpenError> {
@@ -78,7 +78,7 @@ impl Lock {
         if let Err(error) = rewrite(&mut file, &note) {
             tracing::warn!(%error, file = %name.display(), "failed to write who holds the lock");
         }
-        Ok(Lock(file))
+        Ok(StoreLock(file))
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) trait Work: Send {
 }
 
 /// Where the result of a request arrives.
-pub(crate) type Reply<T> = oneshot::Receiver<Result<T, Refused>>;
+pub(crate) type WriteReply<T> = oneshot::Receiver<Result<T, Refused>>;
 
 /// A request to the writer.
 pub(crate) struct WriteRequest {
@@ -51,7 +51,7 @@ pub(crate) struct WriteRequest {
 
 impl WriteRequest {
     /// A request that runs a closure, and its reply.
-    pub(crate) fn new<T, F>(priority: Priority, run: F) -> (WriteRequest, Reply<T>)
+    pub(crate) fn new<T, F>(priority: Priority, run: F) -> (WriteRequest, WriteReply<T>)
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -60,7 +60,11 @@ impl WriteRequest {
     }
 
     /// The same; the writer's thread calls `then` with the result after the flush and before the reply.
-    pub(crate) fn with<T, F, G>(priority: Priority, run: F, then: G) -> (WriteRequest, Reply<T>)
+    pub(crate) fn with<T, F, G>(
+        priority: Priority,
+        run: F,
+        then: G,
+    ) -> (WriteRequest, WriteReply<T>)
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,

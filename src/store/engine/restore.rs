@@ -26,7 +26,7 @@ use crate::store::types::{OpenError, Settings};
 
 use super::connection::{close, connect_alone};
 use super::inspect::{InspectError, Inspected, inspect_copy};
-use super::lock::Lock;
+use super::lock::StoreLock;
 use super::path::{beside, real};
 use super::space::Space;
 use super::{copy, durable, schema};
@@ -101,7 +101,7 @@ pub fn restore(
         return Err(OpenError::IsDirectory { path: path.clone() }.into());
     }
     let io = |error: io::Error| RestoreError::Store(OpenError::from_io(path, path, &error));
-    let _lock = Lock::take(path, clock.now())?;
+    let _lock = StoreLock::take(path, clock.now())?;
     finish(path).map_err(io)?;
     remove_leftover(path).map_err(io)?;
     copy::remove_leftover(path);

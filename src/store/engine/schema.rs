@@ -22,7 +22,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/0001_
 const WRITTEN_BY: &str = concat!("hooklatch ", env!("CARGO_PKG_VERSION"));
 
 /// The kind of a database, by its header.
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     /// A new file, or one whose store was never finished.
     Empty,
     /// A store of this schema.
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
     Foreign,
 }
 
-impl Kind {
+impl FileKind {
     pub(crate) fn of(conn: &Connection) -> rusqlite::Result<Self> {
         let (application, schema) =
             (pragma(conn, "application_id")?, pragma(conn, "user_version")?);
@@ -41,10 +41,10 @@ impl Kind {
         let tables: i64 =
             conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
         Ok(match application {
-            APPLICATION_ID if schema > 0 => Kind::Store(schema),
-            APPLICATION_ID | 0 if schema == 0 && tables == 0 => Kind::Empty,
-            DEVELOPMENT_ID => Kind::Development,
-            _ => Kind::Foreign,
+            APPLICATION_ID if schema > 0 => FileKind::Store(schema),
+            APPLICATION_ID | 0 if schema == 0 && tables == 0 => FileKind::Empty,
+            DEVELOPMENT_ID => FileKind::Development,
+            _ => FileKind::Foreign,
         })
     }
 }
@@ -62,14 +62,14 @@ pub(crate) fn known() -> i64 {
 /// Refuses a file that is not ours, before anything is written to it: only an empty one is taken.
 pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let path = path.to_owned();
-    match Kind::of(conn).map_err(|error| OpenError::from_sql(&path, error))? {
-        Kind::Store(schema) if schema > known() => {
+    match FileKind::of(conn).map_err(|error| OpenError::from_sql(&path, error))? {
+        FileKind::Store(schema) if schema > known() => {
             let by = written_by(conn).unwrap_or_else(|| "of an unknown version".to_owned());
             Err(OpenError::Newer { path, by, schema, known: known() })
         }
-        Kind::Store(_) | Kind::Empty => Ok(()),
-        Kind::Development => Err(OpenError::Development { path }),
-        Kind::Foreign => Err(OpenError::Foreign { path }),
+        FileKind::Store(_) | FileKind::Empty => Ok(()),
+        FileKind::Development => Err(OpenError::Development { path }),
+        FileKind::Foreign => Err(OpenError::Foreign { path }),
     }
 }
 

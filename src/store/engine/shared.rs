@@ -20,7 +20,7 @@ use super::readers::Readers;
 use super::space::Space;
 
 /// The parts of an open store. The connections are absent while the store is repaired, and after its end.
-pub(crate) struct Shared {
+pub(crate) struct EngineState {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     /// The store's random identity.
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) secret_uses: Arc<SecretUses>,
 }
 
-impl Shared {
+impl EngineState {
     /// The parts of a store that was just opened, and the writer's connection.
     pub(crate) fn new(
         settings: Settings,
@@ -52,7 +52,7 @@ impl Shared {
         space: Arc<Space>,
         opened: Opened,
     ) -> rusqlite::Result<(Self, Connection)> {
-        let shared = Shared {
+        let shared = EngineState {
             id: opened.id,
             queue: Arc::new(Queue::new(&settings.limits)),
             settings,

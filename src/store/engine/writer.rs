@@ -20,10 +20,10 @@ use crate::store::types::{Refused, Settings};
 
 use super::checkpoint::{self, AbortOnPanic, Pass};
 use super::connection::close;
-use super::lock::Lock;
+use super::lock::StoreLock;
 use super::open;
 use super::queue::{NextWork, Priority, WriteRequest};
-use super::shared::Shared;
+use super::shared::EngineState;
 
 /// Between two tries on a full disk, or where the database is gone.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ const FRAME_BYTES: u64 = 4096 + 24;
 
 /// The writer thread's state.
 pub(crate) struct Writer {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineState>,
     /// None only while a repair is under way, or a copy is made, which has it.
     pub(crate) conn: Option<Connection>,
     /// Asks for a passive checkpoint; dropped at the end, which ends that thread.
@@ -66,7 +66,7 @@ pub(crate) struct Writer {
     /// Repairs since the last commit: the pause before the next one grows with them.
     repairs: u32,
     /// Released last, after every connection is closed.
-    lock: Arc<Lock>,
+    lock: Arc<StoreLock>,
     /// Set when everything is closed.
     closed: watch::Sender<bool>,
 }
@@ -110,9 +110,9 @@ impl Trouble {
 impl Writer {
     /// Starts the thread. The receiver says when everything is closed.
     pub(crate) fn start(
-        shared: Arc<Shared>,
+        shared: Arc<EngineState>,
         conn: Connection,
-        lock: Arc<Lock>,
+        lock: Arc<StoreLock>,
     ) -> std::io::Result<watch::Receiver<bool>> {
         let (closed, is_closed) = watch::channel(false);
         let (checkpoints, queue) = (Arc::clone(&shared.checkpoints), Arc::clone(&shared.queue));

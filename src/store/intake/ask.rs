@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 use crate::crash;
 use crate::model::{Digest, EventId, JobId, Name, OnRedelivery, State};
 use crate::store::engine::queue::Priority;
-use crate::store::tables::answer::{Fate, Key, find_key, unreadable};
+use crate::store::tables::answer::{Fate, UsedKey, find_key, unreadable};
 use crate::store::tables::codec;
 use crate::store::tables::codec::exactly_one;
 use crate::store::tables::job::{insert_job, put_back};
@@ -35,7 +35,7 @@ enum Found {
     /// Nothing that forbids to begin.
     Begun { job: JobId, again: bool },
     /// A key that is in use, perhaps by another request.
-    Used(Key),
+    Used(UsedKey),
 }
 
 impl Intake {
@@ -60,7 +60,7 @@ impl Intake {
         let (job, fate) = match found {
             Found::Begun { job, again } => return Ok(Asked::Begun { job, again }),
             Found::Used(key) if key.request != digest => return Ok(Asked::Conflict),
-            Found::Used(Key { job, fate, .. }) => (job, fate),
+            Found::Used(UsedKey { job, fate, .. }) => (job, fate),
         };
         let state = fate.open().await.map_err(|error| Refused::Failed(unreadable(&error)))?;
         Ok(Asked::Known { job, state })
@@ -95,7 +95,7 @@ impl Request {
         self.prepared.note_secret(tx)?;
         let found = match find_key(tx, source, &self.caller, delivery.event_id())? {
             None => Found::Begun { job: self.begin(tx)?, again: false },
-            Some(Key { request, row, job, fate: Fate::Other(KeyState::Failed) })
+            Some(UsedKey { request, row, job, fate: Fate::Other(KeyState::Failed) })
                 if request == self.digest =>
             {
                 // It was read as dead in this transaction.

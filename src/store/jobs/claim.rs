@@ -14,7 +14,7 @@ use crate::model::{
     DeadReason, EventId, EventType, Facts, Headers, JobId, Name, Outcome, Runner, Timestamp,
 };
 use crate::retry::Next;
-use crate::store::engine::queue::{Priority, Reply, WriteRequest};
+use crate::store::engine::queue::{Priority, WriteReply, WriteRequest};
 use crate::store::tables::codec;
 use crate::store::tables::codec::exactly_one;
 use crate::store::tables::notice::Notices;
@@ -72,7 +72,7 @@ impl Jobs {
         self.complete_and_claim(&[], Some(claim)).await.1
     }
 
-    pub(crate) fn claiming(&self, asked: Claim) -> (WriteRequest, Reply<Taken>) {
+    pub(crate) fn claiming(&self, asked: Claim) -> (WriteRequest, WriteReply<Taken>) {
         let (clock, notices) = (self.engine.clock.clone(), self.engine.notices.clone());
         let dedup = Arc::clone(&self.claim_dedup);
         let (mut number, mut last): (u64, Vec<(i64, u32)>) = (0, Vec::new());

@@ -10,7 +10,7 @@ use crate::crash;
 use crate::model::{JobId, Outcome, Runner, RunnerName, State, Timestamp};
 use crate::retry::Next;
 use crate::store::engine::handle::heard;
-use crate::store::engine::queue::{Priority, Reply, WriteRequest};
+use crate::store::engine::queue::{Priority, WriteReply, WriteRequest};
 use crate::store::tables::answer::{self, StoredAnswer};
 use crate::store::tables::codec;
 use crate::store::tables::codec::exactly_one;
@@ -98,7 +98,7 @@ impl Jobs {
 
     /// The item that settles an attempt, and keeps its answer where its caller waits for one (I1). Its own
     /// answer is none where there is no such job.
-    async fn completion(&self, done: &Arc<Completion>) -> (WriteRequest, Reply<Option<bool>>) {
+    async fn completion(&self, done: &Arc<Completion>) -> (WriteRequest, WriteReply<Option<bool>>) {
         let (job, notices, done) = (done.job, self.engine.notices.clone(), Arc::clone(done));
         let kept = match done.answer.clone() {
             Some(answer) => StoredAnswer::of(answer).await.map(Some).unwrap_or_else(|error| {

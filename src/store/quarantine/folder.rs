@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Headers, Name, Timestamp};
 use crate::store::tables::codec;
 
-use super::types::{Counts, Kept, LeftOut, QuarantineFilter, Quarantined, QuarantinedRow, count};
+use super::types::{
+    Kept, LeftOut, LeftOutCounts, QuarantineFilter, Quarantined, QuarantinedRow, count,
+};
 
 /// Most files: a folder of so many is read in a second when it is opened. Tests are not to write so many.
 const MAX_FILES: usize = if cfg!(test) { 500 } else { 20_000 };
@@ -48,7 +50,7 @@ struct Entry {
 }
 
 /// The open folder.
-pub(crate) struct Folder {
+pub(crate) struct QuarantineFolder {
     path: PathBuf,
     /// By number, which is the order of arrival.
     entries: BTreeMap<i64, Entry>,
@@ -56,18 +58,22 @@ pub(crate) struct Folder {
     next: i64,
 }
 
-impl Folder {
+impl QuarantineFolder {
     /// Opens the folder at `path`, or makes it for its owner only.
     ///
     /// # Errors
     /// What the system said: nothing of the folder is used then, and no file is deleted for it.
-    pub(crate) fn open(path: PathBuf) -> io::Result<Folder> {
+    pub(crate) fn open(path: PathBuf) -> io::Result<QuarantineFolder> {
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let mut folder =
-            Folder { path, entries: BTreeMap::new(), bytes_of_holder: HashMap::new(), next: 1 };
+        let mut folder = QuarantineFolder {
+            path,
+            entries: BTreeMap::new(),
+            bytes_of_holder: HashMap::new(),
+            next: 1,
+        };
         for file in fs::read_dir(&folder.path)? {
             let path = file?.path();
             match read_description(&path) {
@@ -140,8 +146,8 @@ impl Folder {
     }
 
     /// Deletes what is over the bounds, as counts: from the holder that takes most the oldest first.
-    pub(crate) fn evict(&mut self, max_bytes: u64) -> Counts {
-        let mut evicted = Counts::new();
+    pub(crate) fn evict(&mut self, max_bytes: u64) -> LeftOutCounts {
+        let mut evicted = LeftOutCounts::new();
         while self.bytes() > max_bytes || self.entries.len() > MAX_FILES {
             let Some((largest, _)) = self.bytes_of_holder.iter().max_by_key(|(_, bytes)| **bytes)
             else {
@@ -157,8 +163,8 @@ impl Folder {
     }
 
     /// Deletes what arrived before `oldest`, as counts.
-    pub(crate) fn expire(&mut self, oldest: Timestamp) -> Counts {
-        let mut expired = Counts::new();
+    pub(crate) fn expire(&mut self, oldest: Timestamp) -> LeftOutCounts {
+        let mut expired = LeftOutCounts::new();
         let old = self.entries.iter().filter(|(_, entry)| entry.received_at < oldest);
         for id in old.map(|(id, _)| *id).collect::<Vec<_>>() {
             if let Some(source) = self.remove(id) {

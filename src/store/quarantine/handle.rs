@@ -11,21 +11,21 @@ use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
 use crate::limits::Limits;
-use crate::store::engine::lock::Lock;
+use crate::store::engine::lock::StoreLock;
 use crate::store::engine::path::beside;
 use crate::store::engine::space::Space;
 use crate::store::mutex::lock;
 use crate::store::types::{Error, Refused};
 
-use super::keeper::{Keeper, Message};
+use super::keeper::{KeeperMessage, QuarantineKeeper};
 use super::rate::Rate;
-use super::types::{Counts, Judge, LeftOut, Quarantined, count, weight};
+use super::types::{Judge, LeftOut, LeftOutCounts, Quarantined, count, weight};
 
 /// The store's end of the thread.
 pub(crate) struct QuarantineHandle {
-    sender: Sender<Message>,
+    sender: Sender<KeeperMessage>,
     waiting_bytes: Arc<AtomicUsize>,
-    counts: Arc<Mutex<Counts>>,
+    counts: Arc<Mutex<LeftOutCounts>>,
     rate: Mutex<Rate>,
     judge: RwLock<Option<Judge>>,
     closed: watch::Receiver<bool>,
@@ -38,12 +38,12 @@ impl QuarantineHandle {
         limits: &Limits,
         clock: Clock,
         space: Arc<Space>,
-        lock: Arc<Lock>,
+        lock: Arc<StoreLock>,
     ) -> io::Result<QuarantineHandle> {
         let (sender, messages) = mpsc::channel();
         let waiting_bytes = Arc::<AtomicUsize>::default();
-        let counts = Arc::<Mutex<Counts>>::default();
-        let keeper = Keeper {
+        let counts = Arc::<Mutex<LeftOutCounts>>::default();
+        let keeper = QuarantineKeeper {
             path: beside(path, ".quarantine"),
             limits: limits.clone(),
             clock,
@@ -74,7 +74,7 @@ impl QuarantineHandle {
     /// Ends the thread behind the queued messages, and waits for its end.
     pub(crate) async fn close(&self) {
         // Where it is gone there is nothing to wait for.
-        let _ = self.sender.send(Message::Close);
+        let _ = self.sender.send(KeeperMessage::Close);
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 
@@ -99,16 +99,16 @@ impl QuarantineHandle {
             return left_out(LeftOut::Busy);
         }
         // A store that is closed keeps nothing.
-        let _ = self.sender.send(Message::Keep(Box::new(failed), holder));
+        let _ = self.sender.send(KeeperMessage::Keep(Box::new(failed), holder));
     }
 
     /// Runs `work` on the thread behind the queued messages.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Keeper) -> T + Send + 'static,
+        work: impl FnOnce(&mut QuarantineKeeper) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
-        let ask = Message::Ask(Box::new(move |keeper| {
+        let ask = KeeperMessage::Ask(Box::new(move |keeper| {
             // The caller may be gone.
             let _ = answer.send(work(keeper));
         }));

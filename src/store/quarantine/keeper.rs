@@ -13,13 +13,13 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::engine::lock::Lock;
+use crate::store::engine::lock::StoreLock;
 use crate::store::engine::space::Space;
 use crate::store::mutex::lock;
 use crate::verify;
 
-use super::folder::Folder;
-use super::types::{Counts, LeftOut, Quarantined, add_counts, count, weight};
+use super::folder::QuarantineFolder;
+use super::types::{LeftOut, LeftOutCounts, Quarantined, add_counts, count, weight};
 
 /// How often an idle folder is searched for what is too old.
 const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
@@ -28,39 +28,39 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
 const TRY_EVERY: Duration = Duration::from_secs(60);
 
 /// What the thread is asked to do.
-pub(crate) enum Message {
+pub(crate) enum KeeperMessage {
     /// Keep this delivery of this holder.
     Keep(Box<Quarantined>, String),
-    Ask(Box<dyn FnOnce(&mut Keeper) + Send>),
+    Ask(Box<dyn FnOnce(&mut QuarantineKeeper) + Send>),
     /// End, after everything before it.
     Close,
 }
 
 /// What the thread owns and shares.
-pub(crate) struct Keeper {
+pub(crate) struct QuarantineKeeper {
     pub(crate) path: PathBuf,
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
     pub(crate) space: Arc<Space>,
     /// Bytes that wait in the queue.
     pub(crate) waiting_bytes: Arc<AtomicUsize>,
-    pub(crate) counts: Arc<Mutex<Counts>>,
-    pub(crate) folder: Option<Folder>,
+    pub(crate) counts: Arc<Mutex<LeftOutCounts>>,
+    pub(crate) folder: Option<QuarantineFolder>,
     /// No try to open the folder before then (monotonic).
     pub(crate) not_before: Duration,
     /// The store's lock stays until this thread ends too: the folder belongs to one process (R1).
-    pub(crate) _lock: Arc<Lock>,
+    pub(crate) _lock: Arc<StoreLock>,
 }
 
-impl Keeper {
+impl QuarantineKeeper {
     /// The thread's body, until it is asked to close or the store is gone.
-    pub(crate) fn run(mut self, messages: &Receiver<Message>) {
+    pub(crate) fn run(mut self, messages: &Receiver<KeeperMessage>) {
         loop {
             match messages.recv_timeout(EXPIRE_EVERY) {
-                Ok(Message::Keep(delivery, holder)) => self.keep(&delivery, holder),
-                Ok(Message::Ask(work)) => work(&mut self),
+                Ok(KeeperMessage::Keep(delivery, holder)) => self.keep(&delivery, holder),
+                Ok(KeeperMessage::Ask(work)) => work(&mut self),
                 Err(RecvTimeoutError::Timeout) => self.expire(),
-                Ok(Message::Close) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(KeeperMessage::Close) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
@@ -77,7 +77,7 @@ impl Keeper {
         }
     }
 
-    fn write(&mut self, delivery: &Quarantined, holder: String) -> std::io::Result<Counts> {
+    fn write(&mut self, delivery: &Quarantined, holder: String) -> std::io::Result<LeftOutCounts> {
         let needed = self.limits.disk_floor_bytes.saturating_mul(2);
         if self.space.free_bytes().is_some_and(|free| free < needed) {
             return Err(std::io::ErrorKind::StorageFull.into());
@@ -93,15 +93,22 @@ impl Keeper {
     }
 
     /// The folder, where anything was ever kept: none is made for a listing.
-    pub(crate) fn folder(&mut self) -> Option<&mut Folder> {
+    pub(crate) fn folder(&mut self) -> Option<&mut QuarantineFolder> {
         self.open(false)
     }
 
-    fn open(&mut self, make: bool) -> Option<&mut Folder> {
+    fn open(&mut self, make: bool) -> Option<&mut QuarantineFolder> {
         let now = self.clock.monotonic();
         if self.folder.is_none() && now >= self.not_before && (make || self.path.exists()) {
-            match Folder::open(self.path.clone()) {
-                Ok(folder) => self.folder = Some(folder),
+            match QuarantineFolder::open(self.path.clone()) {
+                Ok(mut folder) => {
+                    // A kill may have come between a write and its eviction. Zero only stops the writes.
+                    if self.limits.quarantine_bytes > 0 {
+                        let evicted = folder.evict(self.limits.quarantine_bytes);
+                        add_counts(&mut lock(&self.counts), evicted);
+                    }
+                    self.folder = Some(folder);
+                }
                 Err(error) => {
                     tracing::warn!(%error, folder = %self.path.display(), "the quarantine cannot be used now");
                     self.not_before = now + TRY_EVERY;

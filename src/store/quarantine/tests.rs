@@ -264,6 +264,20 @@ async fn the_folder_has_a_most_of_files() {
 }
 
 #[tokio::test]
+async fn a_folder_over_its_bytes_is_cut_to_them_when_it_is_opened() {
+    let mut bench = bench_with(roomy());
+    for _ in 0..6 {
+        bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
+    }
+    assert_eq!(kept(&bench).await.matching, 6);
+    // As after a kill between the write of a delivery and the eviction that follows.
+    bench.settings.limits.quarantine_bytes = 4 * 4096;
+    bench.restart().await;
+    let after = kept(&bench).await;
+    assert_eq!((after.matching, of(&after, "a", LeftOut::Evicted)), (4, 2));
+}
+
+#[tokio::test]
 async fn a_folder_that_cannot_be_made_costs_only_what_it_would_keep() {
     let bench = bench_with(roomy());
     std::fs::write(folder(&bench), "").unwrap();
@@ -295,7 +309,7 @@ async fn the_queue_is_bounded_in_bytes() {
     let store = bench.store.clone();
     let (begin, begun) = tokio::sync::oneshot::channel();
     let busy = async move {
-        let work = move |_: &mut super::keeper::Keeper| {
+        let work = move |_: &mut super::keeper::QuarantineKeeper| {
             begin.send(()).unwrap();
             held.recv().unwrap();
         };

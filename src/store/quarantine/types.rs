@@ -92,13 +92,13 @@ pub enum LeftOut {
 }
 
 /// How many deliveries were not kept, by source and reason. Unproven requests cannot add sources.
-pub(crate) type Counts = BTreeMap<Name, BTreeMap<LeftOut, u64>>;
+pub(crate) type LeftOutCounts = BTreeMap<Name, BTreeMap<LeftOut, u64>>;
 
-pub(crate) fn count(counts: &mut Counts, source: &Name, why: LeftOut, deliveries: u64) {
+pub(crate) fn count(counts: &mut LeftOutCounts, source: &Name, why: LeftOut, deliveries: u64) {
     *counts.entry(source.clone()).or_default().entry(why).or_default() += deliveries;
 }
 
-pub(crate) fn add_counts(counts: &mut Counts, more: Counts) {
+pub(crate) fn add_counts(counts: &mut LeftOutCounts, more: LeftOutCounts) {
     for (source, reasons) in more {
         for (why, deliveries) in reasons {
             count(counts, &source, why, deliveries);

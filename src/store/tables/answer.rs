@@ -104,7 +104,7 @@ macro_rules! fate {
 
 /// A key that is in use.
 #[derive(Debug, Clone)]
-pub(crate) struct Key {
+pub(crate) struct UsedKey {
     pub(crate) request: Digest,
     /// Its job's row.
     pub(crate) row: i64,
@@ -118,7 +118,7 @@ pub(crate) fn find_key(
     source: &Name,
     caller: &str,
     key: &EventId,
-) -> rusqlite::Result<Option<Key>> {
+) -> rusqlite::Result<Option<UsedKey>> {
     // By the unique (source, caller, key), and the job by its unique (event, handler).
     conn.prepare_cached(concat!(
         "SELECT ",
@@ -130,7 +130,7 @@ pub(crate) fn find_key(
     ))?
     .query_row(params![source.as_str(), caller, codec::stored_id(key)], |row| {
         let (request, job) = (Digest(row.get(6)?), codec::job_id(row, 8)?);
-        Ok(Key { request, row: row.get(7)?, job, fate: Fate::read(row)? })
+        Ok(UsedKey { request, row: row.get(7)?, job, fate: Fate::read(row)? })
     })
     .optional()
 }
