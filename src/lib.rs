@@ -46,6 +46,6 @@ pub mod serve;
 pub mod cmd;
 pub mod exit;
 
-// What `fuzz/` and `tests/http/corpus.rs` reach of parsers that nobody else calls from outside.
+// Private parsers for `fuzz/` and `tests/http/corpus.rs`.
 #[doc(hidden)]
 pub mod probe;

@@ -158,7 +158,7 @@ impl Guard {
 
     /// The same where a body in chunks is; whether it is over, and whether it was one at all.
     pub fn chunks(&mut self, bytes: &[u8]) -> (usize, bool, bool) {
-        let handed = self.chunks.hand_over(bytes);
+        let handed = self.chunks.pass_on(bytes);
         (handed, self.chunks.is_over(), self.chunks != Chunks::Broken)
     }
 }

@@ -1,7 +1,7 @@
-//! Reads one request body: bounded in size, in time, and by the budget.
+//! Reads one request body within its bounds of size, time and memory.
 //!
-//! actix has no time-out for bodies, and its own extractor stops at 256 KiB and would inflate gzip;
-//! a signature covers the raw bytes, so here they are read as they come.
+//! actix has no time-out for bodies, and its extractor stops at 256 KiB and would inflate gzip. A signature
+//! covers the raw bytes, so this module reads them as they arrive.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -20,25 +20,24 @@ use crate::limits::Limits;
 pub(super) enum Unread {
     /// Over the source's limit.
     TooLarge,
-    /// Paused for too long, or below the lowest rate.
+    /// A pause was too long, or the rate too low.
     TooSlow,
-    /// The budget is used up, or others needed its room and it came too slowly.
+    /// The budget has no room, or the body was evicted because it was slow.
     NoRoom,
-    /// The connection ended early, or the chunks make no sense.
+    /// The connection ended early, or the chunks are malformed.
     Broken,
 }
 
-/// How slow a body may be.
+/// The lowest rate of a body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    /// How long it may take before its rate counts, and how long any pause in it may be.
+    /// How long a body may take before its rate counts, and the longest pause in it.
     grace: Duration,
-    /// What it must reach over its whole length after that.
+    /// The lowest average after that.
     bytes_per_second: u64,
 }
 
 impl Pace {
-    /// The pace of `limits`.
     pub(super) fn new(limits: &Limits) -> Self {
         Pace {
             grace: Limits::duration(limits.body_grace_millis),
@@ -46,16 +45,16 @@ impl Pace {
         }
     }
 
-    /// How long after its start more than `received` bytes must be there, the last of which came
-    /// at `last`. The pause is bounded too: a quick start must not buy an hour of silence.
+    /// How long after its start a body must have more than `received` bytes, the last of which arrived at `last`.
+    /// This bounds the pause too: a quick start must not permit an hour of silence.
     fn patience(&self, last: Duration, received: u64) -> Duration {
         let earned = Duration::from_millis(received.saturating_mul(1000) / self.bytes_per_second);
         self.grace + last.min(earned)
     }
 }
 
-/// Reads `payload` to its end. A large body's declared length is taken from the budget first; the
-/// whole limit for one that declares none, once it is large; every other byte when it has come.
+/// Reads `payload` to its end. The permit first takes the declared length of a large body. A body of undeclared
+/// length takes the whole limit once it is large. Every other byte is taken when it has arrived.
 pub(super) async fn read(
     payload: &mut Payload,
     declared: Option<u64>,
@@ -64,9 +63,9 @@ pub(super) async fn read(
     permit: &mut Permit,
     gate: Option<&Gate>,
 ) -> Result<Bytes, Unread> {
-    let coming = |start, received, expected| {
+    let record = |start, received, expected| {
         if let Some(gate) = gate {
-            gate.coming(start, received, expected);
+            gate.record_progress(start, received, expected);
         }
     };
     let declared = declared.unwrap_or(0);
@@ -74,12 +73,12 @@ pub(super) async fn read(
         return Err(Unread::TooLarge);
     }
     let start = Instant::now();
-    coming(start, 0, declared.max(1));
+    record(start, 0, declared.max(1));
     if !permit.declare(declared).await {
         return Err(Unread::NoRoom);
     }
     if declared > permit.small_body() {
-        permit.coming(start, 0, declared);
+        permit.record_progress(start, 0, declared);
     }
     let mut last = start;
     let mut body = BytesMut::new();
@@ -105,28 +104,28 @@ pub(super) async fn read(
             return Err(Unread::TooLarge);
         }
         let grows = total > declared && total > permit.small_body();
-        // It may become as long as it may be.
+        // An undeclared body may reach the limit.
         if !permit.make_room(if grows { limit } else { total }).await {
             return Err(Unread::NoRoom);
         }
         if body.is_empty() {
-            // Pages that nothing was written to are not resident, so this costs what has arrived.
+            // Untouched pages are not resident, so the cost is only the bytes that have arrived.
             body.reserve(usize::try_from(declared).unwrap_or(0));
         }
         if grows {
-            // Grown step by step it would leave holes behind that cost as much again.
+            // A buffer that grows in steps leaves holes in the heap that cost as much again.
             body.reserve(usize::try_from(limit).unwrap_or(0).saturating_sub(body.len()));
         }
         if total != declared {
-            permit.coming(start, total, if grows { limit } else { declared.max(total) });
+            permit.record_progress(start, total, if grows { limit } else { declared.max(total) });
         }
         body.extend_from_slice(&chunk);
-        coming(start, total, if grows { limit } else { declared.max(total) });
+        record(start, total, if grows { limit } else { declared.max(total) });
         last = Instant::now();
     }
 }
 
-/// Resolves when the connection has to give its place to another.
+/// Resolves when the connection is evicted.
 async fn evicted(gate: Option<&Gate>) {
     match gate {
         Some(gate) => poll_fn(|cx| gate.poll_evicted(cx)).await,
@@ -139,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_a_trickle_nor_a_quick_start_buys_time() {
+    fn a_trickle_or_a_quick_start_does_not_extend_the_time_of_a_body() {
         let pace = Pace { grace: Duration::from_secs(5), bytes_per_second: 1000 };
         let after = |last, received| pace.patience(Duration::from_secs(last), received).as_secs();
         assert_eq!(after(0, 0), 5, "nothing came");

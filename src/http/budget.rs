@@ -1,11 +1,11 @@
 //! The bytes that all request bodies together may take in memory.
 //!
-//! Only `receive` and `body` use it. A large body takes its declared length *before* it is read, so
-//! that those let in can finish; without that, 200 stalled 25 MiB uploads held 2 GB. Small bodies
-//! have a lane that large ones cannot fill, and pay for what has arrived instead of what was
-//! declared, so that a flood of stalled small requests cannot fill it for nothing. Where a lane is full,
-//! a body that comes too slowly gives way ([`way`](super::way)): room is no reason to shut a provider
-//! out. A permit is held until the store has answered, and gives its bytes back when it is dropped.
+//! `receive` and `body` use it for bodies, and `connection` uses its [`Pool`]. A large body takes its declared
+//! length *before* it is read, so that every admitted body can finish; without that, 200 stalled 25 MiB
+//! uploads held 2 GB. Small bodies have a pool that large ones cannot fill. They pay for the bytes that have arrived and
+//! not for their declared length, so that a flood of stalled small requests cannot fill the pool. If a pool is
+//! full, the slowest body is evicted (`eviction`), so that clients that stall do not shut providers out. A
+//! permit is held until the store has answered, and returns its bytes when it is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::eviction::{Place, Unfinished};
 use crate::limits::Limits;
 
-/// The largest body that `limits` can ever let in: what is left of the budget beside the small lane.
-/// A source that takes larger ones would refuse them for ever.
+/// The largest body that `limits` can ever admit: the budget without the small pool. A source with a larger
+/// limit would refuse such bodies permanently.
 pub fn largest_body_bytes(limits: &Limits) -> u64 {
     limits
         .bodies_in_flight_bytes
@@ -24,26 +24,25 @@ pub fn largest_body_bytes(limits: &Limits) -> u64 {
         .max(limits.small_body_bytes)
 }
 
-/// Free bytes of both lanes.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// Of what limits it was made: the largest small body, and both lanes.
+    /// The limits that it was made from: the largest small body and the sizes of both pools.
     made_of: [u64; 3],
     small_body: u64,
-    small: Lane,
-    large: Lane,
+    small: Pool,
+    large: Pool,
 }
 
-/// Bytes that many share.
+/// Bytes that many bodies or connections share.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Pool {
     free: AtomicU64,
     unfinished: Arc<Unfinished>,
 }
 
-impl Lane {
+impl Pool {
     pub(super) fn new(bytes: u64) -> Self {
-        Lane { free: bytes.into(), unfinished: Arc::default() }
+        Pool { free: bytes.into(), unfinished: Arc::default() }
     }
 
     pub(super) fn take(&self, bytes: u64) -> bool {
@@ -56,7 +55,7 @@ impl Lane {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Those who stall.
+    /// The members of the pool that may be evicted.
     pub(super) fn unfinished(&self) -> &Arc<Unfinished> {
         &self.unfinished
     }
@@ -67,36 +66,34 @@ impl Lane {
 }
 
 impl Budget {
-    /// The whole budget of `limits`, the small lane being part of it.
     pub(super) fn new(limits: &Limits) -> Arc<Self> {
         let (small_body, small) = (limits.small_body_bytes, limits.small_bodies_in_flight_bytes);
         let large = largest_body_bytes(limits);
         Arc::new(Budget {
             made_of: [small_body, small, large],
             small_body,
-            small: Lane::new(small),
-            large: Lane::new(large),
+            small: Pool::new(small),
+            large: Pool::new(large),
         })
     }
 
-    /// Whether the two were made of the same limits, whatever is taken of them.
+    /// Compares the limits, not the bytes in use.
     pub(super) fn is_like(&self, other: &Budget) -> bool {
         self.made_of == other.made_of
     }
 
-    /// The whole of it.
+    /// In use and free.
     pub(super) fn bytes(&self) -> u64 {
         let [_, small, large] = self.made_of;
         small + large
     }
 
-    /// What is taken of it now.
     pub(super) fn used(&self) -> u64 {
         let free = self.small.free() + self.large.free();
         self.bytes().saturating_sub(free)
     }
 
-    /// A permit for nothing yet.
+    /// A permit that has taken nothing yet.
     pub(super) fn permit(self: &Arc<Self>) -> Permit {
         Permit { budget: Arc::clone(self), small: 0, large: 0, place: None }
     }
@@ -108,51 +105,51 @@ pub(super) struct Permit {
     budget: Arc<Budget>,
     small: u64,
     large: u64,
-    /// Where it stands while its body is not there.
+    /// Until its body is complete.
     place: Option<Place>,
 }
 
 impl Permit {
-    /// The largest body of the small lane.
+    /// The largest body of the small pool.
     pub(super) fn small_body(&self) -> u64 {
         self.budget.small_body
     }
 
-    /// Takes the declared length of a body where it is large. False where there is no room.
+    /// Takes the declared length of a large body. False if the pools are full.
     pub(super) async fn declare(&mut self, bytes: u64) -> bool {
         bytes <= self.budget.small_body || self.make_room(bytes).await
     }
 
-    /// Sees to it that `bytes` in all are taken, also where others have to give way. False where nobody
-    /// does; what was taken stays.
+    /// Takes until the permit has `bytes` in total, evicting slow bodies if necessary. False if no body can be
+    /// evicted; the permit keeps what it has.
     pub(super) async fn make_room(&mut self, bytes: u64) -> bool {
         if self.cover(bytes) {
             return true;
         }
-        // Whoever asks is not asked.
+        // A body that waits for room must not be evicted itself.
         self.place = None;
         let small = bytes <= self.budget.small_body;
-        let lane = if small { &self.budget.small } else { &self.budget.large };
-        let unfinished = Arc::clone(&lane.unfinished);
+        let pool = if small { &self.budget.small } else { &self.budget.large };
+        let unfinished = Arc::clone(&pool.unfinished);
         unfinished.make_room(|| self.cover(bytes)).await
     }
 
-    /// Tells how much is there of a body of `expected` bytes that began to come at `begun`: from now on
-    /// it may have to give way.
-    pub(super) fn coming(&mut self, begun: Instant, received: u64, expected: u64) {
-        let lane = if self.large > 0 { &self.budget.large } else { &self.budget.small };
-        let here = self.place.take().filter(|place| place.is_in(&lane.unfinished));
-        let place = here.unwrap_or_else(|| Place::new(&lane.unfinished, begun, expected));
+    /// Records how much has arrived of a body of `expected` bytes that began at `begun`. From now on the body may
+    /// be evicted.
+    pub(super) fn record_progress(&mut self, begun: Instant, received: u64, expected: u64) {
+        let pool = if self.large > 0 { &self.budget.large } else { &self.budget.small };
+        let here = self.place.take().filter(|place| place.is_in(&pool.unfinished));
+        let place = here.unwrap_or_else(|| Place::new(&pool.unfinished, begun, expected));
         place.received(received);
         self.place = Some(place);
     }
 
-    /// Its body is there: now it stays.
+    /// The body has arrived, and is not evicted any more.
     pub(super) fn complete(&mut self) {
         self.place = None;
     }
 
-    /// Resolves when it has to give way.
+    /// Resolves when the body is evicted.
     pub(super) async fn evicted(&self) {
         match &self.place {
             Some(place) => place.evicted().await,
@@ -160,14 +157,14 @@ impl Permit {
         }
     }
 
-    /// The same where nobody gives way.
+    /// Like [`Permit::make_room`], without eviction.
     fn cover(&mut self, bytes: u64) -> bool {
         let Some(more) = bytes.checked_sub(self.small + self.large) else { return true };
         if bytes <= self.budget.small_body && self.budget.small.take(more) {
             self.small += more;
             return true;
         }
-        // A body that outgrows the small lane, or finds it full, moves to the large one as a whole.
+        // A body that outgrows the small pool, or finds it full, moves to the large pool as a whole.
         if !self.budget.large.take(bytes - self.large) {
             return false;
         }
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_bodies_pay_ahead_and_never_enter_the_small_lane() {
+    async fn large_bodies_pay_before_they_arrive_and_never_use_the_small_pool() {
         let budget = budget();
         let (mut first, mut second) = (budget.permit(), budget.permit());
         assert!(first.declare(800).await);
@@ -224,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_without_declared_length_moves_over_when_it_outgrows_the_lane() {
+    fn a_body_of_undeclared_length_moves_to_the_large_pool_when_it_outgrows_the_small_one() {
         let budget = budget();
         let mut permit = budget.permit();
         assert!(permit.cover(60) && permit.cover(60) && permit.cover(10) && permit.cover(100));
@@ -237,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_small_lane_overflows_into_what_large_bodies_leave() {
+    fn small_bodies_use_the_large_pool_when_the_small_one_is_full() {
         let budget = budget();
         let mut permits: Vec<Permit> = (0..11).map(|_| budget.permit()).collect();
         let fitted = permits.iter_mut().filter_map(|p| p.cover(100).then_some(())).count();
@@ -247,12 +244,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stalled_body_gives_way_to_one_that_comes() {
+    async fn a_stalled_body_is_evicted_for_a_new_one() {
         let budget = budget();
         let begun = Instant::now() - std::time::Duration::from_secs(1);
         let mut stalled = budget.permit();
         assert!(stalled.declare(800).await);
-        stalled.coming(begun, 0, 800);
+        stalled.record_progress(begun, 0, 800);
         let mut next = budget.permit();
         let leave = async {
             stalled.evicted().await;
@@ -261,13 +258,13 @@ mod tests {
         let (made, ()) = tokio::join!(next.declare(700), leave);
         assert!(made);
         assert_eq!(free(&budget), (200, 100));
-        next.coming(begun, 0, 700);
+        next.record_progress(begun, 0, 700);
         next.complete();
         assert!(!budget.permit().declare(800).await, "what is complete stays");
     }
 
     #[test]
-    fn permits_of_many_threads_give_back_exactly_what_they_took() {
+    fn concurrent_permits_return_exactly_what_they_took() {
         let budget = budget();
         std::thread::scope(|scope| {
             for seed in 0..8u64 {
@@ -286,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_smaller_than_its_small_lane_still_takes_small_bodies() {
+    fn a_budget_smaller_than_its_small_pool_still_admits_small_bodies() {
         let limits = Limits {
             bodies_in_flight_bytes: 100,
             small_bodies_in_flight_bytes: 200,

@@ -1,44 +1,47 @@
-//! Where a body in chunks ends, so that nothing behind it is read while its request is at work.
+//! Finds the end of a body, so that nothing after it is read while its request is handled.
 //!
-//! Only `connection` uses it, beside the HTTP server's own decoder, which it follows byte for byte
-//! (`actix-http`'s `h1::chunked`; the fuzz target `pipeline` compares the two). Must stay true: it sees
-//! an end no later than the decoder does; and data, however it looks, is passed over in one step.
+//! Only `connection` uses the chunk scanner. It follows the HTTP server's decoder (`actix-http`'s `h1::chunked`)
+//! byte for byte; the fuzz target `pipeline` compares the two. Must stay true: it finds an end no later than the
+//! decoder, and skips the data of a chunk in one step.
 
-/// How far a body in chunks has come (RFC 9112, section 7.1).
+use actix_web::HttpMessage;
+use actix_web::http::header::{CONTENT_LENGTH, UPGRADE};
+
+/// The position in a chunked body (RFC 9112, section 7.1).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chunks {
     /// Before a size.
     #[default]
     Begin,
     Size(u64),
-    /// In the blanks behind it.
+    /// In the blanks after the size.
     Blank(u64),
-    /// In an extension, which means nothing.
+    /// In an extension, which is ignored.
     Extension(u64),
     /// Before the end of a size's line.
     SizeEnd(u64),
-    /// In a chunk, with so many bytes to come.
+    /// In a chunk, with this many bytes left.
     Data(u64),
-    /// Behind a chunk.
+    /// After a chunk.
     DataEnd,
-    /// In the line end behind it.
+    /// In the line end after a chunk.
     DataEndRest,
-    /// At the beginning of a line behind the last chunk.
+    /// At the beginning of a line after the last chunk.
     Line,
-    /// In such a line: a trailer, which means nothing.
+    /// In such a line: a trailer, which is ignored.
     Trailer,
-    /// In its line end.
+    /// In the line end of a trailer.
     TrailerEnd,
     /// In the line end of the empty line.
     Last,
     Ended,
-    /// These are no chunks.
+    /// Not a chunked body.
     Broken,
 }
 
 impl Chunks {
-    /// How many of `bytes` belong to the body, or to what is wrong with it.
-    pub(crate) fn hand_over(&mut self, bytes: &[u8]) -> usize {
+    /// How many of `bytes` belong to the body. A malformed body ends at the first wrong byte.
+    pub(crate) fn pass_on(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && !self.is_over() {
             *self = match *self {
@@ -56,7 +59,6 @@ impl Chunks {
         at
     }
 
-    /// Whether nothing more belongs to it.
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Chunks::Ended | Chunks::Broken)
     }
@@ -89,12 +91,25 @@ impl Chunks {
     }
 }
 
+/// The body's declared length; `None` if it comes in chunks or declares none. A request for a WebSocket has no
+/// length, because the HTTP server (`actix-http`'s `h1::decoder`) reads its body to the connection's end.
+pub(crate) fn declared(request: &impl HttpMessage) -> Option<u64> {
+    if request.chunked().unwrap_or(true) {
+        return None;
+    }
+    let mut upgrades = request.headers().get_all(UPGRADE);
+    if upgrades.any(|to| to.as_bytes().trim_ascii().eq_ignore_ascii_case(b"websocket")) {
+        return Some(0);
+    }
+    request.headers().get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_body_ends_where_it_ends_however_it_is_cut() {
+    fn the_end_of_a_chunked_body_is_found_however_it_is_split() {
         let bodies: [&[u8]; 4] = [
             b"5\r\nhello\r\n0\r\n\r\n",
             b"A;x=y\r\n\r\n\r\n\n\n0\r\n\n\r\n0\r\n\r\n",
@@ -106,7 +121,7 @@ mod tests {
             for step in 1..=whole.len() {
                 let (mut chunks, mut at) = (Chunks::default(), 0);
                 for block in whole.chunks(step) {
-                    at += chunks.hand_over(block);
+                    at += chunks.pass_on(block);
                 }
                 assert_eq!((at, chunks), (body.len(), Chunks::Ended), "in steps of {step}");
             }
@@ -114,11 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn what_are_no_chunks_is_over_at_once() {
+    fn a_malformed_chunk_ends_the_body_at_once() {
         for bad in ["\r\n", "g", "5x", "5;\x07", "1\r\nab", "0\r\n\rx", "10000000000000000", "5\n"]
         {
             let mut chunks = Chunks::default();
-            let bytes = chunks.hand_over(format!("{bad} and more").as_bytes());
+            let bytes = chunks.pass_on(format!("{bad} and more").as_bytes());
             assert_eq!(chunks, Chunks::Broken, "{bad:?}");
             assert!(bytes <= bad.len(), "{bad:?}");
         }

@@ -1,7 +1,7 @@
-//! Whose request it is: the peer, or whoever a trusted proxy says.
+//! The client's address: the peer's, or the one that a trusted proxy reports.
 //!
-//! For the quarantine, which bounds what one address may fill, and for the word of a proxy on its client's
-//! certificate. Never asked by verification.
+//! For the quarantine, which bounds how much one address may fill, and for certificates that a proxy names.
+//! Verification never uses it.
 
 use std::net::IpAddr;
 
@@ -9,15 +9,15 @@ use ipnet::IpNet;
 
 use crate::model::Headers;
 
-/// The proxies whose word about a client's address is believed.
+/// The proxies that are trusted to report a client's address.
 pub type Proxies = Vec<IpNet>;
 
-/// Most addresses of `X-Forwarded-For` that are looked at; a real chain of proxies is shorter.
+/// Most addresses of `X-Forwarded-For` that are read. A real chain of proxies is shorter.
 const HOPS: usize = 16;
 
-/// The client's address. Each trusted proxy adds whom it got the request from at the end of
-/// `X-Forwarded-For`; what stands before the first untrusted one may be invented. `Forwarded` is not
-/// read: a proxy that knows the one header passes a client's own other one on.
+/// The client's address. Each trusted proxy appends the address of its peer to `X-Forwarded-For`. Everything
+/// before the first untrusted address may be forged. `Forwarded` is not read, because a proxy that writes
+/// one of the two headers passes on the other as the client sent it.
 pub(super) fn address(peer: IpAddr, headers: &Headers, proxies: &Proxies) -> IpAddr {
     let mut address = peer.to_canonical();
     if proxies.is_empty() {
@@ -35,7 +35,6 @@ pub(super) fn address(peer: IpAddr, headers: &Headers, proxies: &Proxies) -> IpA
     address
 }
 
-/// Whether a peer is one of `proxies`.
 pub(super) fn is_proxy(peer: IpAddr, proxies: &Proxies) -> bool {
     let peer = peer.to_canonical();
     proxies.iter().any(|network| network.contains(&peer))
@@ -64,11 +63,11 @@ mod tests {
         address(peer.parse().unwrap(), &headers, &proxies).to_string()
     }
 
-    /// Peer, lines of `X-Forwarded-For`, trusted proxies; whose request it is.
+    /// Peer, lines of `X-Forwarded-For`, trusted proxies, client.
     type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], &'a str);
 
     #[test]
-    fn only_a_trusted_proxy_is_believed_and_only_about_its_own_client() {
+    fn only_a_trusted_proxy_names_an_address_and_only_that_of_its_own_client() {
         let local = ["127.0.0.1/32"];
         let cases: &[Case<'_>] = &[
             ("192.0.2.1", &["198.51.100.7"], &[], "192.0.2.1"),

@@ -1,11 +1,11 @@
-//! A client's connection, with the bounds that actix leaves out.
+//! A client's connection, with the bounds that actix lacks.
 //!
-//! `server` puts one under every client; requests find its [`Gate`] in their connection data. Left
-//! alone, actix decodes all it has read before it answers the first request, at some 6 KiB each
-//! (300 clients that sent 20,000 small requests held 6.8 GB), bounds the time of a connection's
-//! first head only, and waits for ever for a client that does not take its answers. Must stay true:
-//! while a request is at work nothing but its own body is read; at most one head is handed over at
-//! a time; every head has its time; no place is kept by an idle connection where places are few.
+//! `server` wraps the stream of every client; a request finds its [`Gate`] in the connection data. Without it,
+//! actix decodes all requests that it has read before it answers the first, at about 6 KiB each (300 clients
+//! that sent 20,000 small requests held 6.8 GB), bounds the time of a connection's first head only, and
+//! waits forever for a client that does not read its answers. Must stay true: while a request is handled,
+//! only its own body is read; actix gets at most one head at a time; every head has a time-out; idle
+//! connections are closed when connections are scarce.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -24,106 +24,104 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::budget::Lane;
-use super::chunks::Chunks;
+use super::budget::Pool;
+use super::chunks::{Chunks, declared};
 use super::eviction::Place;
-use super::receive;
 use crate::crash;
 
-/// Read at once where it is not known how much belongs to a request: a usual head and body.
+/// Bytes of one read while the length of the request is unknown: a usual head and body.
 const AHEAD_BYTES: usize = 16 * 1024;
 
-/// The price of a connection: two buffers of 8 KiB each that the HTTP server makes, its task, and a head of
+/// Memory of one connection: two buffers of 8 KiB each in the HTTP server, its task, and a head of
 /// [`USUAL_HEAD_BYTES`].
 const CONNECTION_BYTES: u64 = 24 * 1024;
 
-/// A longer head pays for what it may take: twice its bound, once here and once in the HTTP server.
+/// A longer head takes twice its bound from the pool: one copy is here and one in the HTTP server.
 const USUAL_HEAD_BYTES: usize = 4 * 1024;
 
-/// How often, and how long apart, a connection asks for a place: for a second in all.
+/// How often, and at what interval, a new connection asks for room: for a second in total.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
-/// This part of what is expected counts as received, so that a fifth of a second of silence, longer than a
-/// round trip, makes no connection stall.
+/// One part in so many of the expected bytes counts as received from the start, so that a fifth of a second of
+/// silence, which is longer than a round trip, does not count as a stall.
 const CREDIT: u64 = 10;
 
-/// Fewer connections than these have held too little for its return to be worth a look.
+/// Fewer connections have held too little memory to trim the heap after them.
 const MANY: usize = 256;
 
-/// How long after a fall of the connections memory is given back, so that one look serves many of them.
+/// How long after a drop of the connections the heap is trimmed, so that one trim serves many of them.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// Handed to actix in place of a head that is over its bound, so that the answer comes in its order. A
-/// body is declared because actix throws away a rest only where it waits for one.
+/// Replaces a head over its bound, so that actix sends the refusal in the order of the requests. It declares a
+/// body because actix discards the rest of a request only if it expects a body.
 const IN_PLACE_OF_HEAD: &[u8] = b"POST / HTTP/1.1\r\nhost: _\r\ncontent-length: 1\r\n\r\n";
 
-/// What the kernel keeps of answers that are not taken. Several of ours fit: none has 1 KiB, but for those of
-/// handlers.
+/// The kernel's buffer for answers that the client has not read. Several of ours fit: each has less than 1 KiB,
+/// but for the answers of handlers.
 const SEND_BUFFER_BYTES: usize = 16 * 1024;
 
-/// What a connection may hand over now.
+/// What a connection passes to actix now.
 #[derive(Debug, Clone, Copy)]
-enum Turn {
+enum ReadState {
     /// The next request's head.
     Head,
-    /// So many more bytes of the body.
+    /// This many more bytes of the body.
     Declared(u64),
     /// A body in chunks.
     Undeclared,
-    /// Nothing: the request is at work.
+    /// Nothing: the request is being handled.
     Answer,
-    /// Nothing more: the connection is about to be closed, and what comes is thrown away.
+    /// Nothing more: the connection closes soon, and what arrives is discarded.
     Rest,
 }
 
-/// Where a connection and its current request meet.
+/// Connects a connection to its current request: the request decides how much is read.
 pub(super) struct Gate {
-    turn: Cell<Turn>,
-    /// Bytes read and not yet handed over.
+    state: Cell<ReadState>,
+    /// Bytes read and not yet passed on.
     ahead: Cell<u64>,
-    /// Requests begun on this connection.
+    /// How many requests have begun on this connection.
     begun: Cell<u64>,
-    /// The head was over its bound, and actix has another in its place.
+    /// The head was over its bound, and actix got [`IN_PLACE_OF_HEAD`].
     over_bound: Cell<bool>,
     open: Arc<Open>,
-    /// Among the connections that may have to give way; nothing while a request is at work.
+    /// Its place among the connections that may be evicted; `None` while a request is handled.
     place: RefCell<Option<Place>>,
     reader: Cell<Option<Waker>>,
 }
 
 impl Gate {
-    /// A request has come, with a body in chunks or of so many bytes. A connection upgrade, whose
-    /// body would end with the connection, gets none.
+    /// Called when a request has arrived. A connection upgrade, whose body would end with the connection, has no
+    /// body.
     pub(super) fn begin(&self, request: &impl HttpMessage) {
         self.begun.set(self.begun.get() + 1);
         if self.over_bound.get() {
-            return self.turn.set(Turn::Rest);
+            return self.state.set(ReadState::Rest);
         }
         let chunked = request.chunked().unwrap_or(true);
-        let declared = receive::declared(request).unwrap_or(0);
-        self.turn.set(if chunked { Turn::Undeclared } else { Turn::Declared(declared) });
+        let declared = declared(request).unwrap_or(0);
+        self.state.set(if chunked { ReadState::Undeclared } else { ReadState::Declared(declared) });
     }
 
-    /// Whether its head was over the bound.
     pub(super) fn is_over_bound(&self) -> bool {
         self.over_bound.get()
     }
 
-    /// So many bytes are there of a body of `expected` ones that began to come at `begun`.
-    pub(super) fn coming(&self, begun: Instant, received: u64, expected: u64) {
+    /// Records how much has arrived of a head or body of `expected` bytes that began at `begun`.
+    pub(super) fn record_progress(&self, begun: Instant, received: u64, expected: u64) {
         let mut place = self.place.borrow_mut();
         if received == 0 || place.is_none() {
-            // The one before goes first, or it would be counted as one that leaves.
+            // Drop the old place first: it would count as an eviction in progress.
             *place = None;
-            *place = Some(Place::new(self.open.lane.unfinished(), begun, expected));
+            *place = Some(Place::new(self.open.pool.unfinished(), begun, expected));
         }
         if let Some(place) = &*place {
             place.received(received + expected.div_ceil(CREDIT));
         }
     }
 
-    /// Resolves when this connection has to give its place to another, which it then does at once.
+    /// Resolves when this connection is evicted. The caller must then close it at once.
     pub(super) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &*self.place.borrow() {
             Some(place) => place.poll_evicted(cx),
@@ -131,29 +129,32 @@ impl Gate {
         }
     }
 
-    /// Its body has been read to the end.
+    /// Called when the body has been read to its end.
     pub(super) fn read_to_end(&self) {
-        self.turn.set(Turn::Answer);
+        self.state.set(ReadState::Answer);
         *self.place.borrow_mut() = None;
     }
 
-    /// Whether all that is left of its body is here already, and nobody needs to be waited for.
+    /// Whether the rest of the body has been read from the stream already.
     pub(super) fn rest_is_here(&self) -> bool {
-        matches!(self.turn.get(), Turn::Declared(left @ 1..) if left <= self.ahead.get())
+        matches!(self.state.get(), ReadState::Declared(left @ 1..) if left <= self.ahead.get())
     }
 
-    /// Whether something is left of its body, so that the connection is to be closed.
+    /// Whether a part of the body is unread, so that the connection must be closed.
     pub(super) fn has_rest(&self) -> bool {
-        matches!(self.turn.get(), Turn::Declared(1..) | Turn::Undeclared | Turn::Rest)
+        matches!(
+            self.state.get(),
+            ReadState::Declared(1..) | ReadState::Undeclared | ReadState::Rest
+        )
     }
 
-    /// It has been answered.
+    /// Called when the request is answered.
     pub(super) fn end(&self) {
-        self.turn.set(if self.has_rest() { Turn::Rest } else { Turn::Head });
-        // One that has to go keeps its place, which is free only once it is gone.
+        self.state.set(if self.has_rest() { ReadState::Rest } else { ReadState::Head });
+        // An evicted connection keeps its place until it is closed, which frees the room.
         let mut waker = Context::from_waker(Waker::noop());
         if self.poll_evicted(&mut waker).is_pending() {
-            self.coming(Instant::now(), 0, CREDIT);
+            self.record_progress(Instant::now(), 0, CREDIT);
         }
         if let Some(reader) = self.reader.take() {
             reader.wake();
@@ -161,22 +162,21 @@ impl Gate {
     }
 }
 
-/// The connections of all workers, and the bytes that they may take together.
+/// The connections of all workers, and the bytes that they share.
 #[derive(Debug)]
 pub(super) struct Open {
-    lane: Lane,
+    pool: Pool,
     now: AtomicUsize,
     most: usize,
-    /// Most there were since memory was last given back.
+    /// Most connections since the heap was last trimmed.
     peak: AtomicUsize,
     fell: Notify,
 }
 
 impl Open {
-    /// None yet, of so many.
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Open {
-            lane: Lane::new((most as u64).saturating_mul(CONNECTION_BYTES)),
+            pool: Pool::new((most as u64).saturating_mul(CONNECTION_BYTES)),
             now: AtomicUsize::new(0),
             most,
             peak: AtomicUsize::new(0),
@@ -184,16 +184,16 @@ impl Open {
         })
     }
 
-    /// A place for a new connection. Where there is none the most stalled connection gives way; nothing
-    /// where none is stalled.
+    /// Admits a new connection, for which the slowest one may be evicted. `None` if the pool is full and no
+    /// connection stalls.
     pub(super) async fn enter(self: &Arc<Self>) -> Option<Counted> {
         self.pay(CONNECTION_BYTES).await.then(|| Counted::new(self))
     }
 
-    /// Takes `bytes`. A connection that is not stalled yet may be in a moment, so this tries for a while.
+    /// Takes `bytes`. It retries for a second, because a connection may begin to stall meanwhile.
     async fn pay(&self, bytes: u64) -> bool {
         for _ in 0..TRIES {
-            if self.lane.unfinished().make_room(|| self.lane.take(bytes)).await {
+            if self.pool.unfinished().make_room(|| self.pool.take(bytes)).await {
                 return true;
             }
             sleep(BETWEEN_TRIES).await;
@@ -205,13 +205,13 @@ impl Open {
         self.now.load(Ordering::Relaxed) as u64
     }
 
-    /// Whether more than half of the places are taken. Then nobody keeps one to be idle in: an idle
-    /// connection costs its owner one request in minutes, and enough of them would shut everyone out.
+    /// Whether more than half of the connections are in use. Then idle connections are closed: an idle
+    /// connection costs a client one request in minutes, and enough of them would shut out all others.
     pub(super) fn is_crowded(&self) -> bool {
         self.now.load(Ordering::Relaxed) > self.most / 2
     }
 
-    /// Does `give_back` each time that many connections have gone, for as long as it is polled.
+    /// Calls `give_back` each time the number of connections has halved. Never returns.
     pub(super) async fn after_each_fall(self: Arc<Self>, give_back: impl Fn()) {
         loop {
             self.fell.notified().await;
@@ -222,7 +222,7 @@ impl Open {
     }
 }
 
-/// One of the open connections, and what it has paid.
+/// An open connection in the count, and the bytes that it has taken.
 #[derive(Debug)]
 pub(super) struct Counted {
     open: Arc<Open>,
@@ -239,8 +239,8 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.open.lane.give(self.bytes);
-        self.open.lane.unfinished().notify_freed();
+        self.open.pool.give(self.bytes);
+        self.open.pool.unfinished().notify_freed();
         let now = self.open.now.fetch_sub(1, Ordering::Relaxed) - 1;
         let peak = self.open.peak.load(Ordering::Relaxed);
         if peak >= MANY && now == peak / 2 {
@@ -249,34 +249,33 @@ impl Drop for Counted {
     }
 }
 
-/// A client's stream of bytes.
 pub(super) struct Connection {
     stream: TcpStream,
     counted: Counted,
     gate: Rc<Gate>,
     head_bytes: u64,
-    /// Waits for the room of a long head.
+    /// Waits for room for a long head.
     growing: Option<Pin<Box<dyn Future<Output = bool>>>>,
-    /// Read from the stream and, from `handed` on, not yet handed over.
+    /// Bytes read from the stream; from `handed` on they are not yet passed on.
     ahead: Vec<u8>,
     handed: usize,
     head: Head,
-    /// How much of it is a whole head that is being handed over.
+    /// The remaining length of the complete head that is being passed on.
     whole: usize,
-    /// Of which request's chunks so much has been handed over.
+    /// The number of the request whose chunks are read, and their state.
     chunks: (u64, Chunks),
-    /// A head may have been handed over: it is to be decoded before anything follows.
+    /// A head was passed on: actix must decode it before it gets more.
     paused: bool,
-    /// Behind how many requests a head, or an empty line before it, has begun to come.
+    /// How many requests came before the head, or the empty line before it, that has begun to arrive.
     coming: Option<u64>,
     head_time: Duration,
-    /// When the head that is coming must be there, and behind how many requests it comes.
+    /// When the arriving head must be complete, and how many requests came before it.
     deadline: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
 impl Connection {
-    /// `stream`, in its place among the open ones, with `head_bytes` and `head_time` for each head and `write_time` for
-    /// the client to take an answer.
+    /// `head_bytes` and `head_time` bound each head; `write_time` bounds how long the client takes to read an
+    /// answer.
     pub(super) fn new(
         stream: TcpStream,
         counted: Counted,
@@ -291,7 +290,7 @@ impl Connection {
             tracing::debug!(%error, "a connection's answers are not bounded");
         }
         let gate = Gate {
-            turn: Cell::new(Turn::Head),
+            state: Cell::new(ReadState::Head),
             ahead: Cell::default(),
             begun: Cell::default(),
             over_bound: Cell::default(),
@@ -299,7 +298,7 @@ impl Connection {
             place: RefCell::default(),
             reader: Cell::default(),
         };
-        gate.coming(Instant::now(), 0, CREDIT);
+        gate.record_progress(Instant::now(), 0, CREDIT);
         Connection {
             stream,
             counted,
@@ -322,7 +321,7 @@ impl Connection {
         Rc::clone(&self.gate)
     }
 
-    /// Reads more from the stream. `ahead` does not grow where the client has closed.
+    /// Reads more from the stream. `ahead` does not grow if the client has closed.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut block = [MaybeUninit::uninit(); AHEAD_BYTES];
         let mut block = ReadBuf::uninit(&mut block);
@@ -332,7 +331,7 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads the next head until it is whole. It is not where the client has closed.
+    /// Reads the next head until it is complete or the client has closed.
     fn read_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let unread = self.ahead.len();
@@ -362,7 +361,7 @@ impl Connection {
         }
     }
 
-    /// Pays once for a head that is longer than usual. False where there is no room.
+    /// Takes room, once, for a head that is longer than usual. False if the pool is full.
     fn pay_for_head(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let held = self.ahead.len() - self.handed;
         if held <= USUAL_HEAD_BYTES || self.counted.bytes > CONNECTION_BYTES {
@@ -379,8 +378,8 @@ impl Connection {
         Poll::Ready(paid)
     }
 
-    /// Hands over the next `bytes` of what was read ahead.
-    fn hand_over(&mut self, out: &mut ReadBuf<'_>, bytes: usize) {
+    /// Passes on the next `bytes` that were read ahead.
+    fn pass_on(&mut self, out: &mut ReadBuf<'_>, bytes: usize) {
         out.put_slice(&self.ahead[self.handed..self.handed + bytes]);
         self.handed += bytes;
         self.gate.ahead.set((self.ahead.len() - self.handed) as u64);
@@ -391,10 +390,10 @@ impl Connection {
     }
 
     fn is_head(&self) -> bool {
-        matches!(self.gate.turn.get(), Turn::Head)
+        matches!(self.gate.state.get(), ReadState::Head)
     }
 
-    /// Pending, or the error of a head that takes too long. actix times the first one itself, and
+    /// Pending, or the error of a head that takes too long. actix itself times the first head of a connection and
     /// answers it.
     fn wait_for_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let begun = self.gate.begun.get();
@@ -418,16 +417,18 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let empty = this.ahead.is_empty();
-        let turn = this.gate.turn.get();
-        if matches!(turn, Turn::Head | Turn::Rest) && this.gate.poll_evicted(cx).is_ready() {
+        let state = this.gate.state.get();
+        if matches!(state, ReadState::Head | ReadState::Rest)
+            && this.gate.poll_evicted(cx).is_ready()
+        {
             return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted)));
         }
-        match turn {
-            Turn::Answer | Turn::Declared(0) => {
+        match state {
+            ReadState::Answer | ReadState::Declared(0) => {
                 this.gate.reader.set(Some(cx.waker().clone()));
                 Poll::Pending
             }
-            Turn::Declared(left) => {
+            ReadState::Declared(left) => {
                 let most = out.remaining().min(usize::try_from(left).unwrap_or(usize::MAX));
                 let bytes = if empty {
                     let mut part = ReadBuf::new(out.initialize_unfilled_to(most));
@@ -437,14 +438,14 @@ impl AsyncRead for Connection {
                     bytes
                 } else {
                     let bytes = most.min(this.ahead.len() - this.handed);
-                    this.hand_over(out, bytes);
+                    this.pass_on(out, bytes);
                     bytes
                 };
-                this.gate.turn.set(Turn::Declared(left - bytes as u64));
+                this.gate.state.set(ReadState::Declared(left - bytes as u64));
                 Poll::Ready(Ok(()))
             }
-            Turn::Rest => {
-                // actix would gather 128 KiB of it before it throws them away.
+            ReadState::Rest => {
+                // actix would buffer 128 KiB before it discards them.
                 (this.ahead, this.handed) = (Vec::new(), 0);
                 let mut block = [MaybeUninit::uninit(); AHEAD_BYTES];
                 let mut block = ReadBuf::uninit(&mut block);
@@ -455,7 +456,7 @@ impl AsyncRead for Connection {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Turn::Undeclared => {
+            ReadState::Undeclared => {
                 let begun = this.gate.begun.get();
                 if this.chunks.0 != begun {
                     this.chunks = (begun, Chunks::default());
@@ -469,11 +470,11 @@ impl AsyncRead for Connection {
                 }
                 let most = out.remaining().min(this.ahead.len() - this.handed);
                 let piece = &this.ahead[this.handed..this.handed + most];
-                let bytes = this.chunks.1.hand_over(piece);
-                this.hand_over(out, bytes);
+                let bytes = this.chunks.1.pass_on(piece);
+                this.pass_on(out, bytes);
                 Poll::Ready(Ok(()))
             }
-            Turn::Head => {
+            ReadState::Head => {
                 if std::mem::take(&mut this.paused) {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
@@ -482,7 +483,7 @@ impl AsyncRead for Connection {
                     ready!(this.read_head(cx))?;
                 }
                 let bytes = out.remaining().min(this.whole);
-                this.hand_over(out, bytes);
+                this.pass_on(out, bytes);
                 this.whole -= bytes;
                 this.paused = bytes > 0 && this.whole == 0;
                 Poll::Ready(Ok(()))
@@ -514,21 +515,20 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Finds the blank line that is a head's end. One too many costs a round of the dispatcher; only one too
-/// few would hand over two requests.
+/// Finds the blank line that ends a head. A blank line found too early costs a round of actix's dispatcher; one
+/// that is missed would pass on two requests at once.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Lines {
     /// Before the first line; line ends here are skipped (RFC 9112, section 2.2).
     #[default]
     Before,
-    /// In a line.
     Within,
-    /// Behind a line's end.
+    /// After a line's end.
     Behind,
 }
 
 impl Lines {
-    /// How many of `bytes` there are up to a blank line's end, or all; and whether there is one.
+    /// The length of `bytes` up to the end of a blank line, and whether there is one. Without one, all of them.
     fn up_to_blank_line(&mut self, bytes: &[u8]) -> (usize, bool) {
         for (at, byte) in bytes.iter().enumerate() {
             *self = match (byte, *self) {
@@ -548,11 +548,10 @@ impl Lines {
 /// The result of [`Head::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Took {
-    /// So many bytes, and more are to come.
+    /// This many bytes of an incomplete head.
     Part(usize),
-    /// All of it: so many bytes.
+    /// The head is complete and has this many bytes.
     Whole(usize),
-    /// More bytes than it may have.
     OverBound,
 }
 
@@ -565,12 +564,12 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// A head of at most so many bytes, line ends before it included.
+    /// `most` includes line ends before the head.
     pub(crate) fn new(most: usize) -> Self {
         Head { most, seen: 0, lines: Lines::default() }
     }
 
-    /// `bytes` begin with the head and grow with each call; only the new ones are looked at.
+    /// `bytes` begin with the head and grow with each call. Each byte is examined once.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Took {
         let (more, blank) = self.lines.up_to_blank_line(&bytes[self.seen..]);
         self.seen += more;
@@ -586,7 +585,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_over_its_bound_is_never_whole_however_it_is_cut() {
+    fn a_head_over_its_bound_is_refused_however_it_is_split() {
         let text = b"\r\nGET / HTTP/1.1\r\nA: b\r\n\r\n";
         for step in 1..=text.len() {
             for (most, whole) in [(text.len(), true), (text.len() - 1, false)] {
@@ -600,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blank_line_ends_a_piece_however_it_is_cut() {
+    fn a_blank_line_ends_a_head_however_it_is_split() {
         let text = b"\r\nGET / HTTP/1.1\r\nA: b\r\n\r\nGET /2 HTTP/1.1\n\nrest";
         let wanted = ["\r\nGET / HTTP/1.1\r\nA: b\r\n\r\n", "GET /2 HTTP/1.1\n\n"];
         for step in 1..=text.len() {

@@ -1,18 +1,18 @@
-//! How many descriptors the process may have: raised once at start, and never outrun.
+//! The limit of open files: raised once at start, and never exceeded.
 //!
-//! At the usual soft limit of 1,024 a slow flood of connections shut everyone out without a log
-//! line. `serve` raises the limit before it opens anything; `server` keeps the number of
-//! connections under it, so that the store and the handlers always find a descriptor.
+//! At the usual soft limit of 1,024 a slow flood of connections shut out all clients without a log line. `serve`
+//! raises the limit before it opens anything. `server` keeps the number of connections below it, so that the
+//! store and the handlers always get a descriptor.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors kept for everything but connections: the store with its readers, the workers' own,
-/// and 64 attempts at once (`jobs_in_flight_count`) with four each.
+/// Descriptors reserved for everything but connections: the store with its readers, the workers, and 64
+/// concurrent attempts (`jobs_in_flight_count`) with four each.
 const RESERVED: u64 = 512;
 
-/// Fewest connections, whatever the limit is.
+/// Fewest connections, however low the limit is.
 const FEWEST: u64 = 16;
 
 /// Raises the soft limit of open files to the hard one, and returns it (`None`: without limit).
@@ -25,8 +25,7 @@ pub fn raise_file_limit() -> io::Result<Option<u64>> {
     Ok(limit.maximum)
 }
 
-/// Connections that may be open beside those that wait for a place: what was `wanted`, or what the open file
-/// limit allows.
+/// Most open connections, not counting those that wait: `wanted`, or as many as the limit of open files allows.
 pub(super) fn connections(wanted: u64, waiting: usize) -> usize {
     let files = getrlimit(Resource::Nofile).current;
     usize::try_from(allowed(wanted, files, waiting as u64)).unwrap_or(usize::MAX)

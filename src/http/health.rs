@@ -1,25 +1,22 @@
-//! `/healthz` and `/readyz`: is the process alive, and can it make an event durable now.
+//! `/healthz` and `/readyz`: is the process alive, and does the store take events.
 //!
-//! For load balancers and monitors; both answer GET and HEAD and tell nothing that needs a secret.
+//! For load balancers and monitors. Both answer GET and HEAD and reveal nothing secret.
 
-use std::sync::atomic::Ordering;
+use super::reply::{self, Answer};
+use crate::store::Intake;
 
-use super::reply::Answer;
-use super::server::Shared;
-
-/// Answers as long as the process serves at all.
+/// Answers 200 while the process serves.
 pub(super) const ALIVE: &str = "/healthz";
 
-/// Answers 200 only while accepts are taken.
+/// Answers 200 only while deliveries are accepted.
 pub(super) const READY: &str = "/readyz";
 
-/// Whether the store takes accepts and the server is not about to go.
-pub(super) fn ready(shared: &Shared) -> Answer {
-    if shared.closing.load(Ordering::Relaxed) {
+pub(super) fn ready(store: &Intake, is_closing: bool) -> Answer {
+    if is_closing {
         return Answer::Unready("stopping");
     }
-    match shared.store.ready() {
+    match store.ready() {
         Ok(()) => Answer::Ready,
-        Err(refused) => Answer::Unready(super::reply::word(&refused)),
+        Err(refused) => Answer::Unready(reply::word(&refused)),
     }
 }

@@ -1,9 +1,9 @@
-//! Takes a verified request that has a key: whose it is, whether that caller may ask now, and what the
-//! handler has answered, or answers while it waits.
+//! Answers a verified request with an idempotency key: finds the caller, checks its rate, and returns the stored
+//! answer of the handler or waits for it.
 //!
-//! For sources that answer with what their handler answers; `receive` hands over what it has verified, in a
-//! task that goes on when the client hangs up. Must stay true: an answer is sent only after it is committed
-//! (I1), and only to the caller whose key it is; whoever waits holds no body.
+//! For sources that return their handler's answer. `receive` calls it in a task that continues if the client hangs up.
+//! Must stay true: an answer is sent only after it is committed (I1), and only to the caller that owns the key; a
+//! request that waits holds no body in memory.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -17,11 +17,11 @@ use tracing::info;
 use super::budget::Permit;
 use super::client;
 use super::problem::Problem;
-use super::receive::refuse;
+use super::refusal::refuse;
 use super::reply::{self, Answer};
-use super::server::Shared;
+use super::shared::Shared;
 use super::snapshot::Snapshot;
-use super::{Reply, ServedSource};
+use super::source::{Reply, ServedSource};
 use crate::model::{Digest, EventId, EventType, Headers, JobId, Timestamp};
 use crate::store::{Ask, Asked, KeyState, Refused};
 use crate::traffic::Keyed;
@@ -31,15 +31,15 @@ use crate::verify::extract::add_part;
 /// Longest value of a header that names a caller, in bytes: as long as a key.
 const CALLER_BYTES: usize = 200;
 
-/// Between the parts of a caller's name, for handlers too; it can be in none of them.
+/// Separates the parts of a caller's name, for handlers too. No part can contain it.
 const BETWEEN: &str = "\t";
 
-/// How a request was sent, beside its headers and body.
+/// How a request was sent, without its headers and body.
 pub(super) struct Sent {
     method: String,
     /// Path and query, as sent.
     target: String,
-    /// Straight from a trusted proxy, whose word on its client's certificate is believed.
+    /// The peer is a trusted proxy, which may name its client's certificate.
     by_proxy: bool,
 }
 
@@ -55,7 +55,7 @@ impl Sent {
     }
 }
 
-/// A request that is proven, and its body's place in memory.
+/// A verified request, and the permit for its body.
 pub(super) struct Request {
     pub(super) sent: Sent,
     pub(super) headers: Headers,
@@ -63,17 +63,15 @@ pub(super) struct Request {
     pub(super) received_at: Timestamp,
     pub(super) begun: Instant,
     pub(super) permit: Permit,
-    /// The client's.
     pub(super) address: Option<IpAddr>,
 }
 
 /// Why a request is refused.
 struct Refusal {
-    /// What it is told.
     answer: Answer,
-    /// For the log, in one of a few words.
+    /// One of a few words, for the log.
     reason: &'static str,
-    /// For people.
+    /// A sentence for the operator.
     told: Cow<'static, str>,
 }
 
@@ -91,7 +89,6 @@ impl From<Refused> for Refusal {
 }
 
 impl Request {
-    /// Says what to answer.
     pub(super) async fn take(
         self,
         shared: &Shared,
@@ -156,7 +153,7 @@ impl Request {
         let wait = if created { reply.first_wait } else { reply.repeat_wait };
         let state = match state {
             KeyState::Pending => {
-                // The job goes on without whoever is told so.
+                // The job continues without the request that is refused here.
                 let told = "limits.callers_waiting_count requests wait for an answer";
                 let busy = |_| Refusal::new(Answer::Unavailable("busy"), "busy", told);
                 let _place = shared.waiting.try_acquire().map_err(busy)?;
@@ -173,7 +170,7 @@ impl Request {
     }
 }
 
-/// Takes one of the requests that the caller has in a minute.
+/// Counts a request against the rate of its caller.
 fn admit(
     shared: &Shared,
     served: &ServedSource,
@@ -189,7 +186,7 @@ fn admit(
     })
 }
 
-/// What whoever asked is told of a key's request: the one that began the run, or another.
+/// The answer for the state of a key. `created` if this request began the run.
 fn told(state: KeyState, created: bool) -> (Answer, Keyed) {
     let (problem, result) = match (state, created) {
         (KeyState::Answered(answer), true) => {
@@ -224,7 +221,7 @@ fn log(
     info!(%source, answer, result, %key, caller, %job, millis, "delivery");
 }
 
-/// All that makes it this request and no other, each part with its length before it.
+/// Identifies the request: a digest of its parts, each after its length.
 fn digest(sent: &Sent, event_type: &EventType, body: Digest) -> Digest {
     let mut hash = Sha256::new();
     let event_type = event_type.raw().unwrap_or(event_type.as_str());
@@ -234,8 +231,8 @@ fn digest(sent: &Sent, event_type: &EventType, body: Digest) -> Digest {
     Digest(hash.finalize().into())
 }
 
-/// Whose request it is: the caller whose secret fits, the name of its certificate, and what it says itself in
-/// a header, as far as each is configured. Empty where the source has one caller.
+/// The caller's name: the owner of the matching secret, the name of the certificate, and the value of the caller's
+/// header, as far as each is configured. Empty if the source has one caller.
 fn caller(
     reply: &Reply,
     secret: Option<&str>,
@@ -250,7 +247,7 @@ fn caller(
                 "did not come straight from a trusted proxy, which alone can name certificates";
             return Err(Refusal::new(Answer::Rejected, "no_proxy", told));
         }
-        // Names of certificates have spaces.
+        // Names of certificates contain spaces.
         let name = only(headers, header, |byte| (b' '..=b'~').contains(&byte));
         let told = "no certificate is named, or several, or not in 1 to 200 bytes of ASCII";
         parts.push(name.ok_or_else(|| Refusal::new(Answer::Rejected, "no_certificate", told))?);
@@ -264,7 +261,7 @@ fn caller(
     Ok(parts.join(BETWEEN))
 }
 
-/// A header's value, where it came once and every byte fits.
+/// A header's value, if it came once and every byte fits.
 fn only<'h>(headers: &'h Headers, name: &'h str, fits: fn(u8) -> bool) -> Option<&'h str> {
     let mut lines = headers.all(name);
     let (value, None) = (lines.next()?.trim_ascii(), lines.next()) else { return None };
@@ -304,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_whom_its_secret_its_certificate_and_its_header_say() {
+    fn a_caller_is_named_by_its_secret_certificate_and_header() {
         let pair = |reference: &str, name: &str| (reference.to_owned(), name.parse().unwrap());
         let callers = vec![pair("env:A", "a"), pair("env:A2", "a"), pair("env:B", "b")];
         assert_eq!(named(&reply(), "env:A", &[], false).as_deref(), Some(""));
@@ -335,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn another_method_target_or_body_is_another_request() {
+    fn a_request_with_another_method_target_type_or_body_conflicts() {
         let sent = |method: &str, target: &str| Sent {
             method: method.to_owned(),
             target: target.to_owned(),
@@ -356,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_request_that_began_a_run_is_told_how_it_went_wrong() {
+    fn only_the_request_that_began_a_run_learns_how_it_failed() {
         let told = |state: &KeyState, created| told(state.clone(), created);
         let lost = KeyState::Unknown { timed_out: false };
         let late = KeyState::Unknown { timed_out: true };

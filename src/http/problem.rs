@@ -1,40 +1,40 @@
-//! What a caller is told where it does not get its handler's answer: problem documents (RFC 9457).
+//! Problem documents (RFC 9457) for callers that do not get their handler's answer.
 //!
-//! For sources that answer with what their handler answers; `reply` has the answers of all others. The
-//! statuses are those of draft-ietf-httpapi-idempotency-key-header where it names one. Nothing of a handler's
-//! output is in them, and nothing that is not the caller's own.
+//! For sources that return their handler's answer; `reply` has all other answers. The statuses follow
+//! draft-ietf-httpapi-idempotency-key-header. A document contains no output of a handler and nothing of another
+//! caller.
 
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
-/// A request without an answer of its handler.
+/// Why a request does not get its handler's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// It has no key, or none that can be one, or does not say for whom it is; a fixed word says what.
+    /// The key or the caller is missing or malformed. A fixed word says which.
     Malformed(&'static str),
-    /// Its key is another request's.
+    /// The key belongs to another request.
     Conflict,
-    /// The first request with its key is still at work.
+    /// The first request with this key is still running.
     InProgress,
-    /// It is the first, and the wait for its answer is over.
+    /// The first request waited too long for its answer.
     Slow,
-    /// It is the first, and its handler is known to have failed.
+    /// The handler failed.
     Failed,
-    /// It is the first, and its handler ended without an answer, having done nobody knows what.
+    /// The handler of the first request ended without an answer; its effects are unknown.
     Lost,
-    /// The same, and its time-out ended it.
+    /// The time-out ended the handler of the first request; its effects are unknown.
     TimedOut,
-    /// Nobody knows whether the first did what it should.
+    /// A repeat: the effects of the first request are unknown.
     Unknown,
-    /// The operator has given the first up.
+    /// The operator dropped the job.
     Dropped,
-    /// Its caller asks too often; after so long it may.
+    /// The caller is over its rate, and must wait this long.
     Limited(Duration),
 }
 
-/// What a caller is told to wait for an answer that is being made, in seconds. The repeat waits by itself.
+/// When to repeat a request whose answer is pending, in seconds. The repeat then waits too.
 const SOON_SECONDS: u64 = 1;
 
 impl Problem {
@@ -65,7 +65,7 @@ impl Problem {
         }
     }
 
-    /// After how many seconds it is worth while to ask again; nothing where nobody can say.
+    /// In seconds; `None` if a repeat does not help or the time is unknown.
     pub(super) fn retry_after(self) -> Option<u64> {
         match self {
             Problem::InProgress | Problem::Slow => Some(SOON_SECONDS),
@@ -113,8 +113,7 @@ impl Problem {
         }
     }
 
-    /// The document. Of the type `about:blank`, the title is the status' own (RFC 9457, section 4.2.1); programs
-    /// go by `reason`.
+    /// The type is `about:blank`, whose title is that of the status (RFC 9457, section 4.2.1). Programs read `reason`.
     pub(super) fn json(self) -> Value {
         let status = self.status();
         json!({
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_problem_says_what_it_is_and_whether_asking_again_helps() {
+    fn each_problem_says_what_is_wrong_and_whether_a_repeat_helps() {
         let limited = Problem::Limited(Duration::from_millis(1_001));
         for (problem, status, reason, retry_after) in [
             (Problem::Malformed("missing_id"), 400, "missing_id", None),

@@ -1,8 +1,7 @@
-//! How often one caller may ask: a bucket of requests for each, which fills up as time goes by.
+//! Bounds the request rate of each caller.
 //!
-//! For `keyed`. In memory alone, by the generic cell rate algorithm, which keeps one time for each bucket.
-//! Must stay true: the callers that are remembered are bounded in number, and one that is forgotten had a
-//! full bucket.
+//! For `keyed`. In memory only, by the generic cell rate algorithm, which keeps one time for each bucket. Must stay
+//! true: the number of remembered callers is bounded, and a caller is forgotten only when its bucket is full.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,13 +12,15 @@ const CALLERS: usize = 10_000;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The buckets: when each is full again, by a clock that is never put back.
+/// When each bucket is full again, by a monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct Rates(Mutex<HashMap<String, Duration>>);
 
 impl Rates {
-    /// Takes a request out of the bucket of `caller`, which holds as many as it gets in a minute. An `Err`
-    /// says after how long there is one.
+    /// Takes a request from the bucket of `caller`, which holds the requests of one minute.
+    ///
+    /// # Errors
+    /// How long the caller must wait if the bucket is empty.
     pub(super) fn take(
         &self,
         caller: String,
@@ -27,7 +28,7 @@ impl Rates {
         now: Duration,
     ) -> Result<(), Duration> {
         let each = MINUTE / per_minute.max(1);
-        // A panic elsewhere has left nothing here that could matter.
+        // A panic elsewhere cannot have left a broken map.
         let mut full_at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if full_at.len() >= CALLERS && !full_at.contains_key(&caller) {
             full_at.retain(|_, full_at| *full_at > now);
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_has_its_minutes_worth_and_then_one_after_the_other() {
+    fn a_caller_gets_a_minutes_requests_at_once_and_then_a_steady_rate() {
         let (rates, second) = (Rates::default(), Duration::from_secs(1));
         let begin = second * 1000;
         assert_eq!(asks(&rates, "a", 100, begin), 60);
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_are_invented_take_no_more_memory_and_nothing_of_the_others() {
+    fn invented_callers_use_bounded_memory_and_no_requests_of_others() {
         let (rates, begin) = (Rates::default(), Duration::from_secs(1000));
         assert_eq!(asks(&rates, "known", 59, begin), 59);
         for number in 0..2 * CALLERS {
@@ -80,7 +81,7 @@ mod tests {
         assert!(rates.0.lock().is_ok_and(|full_at| full_at.len() <= CALLERS + 1));
         assert_eq!(asks(&rates, "known", 9, begin), 1);
         assert_eq!(asks(&rates, "one more", 9, begin), 0, "what is left is shared");
-        // Once the buckets are full again they need not be remembered.
+        // A full bucket is forgotten.
         assert_eq!(asks(&rates, "one more", 99, begin + MINUTE), 60);
         assert!(rates.0.lock().is_ok_and(|full_at| full_at.len() == 1));
     }

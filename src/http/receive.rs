@@ -1,50 +1,47 @@
-//! Takes one delivery: refuse early, read within limits, verify the raw bytes, store, answer.
+//! Receives one delivery: refuse early, read within limits, verify the raw bytes, store, answer.
 //!
-//! The order of the steps is the point. Everything that can be refused is refused before the body
-//! is read. Once it has been read, the delivery runs to its end in a task of its own: a client that
-//! hangs up, or a commit slower than the provider's patience, never loses it (it is stored, and the
-//! redelivery is a duplicate).
+//! The order matters. Refusals that need no body come before the body is read. After that, the delivery runs to
+//! its end in a separate task. If the client hangs up, or the commit takes longer than the provider waits, the
+//! event is still stored, and the redelivery is a duplicate.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_web::dev::{Payload, RequestHead, ServiceRequest};
-use actix_web::http::header::{CONTENT_LENGTH, HOST, HeaderMap, ORIGIN, UPGRADE};
-use actix_web::{HttpMessage, rt, web};
+use actix_web::http::header::{HOST, HeaderMap, ORIGIN};
+use actix_web::{rt, web};
 use bytes::Bytes;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::body::{self, Unread};
 use super::budget::Permit;
-use super::client;
+use super::chunks;
 use super::connection::Gate;
 use super::keyed;
-use super::problem::Problem;
+use super::refusal::{Origin, headers, refuse, reject};
 use super::reply::{self, Answer};
-use super::server::Shared;
+use super::shared::Shared;
 use super::snapshot::Snapshot;
-use super::{ServedSource, Source};
+use super::source::{ServedSource, Source};
 use crate::model::{Headers, Timestamp, host};
-use crate::notify;
 use crate::panics::{contain, contained};
-use crate::store::{Accept, Accepted, Quarantined};
-use crate::traffic::{Refusal, Refused};
-use crate::verify::{self, Rejection, Verified};
+use crate::store::{Accept, Accepted};
+use crate::verify::{self, Verified};
 
-/// Bodies over this size are verified on a blocking thread: at 1 GB/s or so of HMAC a larger one
-/// would keep a worker, and all its connections, for over a quarter of a millisecond.
+/// Larger bodies are verified on a blocking thread: HMAC takes about 1 GB/s, so a larger body would occupy a worker,
+/// with all its connections, for more than a quarter of a millisecond.
 const VERIFY_INLINE_BYTES: usize = 256 * 1024;
 
-/// What is known of a delivery before its body is read.
+/// A delivery before its body is read.
 pub(super) struct Admitted {
     origin: Origin,
-    /// Those that are needed further on, and no others: a stalled body holds them.
+    /// Only those that are needed later, because a stalled body keeps them in memory.
     headers: Headers,
 }
 
-/// Refuses a delivery for its head alone, where that is possible. The source is of `snapshot`.
+/// Refuses a delivery by its head if possible. The source is of `snapshot`.
 pub(super) fn admit(
     shared: &Shared,
     snapshot: &Snapshot,
@@ -69,7 +66,7 @@ pub(super) fn admit(
     let headers = headers(&head.headers, |name| {
         needs(name) || named.iter().any(|known| known.eq_ignore_ascii_case(name))
     });
-    // Before anything is proven, since a failed delivery's are kept too.
+    // Checked before verification, because those of a rejected delivery are kept too.
     if verify::evidence_bytes(&source.scheme, &headers) > snapshot.headers_kept {
         let (reason, told) =
             ("headers_too_large", "the headers to keep are over limits.headers_kept_bytes");
@@ -85,8 +82,7 @@ pub(super) fn admit(
     Ok(Admitted { origin, headers })
 }
 
-/// Takes the delivery that `request` makes to a source, and says what to answer. The source is of
-/// `snapshot`.
+/// Receives the delivery of `request` and returns its answer. The source is of `snapshot`.
 pub(super) async fn receive(
     shared: &Arc<Shared>,
     snapshot: &Snapshot,
@@ -97,7 +93,7 @@ pub(super) async fn receive(
 ) -> Answer {
     let begun = Instant::now();
     let source = &served.source;
-    let declared = declared(request);
+    let declared = chunks::declared(request);
     let admitted = admit(shared, snapshot, served, request.head(), declared);
     let Admitted { origin, headers } = match admitted {
         Ok(admitted) => admitted,
@@ -105,14 +101,14 @@ pub(super) async fn receive(
     };
     let address = origin.address;
     let refuse = |answer, reason, told| refuse(shared, served, answer, reason, told, address);
-    // All others are given up: 90 short ones take 34 KiB here.
+    // Free all other headers: 90 short ones take 34 KiB.
     drop(std::mem::take(&mut request.head_mut().headers));
     let limit = source.body_limit_bytes;
     let mut permit = snapshot.budget.permit();
     let read = body::read(payload, declared, limit, snapshot.pace, &mut permit, gate).await;
     let body = match read {
         Ok(body) => {
-            // What follows on the connection waits there until this one is answered.
+            // The connection reads nothing more until this request is answered.
             if let Some(gate) = gate {
                 gate.read_to_end();
             }
@@ -135,17 +131,17 @@ pub(super) async fn receive(
         shared: Arc::clone(shared),
         served: Arc::clone(served),
         begun,
-        // The whole request is here only now; a stalled body must not stretch a signature's tolerance.
+        // The time when the body is complete, so that a stalled body does not extend the tolerance of a signature.
         received_at: shared.clock.now(),
         method: request.method().to_string(),
-        url: signed_url(source, request.uri().query()),
+        url: source.signed_url(&source.path, request.uri().query()),
         origin,
         sent: source.reply.as_ref().map(|_| keyed::Sent::of(snapshot, request.head())),
         headers,
         body,
         permit,
     };
-    // The wait for a handler's answer has bounds of its own.
+    // The wait for a handler's answer has its own bounds.
     let patience = if source.reply.is_none() { source.accept_wait } else { Duration::MAX };
     match timeout(patience, rt::spawn(contained(delivery.take()))).await {
         Ok(Ok(answer)) => answer,
@@ -158,17 +154,17 @@ pub(super) async fn receive(
     }
 }
 
-/// A delivery whose body is there.
+/// A delivery with its body.
 struct Delivery {
     shared: Arc<Shared>,
     served: Arc<ServedSource>,
-    /// When its head was there.
+    /// When its head had arrived.
     begun: Instant,
     received_at: Timestamp,
     method: String,
     url: Option<String>,
     origin: Origin,
-    /// Where its handler's answer is waited for.
+    /// `Some` if the source returns its handler's answer.
     sent: Option<keyed::Sent>,
     headers: Headers,
     body: Bytes,
@@ -176,7 +172,7 @@ struct Delivery {
 }
 
 impl Delivery {
-    /// Verifies and stores it. The permit is held to the end: as long, the body is in memory.
+    /// Verifies and stores it. The permit is held to the end, because the body is in memory until then.
     async fn take(self) -> Answer {
         let Delivery {
             shared,
@@ -193,11 +189,11 @@ impl Delivery {
         } = self;
         let (address, evidence) = (origin.address, body.clone());
         let large = body.len() > VERIFY_INLINE_BYTES;
-        let door = Arc::clone(&served);
+        let for_check = Arc::clone(&served);
         let check = move || {
             let request =
                 verify::Request { method: &method, url: url.as_deref(), headers: &headers, body };
-            let Source { scheme, keys, .. } = &*door.source;
+            let Source { scheme, keys, .. } = &*for_check.source;
             (verify::verify(scheme, keys, request, received_at), headers)
         };
         let checked = if large {
@@ -240,7 +236,7 @@ impl Delivery {
     }
 }
 
-/// Stores a genuine delivery with the jobs this snapshot of the configuration makes of it.
+/// Stores a genuine delivery with its jobs by this snapshot of the configuration.
 async fn store(
     shared: &Shared,
     served: &ServedSource,
@@ -288,111 +284,8 @@ async fn store(
     }
 }
 
-/// The outside learns only that; the reason goes to the log and, with the evidence, to quarantine.
-fn reject(
-    shared: &Shared,
-    served: &ServedSource,
-    rejection: Rejection,
-    origin: Origin,
-    headers: &Headers,
-    read: Option<(Timestamp, Bytes)>,
-) -> Answer {
-    let (source, now) = (&served.source, shared.clock.now());
-    let Rejection { reason, detail, malformed } = rejection;
-    let answer = match malformed {
-        true if source.reply.is_some() => Answer::Problem(Problem::Malformed(reason)),
-        true => Answer::Malformed(reason),
-        false => Answer::Rejected,
-    };
-    let refusal = Refusal { answer: answer.name(), reason, told: reason, unproven: !malformed };
-    let Refused { first, failing } = served.traffic.refused(refusal, now);
-    if first {
-        let address = origin.address.map(tracing::field::display);
-        warn!(source = %source.name, answer = answer.name(), reason, detail, address, "delivery");
-        shared.traffic.begin_summing();
-    }
-    if let Some((count, first_at)) = failing {
-        notify::failing(&shared.store, &source.name, reason, count, first_at, now);
-    }
-    // A caller that waits is told, and asks again itself.
-    if !source.scheme.is_unsigned() && source.reply.is_none() {
-        let received_at = read.as_ref().map_or(now, |(at, _)| *at);
-        let body = read.map(|(_, body)| body);
-        let body_bytes = body.as_ref().map_or(0, |body| body.len() as u64);
-        shared.store.quarantine(Quarantined {
-            source: source.name.clone(),
-            scheme: Arc::clone(&source.scheme),
-            received_at,
-            address: origin.address,
-            reason,
-            detail,
-            path: origin.path,
-            headers: verify::evidence(&source.scheme, headers),
-            body_bytes,
-            // What nothing can prove later is not worth its space.
-            body: body.filter(|_| verify::can_be_judged_again(&source.scheme)),
-        });
-    }
-    answer
-}
-
-/// Where a request came from and to.
-struct Origin {
-    address: Option<IpAddr>,
-    /// With the query where the provider signs the URL, and only then: it may hold anything.
-    path: String,
-}
-
-impl Origin {
-    fn of(snapshot: &Snapshot, source: &Source, head: &RequestHead) -> Self {
-        let address = address(snapshot, head);
-        let mut path = source.path.clone();
-        if let Some(query) = head.uri.query().filter(|_| source.scheme.signs_url()) {
-            path.push('?');
-            path.push_str(query);
-        }
-        Origin { address, path }
-    }
-}
-
-/// The client's address, by the word of a trusted proxy where there is one.
-pub(super) fn address(snapshot: &Snapshot, head: &RequestHead) -> Option<IpAddr> {
-    let forwarded = headers(&head.headers, |name| name == "x-forwarded-for");
-    let proxies = snapshot.sources.proxies();
-    head.peer_addr.map(|peer| client::address(peer.ip(), &forwarded, proxies))
-}
-
-/// A refusal that says nothing about the signature: `reason` is one of a few words, `told` for people.
-pub(super) fn refuse(
-    shared: &Shared,
-    served: &ServedSource,
-    answer: Answer,
-    reason: &'static str,
-    told: &str,
-    address: Option<IpAddr>,
-) -> Answer {
-    let refusal = Refusal { answer: answer.name(), reason, told, unproven: false };
-    if served.traffic.refused(refusal, shared.clock.now()).first {
-        let source = &served.source.name;
-        let address = address.map(tracing::field::display);
-        warn!(%source, answer = answer.name(), reason, detail = told, address, "delivery");
-        shared.traffic.begin_summing();
-    }
-    answer
-}
-
-fn headers(map: &HeaderMap, wanted: impl Fn(&str) -> bool) -> Headers {
-    let mut headers = Headers::new();
-    for (name, value) in map {
-        if wanted(name.as_str()) {
-            headers.push(name.as_str(), value.as_bytes());
-        }
-    }
-    headers
-}
-
-/// Why a source without signatures does not take a request: a fixed word, and a sentence. Of a proxy's mark
-/// only the presence counts.
+/// Why a source without signatures refuses a request: a fixed word and a sentence. The presence of a proxy's header
+/// is enough.
 fn untrusted(headers: &HeaderMap) -> Option<(&'static str, &'static str)> {
     let proxied =
         |name: &str| name == "forwarded" || name == "via" || name.starts_with("x-forwarded-");
@@ -414,40 +307,6 @@ fn untrusted(headers: &HeaderMap) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// The body's declared length; `None` where it comes in chunks, or none is declared. Whoever asks for a WebSocket has none: to
-/// the HTTP server (`actix-http`'s `h1::decoder`) its body ends with the connection, whatever is declared.
-pub(crate) fn declared(request: &impl HttpMessage) -> Option<u64> {
-    if request.chunked().unwrap_or(true) {
-        return None;
-    }
-    let mut upgrades = request.headers().get_all(UPGRADE);
-    if upgrades.any(|to| to.as_bytes().trim_ascii().eq_ignore_ascii_case(b"websocket")) {
-        return Some(0);
-    }
-    request.headers().get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
-}
-
-/// The URL as the provider signed it: the configured one with the request's query. A configured URL
-/// without a path stands for a proxy that keeps the path.
-fn signed_url(source: &Source, query: Option<&str>) -> Option<String> {
-    let configured = source.public_url.as_deref().filter(|_| source.scheme.signs_url())?;
-    Some(public_url(configured, &source.path, query))
-}
-
-pub(crate) fn public_url(configured: &str, path: &str, query: Option<&str>) -> String {
-    let mut url = configured.split(['?', '#']).next().unwrap_or(configured).to_owned();
-    let authority = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-    if authority.find('/').is_none_or(|at| at + 1 == authority.len()) {
-        url.truncate(url.trim_end_matches('/').len());
-        url.push_str(path);
-    }
-    if let Some(query) = query {
-        url.push('?');
-        url.push_str(query);
-    }
-    url
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -456,21 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_signed_url_is_the_configured_one_with_the_query() {
-        let cases = [
-            ("https://example.com/in", Some("a=%2F"), "https://example.com/in?a=%2F"),
-            ("https://example.com/in?old=1", None, "https://example.com/in"),
-            ("https://example.com", None, "https://example.com/hooks/x"),
-            ("https://example.com/", Some(""), "https://example.com/hooks/x?"),
-            ("https://example.com/in/", None, "https://example.com/in/"),
-        ];
-        for (configured, query, wanted) in cases {
-            assert_eq!(public_url(configured, "/hooks/x", query), wanted);
-        }
-    }
-
-    #[test]
-    fn every_mark_of_a_proxy_is_seen() {
+    fn any_proxy_header_refuses_an_unsigned_request() {
         for (name, marked) in [
             ("Forwarded", true),
             ("X-Forwarded-For", true),

@@ -1,8 +1,8 @@
 //! Every answer this server gives, in one table: status, headers, JSON.
 //!
-//! Rules: never 410 (it unsubscribes the endpoint at several providers), never 409 or 422 for an
-//! event that is stored (it only earns days of retries), and no detail of a failed verification. Where
-//! a handler answers, the answer is its own, and `problem` has what stands in its place.
+//! Rules: never 410 (several providers then unsubscribe the endpoint), never 409 or 422 for a stored event (it only
+//! causes days of retries), and no detail of a failed verification. For sources that return their handler's
+//! answer, `problem` has the answers without one.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,11 +22,11 @@ use super::problem::Problem;
 use crate::model::{self, EventId, State};
 use crate::store::Refused;
 
-/// What a client is told to wait before it tries again, in seconds: long enough for a checkpoint or
-/// a restart, short enough for providers whose first retry comes after a minute.
+/// When a client should try again, in seconds: long enough for a checkpoint or a restart, short enough for
+/// providers whose first retry comes after a minute.
 const RETRY_AFTER_SECONDS: &str = "10";
 
-/// The IETF draft's name for "was this request's work done now or before".
+/// The IETF draft's header that says whether the work was done for this request or an earlier one.
 const IDEMPOTENCY_RESULT: HeaderName = HeaderName::from_static("idempotency-result");
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,45 +36,44 @@ pub(super) enum Answer {
     /// The event was stored before.
     Duplicate {
         event: EventId,
-        /// The state of its jobs that matters most, where it has any.
+        /// The most important state of its jobs, if it has any.
         state: Option<State>,
-        /// They were removed with its payload.
+        /// The payload and its jobs were deleted.
         removed: bool,
-        /// Its dead jobs that this delivery has put back.
+        /// How many dead jobs this delivery replays.
         replayed: usize,
     },
-    /// What the source's handler has answered.
+    /// The answer of the source's handler.
     Answered {
-        /// As it is stored.
         answer: model::Answer,
-        /// For this request, and not for an earlier one.
+        /// The handler ran for this request, not for an earlier one.
         created: bool,
     },
-    /// Why there is none.
+    /// The handler has no answer; the problem says why.
     Problem(Problem),
     /// Not proven genuine.
     Rejected,
-    /// Genuine or not, it cannot be an event; a fixed word says what is wrong.
+    /// It cannot be an event, even if it is genuine. A fixed word says why.
     Malformed(&'static str),
-    /// A source without signatures does not take it; a fixed sentence says why.
+    /// A source without signatures refuses it. A fixed sentence says why.
     Refused(&'static str),
     /// The head is over `limits.head_bytes`.
     HeadTooLarge,
     /// No such path.
     NotFound,
-    /// The path exists; these methods do.
+    /// The path has only these methods.
     Method(&'static str),
     /// The body took too long.
     TooSlow,
     /// The body is over the source's limit in bytes.
     TooLarge(u64),
-    /// Cannot be made durable now; a fixed word says why.
+    /// It cannot be stored now. A fixed word says why.
     Unavailable(&'static str),
     /// The process serves.
     Alive,
-    /// Accepts are taken.
+    /// Deliveries are accepted.
     Ready,
-    /// Accepts are refused; a fixed word says why.
+    /// Deliveries are not accepted. A fixed word says why.
     Unready(&'static str),
 }
 
@@ -152,10 +151,10 @@ impl Answer {
         Some((name, HeaderValue::from_static(value)))
     }
 
-    /// The body and, but for an answer of a handler, its type.
+    /// The body and its media type. A handler's answer has its own type.
     fn body(&self) -> (Bytes, Option<&'static str>) {
         match self {
-            // What has no content (RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5) is over with its head.
+            // These statuses have no content (RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5).
             Answer::Answered { answer, .. } if [204, 205, 304].contains(&answer.status) => {
                 (Bytes::new(), None)
             }
@@ -189,10 +188,9 @@ impl Answer {
         }
     }
 
-    /// The response. `unread` is the request's payload, kept until the response is out: so actix
-    /// sees that a rest was not read, and throws it away for a bounded time before it closes,
-    /// where it would otherwise drain chunks for as long as they come. `close` asks the client for
-    /// a new connection.
+    /// `unread` keeps the request's payload until the response is sent. Then actix sees that a part was not read, and
+    /// discards it for a bounded time before it closes; otherwise it would drain chunks as long as they arrive.
+    /// `close` asks the client for a new connection.
     pub(super) fn respond(self, unread: Unread, close: bool) -> HttpResponse {
         let (text, kind) = self.body();
         let mut response = HttpResponse::with_body(self.status(), Text { text, _unread: unread })
@@ -203,7 +201,7 @@ impl Answer {
         }
         if let Answer::Answered { answer, .. } = &self {
             for (name, value) in answer.headers.iter() {
-                // One that HTTP cannot carry was no header of the answer.
+                // Skip what HTTP cannot carry.
                 let name = HeaderName::from_bytes(name.as_bytes());
                 if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
                     headers.append(name, value);
@@ -220,7 +218,7 @@ impl Answer {
     }
 }
 
-/// What the operator, who reads this at the provider, can do next.
+/// What the operator, who reads this in the provider's console, can do next.
 fn hint(event: &EventId, state: Option<State>, removed: bool) -> String {
     let event = event.shell_word();
     match state {
@@ -243,21 +241,19 @@ fn hint(event: &EventId, state: Option<State>, removed: bool) -> String {
     }
 }
 
-/// What a redelivery has done to the event's dead letters.
 fn replayed_hint(event: &EventId, replayed: usize) -> String {
     let jobs = if replayed == 1 { "1 dead job is" } else { &format!("{replayed} dead jobs are") };
     let event = event.shell_word();
     format!("stored before; {jobs} put back and will run again; see `hooklatch show {event}`")
 }
 
-/// What is kept of a request until its answer is out. Dropped, it lets the next one come.
+/// The unread part of a request, kept until its answer is sent. Dropping it admits the next request.
 pub(super) struct Unread {
     _payload: Payload,
     gate: Option<Rc<Gate>>,
 }
 
 impl Unread {
-    /// The rest of its body, and its connection's gate.
     pub(super) fn new(payload: Payload, gate: Option<Rc<Gate>>) -> Self {
         Unread { _payload: payload, gate }
     }
@@ -333,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_unsubscribes_or_earns_retries_of_what_is_stored() {
+    fn no_answer_unsubscribes_an_endpoint_or_causes_retries_of_a_stored_event() {
         for answer in every() {
             assert!(![409, 410, 422].contains(&answer.status().as_u16()), "{answer:?}");
             assert_eq!(
@@ -345,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_read_as_documented() {
+    fn answers_have_the_documented_json() {
         let lines: Vec<String> = every()
             .iter()
             .map(|answer| format!("{} {}", answer.status().as_u16(), answer.json()))

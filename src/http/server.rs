@@ -1,8 +1,8 @@
-//! Starts and stops the HTTP server, and sends each request to where it belongs.
+//! Starts and stops the HTTP server, and routes each request.
 //!
-//! Only `serve` and tests start one. actix's own stop loses requests (it drops what it has accepted
-//! and not yet read, and closes idle connections that are about to be used), so [`Server::stop`]
-//! first stops accepting, then says `Connection: close` on every answer for a while.
+//! Only `serve` and tests start one. actix's own stop loses requests: it drops connections that it has accepted and
+//! not yet read, and closes idle connections that a client is about to use. So [`Server::stop`] first stops
+//! accepting, then sends `Connection: close` with every answer for a while.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -31,9 +31,12 @@ use tracing::warn;
 
 use super::connection::{Connection, Gate, Open};
 use super::rate::Rates;
+use super::refusal::{address, refuse};
 use super::reply::{Answer, Unread};
+use super::shared::Shared;
 use super::snapshot::Snapshot;
-use super::{ServedSource, Sources, files, health, receive, sums};
+use super::source::{ServedSource, Sources};
+use super::{chunks, files, health, receive, refusal_log};
 use crate::clock::Clock;
 use crate::crash;
 use crate::limits::Limits;
@@ -45,35 +48,15 @@ use crate::store::Intake;
 use crate::traffic::Traffic;
 use crate::verify;
 
-/// Connections per worker that wait for a place.
+/// Connections per worker that wait for admission.
 const WAITING: usize = 64;
-
-/// What every request of every worker needs.
-pub(super) struct Shared {
-    /// Looked at once for each request.
-    pub(super) snapshot: ArcSwap<Snapshot>,
-    pub(super) store: Intake,
-    /// What is told of every delivery.
-    pub(super) traffic: Traffic,
-    pub(super) clock: Clock,
-    pub(super) open: Arc<Open>,
-    /// One turn for each large body that is hashed at the moment: what is not proven yet must not take
-    /// every core. All that the budget lets in is through within a tenth of a second all the same.
-    pub(super) hashing: Semaphore,
-    /// How often each caller asks, of sources whose handlers answer.
-    pub(super) rates: Rates,
-    /// A place for each request that waits for a handler's answer.
-    pub(super) waiting: Semaphore,
-    /// Set once at the beginning of a stop: every answer then asks for a new connection.
-    pub(super) closing: AtomicBool,
-}
 
 /// A running HTTP server. It serves until [`Server::stop`].
 pub struct Server {
     shared: Arc<Shared>,
     handle: ServerHandle,
     task: JoinHandle<io::Result<()>>,
-    sums: JoinHandle<()>,
+    refusal_log: JoinHandle<()>,
     trims: JoinHandle<()>,
     addresses: Vec<SocketAddr>,
     linger: Duration,
@@ -81,8 +64,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `sources` on every listener, with one worker per available core. To be called inside
-    /// a tokio runtime. Fails where a listener cannot be used or a thread cannot be made.
+    /// Serves `sources` on every listener, with one worker for each core. Call it in a tokio runtime.
+    ///
+    /// # Errors
+    /// A listener cannot be used, or a thread cannot be started.
     pub fn start(
         listeners: Vec<TcpListener>,
         sources: Sources,
@@ -110,15 +95,15 @@ impl Server {
         let mut server = Workers::build()
             .workers(workers)
             .disable_signals()
-            // `Open` has the limit; beyond it so many at once wait for another connection to give way.
+            // `Open` has the limit. This many more connections wait until another one is evicted.
             .max_concurrent_connections(connections.div_ceil(workers) + WAITING)
-            // `stop` watches the time itself; actix's own bound only must not be shorter.
+            // `stop` has its own time-out, and actix's must not be shorter.
             .shutdown_timeout(wait.as_secs() + 60);
         let keep_alive = coarse(limits.keep_alive_millis);
         let head_time = coarse(limits.header_read_millis);
         let head_bytes = limits.head_bytes;
-        // For so long the rest of a refused body is thrown away, so that its sender sees the answer
-        // and not a reset.
+        // The rest of a refused body is discarded for this time, so that its sender gets the answer and not a
+        // reset.
         let drain_time = coarse(limits.body_grace_millis);
         let mut addresses = Vec::with_capacity(listeners.len());
         for listener in listeners {
@@ -163,7 +148,7 @@ impl Server {
                 })
                 .and_then(http)
                 .map_err(move |error| {
-                    // A connection's mere end is another error.
+                    // The end of a connection is another error.
                     if matches!(error, DispatchError::Parse(_)) {
                         unreadable(&seen, "bad_request", "not HTTP/1.1");
                     }
@@ -175,14 +160,15 @@ impl Server {
         let running = server.run();
         let handle = running.handle();
         let linger = Limits::duration(limits.stop_linger_millis);
-        let sums = tokio::spawn(sums::run(shared.traffic.clone(), sums::EVERY));
+        let refusal_log =
+            tokio::spawn(refusal_log::run(shared.traffic.clone(), refusal_log::EVERY));
         let falls = Arc::clone(&shared.open).after_each_fall(memory::give_back_heap);
         let trims = tokio::spawn(falls);
         let task = tokio::spawn(running);
-        Ok(Server { shared, handle, task, sums, trims, addresses, linger, wait })
+        Ok(Server { shared, handle, task, refusal_log, trims, addresses, linger, wait })
     }
 
-    /// Looks at what the server holds, now and whenever it is called.
+    /// Returns a function that reads the state of the server.
     pub fn front(&self) -> impl Fn() -> Front + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
         move || {
@@ -196,30 +182,29 @@ impl Server {
         }
     }
 
-    /// The addresses served, in the order of the listeners.
+    /// In the order of the listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Whether this secret is one of a source's as it is served now.
+    /// Whether the source has this secret in the current snapshot.
     pub fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
         self.shared.snapshot.load().sources.has_secret(source, secret)
     }
 
-    /// Serves these sources within these limits from the next request on; what is in flight goes on as
-    /// it began. Limits of connections are those of the start. Returns at once.
+    /// Serves these sources within these limits from the next request on. Requests in flight keep the snapshot
+    /// that they began with. The limits of connections do not change. Returns at once.
     pub fn reload(&self, sources: Sources, limits: &Limits) {
         let sources = sources.counted_by(&self.shared.traffic);
         let next = self.shared.snapshot.load().next(sources, limits);
         self.shared.snapshot.store(Arc::new(next));
     }
 
-    /// Stops: accepts no more, asks every client for a new connection, waits for `stop_linger_millis`,
-    /// then lets what is in flight end, for at most `stop_wait_millis`. When `hurry` resolves (a
-    /// second signal), the waiting is over at once. Returns whether everything in flight was
-    /// answered. What was queued in the store is committed either way.
+    /// Stops accepting, asks every client for a new connection for `stop_linger_millis`, then waits for requests in
+    /// flight, for at most `stop_wait_millis`. When `hurry` resolves (a second signal), it stops waiting. Returns
+    /// whether every request in flight was answered. The store commits its queue either way.
     pub async fn stop(self, hurry: impl Future<Output = ()>) -> bool {
-        let Server { shared, handle, mut task, sums, trims, linger, wait, .. } = self;
+        let Server { shared, handle, mut task, refusal_log, trims, linger, wait, .. } = self;
         let gracefully = async {
             handle.pause().await;
             shared.closing.store(true, Ordering::Relaxed);
@@ -231,24 +216,23 @@ impl Server {
             () = hurry => false,
         };
         if !drained {
-            // Dropping actix's server is its forced stop; it takes no second command while it drains.
+            // Dropping actix's server forces its stop; it accepts no second command while it drains.
             task.abort();
         }
         let _ = (&mut task).await;
-        sums.abort();
+        refusal_log.abort();
         trims.abort();
-        sums::tell(&shared.traffic);
+        refusal_log::log_counts(&shared.traffic);
         drained
     }
 }
 
-/// A time for actix's own timers. They count from a clock that is up to half a second old, and one
-/// that is over before it is first looked at never fires; so none is shorter than a second.
+/// A time for actix's timers, which count from a clock that is up to half a second old. A timer that has expired
+/// before its first poll never fires, so none is shorter than a second.
 fn coarse(millis: u64) -> Duration {
     Limits::duration(millis.max(1000))
 }
 
-/// Answers one request, whatever it is.
 async fn answer(shared: Arc<Shared>, mut request: ServiceRequest) -> ServiceResponse {
     crash::point("request.panic");
     let gate = request.conn_data::<Rc<Gate>>().cloned();
@@ -270,7 +254,7 @@ async fn answer(shared: Arc<Shared>, mut request: ServiceRequest) -> ServiceResp
             Err(answer) => answer,
         }
     };
-    // A refused body that is here costs nothing, and unread it would cost the connection.
+    // Reading a refused body that has arrived costs nothing; unread, it would cost the connection.
     if gate.as_ref().is_some_and(|gate| gate.rest_is_here()) {
         while payload.next().await.is_some() {}
     }
@@ -280,10 +264,11 @@ async fn answer(shared: Arc<Shared>, mut request: ServiceRequest) -> ServiceResp
     request.into_response(answer.respond(Unread::new(payload, gate), close))
 }
 
-/// Whether a client that waits for "100 Continue" is to send its body, or the answer that it gets instead.
+/// Decides whether a client that waits for "100 Continue" may send its body. The error is the answer that it gets
+/// instead.
 fn may_send(shared: &Shared, mut request: Request) -> Result<Request, Response<BoxBody>> {
     let snapshot = shared.snapshot.load();
-    let declared = receive::declared(&request);
+    let declared = chunks::declared(&request);
     let refused = route(shared, &snapshot, request.head())
         .and_then(|served| receive::admit(shared, &snapshot, &served, request.head(), declared));
     let Err(answer) = refused else { return Ok(request) };
@@ -295,8 +280,8 @@ fn may_send(shared: &Shared, mut request: Request) -> Result<Request, Response<B
     Err(answer.respond(Unread::new(payload, gate), true).into())
 }
 
-/// The source that a request is for, or its answer where it is for none. Paths are compared as they were
-/// sent: no decoding, no trailing slash, no case.
+/// The source of a request, or the answer to a request without one. Paths are compared as sent: without decoding,
+/// trailing slashes or case folding.
 fn route(
     shared: &Shared,
     snapshot: &Snapshot,
@@ -307,37 +292,39 @@ fn route(
     match path {
         health::ALIVE | health::READY if !reads => return Err(Answer::Method("GET, HEAD")),
         health::ALIVE => return Err(Answer::Alive),
-        health::READY => return Err(health::ready(shared)),
+        health::READY => {
+            return Err(health::ready(&shared.store, shared.closing.load(Ordering::Relaxed)));
+        }
         _ => {}
     }
-    let address = || receive::address(snapshot, head);
+    let client = || address(snapshot, head);
     match snapshot.sources.at(path) {
         None => {
             if shared.traffic.unknown_path(path, shared.clock.now()) {
-                let address = address().map(tracing::field::display);
-                // Not which: it may hold a token of somebody's, and `status` has the last ones.
+                let address = client().map(tracing::field::display);
+                // The path is not logged, because it may contain a token. `status` has the last ones.
                 warn!(
                     answer = "not_found",
                     reason = "unknown_path",
                     address,
                     "a request to no source"
                 );
-                shared.traffic.begin_summing();
+                shared.traffic.wake_refusal_log();
             }
             Err(Answer::NotFound)
         }
         Some(served) if head.method != Method::POST => {
             let answer = Answer::Method("POST");
-            Err(receive::refuse(shared, served, answer, "method", "only POST", address()))
+            Err(refuse(shared, served, answer, "method", "only POST", client()))
         }
         Some(served) => Ok(Arc::clone(served)),
     }
 }
 
-/// Counts a request that could not be read. actix's own line about each is off (`log`).
+/// Counts a malformed request. `log` switches off actix's own line for each.
 fn unreadable(traffic: &Traffic, answer: &str, what: &str) {
     if traffic.unreadable() {
         warn!(answer, reason = "unreadable", detail = what, "a request that cannot be read");
-        traffic.begin_summing();
+        traffic.wake_refusal_log();
     }
 }

@@ -1,28 +1,26 @@
-//! What requests are taken by: one snapshot of the configuration, replaced as a whole.
+//! A snapshot of the configuration, replaced as a whole.
 //!
-//! `server` swaps it at a reload and looks at it once for each request, which goes on by what it found
-//! to its end. What must stay true: a look takes no lock, and the source of a request, the limits that
-//! it is read within and the handlers that its event is matched with are of one snapshot (S6).
+//! `server` replaces it at a reload. A request reads it once, without a lock, and keeps it to its end. What must stay
+//! true: the source of a request, its limits and the handlers that match its event are of one snapshot (S6).
 
 use std::sync::Arc;
 
 use crate::limits::Limits;
 
-use super::ServedSources;
 use super::body::Pace;
 use super::budget::Budget;
+use super::source::ServedSources;
 
-/// What a reload changes of the front door.
+/// What a reload changes of the HTTP server.
 pub(super) struct Snapshot {
     pub(super) sources: ServedSources,
     pub(super) budget: Arc<Budget>,
     pub(super) pace: Pace,
-    /// Most bytes of headers that one delivery may have kept.
+    /// Most bytes of headers that are kept of one delivery.
     pub(super) headers_kept: u64,
 }
 
 impl Snapshot {
-    /// These sources within these limits.
     pub(super) fn new(sources: ServedSources, limits: &Limits) -> Self {
         Snapshot {
             sources,
@@ -32,8 +30,8 @@ impl Snapshot {
         }
     }
 
-    /// The next one. Bodies in memory go on counting in the budget that they were let in by, so where
-    /// its limits are the same the budget stays: reloads one after the other would multiply it.
+    /// The snapshot after a reload. Bodies in memory stay in the budget that admitted them, so a budget with the same
+    /// limits is kept: consecutive reloads would multiply it.
     pub(super) fn next(&self, sources: ServedSources, limits: &Limits) -> Self {
         let mut next = Snapshot::new(sources, limits);
         if next.budget.is_like(&self.budget) {
@@ -48,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_budget_stays_unless_its_limits_change() {
+    async fn a_reload_keeps_the_budget_unless_its_limits_change() {
         let limits = Limits::default();
         let first = Snapshot::new(ServedSources::default(), &limits);
         let mut held = first.budget.permit();

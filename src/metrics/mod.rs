@@ -1,8 +1,8 @@
-//! The page that Prometheus reads: facts in, text out.
+//! The page that Prometheus reads. Pure: [`Facts`] in, text out.
 //!
-//! For `scrape`, which gathers the [`Facts`]. What must stay true: a label's value comes from the
-//! configuration or is one of a few fixed words, so that no request adds a series; every family is in
-//! [`FAMILIES`], and is on the page with its type also where it has no sample.
+//! `scrape` collects the facts. What must stay true: a label's value comes from the configuration or is one of a few
+//! fixed words, so that a request cannot add a series; every family is in [`FAMILIES`], and the page has its type
+//! even without a sample.
 
 mod families;
 mod page;
@@ -17,7 +17,7 @@ use page::Page;
 pub use families::{FAMILIES, Family, Kind};
 pub use page::CONTENT_TYPE;
 
-/// How a delivery to a source can be answered.
+/// The answers to deliveries.
 const ANSWERS: [&str; 11] = [
     "accepted",
     "duplicate",
@@ -32,59 +32,51 @@ const ANSWERS: [&str; 11] = [
     "unavailable",
 ];
 
-/// The states that are counted in the store.
+/// The states whose jobs the store counts.
 const STATES: [State; 5] = [State::Ready, State::Waiting, State::Running, State::Held, State::Dead];
 
-/// What the HTTP server holds.
+/// The state of the HTTP server.
 #[derive(Debug, Clone, Copy)]
 pub struct Front {
-    /// Open connections.
+    /// Open.
     pub connections: u64,
-    /// Bytes taken by bodies.
+    /// In use.
     pub body_bytes: u64,
     pub body_bound_bytes: u64,
     /// Whether deliveries are accepted.
     pub ready: bool,
 }
 
-/// A runner that is needed, and how the link to it stands.
+/// A runner of a configured handler or a running attempt, and its connection.
 #[derive(Debug, Clone)]
 pub struct Runner {
     pub name: String,
-    /// It has admitted this receiver.
+    /// It has accepted this receiver.
     pub connected: bool,
-    /// Attempts that it has, or whose end is not recorded yet.
+    /// Attempts that run or whose end is not recorded yet.
     pub running: u64,
-    /// Attempts that it can have; 0 where it takes none.
+    /// Most attempts that it runs; 0 if it accepts none.
     pub room: u64,
 }
 
-/// All that a page shows.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// Now, by the wall clock.
+    /// Wall clock.
     pub now: Timestamp,
-    /// When the receiver started.
     pub started_at: Timestamp,
-    /// The server.
     pub front: Front,
     pub sources: Vec<SourceCounts>,
     pub handlers: Vec<HandlerCounts>,
-    /// Requests to paths that no source has.
     pub unknown_path_requests: u64,
-    /// What came and was no HTTP request.
+    /// Malformed requests.
     pub unreadable_requests: u64,
-    /// The writer and the disk.
     pub writer: WriterGauges,
-    /// The store; none while it cannot be read.
+    /// `None` while the store cannot be read.
     pub store: Option<Gauges>,
-    /// The runners that are needed.
     pub runners: Vec<Runner>,
-    /// Log lines dropped.
     pub log_lines_lost: u64,
 }
 
-/// Writes the page.
 pub fn page(facts: &Facts) -> String {
     let mut page = Page::default();
     process(&mut page, facts);
@@ -152,7 +144,7 @@ fn sources(page: &mut Page, facts: &Facts) {
     }
     let mut family = page.family(&SECRET_MATCH);
     for used in facts.store.iter().flat_map(|store| &store.secrets) {
-        // The store remembers those that are not configured any more.
+        // The store also has sources that are not configured any more.
         let configured = |source: &SourceCounts| {
             source.name == used.source && source.secrets.contains(&used.reference)
         };
@@ -189,7 +181,7 @@ fn handlers(page: &mut Page, facts: &Facts) {
     let configured = || facts.handlers.iter().map(|handler| &handler.name);
     let mut family = page.family(&JOBS);
     if let Some(store) = &facts.store {
-        // A handler that is gone from the configuration may have left jobs.
+        // A handler that is not configured any more may still have jobs.
         let mut names: Vec<&Name> =
             configured().chain(store.jobs.iter().map(|(handler, ..)| handler)).collect();
         names.sort();

@@ -1,8 +1,8 @@
 //! Writes the page: Prometheus' text format, version 0.0.4.
 //!
-//! The crate `prometheus-client` writes OpenMetrics only, which `promtool check metrics` does not pass,
-//! and keeps its own counts beside those that `status` shows; the format itself is what is here. What must
-//! stay true: every family is one of [`super::FAMILIES`], and its samples stand together.
+//! The crate `prometheus-client` writes OpenMetrics only, which `promtool check metrics` rejects, and would keep a
+//! second set of the counts that `status` shows. What must stay true: every family is one of [`super::FAMILIES`],
+//! and its samples are consecutive.
 
 use std::fmt::Write;
 
@@ -13,15 +13,14 @@ use super::families::{Family, Kind};
 /// The media type of a page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A page that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Page(String);
 
 impl Page {
-    /// Begins a family; its samples follow.
+    /// Begins a family. Its samples must follow.
     pub(super) fn family(&mut self, family: &'static Family) -> Samples<'_> {
         let Family { name, kind, help, .. } = family;
-        // A string takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
         Samples { page: &mut self.0, family }
     }
@@ -38,16 +37,15 @@ pub(super) struct Samples<'p> {
 }
 
 impl Samples<'_> {
-    /// One value, with the values of the family's labels in their order.
+    /// `labels` are the values of the family's labels in their order.
     pub(super) fn value(&mut self, labels: &[&str], value: f64) -> &mut Self {
         debug_assert_ne!(self.family.kind, Kind::Histogram);
         self.sample("", labels, None, value);
         self
     }
 
-    /// A whole number.
     pub(super) fn count(&mut self, labels: &[&str], value: u64) -> &mut Self {
-        // Exact up to 2^53, as far as Prometheus itself is.
+        // Exact up to 2^53, like the numbers of Prometheus.
         self.value(labels, value as f64)
     }
 
@@ -77,7 +75,7 @@ impl Samples<'_> {
     }
 }
 
-/// What the format asks for: a reference to a secret's file may hold any of these.
+/// Escapes a label's value: the reference of a secret's file may contain any of these characters.
 fn escape(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
@@ -93,7 +91,7 @@ mod tests {
         Family { name: "b_seconds", kind: Kind::Histogram, labels: &["x"], help: "Others." };
 
     #[test]
-    fn a_page_reads_as_the_format_says() {
+    fn a_page_has_the_text_format_of_prometheus() {
         let seconds = Histogram::new(&[0.25, 1.0]);
         seconds.observe(0.5);
         seconds.observe(2.0);

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
+use super::place::Place;
+use super::template::Template;
 use super::*;
 
 fn problems(text: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What was seen of one handler's attempts.
+//! The statistics of one handler's attempts.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::measure::{Counter, Distribution, Histogram};
 use crate::model::{Broken, Name, Outcome, State};
 
-/// Seconds of an attempt: from a local endpoint's answer to a long command.
+/// Buckets of an attempt's seconds: from a local endpoint's answer to a long command.
 const SECONDS: &[f64] =
     &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 3600.0];
 
-/// Where the end of an attempt can leave its job for good, or for a person.
+/// The final states, and held, that an attempt can leave its job in.
 const SETTLED: [State; 3] = [State::Succeeded, State::Held, State::Dead];
 
-/// A handler's counts. Clones count together.
+/// Clones share their counts.
 #[derive(Debug, Clone)]
 pub struct HandlerTraffic {
     pub(super) name: Name,
@@ -28,17 +28,16 @@ struct Counts {
     broken: Mutex<Option<Broken>>,
 }
 
-/// What was counted of one handler, at one moment.
 #[derive(Debug, Clone)]
 pub struct HandlerCounts {
     pub name: Name,
     /// Attempts by outcome.
     pub outcomes: Vec<(Outcome, u64)>,
-    /// Jobs that an attempt has settled, or left for a person.
+    /// Jobs that an attempt left in a final state or held.
     pub settled: Vec<(State, u64)>,
-    /// Seconds that the attempts took.
+    /// Seconds of attempts.
     pub seconds: Distribution,
-    /// Its last try could not begin.
+    /// Its last attempt could not start.
     pub broken: bool,
 }
 
@@ -53,8 +52,8 @@ impl HandlerTraffic {
         HandlerTraffic { name, counts: Arc::new(counts) }
     }
 
-    /// An attempt's end was recorded: `state` is where its job went, and `took` how long it ran, where
-    /// this process saw it begin.
+    /// Counts a recorded end of an attempt. `state` is the job's state after it; `took` is `None` if another process
+    /// started the attempt.
     pub fn ended(&self, outcome: Outcome, state: State, took: Option<Duration>) {
         let counts = &self.counts;
         if let Some((_, counter)) = counts.outcomes.iter().find(|(one, _)| *one == outcome) {
@@ -68,26 +67,26 @@ impl HandlerTraffic {
         }
     }
 
-    /// The handler could not run. Keeps the time of the first try that failed.
+    /// The handler could not run. Keeps the time of the first failed attempt.
     pub fn broke(&self, broken: Broken) {
         let mut known = self.lock();
         let since = known.as_ref().map_or(broken.since, |before| before.since);
         *known = Some(Broken { since, ..broken });
     }
 
-    /// A reload lets a handler that cannot run try at once.
+    /// After a reload, a broken handler is tried at once.
     pub fn tries_at_once(&self) {
         if let Some(broken) = &mut *self.lock() {
             broken.next_try_at = broken.since;
         }
     }
 
-    /// The handler has run, or is configured differently now.
+    /// The handler has run, or its configuration has changed.
     pub fn ran(&self) {
         *self.lock() = None;
     }
 
-    /// Why it cannot run, where it cannot.
+    /// `Some` if the handler cannot run.
     pub fn broken(&self) -> Option<Broken> {
         self.lock().clone()
     }
@@ -96,7 +95,6 @@ impl HandlerTraffic {
         self.counts.broken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was counted until now.
     pub fn counts(&self) -> HandlerCounts {
         let counts = &self.counts;
         HandlerCounts {

@@ -1,13 +1,12 @@
-//! What the receiver has seen since it started: of each source its good and its refused deliveries, of
-//! each handler its attempts, and the requests that belong to no source.
+//! Statistics since the start: deliveries of each source, attempts of each handler, and requests to no source.
 //!
-//! `http` and `dispatcher` write it, `admin` (for `status`) and `metrics` read it, and `serve` hands all
-//! the same one. What must stay true: it is memory alone and decides nothing; a good delivery takes no
-//! lock; what strangers can choose in it is bounded in number and length.
+//! `http` and `dispatcher` write them, `admin` (for `status`) and `metrics` read them; all share the one that
+//! `serve` makes. What must stay true: the statistics are in memory only and decide nothing; a good delivery takes
+//! no lock; text from strangers is bounded in number and length.
 
+mod burst;
 mod handler;
 mod source;
-mod sums;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,20 +18,20 @@ use crate::document::nearest;
 use crate::measure::Counter;
 use crate::model::{Broken, Name, Timestamp};
 
+pub use burst::RefusalCount;
 pub use handler::{HandlerCounts, HandlerTraffic};
 pub use source::{Keyed, Place, Refusal, Refused, SourceCounts, SourceTraffic};
-pub use sums::Told;
 
-use sums::Sum;
+use burst::Burst;
 
-/// Most unknown paths remembered, the one that was asked for the longest ago given up first: enough for
-/// a misspelt one to be seen among what scanners try, if it is looked for soon.
+/// Most unknown paths that are remembered; the least recent is dropped. This is enough for an operator to find a
+/// misspelt path among those of scanners, if it was requested recently.
 const PATHS: usize = 10;
 
-/// Longest part of an unknown path that is kept, in bytes; it is longer than any path that was meant.
+/// Longest part of an unknown path that is kept, in bytes: longer than the path of any source.
 const PATH_BYTES: usize = 200;
 
-/// What was seen. Clones are the same one.
+/// Clones share their counts.
 #[derive(Debug, Clone, Default)]
 pub struct Traffic(Arc<All>);
 
@@ -41,7 +40,7 @@ struct All {
     known: Mutex<Known>,
     unknown_path_requests: Counter,
     unreadable_requests: Counter,
-    /// Rung with the first failure of a kind, so that somebody sums those that follow.
+    /// Notified by the first refusal of a burst.
     failing: Notify,
 }
 
@@ -49,20 +48,20 @@ struct All {
 struct Known {
     sources: Vec<SourceTraffic>,
     handlers: Vec<HandlerTraffic>,
-    /// Without the paths that may be meant.
+    /// Their `nearest` is filled in when they are read.
     unknown_paths: Vec<UnknownPath>,
-    unknown_path: Sum,
-    unreadable: Sum,
+    unknown_path: Burst,
+    unreadable: Burst,
 }
 
-/// The counts at one moment.
+/// The statistics that `status` shows.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Seen {
     /// Every configured source.
     pub sources: BTreeMap<Name, SourceSeen>,
-    /// Paths that no source has, the one asked for last first.
+    /// Paths that no source has, the most recent first.
     pub unknown_paths: Vec<UnknownPath>,
-    /// Handlers that cannot run, by name. A receiver of an earlier version does not say.
+    /// Handlers that cannot run, by name. A receiver of an earlier version omits them.
     #[serde(default)]
     pub broken: Vec<Broken>,
 }
@@ -72,36 +71,36 @@ pub struct SourceSeen {
     pub path: String,
     /// New events.
     pub accepted: u64,
-    /// Deliveries of events that were there already.
+    /// Deliveries of events that were stored before.
     pub duplicates: u64,
-    /// Refused deliveries, for any reason.
+    /// Refused for any reason.
     pub refused: u64,
-    /// Those of them since the last good one.
+    /// Refused since the last good delivery.
     #[serde(default)]
     pub refused_in_a_row: u64,
-    /// Those of them whose body was larger than the source takes.
+    /// Refused because the body was over the source's limit.
     #[serde(default)]
     pub too_large: u64,
-    /// The last accepted or duplicate one.
+    /// The last accepted or duplicate delivery.
     pub last_good_at: Option<Timestamp>,
-    /// The last refused one, and the fixed word or the sentence that says why.
+    /// The last refused delivery, and a fixed word or sentence that says why.
     pub last_refused: Option<(Timestamp, String)>,
 }
 
 /// Requests to a path that no source has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownPath {
-    /// The path as it was sent, perhaps cut.
+    /// As sent, but truncated.
     pub path: String,
     pub requests: u64,
     pub last_at: Timestamp,
-    /// The source's path that may be meant.
+    /// The most similar path of a source.
     pub nearest: Option<String>,
 }
 
 impl Traffic {
-    /// From now on these are the sources: one that had been there under its name counts on, one that
-    /// is not among them is forgotten. In the order given.
+    /// Replaces the sources and returns theirs in the same order. A source whose name stays keeps its counts; the
+    /// counts of others are dropped.
     pub fn set_sources(&self, places: Vec<Place>) -> Vec<SourceTraffic> {
         self.with(|known| {
             let traffic = |place: Place| {
@@ -117,7 +116,7 @@ impl Traffic {
         })
     }
 
-    /// The same of the handlers.
+    /// Replaces the handlers in the same way.
     pub fn set_handlers(&self, names: impl IntoIterator<Item = Name>) -> Vec<HandlerTraffic> {
         self.with(|known| {
             let traffic = |name: Name| {
@@ -138,11 +137,11 @@ impl Traffic {
         self.with(|known| known.handlers.clone())
     }
 
-    /// As `status` shows it.
+    /// For `status`.
     pub fn seen(&self) -> Seen {
         let (sources, mut unknown_paths) =
             self.with(|known| (known.sources.clone(), known.unknown_paths.clone()));
-        // Not with each request: strangers could have long paths compared with all of ours.
+        // Not for each request, or strangers could make the receiver compare many long paths.
         for unknown in &mut unknown_paths {
             let paths = sources.iter().map(|one| one.place.path.as_str());
             unknown.nearest = meant(&unknown.path, paths);
@@ -163,8 +162,7 @@ impl Traffic {
         broken
     }
 
-    /// A request came to a path that no source has. True where it is the first for a while, and has a
-    /// line in the log.
+    /// Counts a request to a path that no source has. True if it is the first of a burst and needs a log line.
     pub fn unknown_path(&self, path: &str, now: Timestamp) -> bool {
         self.0.unknown_path_requests.one();
         let path = &path[..path.floor_char_boundary(PATH_BYTES)];
@@ -184,50 +182,52 @@ impl Traffic {
         })
     }
 
-    /// Something came that is no HTTP request. True as of [`Traffic::unknown_path`].
+    /// Counts a malformed request. Returns the same as [`Traffic::unknown_path`].
     pub fn unreadable(&self) -> bool {
         self.0.unreadable_requests.one();
         self.with(|known| known.unreadable.add())
     }
 
-    /// Requests to paths that no source has.
     pub fn unknown_path_requests(&self) -> u64 {
         self.0.unknown_path_requests.get()
     }
 
-    /// What came and was no HTTP request.
     pub fn unreadable_requests(&self) -> u64 {
         self.0.unreadable_requests.get()
     }
 
-    /// A failure was the first of its kind: whoever waits in [`Traffic::failing`] goes on.
-    pub fn begin_summing(&self) {
+    /// Wakes [`Traffic::first_refusal`]. Called after the first refusal of a burst is logged.
+    pub fn wake_refusal_log(&self) {
         self.0.failing.notify_one();
     }
 
-    /// Waits until something fails. One listener.
-    pub async fn failing(&self) {
+    /// Waits for the first refusal of a burst. Only one task may wait.
+    pub async fn first_refusal(&self) {
         self.0.failing.notified().await;
     }
 
-    /// What failed since it was last told, by source and reason; and whether to look again.
-    pub fn tell(&self) -> (Vec<Told>, bool) {
-        let mut lines = Vec::new();
-        let (sources, mut open) = self.with(|known| {
-            let mut none = |reason, answer, sum: &mut Sum| {
-                sum.tell(|count| lines.push(Told { source: None, answer, reason, count }))
-            };
-            let path = none("unknown_path", "not_found", &mut known.unknown_path);
-            let unreadable = none("unreadable", "bad_request", &mut known.unreadable);
-            (known.sources.clone(), path || unreadable)
+    /// The refusals since the last call by source and reason, for one log line each. If it is empty, all bursts are
+    /// over.
+    pub fn take_refusal_counts(&self) -> Vec<RefusalCount> {
+        let mut counts = Vec::new();
+        let sources = self.with(|known| {
+            for (reason, answer, burst) in [
+                ("unknown_path", "not_found", &mut known.unknown_path),
+                ("unreadable", "bad_request", &mut known.unreadable),
+            ] {
+                if let Some(count) = burst.take_unlogged() {
+                    counts.push(RefusalCount { source: None, answer, reason, count });
+                }
+            }
+            known.sources.clone()
         });
         for source in sources {
-            open |= source.tell(&mut lines);
+            source.take_refusal_counts(&mut counts);
         }
-        (lines, open)
+        counts
     }
 
-    /// A panic elsewhere has left nothing here that could matter.
+    /// A panic elsewhere cannot have left broken counts.
     fn with<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
         look(&mut self.0.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_path_comes_with_the_one_that_may_be_meant() {
+    fn an_unknown_path_is_shown_with_the_nearest_path_of_a_source() {
         let cases = [
             ("/githb", Some("/github")),
             ("/GitHub", Some("/github")),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_meant_is_one_of_the_sources_that_there_are_now() {
+    fn the_nearest_path_is_one_of_the_current_sources() {
         let traffic = traffic();
         traffic.unknown_path("/gitea", NOW);
         traffic.unknown_path("/githb", NOW);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strangers_choose_is_bounded_and_the_latest_stays() {
+    fn unknown_paths_are_bounded_and_the_most_recent_stay() {
         let traffic = traffic();
         for nth in 0..1_000 {
             traffic.unknown_path(&format!("/{nth}"), NOW);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_are_counted_for_their_source_alone() {
+    fn deliveries_are_counted_for_their_source_only() {
         let traffic = traffic();
         let github = &traffic.sources()[0];
         github.good(false, NOW, Duration::from_millis(3));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_stays_counts_on_and_one_that_goes_is_forgotten() {
+    fn a_reload_keeps_the_counts_of_sources_that_stay_and_drops_the_others() {
         let traffic = traffic();
         let before = traffic.sources();
         before[1].good(false, NOW, Duration::ZERO);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn five_forgeries_in_a_row_are_a_failing_source_and_a_success_begins_anew() {
+    fn five_consecutive_forgeries_mark_a_source_as_failing_until_a_success() {
         let traffic = traffic();
         let github = &traffic.sources()[0];
         let failing = |count| {
@@ -367,28 +367,27 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_summed_by_source_and_reason() {
+    fn refusals_are_counted_by_source_and_reason() {
         let traffic = traffic();
         let github = &traffic.sources()[0];
         for nth in 0..5 {
             assert_eq!(github.refused(forged(), NOW).first, nth == 0);
             assert_eq!(traffic.unknown_path("/wp-login.php", NOW), nth == 0);
         }
-        let (lines, open) = traffic.tell();
-        let wanted = |source: Option<&str>, answer, reason| Told {
+        let counts = traffic.take_refusal_counts();
+        let wanted = |source: Option<&str>, answer, reason| RefusalCount {
             source: source.map(|name| name.parse().unwrap()),
             answer,
             reason,
             count: 4,
         };
         assert_eq!(
-            lines,
+            counts,
             [
                 wanted(None, "not_found", "unknown_path"),
                 wanted(Some("github"), "rejected", "bad_signature")
             ]
         );
-        assert!(open);
-        assert_eq!(traffic.tell(), (Vec::new(), false));
+        assert_eq!(traffic.take_refusal_counts(), []);
     }
 }

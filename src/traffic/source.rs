@@ -1,5 +1,4 @@
-//! What was seen of one source: counted without a lock where a delivery is good, under one where it is
-//! refused.
+//! The statistics of one source. A good delivery is counted without a lock, a refused one with a lock.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -10,52 +9,51 @@ use crate::measure::{Counter, Distribution, Histogram};
 use crate::model::{Name, Timestamp};
 use crate::notify::Failures;
 
-use super::sums::{Sum, Told};
+use super::burst::{Burst, RefusalCount};
 
-/// Seconds until the answer: from a commit on an idle disk to the longest wait for one.
+/// Buckets of seconds until the answer: from a commit on an idle disk to the longest wait for one.
 const SECONDS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// Parts of the provider's patience; over 1 it has given up.
+/// Buckets of the answer's time divided by the provider's time-out.
 const SHARES: &[f64] = &[0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0];
 
-/// No time yet.
 const NEVER: i64 = i64::MIN;
 
-/// What is configured of a source, as far as it is shown with what is seen of it.
+/// The configuration of a source, as far as its statistics show it.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub name: Name,
     pub path: String,
-    /// How long its provider waits for an answer, where that is known.
+    /// How long its provider waits for an answer, if that is known.
     pub deadline: Option<Duration>,
-    /// Where its secrets are, such as `file:github`.
+    /// References such as `file:github`.
     pub secrets: Vec<String>,
-    /// Its requests get their handler's answer.
+    /// Whether requests get their handler's answer.
     pub answers: bool,
 }
 
-/// What a request has come to whose key's answer is kept.
+/// The result of a request with an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keyed {
-    /// It began a run, and was told its answer.
+    /// It began a run and got its answer.
     Created,
-    /// It was told the answer of an earlier one.
+    /// It got the answer of an earlier request.
     Reused,
-    /// Its key was another request's.
+    /// The key belongs to another request.
     Conflict,
-    /// There was no answer in time, and there may be one later.
+    /// No answer in time; there may be one later.
     InProgress,
-    /// There is no answer, and nobody knows what the handler has done; or the operator has dropped it.
+    /// No answer, because the handler's effects are unknown or the operator dropped the job.
     Unknown,
-    /// The handler has failed without an answer.
+    /// The handler failed without an answer.
     Failed,
-    /// Its caller asked too often.
+    /// The caller is over its rate.
     Limited,
 }
 
 impl Keyed {
-    /// Every one, in the order of the counters.
+    /// In the order of the counters.
     const ALL: [Keyed; 7] = [
         Keyed::Created,
         Keyed::Reused,
@@ -80,8 +78,8 @@ impl Keyed {
     }
 }
 
-/// A source as one snapshot of the configuration has it, with what is seen of it. Clones count
-/// together, and so do the snapshots that have a source of this name.
+/// The statistics of a source in one snapshot of the configuration. Clones share their counts, and so do the
+/// snapshots that have a source of this name.
 #[derive(Debug, Clone)]
 pub struct SourceTraffic {
     pub(super) place: Arc<Place>,
@@ -99,7 +97,7 @@ pub(super) struct Counts {
     last_good_at: AtomicI64,
     /// Refused deliveries since the last good one.
     refused_in_a_row: AtomicU64,
-    /// Whether the last delivery that could be judged was not proven.
+    /// Whether the last delivery that was verified or rejected was rejected.
     unproven: AtomicBool,
     refusals: Mutex<Refusals>,
 }
@@ -108,7 +106,7 @@ pub(super) struct Counts {
 struct Refusals {
     last: Option<(Timestamp, String)>,
     failures: Failures,
-    by_reason: BTreeMap<(&'static str, &'static str), Sum>,
+    by_reason: BTreeMap<(&'static str, &'static str), Burst>,
 }
 
 impl Default for Counts {
@@ -127,51 +125,48 @@ impl Default for Counts {
     }
 }
 
-/// A delivery that was refused. The words are of a fixed few, and none comes from outside.
+/// A refused delivery. Its words are fixed; none comes from outside.
 #[derive(Debug, Clone, Copy)]
 pub struct Refusal<'a> {
-    /// The answer's name.
     pub answer: &'static str,
-    /// Why, in one word.
+    /// One word.
     pub reason: &'static str,
-    /// Why, for people.
+    /// A sentence for the operator.
     pub told: &'a str,
-    /// Whether nothing proves who sent it.
+    /// Whether the delivery is not proven to be genuine.
     pub unproven: bool,
 }
 
-/// What follows from a refusal.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// It is the first of its kind for a while, and has a line in the log.
+    /// It is the first of a burst, and needs a log line.
     pub first: bool,
-    /// So many failures without a success are to be told of, the first of which was then.
+    /// The source is failing: how many consecutive deliveries were unproven, and since when.
     pub failing: Option<(u64, Timestamp)>,
 }
 
-/// What was counted of one source, at one moment.
 #[derive(Debug, Clone)]
 pub struct SourceCounts {
     pub name: Name,
     pub secrets: Vec<String>,
     /// New events.
     pub accepted: u64,
-    /// Deliveries of events that were there already.
+    /// Deliveries of events that were stored before.
     pub duplicates: u64,
     /// Refused deliveries by answer and reason.
     pub refused: Vec<(&'static str, &'static str, u64)>,
-    /// Requests with a key by what they have come to; empty where the source's handler does not answer.
+    /// Requests with a key by result; empty if the source does not return its handler's answer.
     pub keyed: Vec<(&'static str, u64)>,
     /// Seconds from a good delivery's head to its answer.
     pub seconds: Distribution,
-    /// The same as parts of the provider's patience, where that is known.
+    /// The same divided by the provider's time-out, if that is known.
     pub shares: Option<Distribution>,
-    /// The last accepted or duplicate one.
+    /// The last accepted or duplicate delivery.
     pub last_good_at: Option<Timestamp>,
 }
 
 impl SourceTraffic {
-    /// A genuine delivery was made durable, or repeated an event that is, and took this long.
+    /// Counts a genuine delivery of a new or a stored event.
     pub fn good(&self, duplicate: bool, now: Timestamp, took: Duration) {
         let counts = &self.counts;
         match duplicate {
@@ -186,12 +181,10 @@ impl SourceTraffic {
         }
     }
 
-    /// A request with a key has come to this.
     pub fn keyed(&self, result: Keyed) {
         self.counts.keyed[result as usize].one();
     }
 
-    /// A delivery was refused.
     pub fn refused(&self, refusal: Refusal<'_>, now: Timestamp) -> Refused {
         let Refusal { answer, reason, told, unproven } = refusal;
         self.counts.refused_in_a_row.fetch_add(1, Ordering::Relaxed);
@@ -205,28 +198,26 @@ impl SourceTraffic {
         Refused { first, failing: failing.flatten() }
     }
 
-    /// A delivery was genuine: the secret fits.
+    /// A delivery is genuine, so the secret is right.
     pub fn verified(&self) {
         if self.counts.unproven.swap(false, Ordering::Relaxed) {
             self.refusals().failures.verified();
         }
     }
 
-    /// What is to be told of the refusals since they were last told of, one line each. False where
-    /// there were none, so that nobody need ask again before the next.
-    pub(super) fn tell(&self, lines: &mut Vec<Told>) -> bool {
-        let mut open = false;
-        for ((answer, reason), sum) in &mut self.refusals().by_reason {
-            let source = Some(self.place.name.clone());
-            open |= sum.tell(|count| lines.push(Told { source, answer, reason, count }));
+    /// The refusals since the last call, for one log line each.
+    pub(super) fn take_refusal_counts(&self, counts: &mut Vec<RefusalCount>) {
+        for ((answer, reason), burst) in &mut self.refusals().by_reason {
+            if let Some(count) = burst.take_unlogged() {
+                let source = Some(self.place.name.clone());
+                counts.push(RefusalCount { source, answer, reason, count });
+            }
         }
-        open
     }
 
-    /// What was counted until now.
     pub fn counts(&self) -> SourceCounts {
         let (place, counts) = (&self.place, &self.counts);
-        let one = |((answer, reason), sum): (&(&'static str, &'static str), &Sum)| {
+        let one = |((answer, reason), sum): (&(&'static str, &'static str), &Burst)| {
             (*answer, *reason, sum.total())
         };
         let counted = Keyed::ALL.iter().zip(&counts.keyed);
@@ -244,7 +235,7 @@ impl SourceTraffic {
         }
     }
 
-    /// As `status` shows it.
+    /// For `status`.
     pub(super) fn seen(&self) -> super::SourceSeen {
         let refusals = self.refusals();
         let too_large = refusals.by_reason.iter().filter(|((answer, _), _)| *answer == "too_large");
@@ -252,7 +243,7 @@ impl SourceTraffic {
             path: self.place.path.clone(),
             accepted: self.counts.accepted.get(),
             duplicates: self.counts.duplicates.get(),
-            refused: refusals.by_reason.values().map(Sum::total).sum(),
+            refused: refusals.by_reason.values().map(Burst::total).sum(),
             refused_in_a_row: self.counts.refused_in_a_row.load(Ordering::Relaxed),
             too_large: too_large.map(|(_, sum)| sum.total()).sum(),
             last_good_at: self.last_good_at(),
@@ -265,7 +256,7 @@ impl SourceTraffic {
         (at != NEVER).then_some(Timestamp(at))
     }
 
-    /// A panic elsewhere has left nothing here that could matter.
+    /// A panic elsewhere cannot have left broken counts.
     fn refusals(&self) -> MutexGuard<'_, Refusals> {
         self.counts.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }

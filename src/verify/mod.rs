@@ -8,69 +8,23 @@
 
 pub(crate) mod extract;
 mod hint;
+mod request;
 mod sample;
 mod sign;
 mod signature;
 mod stamp;
 
 use bytes::Bytes;
-use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
 
 use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
 use crate::provider::Scheme;
 use crate::provider::place::{Place, Pointer, key_text};
 use extract::Found;
 pub use hint::hint;
+pub use request::{Key, REASONS, Rejection, Request};
 pub use sample::{Told, sample, told};
 pub use sign::{Draft, Resigner, SECRET_BYTES, Signer, can_resign, secret_text, sign};
 pub use signature::key;
-
-/// A secret as the scheme uses it, and the reference it was read from. Never printed.
-#[derive(Clone)]
-pub struct Key {
-    reference: String,
-    bytes: Zeroizing<Vec<u8>>,
-}
-
-impl Key {
-    /// Where the secret was read from, such as `env:STRIPE`; fit for logs.
-    pub fn reference(&self) -> &str {
-        &self.reference
-    }
-
-    /// Whether the two are the same secret, wherever they were read from; in constant time.
-    pub fn is_same(&self, other: &Key) -> bool {
-        self.bytes.as_slice().ct_eq(other.bytes.as_slice()).into()
-    }
-}
-
-/// The same secret, read from the same place.
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
-        self.reference == other.reference && self.is_same(other)
-    }
-}
-impl Eq for Key {}
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Key({}, ***)", self.reference)
-    }
-}
-
-/// One request as it came in.
-#[derive(Debug, Clone)]
-pub struct Request<'a> {
-    /// The request method.
-    pub method: &'a str,
-    /// The source's configured public URL with the request's path and query, for schemes that sign it.
-    pub url: Option<&'a str>,
-    /// All header lines.
-    pub headers: &'a Headers,
-    /// The raw body.
-    pub body: Bytes,
-}
 
 /// A genuine delivery: what the store keeps. Nothing but [`verify`] makes one.
 #[derive(Debug, Clone)]
@@ -132,45 +86,6 @@ impl Verified {
     /// The reference of the secret that matched; nothing where nothing is signed.
     pub fn secret(&self) -> Option<&str> {
         self.secret.as_deref()
-    }
-}
-
-/// The fixed words of every [`Rejection`]; `docs/providers.md` says what each means.
-pub const REASONS: &[&str] = &[
-    "missing_signature",
-    "repeated_header",
-    "unreadable_signature",
-    "missing_timestamp",
-    "bad_timestamp",
-    "missing_part",
-    "ambiguous_part",
-    "bad_signature",
-    "no_secret",
-    "stale_timestamp",
-    "future_timestamp",
-    "missing_id",
-    "bad_id",
-];
-
-/// Why a delivery is not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{detail}")]
-pub struct Rejection {
-    /// A fixed short word for counters and JSON, such as `bad_signature`; `docs/providers.md` lists them.
-    pub reason: &'static str,
-    /// A lower-case fragment for the operator; never sent outside. Quotes nothing from a body.
-    pub detail: String,
-    /// Whether the sender is genuine and the request is malformed (400), or not proven (401).
-    pub malformed: bool,
-}
-
-impl Rejection {
-    fn unproven(reason: &'static str, detail: impl Into<String>) -> Self {
-        Rejection { reason, detail: detail.into(), malformed: false }
-    }
-
-    fn malformed(reason: &'static str, detail: impl Into<String>) -> Self {
-        Rejection { reason, detail: detail.into(), malformed: true }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A process that may not execute. The denial cannot be undone, so it is tested in a process of its own: this
+//! A process that may not execute. The denial cannot be undone, so the test needs a separate process: this
 //! binary, started a second time for that one test.
 
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! The runner as a process of its own: real processes, a real socket, the receiver's own client.
+//! The runner as a separate process: real processes, a real socket, the receiver's own client.
 
 mod fixture;
 
@@ -257,7 +257,7 @@ async fn the_runner_adopts_and_reaps_orphaned_processes() {
     assert_eq!(parent, runner.0.id().to_string());
     let orphan = Pid::from_raw(orphan.parse().unwrap()).unwrap();
     kill_process(orphan, Signal::KILL).unwrap();
-    // A signal finds no reaped process. There is no event to wait for.
+    // A signal finds no reaped process. Polling: no event announces it.
     let reaped = async {
         while test_kill_process(orphan).is_ok() {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -5,6 +5,7 @@
 //! also signed, and that the file says what a replay means where the signature leaves the id out.
 
 mod proof;
+mod values;
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use super::place::Place;
 use super::setup;
 use super::template::Part;
 use super::{Event, Proof, Scheme, Signature, Stamp, StampPlace};
-use crate::document::{Document, OneOrMany, Problems, Section, Size, Value, nearest};
+use crate::document::{Document, OneOrMany, Problems, Section, Size, Value};
 use crate::limits;
-use crate::model::is_header_name;
 use crate::model::{EventType, Name, ReplayGuard};
 use crate::pattern::Pattern;
+use values::{header_names, parsed, word};
 
 /// Reads one file; see [`Scheme::parse`].
 pub(super) fn scheme(file: &str, text: &str, problems: &Problems) -> Option<Scheme> {
@@ -197,44 +198,4 @@ fn delivery(root: &Section<'_>) -> Delivery {
     delivery.keep_headers.extend(header_names(&section, kept).unwrap_or_default());
     section.finish();
     delivery
-}
-
-fn header_names(section: &Section<'_>, value: Option<Value<OneOrMany>>) -> Option<Vec<String>> {
-    parsed(section, value, |OneOrMany(names)| {
-        match names.iter().find(|name| !is_header_name(name)) {
-            Some(bad) => Err(format!("'{bad}' is not a header name")),
-            None if names.is_empty() => Err("the list is empty".to_owned()),
-            None => Ok(names.clone()),
-        }
-    })
-}
-
-/// A value read further; what is wrong with it is a problem at its place.
-fn parsed<T, U>(
-    section: &Section<'_>,
-    value: Option<Value<T>>,
-    read: impl FnOnce(&T) -> Result<U, String>,
-) -> Option<U> {
-    let value = value?;
-    match read(&value.value) {
-        Ok(read) => Some(read),
-        Err(wrong) => {
-            section.problems().push(value.at.problem(wrong, None));
-            None
-        }
-    }
-}
-
-/// A required key that holds one of a few words.
-fn word<T: Copy>(section: &Section<'_>, key: &'static str, words: &[(&str, T)]) -> Option<T> {
-    let value = section.required::<String>(key)?;
-    if let Some((_, meant)) = words.iter().find(|(word, _)| *word == value.value) {
-        return Some(*meant);
-    }
-    let known = || words.iter().map(|(word, _)| *word);
-    let help = nearest(&value.value, known()).map(|near| format!("did you mean '{near}'?"));
-    let all = known().collect::<Vec<_>>().join(", ");
-    let message = format!("must be one of {all}, not '{}'", value.value);
-    section.problems().push(value.at.problem(message, help));
-    None
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{header_names, parsed, word};
+use super::values::{header_names, parsed, word};
 use crate::document::{OneOrMany, Section};
 use crate::model::is_header_name;
 use crate::provider::place::Pointer;

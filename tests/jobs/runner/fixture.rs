@@ -201,7 +201,7 @@ impl Site {
 
     /// The process that listens on the socket.
     pub(super) fn listener(&self) -> Pid {
-        rustix::net::sockopt::socket_peercred(&self.stream()).unwrap().pid
+        rustix::net::sockopt::socket_peercred(self.stream()).unwrap().pid
     }
 }
 
@@ -344,7 +344,7 @@ impl Receiver {
         self.started(job).await;
     }
 
-    /// Runs a job to its end, whatever that is.
+    /// Runs a job to any end.
     pub(super) async fn run(&mut self, handler: &str, job: u8, body: &[u8]) {
         self.begin(handler, job, body).await;
         self.ended(job).await;

@@ -1,4 +1,4 @@
-//! How a line is written down: for a terminal, for the journal, as JSON.
+//! The formats of a line: text for a terminal, the journal's protocol, JSON.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -9,51 +9,52 @@ use crate::clock::Clock;
 
 use super::fields::{Line, Value};
 
-/// What stands before the name of each field of ours in the journal.
+/// Precedes the name of each of our fields in the journal.
 const PREFIX: &str = "HOOKLATCH_";
 
-/// What `journalctl -t` knows the lines by.
+/// For `journalctl -t`.
 const IDENTIFIER: &str = "hooklatch";
 
-/// A delivery's line as JSON, and most others: each has a buffer of its own, which then need not grow.
+/// First capacity of a JSON line's buffer: enough for a delivery's line and most others.
 const USUAL_BYTES: usize = 512;
 
-/// A form of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// For people.
+pub(super) enum Format {
+    /// For a terminal.
     Text,
     /// The journal's own protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL).
     Journal,
-    /// For whatever collects lines.
+    /// For log collectors.
     Json,
 }
 
-impl Form {
-    /// Text on a `terminal`; the journal's where `journal` names the device and inode of standard error,
-    /// which are `place`: a variable that was inherited past a redirection names another.
+impl Format {
+    /// Text on a `terminal`. The journal's if `journal` names the device and inode of standard error, which are
+    /// `place`: after a redirection the inherited variable names other ones.
     pub(super) fn choose(
         terminal: bool,
         journal: Option<&OsStr>,
         place: Option<(u64, u64)>,
-    ) -> Form {
+    ) -> Format {
         let named = || {
             let (device, inode) = journal?.to_str()?.split_once(':')?;
             Some((device.parse().ok()?, inode.parse().ok()?))
         };
         match named() {
-            _ if terminal => Form::Text,
-            Some(named) if place == Some(named) => Form::Journal,
-            _ => Form::Json,
+            _ if terminal => Format::Text,
+            Some(named) if place == Some(named) => Format::Journal,
+            _ => Format::Json,
         }
     }
 
-    /// `line` as it is written, with its end.
+    /// The line with its end.
     pub(super) fn bytes(self, line: &Line) -> Vec<u8> {
         match self {
-            Form::Text => format!("{} {:<5} {}\n", now(), line.level, sentence(line)).into_bytes(),
-            Form::Json => json(line),
-            Form::Journal => journal(line),
+            Format::Text => {
+                format!("{} {:<5} {}\n", now(), line.level, sentence(line)).into_bytes()
+            }
+            Format::Json => json(line),
+            Format::Journal => journal(line),
         }
     }
 }
@@ -62,11 +63,11 @@ fn now() -> String {
     Clock::system().now().to_string()
 }
 
-/// The message and all fields: what the journal shows of a line by default, and a terminal.
+/// The message and all fields, as a terminal and, by default, `journalctl` show a line.
 fn sentence(line: &Line) -> String {
     let mut text = printable(&line.message);
     for (name, value) in &line.fields.0 {
-        // A string takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = match value {
             Value::Plain(value) => write!(text, " {name}={value}"),
             Value::Text(value) if is_word(value) => write!(text, " {name}={value}"),
@@ -80,7 +81,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"')
 }
 
-/// Without what ends a line, moves a cursor or turns the direction of writing.
+/// Escapes characters that end a line, move the cursor or change the writing direction.
 fn printable(text: &str) -> String {
     let shown = |c: char| match c {
         '"' | '\'' | '\\' => c.to_string(),
@@ -115,7 +116,7 @@ fn json(line: &Line) -> Vec<u8> {
 }
 
 fn quote(bytes: &mut Vec<u8>, text: &str) {
-    // A vector takes whatever is written to it.
+    // Writing to a vector cannot fail.
     let _ = serde_json::to_writer(bytes, text);
 }
 
@@ -144,7 +145,7 @@ fn journal(line: &Line) -> Vec<u8> {
     bytes
 }
 
-/// syslog(3)'s number.
+/// The number of syslog(3).
 fn priority(level: Level) -> &'static str {
     match level {
         Level::ERROR => "3",
@@ -168,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_chosen_by_what_standard_error_is() {
+    fn standard_error_decides_the_format() {
         let choose = |terminal, journal: Option<&str>, place| {
-            Form::choose(terminal, journal.map(OsStr::new), place)
+            Format::choose(terminal, journal.map(OsStr::new), place)
         };
         let here = Some((8, 4242));
-        assert_eq!(choose(true, None, here), Form::Text);
-        assert_eq!(choose(true, Some("8:4242"), here), Form::Text);
-        assert_eq!(choose(false, Some("8:4242"), here), Form::Journal);
+        assert_eq!(choose(true, None, here), Format::Text);
+        assert_eq!(choose(true, Some("8:4242"), here), Format::Text);
+        assert_eq!(choose(false, Some("8:4242"), here), Format::Journal);
         for other in [
             None,
             Some(""),
@@ -185,19 +186,19 @@ mod tests {
             Some("a:b"),
             Some("8:4242:1"),
         ] {
-            assert_eq!(choose(false, other, here), Form::Json, "{other:?}");
+            assert_eq!(choose(false, other, here), Format::Json, "{other:?}");
         }
-        assert_eq!(choose(false, Some("8:4242"), None), Form::Json);
-        assert_eq!(choose(false, None, None), Form::Json);
+        assert_eq!(choose(false, Some("8:4242"), None), Format::Json);
+        assert_eq!(choose(false, None, None), Format::Json);
     }
 
     #[test]
-    fn text_from_outside_stays_on_its_line_and_in_its_field() {
+    fn hostile_text_cannot_leave_its_line_or_field() {
         let line =
             line("end\u{1b}[2J", &[("event", "a b\n\u{202e}\"x"), ("empty", ""), ("handler", "h")]);
         let text = sentence(&line);
         assert_eq!(text, "end\\u{1b}[2J bytes=7 event=\"a b\\n\\u{202e}\"x\" empty=\"\" handler=h");
-        let json = String::from_utf8(Form::Json.bytes(&line)).unwrap();
+        let json = String::from_utf8(Format::Json.bytes(&line)).unwrap();
         assert_eq!(json.matches('\n').count(), 1);
         let read: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(read["event"], "a b\n\u{202e}\"x");
@@ -205,9 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_gets_a_field_for_each() {
+    fn the_journal_gets_each_field_by_name() {
         let bytes =
-            Form::Journal.bytes(&line("delivery", &[("source", "github"), ("detail", "a\nb")]));
+            Format::Journal.bytes(&line("delivery", &[("source", "github"), ("detail", "a\nb")]));
         let mut wanted =
             b"MESSAGE=delivery bytes=7 source=github detail=\"a\\nb\"\nPRIORITY=6\n".to_vec();
         wanted.extend(b"SYSLOG_IDENTIFIER=hooklatch\nTARGET=hooklatch::http\nHOOKLATCH_BYTES=7\n");

@@ -1,4 +1,4 @@
-//! Takes the lines to standard error or to the journal's socket: at once, or by a thread of its own.
+//! Writes the lines to standard error or to the journal's socket: at once, or in a background thread.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
@@ -10,34 +10,34 @@ use std::time::Duration;
 use tracing::Level;
 
 use super::fields::{Fields, Line, Value};
-use super::form::Form;
+use super::format::Format;
 
 /// Where the journal listens (systemd-journald.service(8)).
 const JOURNAL: &str = "/run/systemd/journal/socket";
 
-/// Lines that wait for the thread: some 2 MiB of usual ones, and half a second of the busiest receiver.
+/// Most queued lines: about 2 MiB, and half a second of the busiest receiver.
 const WAITING: usize = 8192;
 
-/// Between two writes: whoever logs meanwhile need not wake the thread, which costs more than its line.
+/// The thread's pause between two writes. A line queued meanwhile does not have to wake the thread, which would
+/// cost more than the line.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Bytes of lines in one write, and one line more: what a pipe holds (pipe(7)).
+/// The thread writes once it has this many bytes: the capacity of a pipe (pipe(7)).
 const TOGETHER: usize = 64 * 1024;
 
-/// How long a stop waits for the lines to be taken.
+/// How long a stop waits until the queued lines are written.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Lines given up because nobody took them.
+/// Lines that were dropped because the log stalled.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// The one that [`super::start`] has opened.
-static OPENED: OnceLock<Arc<Sink>> = OnceLock::new();
+/// The writer that [`super::start`] opened.
+static OPENED: OnceLock<Arc<Writer>> = OnceLock::new();
 
-/// Where lines go.
-pub(super) struct Sink {
-    form: Form,
+pub(super) struct Writer {
+    format: Format,
     target: Mutex<Target>,
-    /// The thread that takes them there, once there is one.
+    /// To the background thread, once it runs.
     queue: OnceLock<SyncSender<Message>>,
 }
 
@@ -50,29 +50,29 @@ enum Target {
 
 enum Message {
     Line(Vec<u8>),
-    /// Answered when all before it is written.
+    /// Acknowledged when all earlier lines are written.
     Flush(SyncSender<()>),
 }
 
-impl Sink {
-    /// Opens what `form` is for. Without a journal to be reached its lines are JSON.
-    pub(super) fn open(form: Form) -> Arc<Self> {
-        let (form, target) = match form {
-            Form::Journal => match journal() {
-                Ok(socket) => (Form::Journal, Target::Journal(socket)),
-                Err(_unreachable) => (Form::Json, Target::Stderr),
+impl Writer {
+    /// If the journal cannot be reached, its lines are JSON on standard error.
+    pub(super) fn open(format: Format) -> Arc<Self> {
+        let (format, target) = match format {
+            Format::Journal => match journal() {
+                Ok(socket) => (Format::Journal, Target::Journal(socket)),
+                Err(_unreachable) => (Format::Json, Target::Stderr),
             },
             other => (other, Target::Stderr),
         };
-        let sink = Sink { form, target: Mutex::new(target), queue: OnceLock::new() };
-        Arc::clone(OPENED.get_or_init(|| Arc::new(sink)))
+        let writer = Writer { format, target: Mutex::new(target), queue: OnceLock::new() };
+        Arc::clone(OPENED.get_or_init(|| Arc::new(writer)))
     }
 
-    /// Writes a line, or gives it up where too many wait.
+    /// Writes a line, or drops it if the queue is full.
     pub(super) fn write(&self, line: &Line) {
-        let bytes = self.form.bytes(line);
+        let bytes = self.format.bytes(line);
         match self.queue.get() {
-            // There is nobody to tell of an error.
+            // An error of the log has nowhere to be reported.
             None => drop(self.put(&bytes)),
             Some(queue) => match queue.try_send(Message::Line(bytes)) {
                 Ok(()) => {}
@@ -83,7 +83,7 @@ impl Sink {
         }
     }
 
-    /// Waits until `bytes` are taken.
+    /// Blocks until `bytes` are written.
     fn put(&self, bytes: &[u8]) -> io::Result<()> {
         let target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
         match &*target {
@@ -96,10 +96,11 @@ impl Sink {
         }
     }
 
-    /// The thread's body: until every sender is gone. Lines that wait are written together: a line a
-    /// delivery, each written by itself, would cost a busy receiver a tenth of its time.
-    fn take(&self, messages: &Receiver<Message>) {
-        let (mut told, mut lines) = (0, Vec::new());
+    /// Runs in the background thread until every sender is dropped. It writes queued lines together: one write for
+    /// each delivery would cost a busy receiver a tenth of its time.
+    fn run(&self, messages: &Receiver<Message>) {
+        let mut reported = 0;
+        let mut lines = Vec::new();
         while let Ok(first) = messages.recv() {
             for message in std::iter::once(first).chain(messages.try_iter().take(WAITING)) {
                 match message {
@@ -109,18 +110,18 @@ impl Sink {
                         let _ = done.send(());
                     }
                 }
-                // The journal takes one line a datagram.
-                if self.form == Form::Journal || lines.len() >= TOGETHER {
+                // Each datagram to the journal is one line.
+                if self.format == Format::Journal || lines.len() >= TOGETHER {
                     self.put_all(&mut lines);
                 }
             }
             self.put_all(&mut lines);
             std::thread::sleep(PAUSE);
             let lost = LOST.load(Ordering::Relaxed);
-            if lost > told {
-                // Where this one is lost too, the metric has them.
-                drop(self.put(&self.form.bytes(&lines_lost(lost - told))));
-                told = lost;
+            if lost > reported {
+                // If this line is lost too, the metric still counts them.
+                drop(self.put(&self.format.bytes(&lines_lost(lost - reported))));
+                reported = lost;
             }
         }
     }
@@ -130,8 +131,8 @@ impl Sink {
             return;
         }
         if self.put(lines).is_err() {
-            let count = match self.form {
-                Form::Journal => 1,
+            let count = match self.format {
+                Format::Journal => 1,
                 _ => lines.iter().filter(|byte| **byte == b'\n').count(),
             };
             LOST.fetch_add(count as u64, Ordering::Relaxed);
@@ -140,10 +141,10 @@ impl Sink {
     }
 
     #[cfg(test)]
-    pub(super) fn kept(form: Form) -> (Arc<Self>, Arc<Mutex<Vec<u8>>>) {
+    pub(super) fn kept(format: Format) -> (Arc<Self>, Arc<Mutex<Vec<u8>>>) {
         let kept = Arc::new(Mutex::default());
         let target = Mutex::new(Target::Kept(Arc::clone(&kept)));
-        (Arc::new(Sink { form, target, queue: OnceLock::new() }), kept)
+        (Arc::new(Writer { format, target, queue: OnceLock::new() }), kept)
     }
 }
 
@@ -159,34 +160,34 @@ fn lines_lost(count: u64) -> Line {
     Line { level: Level::WARN, target: module_path!(), message, fields }
 }
 
-/// Lines given up so far because nobody took them.
+/// How many lines were dropped since the start because the log stalled.
 pub fn lost_lines() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// Lines are taken away by a thread; dropped, it waits a moment for those that are left.
+/// Handle of the background thread. Dropping it waits up to 2 s for the queued lines.
 #[derive(Debug)]
 pub struct Background(Option<SyncSender<Message>>);
 
-/// From now on a thread takes the lines away, and whoever logs does not wait for it. For the process that
-/// answers providers; to be called when its user is settled, since there is a thread then.
+/// Writes in a background thread from now on, so that the threads that log never wait. For the process that
+/// answers providers. Call it after the process has changed its user, because it starts a thread.
 pub fn in_background() -> Background {
-    let Some(sink) = OPENED.get() else { return Background(None) };
+    let Some(writer) = OPENED.get() else { return Background(None) };
     let (queue, messages) = sync_channel(WAITING);
-    let taker = Arc::clone(sink);
+    let background = Arc::clone(writer);
     let thread = std::thread::Builder::new().name("log".to_owned());
-    if thread.spawn(move || taker.take(&messages)).is_err() {
-        // Without a thread lines are written by whoever logs, as before.
+    if thread.spawn(move || background.run(&messages)).is_err() {
+        // Without a thread, the threads that log write their lines, as before.
         return Background(None);
     }
-    Background(sink.queue.set(queue.clone()).is_ok().then_some(queue))
+    Background(writer.queue.set(queue.clone()).is_ok().then_some(queue))
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
         let Some(queue) = &self.0 else { return };
         let (done, is_done) = sync_channel(1);
-        // A full queue is one that nobody takes from.
+        // A full queue means that the log stalls.
         if queue.try_send(Message::Flush(done)).is_ok() {
             let _ = is_done.recv_timeout(FLUSH);
         }

@@ -1,37 +1,38 @@
-//! Tells the log of deliveries that were refused: the first of a kind at once, the rest in sums.
+//! Logs how many deliveries were refused after the first of each kind.
 //!
-//! Only `server` runs it. What must stay true: a flood of bad requests writes a line per source and reason
-//! every [`EVERY`], and while nothing fails no timer runs.
+//! Only `server` runs it. What must stay true: a flood of bad requests writes one line for each source and reason
+//! every [`EVERY`], and no timer runs while nothing is refused.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 use tracing::warn;
 
-use crate::traffic::{Told, Traffic};
+use crate::traffic::{RefusalCount, Traffic};
 
-/// Between two lines of the same kind: often enough for a person who watches, and 8,640 lines a day of
-/// a scanner that never rests.
+/// Between two lines of the same kind: often enough for an operator who watches, and 8,640 lines a day for a
+/// scanner that never stops.
 pub(super) const EVERY: Duration = Duration::from_secs(10);
 
-/// Tells what there is each time that `every` has passed, for as long as it is polled.
+/// Logs new counts at this interval. Never returns.
 pub(super) async fn run(traffic: Traffic, every: Duration) {
     loop {
-        traffic.failing().await;
+        traffic.first_refusal().await;
         sleep(every).await;
-        while tell(&traffic) {
+        while log_counts(&traffic) {
             sleep(every).await;
         }
     }
 }
 
-/// Tells what was not told yet. False where there was nothing.
-pub(super) fn tell(traffic: &Traffic) -> bool {
-    let (lines, again) = traffic.tell();
-    for Told { source, answer, reason, count } in lines {
+/// Logs the counts since the last call. False if there were none.
+pub(super) fn log_counts(traffic: &Traffic) -> bool {
+    let counts = traffic.take_refusal_counts();
+    let were_any = !counts.is_empty();
+    for RefusalCount { source, answer, reason, count } in counts {
         warn!(source = source.map(display), answer, reason, count, "more deliveries were refused");
     }
-    again
+    were_any
 }
 
 #[cfg(test)]
@@ -42,20 +43,20 @@ mod tests {
     use crate::model::Timestamp;
 
     #[tokio::test]
-    async fn what_follows_the_first_is_told_in_one_line_once_its_time_has_come() {
+    async fn refusals_after_the_first_share_one_log_line() {
         let (subscriber, written) = log::kept();
         let _here = tracing::subscriber::set_default(subscriber);
         let traffic = Traffic::default();
-        let telling = tokio::spawn(run(traffic.clone(), Duration::from_millis(1)));
+        let logging = tokio::spawn(run(traffic.clone(), Duration::from_millis(1)));
         for _ in 0..1000 {
             if traffic.unknown_path("/wp-login.php", Timestamp(0)) {
-                traffic.begin_summing();
+                traffic.wake_refusal_log();
             }
         }
         while written.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        telling.abort();
+        logging.abort();
         let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&line["reason"], &line["count"]), (&"unknown_path".into(), &999.into()));

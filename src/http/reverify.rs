@@ -1,31 +1,29 @@
-//! Judges a kept delivery as the front door would have, had it known then what it knows now.
+//! Verifies a quarantined delivery again, with the configuration of today.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::receive::public_url;
-use super::{Source, Sources};
+use super::source::{Source, Sources};
 use crate::model::Name;
 use crate::store::{Accept, Judge, Kept, NO_SUCH_SOURCE};
 use crate::verify;
 
 impl Sources {
-    /// Verifies a kept delivery with these sources' schemes, secrets and routes, at the time it arrived.
+    /// Verifies a kept delivery with the schemes, secrets and routes of these sources, as of its arrival.
     pub fn judge(&self) -> Judge {
         let by_name: HashMap<Name, Arc<Source>> =
             self.by_path.values().map(|source| (source.name.clone(), Arc::clone(source))).collect();
         Arc::new(move |kept| match by_name.get(&kept.source) {
-            Some(source) => again(source, kept),
+            Some(source) => reverify(source, kept),
             None => Err(NO_SUCH_SOURCE),
         })
     }
 }
 
-/// Kept before the source's handler answered: nobody waits any more, and a handler that answers runs for
-/// requests with keys alone.
+/// The source now returns its handler's answer, so the handler runs only for requests whose caller waits.
 const NOBODY_WAITS: &str = "nobody_waits";
 
-fn again(source: &Source, kept: Kept) -> Result<Accept, &'static str> {
+fn reverify(source: &Source, kept: Kept) -> Result<Accept, &'static str> {
     if source.reply.is_some() {
         return Err(NOBODY_WAITS);
     }
@@ -34,9 +32,8 @@ fn again(source: &Source, kept: Kept) -> Result<Accept, &'static str> {
         Some((path, query)) => (path, Some(query)),
         None => (path.as_str(), None),
     };
-    let configured = source.public_url.as_deref().filter(|_| source.scheme.signs_url());
-    let url = configured.map(|configured| public_url(configured, path, query));
-    // A source takes nothing but POST.
+    let url = source.signed_url(path, query);
+    // Sources accept POST only.
     let request = verify::Request { method: "POST", url: url.as_deref(), headers: &headers, body };
     let delivery = verify::verify(&source.scheme, &source.keys, request, received_at)
         .map_err(|rejection| rejection.reason)?;
@@ -107,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_judged_with_todays_secret_at_the_time_it_arrived() {
+    fn a_kept_delivery_is_verified_with_todays_secret_as_of_its_arrival() {
         let judge = sources("right").judge();
         let soon = START.after(Duration::from_secs(60));
         let accept = judge(kept("shop", "right", soon)).unwrap();

@@ -1,0 +1,310 @@
+//! What a provider file says about signatures, ids, types and repeats.
+
+use std::time::Duration;
+
+use super::place::{Place, Pointer};
+use super::setup::Setup;
+use super::template::{Part, Template};
+use crate::document::nearest;
+use crate::model::{Name, ReplayGuard};
+use crate::pattern::Pattern;
+
+/// How one provider signs, names and re-sends its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scheme {
+    pub(crate) name: Name,
+    /// `None` if deliveries are not signed.
+    pub(crate) signature: Option<Signature>,
+    pub(crate) timestamp: Option<Stamp>,
+    pub(crate) event: Event,
+    pub(crate) guard: ReplayGuard,
+    pub(crate) flag_types: Vec<Pattern>,
+    pub(crate) resends_for: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) body_limit_bytes: Option<u64>,
+    pub(crate) keep_headers: Vec<String>,
+    pub(crate) vectors: Option<String>,
+    pub(crate) setup: Setup,
+    /// Sample bodies as JSON text, see `verify::sample`; empty for a file of the operator.
+    pub(crate) samples: &'static str,
+}
+
+/// Where the proof is and what kind it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Signature {
+    /// Any of these may carry it; several where a provider numbers them.
+    pub(crate) headers: Vec<String>,
+    /// Whether one of them may honestly come on several lines.
+    pub(crate) repeatable: bool,
+    /// Before every value, case included.
+    pub(crate) prefix: String,
+    pub(crate) format: Format,
+    pub(crate) proof: Proof,
+}
+
+/// How a header's value is split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// The whole value.
+    Plain,
+    /// `t=1,v1=aa,v1=bb`: the items called `label`, which may be several.
+    Pairs { separator: String, label: String },
+    /// `v1,aa v1,bb`: the items labelled `label`.
+    List { label: String },
+}
+
+/// What proves a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// A keyed hash.
+    Hmac { hash: Hash, encoding: Encoding, signed: Template, key: KeyText },
+    /// The secret itself.
+    Token,
+}
+
+/// A keyed hash's hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hash {
+    Sha1,
+    Sha256,
+    Sha512,
+}
+
+/// How a signature is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// Lower case only, as the providers' libraries compare.
+    Hex,
+    /// Either case, for the providers whose libraries decode first.
+    HexAnyCase,
+    /// The standard alphabet with padding.
+    Base64,
+    /// The URL alphabet without padding.
+    Base64Url,
+}
+
+/// How a secret's text becomes a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeyText {
+    /// Its bytes, exactly as shown.
+    Text,
+    /// Base64 after a prefix that is cut where it is there.
+    Base64 { prefix: String },
+    /// Hex, of either case.
+    Hex,
+}
+
+/// When a delivery was signed, and how far from now that may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) place: StampPlace,
+    pub(crate) unit: StampUnit,
+    /// Both ways, inclusive.
+    pub(crate) tolerance: Duration,
+}
+
+/// Where the timestamp is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StampPlace {
+    /// An item of the signature header.
+    Item(String),
+    /// A separate header.
+    Header(String),
+    /// In the signed JSON body.
+    Json(Pointer),
+}
+
+/// How the timestamp is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StampUnit {
+    Seconds,
+    Millis,
+    Iso8601,
+}
+
+/// Where an event's facts are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// The first that is there is the id.
+    pub(crate) ids: Vec<Place>,
+    /// The first that is there is the type.
+    pub(crate) types: Vec<Place>,
+    /// The second level of the type.
+    pub(crate) subtype: Option<Pointer>,
+    /// The types that the provider publishes; `*` stands for what the sender chooses. For warnings only.
+    pub(crate) listed: Vec<String>,
+    /// The field that holds the JSON where the body is a form.
+    pub(crate) form_field: Option<String>,
+    /// Top-level members that differ between two deliveries of one event.
+    pub(crate) volatile: Vec<String>,
+}
+
+impl Scheme {
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// The largest body that the provider sends, if its file says so.
+    pub fn body_limit_bytes(&self) -> Option<u64> {
+        self.body_limit_bytes
+    }
+
+    /// How long the provider waits for an answer, if that is known.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
+    /// How long after the first delivery the provider may repeat it, if that is known. Ids must be remembered
+    /// longer.
+    pub fn resends_for(&self) -> Option<Duration> {
+        self.resends_for
+    }
+
+    /// If not, every event has the type `?`.
+    pub fn has_types(&self) -> bool {
+        !self.event.types.is_empty()
+    }
+
+    /// Whether a handler's entry `text` matches a type that the provider publishes; `None` if its file lists no
+    /// types.
+    pub fn lists(&self, text: &str) -> Option<bool> {
+        let wanted = Pattern::new(text, self.two_levels());
+        let meant =
+            |known: &String| wanted.matches(known) || Pattern::new(known, false).matches(text);
+        let listed = &self.event.listed;
+        (!listed.is_empty()).then(|| listed.iter().any(meant))
+    }
+
+    /// The listed type, or family of types, that is most similar to `text`.
+    pub fn nearest_type(&self, text: &str) -> Option<String> {
+        let families = || {
+            let ends = |known: &'_ String| {
+                known.match_indices('.').map(|(end, _)| known[..end].to_owned()).collect::<Vec<_>>()
+            };
+            self.event.listed.iter().flat_map(ends)
+        };
+        let mut known = self.event.listed.clone();
+        match text.ends_with(".*") {
+            true => known.extend(families().map(|family| format!("{family}.*"))),
+            false if self.two_levels() => known.extend(families()),
+            false => {}
+        }
+        // No listed type has a capital letter.
+        nearest(&text.to_lowercase(), known.iter().map(String::as_str)).map(str::to_owned)
+    }
+
+    /// Whether types have two levels, as in `pull_request.opened`.
+    pub fn two_levels(&self) -> bool {
+        self.event.subtype.is_some()
+    }
+
+    /// Whether deliveries have no proof. The source must then set `allow_unsigned = true`.
+    pub fn is_unsigned(&self) -> bool {
+        self.signature.is_none()
+    }
+
+    /// Whether requests have keys but no proof of their caller: a proxy that has checked the client's certificate
+    /// must name it.
+    pub fn wants_certificates(&self) -> bool {
+        self.is_unsigned() && self.event.ids.iter().any(|place| matches!(place, Place::Key(_)))
+    }
+
+    /// Whether the signature covers the URL. The source must then have a `public_url`.
+    pub fn signs_url(&self) -> bool {
+        self.template().is_some_and(|signed| signed.has(&Part::Url))
+    }
+
+    /// The headers that are stored with an event, `Content-Type` first.
+    pub fn keeps_headers(&self) -> &[String] {
+        &self.keep_headers
+    }
+
+    /// The file of the provider's vectors, relative to the provider file.
+    pub fn vectors(&self) -> Option<&str> {
+        self.vectors.as_deref()
+    }
+
+    /// How far the signed time may be from now; `None` if no time is signed.
+    pub fn tolerance(&self) -> Option<Duration> {
+        self.timestamp.as_ref().map(|stamp| stamp.tolerance)
+    }
+
+    /// What the operator enters at the provider.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Every header that the scheme reads, once each. Only a repeatable signature may come twice.
+    pub(crate) fn reads_headers(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        let signature = self.signature.iter().flat_map(|s| s.headers.iter().map(String::as_str));
+        let stamp = self.timestamp.iter().filter_map(|stamp| match &stamp.place {
+            StampPlace::Header(name) => Some(name.as_str()),
+            StampPlace::Item(_) | StampPlace::Json(_) => None,
+        });
+        let facts = self.event.ids.iter().chain(&self.event.types).filter_map(Place::header);
+        let signed = self.template().into_iter().flat_map(Template::headers);
+        for name in signature.chain(stamp).chain(facts).chain(signed) {
+            if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Whether the signature covers this place. If it covers the id, an attacker without the secret cannot give a
+    /// captured delivery another id.
+    pub(crate) fn covers(&self, place: &Place) -> bool {
+        let Some(signed) = self.template() else { return false };
+        match place {
+            Place::Json(_) | Place::Form(_) | Place::Digest => signed.has(&Part::Body),
+            Place::Header(name) | Place::Key(name) => {
+                let by_id = signed.has(&Part::Id) && self.event.ids.first() == Some(place);
+                by_id || signed.headers().any(|header| header.eq_ignore_ascii_case(name))
+            }
+        }
+    }
+
+    /// Whether deliveries are signed without this header. Then an attacker can send a captured request with another
+    /// value in it.
+    pub fn leaves_out(&self, header: &str) -> bool {
+        self.template().is_some() && !self.covers(&Place::Header(header.to_owned()))
+    }
+
+    /// Whether deliveries are signed. A token proves the sender, not the content.
+    pub fn signs(&self) -> bool {
+        self.template().is_some()
+    }
+
+    /// Whether the id may be the body's digest if the sender gives none.
+    pub fn makes_ids(&self) -> bool {
+        self.event.ids.contains(&Place::Digest)
+    }
+
+    /// Whether the signature covers every place of the event id.
+    pub fn signs_id(&self) -> bool {
+        self.event.ids.iter().all(|place| self.covers(place))
+    }
+
+    /// Whether the replay guard has no effect because the id is signed.
+    pub fn replay_is_idle(&self) -> bool {
+        self.signs_id() && self.guard != ReplayGuard::Off
+    }
+
+    /// The guard for an event of this type, if the id is not signed.
+    pub fn guard_for(&self, event_type: &str) -> ReplayGuard {
+        let flagged = self.flag_types.iter().any(|pattern| pattern.matches(event_type));
+        match self.guard {
+            ReplayGuard::Hold if flagged => ReplayGuard::Flag,
+            guard => guard,
+        }
+    }
+
+    /// The signed content; `None` for a token or without a signature.
+    pub(crate) fn template(&self) -> Option<&Template> {
+        match &self.signature.as_ref()?.proof {
+            Proof::Hmac { signed, .. } => Some(signed),
+            Proof::Token => None,
+        }
+    }
+}
