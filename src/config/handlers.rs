@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::document::{At, FromToml, Section, Value, nearest};
 use crate::handler::Target;
@@ -12,7 +12,7 @@ use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown, Runne
 use crate::retry::GiveUp;
 
 use super::read::{Context, Declared, bad_text, missing, normal, parsed, path, ranged};
-use super::secrets::Reference;
+use super::secrets::{Reference, STARS};
 use super::shown;
 use super::variables::{self, Variable};
 
@@ -67,7 +67,7 @@ pub(crate) struct Forward {
     #[serde(rename = "forward", serialize_with = "shown::text")]
     pub(crate) target: Target,
     /// Whether and how its requests are signed anew; none where nothing is written.
-    #[serde(serialize_with = "shown::sign")]
+    #[serde(serialize_with = "serialize_sign")]
     pub(crate) sign: Option<Value<Sign>>,
 }
 
@@ -455,4 +455,20 @@ fn read_argv(section: &Section<'_>, folder: &Path) -> Option<(Value<Vec<String>>
         }
     }
     Some((argv, written))
+}
+
+/// As in the configuration, but for secrets.
+pub(crate) fn sign_text(sign: &Sign) -> String {
+    match sign {
+        Sign::No => "no".to_owned(),
+        Sign::Source => "yes".to_owned(),
+        Sign::With(reference) => format!("{reference} {STARS}"),
+    }
+}
+
+fn serialize_sign<S: Serializer>(
+    sign: &Option<Value<Sign>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    sign.as_ref().map(|sign| sign_text(&sign.value)).serialize(serializer)
 }

@@ -36,9 +36,10 @@ use crate::limits::Limits;
 use crate::model::Name;
 use crate::store;
 
-pub(crate) use handlers::{Action, Handler};
+pub(crate) use handlers::{Action, Handler, sign_text};
 pub(crate) use replies::Replies;
-pub(crate) use shown::{duration_text, limit_rows, sign_text, variable_text};
+pub(crate) use settings::limit_rows;
+pub(crate) use shown::{duration_text, variable_text};
 pub(crate) use sources::Source;
 
 use read::{Context, Declared};
@@ -49,8 +50,7 @@ pub use files::NO_CONFIGURATION;
 pub use providers::provider;
 pub use resolve::Resolved;
 pub use secrets::{CREDENTIALS, Reference, ReferenceError, SecretError};
-pub use settings::Server;
-pub use shown::LimitRow;
+pub use settings::{LimitRow, Server};
 pub use signers::{CannotSign, Endpoint};
 
 /// Everything the configuration says, checked; secrets are still references.
@@ -65,7 +65,7 @@ pub struct Config {
     store_path: PathBuf,
     pub(crate) sources: Vec<Source>,
     pub(crate) handlers: Vec<Handler>,
-    #[serde(serialize_with = "shown::all_limits")]
+    #[serde(serialize_with = "settings::all_limits")]
     limits: Limits,
     /// The place of each of these settings that is written, by its dotted key.
     #[serde(skip)]

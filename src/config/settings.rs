@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::document::{At, Section, Value};
 use crate::limits::{self, Limits};
@@ -211,4 +211,37 @@ fn read_storage(section: Section<'_>, folder: &Path, settings: &mut Settings) {
         section.problems().push(at.problem(message, Some(help.to_owned())));
     }
     section.finish();
+}
+
+/// A limit in force.
+#[derive(Debug, Serialize)]
+pub struct LimitRow {
+    /// The key in the configuration, with its table.
+    pub key: String,
+    pub value: String,
+    pub default: String,
+    pub least: String,
+    pub most: String,
+    /// Why there is such a limit.
+    pub reason: &'static str,
+}
+
+/// Every limit, in the order of their table.
+pub(crate) fn limit_rows(limits: &Limits) -> Vec<LimitRow> {
+    let row = |limit: &limits::Limit| {
+        let show = |value| limit.unit.show(value);
+        LimitRow {
+            key: dotted(limit.key),
+            value: show(limits.get(limit.key).unwrap_or(limit.default)),
+            default: show(limit.default),
+            least: show(*limit.range.start()),
+            most: show(*limit.range.end()),
+            reason: limit.reason,
+        }
+    };
+    limits::TABLE.iter().map(row).collect()
+}
+
+pub(super) fn all_limits<S: Serializer>(limits: &Limits, serializer: S) -> Result<S::Ok, S::Error> {
+    limit_rows(limits).serialize(serializer)
 }
