@@ -1,11 +1,11 @@
-//! What an attack costs genuine deliveries: their latency while one client attacks at a fixed rate, beside
-//! a control run in which the same attack goes to a sink.
+//! Measures what an attack costs genuine deliveries: their latency while one client attacks at a fixed rate,
+//! compared with a control run in which the same attack goes to a sink.
 //!
-//! `cargo bench --bench attack`, or `-- WORD` for the attacks whose names have the word. The real program,
-//! on loopback. The attacker and the sink share one core, so that both runs lose the same to them; runs
-//! take turns, so that whatever else the machine does falls on both. `HOOKLATCH_ATTACK_SECONDS` is a run's
-//! length: below [`WHOLE`] seconds there are too few deliveries for a p99, and only what is far off fails.
-//! Exits non-zero where a genuine delivery failed or the median ratio is over its bound.
+//! `cargo bench --bench attack` runs all attacks; `-- WORD` those whose names contain the word. It runs the
+//! real program on loopback. The attacker and the sink share one core, so that they cost both runs the same;
+//! the runs alternate, so that other load of the machine affects both. `HOOKLATCH_ATTACK_SECONDS` sets the
+//! length of a run: below [`WHOLE`] seconds there are too few deliveries for a p99, and a run fails only far
+//! beyond its bound. It exits non-zero if a genuine delivery failed or a median ratio is over its bound.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -29,28 +29,28 @@ use genuine::Latencies;
 use receiver::Receiver;
 use sink::Sink;
 
-/// Pairs of a control run and an attack; one is enough to find what is far off.
+/// The number of pairs of a control run and an attack; one is enough to find large errors.
 const ROUNDS: usize = 3;
 
-/// The length of a run in seconds, and the least that gives a p99.
+/// The length of a run in seconds, and the shortest that gives a p99.
 const SECONDS: u64 = 5;
 const WHOLE: u64 = 3;
 
-/// Most that an attack may cost: the p99 of the control, so many times; and where the run is too short
-/// for a p99.
+/// The most that an attack may cost, as a multiple of the control's p99; and the limit for a run that is too
+/// short for a p99.
 const MOST_RATIO: f64 = 2.0;
 const FAR_OFF: f64 = 20.0;
 
-/// The same for a flood of connections, each of which costs an eviction.
+/// The limit for a flood of connections, each of which costs an eviction.
 const MOST_FLOOD_RATIO: f64 = 4.0;
 
-/// Most that a flood of connections may have resident, and so long after its end so many times what a
-/// receiver has that served the same genuine deliveries without a flood.
+/// The most resident memory during a flood of connections; and, [`REST`] after its end, the most as a multiple
+/// of the memory of a receiver that served the same genuine deliveries without a flood.
 const MOST_FLOOD_MIB: f64 = 200.0;
 const REST: Duration = Duration::from_secs(10);
 const MOST_AT_REST: f64 = 2.0;
 
-/// How long an attack goes on before the first genuine delivery.
+/// How long an attack runs before the first genuine delivery.
 const LEAD: Duration = Duration::from_millis(1500);
 
 fn main() -> ExitCode {
@@ -102,18 +102,18 @@ fn main() -> ExitCode {
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// One run: what the genuine deliveries met, and what the receiver took.
+/// The results of one run: the latencies of genuine deliveries, and the receiver's cost.
 struct Run {
     latencies: Latencies,
     cost: receiver::Cost,
-    /// Steps of the attacker per second.
+    /// The attacker's steps per second.
     attacked: f64,
-    /// Resident [`REST`] after the end of a flood.
+    /// The resident memory [`REST`] after the end of a flood.
     rest_kib: Option<u64>,
 }
 
 impl Run {
-    /// The attack goes to the sink, or to the receiver.
+    /// Runs the attack against the sink, or against the receiver without one.
     fn new(attack: &Attack, sink: Option<&Sink>, length: Duration) -> Self {
         let receiver = Receiver::start();
         let target = sink.map_or(receiver.address, |sink| sink.address);
@@ -131,7 +131,7 @@ impl Run {
     }
 }
 
-/// A row of the table, the median ratio, and how many genuine deliveries failed.
+/// A row of the table, the median ratio, and the number of failed genuine deliveries.
 fn row(attack: &Attack, rounds: &[(Run, Run)]) -> (String, f64, usize) {
     let of = |value: &dyn Fn(&(Run, Run)) -> f64| median(rounds.iter().map(value).collect());
     let ratio = of(&|(control, attacked)| attacked.latencies.p99() / control.latencies.p99());

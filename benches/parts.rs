@@ -1,7 +1,7 @@
-//! The parts of an accept, each alone: `cargo bench --bench parts`, or `-- NAME` for some of them.
+//! Measures each part of an accept alone: `cargo bench --bench parts`, or `-- NAME` for some of them.
 //!
-//! What is measured here is the library as the server calls it; `cargo bench --bench appliance` measures
-//! the whole. A store lies on the disk that the build lies on.
+//! It calls the library as the server does; `cargo bench --bench appliance` measures the whole. The stores
+//! are on the disk of the build.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -27,7 +27,7 @@ use requests::{Kind, SECRET, request};
 use tempfile::TempDir;
 use tokio::runtime::{self, Runtime};
 
-/// Accepts that wait for the writer together, as they do behind 64 connections.
+/// The number of accepts that wait for the writer together, as with 64 connections.
 const TOGETHER: usize = 64;
 
 fn main() {
@@ -43,7 +43,7 @@ fn verifying(bencher: Bencher, kind: Kind) {
         .bench(|| source.verify(black_box(&headers), black_box(body.clone())));
 }
 
-/// The facts that stand in the JSON; each scheme's file says where.
+/// Reading the facts from the JSON, at the places that each scheme's file names.
 #[divan::bench(args = [Kind::GitHub, Kind::Stripe])]
 fn reading_facts(bencher: Bencher, kind: Kind) {
     let (field, pointers): (_, &[&str]) = match kind {
@@ -57,7 +57,7 @@ fn reading_facts(bencher: Bencher, kind: Kind) {
         .bench(|| probe::facts(black_box(&body), field, &pointers).unwrap());
 }
 
-/// Of the body without the fields that its scheme's file calls volatile.
+/// The digest of the body without its scheme's volatile fields.
 #[divan::bench(args = [Kind::GitHub, Kind::Stripe])]
 fn digest(bencher: Bencher, kind: Kind) {
     let volatile = match kind {
@@ -70,14 +70,14 @@ fn digest(bencher: Bencher, kind: Kind) {
         .bench(|| probe::digest(black_box(&body), &volatile));
 }
 
-/// One event, durable: what it waits for is the disk.
+/// Accepting one event durably, which mostly waits for the disk.
 #[divan::bench(args = [Kind::GitHub, Kind::Stripe], max_time = 3)]
 fn accept_one(bencher: Bencher, kind: Kind) {
     let site = Site::new(kind);
     bencher.with_inputs(|| site.next()).bench_local_values(|accept| site.accept(accept));
 }
 
-/// Events that come at the same time, durable when the last of them is.
+/// Accepting events that arrive at the same time, until the last of them is durable.
 #[divan::bench(args = [Kind::GitHub, Kind::Stripe], max_time = 3)]
 fn accept_together(bencher: Bencher, kind: Kind) {
     let site = Site::new(kind);
@@ -118,16 +118,16 @@ fn complete(bencher: Bencher) {
     });
 }
 
-/// The headers and the body of the event of this number.
+/// The headers and the body of the event with this number.
 fn delivery(kind: Kind, number: u64) -> (Headers, Bytes) {
     let request = request(kind, number);
     let end = request.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
-    // The request line has no colon of a header, and is passed over.
+    // The request line has no colon, so it is skipped.
     let line = request.iter().position(|&byte| byte == b'\n').unwrap() + 1;
     (Headers::from_wire(&request[line..end]), Bytes::copy_from_slice(&request[end + 4..]))
 }
 
-/// A source as it is configured.
+/// A configured source.
 struct Source {
     scheme: Scheme,
     keys: [Key; 1],
@@ -147,7 +147,7 @@ impl Source {
     }
 }
 
-/// An open store with a source that one handler wants all events of.
+/// An open store, and a source with one handler for all its events.
 struct Site {
     kind: Kind,
     source: Source,
@@ -193,7 +193,7 @@ impl Site {
         self.runtime.block_on(self.store.intake.accept(accept)).unwrap()
     }
 
-    /// The oldest job.
+    /// Claims the oldest job.
     fn claim(&self) -> Claimed {
         let claimed = self.store.jobs.claim(&self.handler, 1, None);
         self.runtime.block_on(claimed).unwrap().jobs.pop().unwrap()

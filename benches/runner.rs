@@ -1,9 +1,9 @@
-//! What a runner costs: its resident memory with 100 running commands, and how many commands it
-//! starts and sees to their end in a second, against a bare loop of spawns in the same run.
+//! Measures the cost of a runner: its resident memory with 100 running commands, and the commands per second
+//! that it starts and completes, compared with a plain loop of spawns in the same run.
 //!
-//! `cargo bench --bench runner`. The real program, its socket and the receiver's own client; both
-//! loops run `/bin/true`, four at a time, in turns, so that whatever else the machine does falls on
-//! both. Exits non-zero where a figure misses its bound.
+//! `cargo bench --bench runner` uses the real program, its socket and the receiver's client. Both loops run
+//! `/bin/true`, four at a time, in alternating rounds, so that other load of the machine affects both. It
+//! exits non-zero if a figure misses its bound.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -21,23 +21,23 @@ use hooklatch::runner::folder;
 use hooklatch::runner::message::{Hello, HelloOk, Key, Start, ToReceiver, VERSION};
 use sha2::{Digest as _, Sha256};
 
-/// Commands that run while the memory is read.
+/// The number of commands that run while the memory is read.
 const RUNNING: u32 = 100;
 
-/// Most that the runner may hold resident then (issue of the runner: "under 8 MiB").
+/// The most resident memory of the runner then (requirement: "under 8 MiB").
 const MOST_KIB: u64 = 8 * 1024;
 
-/// Commands at once in either loop.
+/// The number of concurrent commands in both loops.
 const ABREAST: u32 = 4;
 
-/// Commands of one round, and rounds of each loop.
+/// The commands of one round, and the rounds of each loop.
 const STARTS: u32 = 500;
 const ROUNDS: usize = 11;
 
-/// Least share of the bare loop's rate.
+/// The smallest acceptable share of the plain loop's rate.
 const LEAST_RATIO: f64 = 0.8;
 
-/// An event's body of a usual size.
+/// The size of a typical event's body.
 const BODY: &[u8] = &[b'x'; 2048];
 
 const CONFIGURATION: &str = r#"
@@ -92,12 +92,12 @@ fn start(site: &Path) -> Child {
         .unwrap();
     let mut lines = BufReader::new(runner.stderr.take().unwrap()).lines();
     lines.find(|line| line.as_ref().unwrap().contains("running commands")).unwrap().unwrap();
-    // Whatever else it says is read, or it would wait for that.
+    // Reads the rest of its output; otherwise the runner would block on a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
     runner
 }
 
-/// Four threads that spawn and wait.
+/// Spawns commands and waits for them in four threads. Returns the time of a round.
 fn bare_starts() -> Duration {
     let begin = Instant::now();
     std::thread::scope(|scope| {
@@ -119,7 +119,7 @@ struct Receiver {
     say: Sender,
     hear: Events,
     digests: Vec<(String, Digest)>,
-    /// Jobs so far.
+    /// The number of jobs so far.
     jobs: u32,
 }
 
@@ -171,7 +171,7 @@ impl Receiver {
         self.hear.next().await.unwrap().unwrap().0
     }
 
-    /// The next attempt that ends, forgotten.
+    /// Waits for the next attempt that ends, and acknowledges it so that the runner forgets it.
     async fn ended(&mut self) {
         loop {
             match self.hear().await {
@@ -182,7 +182,7 @@ impl Receiver {
         }
     }
 
-    /// How long a round takes.
+    /// The time of a round.
     async fn starts(&mut self) -> Duration {
         let begin = Instant::now();
         for _ in 0..ABREAST {
@@ -198,7 +198,7 @@ impl Receiver {
         begin.elapsed()
     }
 
-    /// The runner's resident KiB, before and while commands run.
+    /// The runner's resident memory in KiB, before and while commands run.
     async fn memory(&mut self, runner: &Child) -> [u64; 2] {
         let before = resident(runner);
         let mut keys = Vec::new();

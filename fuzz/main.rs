@@ -1,4 +1,4 @@
-//! The fuzzer: plays inputs to the target that `HOOKLATCH_FUZZ` names. `fuzz/run` builds and starts it.
+//! The fuzzer: runs inputs through the target that `HOOKLATCH_FUZZ` names. `fuzz/run` builds and starts it.
 
 #![no_main]
 

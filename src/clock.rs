@@ -1,6 +1,6 @@
-//! The only place that asks what time it is.
+//! The only module that reads the system's clocks.
 //!
-//! Everything below `serve` is given a [`Clock`], so that tests own the time.
+//! `serve` passes a [`Clock`] to every layer below it, so that a test can control the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::Timestamp;
 
-/// Tells wall time and monotonic time. Cheap to clone.
+/// Reads wall time and monotonic time. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Clock(Inner);
 
@@ -27,19 +27,19 @@ struct Hands {
 }
 
 impl Clock {
-    /// The machine's clocks.
+    /// A clock that reads the machine's clocks.
     pub fn system() -> Self {
         Clock(Inner::System)
     }
 
-    /// A clock that stands still until a test moves it; clones share the hands.
+    /// A clock that stands still until a test moves it. Its clones share the time.
     pub fn manual(start: Timestamp) -> Self {
         let hands = Hands::default();
         hands.wall_ms.store(start.0, Ordering::SeqCst);
         Clock(Inner::Manual(Arc::new(hands)))
     }
 
-    /// Wall time now.
+    /// The wall time in milliseconds since 1970, in UTC. It jumps when the machine's clock is set.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Inner::System => {
@@ -50,8 +50,8 @@ impl Clock {
         }
     }
 
-    /// Time since the machine started, without its sleep, unmoved by corrections of the wall clock; of a manual
-    /// clock since it was made.
+    /// The time since the machine started, without the time it was suspended. Setting the wall clock does
+    /// not change it. For a manual clock, the time since it was created.
     pub fn monotonic(&self) -> Duration {
         match &self.0 {
             Inner::System => clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default(),
@@ -61,7 +61,7 @@ impl Clock {
         }
     }
 
-    /// Lets time pass on a manual clock: both hands move. No effect on the machine's.
+    /// Advances the wall time and the monotonic time of a manual clock. Does nothing to a system clock.
     pub fn advance(&self, by: Duration) {
         if let Inner::Manual(hands) = &self.0 {
             let ms = by.as_millis();
@@ -70,7 +70,7 @@ impl Clock {
         }
     }
 
-    /// Corrects a manual clock's wall time and leaves the monotonic one. No effect on the machine's.
+    /// Sets the wall time of a manual clock, not its monotonic time. Does nothing to a system clock.
     pub fn set_wall(&self, to: Timestamp) {
         if let Inner::Manual(hands) = &self.0 {
             hands.wall_ms.store(to.0, Ordering::SeqCst);

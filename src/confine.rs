@@ -1,14 +1,14 @@
-//! Takes from this process, for good, the right to execute a program.
+//! Permanently removes this process's ability to execute programs.
 //!
-//! `serve` calls it where it launches no runner: an attacker who takes over the process that faces the
-//! internet can then make requests of the runner, and start nothing.
+//! `serve` calls it if it does not launch a runner. An attacker who takes over the process that faces the
+//! internet can then only send requests to the runner, and cannot start a program.
 
 use std::collections::BTreeMap;
 
 use seccompiler::{BpfProgram, Error, SeccompAction, SeccompFilter, TargetArch};
 
-/// The two calls by which Linux executes a program (execve(2), execveat(2)); on x86-64 under their x32 numbers too,
-/// which kernels with that ABI take from any process.
+/// The two system calls that execute a program (execve(2), execveat(2)). On x86-64 also their x32
+/// numbers, which a kernel with that ABI accepts from any process.
 #[cfg(target_arch = "x86_64")]
 const EXECUTE: [i64; 6] = {
     const X32: i64 = 0x4000_0000;
@@ -18,12 +18,12 @@ const EXECUTE: [i64; 6] = {
 #[cfg(not(target_arch = "x86_64"))]
 const EXECUTE: [i64; 2] = [libc::SYS_execve, libc::SYS_execveat];
 
-/// From here on every thread of this process, and whatever they fork, is told EPERM by [`EXECUTE`].
+/// Makes the calls in [`EXECUTE`] fail with EPERM in every thread of this process and in its children.
 ///
 /// # Errors
-/// The machine's or the kernel's: nothing was changed.
+/// The machine or the kernel does not support the filter. The process is then unchanged.
 pub fn deny_execution() -> Result<(), Error> {
-    // A call without a condition matches whatever its arguments are.
+    // An empty list of conditions matches all arguments.
     let calls: BTreeMap<_, _> = EXECUTE.map(|call| (call, Vec::new())).into();
     let denied = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let machine = TargetArch::try_from(std::env::consts::ARCH)?;

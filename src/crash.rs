@@ -1,10 +1,10 @@
-//! Fail points: places where a test has this process die, as by `kill -9` in that very moment.
+//! Fail points: places where a test makes this process kill itself with SIGKILL.
 //!
-//! Whoever commits, writes or reads a frame, starts or reaps a process calls [`point`] or [`frame`]
-//! there; `tests/kill/crash.rs` goes through all of them. `cmd` arms one of them, at start, by a variable.
-//! Another variable adds a migration to the store's own, so that tests can kill one.
-//! What must stay true: in a release build nothing of this is left, neither code nor names nor the
-//! variables; and each name stands in one place of the source, which a test checks.
+//! Code that commits, reads or writes a frame, or starts or reaps a process calls [`point`] or [`frame`]
+//! there; `tests/kill/crash.rs` runs through all of them. `cmd` arms one point at start from an
+//! environment variable; another variable adds a migration to the store's, so that tests can kill the
+//! process during one. Must stay true: a release build has no code, name or variable of this module, and
+//! each name is used at one place in the source, which a test checks.
 
 use std::fmt::Debug;
 
@@ -45,10 +45,10 @@ pub const POINTS: &[&str] = &[
     "request.panic",
 ];
 
-/// The point that a process survives: one request panics there.
+/// The point that the process survives: it makes one request panic.
 pub const PANIC: &str = "request.panic";
 
-/// The names of all points that a frame passes. A test adds a message to one: `receiver.sent.Ack`.
+/// The names of all points that frames pass. A test appends the kind of message: `receiver.sent.Ack`.
 pub const FRAMES: &[&str] = &[
     "receiver.before",
     "receiver.sent",
@@ -56,7 +56,7 @@ pub const FRAMES: &[&str] = &[
     "runner.before",
     "runner.sent",
     "runner.read",
-    // Of either: with the header and half of the body on their way.
+    // On both sides, after the header and half of the body were written.
     "half",
 ];
 
@@ -69,21 +69,21 @@ pub use released::{frame, halves, migration, point};
 mod released {
     use super::Debug;
 
-    /// Nothing.
+    /// Does nothing in a release build.
     #[inline(always)]
     pub fn point(_: &'static str) {}
 
-    /// Nothing.
+    /// Does nothing in a release build.
     #[inline(always)]
     pub fn frame(_: &'static str, _: &impl Debug) {}
 
-    /// None.
+    /// A release build adds no migration.
     #[inline(always)]
     pub fn migration() -> Option<&'static str> {
         None
     }
 
-    /// All of it, at once.
+    /// The whole body and an empty rest: a release build writes a body at once.
     #[inline(always)]
     pub fn halves(body: &[u8]) -> (&[u8], &[u8]) {
         (body, &[])
@@ -101,11 +101,12 @@ mod armed {
 
     use super::{Debug, FRAMES, PANIC, POINTS};
 
-    /// The variable that arms a point: `NAME NTH TOKEN`. The NTH time that a process passes NAME it
-    /// dies, if it is the one that creates the file TOKEN: so one started anew passes unharmed.
+    /// The variable that arms a point: `NAME NTH TOKEN`. A process that passes NAME for the NTH time
+    /// creates the file TOKEN and dies. If the file exists it goes on, so that a restarted process
+    /// survives.
     pub const VARIABLE: &str = "HOOKLATCH_CRASH";
 
-    /// The variable that adds a migration to the store's own, so that a test can kill it.
+    /// The variable that adds a migration to the store's, so that a test can kill the process during it.
     pub const MIGRATE: &str = "HOOKLATCH_MIGRATE";
 
     static ARMED: OnceLock<Armed> = OnceLock::new();
@@ -119,13 +120,13 @@ mod armed {
         token: PathBuf,
     }
 
-    /// Arms the point that the variable's `text` names. Once, before the first point is passed.
+    /// Arms the point that the variable's `text` names. Call it once, before the process passes a point.
     ///
     /// # Panics
-    /// Where the text says nothing that can be done: a test would wait for a death that never comes.
+    /// If the text is not a point, a count and a file: a test would wait for a kill that does not come.
     pub fn arm(text: &str) {
         let armed = read(text);
-        assert!(armed.is_some(), "{VARIABLE}: '{text}' is no point, count and file");
+        assert!(armed.is_some(), "{VARIABLE}: '{text}' is not a point, a count and a file");
         if let Some(armed) = armed {
             assert!(ARMED.set(armed).is_ok(), "{VARIABLE} is armed already");
         }
@@ -139,23 +140,23 @@ mod armed {
         known.then(|| Armed { name: name.to_owned(), left: left.into(), token: token.into() })
     }
 
-    /// The kind of message in `name`, where it is one of the frames that pass `point`.
+    /// The kind of message in `name`, if `name` is `point` with a kind appended.
     fn kind<'a>(name: &'a str, point: &str) -> Option<&'a str> {
         name.strip_prefix(point)?.strip_prefix('.')
     }
 
-    /// Adds a migration to the store's own, for the rest of the process.
+    /// Adds a migration to the store's, for the rest of the process.
     pub fn add_migration() {
         MIGRATES.store(true, Ordering::SeqCst);
     }
 
-    /// The added migration.
+    /// The SQL text of the added migration, if there is one.
     pub fn migration() -> Option<&'static str> {
         let sql = include_str!("store/tests/migration.sql");
         MIGRATES.load(Ordering::SeqCst).then_some(sql)
     }
 
-    /// A place where the process may die.
+    /// Kills the process here if this point is armed.
     pub fn point(name: &'static str) {
         if let Some(armed) = ARMED.get()
             && armed.name == name
@@ -164,7 +165,8 @@ mod armed {
         }
     }
 
-    /// The same for a message of this kind only, which its `Debug` text begins with.
+    /// Kills the process here if this point is armed for this kind of message, which is the first word
+    /// of its `Debug` text.
     pub fn frame(name: &'static str, message: &impl Debug) {
         if let Some(armed) = ARMED.get()
             && let Some(kind) = kind(&armed.name, name)
@@ -176,7 +178,7 @@ mod armed {
         }
     }
 
-    /// A body in two parts, so that there is a place between them.
+    /// A body in two parts, so that the process can die between writing them.
     pub fn halves(body: &[u8]) -> (&[u8], &[u8]) {
         body.split_at(body.len() / 2)
     }

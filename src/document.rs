@@ -1,8 +1,8 @@
-//! TOML with positions: reads a document key by key and collects every problem.
+//! A TOML reader with positions: reads a document key by key and collects every problem.
 //!
-//! Used for the configuration and for provider files. A reader asks a [`Section`] for the keys it
-//! knows; [`Section::finish`] reports the ones nobody asked for, with the nearest that was. Nothing
-//! stops at the first problem, so that one run tells all of them.
+//! `config` and `provider` use it. A caller asks a [`Section`] for the keys that it knows;
+//! [`Section::finish`] reports the other keys as unknown and suggests the nearest known one. Must
+//! stay true: reading does not stop at the first problem, so that one run reports all of them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,25 +13,25 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// One thing wrong with a file, with the place and, where known, the mend.
+/// One mistake in a file, with its position and, if known, the fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The file as it was named to the reader.
+    /// The file's name as the caller gave it.
     pub file: String,
-    /// Line from 1; 0 where the whole file is meant.
+    /// Line from 1; 0 for a problem with the whole file.
     pub line: usize,
-    /// Column in characters from 1; 0 where the whole file is meant.
+    /// Column in characters from 1; 0 for a problem with the whole file.
     pub column: usize,
-    /// Dotted path of the key, empty where none is meant.
+    /// Dotted path of the key; empty if the problem is not about a key.
     pub key: String,
-    /// What is wrong.
+    /// A lower-case fragment that says what is wrong.
     pub message: String,
-    /// What to do about it.
+    /// What the operator can do about it.
     pub help: Option<String>,
 }
 
 impl fmt::Display for Problem {
-    /// `file:line:column: key: message` and a second line with the help.
+    /// Writes `file:line:column: key: message`, and the help on a second line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if self.line > 0 {
@@ -53,17 +53,17 @@ impl fmt::Display for Problem {
 pub struct Problems(RefCell<Vec<Problem>>);
 
 impl Problems {
-    /// None yet.
+    /// An empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one.
+    /// Adds a problem; the order does not matter.
     pub fn push(&self, problem: Problem) {
         self.0.borrow_mut().push(problem);
     }
 
-    /// Adds one about a whole file.
+    /// Adds a problem with a whole file.
     pub fn file(&self, file: &str, message: impl Into<String>, help: Option<String>) {
         self.push(Problem {
             file: file.to_owned(),
@@ -75,12 +75,12 @@ impl Problems {
         });
     }
 
-    /// Whether there is none.
+    /// Whether no problem was found so far.
     pub fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
-    /// All of them, in the order of file and position.
+    /// All problems, sorted by file and position.
     pub fn into_sorted(self) -> Vec<Problem> {
         let mut all = self.0.into_inner();
         all.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
@@ -88,7 +88,7 @@ impl Problems {
     }
 }
 
-/// A parsed file.
+/// A parsed TOML file.
 pub struct Document<'t> {
     file: &'t str,
     text: &'t str,
@@ -96,7 +96,7 @@ pub struct Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    /// Parses `text`; a syntax error goes to `problems`.
+    /// Parses `text`; adds a syntax error to `problems` and then returns `None`.
     pub fn parse(file: &'t str, text: &'t str, problems: &Problems) -> Option<Self> {
         match DeTable::parse(text) {
             Ok(root) => Some(Document { file, text, root }),
@@ -115,13 +115,13 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// What can be understood of `text`, whatever is wrong with the rest.
+    /// The part of `text` that parses; syntax errors are ignored.
     pub fn in_part(file: &'t str, text: &'t str) -> Self {
         let (root, _errors) = DeTable::parse_recoverable(text);
         Document { file, text, root }
     }
 
-    /// The top level.
+    /// The document's top-level table; its problems go to `problems`.
     pub fn root<'d>(&'d self, problems: &'d Problems) -> Section<'d> {
         Section {
             file: self.file,
@@ -143,12 +143,12 @@ fn place(text: &str, offset: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// A value with the place it stands at, for problems that are found later.
+/// A value with its position, for problems that are found later.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value<T> {
-    /// The value itself.
+    /// The converted value.
     pub value: T,
-    /// Where it stands.
+    /// The value's position in the file.
     pub at: At,
 }
 
@@ -176,7 +176,7 @@ impl PartialEq for At {
 }
 
 impl At {
-    /// A problem at this place.
+    /// A problem at this position.
     pub fn problem(&self, message: impl Into<String>, help: Option<String>) -> Problem {
         Problem {
             file: self.file.clone(),
@@ -188,22 +188,23 @@ impl At {
         }
     }
 
-    /// From 1.
+    /// The line, from 1.
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// `file:line:column`.
+    /// The position as `file:line:column`.
     pub fn position(&self) -> String {
         format!("{}:{}:{}", self.file, self.line, self.column)
     }
 }
 
-/// What a key's value can be read as.
+/// A type that a TOML value can be converted to.
 pub trait FromToml: Sized {
-    /// How the type is called in a message, with an example where its form is not obvious.
+    /// The type's name in messages, with an example if its form is not obvious.
     const EXPECTED: &'static str;
-    /// Reads it; an `Err` says what is wrong with a value of the right kind.
+    /// Converts a value. `Err(None)` means another TOML type; `Err(Some(message))` says what is wrong
+    /// with a value of the right type.
     fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>>;
 }
 
@@ -284,7 +285,7 @@ impl FromToml for Vec<String> {
     }
 }
 
-/// One table of a document.
+/// One table of a document. It remembers which keys the caller asked for.
 pub struct Section<'d> {
     file: &'d str,
     text: &'d str,
@@ -296,7 +297,7 @@ pub struct Section<'d> {
 }
 
 impl<'d> Section<'d> {
-    /// The key's value, or nothing where it is absent or wrong (which is then a problem).
+    /// The key's value; `None` if the key is absent, or wrong, which is reported as a problem.
     pub fn get<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
         self.asked.borrow_mut().insert(key);
         self.read(key, self.table.get(key)?)
@@ -316,7 +317,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// The key's value; its absence is a problem.
+    /// The key's value. A missing key is reported as a problem.
     pub fn required<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
         if self.table.get(key).is_none() {
             self.asked.borrow_mut().insert(key);
@@ -329,13 +330,14 @@ impl<'d> Section<'d> {
         self.get(key)
     }
 
-    /// The strings of a string or a list, each with its own place.
+    /// The strings of a string or a list of strings, each with its position.
     pub fn texts(&self, key: &'static str) -> Option<Vec<Value<String>>> {
         self.asked.borrow_mut().insert(key);
         self.texts_of(key, self.table.get(key)?)
     }
 
-    /// Every key of this table with its strings; what is neither one nor a list of them is a problem.
+    /// Every key of this table with its strings. A value that is not a string or a list of strings is
+    /// reported as a problem.
     pub fn named_texts(&self) -> Vec<(String, Vec<Value<String>>)> {
         let named = |(name, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
             let name: &str = AsRef::<str>::as_ref(name.get_ref());
@@ -357,39 +359,40 @@ impl<'d> Section<'d> {
         Some(whole.value.0.into_iter().zip(array.iter()).map(each).collect())
     }
 
-    /// The key's value where it is a string; anything else is left to another reader.
+    /// The key's value if it is a string. Does not report other values, and does not count as asking
+    /// for the key, because another caller reads it.
     pub fn text(&self, key: &'static str) -> Option<Value<String>> {
         let value = self.table.get(key)?;
         let text = value.get_ref().as_str()?.to_owned();
         Some(Value { value: text, at: self.at(key, value.span()) })
     }
 
-    /// Where the key's value stands, whatever it holds.
+    /// The position of the key's value, if the key is present. Its type does not matter.
     pub fn place_of(&self, key: &'static str) -> Option<At> {
         self.asked.borrow_mut().insert(key);
         self.table.get(key).map(|value| self.at(key, value.span()))
     }
 
-    /// Whether the key is there, whatever it holds.
+    /// Whether the key is present. Its type does not matter.
     pub fn has(&self, key: &'static str) -> bool {
         self.asked.borrow_mut().insert(key);
         self.table.contains_key(key)
     }
 
-    /// The table under `key`.
+    /// The table `[key]`; `None` if it is absent, or is not a table, which is reported as a problem.
     pub fn section(&self, key: &'static str) -> Option<Section<'d>> {
         self.asked.borrow_mut().insert(key);
         let value = self.table.get(key)?;
         self.child(key, key, value)
     }
 
-    /// The tables under `key` by their names: `[key.NAME]`.
+    /// The tables `[key.NAME]`, with their names.
     pub fn sections(&self, key: &'static str) -> Vec<(String, Section<'d>)> {
         let Some(parent) = self.section(key) else { return Vec::new() };
         parent.entries()
     }
 
-    /// The tables of an array: `[[key]]`.
+    /// The tables of the array `[[key]]`.
     pub fn list(&self, key: &'static str) -> Vec<Section<'d>> {
         self.asked.borrow_mut().insert(key);
         let Some(value) = self.table.get(key) else { return Vec::new() };
@@ -403,7 +406,7 @@ impl<'d> Section<'d> {
         array.iter().enumerate().filter_map(item).collect()
     }
 
-    /// Every key of this table as a named table; what is no table is a problem.
+    /// The tables in this table, with their names. A value that is not a table is reported as a problem.
     pub fn entries(&self) -> Vec<(String, Section<'d>)> {
         let entry = |(name, value): (&Spanned<_>, &'d Spanned<DeValue<'d>>)| {
             let name: &str = AsRef::<str>::as_ref(name.get_ref());
@@ -412,7 +415,7 @@ impl<'d> Section<'d> {
         self.table.iter().filter_map(entry).collect()
     }
 
-    /// Every key of this table as a named string; what is none is a problem.
+    /// The strings in this table, with their keys. A value that is not a string is reported as a problem.
     pub fn strings(&self) -> Vec<(String, Value<String>)> {
         let mut all = Vec::new();
         for (name, value) in self.table {
@@ -430,22 +433,22 @@ impl<'d> Section<'d> {
         all
     }
 
-    /// Where this section stands.
+    /// The position of this table.
     pub fn here(&self) -> At {
         self.position(self.path.clone(), self.span.start)
     }
 
-    /// Adds a problem with this section as its place.
+    /// Adds a problem at this table's position.
     pub fn problem(&self, message: impl Into<String>, help: Option<String>) {
         self.problems.push(self.here().problem(message, help));
     }
 
-    /// Where the problems of this section go.
+    /// The list that this table's problems are added to.
     pub fn problems(&self) -> &'d Problems {
         self.problems
     }
 
-    /// Reports the keys nobody asked for. Call it last.
+    /// Reports every key that the caller did not ask for as unknown. Call it last.
     pub fn finish(self) {
         let asked = self.asked.borrow();
         for (key, _) in self.table {
@@ -453,11 +456,11 @@ impl<'d> Section<'d> {
             if asked.contains(name) {
                 continue;
             }
-            // A key of ours may end with its unit.
-            let longer =
+            // The operator may have left out the unit at the end of a key.
+            let with_unit =
                 |key: &&str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
             let help = nearest(name, asked.iter().copied())
-                .or_else(|| asked.iter().copied().find(longer))
+                .or_else(|| asked.iter().copied().find(with_unit))
                 .map(|near| format!("did you mean '{near}'?"))
                 .or_else(|| {
                     let known = asked.iter().copied().collect::<Vec<_>>().join(", ");
@@ -474,7 +477,8 @@ impl<'d> Section<'d> {
             self.problems.push(self.at(key, value.span()).problem(message, None));
             return None;
         };
-        // A `[header]` table's own span is where its header stands; of dotted keys, its first key.
+        // The span of a `[header]` table is its header. A table made by dotted keys has an empty span,
+        // so its position is that of its first key.
         let span = if value.span().is_empty() {
             table.iter().next().map_or(0..0, |(key, _)| key.span())
         } else {
@@ -505,7 +509,8 @@ impl<'d> Section<'d> {
     }
 }
 
-/// The known word nearest to `word`, if one is near enough to be meant.
+/// The known word with the smallest edit distance to `word`. The distance may be 1 plus a quarter of
+/// the known word's length.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
@@ -531,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_comes_with_its_place_and_the_nearest_key() {
+    fn every_problem_has_its_position_and_the_nearest_key() {
         let found = problems(|root| {
             root.get::<String>("one");
             root.get::<String>("table");
@@ -555,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syntax_error_has_its_place() {
+    fn a_syntax_error_has_its_position() {
         let problems = Problems::new();
         assert!(Document::parse("f.toml", "a = \n", &problems).is_none());
         assert!(problems.into_sorted()[0].to_string().starts_with("f.toml:1:5: "));

@@ -1,25 +1,26 @@
-//! What the process ends with: the one mapping from errors to exit codes.
+//! Exit codes, and the error that a command fails with.
 //!
-//! The codes are part of the interface. Those from 64 on have the meaning of BSD's `sysexits.h`.
+//! Every command in `cmd` returns an [`Exit`] or a [`Failure`]. Must stay true: the codes are part of the
+//! interface and do not change. The codes from 64 on have the meaning of BSD's `sysexits.h`.
 
 use std::process::ExitCode;
 
 /// An exit code with its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done; the answer, where there is one, is yes.
+    /// Success. If the command answers a question, the answer is yes.
     Ok = 0,
-    /// The command worked and the answer is no: a request does not verify, a ledger is not as promised, or
-    /// `status` finds something that waits for a person.
+    /// The command worked and the answer is no: a request does not verify, a ledger breaks a promise, or
+    /// `status` finds a job that waits for the operator.
     No = 1,
     /// The command line is wrong (clap's own code).
     Usage = 2,
-    /// The job or event is not in a state in which this can be done (`EX_DATAERR`).
+    /// The state of the job or event does not allow the command (`EX_DATAERR`).
     WrongState = 65,
     /// No such event, job, handler or input file (`EX_NOINPUT`).
     NotFound = 66,
-    /// The store or the receiver cannot be used now: in use, stopping, too new; `status`: events are not
-    /// accepted (`EX_UNAVAILABLE`).
+    /// The store or the receiver cannot be used now: in use, stopping, or of a newer version; for `status`:
+    /// events are not accepted (`EX_UNAVAILABLE`).
     Unavailable = 69,
     /// A file or socket could not be read or written (`EX_IOERR`).
     Io = 74,
@@ -28,7 +29,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Every code, for help and documentation.
+    /// Every code with its meaning, for help and documentation.
     pub const ALL: &'static [(Exit, &'static str)] = &[
         (Exit::Ok, "done; the answer, where there is one, is yes"),
         (
@@ -53,26 +54,26 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command failed: what is printed on standard error, and the code.
+/// The error of a command: the text for standard error, and the exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// Ends the process with this.
+    /// The exit code of the process.
     pub exit: Exit,
     /// Lower-case fragments, most important first.
     pub message: String,
-    /// The exact command or key that helps.
+    /// The exact command or key that fixes it.
     pub help: Option<String>,
-    /// The reader of standard output went away.
+    /// Whether the reader of standard output has closed it. Such a failure is not printed.
     pub reader_left: bool,
 }
 
 impl Failure {
-    /// A failure without a hint.
+    /// A failure without help text.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Failure { exit, message: message.into(), help: None, reader_left: false }
     }
 
-    /// The same failure with a hint.
+    /// Adds the command or key that fixes it.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
@@ -80,7 +81,7 @@ impl Failure {
 }
 
 impl From<std::io::Error> for Failure {
-    /// Output that could not be written.
+    /// The failure to write standard output.
     fn from(error: std::io::Error) -> Self {
         let failure = Failure::new(Exit::Io, format!("failed to write the output: {error}"));
         Failure { reader_left: error.kind() == std::io::ErrorKind::BrokenPipe, ..failure }

@@ -1,7 +1,7 @@
 //! Hooklatch: a webhook receiver appliance.
 //!
-//! The library exists so that the tests and the one binary share the same parts; its API is not
-//! stable. Read `serve` for the flow, `ARCHITECTURE.md` for the layers.
+//! The library exists so that the binary and the tests can share code; its API is not stable. To find
+//! your way, read `serve` for the flow and `ARCHITECTURE.md` for the layers.
 
 // Layer 0: facts. No import, no async, no I/O.
 pub mod clock;

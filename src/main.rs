@@ -1,4 +1,4 @@
-//! The `hooklatch` binary.
+//! The `hooklatch` binary. Everything is in the library, so that tests can use it.
 
 use std::process::ExitCode;
 

@@ -1,67 +1,68 @@
-//! What is counted while deliveries and attempts go by: counters and distributions without a lock.
+//! Lock-free counters and histograms for deliveries and attempts.
 //!
-//! For whoever does the work; `metrics` shows them. What must stay true: counting waits for nothing and
-//! allocates nothing, so that it may stand on the path of every delivery.
+//! The modules that do the work count; `metrics` shows the values. Must stay true: counting does not
+//! wait and does not allocate, because it is on the path of every delivery.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only grows, from 0 at the start of the process.
+/// A number that starts at 0 with the process and only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts one.
+    /// Adds 1.
     pub fn one(&self) {
         self.add(1);
     }
 
-    /// Counts several.
+    /// Adds `more` without a lock; the total wraps around at 2^64.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// So many were counted.
+    /// The total so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How many values fell between which bounds.
+/// Counts values by the range that they are in.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// One for each bound, and one for what is over the last.
+    /// One count for each bound, and one for values over the last bound.
     buckets: Box<[AtomicU64]>,
-    /// In millionths, as a sum of floats would need a lock. Good for 500,000 years of seconds.
+    /// In millionths, because a sum of floats would need a lock. Holds 500,000 years of seconds.
     sum_millionths: AtomicU64,
 }
 
-/// A histogram at one moment.
+/// The contents of a histogram at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Distribution {
-    /// Each upper bound, and how many values were not over it; the last bound is infinite.
+    /// Each upper bound, and how many values are at most that; the last bound is infinite.
     pub buckets: Vec<(f64, u64)>,
     /// The sum of all values.
     pub sum: f64,
 }
 
 impl Histogram {
-    /// An empty one. The bounds are inclusive, and rise.
+    /// An empty histogram. The bounds are inclusive upper bounds in rising order.
     pub fn new(bounds: &'static [f64]) -> Self {
         let buckets = (0..=bounds.len()).map(|_| AtomicU64::default()).collect();
         Histogram { bounds, buckets, sum_millionths: AtomicU64::default() }
     }
 
-    /// Counts a value; one below 0 counts as 0.
+    /// Counts a value. A value below 0 adds 0 to the sum.
     pub fn observe(&self, value: f64) {
         let at = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
         self.buckets[at].fetch_add(1, Ordering::Relaxed);
-        // A float becomes the nearest whole number there is, and nothing where it is none.
+        // The conversion saturates: a negative value and NaN become 0.
         let millionths = (value * 1e6).round() as u64;
         self.sum_millionths.fetch_add(millionths, Ordering::Relaxed);
     }
 
-    /// What was counted. A value that is counted meanwhile may be in the sum and in no bucket yet.
+    /// The contents now. It reads buckets and sum separately, so a value that is being counted may be in
+    /// only one of them.
     pub fn get(&self) -> Distribution {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         let counts = self.buckets.iter().scan(0, |below, bucket| {
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_on_a_bound_is_within_it_and_the_last_bucket_has_all() {
+    fn a_bucket_includes_its_bound_and_the_last_bucket_all_values() {
         let histogram = Histogram::new(&[0.5, 1.0]);
         for value in [0.5, 0.500_001, 1.0, 7.0, -1.0] {
             histogram.observe(value);
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_lose_no_count() {
+    fn concurrent_counts_are_not_lost() {
         let (counter, histogram) = (Counter::default(), Histogram::new(&[1.0]));
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -1,34 +1,35 @@
-//! Gives back the memory of code that has done its work.
+//! Returns memory to the system after the start: pages of program code and free heap pages.
 //!
-//! Receiver and runner live long and mostly wait, and most of the program that is mapped into one once
-//! it serves is the command line, the configuration's parser and the like. What is needed again is
-//! mapped again, from the page cache.
+//! The receiver and the runner call it. They run for long and mostly wait, and most of the code that
+//! was mapped during the start is not used later, such as the parsers of the command line and the
+//! configuration. The kernel maps a page again from the page cache when it is needed.
 
 use std::ffi::c_void;
 use std::fs;
 
 use rustix::mm::{Advice, madvise};
 
-/// Unmaps the pages of executable files. Costs a look at each mapping, and a soft page fault for
-/// whatever is needed next.
+/// Drops the resident pages of executable files. Costs one system call per code mapping, and later a
+/// minor page fault for each page that is still needed.
 pub fn give_back_code() {
     let Ok(mappings) = fs::read_to_string("/proc/self/maps") else { return };
     for (begin, bytes) in mappings.lines().filter_map(code) {
-        // SAFETY: a private mapping that was never writable holds the pages of its file, and the next
-        // access finds the same ones again. Only what a debugger wrote into them is lost.
+        // SAFETY: a private mapping that is not writable holds the unchanged pages of its file, so the
+        // next access maps the same contents. Only a debugger's changes, such as breakpoints, are lost.
         let _kept = unsafe { madvise(begin as *mut c_void, bytes, Advice::LinuxDontNeed) };
     }
 }
 
-/// Gives back the free pages of the heap. The allocator keeps them otherwise, however many there are.
+/// Returns the free pages of the heap, which glibc's allocator otherwise keeps.
 pub fn give_back_heap() {
-    // musl's allocator, which the static program has, gives free pages back by itself.
+    // The static program has musl's allocator, which returns free pages without a call.
     #[cfg(target_env = "gnu")]
-    // SAFETY: it only looks at the allocator's own lists, under their locks (malloc_trim(3): MT-Safe).
-    let _given = unsafe { libc::malloc_trim(0) };
+    // SAFETY: malloc_trim works on the allocator's lists under their locks (malloc_trim(3): MT-Safe).
+    let _trimmed = unsafe { libc::malloc_trim(0) };
 }
 
-/// Where a line of proc_pid_maps(5) is a file's code: its address and length.
+/// The address and length of a mapping of a file's code, from a line of proc_pid_maps(5); `None` for
+/// any other mapping.
 fn code(line: &str) -> Option<(usize, usize)> {
     let mut fields = line.split_ascii_whitespace();
     let (begin, end) = fields.next()?.split_once('-')?;
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_code_of_files_is_given_back() {
+    fn only_mappings_of_file_code_are_dropped() {
         let line = |rights, path| format!("1000-3000 {rights} 00001000 fe:00 42    {path}");
         let program = "/usr/bin/hooklatch";
         assert_eq!(code(&line("r-xp", program)), Some((0x1000, 0x2000)));
@@ -51,7 +52,7 @@ mod tests {
         for (rights, path) in others {
             assert_eq!(code(&line(rights, path)), None, "{rights} {path}");
         }
-        // It goes on, and has found something.
+        // The process survives the call, and there was code to drop.
         give_back_code();
         let found = fs::read_to_string("/proc/self/maps")
             .map(|maps| maps.lines().any(|line| code(line).is_some()));

@@ -1,10 +1,9 @@
-//! What the receiver tells of itself that no single transaction shows: a source whose deliveries fail
-//! one after the other, a handler that cannot run, a store that has no space.
+//! Detects conditions that the operator should be notified of: a source whose deliveries keep
+//! failing, a handler that cannot run, a store without space.
 //!
-//! For `http` and `dispatcher`, which say what they see, and `traffic`, which counts it; what comes of
-//! it is a notice in the store, which coalesces notices and makes events of them. What must stay true:
-//! nothing here waits, and a flood of forged deliveries costs memory for one source each and no write
-//! per delivery.
+//! `traffic` counts the failures that `http` reports; the dispatcher reports broken handlers. The
+//! store keeps each notice, coalesces equal ones and turns them into events. Must stay true: counting
+//! does not wait, and a flood of forged deliveries costs memory per source and no write per delivery.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,54 +11,57 @@ use std::time::Duration;
 use crate::model::{Name, NoticeType, Timestamp};
 use crate::store::{Intake, Jobs, NOTICE_WINDOW, Notice, NoticeJob};
 
-/// So many verification failures without a success between them, within [`FAILING_WITHIN`], mean a
-/// failing source: one or two are somebody's scan, five in a row a secret that no longer fits.
+/// A source is failing after this many verification failures within [`FAILING_WITHIN`] without a
+/// success between them. One or two may be a scan of the internet; five in a row mean a wrong secret.
 pub const FAILING_AFTER: usize = 5;
 
-/// The time in which they must come.
+/// The window for [`FAILING_AFTER`] failures.
 pub const FAILING_WITHIN: Duration = Duration::from_secs(10 * 60);
 
-/// So many probes of a handler that cannot run must have failed: with the default pauses that is after
-/// a minute, which a program that is being replaced does not take.
+/// A handler is broken after this many failed probes. With the default pauses that takes a minute,
+/// which is longer than the replacement of a program takes.
 pub const BROKEN_AFTER: u32 = 5;
 
 /// The failures of one source since its last success.
 #[derive(Debug, Default)]
 pub struct Failures {
-    /// The newest few.
+    /// The times of the last [`FAILING_AFTER`] failures.
     newest: VecDeque<Timestamp>,
-    /// Those not told yet.
-    untold: Option<(u64, Timestamp)>,
-    told_at: Option<Timestamp>,
+    /// The number of failures since the last notice, and the time of the first.
+    unreported: Option<(u64, Timestamp)>,
+    reported_at: Option<Timestamp>,
 }
 
 impl Failures {
-    /// Counts one. Returns how many there are to be told now, and when the first of them was.
+    /// Counts a failure. If a notice is due, returns the number of failures since the last one, and
+    /// the time of the first.
     pub fn failed(&mut self, now: Timestamp) -> Option<(u64, Timestamp)> {
         self.newest.push_back(now);
         if self.newest.len() > FAILING_AFTER {
             self.newest.pop_front();
         }
-        let (count, first_at) = self.untold.unwrap_or((0, now));
-        self.untold = Some((count + 1, first_at));
-        let young = self.newest.front().is_some_and(|first| now.since(*first) <= FAILING_WITHIN);
-        let quiet = |told: Timestamp| told > now || now.since(told) >= NOTICE_WINDOW;
-        if self.newest.len() < FAILING_AFTER || !young || !self.told_at.is_none_or(quiet) {
+        let (count, first_at) = self.unreported.unwrap_or((0, now));
+        self.unreported = Some((count + 1, first_at));
+        let recent = self.newest.front().is_some_and(|first| now.since(*first) <= FAILING_WITHIN);
+        // A time in the future means that the wall clock was set back.
+        let may_report = |last: Timestamp| last > now || now.since(last) >= NOTICE_WINDOW;
+        if self.newest.len() < FAILING_AFTER || !recent || !self.reported_at.is_none_or(may_report)
+        {
             return None;
         }
-        self.told_at = Some(now);
-        self.untold.take()
+        self.reported_at = Some(now);
+        self.unreported.take()
     }
 
-    /// A genuine delivery: the secret fits.
+    /// Forgets the failures, because a genuine delivery shows that the secret is right.
     pub fn verified(&mut self) {
         self.newest.clear();
-        self.untold = None;
+        self.unreported = None;
     }
 }
 
-/// So many deliveries to `source` failed verification one after the other, for a reason that is one of a
-/// few words.
+/// Stores a notice that `count` deliveries to `source` failed verification in a row. `reason` is one of
+/// a few fixed words.
 pub fn failing(
     intake: &Intake,
     source: &Name,
@@ -79,7 +81,7 @@ pub fn failing(
     });
 }
 
-/// That `handler` cannot run, and [`BROKEN_AFTER`] probes have failed, the last of them with `job`.
+/// The notice that `handler` cannot run after [`BROKEN_AFTER`] failed probes; `job` was the last one.
 pub fn broken(handler: Name, job: NoticeJob, now: Timestamp) -> Notice {
     Notice {
         kind: NoticeType::HandlerBroken,
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn five_in_a_row_are_a_failing_source_and_the_rest_is_counted() {
+    fn five_failures_in_a_row_are_reported_and_later_ones_counted() {
         let mut failures = Failures::default();
         for _ in 0..4 {
             assert_eq!(failures.failed(START), None);
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_between_them_begins_anew() {
+    fn a_success_resets_the_failure_count() {
         let mut failures = Failures::default();
         for _ in 0..4 {
             assert_eq!(failures.failed(START), None);
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn one_now_and_then_is_no_failing_source() {
+    fn occasional_failures_are_not_reported() {
         let mut failures = Failures::default();
         for n in 0..50 {
             assert_eq!(failures.failed(minute(n * 3)), None, "{n}");
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_little_space_is_told_while_accepts_are_refused() {
+    async fn low_disk_space_is_reported_once_while_accepts_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (path, floor) = (folder.path().join("t.db"), u64::MAX);
         let limits = Limits { disk_floor_bytes: floor, ballast_bytes: 0, ..Limits::default() };
@@ -159,14 +161,15 @@ mod tests {
         let store = Store::open(&Settings { path, limits }, clock.clone()).unwrap();
         let all = vec![Pattern::new("*", true)];
         store.admin.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for _ in 0..3 {
             tick(&store.jobs).await;
             clock.advance(Duration::from_secs(15));
             let events = store.admin.events(EventFilter::default()).await.unwrap();
-            told.push(events.iter().map(|event| event.event_type.to_string()).collect::<Vec<_>>());
+            reported
+                .push(events.iter().map(|event| event.event_type.to_string()).collect::<Vec<_>>());
         }
-        assert_eq!(told, [["store.degraded"]; 3], "one, however often it is looked at");
+        assert_eq!(reported, [["store.degraded"]; 3], "one event, despite three ticks");
         store.close().await;
     }
 }

@@ -1,9 +1,9 @@
 //! Decides whether a panic closes one connection or aborts the whole process.
 //!
 //! `cmd` installs the hook; `http` wraps the code that serves one connection in [`contain`] or
-//! [`contained`]. Must stay true: where a thread panics that others depend on (the store's writer, the
-//! dispatcher, the runner, a worker's loop outside of the connections it serves), the process aborts;
-//! otherwise it would seem to run and do no work. A panic while a contained future is dropped aborts too.
+//! [`contained`]. Must stay true: if a thread panics that others depend on (the store's writer, the
+//! dispatcher, the runner, a worker outside of the connections it serves), the process aborts; otherwise
+//! it would seem to run but do no work. A panic while a contained future is dropped also aborts.
 
 use std::cell::Cell;
 use std::panic::{set_hook, take_hook};
@@ -16,7 +16,7 @@ thread_local! {
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on a panic outside of [`contain`] and [`contained`] aborts the process.
+/// Makes every panic outside of [`contain`] and [`contained`] abort the process.
 pub fn install() {
     let previous_hook = take_hook();
     set_hook(Box::new(move |panic| {
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs itself as a child that panics.
+    /// The test runs its own program as a child, which panics.
     #[test]
     fn a_panic_on_any_other_thread_aborts_the_process() {
         const CHILD: &str = "HOOKLATCH_TEST_PANICS";

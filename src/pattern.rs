@@ -1,12 +1,15 @@
-//! Which event types a handler wants.
+//! Patterns for event types, as in a handler's `events`.
+//!
+//! `config` and `provider` make them; `http` matches them when it accepts an event, and the store when
+//! it makes later jobs and notices. Must stay true: matching takes bounded time for every pattern and every type, because senders choose types.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One entry of a handler's `events`: a type, or one with `*` for any run of characters, dots
-/// included. Where the provider's types have two levels (`pull_request.opened`), the first level
-/// alone matches all of the second.
+/// One entry of a handler's `events`: a type, in which `*` matches any characters, including dots. If
+/// the provider's types have two levels (`pull_request.opened`), the first level alone also matches
+/// every type with that first level.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
     text: String,
@@ -14,12 +17,12 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// A pattern for the types of a provider that declares one or two levels.
+    /// `two_levels` says whether the provider's types have two levels.
     pub fn new(text: impl Into<String>, two_levels: bool) -> Self {
         Pattern { text: text.into(), two_levels }
     }
 
-    /// Whether `event_type` is wanted.
+    /// Whether the pattern covers `event_type`.
     pub fn matches(&self, event_type: &str) -> bool {
         if glob(self.text.as_bytes(), event_type.as_bytes()) {
             return true;
@@ -35,8 +38,8 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// `*` matches any run. Linear in memory, and a second `*` makes the first give back at most once
-/// per character, so that no type can make it slow.
+/// Matches `*` against any bytes. It backtracks to the last `*` only, so it takes at most
+/// `pattern.len() * text.len()` steps and allocates nothing.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

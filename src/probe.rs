@@ -1,9 +1,10 @@
-//! The parsers of outside input that are nobody's interface, for the fuzz targets alone.
+//! Entry points to internal parsers of outside input, for the fuzz targets.
 //!
-//! Only `fuzz/` and `tests/http/corpus.rs` may call it; the product never does. Everything here hands bytes
-//! to the product's own code and what came of them back: no decision is made here.
+//! Only `fuzz/` and `tests/http/corpus.rs` may call it; the product does not. Must stay true: every
+//! function passes bytes to the product's code and returns the result, and takes no decision of its
+//! own, so that a fuzz target tests the product.
 
-#![allow(missing_docs, reason = "hidden: each function is named after what it reaches")]
+#![allow(missing_docs, reason = "hidden from the documentation; named after the code they call")]
 
 use std::cell::RefCell;
 use std::io;
@@ -30,22 +31,22 @@ use crate::runner::message::{self, ToReceiver, ToRunner};
 use crate::runner::{ledger, wire};
 use crate::verify::extract::{self, Found};
 
-/// A message that was read: written again by the code that writes it, and what came behind its header.
+/// A message that was read: its header as the product writes it, and the body that followed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Message {
     pub written: Vec<u8>,
     pub body: Vec<u8>,
 }
 
-/// What a reader made of a connection: a message, its end, or an error's text.
+/// The result of reading a connection: a message, `None` at its end, or an error's text.
 pub type Read = Result<Option<Message>, String>;
 
-/// What a runner reads of a connection that brings at most `step` bytes at a time.
+/// Reads as the runner does, from a connection that delivers at most `step` bytes at a time.
 pub fn runner_reads(bytes: &[u8], step: usize) -> Read {
     runner_frame::<ToRunner>(bytes, step, message::TO_RUNNER_BYTES)
 }
 
-/// What a receiver reads of a runner's words.
+/// Reads a runner's message as the receiver does.
 pub fn receiver_reads(bytes: &[u8], step: usize) -> Read {
     runner_frame::<ToReceiver>(bytes, step, message::TO_RECEIVER_BYTES)
 }
@@ -62,17 +63,17 @@ pub fn ledger(bytes: &[u8]) -> (String, Vec<u8>, bool) {
     (format!("{:?}", ledger::read(bytes)), written.collect(), all)
 }
 
-/// How long a forward's endpoint asks to be left alone, by these two headers.
-pub fn retry_after(wish: &[u8], date: Option<&[u8]>, now: Timestamp) -> Option<Duration> {
+/// The delay that a forward's endpoint asks for with the headers Retry-After and Date.
+pub fn retry_after(delay: &[u8], date: Option<&[u8]>, now: Timestamp) -> Option<Duration> {
     let mut headers = HeaderMap::new();
-    headers.insert(header::RETRY_AFTER, HeaderValue::from_bytes(wish).ok()?);
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_bytes(delay).ok()?);
     if let Some(date) = date {
         headers.insert(header::DATE, HeaderValue::from_bytes(date).ok()?);
     }
     answer::retry_after(&headers, now)
 }
 
-/// What stands at a pointer of a body.
+/// The value at a JSON pointer, like the internal `Found`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     Absent,
@@ -81,8 +82,8 @@ pub enum Fact {
     Twice,
 }
 
-/// What stands at each pointer of a body, or of a form's field; nothing where that is not JSON. Texts
-/// that are no pointers are left out.
+/// The value at each pointer of a body, or of a form's field; `None` if that is not JSON. Texts that
+/// are not pointers are left out.
 pub fn facts(body: &[u8], form_field: Option<&str>, pointers: &[String]) -> Option<Vec<Fact>> {
     let pointers: Vec<Pointer> = pointers.iter().filter_map(|p| Pointer::parse(p).ok()).collect();
     let json = extract::json_of(body, form_field)?;
@@ -96,23 +97,23 @@ pub fn facts(body: &[u8], form_field: Option<&str>, pointers: &[String]) -> Opti
     Some(found.into_iter().map(fact).collect())
 }
 
-/// A body's digest without its volatile fields.
+/// The digest of a body without the volatile fields.
 pub fn digest(body: &[u8], volatile: &[String]) -> Digest {
     extract::digest(body, volatile)
 }
 
-/// A JSON pointer as it prints.
+/// Parses a JSON pointer and prints it.
 pub fn pointer(text: &str) -> Result<String, String> {
     Pointer::parse(text).map(|pointer| pointer.to_string())
 }
 
-/// Whether a text names a place of a request.
+/// Whether a text names a place in a request.
 pub fn is_place(text: &str) -> bool {
     Place::parse(text).is_ok()
 }
 
-/// The signed content of a request whose parts (`{id}`, `{body}`, …) are what `value` says; nothing where
-/// the template refuses the request. An `Err` where the text is no template.
+/// The signed content of a request; `value` returns the value of a part (`{id}`, `{body}`, …). `None` if
+/// the template refuses the request, an `Err` if the text is not a template.
 pub fn fill(template: &str, value: impl Fn(&str) -> Vec<u8>) -> Result<Option<Vec<u8>>, String> {
     let template = Template::parse(template)?;
     let parts = ["{timestamp}", "{id}", "{body}", "{method}", "{url}"];
@@ -130,7 +131,7 @@ pub fn fill(template: &str, value: impl Fn(&str) -> Vec<u8>) -> Result<Option<Ve
     Ok(template.fill(of).ok().map(|pieces| pieces.concat()))
 }
 
-/// Cuts what a connection has read into what it hands over at a time.
+/// The bounds on what an HTTP connection passes to the server at a time: heads and chunks.
 #[derive(Debug)]
 pub struct Guard {
     head: Head,
@@ -145,8 +146,10 @@ impl Default for Guard {
 }
 
 impl Guard {
-    /// How many of `bytes`, which begin with a head, are that head; nothing where it is not whole. An `Err`
-    /// where it is over its bound.
+    /// The length of the head that `bytes` begin with; `None` if it is incomplete.
+    ///
+    /// # Errors
+    /// The head is larger than its bound.
     pub fn head(&mut self, bytes: &[u8]) -> Result<Option<usize>, &'static str> {
         self.chunks = Chunks::default();
         match self.head.take(bytes) {
@@ -156,19 +159,20 @@ impl Guard {
         }
     }
 
-    /// The same where a body in chunks is; whether it is over, and whether it was one at all.
+    /// The number of bytes of a chunked body that may be passed on, whether the body has ended, and
+    /// whether it is well-formed.
     pub fn chunks(&mut self, bytes: &[u8]) -> (usize, bool, bool) {
         let handed = self.chunks.pass_on(bytes);
         (handed, self.chunks.is_over(), self.chunks != Chunks::Broken)
     }
 }
 
-/// How long the body of a request is as the front door reads it; none where no length is declared.
+/// The declared length of a request's body in bytes, as the HTTP server reads it; `None` without one.
 pub fn declared(request: &impl actix_web::HttpMessage) -> Option<u64> {
     http::declared(request)
 }
 
-/// The headers of a captured request, as `hooklatch verify --header` takes them.
+/// Reads the headers of a captured request as `hooklatch verify --header` does.
 pub fn captured_headers(lines: &[String]) -> Option<Headers> {
     cmd::verify::headers(lines).ok()
 }
@@ -209,7 +213,7 @@ impl AsyncRead for Trickle<'_> {
     }
 }
 
-/// One runtime per thread: a fuzzer has no time to make one for each input.
+/// Uses one runtime per thread, because creating one for each input would slow the fuzzer down.
 fn block_on<F: Future>(future: F) -> F::Output {
     thread_local! {
         static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };

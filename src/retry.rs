@@ -1,61 +1,62 @@
-//! What becomes of a job after an attempt: the one place that decides it.
+//! Decides a job's next state after an attempt has ended. No other module decides it.
 //!
-//! Pure: the dispatcher asks before it completes an attempt, and the store's recovery asks for the
-//! attempts that a crash cut off.
+//! It is pure. The dispatcher calls [`Policy::next`] before it completes an attempt; the store's
+//! recovery calls it for attempts that a crash cut off. Must stay true: an unknown outcome leads to
+//! another attempt only if the handler's policy says `rerun`.
 
 use std::time::Duration;
 
 use crate::model::{DeadReason, HeldReason, OnUnknown, Outcome, State, Timestamp};
 
-/// What a handler's configuration says about attempts.
+/// A handler's configuration for attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// What an attempt with unknown effects means.
+    /// What to do after an attempt whose effects are unknown.
     pub on_unknown: OnUnknown,
-    /// When a failing job is given up.
+    /// When a failing job stops.
     pub give_up: GiveUp,
-    /// The delay before the second attempt; each further one is [`Policy::FACTOR`] times the last.
+    /// The delay before the second attempt; each later delay is [`Policy::FACTOR`] times the previous one.
     pub backoff_base: Duration,
-    /// The longest delay, also for a Retry-After.
+    /// The longest delay; it also limits a Retry-After.
     pub backoff_max: Duration,
-    /// Somebody waits for the handler's answer: what cannot be run now has failed, and does not wait for
-    /// the handler to be mended.
+    /// Whether a client waits for the handler's answer. A job whose handler cannot run then fails at
+    /// once and does not wait until the handler can run.
     pub answers: bool,
 }
 
-/// When a failing job is given up: commands by count, forwards by time.
+/// When a failing job stops: commands by count, forwards by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GiveUp {
     /// After this many counted attempts.
     Attempts(u32),
-    /// When the next attempt would begin this long after the job became ready.
+    /// If the next attempt would begin more than this long after the job became ready.
     After(Duration),
 }
 
-/// What is known of a job when an attempt has ended.
+/// The facts about a job's earlier attempts when an attempt has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct History {
-    /// Counted attempts since the job was made or last replayed, the one that ended included.
+    /// Counted attempts since the job was created or last replayed, including the one that ended.
     pub counted: u32,
-    /// When the job was made or last replayed.
+    /// When the job was created or last replayed.
     pub since: Timestamp,
 }
 
-/// Where the job goes.
+/// The job's next state, with the data that the state needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// To `succeeded`.
+    /// State `succeeded`.
     Succeeded,
-    /// To `waiting`.
+    /// State `waiting`.
     Wait {
-        /// When it may be claimed again.
+        /// The earliest time of the next claim.
         due_at: Timestamp,
     },
-    /// Back to `ready`: the attempt never began.
+    /// State `ready`: the attempt did not begin.
     Ready,
-    /// To `dead`.
+    /// State `dead`.
     Dead(DeadReason),
-    /// To `held`.
+    /// State `held`.
     Held(HeldReason),
 }
 
@@ -72,7 +73,7 @@ impl std::fmt::Display for Next {
 }
 
 impl Next {
-    /// The state that the job goes to.
+    /// The state without its data.
     pub fn state(self) -> State {
         match self {
             Next::Succeeded => State::Succeeded,
@@ -85,17 +86,18 @@ impl Next {
 }
 
 impl Policy {
-    /// How much longer each delay is than the one before: 10 s, 40 s, 160 s, 640 s.
+    /// The factor between one delay and the next: with the default base 10 s, 40 s, 160 s, 640 s.
     pub const FACTOR: u32 = 4;
 
-    /// The delay after `counted` counted attempts: never shorter for more attempts, never over
-    /// `backoff_max`.
+    /// The delay after `counted` counted attempts. It does not shrink with more attempts and does not
+    /// exceed `backoff_max`.
     pub fn delay(&self, counted: u32) -> Duration {
         let factor = Self::FACTOR.saturating_pow(counted.saturating_sub(1));
         self.backoff_base.saturating_mul(factor).min(self.backoff_max)
     }
 
-    /// Decides where a job goes. `retry_after` is the handler's own wish, which is clamped.
+    /// Decides the job's next state. `retry_after` is the delay that the endpoint asked for; it is
+    /// clamped between [`Policy::delay`] and `backoff_max`.
     pub fn next(
         &self,
         outcome: Outcome,
@@ -108,13 +110,13 @@ impl Policy {
             Outcome::Rejected => Next::Dead(DeadReason::Rejected),
             Outcome::Cancelled => Next::Held(HeldReason::Cancelled),
             Outcome::NotStarted => Next::Ready,
-            Outcome::Failed => match self.again_at(history, retry_after, now) {
+            Outcome::Failed => match self.next_due(history, retry_after, now) {
                 Some(due_at) => Next::Wait { due_at },
                 None => Next::Dead(DeadReason::Exhausted),
             },
             Outcome::TimedOut | Outcome::Unknown => match self.on_unknown {
                 OnUnknown::Hold => Next::Held(HeldReason::UnknownOutcome),
-                OnUnknown::Rerun => match self.again_at(history, retry_after, now) {
+                OnUnknown::Rerun => match self.next_due(history, retry_after, now) {
                     Some(due_at) => Next::Wait { due_at },
                     None => Next::Held(HeldReason::UnknownOutcome),
                 },
@@ -122,20 +124,24 @@ impl Policy {
         }
     }
 
-    fn again_at(
+    /// When the next attempt may begin; `None` if the job must stop.
+    fn next_due(
         &self,
         history: History,
-        wish: Option<Duration>,
+        retry_after: Option<Duration>,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let delay = self.delay(history.counted);
-        let due_at =
-            now.after(wish.map_or(delay, |wish| wish.clamp(delay, self.backoff_max.max(delay))));
-        let left = match self.give_up {
+        let backoff = self.delay(history.counted);
+        let delay = match retry_after {
+            Some(asked) => asked.clamp(backoff, self.backoff_max.max(backoff)),
+            None => backoff,
+        };
+        let due_at = now.after(delay);
+        let may_retry = match self.give_up {
             GiveUp::Attempts(most) => history.counted < most,
             GiveUp::After(age) => due_at <= history.since.after(age),
         };
-        left.then_some(due_at)
+        may_retry.then_some(due_at)
     }
 }
 
@@ -158,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_delays() {
+    fn the_default_delays_are_the_documented_ones() {
         let delays: Vec<u64> = (1..=4).map(|n| POLICY.delay(n).as_secs()).collect();
         assert_eq!(delays, [10, 40, 160, 640]);
     }
 
     #[test]
-    fn a_failure_waits_until_none_are_left() {
+    fn a_failed_job_waits_until_no_attempts_are_left() {
         let next = |counted| POLICY.next(Outcome::Failed, after(counted), None, START);
         assert_eq!(next(1), Next::Wait { due_at: START.after(Duration::from_secs(10)) });
         assert_eq!(next(4), Next::Wait { due_at: START.after(Duration::from_secs(640)) });
@@ -172,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_follows_the_policy_and_rerun_needs_attempts_left() {
+    fn an_unknown_outcome_is_rerun_only_by_policy_and_with_attempts_left() {
         let rerun = Policy { on_unknown: OnUnknown::Rerun, ..POLICY };
         for outcome in [Outcome::Unknown, Outcome::TimedOut] {
             let held = Next::Held(HeldReason::UnknownOutcome);
@@ -183,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn time_bounds_forwards() {
+    fn a_forward_stops_after_its_time_limit() {
         let day = Duration::from_secs(86_400);
         let policy = Policy { give_up: GiveUp::After(3 * day), ..POLICY };
         let at = |now| policy.next(Outcome::Failed, after(900), None, now);
@@ -204,8 +210,9 @@ mod tests {
         }
 
         #[test]
-        fn a_retry_after_is_clamped(wish in 0u64..u64::MAX / 2_000) {
-            let next = POLICY.next(Outcome::Failed, after(1), Some(Duration::from_secs(wish)), START);
+        fn a_retry_after_is_clamped(seconds in 0u64..u64::MAX / 2_000) {
+            let retry_after = Some(Duration::from_secs(seconds));
+            let next = POLICY.next(Outcome::Failed, after(1), retry_after, START);
             let Next::Wait { due_at } = next else { return Err(TestCaseError::fail("must wait")) };
             prop_assert!(due_at.since(START) >= Duration::from_secs(10));
             prop_assert!(due_at.since(START) <= POLICY.backoff_max);

@@ -1,4 +1,4 @@
-//! Accepting: rate, latency, duplicates.
+//! Measures accepts: their rate, their latency, and the rate of duplicates.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,19 +11,19 @@ use super::requests::{Kind, requests};
 use super::site::{HANDLER, Receiver, Site};
 use super::table::{Bounds, Good, REPORTED_LOW, Table, median};
 
-/// Connections of a flood.
+/// The number of concurrent connections.
 const CONNECTIONS: usize = 64;
 
-/// Events of one round: at 15,000 a second some seconds, in which the log comes round.
+/// The events of one round: some seconds at 15,000 per second, in which the log restarts at least once.
 const EVENTS: usize = 60_000;
 
-/// Flushes of a round, and accepts on one connection: enough for a p99.
+/// The flushes of a round, and the accepts on one connection: enough for a p99.
 const FLUSHES: usize = 4_000;
 
-/// How often the log's size is looked at.
+/// How often the log's size is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Numbers no event has had.
+/// Gives out event numbers that were not used before.
 #[derive(Default)]
 pub(crate) struct Fresh(Cell<u64>);
 
@@ -34,7 +34,7 @@ impl Fresh {
     }
 }
 
-/// A receiver whose one handler wants every event of `kind`, and is paused.
+/// A receiver with one handler, which wants every event of `kind` and is paused.
 pub(crate) fn paused(kind: Kind) -> (Site, Receiver) {
     let site = Site::new(&HANDLER.replace("SOURCE", kind.path().trim_start_matches('/')));
     let receiver = site.start();
@@ -54,7 +54,7 @@ pub(crate) fn measure(table: &Table) {
             full.get_or_insert(rate);
         }
     }
-    // A tail shows after seconds of load, and on a machine that does nothing else.
+    // A tail latency needs seconds of load and an otherwise idle machine.
     if table.wants(P99) && !table.is_short() {
         p99(table, &fresh, full);
     }
@@ -66,7 +66,7 @@ pub(crate) fn measure(table: &Table) {
     }
 }
 
-/// The rate of accepts, which is returned too.
+/// Measures the rate of accepts, and returns it.
 fn rate(table: &Table, fresh: &Fresh, kind: Kind, name: &str) -> f64 {
     let verifier = Verifier::start();
     let (_site, receiver) = paused(kind);
@@ -89,10 +89,10 @@ fn rate(table: &Table, fresh: &Fresh, kind: Kind, name: &str) -> f64 {
 
 const P99: &str = "p99 of an accept at 70 % of that load, beside that of fdatasync";
 
-/// The log's bound and the largest batch (`limits.log_bytes`, `limits.batch_bytes`).
+/// The largest allowed log: its limit plus the largest batch (`limits.log_bytes`, `limits.batch_bytes`).
 const LOG_BYTES: u64 = (64 + 16) << 20;
 
-/// GitHub pushes at 70 % of the rate that `full` says, for some seconds; the log is watched meanwhile.
+/// Sends GitHub pushes at 70 % of the rate `full` for some seconds, and watches the size of the log.
 fn p99(table: &Table, fresh: &Fresh, full: Option<f64>) {
     let (site, receiver) = paused(Kind::GitHub);
     let events = EVENTS / table.effort.divide;
@@ -145,7 +145,7 @@ fn p50(table: &Table, fresh: &Fresh) {
 
 const DUPLICATES: &str = "duplicates, 7 KB GitHub pushes, 64 connections";
 
-/// Each event once, and then all of them again.
+/// Sends each event once, and then measures sending all of them again.
 fn duplicates(table: &Table, fresh: &Fresh) {
     let verifier = Verifier::start();
     let (_site, receiver) = paused(Kind::GitHub);

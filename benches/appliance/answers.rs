@@ -1,4 +1,4 @@
-//! Stored answers: requests that were answered before, and are sent again.
+//! Measures stored answers: repeats of requests that were answered before.
 
 use super::ceiling::UNSTORED;
 use super::load::flood;
@@ -22,10 +22,10 @@ command = ["/usr/bin/head", "-c", "1024", "/dev/zero"]
 concurrency = 4
 "#;
 
-/// As many as would be sent again at once somewhere; each is answered before the clock runs.
+/// The number of different keys; each is answered once before the measurement.
 const KEYS: usize = 1_000;
 
-/// Requests of one round.
+/// The requests of one round.
 const REQUESTS: usize = 200_000;
 
 pub(crate) fn measure(table: &Table) {

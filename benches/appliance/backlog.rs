@@ -1,4 +1,4 @@
-//! A receiver whose one handler has a backlog of ready jobs, and how long it takes to run it.
+//! A receiver with one handler and a backlog of ready jobs; measures how long running them takes.
 
 use std::net::SocketAddr;
 use std::thread::sleep;
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use super::load::flood;
 use super::site::{Receiver, Site, get};
 
-/// Connections that store it.
+/// The number of connections that store the backlog.
 const CONNECTIONS: usize = 64;
 
-/// Attempts of the handler at once, and of whatever it is compared with.
+/// The number of concurrent attempts of the handler, and of the loop that it is compared with.
 pub(crate) const ABREAST: usize = 8;
 
-/// Where the receiver tells how many jobs have succeeded. It counts them when their ends are committed.
+/// The metrics, which count the jobs that have succeeded. A job counts when its end is committed.
 const METRICS: &str = "\n[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// What that line begins with.
+/// The beginning of the metric's line.
 const SUCCEEDED: &str = r#"hooklatch_jobs_settled_total{handler="job",state="succeeded"} "#;
 
-/// No job is run faster than this, so whoever waits for many need not ask often: a page is asked for
-/// some fifty times in a run of seconds, and costs the receiver a fraction of a millisecond each time.
+/// A lower bound for the time of a job. The wait for many jobs polls with it: about fifty times in a run of
+/// seconds, each of which costs the receiver a fraction of a millisecond.
 const SHORTEST_JOB: Duration = Duration::from_micros(50);
 
-/// Between two questions at least.
+/// The shortest pause between two polls.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 pub(crate) struct Backlog {
@@ -33,14 +33,14 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// With a handler that does `what` (a line of its configuration) for the events of both sources.
+    /// Starts a receiver whose handler has the configuration line `what` and takes the events of both sources.
     pub(crate) fn of(what: &str) -> Self {
         let site = Site::new(&format!(
             "{METRICS}[handlers.job]\nsource = [\"github\", \"stripe\"]\nevents = [\"*\"]\n{what}\n\
              concurrency = {ABREAST}\n"
         ));
         let receiver = site.start();
-        // Said at the same time as that it serves, and perhaps written after it.
+        // The receiver logs this line at about the same time as "serving", and may write it later.
         let metrics = loop {
             match site.address(r#""message":"serving metrics""#) {
                 Some(metrics) => break metrics,
@@ -50,7 +50,7 @@ impl Backlog {
         Backlog { site, receiver, metrics }
     }
 
-    /// Stores these deliveries, and returns how many of their jobs succeed in a second once they may run.
+    /// Stores these deliveries while the handler is paused, resumes it, and returns the jobs per second.
     pub(crate) fn rate(&self, requests: &[Vec<u8>]) -> f64 {
         self.site.pause();
         let goal = self.succeeded() + requests.len() as u64;
@@ -61,7 +61,7 @@ impl Backlog {
         requests.len() as f64 / begun.elapsed().as_secs_f64()
     }
 
-    /// Waits until so many jobs have succeeded since the start.
+    /// Waits until `goal` jobs have succeeded since the start.
     pub(crate) fn wait(&self, goal: u64) {
         loop {
             let left = goal.saturating_sub(self.succeeded());
@@ -72,7 +72,7 @@ impl Backlog {
         }
     }
 
-    /// Jobs that have succeeded since the start.
+    /// The number of jobs that have succeeded since the start.
     pub(crate) fn succeeded(&self) -> u64 {
         let page = get(self.metrics, "/metrics");
         let count = page.lines().find_map(|line| line.strip_prefix(SUCCEEDED));

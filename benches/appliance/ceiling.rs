@@ -1,4 +1,4 @@
-//! What the machine allows: the disk's flush, and the server that stores nothing.
+//! The ceilings for comparisons: the disk's flush, and a server that verifies but does not store.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::site::{HANDLER, Receiver, Site};
 
-/// What one commit of an accept adds to the log, roughly: five pages of 4 KiB.
+/// The approximate size of one accept's commit in the log: five pages of 4 KiB.
 const COMMIT_BYTES: usize = 20 * 1024;
 
-/// The file is written over from its beginning again after so many bytes, as the log is.
+/// After this many bytes the file is overwritten from its beginning, as the log is.
 const FILE_BYTES: u64 = 32 << 20;
 
 /// The times of `count` writes of a commit's size, each flushed with fdatasync.
@@ -31,8 +31,8 @@ pub(crate) fn flushes(site: &Site, count: usize) -> Vec<Duration> {
     (0..count).map(flush).collect()
 }
 
-/// The same server, verifying and storing nothing: no disk has as much free space as it asks for, so
-/// each delivery is read, verified and parsed, and answered 503.
+/// The same server, which verifies but does not store: it requires more free space than any disk has, so it
+/// reads, verifies and parses each delivery and answers 503.
 pub(crate) struct Verifier {
     pub(crate) receiver: Receiver,
     _site: Site,
@@ -48,5 +48,5 @@ impl Verifier {
     }
 }
 
-/// What it answers.
+/// The status with which the [`Verifier`] answers.
 pub(crate) const UNSTORED: u16 = 503;

@@ -1,4 +1,4 @@
-//! Running stored jobs of a command, beside a bare loop that spawns and waits.
+//! Measures running stored jobs of a command, compared with a plain loop that spawns and waits.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use super::backlog::{ABREAST, Backlog};
 use super::requests::Kind;
 use super::table::{Bounds, Good, Table};
 
-/// Jobs of one round: at 2,000 a second three seconds.
+/// The jobs of one round: three seconds at 2,000 per second.
 const JOBS: usize = 6_000;
 
 pub(crate) fn measure(table: &Table) {
@@ -23,7 +23,7 @@ pub(crate) fn measure(table: &Table) {
     table.compare(name, bounds, "/s", || bare(jobs), measured);
 }
 
-/// Threads that spawn and wait: how many commands a second.
+/// Spawns commands and waits for them, in several threads. Returns the commands per second.
 fn bare(count: usize) -> f64 {
     let begun = Instant::now();
     std::thread::scope(|scope| {

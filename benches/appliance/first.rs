@@ -1,7 +1,7 @@
-//! From the 2xx to the handler's first instruction, on an idle receiver.
+//! Measures the time from the 2xx to the handler's first instruction, on an idle receiver.
 //!
-//! The handler is this program, run again: before anything else it takes the time, which it then writes
-//! into a named pipe. The monotonic clock is one for all processes.
+//! The handler is this program: it first reads the clock, and then writes the time into a named pipe. All
+//! processes share the monotonic clock.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -20,18 +20,18 @@ use super::load::quantile;
 use super::requests::Kind;
 use super::table::{Bounds, Good, Table};
 
-/// Before the pipe's path in the handler's arguments.
+/// The handler's first argument; the second is the pipe's path.
 const TELL: &str = "tell-first-instruction";
 
-/// Events of a round.
+/// The events of a round.
 const EVENTS: usize = 200;
 
-/// Before each event and each bare spawn: whatever the last one has left to do is done, and all threads
-/// concerned sleep.
+/// The pause before each event and each plain spawn, so that the work of the last one is done and all
+/// threads sleep.
 const REST: Duration = Duration::from_millis(10);
 
-/// The first thing in `main`: whether this process is that handler, and has done its work.
-pub(crate) fn told() -> bool {
+/// `main` calls it first. If this process is the handler, writes the time and returns true.
+pub(crate) fn ran_as_handler() -> bool {
     let now = now();
     let mut args = std::env::args_os().skip(1);
     if args.next().is_none_or(|word| word != TELL) {
@@ -50,7 +50,7 @@ pub(crate) fn measure(table: &Table) {
     let pipes = tempfile::tempdir().unwrap();
     let path = pipes.path().join("first");
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    // For writing too, so that it neither waits for a handler nor ends with one.
+    // Opened for writing too, so that opening does not wait for a handler, and reading does not end with one.
     let mut pipe = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let program = std::env::current_exe().unwrap();
     let backlog = Backlog::of(&format!("command = [{program:?}, {TELL:?}, {path:?}]"));
@@ -69,7 +69,7 @@ pub(crate) fn measure(table: &Table) {
     table.pairs(name, Bounds { good: Good::Low, floor: 4.0, aim: 3.0 }, "ms", &pairs);
 }
 
-/// From just before a bare spawn of the handler to its first instruction.
+/// The time from just before a plain spawn of the handler to its first instruction.
 fn spawned(program: &Path, path: &Path, pipe: &mut File) -> Duration {
     let mut command = Command::new(program);
     command.arg(TELL).arg(path);
@@ -81,8 +81,8 @@ fn spawned(program: &Path, path: &Path, pipe: &mut File) -> Duration {
     first.saturating_sub(begun)
 }
 
-/// From the moment when the 2xx of a delivery is read to its handler's first instruction. Where the
-/// handler was first, nothing.
+/// The time from reading the 2xx of a delivery to its handler's first instruction; 0 if the handler was
+/// first.
 fn delivered(backlog: &Backlog, request: &[u8], pipe: &mut File) -> Duration {
     let goal = backlog.succeeded() + 1;
     let answered = post(backlog.receiver.address, request);
@@ -91,7 +91,7 @@ fn delivered(backlog: &Backlog, request: &[u8], pipe: &mut File) -> Duration {
     first.saturating_sub(answered)
 }
 
-/// Delivers `request`, and returns when the head of a 200 was there.
+/// Delivers `request`, and returns the time at which the head of a 200 was read.
 fn post(address: SocketAddr, request: &[u8]) -> Duration {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -103,14 +103,14 @@ fn post(address: SocketAddr, request: &[u8]) -> Duration {
     answered
 }
 
-/// The time that the next handler writes.
+/// Reads the time that the next handler writes.
 fn read(pipe: &mut File) -> Duration {
     let mut nanos = [0; 8];
     pipe.read_exact(&mut nanos).unwrap();
     Duration::from_nanos(u64::from_ne_bytes(nanos))
 }
 
-/// Since the machine was started.
+/// The time since the machine was started.
 fn now() -> Duration {
     clock_gettime(ClockId::Monotonic).try_into().unwrap()
 }

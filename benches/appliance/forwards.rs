@@ -1,5 +1,5 @@
-//! Running stored jobs of a forward, beside the HTTP client that sends them alone: nothing is stored, and what it
-//! sends is in memory.
+//! Measures running stored jobs of a forward, compared with its HTTP client alone, which sends requests from
+//! memory and does not store.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -24,10 +24,10 @@ use super::backlog::{ABREAST, Backlog};
 use super::requests::Kind;
 use super::table::{Bounds, Good, REPORTED_HIGH, Table};
 
-/// Jobs of one round: at 4,000 a second three seconds.
+/// The jobs of one round: three seconds at 4,000 per second.
 const JOBS: usize = 12_000;
 
-/// How long one may take before the bench gives up.
+/// The longest time of a forward before the bench fails.
 const LONGEST: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(table: &Table) {
@@ -44,14 +44,14 @@ pub(crate) fn measure(table: &Table) {
     table.compare(name, bounds, "/s", ceiling, measured);
 }
 
-/// An endpoint that reads each request to its end and answers 204, in a thread of its own. It lives as
+/// Starts an endpoint in a separate thread, which reads each request to its end and answers 204. It runs as
 /// long as the process.
 fn endpoint() -> SocketAddr {
-    let (tell, told) = mpsc::channel();
+    let (started, address) = mpsc::channel();
     std::thread::spawn(move || {
         runtime().block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            tell.send(listener.local_addr().unwrap()).unwrap();
+            started.send(listener.local_addr().unwrap()).unwrap();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 stream.set_nodelay(true).unwrap();
@@ -61,7 +61,7 @@ fn endpoint() -> SocketAddr {
             }
         })
     });
-    told.recv().unwrap()
+    address.recv().unwrap()
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Infallible> {
@@ -71,7 +71,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, In
     Ok(response)
 }
 
-/// The forwards' own client alone: what it is to send is in memory, and nothing is stored. How many a second.
+/// Sends the requests from memory with the forwards' client alone. Returns the requests per second.
 fn client(endpoint: SocketAddr, requests: &[Vec<u8>]) -> f64 {
     let settings = ForwardSettings {
         resigners: std::sync::Arc::default(),
@@ -96,7 +96,7 @@ fn client(endpoint: SocketAddr, requests: &[Vec<u8>]) -> f64 {
     requests.len() as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// What an attempt is told of this delivery.
+/// The facts that an attempt gets about this delivery.
 fn facts(request: &[u8]) -> Facts {
     let end = request.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
     let mut headers = Headers::new();

@@ -1,4 +1,4 @@
-//! What a receiver and its runner take while nothing happens.
+//! Measures the wake-ups, the processor time and the memory of an idle receiver and its runner.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,10 @@ use super::requests::{Kind, requests};
 use super::site::{HANDLER, Receiver, Site, memory_kib};
 use super::table::{Bounds, Good, Table};
 
-/// For how long nothing happens: some wake-ups come every few seconds.
+/// The length of the measurement: some wake-ups happen every few seconds.
 const ALONE: Duration = Duration::from_secs(10);
 
-/// Between two looks at whether the one job has succeeded.
+/// The pause between two checks whether the only job has succeeded.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) fn measure(table: &Table) {
@@ -45,11 +45,11 @@ pub(crate) fn measure(table: &Table) {
     table.alone(names[2], low(20.0, 12.0), "MiB", resident[0]);
     table.remark(&format!("The runner: resident {:.1} MiB.", resident[1]));
     for (at, process) in ["receiver", "runner"].into_iter().enumerate() {
-        table.remark(&told(process, &before[at], &after[at]));
+        table.remark(&describe(process, &before[at], &after[at]));
     }
 }
 
-/// One event is delivered, and its job succeeds.
+/// Delivers one event, and waits until its job has succeeded.
 fn serve_one(site: &Site, receiver: &Receiver) {
     flood(receiver.address, &requests(Kind::GitHub, 0, 1), 1, 200);
     while !site.run(&["jobs", "--state", "succeeded", "--json"]).contains("succeeded") {
@@ -57,20 +57,20 @@ fn serve_one(site: &Site, receiver: &Receiver) {
     }
 }
 
-/// What a thread has taken since it began.
+/// The resources that a thread has used since it began.
 #[derive(Debug, Clone, Default)]
 struct Thread {
     name: String,
-    /// Times that it was put on a processor: one for each time that it gave one up.
+    /// How often it was scheduled: once for each context switch.
     wakes: u64,
     busy: Duration,
 }
 
-/// All threads of a process by their numbers.
+/// All threads of a process, by their ids.
 fn threads(process: u32) -> BTreeMap<String, Thread> {
     let folder = format!("/proc/{process}/task");
     let tasks = fs::read_dir(folder).unwrap().map(|task| task.unwrap());
-    // One that ends while it is read counts for nothing.
+    // A thread that ends while it is read is skipped.
     tasks
         .filter_map(|task| {
             let status = fs::read_to_string(task.path().join("status")).ok()?;
@@ -89,7 +89,7 @@ fn threads(process: u32) -> BTreeMap<String, Thread> {
         .collect()
 }
 
-/// What the threads took between the two; what one took that has ended is lost.
+/// The resources that the threads used in between. Those of a thread that has ended do not count.
 fn spent(before: &BTreeMap<String, Thread>, after: &BTreeMap<String, Thread>) -> Thread {
     let mut sum = Thread::default();
     for (number, thread) in after {
@@ -100,8 +100,8 @@ fn spent(before: &BTreeMap<String, Thread>, after: &BTreeMap<String, Thread>) ->
     sum
 }
 
-/// Which threads woke up, began or ended.
-fn told(
+/// Describes which threads woke up, began or ended.
+fn describe(
     process: &str,
     before: &BTreeMap<String, Thread>,
     after: &BTreeMap<String, Thread>,

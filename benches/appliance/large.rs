@@ -1,4 +1,4 @@
-//! Accepting into a store that has run for long, in little memory.
+//! Measures accepts into a store with many old events, with little memory.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,20 +15,19 @@ use super::site::{HANDLER, Receiver, Site};
 use super::size::settle;
 use super::table::{Bounds, Good, Table};
 
-/// Events that are stored before: a year of one every three seconds.
+/// The number of old events: one every three seconds for a year.
 const STORED: usize = 10_000_000;
 
-/// A short run has so many times fewer.
+/// A short run has this many times fewer old events.
 const SHORTER: usize = 20;
 
-/// What a receiver and its runner may have of memory, the pages of the store that the kernel keeps for them
-/// included.
+/// The memory limit for a receiver and its runner, including the store's pages in the kernel's page cache.
 const MEMORY_BYTES: u64 = 128 << 20;
 
-/// Connections of a flood.
+/// The number of concurrent connections.
 const CONNECTIONS: usize = 64;
 
-/// Events of one round.
+/// The events of one round.
 const EVENTS: usize = 30_000;
 
 const NAME: &str = "accept rate with 10 million events stored, 128 MiB memory";
@@ -70,23 +69,23 @@ pub(crate) fn measure(table: &Table) {
     }
 }
 
-/// Stores so many events more than one, as retention leaves them: payload and job are gone, and the id stays
-/// until it may be forgotten. The rows are copies of one real delivery's but for the ids and digests.
+/// Adds `events` old events as retention leaves them: payload and job are deleted, and the id is kept. The
+/// rows are copies of those of one real delivery, with other ids and digests.
 fn fill(site: &Site, events: usize) {
     let receiver = site.start();
-    // A number that no flood of this line has.
+    // A number that this measurement does not use.
     flood(receiver.address, &requests(Kind::GitHub, 1 << 40, 1), 1, 200);
     settle(site);
     receiver.stop();
     let conn = Connection::open(site.store()).unwrap();
-    // Fast, and safe enough for what is thrown away where it fails. The cache holds all of the indexes.
+    // Fast and without durability: a store that fails here is thrown away. The cache holds all indexes.
     conn.execute_batch(
         "PRAGMA journal_mode = DELETE; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
          PRAGMA foreign_keys = OFF; PRAGMA cache_size = -3000000; BEGIN;",
     )
     .unwrap();
-    // As [`requests`] makes them, through the month before: 10 million are one each 0.26 s. UUIDs are
-    // stored as their bytes.
+    // Ids like those of [`requests`], spread over the month before: 10 million are one each 0.26 s. UUIDs are
+    // stored as bytes.
     let event_id = format!(
         "(SELECT unhex(printf('%08x%04x1%03x9', at & 0xffffffff, at >> 32 & 0xffff, at >> 48)
          || substr(hex(randomblob(8)), 2)) FROM (SELECT {FIRST_AT} - i * 2600000 AS at))"
@@ -96,13 +95,14 @@ fn fill(site: &Site, events: usize) {
     copy(&conn, "event", events, &[("row", "1 + i"), id, digest, removed]);
     conn.execute_batch("COMMIT; PRAGMA journal_mode = WAL;").unwrap();
     drop(conn);
-    // The kernel still has all of it in memory, on this process' account and not on the receiver's.
+    // The kernel still has the whole file in its page cache, charged to this process and not to the receiver.
     let file = File::open(site.store()).unwrap();
     file.sync_all().unwrap();
     fadvise(&file, 0, None, Advice::DontNeed).unwrap();
 }
 
-/// Copies the only row of a table so many times, the i-th time with these values in place of its own.
+/// Copies the only row of a table `times` times; `values` are expressions that replace columns, with `i` as
+/// the number of the copy.
 fn copy(conn: &Connection, table: &str, times: usize, values: &[(&str, &str)]) {
     let columns: Vec<String> = conn
         .prepare("SELECT name FROM pragma_table_info(?1)")
@@ -125,7 +125,7 @@ fn copy(conn: &Connection, table: &str, times: usize, values: &[(&str, &str)]) {
     conn.execute(&sql, []).unwrap();
 }
 
-/// Bytes that a process has caused to be read from the disk and written to it.
+/// The bytes that a process has caused to be read from the disk and written to it.
 fn moved(process: u32) -> [u64; 2] {
     let io = fs::read_to_string(format!("/proc/{process}/io")).unwrap();
     ["read_bytes: ", "write_bytes: "].map(|name| {
@@ -134,14 +134,14 @@ fn moved(process: u32) -> [u64; 2] {
     })
 }
 
-/// A control group with [`MEMORY_BYTES`]. Goes with its value.
+/// A control group limited to [`MEMORY_BYTES`]. Dropping it removes the group.
 struct Group(PathBuf);
 
 impl Group {
-    /// None where this process may make none, or where memory is not bounded by them.
+    /// `None` if this process cannot create groups, or if they cannot limit memory.
     fn new(name: &str) -> Option<Self> {
         let root = Path::new("/sys/fs/cgroup");
-        // Version 1 has a tree for memory alone, version 2 one tree for all.
+        // Version 1 has a separate tree for memory, version 2 has one tree for all controllers.
         let (tree, bound) = match root.join("memory").is_dir() {
             true => (root.join("memory"), "memory.limit_in_bytes"),
             false => (root.to_owned(), "memory.max"),
@@ -153,7 +153,7 @@ impl Group {
         Some(group)
     }
 
-    /// Hooklatch, in this group from its first instruction on.
+    /// A command that runs Hooklatch in this group from its first instruction.
     fn command(&self) -> Command {
         let mut command = Command::new("/bin/sh");
         command
@@ -166,7 +166,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A runner that was killed is in it for a moment more.
+        // A killed runner stays in the group for a moment.
         let begun = Instant::now();
         while fs::remove_dir(&self.0).is_err() && begun.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(10));

@@ -1,7 +1,8 @@
-//! The load: clients on connections that are kept, in one thread.
+//! The load: clients with keep-alive connections, in one thread.
 //!
-//! [`flood`] sends the next request as soon as the last one is answered; [`pace`] sends at a fixed rate and
-//! counts a delivery's time from the moment it was due, so that a stall is not hidden by those it holds up.
+//! [`flood`] sends the next request as soon as the last one is answered. [`pace`] sends at a fixed rate and
+//! counts a delivery's time from the moment it was due, so that a stall also counts for the deliveries that
+//! it delays.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -10,27 +11,27 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What came of a load.
+/// The result of a load.
 pub(crate) struct Outcome {
-    /// From the first request to the last answer.
+    /// The time from the first request to the last answer.
     pub(crate) took: Duration,
-    /// Of each request, in no order.
+    /// The latency of each request, in no particular order.
     pub(crate) latencies: Vec<Duration>,
 }
 
 impl Outcome {
-    /// Requests answered in a second.
+    /// The answered requests per second.
     pub(crate) fn rate(&self) -> f64 {
         self.latencies.len() as f64 / self.took.as_secs_f64()
     }
 
-    /// The latency below which this share of them lies, in milliseconds.
+    /// The quantile `share` of the latencies, in milliseconds.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         quantile(&self.latencies, share)
     }
 }
 
-/// The value below which this share of `times` lies, in milliseconds.
+/// The quantile `share` of `times`, in milliseconds.
 pub(crate) fn quantile(times: &[Duration], share: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
@@ -38,8 +39,7 @@ pub(crate) fn quantile(times: &[Duration], share: f64) -> f64 {
     sorted[at].as_secs_f64() * 1000.0
 }
 
-/// Sends all of `requests` over so many connections, each as soon as it can be. Every answer must have
-/// this status.
+/// Sends all `requests` over the connections, each as soon as possible. Every answer must have `status`.
 pub(crate) fn flood(
     address: SocketAddr,
     requests: &[Vec<u8>],
@@ -49,7 +49,7 @@ pub(crate) fn flood(
     run(address, requests, connections, status, None)
 }
 
-/// Sends `requests` at so many a second.
+/// Sends `requests` at a fixed rate per second.
 pub(crate) fn pace(
     address: SocketAddr,
     requests: &[Vec<u8>],
@@ -86,8 +86,8 @@ fn run(
                     let mut from = free;
                     if let Some(due) = due(at) {
                         tokio::time::sleep_until(due.into()).await;
-                        // Where this client was free in time it is its timer that is late, by up to a
-                        // millisecond; where it was not, the receiver kept it.
+                        // If this client was free in time, a delay of up to a millisecond comes from its
+                        // timer; otherwise the receiver delayed it.
                         from = if free > due { due } else { Instant::now() };
                     }
                     client.send(request, status).await;
@@ -132,7 +132,7 @@ impl Client {
     }
 }
 
-/// How long the answer is that begins the buffer, once its head is there.
+/// The length of the answer at the beginning of the buffer; `None` until its head is complete.
 fn answer_length(buffer: &[u8]) -> Option<usize> {
     let head = buffer.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&buffer[..head]).ok()?;

@@ -1,7 +1,7 @@
-//! What the whole appliance does beside what the machine allows, measured in turns in the same run.
+//! Measures the whole appliance, compared with what the machine allows, in alternating rounds of one run.
 //!
-//! `cargo bench --bench appliance`, or `-- WORD ...` for the lines whose names have one of the words.
-//! `HOOKLATCH_BENCH=short` is what CI runs: fewer and shorter rounds, and only what is far off fails.
+//! `cargo bench --bench appliance` runs all lines; `-- WORD ...` those whose names contain one of the words.
+//! CI runs it with `HOOKLATCH_BENCH=short`: fewer and shorter rounds, which fail only far beyond a bound.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use table::Table;
 
 fn main() -> ExitCode {
-    if first::told() {
+    if first::ran_as_handler() {
         return ExitCode::SUCCESS;
     }
     let table = Table::new();

@@ -1,8 +1,8 @@
-//! Deliveries as the providers make them: unique bodies under unique ids, signed before the clock runs.
+//! Deliveries as the providers make them: unique bodies with unique ids, signed before the measurement.
 //!
-//! The shapes are the providers' own (their documentation of the push event and of the charge object), of
-//! a usual size; whatever in a real one differs from event to event differs here too, or they would
-//! compress better than real ones do.
+//! They have the form that the providers document (the push event, the charge object) and a typical size.
+//! Values that differ between real events also differ here; otherwise the bodies would compress better than
+//! real ones.
 
 use std::fmt::Write;
 
@@ -12,15 +12,15 @@ use sha2::{Digest, Sha256};
 /// The secret of every source in this bench.
 pub(crate) const SECRET: &str = "whsec_a-secret-for-benches-only";
 
-/// When GitHub made the first delivery of these, in steps of 100 ns since 1582: some day in 2025.
+/// The time of the first GitHub delivery, in steps of 100 ns since 1582: a day in 2025.
 pub(crate) const FIRST_AT: u64 = 0x1f0_b5d0_0000_0000;
 
-/// Which provider's.
+/// The kind of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A push of 7 KB.
+    /// A GitHub push of 7 KB.
     GitHub,
-    /// An event of 2.5 KB.
+    /// A Stripe event of 2.5 KB.
     Stripe,
 }
 
@@ -34,7 +34,7 @@ impl Kind {
     }
 }
 
-/// A whole HTTP request for the event of this number.
+/// A whole HTTP request for the event with this number.
 pub(crate) fn request(kind: Kind, number: u64) -> Vec<u8> {
     let mut random = Random::new(kind, number);
     match kind {
@@ -240,7 +240,7 @@ fn event_id(number: u64, random: &mut Random) -> String {
     format!("evt_{}AccountOfAll{}", digits.iter().collect::<String>(), random.word(8))
 }
 
-/// What differs from event to event: the same for the same number, in every run.
+/// Random values for an event; the same number gives the same values in every run.
 struct Random {
     seed: [u8; 32],
     left: Vec<u8>,
@@ -266,7 +266,7 @@ impl Random {
         from + u64::from_le_bytes(bytes) % (to - from + 1)
     }
 
-    /// Characters of these, so many.
+    /// `length` random characters of `alphabet`.
     fn of(&mut self, alphabet: &[u8], length: usize) -> String {
         (0..length)
             .map(|_| char::from(alphabet[usize::from(self.byte()) % alphabet.len()]))

@@ -1,4 +1,4 @@
-//! The product under measurement: the real program, in a folder on the disk that the build lies on.
+//! The measured product: the real program, with a store on the disk of the build.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ path = "/stripe"
 secrets = ["file:secret"]
 "#;
 
-/// One handler for all, which [`Site::pause`] keeps from running.
+/// A handler for all events, which [`Site::pause`] pauses.
 pub(crate) const HANDLER: &str = r#"
 [handlers.job]
 source = "SOURCE"
@@ -42,24 +42,24 @@ command = ["/bin/true"]
 concurrency = 4
 "#;
 
-/// The log of a line's rounds, or most of it.
+/// The memory for a receiver's log, enough for most of a measurement.
 const LOG_BYTES: u64 = 64 << 20;
 
-/// How long anything here may take before the bench gives up.
+/// The longest wait before the bench fails.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A folder with a configuration and what comes of it. Goes with its value.
+/// A folder with a configuration and a store. Dropping it deletes the folder.
 pub(crate) struct Site {
     folder: tempfile::TempDir,
-    /// What the receiver that was started last has logged. In memory: where a service manager takes it, it is
-    /// not written to the store's disk by the kernel, tens of megabytes at once that a flush waits for.
+    /// The log of the last receiver. It is in memory: on the store's disk, the kernel would write tens of
+    /// megabytes of it at once, and a flush would wait for that. A service manager's log is not there either.
     log: Mutex<File>,
 }
 
 impl Site {
-    /// With `more` in the configuration.
+    /// Creates a site with `more` added to the configuration.
     pub(crate) fn new(more: &str) -> Self {
-        // Where the build lies there is a disk; the system's folder for temporary files may be memory.
+        // The build is on a disk; the system's folder for temporary files may be in memory.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let site = Site { folder, log: Mutex::new(memory()) };
         fs::write(site.path("hooklatch.toml"), format!("{CONFIGURATION}{more}")).unwrap();
@@ -76,7 +76,7 @@ impl Site {
         self.path("store.db")
     }
 
-    /// The size of the store's log, where there is one.
+    /// The size of the store's log in bytes; 0 without one.
     pub(crate) fn log_bytes(&self) -> u64 {
         fs::metadata(self.path("store.db-wal")).map_or(0, |meta| meta.len())
     }
@@ -85,7 +85,7 @@ impl Site {
         self.start_by(&mut Command::new(env!("CARGO_BIN_EXE_hooklatch")))
     }
 
-    /// Starts `program`, which is hooklatch or ends in it, with the arguments of a receiver.
+    /// Starts `program`, which is or executes hooklatch, with the arguments of a receiver.
     pub(crate) fn start_by(&self, program: &mut Command) -> Receiver {
         let log = memory();
         let mut child = program
@@ -109,7 +109,7 @@ impl Site {
         Receiver { child, address, store: self.store() }
     }
 
-    /// The address in the line of the log with these words, once all of that is written.
+    /// The address in the log line with these words, when the line is complete.
     pub(crate) fn address(&self, words: &str) -> Option<SocketAddr> {
         let log = self.logged();
         let mut lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -120,14 +120,14 @@ impl Site {
 
     fn logged(&self) -> String {
         let mut text = String::new();
-        // A descriptor of its own: the receiver's has the same place in the file.
+        // A new descriptor: a duplicate would share the receiver's position in the file.
         let log = self.log.lock().unwrap();
         let mut reader = File::open(format!("/proc/self/fd/{}", log.as_raw_fd())).unwrap();
         reader.read_to_string(&mut text).unwrap();
         text
     }
 
-    /// Runs a command of the product, which must succeed, and returns what it printed.
+    /// Runs a command of the product, which must succeed, and returns its output.
     pub(crate) fn run(&self, args: &[&str]) -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_hooklatch"))
             .args(args)
@@ -140,7 +140,7 @@ impl Site {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// No job of the handler is claimed until [`Site::resume`].
+    /// Pauses the handler until [`Site::resume`].
     pub(crate) fn pause(&self) {
         self.run(&["pause", "job"]);
     }
@@ -150,15 +150,15 @@ impl Site {
     }
 }
 
-/// A file in memory for a log. What it takes is the bench's: a control group is charged with the pages that its
-/// processes are the first to touch.
+/// A file in memory for a log. The bench touches its pages first, so that its control group is charged with
+/// them and not the receiver's.
 fn memory() -> File {
     let file = memfd_create("log", MemfdFlags::CLOEXEC).unwrap();
     fallocate(&file, FallocateFlags::KEEP_SIZE, 0, LOG_BYTES).unwrap();
     file.into()
 }
 
-/// A running receiver. It and its runner end with it.
+/// A running receiver. Dropping it ends the receiver and its runner.
 pub(crate) struct Receiver {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -170,13 +170,13 @@ impl Receiver {
         self.child.id()
     }
 
-    /// The process of its runner, where that runs.
+    /// The process id of its runner, if one runs.
     pub(crate) fn runner(&self) -> Option<Pid> {
         let peer = UnixStream::connect(folder::socket(&folder::of(&self.store))).ok()?;
         Some(rustix::net::sockopt::socket_peercred(&peer).ok()?.pid)
     }
 
-    /// Stops it as a service manager does, which empties the log into the store.
+    /// Stops the receiver as a service manager does; it then writes the log into the database.
     pub(crate) fn stop(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());
@@ -193,14 +193,14 @@ impl Drop for Receiver {
     }
 }
 
-/// Resident KiB of a process: now (`VmRSS`) or at most so far (`VmHWM`).
+/// The resident memory of a process in KiB: now (`VmRSS`) or the peak (`VmHWM`).
 pub(crate) fn memory_kib(process: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// What `GET path` of an HTTP server on loopback answers, body only.
+/// The body of the answer to `GET path`.
 pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();

@@ -1,4 +1,4 @@
-//! What one push takes on the disk, while its payload is kept and after it has expired.
+//! Measures the disk space of one push, with its payload and after the payload has expired.
 
 use std::fs;
 use std::path::Path;
@@ -15,13 +15,13 @@ use super::requests::{Kind, requests};
 use super::site::{HANDLER, Site};
 use super::table::{Bounds, Good, Table};
 
-/// Events whose space is measured: enough that what the tables have of unfilled pages is a small part.
+/// The number of measured events: enough that partly filled pages of the tables do not matter.
 const EVENTS: usize = 80_000;
 
-/// Connections that bring them.
+/// The number of concurrent connections.
 const CONNECTIONS: usize = 16;
 
-/// How long jobs may take to come to an end, at a hundred a second and more.
+/// The longest wait for all jobs, which take a second per hundred or less.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const KEPT: &str = "bytes on disk per 7 KB push, payload kept";
@@ -57,11 +57,11 @@ pub(crate) fn measure(table: &Table) {
     }
 }
 
-/// Waits until the handler has run for all that was accepted.
+/// Waits until the handler has run for all accepted events.
 pub(crate) fn settle(site: &Site) {
     let conn = Connection::open_with_flags(site.store(), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     conn.busy_timeout(Duration::from_secs(5)).unwrap();
-    // Both by indexes: of such jobs, and of live attempts.
+    // Both counts use indexes: one of unfinished jobs, one of running attempts.
     let unsettled = || -> bool {
         conn.query_row(
             "SELECT EXISTS (SELECT 1 FROM job WHERE state = 'ready')
@@ -78,8 +78,8 @@ pub(crate) fn settle(site: &Site) {
     }
 }
 
-/// Takes all payloads out of a stopped store by the step that retention takes, which the receiver makes
-/// after an hour at the soonest: the shortest time that payloads can be kept for.
+/// Deletes all payloads of a stopped store with the store's retention step. A receiver would do it after an
+/// hour at the earliest, the shortest time that payloads can be kept.
 fn expire(store: &Path) {
     let settings = Settings { path: store.to_owned(), limits: Limits::default() };
     let store = Store::open(&settings, Clock::system()).unwrap();
@@ -95,17 +95,17 @@ fn expire(store: &Path) {
     });
 }
 
-/// What a stopped store takes, in bytes.
+/// The disk space of a stopped store, in bytes.
 struct Space {
     file: u64,
-    /// Each table and index, the largest first.
+    /// The size of each table and index, the largest first.
     parts: Vec<(String, u64)>,
 }
 
 impl Space {
     fn of(store: &Path) -> Self {
         let conn = Connection::open_with_flags(store, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
-        // The virtual table that looks at every page (built into the bundled library).
+        // The virtual table `dbstat`, which reads every page (built into the bundled library).
         let parts = conn
             .prepare("SELECT name, sum(pgsize) FROM dbstat GROUP BY name ORDER BY 2 DESC")
             .unwrap()

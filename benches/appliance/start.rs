@@ -1,4 +1,4 @@
-//! Starting with a million ready jobs, beside an empty store's start.
+//! Measures a start with a million ready jobs, compared with a start with an empty store.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use super::requests::{Kind, requests};
 use super::site::{HANDLER, Receiver, Site, memory_kib};
 use super::table::{Bounds, Good, Table, median};
 
-/// Ready jobs, each of an event of its own.
+/// The number of ready jobs, each for another event.
 const JOBS: usize = 1_000_000;
 
-/// After which the memory is read: what is done once at the start is done.
+/// The pause before the memory is read, so that the work of the start is done.
 const AFTER: Duration = Duration::from_secs(1);
 
-/// Page cache while the store is filled, in KiB: the index of event ids is written all over.
+/// SQLite's page cache while the store is filled, in KiB: inserts go to random places of the index of ids.
 const FILL_CACHE_KIB: i64 = 512 * 1024;
 
 pub(crate) fn measure(table: &Table) {
@@ -54,11 +54,11 @@ fn handler() -> String {
     HANDLER.replace("SOURCE", Kind::Stripe.path().trim_start_matches('/'))
 }
 
-/// A start and what it took.
+/// The measurements of a start.
 struct Start {
-    /// From the spawn to the log's "serving".
+    /// The time from the spawn to the log line "serving".
     seconds: f64,
-    /// The receiver's largest resident set until [`AFTER`].
+    /// The receiver's peak resident memory until [`AFTER`].
     mebibytes: f64,
 }
 
@@ -72,7 +72,7 @@ fn start(site: &Site) -> Start {
     Start { seconds, mebibytes }
 }
 
-/// Makes the site's store, with so many ready jobs of a paused handler.
+/// Creates the site's store, with `jobs` ready jobs of a paused handler.
 fn prepare(site: &Site, jobs: usize) {
     let receiver: Receiver = site.start();
     site.pause();
@@ -85,7 +85,7 @@ fn prepare(site: &Site, jobs: usize) {
     }
 }
 
-/// Makes so many of the one event in the store, each with a body, an id and a job of its own.
+/// Copies the only event in the store until there are `jobs`, each with its own body, id and job.
 fn fill(store: &Connection, jobs: usize) {
     let set = |name: &str, value: &str| {
         store.query_row(&format!("PRAGMA {name} = {value}"), [], |_| Ok(())).or_else(|error| {
@@ -95,7 +95,7 @@ fn fill(store: &Connection, jobs: usize) {
             }
         })
     };
-    // No log and no flush: nothing but this bench needs the file.
+    // No log and no flush: a store that fails here is thrown away.
     set("journal_mode", "OFF").unwrap();
     set("synchronous", "OFF").unwrap();
     set("cache_size", &format!("-{FILL_CACHE_KIB}")).unwrap();
@@ -105,11 +105,12 @@ fn fill(store: &Connection, jobs: usize) {
     copies(store, "payload", jobs, &[("event", "n")]);
     copies(store, "job", jobs, &[("row", "n"), ("event", "n"), ("id", "randomblob(16)")]);
     store.execute_batch("COMMIT").unwrap();
-    // The program keeps its log again, as it made the file.
+    // Restores the log mode that the program set.
     set("journal_mode", "WAL").unwrap();
 }
 
-/// Copies the one row of `table` until there are so many, numbered by `n`, with what differs as given.
+/// Copies the only row of `table` until there are `rows`; `differ` has expressions that replace columns, with
+/// `n` as the number of the copy.
 fn copies(store: &Connection, table: &str, rows: usize, differ: &[(&str, &str)]) {
     let mut info = store.prepare("SELECT name FROM pragma_table_info(?1)").unwrap();
     let columns: Vec<String> =

@@ -1,39 +1,40 @@
-//! The table that all this is for, and what decides whether a run has failed.
+//! The table of results, and the rules by which a run fails.
 
 use std::cell::Cell;
 use std::process::ExitCode;
 
-/// How much is measured.
+/// The size of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
-    /// Pairs of a ceiling and the thing measured; the median counts.
+    /// The number of pairs of a ceiling and a measurement; the median counts.
     pub(crate) rounds: usize,
-    /// Requests, jobs or bytes of a round are divided by it.
+    /// The requests, jobs or bytes of a round are divided by this.
     pub(crate) divide: usize,
-    /// A bound may be missed so many times over before the run fails.
+    /// The factor by which a result may miss its bound before the run fails.
     slack: f64,
 }
 
-/// A whole run. On a quiet machine medians of five lie within some percent of each other.
+/// A full run. On an idle machine medians of five rounds differ by a few percent.
 const WHOLE: Effort = Effort { rounds: 5, divide: 1, slack: 1.0 };
 
-/// For a machine that does other things too: only what is far off fails. Two runs of it differ by half.
+/// A run for a busy machine: it fails only far beyond a bound, because two such runs may differ by half.
 const SHORT: Effort = Effort { rounds: 3, divide: 8, slack: 10.0 };
 
-/// Which way is good.
+/// Whether a high or a low ratio is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Good {
-    /// A share of the ceiling.
+    /// The ratio is a share of the ceiling.
     High,
-    /// So many times the ceiling, or a cost by itself.
+    /// The ratio is a multiple of the ceiling, or the figure is a cost without a ceiling.
     Low,
 }
 
-/// The floor of a line that is reported and fails no run.
+/// The floor of a line that is only reported.
 pub(crate) const REPORTED_HIGH: f64 = 0.0;
+/// The floor of a line that is only reported and in which a low ratio is good.
 pub(crate) const REPORTED_LOW: f64 = f64::INFINITY;
 
-/// What a line is measured against.
+/// The bounds of a line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) good: Good,
@@ -42,7 +43,7 @@ pub(crate) struct Bounds {
     pub(crate) aim: f64,
 }
 
-/// Prints lines as they come.
+/// Prints each line as soon as it is measured.
 pub(crate) struct Table {
     pub(crate) effort: Effort,
     words: Vec<String>,
@@ -52,7 +53,7 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new() -> Self {
         let short = std::env::var("HOOKLATCH_BENCH").is_ok_and(|form| form == "short");
-        // `cargo bench` adds options of its own harness.
+        // Skips the options that `cargo bench` adds for its harness.
         let words = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
         let effort = if short { SHORT } else { WHOLE };
         println!("| what | ceiling | measured | ratio | floor | aim |");
@@ -60,18 +61,18 @@ impl Table {
         Table { effort, words, failed: Cell::new(false) }
     }
 
-    /// Whether this is the short form.
+    /// Whether this is the short run.
     pub(crate) fn is_short(&self) -> bool {
         self.effort.divide > 1
     }
 
-    /// Whether a line is to be measured.
+    /// Whether the command line selects this line.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.words.is_empty() || self.words.iter().any(|word| name.contains(word.as_str()))
     }
 
-    /// Rounds of a ceiling and what is measured, in turns: the line's ratio is the median of theirs, and
-    /// each figure the median of its own.
+    /// Measures alternating rounds of a ceiling and a measurement, and prints the medians of their ratios and
+    /// of both figures.
     pub(crate) fn compare(
         &self,
         name: &str,
@@ -85,7 +86,7 @@ impl Table {
         self.pairs(name, bounds, unit, &pairs);
     }
 
-    /// The same of figures that are there.
+    /// Like [`Table::compare`], with figures that are already measured.
     pub(crate) fn pairs(&self, name: &str, bounds: Bounds, unit: &str, pairs: &[(f64, f64)]) {
         let of = |value: &dyn Fn(&(f64, f64)) -> f64| median(pairs.iter().map(value).collect());
         let ratio = of(&|(ceiling, measured)| measured / ceiling);
@@ -93,7 +94,7 @@ impl Table {
         self.line(name, bounds, &figures, ratio);
     }
 
-    /// A line whose figure stands alone.
+    /// Prints a line without a ceiling.
     pub(crate) fn alone(&self, name: &str, bounds: Bounds, unit: &str, value: f64) {
         self.line(name, bounds, &format!("– | {} {unit}", figure(value)), value);
     }
@@ -119,7 +120,7 @@ impl Table {
         println!("| {name} | {figures} | {}{mark} | {floor} | {aim} |", figure(ratio));
     }
 
-    /// Says something that is no line.
+    /// Prints a remark next to the lines of the table.
     pub(crate) fn remark(&self, text: &str) {
         println!("{text}");
     }
@@ -138,7 +139,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Three digits that mean something.
+/// Prints a number with three significant digits.
 fn figure(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

@@ -1,5 +1,5 @@
-//! adnanh/webhook, the usual tool for the task, beside the appliance. It verifies and executes; it stores
-//! nothing, and answers before its command has begun.
+//! Compares the appliance with adnanh/webhook, the usual tool for the task. That program verifies and
+//! executes, but it does not store events, and it answers before its command has begun.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,14 +17,14 @@ use super::table::{Bounds, Good, REPORTED_HIGH, Table};
 /// The program's name, as Debian's package `webhook` installs it.
 const PROGRAM: &str = "webhook";
 
-/// Connections of a flood.
+/// The number of concurrent connections.
 const CONNECTIONS: usize = 64;
 
-/// Deliveries of one round. It holds each in memory until its command has run, some 40 KB; ours run to their
-/// end between two rounds, some seconds.
+/// The deliveries of one round. webhook holds each in memory until its command has run, about 40 KB; the
+/// appliance's jobs run between two rounds, for some seconds.
 const EVENTS: usize = 8_000;
 
-/// How long it may take to listen, or to be done with its commands.
+/// The longest wait until webhook listens, and until its commands are done.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(table: &Table) {
@@ -34,12 +34,12 @@ pub(crate) fn measure(table: &Table) {
         ("accepts beside adnanh/webhook, which executes; here for later (paused)", false),
     ] {
         if table.wants(name) {
-            beside(table, &fresh, name, runs);
+            compare(table, &fresh, name, runs);
         }
     }
 }
 
-fn beside(table: &Table, fresh: &Fresh, name: &str, runs: bool) {
+fn compare(table: &Table, fresh: &Fresh, name: &str, runs: bool) {
     let site = Site::new(&HANDLER.replace("SOURCE", "github"));
     let Some(webhook) = Webhook::start(&site) else {
         return table.remark(&format!("left out, no program `{PROGRAM}`: {name}"));
@@ -74,19 +74,20 @@ fn beside(table: &Table, fresh: &Fresh, name: &str, runs: bool) {
     );
 }
 
-/// A running one. It ends with its value.
+/// A running webhook process. Dropping it ends the process.
 struct Webhook {
     child: Child,
     address: SocketAddr,
 }
 
 impl Webhook {
-    /// With one hook, for the path and the secret of the GitHub source; none where it is not installed.
+    /// Starts webhook with one hook for the path and the secret of the GitHub source; `None` if it is not
+    /// installed.
     fn start(site: &Site) -> Option<Self> {
         let hooks = serde_json::json!([{
             "id": Kind::GitHub.path().trim_start_matches('/'),
             "execute-command": "/bin/true",
-            // Without this a forgery is answered 200 too.
+            // Without this webhook answers a forgery with 200 too.
             "trigger-rule-mismatch-http-response-code": 403,
             "trigger-rule": { "match": {
                 "type": "payload-hmac-sha256",
@@ -97,7 +98,7 @@ impl Webhook {
         let file = site.path("hooks.json");
         fs::write(&file, hooks.to_string()).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        // It takes a port by its number only: one that was free a moment ago.
+        // webhook needs a port number, so the bench picks one that was free a moment ago.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = Command::new(PROGRAM)
             .arg("-hooks")
@@ -118,7 +119,7 @@ impl Webhook {
         Some(webhook)
     }
 
-    /// Waits until it has executed what it was sent: until it and its commands need no more time.
+    /// Waits until it has executed all deliveries: until it and its commands use no more processor time.
     fn settle(&self) {
         let (begun, mut last) = (Instant::now(), self.ticks());
         loop {
@@ -132,7 +133,7 @@ impl Webhook {
         }
     }
 
-    /// Its processor time so far and that of its commands, in ticks of the clock.
+    /// The processor time of it and its commands so far, in clock ticks.
     fn ticks(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         // utime, stime, cutime, cstime: fields 14 to 17 (proc_pid_stat(5)); the name ends with `)`.

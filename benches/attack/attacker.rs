@@ -1,4 +1,4 @@
-//! One attacker: a thread on a core of its own choice with all the connections of an attack.
+//! One attacker: a thread on a fixed core, with all connections of an attack.
 
 use std::cell::Cell;
 use std::io;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::attacks::{Attack, Manner};
 
-/// The core of attacker and sink: the last, which every machine has.
+/// Moves this thread to the core of attacker and sink: the last one, which every machine has.
 pub(crate) fn take_own_core() {
     let cores = std::thread::available_parallelism().map_or(1, Into::into);
     let mut own = CpuSet::new();
@@ -24,21 +24,21 @@ pub(crate) fn take_own_core() {
     sched_setaffinity(None, &own).unwrap();
 }
 
-/// Longest wait for a connection or for a step to be taken; what takes longer is given up.
+/// The longest wait for a connection or for a step.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// An attack that goes on.
+/// A running attack.
 pub(crate) struct Attacker {
     thread: JoinHandle<f64>,
 }
 
 impl Attacker {
-    /// Attacks `target` for so long.
+    /// Attacks `target` for `length`.
     pub(crate) fn start(attack: Attack, target: SocketAddr, length: Duration) -> Self {
         Attacker { thread: std::thread::spawn(move || run(attack, target, length)) }
     }
 
-    /// Waits for its end; its steps per second.
+    /// Waits for the end of the attack, and returns its steps per second.
     pub(crate) fn end(self) -> f64 {
         self.thread.join().unwrap()
     }
@@ -52,7 +52,7 @@ fn run(attack: Attack, target: SocketAddr, length: Duration) -> f64 {
     set.block_on(&runtime, async {
         let start = Instant::now();
         for number in 0..attack.connections {
-            // Spread over a step's time, so that the rate is even.
+            // The connections begin at different times within a step's interval, so that the rate is even.
             let first = start + attack.pause * number / attack.connections;
             let (attack, steps) = (Rc::clone(&attack), Rc::clone(&steps));
             tokio::task::spawn_local(
@@ -64,7 +64,7 @@ fn run(attack: Attack, target: SocketAddr, length: Duration) -> f64 {
     steps.get() as f64 / length.as_secs_f64()
 }
 
-/// One of its connections, made again whenever it ends.
+/// One connection of the attack, which is opened again whenever it ends.
 async fn connection(attack: &Attack, target: SocketAddr, first: Instant, steps: &Cell<u64>) {
     let mut ticks = interval_at(first, attack.pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -100,7 +100,7 @@ async fn step(
     Ok(())
 }
 
-/// Throws away what has been answered so far; fails where the other side has closed.
+/// Discards the answers so far; fails if the other side has closed.
 fn hear(stream: &TcpStream) -> io::Result<()> {
     let mut answers = [0; 4096];
     loop {

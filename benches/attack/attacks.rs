@@ -1,4 +1,4 @@
-//! The attacks, as data: so many connections, each of which does the same thing at a fixed pace.
+//! The attacks as data: a number of connections, each of which repeats one step at a fixed rate.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use super::receiver::PATH;
 #[derive(Clone)]
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    /// Connections at once; one that the receiver ends is made again.
+    /// The number of concurrent connections; one that the receiver closes is opened again.
     pub(crate) connections: u32,
-    /// Between two steps of a connection.
+    /// The pause between two steps of a connection.
     pub(crate) pause: Duration,
-    /// Sent when a connection is made.
+    /// Sent when a connection is opened.
     pub(crate) opening: Vec<u8>,
     /// Sent at each step.
     pub(crate) step: Vec<u8>,
@@ -20,29 +20,29 @@ pub(crate) struct Attack {
 }
 
 impl Attack {
-    /// Whether it is made of connections alone, whose memory is bounded and given back.
+    /// Whether it consists of connections only, whose memory must be bounded and returned.
     pub(crate) fn is_flood(&self) -> bool {
         self.pause == FLOOD
     }
 }
 
-/// What becomes of a connection after a step.
+/// What happens to a connection after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// It stays, and answers are read.
     Stays,
-    /// It stays, and no answer is ever read.
+    /// It stays, and no answer is read.
     Deaf,
-    /// It is closed; the next step makes another.
+    /// It is closed; the next step opens another.
     Closes,
 }
 
 const MIB: usize = 1024 * 1024;
 
-/// In which all connections of a flood are made.
+/// The time in which all connections of a flood are opened.
 const FLOOD: Duration = Duration::from_secs(5);
 
-/// Every attack, each at a rate that one core can keep up against a sink.
+/// Every attack, each at a rate that one core can sustain against a sink.
 pub(crate) fn all() -> Vec<Attack> {
     use Manner::{Closes, Deaf, Stays};
     let per_second = |steps: u32| Duration::from_secs(1) / steps;
@@ -118,7 +118,7 @@ pub(crate) fn all() -> Vec<Attack> {
         attack("connections, opened and closed", 50, 10, b"", Vec::new(), Closes),
         attack("unknown paths", 20, 50, b"", unknown(), Stays),
         attack("answers never read", 200, 1, b"", unknown().repeat(20), Deaf),
-        // Each of these connections is made once in five seconds, and again where it was closed.
+        // Each of these connections is opened once in five seconds, and again if it was closed.
         mass("15,000 stalled bodies", 15_000, &stalled_head("")),
         mass("15,000 stalled bodies, 90 headers each", 15_000, &stalled_head(&lines(90, 1))),
         mass("6,000 endless heads of 120 KiB", 6_000, &head(&lines(90, 1_350))[..120_000]),
@@ -130,7 +130,7 @@ pub(crate) fn all() -> Vec<Attack> {
     ]
 }
 
-/// A head with a well-formed signature that proves nothing.
+/// A head with a well-formed but wrong signature.
 fn forged_head(line: &str) -> Vec<u8> {
     let signature = "0".repeat(64);
     format!(
@@ -140,12 +140,12 @@ fn forged_head(line: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The head of a body that does not come.
+/// A head without the body that it declares.
 fn stalled_head(lines: &str) -> Vec<u8> {
     forged_head(&format!("{lines}Content-Length: 60000"))
 }
 
-/// Header lines with values of so many bytes.
+/// `count` header lines with values of `bytes` bytes.
 fn lines(count: usize, bytes: usize) -> String {
     (0..count).map(|n| format!("X-{n}: {}\r\n", "a".repeat(bytes))).collect()
 }
@@ -167,7 +167,7 @@ fn head(lines: &str) -> Vec<u8> {
     format!("POST {PATH} HTTP/1.1\r\nHost: attack\r\n{lines}\r\n").into_bytes()
 }
 
-/// Lines of a head that never ends.
+/// Lines of a head without an end.
 fn flood() -> Vec<u8> {
     format!("X-Flood: {}\r\n", "a".repeat(1000)).into_bytes()
 }

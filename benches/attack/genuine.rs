@@ -1,7 +1,7 @@
-//! Genuine deliveries at a fixed rate, each on a connection of its own, as providers make them.
+//! Genuine deliveries at a fixed rate, each on a new connection, as providers make them.
 //!
-//! A delivery's time counts from the moment it was due, so that a stall is not hidden by the deliveries
-//! that it keeps from being sent.
+//! A delivery's time counts from the moment it was due, so that a stall also counts for the deliveries that
+//! it delays.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,23 +16,23 @@ use super::receiver::{PATH, SECRET};
 /// Deliveries per second.
 pub(crate) const RATE: u32 = 200;
 
-/// Threads that deliver: one that stalls leaves the others their time.
+/// The number of threads that deliver: a stalled thread does not delay the others.
 const THREADS: u32 = 20;
 
-/// As a provider waits at most; then the delivery has failed.
+/// The longest wait of a provider; after that the delivery has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A body's size: GitHub's push events have some KiB.
 const BODY_BYTES: usize = 4096;
 
-/// A few are too large for the small bodies' lane. Of them it is counted only whether they get through.
+/// The rate of deliveries that are too large for the reserve for small bodies. Only their success counts.
 const LARGE_RATE: u32 = 4;
 const LARGE_BODY_BYTES: usize = 200 * 1024;
 
-/// What the deliveries took.
+/// The latencies of the deliveries.
 pub(crate) struct Latencies {
     sorted: Vec<Duration>,
-    /// Deliveries without a 200.
+    /// The number of deliveries without a 200.
     pub(crate) failed: usize,
 }
 
@@ -53,7 +53,7 @@ impl Latencies {
     }
 }
 
-/// Delivers for so long.
+/// Delivers for `length`.
 pub(crate) fn deliver(receiver: SocketAddr, length: Duration) -> Latencies {
     let start = Instant::now() + Duration::from_millis(50);
     let deliver = move |first, step, rate, bytes| -> Vec<io::Result<Duration>> {
@@ -73,7 +73,7 @@ pub(crate) fn deliver(receiver: SocketAddr, length: Duration) -> Latencies {
     Latencies { sorted, failed: bad.len() + large }
 }
 
-/// One delivery, which takes until it is answered 200.
+/// Makes one delivery, and returns the time until it is answered 200.
 fn one(receiver: SocketAddr, due: Instant, bytes: usize) -> io::Result<Duration> {
     let request = request(bytes);
     std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -89,7 +89,7 @@ fn one(receiver: SocketAddr, due: Instant, bytes: usize) -> io::Result<Duration>
     }
 }
 
-/// A delivery as GitHub makes it, of an event of its own.
+/// A delivery of a new event, as GitHub makes it.
 fn request(bytes: usize) -> Vec<u8> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The receiver that is attacked: the real program in a folder of its own, and what it takes.
+//! The attacked receiver: the real program with a separate folder; measures its cost.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The path of its one source.
+/// The path of its only source.
 pub(crate) const PATH: &str = "/github";
 
 pub(crate) const SECRET: &str = "a secret for tests only";
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// A clock tick of `/proc`: a hundredth of a second on every Linux (`getconf CLK_TCK`).
 const TICK_MILLIS: f64 = 10.0;
 
-/// A running receiver with an empty store. It ends with its value.
+/// A running receiver with an empty store. Dropping it ends the process.
 pub(crate) struct Receiver {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -66,12 +66,12 @@ impl Receiver {
         Receiver { child, address, _folder: folder }
     }
 
-    /// What is resident now.
+    /// The resident memory now, in KiB.
     pub(crate) fn resident_kib(&self) -> u64 {
         kib(self.child.id(), "VmRSS:")
     }
 
-    /// Looks at it from now on.
+    /// Begins to measure the receiver's cost.
     pub(crate) fn watch(&self) -> Watched {
         let process = self.child.id();
         let (start, ticks) = (Instant::now(), ticks(process));
@@ -98,7 +98,7 @@ impl Drop for Receiver {
     }
 }
 
-/// A receiver that is looked at.
+/// A measurement of a receiver.
 pub(crate) struct Watched {
     end: Arc<AtomicBool>,
     thread: JoinHandle<Cost>,
@@ -112,13 +112,13 @@ impl Watched {
     }
 }
 
-/// What a receiver took.
+/// The cost of a receiver.
 pub(crate) struct Cost {
-    /// Most memory that was resident since its start.
+    /// The peak resident memory since its start.
     pub(crate) peak_kib: u64,
-    /// Most open files while it was looked at.
+    /// The most open files during the measurement.
     pub(crate) files: usize,
-    /// Of one core.
+    /// As a share of one core.
     pub(crate) cpu_percent: f64,
 }
 
@@ -131,7 +131,7 @@ fn kib(process: u32, field: &str) -> u64 {
 /// User and system time of a process so far.
 fn ticks(process: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    // The name, in brackets, may hold anything.
+    // The process name, in brackets, may contain any characters.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     [11, 12].iter().map(|&at: &usize| fields[at].parse::<f64>().unwrap()).sum()
 }

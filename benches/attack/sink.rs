@@ -1,7 +1,7 @@
-//! What the control run attacks: a listener that takes every connection and throws away what comes.
+//! The target of the control run: a listener that accepts every connection and discards its data.
 //!
-//! A process of its own: a flood of 15,000 connections and their other ends are more files than one
-//! process may have open on many machines.
+//! It is a separate process, because the two ends of 15,000 connections are more files than one process may
+//! open on many machines.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use super::attacker::take_own_core;
 /// The argument that makes this program the sink.
 pub(crate) const ARGUMENT: &str = "--sink";
 
-/// A sink, on the attacker's core. It ends with its value.
+/// A running sink, on the attacker's core. Dropping it ends the process.
 pub(crate) struct Sink {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -41,7 +41,7 @@ impl Drop for Sink {
     }
 }
 
-/// Is the sink, until standard input ends: with the process that started it.
+/// Runs as the sink until standard input ends, which happens with the process that started it.
 pub(crate) fn run() {
     std::thread::spawn(|| {
         take_own_core();

@@ -1,4 +1,4 @@
-//! `Retry-After` and `Date` of a forward's answer: the first line is one, the second the other.
+//! `Retry-After` and `Date` of a forward's answer: the first line of the input is one, the second the other.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub(super) fn check(data: &[u8]) {
     let (wish, rest) = super::line(data);
     let (date, _) = super::line(rest);
     let date = (!date.is_empty()).then_some(date);
-    // 2026-01-01; and the ends of what a clock can say.
+    // 2026-01-01, and the smallest and largest times of a clock.
     for now in [1_767_225_600_000, i64::MIN, i64::MAX].map(Timestamp) {
         let asked = probe::retry_after(wish, date, now);
         let text = std::str::from_utf8(wish).unwrap_or_default().trim();
@@ -20,7 +20,7 @@ pub(super) fn check(data: &[u8]) {
         }
         let undated = probe::retry_after(wish, None, now);
         assert!(asked.is_none() || undated.is_some(), "a Date makes no wish");
-        // A date that is its own Date is no wait at all.
+        // If both headers have the same date, the wait is 0.
         let at_once = probe::retry_after(wish, Some(wish), now);
         assert!(
             digits || at_once.is_none_or(|wait| wait.is_zero()),

@@ -4,7 +4,7 @@ use hooklatch::model::Headers;
 use hooklatch::probe;
 
 pub(super) fn check(data: &[u8]) {
-    // What the store reads back is what it would write again.
+    // The store must read back the headers that it wrote.
     let stored = Headers::from_wire(data);
     assert!(stored.to_wire().len() <= data.len() + 3 * stored.iter().count() + 3 * data.len());
     let again = Headers::from_wire(&stored.to_wire());

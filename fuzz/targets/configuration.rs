@@ -1,4 +1,4 @@
-//! `hooklatch.toml`, as a file in a folder of its own.
+//! `hooklatch.toml`, as a file in a separate folder.
 
 use std::fs;
 

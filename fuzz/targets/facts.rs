@@ -1,5 +1,5 @@
-//! Event ids, types and digests out of a body. The first line has the JSON pointers, after one of form
-//! fields and volatile members: `FIELD POINTER POINTER…`, an empty FIELD for none; the body follows.
+//! Reads event ids, types and digests from a body. The first line of the input is `FIELD POINTER POINTER…`:
+//! a form field or volatile member, which may be empty, and JSON pointers. The body follows.
 
 use hooklatch::probe::{self, Fact};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(super) fn check(data: &[u8]) {
 
     let found = probe::facts(body, None, &pointers);
     let plain = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    // A parser that builds a tree: where it can read the body, ours can, and sees the same.
+    // If a parser that builds a tree can read the body, the one-pass reader can too, and finds the same.
     if let Ok(tree) = serde_json::from_slice::<Value>(plain) {
         let found = found.as_ref().expect("one reads it and the other does not");
         assert_eq!(found.len(), pointers.len());
@@ -24,7 +24,7 @@ pub(super) fn check(data: &[u8]) {
             agree(fact, tree.pointer(&probe::pointer(pointer).expect("readable")), pointer);
         }
     }
-    // One pointer alone sees what it sees among others.
+    // A pointer alone finds the same value as together with others.
     for (at, pointer) in pointers.iter().enumerate() {
         let alone = probe::facts(body, None, std::slice::from_ref(pointer));
         let among = found.as_ref().map(|all| vec![all[at].clone()]);
@@ -38,7 +38,7 @@ pub(super) fn check(data: &[u8]) {
     digest(plain, field);
 }
 
-/// Duplicates aside, which a tree forgets, both see one value.
+/// Both readers find the same value, except for a repeated member, of which a tree keeps only one.
 fn agree(fact: &Fact, value: Option<&Value>, pointer: &str) {
     match (fact, value) {
         (Fact::Twice, _) | (Fact::Absent, None | Some(Value::Null)) => {}
@@ -52,13 +52,13 @@ fn agree(fact: &Fact, value: Option<&Value>, pointer: &str) {
             Fact::Other,
             Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)),
         ) => {}
-        // A member on the way came twice, with something else each time.
+        // A member on the path occurs twice, with different values.
         (Fact::Absent, Some(_)) => panic!("{pointer}: not seen"),
         other => panic!("{pointer}: {other:?}"),
     }
 }
 
-/// JSON in a form's field is read as JSON alone is.
+/// JSON in a form field is read like a JSON body.
 fn form(body: &[u8], field: &str, pointers: &[String]) {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     if std::str::from_utf8(body).is_ok()
@@ -80,7 +80,7 @@ fn form(body: &[u8], field: &str, pointers: &[String]) {
     }
 }
 
-/// A volatile member, whatever it holds and wherever it stands, changes no digest; any other does.
+/// A volatile member does not change the digest, whatever its value and position; any other member does.
 fn digest(body: &[u8], name: &str) {
     let volatile = [name.to_owned()];
     let now = probe::digest(body, &volatile);

@@ -1,4 +1,4 @@
-//! What a dead runner left for the next one.
+//! The ledger that a dead runner leaves for the next one.
 
 use hooklatch::probe;
 

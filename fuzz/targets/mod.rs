@@ -1,7 +1,7 @@
-//! What must hold for every input of every parser of network or file input, one file per parser.
+//! Properties that must hold for every input of the parsers of network and file input, one file per parser.
 //!
-//! Two programs use these: the fuzzer (`fuzz/main.rs`), which looks for inputs, and `tests/http/corpus.rs`,
-//! which plays the committed ones again on every change. A target panics where something does not hold.
+//! Two programs use them: the fuzzer (`fuzz/main.rs`), which searches for inputs, and `tests/http/corpus.rs`,
+//! which runs the committed inputs on every change. A target panics if a property does not hold.
 
 mod answers;
 mod captured;
@@ -20,7 +20,7 @@ mod since;
 pub(crate) mod sizes;
 mod template;
 
-/// A target: what it is called, on the command line and as the folder of its corpus, and its check.
+/// A target: its name, which is also the name of its corpus folder, and its check.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
@@ -41,7 +41,7 @@ pub(crate) const ALL: &[Target] = &[
     ("template", template::check),
 ];
 
-/// The first line, and what follows it: how targets that want several things are told them.
+/// Splits an input into its first line and the rest, for targets with several parameters.
 fn line(data: &[u8]) -> (&[u8], &[u8]) {
     match data.iter().position(|&byte| byte == b'\n') {
         Some(end) => (&data[..end], &data[end + 1..]),
@@ -49,7 +49,7 @@ fn line(data: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The same of a text.
+/// Like [`line`], for an input whose first line is text.
 fn text_line(data: &[u8]) -> Option<(&str, &[u8])> {
     let (first, rest) = line(data);
     Some((std::str::from_utf8(first).ok()?, rest))

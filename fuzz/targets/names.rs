@@ -1,4 +1,4 @@
-//! The small texts of the model: names, ids, times, types, patterns.
+//! The short texts of the model: names, ids, times, types and patterns.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -47,7 +47,7 @@ pub(super) fn check(data: &[u8]) {
     assert!(Pattern::new("*", false).matches(text));
 }
 
-/// What is read prints to what is read as the same, and survives JSON.
+/// A parsed value prints to a text that parses to the same value, and survives JSON.
 fn same<T>(text: &str) -> Option<T>
 where
     T: FromStr + Display + Debug + PartialEq + Serialize + DeserializeOwned,
@@ -59,7 +59,7 @@ where
     Some(read)
 }
 
-/// What a shell makes of a word: nothing where it is not exactly one, or not taken as it is.
+/// The word that a shell reads; `None` if it reads another number of words, or would expand it.
 fn unquoted(word: &str) -> Option<String> {
     let (mut text, mut rest) = (String::new(), word);
     while !rest.is_empty() {
@@ -82,7 +82,7 @@ fn unquoted(word: &str) -> Option<String> {
     Some(text)
 }
 
-/// Patterns by the book, one row of a table per character.
+/// A simple matcher for patterns, with one row of a table per character.
 fn naive(pattern: &[u8], text: &[u8]) -> bool {
     let mut row = vec![false; text.len() + 1];
     row[0] = true;

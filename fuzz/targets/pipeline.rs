@@ -1,7 +1,8 @@
-//! What a connection hands to the HTTP decoder: never two heads at once, and with a head nothing else.
+//! The bytes that a connection passes to the HTTP decoder at a time: at most one head, and no other data with
+//! it.
 //!
-//! The first byte says in how large steps the rest arrives. Where it is 0, three more bytes choose a request
-//! with one large part instead, which a fuzzer would take long to grow. The decoder is the server's own.
+//! The first byte of the input is the size of the steps in which the rest arrives. If it is 0, three more bytes
+//! choose a request with one large part, which a fuzzer would not grow quickly. The decoder is the server's.
 
 use std::cell::RefCell;
 
@@ -23,13 +24,13 @@ pub(super) fn check(data: &[u8]) {
         }
         _ => None,
     };
-    // A step of one byte for each of so many would take long.
+    // Large inputs in steps of one byte would take too long.
     let (step, stream) =
         sized.as_ref().map_or((usize::from(step).max(1), stream), |(step, stream)| {
             (usize::from(*step) * 64 + 64, stream.as_slice())
         });
     thread_local! {
-        // Its clock is a task of the thread that makes it, which need not run.
+        // The decoder's clock is a task of this thread, which need not run.
         static SET: tokio::task::LocalSet = tokio::task::LocalSet::new();
         static CONFIG: RefCell<Option<ServiceConfig>> = const { RefCell::new(None) };
     }
@@ -44,11 +45,11 @@ pub(super) fn check(data: &[u8]) {
 struct Connection {
     codec: Codec,
     guard: Guard,
-    /// Handed over and not decoded.
+    /// Bytes that were passed on but not decoded yet.
     buffer: BytesMut,
 }
 
-/// What comes next, as `http::connection` has it.
+/// The part that is expected next, as in `http::connection`.
 #[derive(Clone, Copy, PartialEq)]
 enum Turn {
     Head,
@@ -56,17 +57,17 @@ enum Turn {
     Chunks,
 }
 
-/// What was decoded of what was handed over.
+/// A part that was decoded.
 #[derive(Default)]
 struct Decoded {
-    /// A head, and what follows it.
+    /// A head, and the part after it.
     head: Option<Turn>,
     /// The end of a body.
     end: bool,
 }
 
 impl Connection {
-    /// One request after the other, as `http::connection` hands them over.
+    /// Passes one request after the other to the decoder, as `http::connection` does.
     fn serve(&mut self, stream: &[u8], step: usize) -> Option<()> {
         let (mut rest, mut turn, mut read) = (stream, Turn::Head, 0);
         while read < rest.len() {
@@ -89,7 +90,7 @@ impl Connection {
             turn = match (turn, head) {
                 (Turn::Head, Some(next)) => {
                     assert!(self.buffer.is_empty() && over, "something came along with a head");
-                    // Without a body there is no end to wait for.
+                    // A request without a body has no end of a body to wait for.
                     if next == Turn::Declared(0) { Turn::Head } else { next }
                 }
                 (Turn::Head, None) => {
@@ -110,7 +111,7 @@ impl Connection {
         Some(())
     }
 
-    /// Decodes what there is, which holds one head at most.
+    /// Decodes the available bytes, which contain at most one head.
     fn decode(&mut self) -> Result<Decoded, ()> {
         let mut decoded = Decoded::default();
         while let Some(message) = self.codec.decode(&mut self.buffer).map_err(drop)? {
@@ -127,7 +128,7 @@ impl Connection {
     }
 }
 
-/// What follows a head, as `http::connection` has it.
+/// The part after a head, as in `http::connection`.
 fn next(request: &Request) -> Turn {
     if request.chunked().unwrap_or(true) {
         return Turn::Chunks;

@@ -1,4 +1,4 @@
-//! A provider file. What it says can be signed by is also proven by it.
+//! A provider file. If the scheme can sign a request, it must also verify it.
 
 use hooklatch::document::Problems;
 use hooklatch::model::Headers;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hooklatch::document::{Document, FromToml, Problems, Size};
 use hooklatch::limits::Unit;
 
-/// The largest end of any limit's range.
+/// The largest upper bound of all limits.
 const LONGEST: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
 pub(super) fn check(data: &[u8]) {
@@ -13,7 +13,7 @@ pub(super) fn check(data: &[u8]) {
     if let Some(Size(bytes)) = read::<Size>(text) {
         assert_eq!(read::<Size>(&Unit::Bytes.show(bytes)), Some(Size(bytes)), "shown and read");
     }
-    // What is longer than any limit is refused there, and need not be shown exactly.
+    // A duration over every limit is refused elsewhere, and need not be printed exactly.
     if let Some(duration) = read::<Duration>(text).filter(|duration| *duration <= LONGEST) {
         let millis = duration.as_millis() as u64;
         let shown = read::<Duration>(&Unit::Millis.show(millis));
@@ -26,12 +26,12 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// As a string of a file.
+/// Reads the text as a string in a file.
 fn read<T: FromToml>(text: &str) -> Option<T> {
     read_bare(&serde_json::to_string(text).ok()?)
 }
 
-/// As a value of a file.
+/// Reads the text as a bare value in a file.
 fn read_bare<T: FromToml>(value: &str) -> Option<T> {
     let (text, problems) = (format!("x = {value}\n"), Problems::new());
     let document = Document::parse("f.toml", &text, &problems)?;
@@ -43,7 +43,7 @@ fn read_bare<T: FromToml>(value: &str) -> Option<T> {
     read.filter(|_| well).map(|read| read.value)
 }
 
-/// As answers and logs print one.
+/// Prints a duration as answers and logs do.
 fn humantime_of(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }

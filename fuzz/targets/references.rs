@@ -1,10 +1,10 @@
-//! References to secrets. What is none may be the secret itself, and is told to nobody.
+//! References to secrets. A text that is not a reference may be the secret itself, so errors must not quote it.
 
 use std::path::Path;
 
 use hooklatch::config::{Reference, ReferenceError};
 
-/// One of each kind that is none.
+/// One invalid reference of each kind.
 const WRONG: [&str; 4] = ["x", "env:1", "file:", "credential:.."];
 
 pub(super) fn check(data: &[u8]) {
@@ -16,11 +16,11 @@ pub(super) fn check(data: &[u8]) {
             assert_eq!(parse(&reference.to_string()), Ok(reference));
         }
         Err(error) => {
-            let told = |error: &ReferenceError| format!("{error} {error:?} {}", error.help());
+            let texts = |error: &ReferenceError| format!("{error} {error:?} {}", error.help());
             let fixed = WRONG.iter().filter_map(|wrong| parse(wrong).err());
             assert!(
-                fixed.map(|wrong| told(&wrong)).any(|fixed| fixed == told(&error)),
-                "a secret is told"
+                fixed.map(|wrong| texts(&wrong)).any(|fixed| fixed == texts(&error)),
+                "an error quotes the text"
             );
         }
     }

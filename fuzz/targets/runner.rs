@@ -23,7 +23,7 @@ fn both_ways(data: &[u8], read: fn(&[u8], usize) -> Read) {
         |at| u32::from_be_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]) as usize;
     let end = 8 + length(0) + length(4);
     assert_eq!(message.body, data[end - length(4)..end], "the body as it is");
-    // A frame that is cut anywhere is no frame.
+    // A frame that is cut at any place must not be read as a frame.
     for cut in [1, 7, 8, end - length(4) - 1, end - 1] {
         assert!(read(&data[..cut], usize::MAX).is_err(), "cut at {cut}");
     }

@@ -1,5 +1,5 @@
-//! Deliveries to each scheme: the first line names it, header lines follow up to an empty one, then the
-//! body.
+//! Deliveries to each scheme. The first line of the input names the scheme; header lines follow up to an empty
+//! line, and then the body.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use hooklatch::provider::Scheme;
 
 use super::signing;
 
-/// Forms of proof that no provider built in has.
+/// Schemes with forms of proof that no built-in provider uses.
 const OWN: [&str; 4] = [
     r#"
 name = "token"

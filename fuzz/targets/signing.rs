@@ -1,4 +1,4 @@
-//! What must hold of a scheme and a request, for the targets that come by either.
+//! Properties of a scheme and a request, for the targets that vary one of the two.
 
 use bytes::Bytes;
 use hooklatch::model::{Headers, Timestamp};
@@ -6,11 +6,11 @@ use hooklatch::provider::Scheme;
 use hooklatch::verify::{self, Draft, Key, Rejection, Request, Verified};
 use sha2::{Digest, Sha256};
 
-/// 2026-01-01: when every request comes.
+/// The arrival time of every request: 2026-01-01.
 const NOW: Timestamp = Timestamp(1_767_225_600_000);
 
-/// Why a request may be refused that its provider has signed: it says two things at once, or something
-/// is missing in it, or its own time is another.
+/// The reasons for which a genuinely signed request may be refused: it is ambiguous, lacks a part, or states
+/// another time.
 const HONEST: [&str; 9] = [
     "repeated_header",
     "ambiguous_part",
@@ -23,10 +23,10 @@ const HONEST: [&str; 9] = [
     "bad_id",
 ];
 
-/// A request with these headers and this body, unproven, proven and forged.
-/// `sound`: the scheme is one that a provider could have, whose own signature must count.
+/// Checks a request with these headers and this body without a signature, with a genuine one and with a forged
+/// one. With `sound`, a provider could have the scheme, so its genuine signature must be accepted.
 pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool) {
-    // No key can be in the request: it is made of all of it.
+    // The key is derived from the whole request, so the request cannot contain it.
     let content = [headers.to_wire().as_slice(), b"\n", body].concat();
     let random: [u8; 32] = Sha256::digest(&content).into();
     let secret = verify::secret_text(scheme, &random);
@@ -37,12 +37,12 @@ pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool
     };
 
     let unproven = judge(scheme, &keys, headers, body);
-    assert!(unsigned || unproven.is_err(), "nobody has signed this");
+    assert!(unsigned || unproven.is_err(), "the request is not signed");
     assert!(unsigned || judge(scheme, &[], headers, body).is_err(), "no secret proves nothing");
     if let Err(rejection) = &unproven {
         let hint = verify::hint(scheme, &keys, &request(headers, body), rejection, NOW);
-        let told = format!("{rejection} {}", hint.unwrap_or_default());
-        assert!(!told.contains(secret.as_str()), "a secret is told");
+        let text = format!("{rejection} {}", hint.unwrap_or_default());
+        assert!(!text.contains(secret.as_str()), "a message quotes the secret");
     }
 
     let draft = Draft {
@@ -56,13 +56,13 @@ pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool
     let Ok(signed) = verify::sign(scheme, keys.first(), &draft, NOW) else { return };
     match judge(scheme, &keys, &signed, body) {
         Err(Rejection { reason, .. }) => {
-            // Another line that is no text spoils the one that was made here.
+            // Another line of this header that is not text makes the genuine one unusable.
             let text = headers.iter().all(|(_, value)| value.is_ascii());
             let honest = HONEST.contains(&reason) || (reason == "unreadable_signature" && !text);
             assert!(!sound || honest, "signed, and {reason}");
         }
         Ok(verified) if !unsigned => {
-            // A token proves who speaks and not what is said.
+            // A token proves the sender but not the contents.
             let wire = signed.to_wire();
             let token = wire.windows(secret.len()).any(|window| window == secret.as_bytes());
             proven(scheme, &keys, &signed, body, &verified, token);
@@ -76,7 +76,7 @@ fn request<'a>(headers: &'a Headers, body: &[u8]) -> Request<'a> {
     Request { method: "POST", url: Some("https://example.com/in?a=1"), headers, body }
 }
 
-/// The verdict; what can be said before the body is there agrees with it.
+/// The verdict. The check before the body is read must agree with it.
 fn judge(
     scheme: &Scheme,
     keys: &[Key],
@@ -92,7 +92,7 @@ fn judge(
     verdict
 }
 
-/// What a proof is good for: this request and no other.
+/// Checks that a proof is valid for this request only.
 fn proven(
     scheme: &Scheme,
     keys: &[Key],
@@ -104,7 +104,7 @@ fn proven(
     assert_eq!(verified.body(), body);
     assert!(verified.secret().is_some());
     for (name, _) in verified.headers().iter() {
-        assert!(headers.all(name).next().is_some(), "a header that nobody sent");
+        assert!(headers.all(name).next().is_some(), "a header that was not sent");
     }
     let other = vec![
         verify::key(scheme, "env:OTHER", &verify::secret_text(scheme, &[7; 32])).expect("a key"),

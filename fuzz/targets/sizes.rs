@@ -1,6 +1,6 @@
-//! Requests whose one part has a chosen size: the bounds of an HTTP decoder lie at powers of two.
+//! Requests with one part of a chosen size, because the limits of an HTTP decoder are near powers of two.
 
-/// What a request can have too much of.
+/// The part of a request that can be too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Method,
@@ -32,7 +32,7 @@ pub(crate) const PARTS: [Part; 12] = [
     Part::TrailerLines,
 ];
 
-/// One below, at and one above each power of two from 4 KiB to 128 KiB.
+/// The sizes one below, at and one above each power of two from 4 KiB to 128 KiB.
 pub(crate) fn sizes() -> impl Iterator<Item = usize> + Clone {
     (12..=17).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1])
 }

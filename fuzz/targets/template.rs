@@ -1,5 +1,5 @@
-//! Templates of signed content. The first line is one; the two halves of the rest, cut at a line of `=`,
-//! fill it: each has a line for every part but the body, which is what follows.
+//! Templates of signed content. The first line of the input is a template. The two halves of the rest, separated
+//! by a line of `=`, fill it: each has one line for every part except the body, which follows.
 
 use hooklatch::probe;
 
@@ -20,8 +20,8 @@ pub(super) fn check(data: &[u8]) {
     };
     let named = |part: &str| template.contains(part);
     assert!(named("{body}"), "the body is not signed");
-    // Two requests never fill a template to the same bytes. Timestamp, method and URL have grammars of
-    // their own, which the verifier holds: they are fixed here.
+    // Two requests must not give the same signed bytes. Timestamp, method and URL have grammars that the
+    // verifier checks, so they are the same in both here.
     let fixed = ["{timestamp}", "{method}", "{url}"].iter().any(|part| named(part));
     let differ = ["{id}", "{body}", "{header:"].iter().any(|part| {
         let part = if *part == "{header:" { "{header:X}" } else { part };
@@ -45,7 +45,7 @@ fn values(text: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// The value of a part: every header has the same.
+/// The value of a part; all headers have the same value.
 fn of(part: &str, values: &[Vec<u8>]) -> Vec<u8> {
     let at = match PARTS.iter().position(|known| *known == part) {
         Some(at) => at,

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 client with at most one connection, as simple as a provider's.
+//! A simple HTTP/1.1 client with at most one connection, like a provider's.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// GitHub gives up after 10 s (docs.github.com, "Handling failed webhook deliveries").
+/// GitHub's timeout for an answer (docs.github.com, "Handling failed webhook deliveries").
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A client of one target.
@@ -23,7 +23,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// For HOST:PORT/PATH; `fresh` means a new connection for each delivery.
+    /// `target` is HOST:PORT/PATH; with `fresh`, each delivery uses a new connection.
     pub(crate) fn new(target: &str, fresh: bool) -> Result<Self, String> {
         let at = target.find('/').ok_or_else(|| format!("'{target}' has no path"))?;
         let (authority, path) = target.split_at(at);
@@ -55,7 +55,7 @@ impl Client {
         }
     }
 
-    /// The kept connection where the other end has not closed it, else a new one.
+    /// The open connection if the other end has not closed it, otherwise a new one.
     async fn connection(&mut self) -> Result<SendRequest<Full<Bytes>>, String> {
         if let Some(mut kept) = self.kept.take()
             && kept.ready().await.is_ok()

@@ -1,6 +1,6 @@
-//! A fake GitHub for the install test: signed deliveries with unique ids, at a steady pace, over fresh
-//! or kept connections, until a file appears. Every request that is not answered 2xx within GitHub's own
-//! deadline counts as failed; the load repeats none, since GitHub repeats none.
+//! A fake GitHub for the install test: it sends signed deliveries with unique ids at a steady rate, over new
+//! or keep-alive connections, until a file appears. A request without a 2xx within GitHub's timeout counts as
+//! failed. Like GitHub, it does not repeat deliveries.
 
 mod client;
 
@@ -55,7 +55,7 @@ struct Arguments {
     fresh: bool,
 }
 
-/// What became of one delivery.
+/// The result of one delivery.
 struct Answer {
     id: String,
     took: Duration,
@@ -138,7 +138,7 @@ async fn deliver(
     tell: mpsc::Sender<Answer>,
 ) {
     let mut pace = interval(Duration::from_millis(arguments.pause_millis.max(1)));
-    // After a wait the old pace goes on: what was missed is not sent in a burst.
+    // After a delay the rate continues as before: missed deliveries are not sent in a burst.
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         pace.tick().await;
@@ -147,7 +147,7 @@ async fn deliver(
             return;
         }
         let id = format!("{}-{number:06}", arguments.prefix);
-        // The body names the id, so that no two are the same, and is as long as that of a small push.
+        // The body contains the id, so that no two bodies are equal, and is as long as that of a small push.
         let padding = "x".repeat(2000);
         let body = format!(r#"{{"ref":"refs/heads/main","number":"{id}","padding":"{padding}"}}"#);
         let body = Bytes::from(body);

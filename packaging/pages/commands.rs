@@ -1,10 +1,10 @@
-//! `hooklatch(1)` and a page per subcommand, from the command line's own definition.
+//! Generates `hooklatch(1)` and a manual page per subcommand from the definition of the command line.
 
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-/// Name and text of each page.
+/// The file name and the text of each page.
 pub(crate) fn pages(command: Command) -> Vec<(String, Vec<u8>)> {
     fn below(command: &Command, found: &mut Vec<(String, Vec<u8>)>) {
         let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
@@ -21,8 +21,8 @@ pub(crate) fn pages(command: Command) -> Vec<(String, Vec<u8>)> {
 }
 
 fn page(command: &Command, name: &str) -> Vec<u8> {
-    // What stands after the options is set as sections of their own; `Man` would fill its lines.
-    let told = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    // The text after the options is formatted as separate sections, because `Man` would join its lines.
+    let after_help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let source = format!("hooklatch {}", env!("CARGO_PKG_VERSION"));
     let man = Man::new(command.clone()).title(name).source(source).manual("Hooklatch");
     let mut text = Vec::new();
@@ -38,7 +38,7 @@ fn page(command: &Command, name: &str) -> Vec<u8> {
             heading("SUBCOMMANDS").to_writer(&mut text)?;
             subcommands(command).to_writer(&mut text)?;
         }
-        sections(&told).to_writer(&mut text)?;
+        sections(&after_help).to_writer(&mut text)?;
         see_also(name).to_writer(&mut text)
     })();
     result
@@ -61,12 +61,12 @@ fn subcommands(command: &Command) -> Roff {
     roff
 }
 
-/// The text below the options: paragraphs, and blocks under a line that ends in a colon, whose lines
-/// stay as they are.
-fn sections(told: &str) -> Roff {
+/// Formats the text after the options: paragraphs, and blocks under a line that ends with a colon, which keep
+/// their lines.
+fn sections(after_help: &str) -> Roff {
     let mut roff = Roff::new();
     let mut described = false;
-    for block in told.split("\n\n").filter(|block| !block.trim().is_empty()) {
+    for block in after_help.split("\n\n").filter(|block| !block.trim().is_empty()) {
         match block.split_once('\n') {
             Some((title, lines)) if title.ends_with(':') && lines.starts_with("  ") => {
                 roff.control("SH", [title.trim_end_matches(':').to_uppercase().as_str()]);
@@ -85,7 +85,7 @@ fn sections(told: &str) -> Roff {
     roff
 }
 
-/// Lines as they are, set off from the text.
+/// Adds lines unchanged, indented.
 pub(crate) fn verbatim(roff: &mut Roff, lines: &str) {
     roff.control("PP", []).control("RS", ["4"]).control("nf", []);
     let lines = lines.lines().map(|line| line.strip_prefix("  ").unwrap_or(line));

@@ -1,15 +1,15 @@
-//! `hooklatch.toml(5)`, from `docs/configuration.md`: the one description of every key, default and
-//! range, which a test compares with the code.
+//! Generates `hooklatch.toml(5)` from `docs/configuration.md`, which describes every key, default and range
+//! and which a test compares with the code.
 //!
-//! A table becomes a list: its first column is the term, the last what is said of it, and those
-//! between are named by their heads.
+//! A table becomes a list: its first column is the term, the last one the description, and the columns between
+//! are labelled with their heads.
 
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use super::commands::verbatim;
 
-/// The page's text.
+/// The text of the manual page.
 pub(crate) fn page(markdown: &str) -> Vec<u8> {
     let mut page = Page::default();
     let source = format!("hooklatch {}", env!("CARGO_PKG_VERSION"));
@@ -26,14 +26,14 @@ pub(crate) fn page(markdown: &str) -> Vec<u8> {
 #[derive(Default)]
 struct Page {
     roff: Roff,
-    /// What was read of the paragraph, heading or cell that is open.
+    /// The text of the open paragraph, heading or cell so far.
     inlines: Vec<Inline>,
-    /// A heading or a block of code that is open: plain text.
+    /// Whether a heading or a block of code is open, which is plain text.
     plain: Option<String>,
-    /// The table's head, and the cells of the row that is open.
+    /// The table's head, and the cells of the open row.
     head: Vec<String>,
     cells: Vec<Vec<Inline>>,
-    /// An item's first paragraph stands beside its bullet.
+    /// Whether the next paragraph is the first of an item and so follows its bullet on the same line.
     in_item: bool,
 }
 
@@ -69,7 +69,7 @@ impl Page {
         match end {
             TagEnd::Heading(level) => {
                 let title = self.plain.take().unwrap_or_default();
-                // The first is the page's own, which has its name already.
+                // The first heading is the title of the document; the page has its name already.
                 if level as usize > 1 {
                     self.roff
                         .control(if level as usize == 2 { "SH" } else { "SS" }, [title.as_str()]);

@@ -1,5 +1,5 @@
-//! The package's `copyright`: our licence, and each library's in the binary with its text, from what
-//! cargo says is linked and from the libraries' own files.
+//! Generates the package's `copyright` file: the product's licence, and the licence of each library in the
+//! binary with its text, from cargo's metadata and the libraries' files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,20 +9,20 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// One library as it is linked.
+/// One linked library.
 struct Library {
     name: String,
     licence: String,
     folder: PathBuf,
 }
 
-/// What is compiled into libraries from elsewhere, which cargo does not know.
+/// Code that libraries include from other projects, which cargo does not know.
 const EMBEDDED: &str = "\
 libsqlite3-sys has SQLite in it, which is in the public domain; zstd-sys has Zstandard, under the
 BSD-3-Clause licence that stands below.
 ";
 
-/// The whole text.
+/// The whole text of the file; `ours` is the product's licence.
 pub(crate) fn text(ours: &str) -> io::Result<String> {
     let libraries = linked()?;
     let mut text = format!(
@@ -43,7 +43,7 @@ pub(crate) fn text(ours: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// Every package that the binary needs to run: neither what builds it, nor macros, nor test helpers.
+/// Every package that is linked into the binary: without build dependencies, macros and test dependencies.
 fn linked() -> io::Result<Vec<Library>> {
     let metadata = metadata()?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -96,7 +96,7 @@ fn metadata() -> io::Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// The texts a library comes with; of several to choose from, MIT's.
+/// The licence texts of a library; if there is a choice, that of the MIT licence.
 fn texts(library: &Library) -> io::Result<Vec<String>> {
     let mut files: Vec<(String, PathBuf)> = fs::read_dir(&library.folder)?
         .filter_map(Result::ok)
@@ -115,7 +115,7 @@ fn texts(library: &Library) -> io::Result<Vec<String>> {
     files.into_iter().map(text).collect()
 }
 
-/// Debian has the Apache licence on every machine, and wants it named rather than repeated.
+/// Replaces the Apache licence by a reference: every Debian machine has it, and the policy wants a reference.
 fn by_reference(text: &str) -> String {
     match text.contains("TERMS AND CONDITIONS FOR USE, REPRODUCTION, AND DISTRIBUTION") {
         true => "Apache License, Version 2.0: /usr/share/common-licenses/Apache-2.0".to_owned(),

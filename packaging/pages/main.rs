@@ -1,7 +1,6 @@
-//! Writes man pages, completions of the shells and the libraries' licences: `cargo run --example pages FOLDER`.
+//! Writes the manual pages, the shell completions and the licences: `cargo run --example pages FOLDER`.
 //!
-//! For the package alone, which is why it is an example: what it is made with does not get into the
-//! product's binary.
+//! Only the package needs them. It is an example so that its dependencies are not in the product's binary.
 
 mod commands;
 mod configuration;

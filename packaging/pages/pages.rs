@@ -1,5 +1,5 @@
-//! What the package gets that is made from the sources: `man/`, `completions/` and `copyright` below one
-//! folder.
+//! Writes the files of the package that are generated from the sources: `man/`, `completions/` and
+//! `copyright` in one folder.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,10 @@ use hooklatch::cli::Cli;
 
 use super::{commands, configuration, copyright};
 
-/// The page that describes every key, and which a test compares with the code.
+/// The document that describes every key and that a test compares with the code.
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 
-/// Writes all of it; `folder` is made where it is not there.
+/// Writes all files; creates `folder` if it does not exist.
 pub(crate) fn write(folder: &Path) -> io::Result<()> {
     let man = folder.join("man");
     fs::create_dir_all(&man)?;

@@ -1,6 +1,7 @@
-//! `hooklatch demo`: the whole product at work, on this machine, in a few seconds.
+//! `hooklatch demo`: shows the whole product on this machine in a few seconds.
 //!
-//! Receiver, runner, store, handlers and wire are the real ones; only the provider is fake.
+//! Receiver, runner, store, handlers and protocols are the real ones, on a scratch site; only the
+//! provider is fake. It compares what it sees with what is promised for each delivery.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ macro_rules! quickstart {
 
 /// Runs the demonstration; without `--once` it then serves until a signal.
 pub(super) fn run(args: &cli::Demo) -> Result<Exit, Failure> {
-    // A free port, and a ledger that the handlers write.
+    // Uses a free port, and makes the handlers write a ledger.
     let config = quickstart!("hooklatch.toml").replace("127.0.0.1:8080", "127.0.0.1:0").replace(
         r#"pass_env = ["HOOKLATCH_DEMO_LEDGER"]"#,
         "env = { HOOKLATCH_DEMO_LEDGER = \"ledger.txt\" }\ncwd = \".\"",
@@ -61,7 +62,7 @@ pub(super) fn run(args: &cli::Demo) -> Result<Exit, Failure> {
     })?
 }
 
-/// Whether everything went as promised.
+/// Runs the demonstration and prints it. Returns whether every line is as promised.
 async fn show(
     args: &cli::Demo,
     site: &Site,
@@ -101,10 +102,10 @@ async fn show(
     Ok(as_promised)
 }
 
-/// One kind of delivery with what is promised of it and what was seen.
+/// One kind of delivery, with the promised and the observed counts.
 #[derive(Serialize)]
 struct Delivery {
-    /// What it shows, for people.
+    /// A description for people.
     what: &'static str,
     source: &'static str,
     sent: usize,
@@ -118,7 +119,7 @@ struct Delivery {
     body: Bytes,
 }
 
-/// How often each thing happened.
+/// The number of answers, events and handler runs of a delivery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Counts {
     /// Answered `accepted`.
@@ -129,13 +130,13 @@ struct Counts {
     refused: usize,
     /// Events in the store with the delivery's id.
     stored: usize,
-    /// Times that a handler started, by the handlers' own ledger.
+    /// How often handlers started, according to their ledger.
     started: usize,
-    /// Jobs that ended `succeeded`.
+    /// Jobs in state `succeeded`.
     succeeded: usize,
 }
 
-/// Everything that is sent, in order.
+/// Every delivery, in the order of sending.
 fn deliveries() -> Result<Vec<Delivery>, Failure> {
     let stripe = Provider::new("stripe", quickstart!("secrets/stripe.demo"))?;
     let github = Provider::new("github", quickstart!("secrets/github.demo"))?;
@@ -182,7 +183,7 @@ fn deliveries() -> Result<Vec<Delivery>, Failure> {
 }
 
 impl Delivery {
-    /// Sends two copies one after the other, and more than two at once.
+    /// Sends the copies: two one after the other, more than two concurrently.
     async fn send(&mut self, receiver: &Receiver) -> Result<(), Failure> {
         let path = format!("/{}", self.source);
         let one = |_| post(receiver.address, &path, &self.headers, self.body.clone());
@@ -248,7 +249,7 @@ fn print(ledger: &[Delivery]) -> Result<(), Failure> {
     output::line(format_args!("\n{style}{count} of {all} lines as promised{style:#}"))
 }
 
-/// What to try next, as lines that can be pasted.
+/// Prints commands to try next, which can be pasted.
 fn invite(site: &Site, receiver: &Receiver) -> Result<(), Failure> {
     let program =
         std::env::current_exe().map_or("hooklatch".into(), |path| path.display().to_string());

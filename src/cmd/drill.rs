@@ -1,8 +1,9 @@
-//! `hooklatch drill`: the receiver is killed many times under load, and every event accounted for.
+//! `hooklatch drill`: kills the receiver many times under load, and then checks the promises for every
+//! event.
 //!
-//! Receiver, runner, store, handlers and wire are the real ones, in the drill's own folder; only the
-//! provider is fake. What must stay true: nothing outside of that folder is touched, and no process
-//! that the drill has started outlives it.
+//! Receiver, runner, store, handlers and protocols are the real ones, in a separate folder; only the
+//! provider is fake. Must stay true: the drill does not touch anything outside that folder, and no
+//! process that it started outlives it.
 
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
@@ -20,18 +21,18 @@ use super::{block_on, owner, progress};
 use crate::cli;
 use crate::exit::{Exit, Failure};
 
-/// Events that are acknowledged between two kills are fewer than this; by chance none at all, so that
-/// a receiver is killed while it still recovers.
+/// Fewer events than this are acknowledged between two kills. The number is random and may be 0, so that
+/// some kills hit a receiver that still recovers.
 const MOST_BETWEEN_KILLS: u64 = 50;
 
-/// Broken promises that the table lists; `--json` has all.
+/// The number of broken promises in the table; `--json` has all of them.
 const LISTED: usize = 10;
 
-/// Runs the drill.
+/// Runs the drill and prints its report. The exit code says whether every promise held.
 pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
     let seed = match args.seed {
         Some(seed) => seed,
-        // Short enough to be typed.
+        // 32 bits, so that the seed is short enough to type.
         None => u64::from(u32::from_ne_bytes(bytes()?)),
     };
     if let Some(folder) = &args.folder {
@@ -62,7 +63,8 @@ pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
     Ok(if report.as_promised { Exit::Ok } else { Exit::No })
 }
 
-/// The drill continues and its verdict stands where the reader has left: `hooklatch drill | head -1`.
+/// Ignores that the reader of standard output has left, as in `hooklatch drill | head -1`: the drill
+/// continues, and its verdict is the exit code.
 fn ignore_left_reader(printed: Result<(), Failure>) -> Result<(), Failure> {
     printed.or_else(|failure| if failure.reader_left { Ok(()) } else { Err(failure) })
 }
@@ -88,7 +90,7 @@ async fn drill(
         signal = signals.next() => Ok(Err(signal)),
     };
     storm.bar.finish_and_clear();
-    // A receiver ends what its killed predecessor has left, so one must run before the stop.
+    // A receiver completes the attempts of its killed predecessor, so one must run before the stop.
     if matches!(result, Ok(Err(_))) && storm.receiver.is_none() {
         storm.receiver = Some(Receiver::start(site).await?);
     }
@@ -112,7 +114,7 @@ async fn drill(
     }))
 }
 
-/// What runs, and is killed at random moments.
+/// The processes that the drill kills at random moments.
 struct Storm<'a> {
     site: &'a Site,
     receiver: Option<Receiver>,
@@ -121,7 +123,8 @@ struct Storm<'a> {
 }
 
 impl Storm<'_> {
-    /// Kills, and then waits until every event is acknowledged and every job is settled.
+    /// Makes all kills, and then waits until every event is acknowledged and every job has reached a final
+    /// state.
     async fn run(
         &mut self,
         args: &cli::Drill,
@@ -133,12 +136,12 @@ impl Storm<'_> {
         self.receiver = Some(receiver);
         for _ in 0..args.kills {
             load.more(random.below(MOST_BETWEEN_KILLS)).await?;
-            // Every choice is made in every run, so that one seed means the same kills.
+            // Draws all numbers whether they are used or not, so that a seed always gives the same kills.
             let (order, between) = (random.below(3), random.below(10));
             if args.runner_kills && order == 1 && self.kill_runner().await? {
                 load.more(between).await?;
             }
-            // Dropped, it is killed.
+            // Dropping the receiver kills it.
             self.receiver = None;
             if args.runner_kills && order == 2 {
                 self.kill_runner().await?;
@@ -155,7 +158,7 @@ impl Storm<'_> {
         Ok(tally)
     }
 
-    /// False where there is no runner, as before the first command.
+    /// Kills the runner. False if there is no runner, as before the first command.
     async fn kill_runner(&mut self) -> Result<bool, Failure> {
         let Some(runner) = self.site.runner() else { return Ok(false) };
         runner.kill().await?;
@@ -164,11 +167,11 @@ impl Storm<'_> {
     }
 }
 
-/// Random numbers of one seed (SplitMix64, by Vigna): the same seed, the same numbers.
+/// A generator of random numbers (SplitMix64, by Vigna): a seed always gives the same numbers.
 struct Random(u64);
 
 impl Random {
-    /// A number under `bound`, which is over 0.
+    /// A number less than `bound`, which must not be 0.
     fn below(&mut self, bound: u64) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -178,17 +181,17 @@ impl Random {
     }
 }
 
-/// A whole drill.
+/// The result of a whole drill.
 #[derive(Debug, Serialize)]
 struct Report {
     /// Whether every promise held.
     as_promised: bool,
-    /// Repeats its choices.
+    /// The seed that repeats the drill's random choices.
     seed: u64,
-    /// Receivers killed.
+    /// The number of killed receivers.
     kills: u16,
     runner_kills: usize,
-    /// Deliveries without an answer: a kill cut them off, or the next receiver was not there yet.
+    /// Deliveries without an answer: a kill cut them off, or the next receiver did not listen yet.
     unanswered: usize,
     /// Deliveries answered 503.
     refused: usize,
@@ -196,7 +199,7 @@ struct Report {
 }
 
 impl Report {
-    /// Prints the account as a table with what is promised of each line, and what broke by event.
+    /// Prints the account as a table with the meaning of each number, followed by the broken promises.
     fn print(&self, site: &Site) -> Result<(), Failure> {
         let ledger = &self.ledger;
         let busy = match self.refused {

@@ -1,7 +1,7 @@
-//! `hooklatch init`: from nothing to an endpoint that a provider can be given.
+//! `hooklatch init`: creates an endpoint whose URL the operator can give to a provider.
 //!
-//! What must stay true: no file that exists is written to, and where anything fails nothing that was
-//! made stays behind.
+//! It writes a configuration and a secret, and prints the steps at the provider and at the proxy. Must
+//! stay true: it does not write to an existing file, and if it fails it removes every file that it made.
 
 mod files;
 mod texts;
@@ -25,10 +25,10 @@ use super::output::{self, escape};
 use super::{random, store};
 use files::Made;
 
-/// Writes the files, and prints what is to be done at the provider and at the proxy.
+/// Writes the files and prints the steps at the provider and at the proxy.
 pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     let main = match &args.dir {
-        // Shorter to read and to type than ./hooklatch.toml.
+        // Without "./" the printed commands are shorter.
         Some(folder) if folder == Path::new(".") => PathBuf::from("hooklatch.toml"),
         Some(folder) => folder.join("hooklatch.toml"),
         None => args.file.config.clone(),
@@ -67,7 +67,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     let keeper = Keeper::of(&main);
     let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), keeper.scheme());
     made.file(&stanza, &text, 0o644)?;
-    // The loader judges it as `serve` will: names, paths and URLs have one place where they are checked.
+    // The loader checks names, paths and URLs as `serve` will.
     let config = store::load_whole(&main).map_err(|failure| {
         let message =
             format!("the source cannot be added, so nothing was written: {}", failure.message);
@@ -96,7 +96,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The provider named, or that of the source's name.
+/// The given provider; without one, the provider with the source's name.
 fn scheme(main: &Path, source: &Name, provider: Option<&Name>) -> Result<Arc<Scheme>, Failure> {
     let named = provider.unwrap_or(source).as_str();
     config::provider(main, named).map_err(|why| {
@@ -110,8 +110,8 @@ fn scheme(main: &Path, source: &Name, provider: Option<&Name>) -> Result<Arc<Sch
     })
 }
 
-/// The secret's text: one that is made here, nothing yet where the provider makes it, and none at all
-/// where the provider signs nothing.
+/// The secret's text: a generated one; empty if the provider generates it; `None` for an unsigned
+/// provider.
 fn secret(scheme: &Scheme) -> Result<Option<Zeroizing<String>>, Failure> {
     if scheme.is_unsigned() {
         return Ok(None);
@@ -127,23 +127,23 @@ fn there(message: String) -> Failure {
         .help("look at it with `hooklatch config show`, or choose another --source")
 }
 
-/// Where the package puts the receiver's unit, and where an administrator would.
+/// The folders for units: the package's, and the administrator's.
 const UNITS: [&str; 3] = ["/usr/lib/systemd/system", "/lib/systemd/system", "/etc/systemd/system"];
 
-/// The receiver's unit. It hands what lies in `secrets/` to the receiver as credentials.
+/// The receiver's unit. It passes the files in `secrets/` to the receiver as credentials.
 const UNIT: &str = "hooklatch.service";
 
-/// Who keeps the secrets' files.
+/// Who owns and reads the files of secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keeper {
-    /// Root, from whom systemd passes them on.
+    /// Root owns them, and systemd passes them on as credentials.
     Systemd,
-    /// The receiver's user, who reads them.
+    /// The receiver's user owns and reads them.
     Receiver,
 }
 
 impl Keeper {
-    /// The system's configuration is read by the unit, where there is one.
+    /// `Systemd` for the system's configuration if the receiver's unit is installed.
     fn of(main: &Path) -> Self {
         let unit = || UNITS.iter().any(|folder| Path::new(folder).join(UNIT).exists());
         match main == Path::new(cli::DEFAULT_CONFIG) && unit() {
@@ -152,7 +152,7 @@ impl Keeper {
         }
     }
 
-    /// What a reference to the file `secrets/NAME` has before the name.
+    /// The beginning of a reference to the file `secrets/NAME`, before the name.
     fn scheme(self) -> &'static str {
         match self {
             Keeper::Systemd => "credential:",
@@ -161,7 +161,7 @@ impl Keeper {
     }
 }
 
-/// What is told of a source that was made.
+/// The facts about a new source that are printed.
 struct Endpoint<'a> {
     args: &'a cli::Init,
     main: &'a Path,
@@ -178,7 +178,7 @@ impl Endpoint<'_> {
     fn url(&self) -> String {
         let base = match &self.args.public_url {
             Some(url) => url.clone(),
-            // Nothing that came through a proxy is taken without a signature, or a certificate.
+            // An unsigned source refuses requests that came through a proxy, so its URL is local.
             None if self.scheme.is_unsigned() && !self.scheme.wants_certificates() => {
                 format!("http://{}", self.config.server().listen)
             }
@@ -187,14 +187,14 @@ impl Endpoint<'_> {
         http::public_url(&base, &self.path, None)
     }
 
-    /// The secret's text where it may be printed.
+    /// The secret's text, if it may be printed.
     fn shown_secret(&self) -> Option<&str> {
         let terminal = !self.args.format.json && std::io::stdout().is_terminal();
         let text = self.secret.as_ref().map(|text| text.as_str()).filter(|text| !text.is_empty());
         text.filter(|_| terminal || self.args.show_secret)
     }
 
-    /// The provider's fields, filled in: name and value.
+    /// The fields of the provider's page, with name and value.
     fn fields(&self) -> Vec<(String, String)> {
         let secret = match self.shown_secret() {
             Some(text) => text.to_owned(),
@@ -217,7 +217,8 @@ impl Endpoint<'_> {
         fields
     }
 
-    /// None where the source takes nothing from proxies, or the proxy has certificates to check as well.
+    /// The proxy's configuration; `None` for an unsigned source, which refuses requests from a proxy or
+    /// needs one that also checks certificates.
     fn proxies(&self) -> Option<texts::Proxies> {
         if self.scheme.is_unsigned() {
             return None;
@@ -230,7 +231,8 @@ impl Endpoint<'_> {
     fn next(&self) -> Vec<String> {
         let (source, config) = (&self.args.source, output::config_suffix(self.main));
         let kind = self.scheme.setup().sample_type.as_deref().unwrap_or("test");
-        // Credentials are read as a unit starts; where there is a store, it has run before.
+        // A unit reads its credentials when it starts. If there is a store, the unit has run before and
+        // needs a restart.
         let serve = match (self.keeper, self.config.store().path.exists()) {
             (Keeper::Systemd, false) => {
                 "systemctl enable --now hooklatch.socket hooklatch.service hooklatch-runner.socket"
@@ -240,7 +242,7 @@ impl Endpoint<'_> {
             (Keeper::Receiver, _) => format!("hooklatch serve{config}"),
         };
         let mut next = vec![format!("hooklatch config check{config}"), serve];
-        // It has no certificate.
+        // `send` has no client certificate.
         if !self.scheme.wants_certificates() {
             next.push(format!("hooklatch send {source} {kind}{config}"));
         }

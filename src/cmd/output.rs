@@ -1,7 +1,7 @@
-//! How answers look: tables and colours for people, JSON for programs.
+//! Prints the answers of commands: tables and colours for people, JSON for programs.
 //!
-//! Text that came from outside is escaped before it reaches a terminal. Times are local for people; JSON
-//! has them in UTC.
+//! Every command prints through this module. Must stay true: text from outside is escaped before it
+//! reaches a terminal. Times are local in text and in UTC in JSON.
 
 mod screen;
 
@@ -17,11 +17,11 @@ use crate::clock::Clock;
 use crate::exit::{Exit, Failure};
 use crate::model::{Outcome, State, Timestamp};
 
-/// What a printed command needs so that it finds the configuration that this one was run with.
+/// The `--config` option for a printed command, so that it finds the configuration of this run.
 pub(super) use crate::model::config_option as config_suffix;
 pub(super) use screen::{Column, Field, Table, below, cut, whole, words_of};
 
-/// Prints one JSON document and a line end.
+/// Prints one indented JSON document and a newline.
 pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
     serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from)?;
@@ -29,12 +29,12 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many characters fit on a line of standard output. None: as many as there are.
+/// How many characters fit on a line of standard output; `None` without a limit.
 pub(super) fn chars() -> Option<usize> {
     screen::chars(std::io::stdout())
 }
 
-/// Prints lines, wrapped at words where a screen is narrower.
+/// Prints lines, wrapped at words to the width of the screen.
 pub(super) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     let text = text.to_string();
     for text in text.split('\n') {
@@ -44,13 +44,14 @@ pub(super) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a text behind a word that says what it is about.
+/// Prints a text after its label.
 pub(super) fn fact(about: &str, text: impl std::fmt::Display) -> Result<(), Failure> {
     let text = format!("{about:<10}{text}");
     lines(&screen::wrap(&text, chars(), &" ".repeat(10)))
 }
 
-/// Prints texts behind a word in a style, within 80 characters, or the screen's up to 100.
+/// Prints texts after a styled label, wrapped at the screen's width but at most 100 characters; at 80
+/// without a screen.
 pub(super) fn facts(about: &str, style: Style, texts: &[String]) -> Result<(), Failure> {
     let most = Some(chars().map_or(80, |chars| chars.min(100)));
     let indent = " ".repeat(10);
@@ -60,7 +61,7 @@ pub(super) fn facts(about: &str, style: Style, texts: &[String]) -> Result<(), F
     verbatim(format_args!("{style}{about}{style:#}{rest}"))
 }
 
-/// Prints a line as it is, however long: what a program has printed, or a text to copy.
+/// Prints a line without wrapping: a program's output, or a text to copy.
 pub(super) fn verbatim(text: impl std::fmt::Display) -> Result<(), Failure> {
     writeln!(anstream::stdout().lock(), "{text}")?;
     Ok(())
@@ -74,7 +75,7 @@ fn lines(lines: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints one JSON value on a line of its own.
+/// Prints one JSON value on one line.
 pub(super) fn json_line(value: &impl Serialize) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
     serde_json::to_writer(&mut out, value).map_err(std::io::Error::from)?;
@@ -82,12 +83,12 @@ pub(super) fn json_line(value: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a note on standard error, if that is open.
+/// Prints a note on standard error. Ignores a closed standard error.
 pub(super) fn note(text: impl std::fmt::Display) {
     said("note", Style::new(), &text.to_string());
 }
 
-/// Prints a text behind its kind on standard error, if that is open.
+/// Prints a text after its kind on standard error. Ignores a closed standard error.
 pub(super) fn said(kind: &str, style: Style, text: &str) {
     let mut err = anstream::stderr().lock();
     let indent = " ".repeat(kind.len() + 2);
@@ -102,7 +103,7 @@ pub(super) fn said(kind: &str, style: Style, text: &str) {
     }
 }
 
-/// Prints the answer of a command that has done what was typed: as JSON, or as a line.
+/// Prints the answer of a successful command, as JSON or as text.
 pub(super) fn answer(
     format: &cli::Format,
     json: Value,
@@ -116,7 +117,7 @@ pub(super) fn answer(
     Ok(Exit::Ok)
 }
 
-/// Prints a table whose texts are wrapped at words, or `empty` where it has no row.
+/// Prints a table whose texts are wrapped at words; prints `empty` if there are no rows.
 pub(super) fn table(
     head: &[&'static str],
     rows: Vec<Vec<Field>>,
@@ -125,7 +126,8 @@ pub(super) fn table(
     listing(head.iter().map(|head| words_of(head)).collect(), rows, false, empty)
 }
 
-/// Prints a table that fits the screen; `wide` leaves every text whole on its row's line.
+/// Prints a table that fits the screen; with `wide`, texts are not cut or wrapped. Prints `empty` if there
+/// are no rows.
 pub(super) fn listing(
     columns: Vec<Column>,
     rows: Vec<Vec<Field>>,
@@ -142,7 +144,7 @@ pub(super) fn painted(text: impl std::fmt::Display, colour: AnsiColor) -> Field 
     styled(text, colour.on_default())
 }
 
-/// The colour of what is as it must be, or is not.
+/// Green for a good result, red for a bad one.
 pub(super) fn good_or_bad(good: bool) -> AnsiColor {
     if good { AnsiColor::Green } else { AnsiColor::Red }
 }
@@ -151,7 +153,7 @@ pub(super) fn styled(text: impl std::fmt::Display, style: Style) -> Field {
     Field { style, ..text.into() }
 }
 
-/// The colour of a state.
+/// The colour for a job's state.
 pub(super) fn state_style(state: State) -> Style {
     match state {
         State::Succeeded => AnsiColor::Green.on_default(),
@@ -162,7 +164,7 @@ pub(super) fn state_style(state: State) -> Style {
     }
 }
 
-/// The same as [`span`] where there is little room: "38s", "5m", "3h", "12d".
+/// A shorter form of [`span`]: "38s", "5m", "3h", "12d".
 pub(super) fn short_span(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -173,7 +175,7 @@ pub(super) fn short_span(duration: Duration) -> String {
     }
 }
 
-/// The colour of an outcome.
+/// The colour for an attempt's outcome; `None` is a running attempt.
 pub(super) fn outcome_style(outcome: Option<Outcome>) -> Style {
     match outcome {
         Some(Outcome::Succeeded) => AnsiColor::Green.on_default(),
@@ -183,8 +185,8 @@ pub(super) fn outcome_style(outcome: Option<Outcome>) -> Style {
     }
 }
 
-/// Makes text from outside harmless to a terminal: control and formatting characters, bidirectional
-/// ones included, become their escapes.
+/// Makes text from outside harmless to a terminal: replaces control and formatting characters, including
+/// bidirectional ones, by their escapes.
 pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -193,7 +195,7 @@ pub(super) fn escape(text: &str) -> String {
     safe
 }
 
-/// The same for text of several lines, whose line ends and tabs stay.
+/// Like [`escape`], but keeps newlines and tabs.
 pub(super) fn escape_lines(text: &str) -> String {
     text.split('\n')
         .map(|line| line.split('\t').map(escape).collect::<Vec<_>>().join("\t"))
@@ -207,8 +209,8 @@ fn hidden(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A time for people: local, and on a screen without its date where that is today's. What a file keeps
-/// needs the date and the offset.
+/// A local time for people. On a screen it has no date if that is today; in a file or a pipe it always
+/// has the date and the offset.
 pub(super) fn local(time: Timestamp) -> String {
     let zone = jiff::tz::TimeZone::system();
     let zoned = |time: Timestamp| {
@@ -223,13 +225,13 @@ pub(super) fn local(time: Timestamp) -> String {
     }
 }
 
-/// So many of something: "1 job", "2 jobs".
+/// A number with its noun: "1 job", "2 jobs".
 pub(super) fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }
 
-/// A length of time for people, in its largest unit: "3 min".
+/// A duration for people in one unit, which is the largest that leaves at least 2: "3 min".
 pub(super) fn span(length: Duration) -> String {
     let seconds = length.as_secs();
     match seconds {
@@ -240,7 +242,7 @@ pub(super) fn span(length: Duration) -> String {
     }
 }
 
-/// A number with its thousands apart: "12,345".
+/// A number with a separator between thousands: "12,345".
 pub(super) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -253,7 +255,7 @@ pub(super) fn thousands(number: u64) -> String {
     text
 }
 
-/// A size for people.
+/// A number of bytes for people, in binary units: "5.0 MiB".
 pub(super) fn size(bytes: u64) -> String {
     bytesize::ByteSize(bytes).display().iec().to_string()
 }
@@ -265,29 +267,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_apart() {
+    fn a_number_has_separators_between_thousands() {
         let shown = [0, 999, 1_000, 12_345, 1_234_567].map(thousands);
         assert_eq!(shown, ["0", "999", "1,000", "12,345", "1,234,567"]);
     }
 
     #[test]
-    fn a_printed_command_finds_its_configuration() {
+    fn a_printed_command_names_a_configuration_that_is_not_the_default() {
         let shown = ["/etc/hooklatch/hooklatch.toml", "a/b.toml", "it's mine.toml"]
             .map(|path| config_suffix(Path::new(path)));
         assert_eq!(shown, ["", " --config a/b.toml", r" --config 'it'\''s mine.toml'"]);
     }
 
     #[test]
-    fn a_span_is_told_in_its_largest_unit() {
+    fn a_span_is_printed_in_its_largest_unit() {
         let shown = [0, 119_999, 120_000, 7_199_999, 7_200_000, 172_800_000]
             .map(|millis| span(Duration::from_millis(millis)));
         assert_eq!(shown, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
     }
 
     #[test]
-    fn nothing_from_outside_moves_a_terminal() {
+    fn control_and_invisible_characters_are_escaped() {
         assert_eq!(escape("a\x1b[31mb\r\n\u{202e}ä"), "a\\u{1b}[31mb\\r\\n\\u{202e}ä");
-        // The Arabic mark turns direction too; tags are letters that nobody sees.
+        // The Arabic letter mark changes the direction too; tags are invisible letters.
         assert_eq!(escape("\u{61c}\u{ad}\u{e0041}"), "\\u{61c}\\u{ad}\\u{e0041}");
         assert_eq!(escape_lines("a\tb\nc\x07"), "a\tb\nc\\u{7}");
     }

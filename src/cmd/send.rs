@@ -1,7 +1,8 @@
-//! `hooklatch send`: plays a source's provider once, with the source's own secret and over real HTTP.
+//! `hooklatch send`: makes a test delivery as the provider does, with the source's secret and over real
+//! HTTP.
 //!
-//! It signs by itself where it can read the secret, and has the running receiver sign where it cannot.
-//! Then it asks the receiver what the handlers did.
+//! It signs with the secret if it can read it; otherwise it asks the running receiver to sign. Then it
+//! asks the receiver what the handlers did, and says whether that was expected.
 
 mod handled;
 mod public;
@@ -29,11 +30,11 @@ use super::output::{self, escape};
 use super::{block_on, random, store};
 use public::PublicUrl;
 
-/// How much older than the tolerance a stale delivery is: enough for a clock that is corrected.
+/// How much older than the tolerance a stale delivery is: more than a clock correction in between.
 const STALE_BY: Duration = Duration::from_secs(60);
 
-/// Sends what was asked for, prints the answers and what the handlers did, and says whether that was
-/// expected.
+/// Makes the delivery, and prints the answers and what the handlers did. The exit code says whether that
+/// was expected.
 pub(super) fn run(args: &cli::Send) -> Result<Exit, Failure> {
     let config = store::load_whole(&args.file.config)?;
     let endpoint = config.endpoint(&args.source).ok_or_else(|| no_source(&config, &args.source))?;
@@ -73,7 +74,7 @@ pub(super) fn run(args: &cli::Send) -> Result<Exit, Failure> {
     Ok(if verdict.good { Exit::Ok } else { Exit::No })
 }
 
-/// Waits for the handlers of the event that was stored.
+/// Waits for the handlers of the stored event.
 async fn handled(
     args: &cli::Send,
     config: &Config,
@@ -86,7 +87,7 @@ async fn handled(
     handled::wait(&client, &args.source, &event, body, args.wait).await
 }
 
-/// What is sent.
+/// The event to send, with the time to sign.
 struct Event {
     id: String,
     body: Bytes,
@@ -121,23 +122,23 @@ fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Fa
         return Ok(Event { id, body: body.into(), at });
     };
     let body = read(file, config.limits().bodies_in_flight_bytes)?;
-    let told = verify::told(scheme, &body, &args.event_type);
-    if let Some(lacks) = told.lacks {
+    let in_body = verify::told(scheme, &body, &args.event_type);
+    if let Some(lacks) = in_body.lacks {
         let (file, provider) = (file.display(), scheme.name());
         let message =
             format!("the body in {file} is not an event of {provider}: it has no {lacks}");
         return Err(wrong(message));
     }
-    if told.event_type != args.event_type {
-        let (file, kind) = (file.display(), escape(&told.event_type));
+    if in_body.event_type != args.event_type {
+        let (file, kind) = (file.display(), escape(&in_body.event_type));
         let message = format!("the body in {file} has type {kind}, not {}", args.event_type);
         return Err(wrong(message));
     }
-    if told.id_is_free {
+    if in_body.id_is_free {
         return Ok(Event { id: given.map_or_else(new_id, Ok)?, body, at });
     }
     let file = file.display();
-    match (&told.id, given) {
+    match (&in_body.id, given) {
         (Some(id), Some(given)) if *id != given => {
             Err(wrong(format!("the body in {file} has the id {id}, and the signature covers it")))
         }
@@ -158,7 +159,8 @@ fn read(path: &Path, most: u64) -> Result<Bytes, Failure> {
     Ok(std::fs::read(path).map_err(named)?.into())
 }
 
-/// Where the receiver listens. Only it knows what a socket unit says, or which free port was taken.
+/// The receiver's address. Only the receiver knows the address of a socket unit, or which free port it
+/// took.
 async fn address(args: &cli::Send, config: &Config) -> Result<SocketAddr, Failure> {
     let configured = config.server().listen;
     let mut address = match args.to {
@@ -167,11 +169,11 @@ async fn address(args: &cli::Send, config: &Config) -> Result<SocketAddr, Failur
             // It has one at least.
             Ok(known) => known.addresses.first().copied().unwrap_or(configured),
             Err(failure) if configured.port() == 0 => return Err(failure),
-            // It does not run, or does not answer this user.
+            // The receiver does not run, or does not answer this user.
             Err(_) => configured,
         },
     };
-    // The address of every interface is none to connect to.
+    // A client cannot connect to the unspecified address, which listens on every interface.
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
@@ -267,11 +269,11 @@ async fn connect(args: &cli::Send, config: &Config) -> Result<Client, Failure> {
     })
 }
 
-/// What came of a test delivery.
+/// The result of a test delivery.
 struct Verdict {
     good: bool,
     text: String,
-    /// What to do or to look at now.
+    /// The next command or step for the operator.
     next: String,
 }
 
@@ -281,11 +283,11 @@ impl Verdict {
     }
 }
 
-/// Where a delivery goes.
+/// The destination of a delivery.
 enum Target<'a> {
-    /// Straight to the receiver, at this path.
+    /// Directly to the receiver, at this path.
     Receiver(SocketAddr, &'a str),
-    /// The provider's way.
+    /// By the public URL, as the provider does.
     Url(PublicUrl),
 }
 
@@ -299,7 +301,7 @@ impl Target<'_> {
         match self {
             Target::Receiver(address, path) => {
                 let posted = provider::post(*address, path, headers, body).await;
-                posted.map_err(|error| nobody(args, *address, &*error))
+                posted.map_err(|error| no_answer(args, *address, &*error))
             }
             Target::Url(url) => {
                 let failed = |why| Failure::new(Exit::Unavailable, format!("{url}: {why}"));
@@ -321,16 +323,16 @@ impl std::fmt::Display for Target<'_> {
 struct Sent<'a> {
     target: Target<'a>,
     path: &'a str,
-    /// Whether its handler answers: with any status, and the second time the same.
+    /// Whether the source's handler answers: with any status, and with the same answer the second time.
     replies: bool,
     signed: Signed,
     answers: Vec<Answer>,
-    /// What the handlers made of it, or why that cannot be seen; nothing where it was not looked for.
+    /// What the handlers did, or why that cannot be seen; `None` if it was not asked for.
     handled: Option<Result<EventDetail, Failure>>,
 }
 
 impl Sent<'_> {
-    /// Whether the answers are what a receiver that works gives.
+    /// Whether the answers are those of a working receiver.
     fn is_good(&self, args: &cli::Send) -> bool {
         if args.forge || args.stale {
             return self.answers.iter().all(|answer| answer.status == 401);
@@ -347,7 +349,7 @@ impl Sent<'_> {
         self.answers.iter().all(good) && (!args.duplicate || last)
     }
 
-    /// Whether the event was stored before, so that nothing ran for this delivery.
+    /// Whether the event was stored before, so that no handler ran for this delivery.
     fn came_before(&self) -> bool {
         let first = self.answers.first().filter(|_| !self.replies);
         first.is_some_and(|first| {
@@ -355,13 +357,13 @@ impl Sent<'_> {
         })
     }
 
-    /// Whether something else than a receiver gave the last answer.
+    /// Whether the last answer came from a server that is not a receiver.
     fn is_foreign(&self) -> bool {
         let last = self.answers.last();
         last.is_some_and(|last| last.result.is_none() && last.body["status"].is_null())
     }
 
-    /// What an answer says in a word, or why a request with a key has none of its handler's.
+    /// An answer's status in a word, or why a request with a key did not get its handler's answer.
     fn word<'a>(&self, answer: &'a Answer) -> &'a str {
         let of = |field: &str| answer.body[field].as_str();
         match (self.replies, &answer.result) {
@@ -432,13 +434,13 @@ impl Sent<'_> {
         Verdict::new(good && !self.came_before(), text, self.next(args, event, good, &suffix))
     }
 
-    /// The event's id. The receiver knows best: it may be the body's digest.
+    /// The event's id as the receiver answers it, because it may be the body's digest.
     fn stored<'s>(&'s self, event: &'s Event) -> &'s str {
         let last = self.answers.last().filter(|_| !self.replies);
         last.and_then(|answer| answer.body["event"].as_str()).unwrap_or(&event.id)
     }
 
-    /// What to look at where the answers decide.
+    /// The operator's next step, chosen by the last answer.
     fn next(&self, args: &cli::Send, event: &Event, good: bool, config: &str) -> String {
         let last = self.answers.last();
         let status = last.map_or(0, |answer| answer.status);
@@ -473,7 +475,7 @@ impl Sent<'_> {
     }
 }
 
-fn nobody(
+fn no_answer(
     args: &cli::Send,
     address: SocketAddr,
     error: &(dyn std::error::Error + Send + Sync),

@@ -1,9 +1,9 @@
-//! Signing schemes as data: what a provider file says, checked and ready for `verify`.
+//! Signing schemes as data: the checked contents of a provider file.
 //!
-//! A [`Scheme`] is made from TOML only ([`Scheme::parse`]) and says what is true of a provider, never
-//! what to do. `verify` reads it, `http` asks for limits and headers, `config` parses the operator's
-//! own files. Must stay true: a scheme that parsed can be verified without further checks; which
-//! parts a signature covers is worked out here, not claimed by the file.
+//! A [`Scheme`] is made from TOML only ([`Scheme::parse`]) and describes a provider; it takes no
+//! decision. `verify` reads it, `http` reads its limits and headers, and `config` parses the
+//! operator's own files. Must stay true: `verify` needs no further check of a scheme that parsed;
+//! this module computes which parts a signature covers, and a file cannot claim it.
 
 mod parse;
 pub(crate) mod place;
@@ -18,7 +18,7 @@ pub(crate) use scheme::{
 };
 pub use setup::Setup;
 
-/// The provider files built in, by name, each with its sample bodies.
+/// The built-in provider files: name, TOML text, sample bodies.
 const EMBEDDED: &[(&str, &str, &str)] = &[
     ("bearer", include_str!("../../providers/bearer.toml"), GENERIC),
     ("certificate", include_str!("../../providers/certificate.toml"), GENERIC),
@@ -45,20 +45,20 @@ const GENERIC: &str = include_str!("../../providers/samples/generic.json");
 const STANDARD_WEBHOOKS: &str = include_str!("../../providers/samples/standard-webhooks.json");
 
 impl Scheme {
-    /// The names of the providers built in.
+    /// The names of the built-in providers.
     pub fn embedded_names() -> impl Iterator<Item = &'static str> {
         EMBEDDED.iter().map(|(name, ..)| *name)
     }
 
-    /// The provider of this name that is built in.
+    /// The built-in provider `name`, with its samples.
     pub fn embedded(name: &str) -> Option<Scheme> {
         let (name, text, samples) = EMBEDDED.iter().find(|(known, ..)| *known == name)?;
         let scheme = Scheme::parse(name, text, &Problems::new())?;
         Some(Scheme { samples, ..scheme })
     }
 
-    /// Reads a provider file. Everything that is wrong with it goes to `problems`, and there is no
-    /// scheme where anything is.
+    /// Reads a provider file. Adds everything that is wrong with it to `problems`, and then returns
+    /// `None`. `file` is the name that the problems give.
     pub fn parse(file: &str, text: &str, problems: &Problems) -> Option<Scheme> {
         parse::scheme(file, text, problems)
     }

@@ -1,4 +1,7 @@
-//! Where in a request a value is found: a header, a place in the body, or the body's digest.
+//! Places in a request that hold a value: a header, a field of the body, or the body's digest.
+//!
+//! Provider files and the configuration name places as text; `verify` reads the values. Must stay
+//! true: parsing accepts only places that `verify` can read.
 
 use std::fmt;
 
@@ -8,11 +11,12 @@ use crate::model::is_header_name;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer(Vec<String>);
 
-/// Most steps of a pointer: providers' have up to 4, and the parser descends once per step.
+/// The most steps of a pointer. Providers' pointers have up to 4; the JSON reader recurses once per
+/// step.
 const POINTER_STEPS_MAX: usize = 16;
 
 impl Pointer {
-    /// Reads `/a/b~1c/0`; an `Err` says what is wrong.
+    /// Reads a pointer such as `/a/b~1c/0`; an `Err` says what is wrong.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let Some(steps) = text.strip_prefix('/') else {
             return Err(format!(
@@ -30,7 +34,7 @@ impl Pointer {
         Ok(Pointer(steps))
     }
 
-    /// The steps from the root.
+    /// The decoded steps, starting at the root.
     pub(crate) fn steps(&self) -> &[String] {
         &self.0
     }
@@ -45,7 +49,7 @@ impl fmt::Display for Pointer {
     }
 }
 
-/// Where an event's id or type is.
+/// The part of a request that holds an event's id or type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     /// `header:NAME`
@@ -54,14 +58,14 @@ pub(crate) enum Place {
     Key(String),
     /// `json:/POINTER`
     Json(Pointer),
-    /// `form:FIELD`, of a form-encoded body.
+    /// `form:FIELD`: a field of a form-encoded body.
     Form(String),
-    /// `digest`: of the body without its volatile fields. Ids only.
+    /// `digest`: the digest of the body without its volatile fields. For ids only.
     Digest,
 }
 
 impl Place {
-    /// Reads a place as it is written in a provider file; an `Err` says what is wrong.
+    /// Reads a place in the form of a provider file; an `Err` says what is wrong.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text == "digest" {
             return Ok(Place::Digest);
@@ -78,7 +82,7 @@ impl Place {
         }
     }
 
-    /// The header that it is in, if it is in one.
+    /// The name of the header, if the place is a header.
     pub(crate) fn header(&self) -> Option<&str> {
         match self {
             Place::Header(name) | Place::Key(name) => Some(name),
@@ -98,9 +102,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// The key that a header's value is. draft-ietf-httpapi-idempotency-key-header writes it as a string of RFC
-/// 8941, section 3.3.3, in quotes; Stripe's libraries and most people write it bare. Both are one key. None
-/// where it begins as the one and goes on as the other.
+/// The idempotency key in a header's value. draft-ietf-httpapi-idempotency-key-header writes it as a
+/// quoted string (RFC 8941, section 3.3.3); Stripe's libraries and most clients write it without quotes.
+/// Both forms give the same key. `None` if the value is neither.
 pub(crate) fn key_text(value: &str) -> Option<String> {
     let value = value.trim_matches([' ', '\t']);
     let Some(quoted) = value.strip_prefix('"') else {
@@ -123,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_read_and_print() {
+    fn a_place_is_parsed_and_printed_in_one_form() {
         let pointer = Pointer::parse("/a~1b/~01/0/").unwrap();
         assert_eq!(pointer.steps(), ["a/b", "~1", "0", ""]);
         assert_eq!(pointer.to_string(), "/a~1b/~01/0/");
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_the_same_quoted_and_bare() {
+    fn a_quoted_and_an_unquoted_key_are_equal() {
         for (value, key) in [
             ("a", Some("a")),
             (r#""a""#, Some("a")),

@@ -1,26 +1,27 @@
-//! What a person fills in at the provider: words of the provider's own pages, for `hooklatch init`.
+//! Instructions for setting up an endpoint at the provider, in the words of the provider's pages.
 //!
-//! Data for people only; nothing that is verified depends on it.
+//! `hooklatch init` prints them. They are for people only: verification does not depend on them.
 
 use crate::document::Section;
 
-/// How an endpoint is set up at the provider. Everything may be left out.
+/// How to set up an endpoint at the provider. Every key is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Setup {
-    /// Where the provider's page is: `Settings > Webhooks > Add webhook`.
+    /// The path to the provider's page, such as `Settings > Webhooks > Add webhook`.
     pub page: Option<String>,
-    /// The fields of that page, `Name: value` each; `{url}` and `{secret}` are filled in.
+    /// The fields of that page, each `Name: value`; `{url}` and `{secret}` are placeholders.
     pub fields: Vec<String>,
-    /// Where the provider shows the secret that it makes; nothing where whoever receives chooses it.
+    /// Where the provider shows the secret that it generates; `None` if the operator chooses the
+    /// secret.
     pub secret_from: Option<String>,
-    /// An event type to try the endpoint with.
+    /// An event type for a test of the endpoint.
     pub sample_type: Option<String>,
-    /// How its events of some past days are sent again by hand, and how far back: what a person needs
-    /// whose store was restored from a backup.
+    /// How to make the provider send past events again, and how many days back. An operator needs it
+    /// after restoring the store from a backup.
     pub redeliver: Option<String>,
 }
 
-/// Reads `[setup]`.
+/// Reads the table `[setup]`; problems go to those of `root`.
 pub(super) fn read(root: &Section<'_>) -> Setup {
     let Some(section) = root.section("setup") else { return Setup::default() };
     let text = |key| section.get::<String>(key).map(|read| read.value);

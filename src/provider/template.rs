@@ -1,8 +1,8 @@
-//! What a signature is computed over: literals and raw parts of the request, in a fixed order.
+//! The signed content of a request: literals and raw parts of the request, in a fixed order.
 //!
-//! Used by `verify`, which fills the parts in. Must stay true: two different requests never fill a
-//! template to the same bytes. [`Template::parse`] refuses templates where that cannot be had;
-//! [`Template::fill`] refuses the requests that would blur a boundary.
+//! Provider files declare it and `verify` fills in the parts. Must stay true: two different requests
+//! never give the same signed bytes. [`Template::parse`] refuses templates that cannot guarantee
+//! this; [`Template::fill`] refuses requests that would make a boundary ambiguous.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -43,16 +43,16 @@ enum Piece {
     Part(Part),
 }
 
-/// A signed content, such as `{timestamp}.{body}`.
+/// A parsed template, such as `{timestamp}.{body}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Template(Vec<Piece>);
 
-/// A part whose content holds the literal beside it, so that bytes could be moved between parts
-/// under the same signature.
+/// The error for a part that contains the literal next to it: an attacker could then move bytes
+/// between parts without changing the signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blurred {
     pub(crate) part: Part,
-    /// The literal it may not hold.
+    /// The literal that the part must not contain.
     pub(crate) literal: String,
 }
 
@@ -79,12 +79,12 @@ impl Template {
         Ok(template)
     }
 
-    /// Whether the template has this part.
+    /// Whether the signature covers this part.
     pub(crate) fn has(&self, part: &Part) -> bool {
         self.parts().any(|p| p == part)
     }
 
-    /// The names of the headers that the template itself names.
+    /// The names in the template's `{header:NAME}` parts.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &str> {
         self.parts().filter_map(|part| match part {
             Part::Header(name) => Some(name.as_str()),
@@ -92,9 +92,12 @@ impl Template {
         })
     }
 
-    /// The pieces with every part replaced by what `value` gives for it. A part before the body may
-    /// not hold the literal that follows it, one after the body not the literal before it: the body
-    /// itself may hold anything, so boundaries are found from the outside in.
+    /// The literals and the values of the parts, in order; `value` returns the value of a part.
+    ///
+    /// # Errors
+    /// A part before the body contains the literal that follows it, or a part after the body contains
+    /// the literal before it. The body may contain anything, because a reader finds the boundaries
+    /// from both ends.
     pub(crate) fn fill<'a>(
         &'a self,
         mut value: impl FnMut(&'a Part) -> &'a [u8],
@@ -170,8 +173,9 @@ impl Template {
     }
 }
 
-/// Whether a part's own form fixes where it ends: a timestamp has a grammar and a window of
-/// minutes, which no moved byte survives; method and URL are matched by the receiver itself.
+/// Whether the form of a part fixes where it ends. A timestamp must be plain digits or a date within
+/// minutes of now, so a moved byte makes it invalid; the receiver checks the method and the URL
+/// itself.
 fn fixed(part: &Part) -> bool {
     matches!(part, Part::Timestamp | Part::Method | Part::Url)
 }
@@ -194,15 +198,15 @@ fn part(name: &str) -> Result<Part, String> {
     })
 }
 
-/// Whether a reader who cuts `part` + `literal` at the first `literal` gets `part` back. An empty
-/// literal is no boundary to look for.
+/// Whether cutting `part` + `literal` at the first `literal` gives `part`. An empty literal always
+/// passes: [`Template::check`] allows it only next to a part with a fixed form.
 fn ends_at_first(part: &[u8], literal: &[u8]) -> bool {
     let joined = [part, literal].concat();
     literal.is_empty()
         || joined.windows(literal.len()).position(|w| w == literal) == Some(part.len())
 }
 
-/// Whether a reader who cuts `literal` + `part` at the last `literal` gets `part` back.
+/// Whether cutting `literal` + `part` at the last `literal` gives `part`.
 fn begins_after_last(literal: &[u8], part: &[u8]) -> bool {
     let joined = [literal, part].concat();
     literal.is_empty() || joined.windows(literal.len()).rposition(|w| w == literal) == Some(0)
@@ -227,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_joined_as_written() {
+    fn parts_and_literals_are_joined_in_template_order() {
         assert_eq!(fill("{id}.{timestamp}.{body}", "a", "1", "x.y").unwrap(), "a.1.x.y");
         assert_eq!(fill("v0:{timestamp}:{body}", "", "1", ":").unwrap(), "v0:1::");
     }
 
     #[test]
-    fn a_part_that_holds_its_literal_is_refused() {
+    fn a_part_that_contains_its_delimiter_is_refused() {
         let blurred = |part, literal: &str| Err(Blurred { part, literal: literal.to_owned() });
         let standard = "{id}.{timestamp}.{body}";
         assert_eq!(fill(standard, "a.1", "2", "x"), blurred(Part::Id, "."));
@@ -246,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_cannot_be_unambiguous_are_refused() {
+    fn an_ambiguous_or_malformed_template_is_refused() {
         for (text, wrong) in [
             ("", "no {body}"),
             ("{timestamp}", "no {body}"),

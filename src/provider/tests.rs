@@ -1,4 +1,5 @@
-//! Provider files: every mistake is told, with its place, and nothing else parses.
+//! Provider files: every mistake is reported with its position, and a file with a mistake does not
+//! parse.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +20,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_embedded_files_are_sound_and_say_what_the_design_says() {
+fn the_embedded_files_are_sound_and_have_the_documented_limits() {
     for name in Scheme::embedded_names() {
         let text = EMBEDDED.iter().find(|(n, ..)| *n == name).unwrap().1;
         assert_eq!(problems(text), Vec::<String>::new(), "{name}");
@@ -53,7 +54,7 @@ fn listed_event_types_are_sorted_unique_and_well_formed() {
             assert!(fixed.split('.').all(|part| !part.is_empty()), "{name}: {kind}");
         }
     }
-    // Every sample and every type that `init` suggests is one of them.
+    // Every sample and every type that `init` suggests is a listed type.
     for name in listing {
         let scheme = Scheme::embedded(name).unwrap();
         let suggested = scheme.setup().sample_type.as_deref().unwrap();
@@ -67,11 +68,11 @@ fn listed_event_types_are_sorted_unique_and_well_formed() {
 }
 
 #[test]
-fn the_documented_file_is_sound() {
+fn the_provider_file_in_the_documentation_is_sound() {
     let page = include_str!("../../docs/providers.md");
     let text = page.split("```toml").nth(1).unwrap().split("```").next().unwrap();
     assert_eq!(problems(text), Vec::<String>::new());
-    // The lines that are commented out are meant to be read too.
+    // Lines that the example comments out must be valid too.
     let mut all = text.replace("id = \"json:/id\" ", "id = \"header:X-Id\" ");
     for key in ["subtype", "form_field", "types", "[replay]", "guard", "flag_types"] {
         let commented = format!("# {key}");
@@ -82,7 +83,7 @@ fn the_documented_file_is_sound() {
 }
 
 #[test]
-fn every_problem_of_a_file_is_told_at_once() {
+fn every_problem_of_a_file_is_reported_at_once() {
     let text = r#"
 name = "My Provider"
 colour = "red"
@@ -151,7 +152,7 @@ fn changed(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn schemes_that_prove_less_than_they_seem_to_are_refused() {
+fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
     for (from, to, wrong) in [
         ("{timestamp}.{body}", "{body}", "[timestamp] is not signed"),
         ("{timestamp}.{body}", "{timestamp}", "has no {body}"),
@@ -177,7 +178,7 @@ fn schemes_that_prove_less_than_they_seem_to_are_refused() {
 }
 
 #[test]
-fn a_header_is_covered_only_where_the_template_has_it() {
+fn a_header_is_covered_only_if_the_template_has_it() {
     let scheme = |signed: &str| {
         let text = changed("{timestamp}.{body}", signed).replace("json:/id", "header:X-Id");
         Scheme::parse("p.toml", &format!("{text}[replay]\nguard = \"hold\"\n"), &Problems::new())
@@ -193,14 +194,14 @@ fn a_header_is_covered_only_where_the_template_has_it() {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in "\\PC{0,200}") {
+    fn arbitrary_text_does_not_panic(text in "\\PC{0,200}") {
         Scheme::parse("p.toml", &text, &Problems::new());
         let _ = Template::parse(&text);
         let _ = Place::parse(&text);
     }
 
     #[test]
-    fn no_sound_file_with_a_changed_line_panics(
+    fn a_provider_file_with_one_changed_line_does_not_panic(
         which in 0..EMBEDDED.len(),
         line in any::<prop::sample::Index>(),
         with in "[a-z_]{1,9} = (\"[a-z:/{}.]{0,20}\"|[0-9]{1,4}|\\[\\]|true)|\\[[a-z]{1,9}\\]",

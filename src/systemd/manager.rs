@@ -1,7 +1,7 @@
-//! What a service manager is told by its service: ready, how it stands, alive, stopping (sd_notify(3)).
+//! Notifies the service manager of the service's state: ready, status, alive, stopping (sd_notify(3)).
 //!
-//! What must stay true: a manager that does not listen costs a message, never the work; and without one
-//! every call is nothing.
+//! `serve` and the runner call it. Must stay true: a manager that does not read its socket costs only
+//! the message and does not stop the service; without a manager every call does nothing.
 
 use std::ffi::OsStr;
 use std::io;
@@ -19,104 +19,110 @@ use tokio::time::{sleep, timeout};
 
 use super::Variable;
 
-/// Where the manager listens.
+/// The variable with the manager's socket address.
 pub(super) const ADDRESS: &str = "NOTIFY_SOCKET";
 
-/// Within how many microseconds it wants to hear that the service is alive (sd_watchdog_enabled(3)).
+/// The variable with the watchdog period in microseconds (sd_watchdog_enabled(3)).
 pub(super) const WATCHDOG_MICROS: &str = "WATCHDOG_USEC";
 
+/// The variable with the id of the process that the watchdog period is for.
 pub(super) const WATCHDOG_PROCESS: &str = "WATCHDOG_PID";
 
-/// How long a message may wait in a full queue: the manager is busy, and the next one tells as much.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a message may wait in a full socket queue. It is dropped after that; a later message
+/// replaces it.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two lines of status: each costs the manager a message to everybody who looks at units.
+/// The pause between two status lines: for each one the manager sends a message to every process that
+/// watches units.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a stop that takes long says that it goes on, and for how long each word is good.
-const STOP_BEAT: Duration = Duration::from_secs(15);
-const STOP_WORD: Duration = Duration::from_secs(60);
+/// How often a long stop extends the manager's stop timeout.
+const STOP_EXTEND_EVERY: Duration = Duration::from_secs(15);
 
-/// The service manager, if there is one. Clones speak to the same one.
+/// By how much each message extends the stop timeout.
+const STOP_EXTEND_BY: Duration = Duration::from_secs(60);
+
+/// The service manager, if there is one. Clones share its socket.
 #[derive(Debug, Clone, Default)]
-pub struct Manager(Option<Arc<Line>>);
+pub struct Manager(Option<Arc<Connection>>);
 
 #[derive(Debug)]
-struct Line {
+struct Connection {
     socket: UnixDatagram,
     watchdog: Option<Duration>,
 }
 
-/// Why a manager that is named cannot be told anything.
+/// The error for a manager's socket that cannot be connected to.
 #[derive(Debug, thiserror::Error)]
-#[error("the service manager at {ADDRESS}={address} cannot be told anything: {source}")]
+#[error("failed to connect to the service manager at {ADDRESS}={address}: {source}")]
 pub struct NoManager {
-    /// As the environment says.
+    /// The value of the environment variable.
     address: String,
-    /// What the system said.
     source: io::Error,
 }
 
-/// Says that a stop goes on, until it is dropped.
+/// Extends the manager's stop timeout until it is dropped.
 #[derive(Debug)]
 pub struct Stopping(Option<JoinHandle<()>>);
 
 impl Drop for Stopping {
     fn drop(&mut self) {
-        if let Some(beats) = self.0.take() {
-            beats.abort();
+        if let Some(extending) = self.0.take() {
+            extending.abort();
         }
     }
 }
 
 impl Manager {
-    /// No manager.
+    /// A manager that ignores every message, for a process without one.
     pub fn none() -> Self {
         Manager(None)
     }
 
-    /// The one that the environment names. Needs a tokio runtime's context.
+    /// The manager that the environment names, if it names one. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// It names one that cannot be spoken to.
+    /// The environment names a socket that cannot be connected to.
     pub fn find(variable: Variable<'_>) -> Result<Manager, NoManager> {
         let Some(address) = variable(ADDRESS).filter(|address| !address.is_empty()) else {
             return Ok(Manager(None));
         };
         let text = |name| variable(name).and_then(OsStr::to_str);
-        // Without a process it is meant for whoever reads it.
+        // Without a process id the watchdog period is for any process (sd_watchdog_enabled(3)).
         let ours =
             text(WATCHDOG_PROCESS).is_none_or(|pid| pid == getpid().as_raw_pid().to_string());
         let micros = text(WATCHDOG_MICROS).and_then(|micros| micros.parse().ok());
         let watchdog = micros.filter(|micros| ours && *micros > 0).map(Duration::from_micros);
         let socket = connect(address)
             .map_err(|source| NoManager { address: address.display().to_string(), source })?;
-        Ok(Manager(Some(Arc::new(Line { socket, watchdog }))))
+        Ok(Manager(Some(Arc::new(Connection { socket, watchdog }))))
     }
 
-    /// Within what time [`Manager::alive`] must be said again and again, where it must.
+    /// The watchdog period: the caller must call [`Manager::alive`] more often than this. `None` if the
+    /// watchdog is off.
     pub fn watchdog(&self) -> Option<Duration> {
-        self.0.as_ref().and_then(|line| line.watchdog)
+        self.0.as_ref().and_then(|connection| connection.watchdog)
     }
 
-    /// It serves: said after the start, and again after a reload or a re-execution.
+    /// Reports that the service serves: after the start, and again after a reload or a re-execution.
     pub async fn ready(&self) {
-        self.tell("READY=1").await;
+        self.send("READY=1").await;
     }
 
-    /// The watchdog need not bite.
+    /// Resets the watchdog.
     pub async fn alive(&self) {
-        self.tell("WATCHDOG=1").await;
+        self.send("WATCHDOG=1").await;
     }
 
-    /// One line for people, shown by `systemctl status`.
+    /// Sets the line that `systemctl status` shows.
     pub async fn status(&self, line: &str) {
-        // A line's end would begin another assignment.
+        // A newline would begin another assignment.
         let line = line.replace(|c: char| c.is_control(), " ");
-        self.tell(&format!("STATUS={line}")).await;
+        self.send(&format!("STATUS={line}")).await;
     }
 
-    /// Tells every change of the line, at most one a second, the last one always. Ends with its maker.
+    /// Reports changes of the line, at most one per [`STATUS_PAUSE`]; it always reports the last one.
+    /// Returns when the sender is dropped.
     pub async fn keep_status(self, mut line: watch::Receiver<String>) {
         if self.0.is_none() {
             return;
@@ -131,28 +137,28 @@ impl Manager {
         }
     }
 
-    /// It stops. For as long as the answer is kept, the manager's time limit for stops is put off in
-    /// small steps, so that the limit of the configuration holds and not that of the unit; one that
-    /// hangs is ended a minute later.
+    /// Reports that the service stops. While the caller keeps the result, the manager's stop timeout is
+    /// extended in small steps, so that the configured stop limit applies and not the unit's. The
+    /// manager kills a service that hangs one minute after the last extension.
     pub async fn stopping(&self) -> Stopping {
-        self.tell("STOPPING=1").await;
-        let line = self.clone();
+        self.send("STOPPING=1").await;
+        let manager = self.clone();
         Stopping(self.0.is_some().then(|| {
             tokio::spawn(async move {
                 loop {
-                    let micros = STOP_WORD.as_micros();
-                    line.tell(&format!("EXTEND_TIMEOUT_USEC={micros}")).await;
-                    sleep(STOP_BEAT).await;
+                    let micros = STOP_EXTEND_BY.as_micros();
+                    manager.send(&format!("EXTEND_TIMEOUT_USEC={micros}")).await;
+                    sleep(STOP_EXTEND_EVERY).await;
                 }
             })
         }))
     }
 
-    async fn tell(&self, message: &str) {
-        let Some(line) = &self.0 else { return };
-        let sent = timeout(PATIENCE, line.socket.send(message.as_bytes())).await;
-        if let Err(error) = sent.unwrap_or_else(|late| Err(late.into())) {
-            tracing::warn!(%error, message, "the service manager does not listen");
+    async fn send(&self, message: &str) {
+        let Some(connection) = &self.0 else { return };
+        let sent = timeout(SEND_TIMEOUT, connection.socket.send(message.as_bytes())).await;
+        if let Err(error) = sent.unwrap_or_else(|elapsed| Err(elapsed.into())) {
+            tracing::warn!(%error, message, "failed to notify the service manager");
         }
     }
 }

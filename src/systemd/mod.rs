@@ -1,20 +1,19 @@
-//! What a service manager gives to its services, and what it wants to hear from them.
+//! The two protocols between a service manager and its services.
 //!
-//! For `serve`, the runner's server and `cmd`. [`sockets`] takes over listening sockets that were opened
-//! for this process (sd_listen_fds(3)); [`Manager`] tells the manager how the process is (sd_notify(3)).
-//! Both are a few lines of a stable protocol: the crates for it read and change the environment
-//! themselves, which is the business of the layers above. What must stay true: without a service
-//! manager all of it is silent; nothing here keeps a process from its work for longer than a moment;
-//! and what the manager says to this process reaches no child ([`VARIABLES`]).
+//! `serve`, the runner's server and `cmd` call it. [`sockets`] takes over the listening sockets that the
+//! manager opened (sd_listen_fds(3)); [`Manager`] reports the process's state (sd_notify(3)). There is
+//! no library for it here, because the existing crates read and change the environment, which only the
+//! layers above may do. Must stay true: without a service manager every call does nothing; a call blocks
+//! for seconds at most; the manager's variables do not reach a child process ([`VARIABLES`]).
 
 mod manager;
 pub mod sockets;
 
 pub use manager::{Manager, NoManager, Stopping};
 
-/// The variables by which a service manager speaks to one process. Whoever starts a child takes them
-/// out of its environment: with them it would speak in this process's name, or believe that it was
-/// given sockets.
+/// The variables that a service manager sets for one process. Code that starts a child removes them
+/// from its environment: otherwise the child could report a state for this process, or could treat
+/// other descriptors as its sockets.
 pub const VARIABLES: [&str; 7] = [
     sockets::VARIABLES[0],
     sockets::VARIABLES[1],
@@ -25,5 +24,5 @@ pub const VARIABLES: [&str; 7] = [
     manager::WATCHDOG_PROCESS,
 ];
 
-/// What this process's environment says, asked by the layers that may ask it.
+/// Looks up an environment variable. The layers that may read the environment provide it.
 pub type Variable<'e> = &'e dyn Fn(&str) -> Option<&'e std::ffi::OsStr>;

@@ -1,8 +1,8 @@
-//! Listening sockets that a service manager has opened for this process (sd_listen_fds(3)).
+//! Takes over the listening sockets that a service manager opened for this process (sd_listen_fds(3)).
 //!
-//! What must stay true: a descriptor is taken over once in the life of a process, only where the manager
-//! says that it is for this very process, and only after a look at what it is; and from then on it is
-//! close-on-exec, so that no command keeps a port.
+//! `cmd` calls [`take`] for the receiver and for the runner. Must stay true: a descriptor is taken over once in the life of
+//! a process, only if the manager names this process, and only after checking that it is a listening
+//! socket. From then on it is close-on-exec, so that a handler's command does not keep the port open.
 
 use std::io;
 use std::net::TcpListener;
@@ -18,19 +18,19 @@ use super::Variable;
 
 const COUNT: &str = "LISTEN_FDS";
 
-/// Whom they are for.
+/// The id of the process that the sockets are for.
 const PROCESS: &str = "LISTEN_PID";
 
-/// All that tells of sockets.
+/// All variables about sockets.
 pub const VARIABLES: [&str; 4] = [COUNT, PROCESS, "LISTEN_FDNAMES", "LISTEN_PIDFDID"];
 
-/// The first one's number (sd_listen_fds(3)); the others follow.
+/// The number of the first descriptor (sd_listen_fds(3)); the others follow it.
 const FIRST: RawFd = 3;
 
-/// Most of them: far more than anybody has addresses, and few enough to look at each.
+/// The most sockets: more than an appliance has addresses, and few enough to check each.
 const MOST: RawFd = 1024;
 
-/// A listening socket.
+/// A listening socket that the manager opened.
 #[derive(Debug)]
 pub enum Socket {
     Tcp(TcpListener),
@@ -38,38 +38,35 @@ pub enum Socket {
     Unix(UnixListener),
 }
 
-/// Why the sockets cannot be taken over. None is, then.
+/// The reason why no socket was taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The manager's count is none.
+    /// The manager's count is not a number, or is too large.
     #[error("{COUNT} is '{0}', which is not a number of sockets up to {MOST}")]
     Count(String),
-    /// It is not there at all.
-    #[error("descriptor {number} of the {count} that {COUNT} tells of cannot be used: {source}")]
-    Unusable {
-        number: RawFd,
-        count: RawFd,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It cannot be listened at for what it is needed for.
+    /// A descriptor that the manager counts is not open, or a system call on it fails.
+    #[error("descriptor {number} of the {count} that {COUNT} counts cannot be used: {source}")]
+    Unusable { number: RawFd, count: RawFd, source: io::Error },
+    /// A descriptor is open, but is not the kind of socket that the process needs.
     #[error(
         "descriptor {number} is {what}, where {wanted} is needed: correct the ListenStream= of the \
          socket unit"
     )]
     Wrong {
         number: RawFd,
+        /// What it is.
         what: &'static str,
-        /// What it should be.
+        /// What the process needs.
         wanted: &'static str,
     },
 }
 
-/// Takes over the sockets that were opened for this process; none where nobody did, nor a second time.
-/// To be called before anything is started: until then they are not close-on-exec.
+/// Takes over the sockets that the manager opened for this process; empty without a manager, and in
+/// every later call. Call it before starting a child process: until then the sockets are not
+/// close-on-exec.
 ///
 /// # Errors
-/// What is there is no listening socket, of which the unit's author should hear.
+/// A descriptor is not a listening socket: the author of the socket unit must correct it.
 pub fn take(variable: Variable<'_>) -> Result<Vec<Socket>, SocketError> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let text = |name| variable(name).and_then(|value| value.to_str());
@@ -83,9 +80,9 @@ pub fn take(variable: Variable<'_>) -> Result<Vec<Socket>, SocketError> {
     let kinds = (FIRST..FIRST + count).map(|number| Ok((number, judge(number, count)?)));
     let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
     let owned = |(number, family)| {
-        // SAFETY: the manager opened it for this process by its own word, a look has just shown a
-        // listening socket, which nothing here has opened before (or it had been given another number),
-        // and each number is taken over once in the life of the process.
+        // SAFETY: the manager opened this descriptor for this process, as its variables say. `judge` has
+        // just found a listening socket there. This process did not open it, because the kernel gives
+        // new descriptors other numbers. `TAKEN` ensures that each number gets one owner.
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
         match family {
             Family::Tcp => Socket::Tcp(socket.into()),
@@ -95,10 +92,10 @@ pub fn take(variable: Variable<'_>) -> Result<Vec<Socket>, SocketError> {
     Ok(kinds.into_iter().map(owned).collect())
 }
 
-/// Those for TCP, which a receiver serves.
+/// The TCP listeners, for a receiver.
 ///
 /// # Errors
-/// One of them is a Unix socket: the HTTP server takes TCP connections only.
+/// A socket is a Unix socket: the HTTP server accepts TCP connections only.
 pub fn tcp(sockets: Vec<Socket>) -> Result<Vec<TcpListener>, SocketError> {
     let listener = |(number, socket)| match socket {
         Socket::Tcp(listener) => Ok(listener),
@@ -107,10 +104,10 @@ pub fn tcp(sockets: Vec<Socket>) -> Result<Vec<TcpListener>, SocketError> {
     (FIRST..).zip(sockets).map(listener).collect()
 }
 
-/// The one Unix socket of a runner, where there is one.
+/// The one Unix socket of a runner; `None` without any socket.
 ///
 /// # Errors
-/// It is for TCP, or there are several.
+/// The socket is for TCP, or there is more than one.
 pub fn unix(sockets: Vec<Socket>) -> Result<Option<UnixListener>, SocketError> {
     let wanted = "one Unix socket";
     let mut sockets = (FIRST..).zip(sockets);
@@ -131,17 +128,17 @@ enum Family {
     Unix,
 }
 
-/// Looks at an inherited descriptor, and keeps it from children.
+/// Checks an inherited descriptor and makes it close-on-exec.
 fn judge(number: RawFd, count: RawFd) -> Result<Family, SocketError> {
-    // SAFETY: nothing is read, written or closed through the borrow. Where the number is not open each
-    // call fails with EBADF; nothing else here closes it meanwhile, since nobody here has opened it.
+    // SAFETY: the borrow is not used to read, write or close. If the number is not open, each call fails
+    // with EBADF. Other code of this process does not close it meanwhile, because it did not open it.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     let unusable =
         |errno: rustix::io::Errno| SocketError::Unusable { number, count, source: errno.into() };
     fcntl_setfd(socket, FdFlags::CLOEXEC).map_err(unusable)?;
     let is = |what| wrong(number, what, "a listening stream socket");
     let family = match sockopt::socket_domain(socket) {
-        Err(rustix::io::Errno::NOTSOCK) => return Err(is("no socket")),
+        Err(rustix::io::Errno::NOTSOCK) => return Err(is("not a socket")),
         found => found.map_err(unusable)?,
     };
     if sockopt::socket_type(socket).map_err(unusable)? != SocketType::STREAM {

@@ -1,8 +1,9 @@
 //! Reads an event's facts out of a body without building a tree of it.
 //!
-//! One pass follows the scheme's JSON pointers and skips everything else, so that 25 MiB cost no
-//! memory. Must stay true: where a body can be read in two ways, no value is reported for it. A
-//! member that comes twice is [`Found::Twice`], and text behind the JSON makes the whole no JSON.
+//! `verify`, samples and hints call it. One pass follows the scheme's JSON pointers and skips
+//! everything else, so that a body of 25 MiB needs no extra memory. Must stay true: if two readers
+//! could read a body differently, no value is reported. A repeated member is [`Found::Twice`], and
+//! a body with text after its JSON does not count as JSON.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,20 +16,20 @@ use crate::model::Digest;
 use crate::provider::place::{Place, Pointer};
 use crate::provider::{Scheme, StampPlace};
 
-/// What stands at a pointer.
+/// The value at a JSON pointer or in a form field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Nothing, or `null`.
+    /// There is no such value, or it is `null`.
     Absent,
-    /// A string's text, or a whole number as it is written.
+    /// A string's decoded text, or a whole number exactly as written in the body.
     Text(String),
-    /// Something else, as it is written.
+    /// Any other JSON value, exactly as written in the body.
     Other(String),
-    /// The member, or one on the way to it, is there twice.
+    /// The member, or one on the path to it, occurs twice.
     Twice,
 }
 
-/// The values at all of a scheme's pointers.
+/// The values that a scheme reads from one body.
 #[derive(Debug)]
 pub(super) struct Facts {
     values: Vec<(Pointer, Found)>,
@@ -37,7 +38,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads everything the scheme wants from the body.
+    /// Reads every value that the scheme refers to, in one pass over the body.
     pub(super) fn read(scheme: &Scheme, body: &[u8]) -> Self {
         let event = &scheme.event;
         let places = || event.ids.iter().chain(&event.types);
@@ -54,25 +55,25 @@ impl Facts {
             StampPlace::Json(pointer) => Some(pointer),
             StampPlace::Item(_) | StampPlace::Header(_) => None,
         });
-        let mut wanted: Vec<&Pointer> = Vec::new();
+        let mut pointers: Vec<&Pointer> = Vec::new();
         for pointer in facts.chain(&event.subtype).chain(stamp) {
-            if !wanted.contains(&pointer) {
-                wanted.push(pointer);
+            if !pointers.contains(&pointer) {
+                pointers.push(pointer);
             }
         }
-        let json = json_of(body, event.form_field.as_deref()).filter(|_| !wanted.is_empty());
-        let found = json.and_then(|json| follow(&json, &wanted));
+        let json = json_of(body, event.form_field.as_deref()).filter(|_| !pointers.is_empty());
+        let found = json.and_then(|json| follow(&json, &pointers));
         let json = found.is_some();
-        let found = found.unwrap_or_else(|| vec![Found::Absent; wanted.len()]);
-        Facts { values: wanted.into_iter().cloned().zip(found).collect(), fields, json }
+        let found = found.unwrap_or_else(|| vec![Found::Absent; pointers.len()]);
+        Facts { values: pointers.into_iter().cloned().zip(found).collect(), fields, json }
     }
 
-    /// What stands at `pointer`.
+    /// The value at `pointer`; [`Found::Absent`] for a pointer that the scheme does not have.
     pub(super) fn get(&self, pointer: &Pointer) -> &Found {
         self.values.iter().find(|(p, _)| p == pointer).map_or(&Found::Absent, |(_, found)| found)
     }
 
-    /// What a place of the body has; nothing where it is none of the body's.
+    /// The value at a place in the body; [`Found::Absent`] for headers and digests.
     pub(super) fn at(&self, place: &Place) -> &Found {
         match place {
             Place::Json(pointer) => self.get(pointer),
@@ -84,7 +85,7 @@ impl Facts {
         }
     }
 
-    /// The text at `pointer`, where there is exactly one.
+    /// The text at `pointer`, if it occurs exactly once and is a string or a whole number.
     pub(super) fn text(&self, pointer: &Pointer) -> Option<&str> {
         match self.get(pointer) {
             Found::Text(text) => Some(text),
@@ -92,13 +93,14 @@ impl Facts {
         }
     }
 
-    /// Whether the body, or its form field, is JSON; only where the scheme wants something of it.
+    /// Whether the body, or its form field, is JSON. False if the scheme has no JSON pointer,
+    /// because the body is then not parsed.
     pub(super) fn is_json(&self) -> bool {
         self.json
     }
 }
 
-/// What a form-encoded body has in the field `name`.
+/// The value of the field `name` in a form-encoded body.
 fn field(body: &[u8], name: &str) -> Found {
     let mut values = form_urlencoded::parse(body).filter(|(field, _)| field == name);
     match (values.next(), values.next()) {
@@ -108,9 +110,9 @@ fn field(body: &[u8], name: &str) -> Found {
     }
 }
 
-/// The JSON text of a body: itself without a byte order mark (RFC 8259 lets a reader ignore it), or
-/// the one field of a form. Chosen by the bytes, which are signed, and not by the content type,
-/// which is not.
+/// The JSON text of a body: the body without a byte order mark (RFC 8259 lets a reader ignore it),
+/// or the one field of a form. The body's bytes decide which, because the signature covers them;
+/// it does not cover the content type.
 pub(crate) fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let first = body.iter().find(|b| !b.is_ascii_whitespace());
@@ -127,38 +129,38 @@ pub(crate) fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Co
     }
 }
 
-/// The values at `pointers`, in their order; nothing where the text is not one JSON value.
+/// The values at `pointers`, in their order; `None` if the text is not exactly one JSON value.
 pub(crate) fn follow(json: &[u8], pointers: &[&Pointer]) -> Option<Vec<Found>> {
     let mut found = vec![Found::Absent; pointers.len()];
-    let wants =
-        pointers.iter().enumerate().map(|(slot, p)| Want { slot, steps: p.steps() }).collect();
+    let targets =
+        pointers.iter().enumerate().map(|(slot, p)| Target { slot, steps: p.steps() }).collect();
     let mut reader = serde_json::Deserializer::from_slice(json);
-    Walk { wants, found: &mut found }.deserialize(&mut reader).ok()?;
+    Walk { targets, found: &mut found }.deserialize(&mut reader).ok()?;
     reader.end().ok()?;
     Some(found)
 }
 
-/// The rest of a pointer, and where its value goes.
+/// The remaining steps of a pointer, and the index in `found` for its value.
 #[derive(Clone, Copy)]
-struct Want<'p> {
+struct Target<'p> {
     slot: usize,
     steps: &'p [String],
 }
 
-/// Reads one value for the wants that lead to or through it.
+/// Reads one JSON value for the targets that are in it or end at it.
 struct Walk<'p, 'f> {
-    wants: Vec<Want<'p>>,
+    targets: Vec<Target<'p>>,
     found: &'f mut Vec<Found>,
 }
 
 impl<'p> Walk<'p, '_> {
-    /// The wants whose next step is `step`, with that step taken.
-    fn through(&self, step: &str) -> Vec<Want<'p>> {
-        let take = |want: &Want<'p>| match want.steps {
-            [first, rest @ ..] if first == step => Some(Want { slot: want.slot, steps: rest }),
+    /// The targets whose next step is `step`, with that step removed.
+    fn through(&self, step: &str) -> Vec<Target<'p>> {
+        let take = |target: &Target<'p>| match target.steps {
+            [first, rest @ ..] if first == step => Some(Target { slot: target.slot, steps: rest }),
             _ => None,
         };
-        self.wants.iter().filter_map(take).collect()
+        self.targets.iter().filter_map(take).collect()
     }
 }
 
@@ -166,19 +168,20 @@ impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
-        if self.wants.iter().all(|want| !want.steps.is_empty()) {
+        if self.targets.iter().all(|target| !target.steps.is_empty()) {
             return reader.deserialize_any(self);
         }
-        // A pointer ends here. Where another goes on, the value's own text is read once more.
+        // At least one pointer ends here. If another continues into this value, its text is parsed
+        // a second time.
         let raw: &RawValue = serde::Deserialize::deserialize(reader)?;
-        let (ends, on): (Vec<_>, Vec<_>) =
-            self.wants.into_iter().partition(|want| want.steps.is_empty());
-        for want in ends {
-            self.found[want.slot] = scalar(raw.get());
+        let (here, deeper): (Vec<_>, Vec<_>) =
+            self.targets.into_iter().partition(|target| target.steps.is_empty());
+        for target in here {
+            self.found[target.slot] = scalar(raw.get());
         }
-        if !on.is_empty() {
+        if !deeper.is_empty() {
             let mut reader = serde_json::Deserializer::from_str(raw.get());
-            Walk { wants: on, found: self.found }
+            Walk { targets: deeper, found: self.found }
                 .deserialize(&mut reader)
                 .map_err(serde::de::Error::custom)?;
         }
@@ -196,15 +199,18 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut seen: Vec<usize> = Vec::new();
         while let Some(name) = map.next_key::<String>()? {
-            let wants = self.through(&name);
-            let again: Vec<usize> =
-                wants.iter().map(|w| w.slot).filter(|s| seen.contains(s)).collect();
-            if wants.is_empty() || !again.is_empty() {
-                again.into_iter().for_each(|slot| self.found[slot] = Found::Twice);
+            let targets = self.through(&name);
+            let repeated: Vec<usize> = targets
+                .iter()
+                .map(|target| target.slot)
+                .filter(|slot| seen.contains(slot))
+                .collect();
+            if targets.is_empty() || !repeated.is_empty() {
+                repeated.into_iter().for_each(|slot| self.found[slot] = Found::Twice);
                 map.next_value::<IgnoredAny>()?;
             } else {
-                seen.extend(wants.iter().map(|want| want.slot));
-                map.next_value_seed(Walk { wants, found: self.found })?;
+                seen.extend(targets.iter().map(|target| target.slot));
+                map.next_value_seed(Walk { targets, found: self.found })?;
             }
         }
         Ok(())
@@ -212,10 +218,11 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         for index in 0usize.. {
-            let wants = self.through(&index.to_string());
-            let more = match wants.is_empty() {
-                true => seq.next_element::<IgnoredAny>()?.is_some(),
-                false => seq.next_element_seed(Walk { wants, found: self.found })?.is_some(),
+            let targets = self.through(&index.to_string());
+            let more = if targets.is_empty() {
+                seq.next_element::<IgnoredAny>()?.is_some()
+            } else {
+                seq.next_element_seed(Walk { targets, found: self.found })?.is_some()
             };
             if !more {
                 break;
@@ -262,8 +269,8 @@ fn scalar(raw: &str) -> Found {
     }
 }
 
-/// SHA-256 of what stands at `pointers` in a body's JSON, each value as it is written and with its length
-/// before it. None where that is not the same to every reader: the body is no JSON, or a value is there twice.
+/// SHA-256 of the values at `pointers` in a body's JSON, each exactly as written and preceded by its
+/// length. `None` if readers could disagree on a value: the body is not JSON, or a value occurs twice.
 pub(super) fn digest_at(
     body: &[u8],
     form_field: Option<&str>,
@@ -285,15 +292,16 @@ pub(super) fn digest_at(
     Some(Digest(hash.finalize().into()))
 }
 
-/// Adds one of several parts, with its length before it: no bytes can move from one to the next.
+/// Hashes one of several parts, preceded by its length: without the length, moving bytes from one
+/// part to the next would not change the hash.
 pub(crate) fn add_part(hash: &mut Sha256, part: &[u8]) {
     hash.update((part.len() as u64).to_be_bytes());
     hash.update(part);
 }
 
-/// SHA-256 of a body. Where the scheme has volatile fields and the body is a JSON object, of each
-/// top-level member's name and raw value but theirs, so that two deliveries of one event agree.
-/// Nothing is re-printed: another spelling of the same value is another body.
+/// SHA-256 of a body. If the scheme has volatile fields and the body is a JSON object, it hashes the
+/// name and raw value of each other top-level member, so that two deliveries of one event have one
+/// digest. Values are not normalised: another spelling of the same value gives another digest.
 pub(crate) fn digest(body: &[u8], volatile: &[String]) -> Digest {
     let stable = || {
         let mut hash = Sha256::new();
@@ -307,7 +315,7 @@ pub(crate) fn digest(body: &[u8], volatile: &[String]) -> Digest {
     Digest(hash.finalize().into())
 }
 
-/// Hashes an object's members, each text with its length before it.
+/// Hashes the name and raw value of each top-level member that is not volatile.
 struct Members<'a> {
     volatile: &'a [String],
     hash: &'a mut Sha256,

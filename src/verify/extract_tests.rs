@@ -1,4 +1,5 @@
-//! The walk agrees with a whole parser wherever there is one reading, and reports nothing elsewhere.
+//! The one-pass reader finds the same values as a full JSON parser where a body has one reading, and
+//! reports no value where it has two.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,7 +53,7 @@ fn values_are_found_where_the_pointer_says() {
 }
 
 #[test]
-fn chosen_values_make_a_request_this_one_and_nothing_else_does() {
+fn a_digest_of_chosen_fields_depends_on_their_values_only() {
     let fields = ["/amount", "/to/name"].map(|p| Pointer::parse(p).unwrap());
     let digest = |json: &str| digest_at(json.as_bytes(), None, &fields);
     let one = digest(r#"{"amount":10.5,"to":{"name":"a"},"note":"x"}"#);
@@ -68,13 +69,13 @@ fn chosen_values_make_a_request_this_one_and_nothing_else_does() {
     ] {
         assert!(digest(other).is_some_and(|digest| Some(digest) != one), "{other}");
     }
-    // Two readers could take two values: the whole body decides.
+    // Two readers could read different values, so there is no digest of the fields.
     assert_eq!(digest(r#"{"amount":1,"amount":10.5,"to":{"name":"a"}}"#), None);
     assert_eq!(digest("amount=10.5"), None);
 }
 
 #[test]
-fn one_pass_serves_pointers_that_lead_through_each_other() {
+fn one_pass_finds_a_value_and_the_values_inside_it() {
     let json = br#"{"event":{"id":"e","type":"t","more":[1,2]},"type":"outer"}"#;
     let pointers: Vec<Pointer> = ["/event", "/event/id", "/type", "/event/type", "/event/more/1"]
         .map(|p| Pointer::parse(p).unwrap())
@@ -86,13 +87,13 @@ fn one_pass_serves_pointers_that_lead_through_each_other() {
 }
 
 #[test]
-fn depth_and_size_need_no_stack() {
+fn deep_nesting_does_not_overflow_the_stack() {
     let deep = format!(r#"{{"x":{}{},"id":"a"}}"#, "[".repeat(200_000), "]".repeat(200_000));
     assert_eq!(one(&deep, "/id"), text("a"));
 }
 
 #[test]
-fn a_form_gives_its_one_field() {
+fn the_json_of_a_form_is_its_one_field() {
     let json = |body: &str| json_of(body.as_bytes(), Some("payload")).map(Cow::into_owned);
     assert_eq!(json("payload=%7B%22a%22%3A+1%7D").unwrap(), b"{\"a\": 1}");
     assert_eq!(json("x=1&payload={}").unwrap(), b"{}");
@@ -103,7 +104,7 @@ fn a_form_gives_its_one_field() {
 }
 
 #[test]
-fn volatile_members_do_not_count_and_everything_else_does() {
+fn a_digest_ignores_top_level_volatile_members_only() {
     let volatile = ["n".to_owned()];
     let of = |body: &str| digest(body.as_bytes(), &volatile);
     let base = of(r#"{"a":1,"n":1,"b":{"n":1}}"#);
@@ -144,7 +145,7 @@ fn pointer() -> impl Strategy<Value = String> {
         .prop_map(|steps| format!("/{}", steps.join("/")))
 }
 
-/// What a whole parser finds, in our words.
+/// The value that a full JSON parser finds, as a [`Found`].
 fn expected(value: &Value, pointer: &str) -> Found {
     match value.pointer(pointer) {
         None | Some(Value::Null) => Found::Absent,
@@ -156,7 +157,7 @@ fn expected(value: &Value, pointer: &str) -> Found {
 
 proptest! {
     #[test]
-    fn the_walk_agrees_with_a_whole_parser(value in json(), pointers in prop::collection::vec(pointer(), 1..5)) {
+    fn one_pass_finds_what_a_full_parser_finds(value in json(), pointers in prop::collection::vec(pointer(), 1..5)) {
         let parsed: Vec<Pointer> = pointers.iter().map(|p| Pointer::parse(p).unwrap()).collect();
         let found = follow(value.to_string().as_bytes(), &parsed.iter().collect::<Vec<_>>()).unwrap();
         for (pointer, found) in pointers.iter().zip(found) {

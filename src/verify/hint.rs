@@ -1,7 +1,8 @@
-//! Turns a rejection into a sentence to act on.
+//! Explains a rejection to the operator in one sentence that says what to do.
 //!
-//! For the `verify` command and the drill, not for each bad delivery: it hashes the body again for
-//! every guess. A guess is stated as a fact only where the signature fits it.
+//! The `verify` command and the drill call it. The receiver does not call it for each bad delivery,
+//! because it hashes the body again for every guess. Must stay true: it states a guess as a fact
+//! only if the signature then matches.
 
 use bytes::Bytes;
 use data_encoding::BASE64;
@@ -11,7 +12,7 @@ use super::{Key, Rejection, Request, signature, stamp};
 use crate::model::Timestamp;
 use crate::provider::{KeyText, Proof, Scheme};
 
-/// What to do about a rejection of `request` at `now`, where anything is known to help.
+/// What the operator can do about a rejection of `request` at `now`; `None` if no advice is known.
 pub fn hint(
     scheme: &Scheme,
     keys: &[Key],
@@ -19,11 +20,11 @@ pub fn hint(
     rejection: &Rejection,
     now: Timestamp,
 ) -> Option<String> {
-    let told = match rejection.reason {
+    let advice = match rejection.reason {
         "stale_timestamp" => {
             let age = now.since(signed_at(scheme, request)?).as_secs();
             format!(
-                "the request is {age} s old: it arrived late, was sent again by somebody else, or the \
+                "the request is {age} s old: it arrived late, a third party re-sent it, or the \
                  clock here is {age} s ahead (for a captured request give the time of its arrival)"
             )
         }
@@ -33,7 +34,7 @@ pub fn hint(
         }
         "bad_signature" => bad_signature(scheme, keys, request),
         "missing_signature" => missing_signature(scheme, request),
-        "repeated_header" => "a proxy on the way may add a header that is there already".to_owned(),
+        "repeated_header" => "a proxy on the way may add the header a second time".to_owned(),
         "unreadable_signature" => {
             format!("is {} the right provider for this sender?", scheme.name())
         }
@@ -48,7 +49,7 @@ pub fn hint(
         }
         _ => return None,
     };
-    Some(told)
+    Some(advice)
 }
 
 fn signed_at(scheme: &Scheme, request: &Request<'_>) -> Option<Timestamp> {
@@ -119,7 +120,7 @@ fn bad_signature(scheme: &Scheme, keys: &[Key], request: &Request<'_>) -> String
         .to_owned()
 }
 
-/// What a body often was before something on its way touched it.
+/// The bodies that the provider may have signed, each with the change that turned it into `body`.
 fn bodies(scheme: &Scheme, body: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     const NEWLINE: &str = "a newline was added to or cut from the end of the body on its way";
     const JSON: &str =
@@ -148,7 +149,7 @@ fn bodies(scheme: &Scheme, body: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// What a key often should have been.
+/// The keys that the provider may have used, each with the mistake that turned it into `key`.
 fn other_keys(scheme: &Scheme, key: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     const TRIM: &str = "the secret has a space or newline around it";
     const CUT: &str = "the secret's prefix was cut: here it is part of the key";
@@ -174,8 +175,8 @@ fn other_keys(scheme: &Scheme, key: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     }
 }
 
-/// The same JSON tokens without a space, or indented by two as Stripe does; nothing where it is no
-/// JSON. Texts and numbers keep their spelling.
+/// The same JSON tokens without spaces, or indented by two spaces as Stripe does; `None` if the text
+/// is not JSON. Strings and numbers keep their spelling.
 fn reprint(json: &[u8], indent: bool) -> Option<Vec<u8>> {
     serde_json::from_slice::<serde::de::IgnoredAny>(json).ok()?;
     let mut out = Vec::with_capacity(json.len());
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_reprinted_as_serde_prints_it() {
+    fn reprinted_json_has_the_layout_of_serde_json() {
         let text = r#" {"a" : [1, 2.50,{}, []], "b": "x: {\"y\\\\\", \n[", "c":{"d":null}}  "#
             .replace("\\n", "");
         let value: serde_json::Value = serde_json::from_str(&text.replace("2.50", "2.5")).unwrap();

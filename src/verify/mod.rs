@@ -1,10 +1,10 @@
-//! Decides whether a delivery is genuine. Pure: scheme, keys, request and time in; [`Verified`] or
-//! [`Rejection`] out.
+//! Decides whether a delivery is genuine. It is pure: it takes a scheme, keys, a request and a time,
+//! and returns [`Verified`] or [`Rejection`].
 //!
-//! `http` and `verify` (the command) call [`verify`]; `send`, `demo` and tests call [`sign()`], and forwards
-//! [`Resigner`]. Must
-//! stay true: only [`verify`] makes a [`Verified`], and `store::accept` takes nothing else; the raw
-//! bytes are proven before anything parses them; no input makes this module panic.
+//! `http` and the `verify` command call [`verify`]; `send`, `demo` and tests call [`sign()`]; forwards
+//! call [`Resigner`]. Must stay true: only [`verify`] makes a [`Verified`], and `store::accept` takes
+//! nothing else; the signature over the raw bytes is checked before the body is parsed; no input
+//! makes this module panic.
 
 pub(crate) mod extract;
 mod hint;
@@ -40,7 +40,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// The event's id.
+    /// The id that identifies the event within its source.
     pub fn event_id(&self) -> &EventId {
         &self.event_id
     }
@@ -50,13 +50,13 @@ impl Verified {
         &self.event_type
     }
 
-    /// Whether the signature covers the id: then the same id with another body is the provider's
-    /// own doing, and no one else's.
+    /// Whether the signature covers the id: then only the provider can send the same id with another
+    /// body.
     pub fn id_signed(&self) -> bool {
         self.id_signed
     }
 
-    /// What the same body under another id means; `Off` where the id is signed.
+    /// What to do if the same body comes again under another id; `Off` if the id is signed.
     pub fn guard(&self) -> ReplayGuard {
         self.guard
     }
@@ -66,24 +66,24 @@ impl Verified {
         self.digest
     }
 
-    /// What makes its request this one and no other: what stands at `fields` of its JSON, or
-    /// [`Verified::digest`] where there are none, or not each just once.
+    /// Identifies the request: a digest of the values at `fields` of its JSON. It is
+    /// [`Verified::digest`] if there are no fields, or if one of them occurs twice.
     pub fn request(&self, scheme: &Scheme, fields: &[Pointer]) -> Digest {
         let chosen = || extract::digest_at(&self.body, scheme.event.form_field.as_deref(), fields);
         (!fields.is_empty()).then(chosen).flatten().unwrap_or(self.digest)
     }
 
-    /// The headers worth keeping.
+    /// The headers that the scheme lists in `keep_headers`.
     pub fn headers(&self) -> &Headers {
         &self.headers
     }
 
-    /// The raw body.
+    /// The body before any decoding.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The reference of the secret that matched; nothing where nothing is signed.
+    /// The reference of the secret that matched; `None` for an unsigned scheme.
     pub fn secret(&self) -> Option<&str> {
         self.secret.as_deref()
     }
@@ -95,8 +95,8 @@ pub fn precheck(scheme: &Scheme, headers: &Headers) -> Result<(), Rejection> {
     signature::present(scheme, headers).map(|_| ())
 }
 
-/// Verifies one delivery at time `now`. Any of `keys` may match; with none, only an unsigned scheme
-/// accepts anything.
+/// Verifies one delivery at time `now`. Any of `keys` may match; without keys, only an unsigned
+/// scheme accepts a request.
 pub fn verify(
     scheme: &Scheme,
     keys: &[Key],
@@ -127,15 +127,15 @@ pub fn verify(
     })
 }
 
-/// The event id that a request claims, for listings. It proves nothing: whoever sends it chooses it.
+/// The event id that a request claims, for listings. It is not verified: the sender chooses it.
 pub fn claimed_id(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<EventId> {
     let found = extract::Facts::read(scheme, body);
     let digest = extract::digest(body, &scheme.event.volatile);
     event_id(scheme, headers, &found, digest).ok().map(|(id, _)| id)
 }
 
-/// Whether a failed delivery can verify once the secret is right: a static token is never kept, and
-/// where nothing is signed there is nothing to verify.
+/// Whether a stored delivery that failed can verify after the operator corrects the secret. False for
+/// a static token, which is not stored, and for an unsigned scheme, which checks no secret.
 pub fn can_be_judged_again(scheme: &Scheme) -> bool {
     scheme.template().is_some()
 }
@@ -146,13 +146,13 @@ pub fn needs(scheme: &Scheme) -> impl Fn(&str) -> bool {
     move |name| listed(&reads, name) || listed(&scheme.keep_headers, name)
 }
 
-/// What may be kept of a failed delivery's headers: those the scheme reads or keeps, but never a
-/// static token.
+/// The headers of a failed delivery that may be stored: those the scheme reads or keeps, without a
+/// static token, which is the secret itself.
 pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
     only(headers, is_evidence(scheme))
 }
 
-/// How many bytes [`evidence`] has, names included.
+/// The size of [`evidence`] in bytes, header names included.
 pub fn evidence_bytes(scheme: &Scheme, headers: &Headers) -> u64 {
     let keep = is_evidence(scheme);
     let kept = headers.iter().filter(|(name, _)| keep(name));
@@ -175,15 +175,15 @@ fn listed(names: &[impl AsRef<str>], name: &str) -> bool {
 fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
     let mut kept = Headers::new();
     let mut all: Vec<_> = headers.iter().filter(|(name, _)| keep(name)).collect();
-    // By name: HTTP gives the order of different ones no meaning (RFC 9110, section 5.3), and the
-    // server has lost it. Those of one name stay as they came.
+    // Sorted by name: the HTTP server does not keep the order of different names, which has no
+    // meaning (RFC 9110, section 5.3). The sort is stable, so lines of one name keep their order.
     let lower = |byte: u8| byte.to_ascii_lowercase();
     all.sort_by(|(a, _), (b, _)| a.bytes().map(lower).cmp(b.bytes().map(lower)));
     all.into_iter().for_each(|(name, value)| kept.push(name, value));
     kept
 }
 
-/// The first place that has something is the id, and whether the signature covers that place.
+/// The id from the first place that has a value, and whether the signature covers that place.
 fn event_id(
     scheme: &Scheme,
     headers: &Headers,
@@ -210,7 +210,7 @@ fn event_id(
                         format!("the event id, {place}, is neither a string nor a whole number");
                     return Err(Rejection::malformed("bad_id", detail));
                 }
-                // Two parsers could see two ids: one event would be stored under another's name.
+                // Two parsers could read two ids, so one event could be stored under another's id.
                 Found::Twice => {
                     let detail = format!("the event id, {place}, is there twice");
                     return Err(Rejection::malformed("bad_id", detail));
@@ -234,7 +234,7 @@ fn header(headers: &Headers, name: &str) -> Option<String> {
     headers.all(name).next().map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
-/// The first place that has something is the type. A type that is odd, or there twice, is `?`: no
+/// The type from the first place that has a value. A malformed or repeated type is `?`: it is not a
 /// reason to refuse an event.
 fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts) -> EventType {
     let first = scheme.event.types.iter().find_map(|place| match place {

@@ -1,8 +1,8 @@
-//! Makes a body in a provider's form, and reads what a given one says of itself.
+//! Makes sample bodies for test deliveries, and reads the id and type from a given body.
 //!
-//! For test deliveries. `providers/samples/` has bodies in the form that each provider documents, with
-//! values of our own. For a provider without them the body is an object, or a form, with id, type and
-//! time where the scheme looks for them.
+//! `send`, `demo` and the drill call it. `providers/samples/` has bodies in the form that each
+//! provider documents, with invented values. For a provider without samples the body is an object or
+//! a form that has id, type and time at the places that the scheme reads.
 
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -13,8 +13,8 @@ use crate::model::Timestamp;
 use crate::provider::place::{Place, Pointer};
 use crate::provider::{Scheme, StampPlace};
 
-/// A body for an event of this id and type. Bodies of two ids differ, so that the replay guard does not
-/// take one for the other.
+/// A body for an event with this id and type. Bodies for different ids differ, so that the replay
+/// guard does not treat one as a replay of the other.
 pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Vec<u8> {
     let (first, second) = levels(scheme, event_type);
     let field = |places: &[Place]| match places.first() {
@@ -30,10 +30,10 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
         }
         return form.finish().into_bytes();
     }
-    let mut fresh = Fresh::new(id, now);
+    let mut placeholders = Placeholders::new(id, now);
     let mut body = described(scheme, event_type);
-    body.values_mut().for_each(|value| fresh.fill(value));
-    if !fresh.used {
+    body.values_mut().for_each(|value| placeholders.fill(value));
+    if !placeholders.id_used {
         body.insert("hooklatch_sample".to_owned(), id.into());
     }
     if let Some(stamp) = &scheme.timestamp
@@ -52,8 +52,8 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
     Value::Object(body).to_string().into_bytes()
 }
 
-/// The body that the provider's samples describe, with its placeholders: the members of every type (`*`),
-/// then those of the type's family (`pull_request` of `pull_request.opened`), then those of the type.
+/// The provider's sample body with its placeholders. It merges the members for every type (`*`), then
+/// those for the type's family (`pull_request` of `pull_request.opened`), then those for the type.
 fn described(scheme: &Scheme, event_type: &str) -> Map<String, Value> {
     let samples: Map<String, Value> = serde_json::from_str(scheme.samples).unwrap_or_default();
     let family = event_type.rsplit_once('.').map(|(family, _)| family);
@@ -69,7 +69,7 @@ fn described(scheme: &Scheme, event_type: &str) -> Map<String, Value> {
     }
 }
 
-/// Lays `over` on `under`: objects member by member, anything else replaces what was there.
+/// Merges `over` into `under`: objects member by member; any other value replaces the old one.
 fn merge(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
@@ -81,22 +81,22 @@ fn merge(under: &mut Value, over: &Value) {
     }
 }
 
-/// What the placeholders of a sample become.
-struct Fresh {
+/// The values for the placeholders of a sample.
+struct Placeholders {
     texts: [(&'static str, String); 4],
-    /// These become numbers where they are a whole text.
+    /// A string that consists of one of these becomes a JSON number.
     numbers: [(&'static str, i64); 2],
-    /// Whether one that differs between two ids was filled in.
-    used: bool,
+    /// Whether a value was filled in that depends on the id.
+    id_used: bool,
 }
 
-impl Fresh {
+impl Placeholders {
     fn new(id: &str, now: Timestamp) -> Self {
         let digest: [u8; 32] = Sha256::digest(id).into();
         let sha = data_encoding::HEXLOWER.encode(&digest[..20]);
         let (number, _) = digest.split_first_chunk().unwrap_or((&[0; 4], &[]));
         let seconds = Timestamp(now.seconds() * 1000);
-        Fresh {
+        Placeholders {
             texts: [
                 ("{{id}}", id.to_owned()),
                 ("{{hex}}", sha[..24].to_owned()),
@@ -107,7 +107,7 @@ impl Fresh {
                 ("{{number}}", i64::from(u32::from_be_bytes(*number))),
                 ("{{unix}}", now.seconds()),
             ],
-            used: false,
+            id_used: false,
         }
     }
 
@@ -116,8 +116,8 @@ impl Fresh {
             Value::Object(members) => members.values_mut().for_each(|member| self.fill(member)),
             Value::Array(items) => items.iter_mut().for_each(|item| self.fill(item)),
             Value::String(text) => {
-                let ours = ["{{id}}", "{{hex}}", "{{sha}}", "{{number}}"];
-                self.used |= ours.iter().any(|name| text.contains(name));
+                let from_id = ["{{id}}", "{{hex}}", "{{sha}}", "{{number}}"];
+                self.id_used |= from_id.iter().any(|name| text.contains(name));
                 if let Some((_, number)) = self.numbers.iter().find(|(name, _)| name == text) {
                     *value = (*number).into();
                     return;
@@ -134,7 +134,8 @@ impl Fresh {
     }
 }
 
-/// The two levels of a type, where the provider has two: `pull_request` and `opened`.
+/// Splits a type into its two levels, such as `pull_request` and `opened`. The second is `None` if
+/// the provider's types have one level.
 pub(super) fn levels<'t>(scheme: &Scheme, event_type: &'t str) -> (&'t str, Option<&'t str>) {
     match event_type.split_once('.') {
         Some((first, second)) if scheme.two_levels() => (first, Some(second)),
@@ -142,20 +143,20 @@ pub(super) fn levels<'t>(scheme: &Scheme, event_type: &'t str) -> (&'t str, Opti
     }
 }
 
-/// What a body says of its event, as far as it stands in the body.
+/// The facts that a body states about its event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// The id; nothing where the scheme has it elsewhere, or the body lacks it.
+    /// `None` if the scheme reads the id from another place, or the body lacks it.
     pub id: Option<String>,
-    /// Whether the scheme looks for the id in a header first, so that the sender may choose it.
+    /// Whether the scheme reads the id from a header first, so that the sender can choose it.
     pub id_is_free: bool,
-    /// The type of the event when it is sent as the type that was given: what the body says wins.
+    /// The type that the receiver will read. A type in the body overrides the given one.
     pub event_type: String,
-    /// What the scheme reads from the body and does not find there: `"id"` or `"type"`.
+    /// What the scheme reads from the body but does not find there: `"id"` or `"type"`.
     pub lacks: Option<&'static str>,
 }
 
-/// Reads what `body` says of its event, which is to be sent as `event_type`.
+/// Reads the facts of `body`, which the caller is going to send as `event_type`.
 pub fn told(scheme: &Scheme, body: &[u8], event_type: &str) -> Told {
     let facts = Facts::read(scheme, body);
     let at = |places: &[Place]| match facts.at(places.first()?) {
@@ -184,7 +185,7 @@ pub fn told(scheme: &Scheme, body: &[u8], event_type: &str) -> Told {
     }
 }
 
-/// Sets a text at `pointer`, with the objects on the way to it. What stands in the way stays.
+/// Sets a text at `pointer` and creates the objects on the path to it. An existing value stays.
 fn put(body: &mut Map<String, Value>, pointer: &Pointer, text: &str) {
     let Some((last, way)) = pointer.steps().split_last() else { return };
     let mut here = body;

@@ -1,8 +1,7 @@
-//! Signs a request as the provider would: for test deliveries, the demo, tests, and forwards to an endpoint that
-//! verifies too.
+//! Signs a request as the provider does.
 //!
-//! Kept beside the verifier so that both read the same scheme. What it makes is proof of nothing but
-//! the holder's knowledge of the secret.
+//! Test deliveries, the demo and tests call [`sign`]; forwards to an endpoint that verifies signatures
+//! call [`Resigner`]. It is next to the verifier because both read the same scheme and must agree.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::provider::place::Place;
 use crate::provider::template::{Part, Template};
 use crate::provider::{Format, KeyText, Proof, Scheme, StampPlace};
 
-/// A request that is to be signed.
+/// An unsigned request.
 #[derive(Debug, Clone, Default)]
 pub struct Draft<'a> {
     /// The request method; only some schemes sign it.
@@ -33,8 +32,11 @@ pub struct Draft<'a> {
     pub body: Bytes,
 }
 
-/// The draft's headers with those that the scheme asks for: id, type, timestamp `now`, signature.
-/// An unsigned scheme needs no key. An `Err` says what the scheme needs and the draft has not.
+/// The draft's headers, followed by those that the scheme requires: id, type, timestamp `now`,
+/// signature. An unsigned scheme needs no key.
+///
+/// # Errors
+/// Names what the scheme needs and the draft does not have.
 pub fn sign(
     scheme: &Scheme,
     key: Option<&Key>,
@@ -81,7 +83,7 @@ pub fn sign(
     Ok(headers)
 }
 
-/// A source's way to sign: its scheme, and one of its secrets where it has any.
+/// Signs requests for one source with its scheme and one of its secrets.
 #[derive(Debug)]
 pub struct Signer {
     scheme: Arc<Scheme>,
@@ -94,26 +96,26 @@ impl Signer {
         Signer { scheme, key }
     }
 
-    /// Signs by `scheme` with a key that is nobody's: these random bytes.
+    /// Signs by `scheme` with a random key, so that the receiver must refuse the request.
     pub fn forger(scheme: Arc<Scheme>, random: [u8; SECRET_BYTES]) -> Self {
-        // A token is sent as text, so it must be fit for a header.
+        // A token is sent in a header as it is, so it must be valid header text.
         let bytes = Zeroizing::new(HEXLOWER.encode(&random).into_bytes());
         Signer { scheme, key: Some(Key { reference: "another secret".to_owned(), bytes }) }
     }
 
-    /// Where the secret was read from; nothing where nothing is signed.
+    /// Where the secret was read from; `None` for an unsigned scheme.
     pub fn reference(&self) -> Option<&str> {
         self.key.as_ref().map(Key::reference)
     }
 
-    /// Signs `draft`, whose type has all its levels; see [`sign`].
+    /// Signs `draft` like [`sign`], except that its `event_type` may have both levels.
     pub fn sign(&self, draft: &Draft<'_>, now: Timestamp) -> Result<Headers, String> {
         let (event_type, _) = sample::levels(&self.scheme, draft.event_type);
         sign(&self.scheme, self.key.as_ref(), &Draft { event_type, ..draft.clone() }, now)
     }
 }
 
-/// Signs stored events anew for an endpoint that verifies them with the provider's own library.
+/// Signs stored events again, for an endpoint that verifies them with the provider's own library.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Resigner {
     scheme: Arc<Scheme>,
@@ -122,16 +124,16 @@ pub struct Resigner {
 }
 
 impl Resigner {
-    /// Signs by `scheme`, of which [`can_resign`] holds, with `key`; `url` is what the provider was given, for
-    /// schemes that sign it. Without a key every signature fails.
+    /// The scheme must pass [`can_resign`]. `url` is the URL configured at the provider, for schemes
+    /// that sign it. Without a key, [`Resigner::sign`] returns an error.
     pub fn new(scheme: Arc<Scheme>, key: Option<Key>, url: Option<String>) -> Self {
         Resigner { scheme, key, url }
     }
 
-    /// The `headers` of an event with this body, their signature and timestamp replaced by those of `now`.
+    /// The event's `headers` with a new timestamp `now` and a new signature over `body`.
     ///
     /// # Errors
-    /// Names what is missing; never quotes the secret.
+    /// Names what is missing. Does not quote the secret.
     pub fn sign(&self, headers: &Headers, body: &Bytes, now: Timestamp) -> Result<Headers, String> {
         let signature = self.scheme.signature.iter().flat_map(|signature| &signature.headers);
         let stamp = self.scheme.timestamp.iter().filter_map(|stamp| match &stamp.place {
@@ -150,7 +152,10 @@ impl Resigner {
     }
 }
 
-/// Whether an event as it is stored can be signed anew; where not, why, and what to do about it.
+/// Checks that a stored event has everything that a new signature needs.
+///
+/// # Errors
+/// The reason, and what the operator can do about it.
 pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
     let provider = scheme.name();
     if scheme.is_unsigned() {
@@ -185,10 +190,11 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
     }
 }
 
-/// How many random bytes a secret of ours is made of: as many as HMAC-SHA256 makes (RFC 2104, section 3).
+/// The number of random bytes in a generated secret: the output length of HMAC-SHA256, the shortest
+/// key that RFC 2104, section 3, recommends.
 pub const SECRET_BYTES: usize = 32;
 
-/// The text of a secret made of these random bytes, as the scheme's secrets are written.
+/// Writes `random` as a secret in the scheme's text form.
 pub fn secret_text(scheme: &Scheme, random: &[u8; SECRET_BYTES]) -> Zeroizing<String> {
     let how = scheme.signature.as_ref().map(|signature| &signature.proof);
     Zeroizing::new(match how {

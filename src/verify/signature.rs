@@ -1,4 +1,7 @@
-//! Finds the signatures a request presents, and the key that made one of them.
+//! Finds the signatures in a request's headers, and the key that made one of them.
+//!
+//! `verify`, `sign` and `hint` call it. Must stay true: keys and tokens are compared in constant
+//! time; a header that libraries could read in two ways is refused.
 
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit, Mac};
@@ -12,17 +15,19 @@ use crate::model::Headers;
 use crate::provider::template::{Blurred, Part, Template};
 use crate::provider::{Encoding, Format, Hash, KeyText, Proof, Scheme, Signature, StampPlace};
 
-/// What a request shows in its headers.
+/// The signatures and the timestamp in a request's headers.
 #[derive(Debug, Default)]
 pub(super) struct Presented<'h> {
-    /// Decoded signatures of the right length, or tokens; never empty ones.
+    /// Decoded signatures of the right length, or tokens; not empty unless the scheme is unsigned.
     signatures: Vec<Vec<u8>>,
-    /// The timestamp's text, where it is in the headers.
+    /// The timestamp's text, if the scheme has it in a header.
     pub(super) stamp: Option<&'h str>,
 }
 
-/// Decodes a secret's text as the scheme demands; an `Err` says what is wrong with it and never
-/// quotes it.
+/// Decodes a secret's text in the form that the scheme requires.
+///
+/// # Errors
+/// Says what is wrong with the text. Does not quote it.
 pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> {
     let how = match scheme.signature.as_ref().map(|signature| &signature.proof) {
         Some(Proof::Hmac { key, .. }) => key,
@@ -48,7 +53,7 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
     Ok(Key { reference: reference.to_owned(), bytes: Zeroizing::new(bytes) })
 }
 
-/// Reads the headers: everything that can be refused without the body.
+/// Reads the signature headers. Makes every check that does not need the body.
 pub(super) fn present<'h>(
     scheme: &'h Scheme,
     headers: &'h Headers,
@@ -89,8 +94,8 @@ pub(super) fn present<'h>(
     Ok(Presented { signatures, stamp: stamp_text(scheme, headers, &items)? })
 }
 
-/// The signatures and the timestamps of one header line. Other labels are skipped: providers add
-/// versions, and an unknown one must neither match nor break.
+/// The signatures and the timestamps of one header line. Items with other labels are skipped:
+/// providers add signature versions, and an unknown version must neither match nor cause a refusal.
 fn split<'h>(
     scheme: &Scheme,
     signature: &Signature,
@@ -117,7 +122,7 @@ fn split<'h>(
     }
 }
 
-/// A signature's bytes; nothing where it is empty, of the wrong length or not in the scheme's form.
+/// A signature's bytes; `None` if it is empty, of the wrong length or not in the scheme's form.
 fn decode(signature: &Signature, value: &str) -> Option<Vec<u8>> {
     let value = value.strip_prefix(signature.prefix.as_str())?;
     match &signature.proof {
@@ -145,7 +150,8 @@ fn stamp_text<'h>(
         StampPlace::Item(label) => match items {
             [text] => (Some(*text), format!("item {label} of the signature header")),
             [] => (None, format!("item {label} of the signature header")),
-            // Libraries differ in which of two they take; no one may choose the one that is checked.
+            // Libraries differ in which of two timestamps they read, so a sender with two could
+            // choose the one that is checked.
             _ => {
                 let detail = format!("the signature header has more than one item {label}");
                 return Err(Rejection::unproven("repeated_header", detail));
@@ -167,7 +173,7 @@ fn stamp_text<'h>(
     }
 }
 
-/// The key that made one of the presented signatures; nothing where the scheme has none.
+/// The key that made one of the presented signatures; `None` if the scheme is unsigned.
 pub(super) fn matching<'k>(
     scheme: &Scheme,
     keys: &'k [Key],
@@ -183,7 +189,8 @@ pub(super) fn matching<'k>(
         presented.signatures.iter().any(fits)
     };
     let key = match &signature.proof {
-        // By digests of one length: a comparison of the tokens themselves ends early where their lengths differ.
+        // Compares digests, which have one length: a comparison of the tokens would end early if their
+        // lengths differ, and so reveal the secret's length.
         Proof::Token => keys.iter().find(|key| {
             let expected = Sha256::digest(&key.bytes);
             let fits = |given: &Vec<u8>| bool::from(Sha256::digest(given).ct_eq(&expected));
@@ -206,7 +213,7 @@ pub(super) fn matching<'k>(
     })
 }
 
-/// The signed content of a request, in pieces: the body is never copied.
+/// The signed content of a request, in pieces so that the body is not copied.
 pub(super) fn pieces<'a>(
     scheme: &'a Scheme,
     signed: &'a Template,
@@ -246,7 +253,7 @@ pub(super) fn pieces<'a>(
     }
 }
 
-/// A signature's length in bytes.
+/// The output length of the hash, in bytes.
 fn length(hash: Hash) -> usize {
     match hash {
         Hash::Sha1 => 20,
@@ -255,7 +262,7 @@ fn length(hash: Hash) -> usize {
     }
 }
 
-/// The keyed hash of the pieces; nothing where the key cannot be one, which then matches nothing.
+/// The HMAC of the pieces; `None` if the key is unusable, so that it matches no signature.
 pub(super) fn tag(hash: Hash, key: &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
     fn of<M: Mac + KeyInit>(key: &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
         let mut mac = <M as KeyInit>::new_from_slice(key).ok()?;
@@ -269,7 +276,7 @@ pub(super) fn tag(hash: Hash, key: &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
     }
 }
 
-/// Writes a signature, or a token, as the provider does.
+/// Writes a signature or a token in the provider's encoding, with its prefix.
 pub(super) fn encode(signature: &Signature, bytes: &[u8]) -> String {
     let value = match &signature.proof {
         Proof::Token => String::from_utf8_lossy(bytes).into_owned(),

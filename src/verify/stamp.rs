@@ -1,15 +1,18 @@
-//! When a delivery was signed, and whether that is near enough to now.
+//! Reads the time at which a delivery was signed, and checks that it is close enough to now.
+//!
+//! `verify` calls [`check`]; `sign` and `sample` call [`print`]. Must stay true: the checked text is
+//! the one that the signature covers, and a time that libraries could read differently is refused.
 
 use super::Rejection;
 use super::extract::Facts;
 use crate::model::Timestamp;
 use crate::provider::{Scheme, Stamp, StampPlace, StampUnit};
 
-/// Most digits of a timestamp: 16 hold milliseconds for 300,000 years, and more is no time.
+/// The most digits of a timestamp: 16 digits of milliseconds last for 300,000 years.
 const DIGITS_MAX: usize = 16;
 
-/// Compares the signed time with `now`, both ways. `presented` is the text from the headers, the
-/// very one that was hashed.
+/// Checks that the signed time is within the tolerance before or after `now`. `presented` is the
+/// header text that the signature covers.
 pub(super) fn check(
     scheme: &Scheme,
     presented: Option<&str>,
@@ -20,7 +23,7 @@ pub(super) fn check(
     let text = text(stamp, presented, found)
         .ok_or_else(|| Rejection::unproven("missing_timestamp", "there is no timestamp"))?;
     let signed_at = parse(text, stamp.unit).ok_or_else(|| unreadable(stamp.unit))?;
-    // Where the provider writes whole seconds, parts of ours must not make a difference.
+    // The provider writes whole seconds, so the milliseconds of `now` must not count.
     let now = match stamp.unit {
         StampUnit::Seconds => Timestamp(now.seconds().saturating_mul(1000)),
         StampUnit::Millis | StampUnit::Iso8601 => now,
@@ -43,7 +46,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The timestamp's text: from the headers, or from the body where the scheme has it there.
+/// The timestamp's text, from the headers or from the body, as the scheme says.
 pub(super) fn text<'a>(
     stamp: &Stamp,
     presented: Option<&'a str>,
@@ -65,8 +68,8 @@ pub(super) fn unreadable(unit: StampUnit) -> Rejection {
     Rejection::unproven("bad_timestamp", format!("the timestamp is not {expected}"))
 }
 
-/// Reads a timestamp. Plain digits only: the providers' libraries print the parsed number back
-/// before they hash it, so `+1`, `01` and `1.5` mean different things to them.
+/// Reads a timestamp. A number must be plain digits: the providers' libraries print the parsed
+/// number before they hash it, so `+1`, `01` and `1.5` would give other hashes there.
 pub(super) fn parse(text: &str, unit: StampUnit) -> Option<Timestamp> {
     let digits = || {
         let plain = (1..=DIGITS_MAX).contains(&text.len())
@@ -83,7 +86,7 @@ pub(super) fn parse(text: &str, unit: StampUnit) -> Option<Timestamp> {
     }
 }
 
-/// Writes a time as the provider does.
+/// Writes a time in the provider's unit.
 pub(super) fn print(time: Timestamp, unit: StampUnit) -> String {
     match unit {
         StampUnit::Seconds => time.seconds().to_string(),
@@ -97,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_digits_only() {
+    fn a_numeric_timestamp_is_plain_digits_only() {
         assert_eq!(parse("1767225600", StampUnit::Seconds), Some(Timestamp(1_767_225_600_000)));
         assert_eq!(parse("1767225600123", StampUnit::Millis), Some(Timestamp(1_767_225_600_123)));
         for bad in ["", "+1", "-1", "01", "1.5", " 1", "1 ", "1e3", "0x1", "١", "99999999999999999"]
@@ -107,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_need_an_offset() {
+    fn a_date_without_an_offset_is_refused() {
         let at = Some(Timestamp(1_767_225_600_123));
         assert_eq!(parse("2026-01-01T00:00:00.123456789Z", StampUnit::Iso8601), at);
         assert_eq!(parse("2026-01-01T02:00:00.123+02:00", StampUnit::Iso8601), at);

@@ -1,5 +1,5 @@
-//! What the vectors cannot say: guards, kept headers, hints, the other schemes' constructs, and that
-//! nothing changed or random is ever accepted.
+//! Cases that the provider vectors do not cover: replay guards, kept headers, hints, every construct
+//! of a scheme, and that changed or random requests are always refused.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ fn parsed(text: &str) -> Scheme {
     scheme.unwrap_or_else(|| panic!("{:#?}", problems.into_sorted()))
 }
 
-/// A scheme of one signature section, with its id in the body.
+/// A scheme with this signature section; it reads the id and the type from the body.
 fn signed_by(signature: &str, more: &str) -> Scheme {
     parsed(&format!(
         "name = \"test\"\n[signature]\n{signature}\n[event]\nid = \"json:/id\"\ntype = \"json:/type\"\n{more}"
@@ -47,7 +47,7 @@ fn delivered(scheme: &Scheme, secret: &str, draft: &Draft<'_>) -> Result<Verifie
 const STRIPE_BODY: &str = r#"{"id":"evt_1","type":"invoice.paid","pending_webhooks":1}"#;
 
 #[test]
-fn what_is_signed_is_accepted_under_every_construct() {
+fn a_signed_request_is_accepted_under_every_scheme_construct() {
     let hmac = |rest: &str| {
         format!("header = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{{body}}\"\n{rest}")
     };
@@ -78,7 +78,7 @@ fn what_is_signed_is_accepted_under_every_construct() {
 }
 
 #[test]
-fn an_event_signed_anew_verifies_an_hour_later_and_keeps_its_other_headers() {
+fn a_resigned_event_verifies_an_hour_later_and_keeps_its_other_headers() {
     let kept = "header = \"X-Sig\"\nalgorithm = \"hmac-sha256\"\nencoding = \"hex\"\n";
     let dated = signed_by(
         &format!("{kept}signed = \"{{method}}{{url}}{{timestamp}}{{header:X-Also}}.{{body}}\"\n"),
@@ -101,12 +101,12 @@ fn an_event_signed_anew_verifies_an_hour_later_and_keeps_its_other_headers() {
 
         let url = draft.url.map(str::to_owned);
         let resigner = Resigner::new(scheme.clone().into(), Some(other.clone()), url);
-        let anew = resigner.sign(accepted.headers(), accepted.body(), later).unwrap();
-        let known = verify(&scheme, &[other], request(&draft, &anew), later);
-        let known = known.unwrap_or_else(|error| panic!("{}: {error:?}", scheme.name()));
+        let resigned = resigner.sign(accepted.headers(), accepted.body(), later).unwrap();
+        let verified = verify(&scheme, &[other], request(&draft, &resigned), later);
+        let verified = verified.unwrap_or_else(|error| panic!("{}: {error:?}", scheme.name()));
         let facts =
             |verified: &Verified| (verified.event_id().clone(), verified.event_type().clone());
-        assert_eq!(facts(&known), facts(&accepted));
+        assert_eq!(facts(&verified), facts(&accepted));
         let rest = |headers: &Headers| {
             let signature = &scheme.signature.as_ref().unwrap().headers;
             let stays = |name: &str| !listed(signature, name) && !name.eq_ignore_ascii_case("x-at");
@@ -118,7 +118,7 @@ fn an_event_signed_anew_verifies_an_hour_later_and_keeps_its_other_headers() {
             lines.retain(|line| !line.contains("-timestamp"));
             lines
         };
-        assert_eq!(rest(&anew), rest(accepted.headers()), "{}", scheme.name());
+        assert_eq!(rest(&resigned), rest(accepted.headers()), "{}", scheme.name());
         let unsigned = Resigner::new(scheme.clone().into(), None, None);
         let why = unsigned.sign(accepted.headers(), accepted.body(), later).unwrap_err();
         assert!(why.ends_with("a secret is needed"), "{why}");
@@ -126,7 +126,7 @@ fn an_event_signed_anew_verifies_an_hour_later_and_keeps_its_other_headers() {
 }
 
 #[test]
-fn an_id_in_a_form_is_signed_with_it_and_there_once() {
+fn an_id_in_a_form_is_signed_and_must_occur_once() {
     let text = "name = \"test\"\n[signature]\nalgorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{body}\"\n[event]\nid = \"form:trigger id\"\ntype = \"form:command\"\n";
     let scheme = parsed(text);
     let judged = |body: &str| delivered(&scheme, "s", &draft("", "", body));
@@ -151,7 +151,7 @@ fn an_id_in_a_form_is_signed_with_it_and_there_once() {
 }
 
 #[test]
-fn a_token_is_compared_and_never_kept() {
+fn a_token_must_match_exactly_and_is_not_stored() {
     let scheme = signed_by(
         "algorithm = \"token\"\nheader = \"Authorization\"\nprefix = \"Bearer \"",
         "[replay]\nguard = \"flag\"\n[delivery]\nkeep_headers = [\"X-Kept\"]",
@@ -171,7 +171,7 @@ fn a_token_is_compared_and_never_kept() {
         headers.push("Authorization", wrong);
         assert_eq!(evidence(&scheme, &headers).all("authorization").count(), 0);
         assert_eq!(evidence_bytes(&scheme, &headers), 29, "X-Kept and content-type");
-        assert!(!can_be_judged_again(&scheme), "without the token nothing can be proven");
+        assert!(!can_be_judged_again(&scheme), "the token was not stored");
         let judged = verify(&scheme, std::slice::from_ref(&key), request(&draft, &headers), NOW);
         assert!(!judged.unwrap_err().malformed, "{wrong}");
     }
@@ -179,7 +179,7 @@ fn a_token_is_compared_and_never_kept() {
 }
 
 #[test]
-fn github_types_that_honestly_repeat_are_flagged_and_the_rest_held() {
+fn github_types_with_legitimate_repeats_are_flagged_and_others_held() {
     let scheme = embedded("github");
     let guard = |event: &str, body: &str| {
         let verified = delivered(&scheme, "s", &draft("d-1", event, body)).unwrap();
@@ -202,7 +202,7 @@ fn github_types_that_honestly_repeat_are_flagged_and_the_rest_held() {
 }
 
 #[test]
-fn volatile_fields_do_not_make_another_digest() {
+fn a_volatile_field_does_not_change_the_digest() {
     let scheme = embedded("stripe");
     let digest = |body: &str| delivered(&scheme, "s", &draft("", "", body)).unwrap().digest();
     let other = STRIPE_BODY.replace("s\":1", "s\":0");
@@ -211,7 +211,7 @@ fn volatile_fields_do_not_make_another_digest() {
 }
 
 #[test]
-fn an_unsigned_scheme_takes_the_key_or_the_digest() {
+fn an_unsigned_event_has_its_key_or_its_digest_as_id() {
     let scheme = embedded("none");
     let accept = |headers: &Headers| {
         let draft = draft("", "", "body");
@@ -227,7 +227,7 @@ fn an_unsigned_scheme_takes_the_key_or_the_digest() {
 }
 
 #[test]
-fn a_repeatable_signature_may_come_twice_and_nothing_else() {
+fn only_a_repeatable_signature_header_may_occur_twice() {
     let signature = "algorithm = \"hmac-sha256\"\nheader = [\"X-Sig\", \"X-Sig-2\"]\nencoding = \"hex-any-case\"\nsigned = \"{body}\"\n";
     let scheme = signed_by(&format!("{signature}repeatable = true"), "");
     let draft = draft("", "", STRIPE_BODY);
@@ -247,7 +247,7 @@ fn a_repeatable_signature_may_come_twice_and_nothing_else() {
 }
 
 #[test]
-fn secrets_that_cannot_be_keys_are_refused_without_being_shown() {
+fn an_undecodable_secret_is_refused_and_not_quoted() {
     for (provider, text, wrong) in [
         ("stripe", "", "env:S: the secret is empty"),
         ("standard-webhooks", "whsec_", "env:S: the secret is empty"),
@@ -259,7 +259,7 @@ fn secrets_that_cannot_be_keys_are_refused_without_being_shown() {
     }
 }
 
-/// The hint for a Stripe delivery that `change` touched on its way.
+/// The hint for a Stripe delivery after `change` altered it.
 fn hinted(secret: &str, change: impl Fn(&mut Headers, &mut String, &mut Timestamp)) -> String {
     let scheme = embedded("stripe");
     let signer = key(&scheme, "k", "whsec_abcd").unwrap();
@@ -276,7 +276,7 @@ fn hinted(secret: &str, change: impl Fn(&mut Headers, &mut String, &mut Timestam
 }
 
 #[test]
-fn hints_name_what_happened() {
+fn a_hint_names_the_cause_of_the_rejection() {
     let secret = "whsec_abcd";
     let after = |seconds: i64| hinted(secret, |_, _, now| *now = Timestamp(now.0 + 1000 * seconds));
     assert!(after(-412).starts_with("the clock here is 412 s behind the sender's"));
@@ -314,7 +314,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..80)
 }
 
-/// Header values that look like something, and ones that do not.
+/// Random header values, some of them close to a real signature.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         bytes(),
@@ -327,7 +327,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn nothing_random_is_accepted_and_nothing_panics(
+    fn random_requests_are_refused_without_a_panic(
         values in prop::collection::vec((0usize..12, value()), 0..6),
         body in bytes(),
         now in any::<i64>(),
@@ -351,14 +351,14 @@ proptest! {
     }
 
     #[test]
-    fn a_sample_is_accepted_as_what_it_says_and_a_forged_one_is_not(
+    fn a_signed_sample_is_accepted_and_a_forged_or_stale_one_is_refused(
         id in "[A-Za-z0-9_][A-Za-z0-9_.:-]{0,40}",
         event_type in "[a-z_]{1,12}(\\.[a-z_.]{1,12})?",
         random in any::<[u8; SECRET_BYTES]>(),
     ) {
         for name in Scheme::embedded_names() {
             let scheme = std::sync::Arc::new(embedded(name));
-            // A dot in an id that is signed with dots around it would move the parts' boundary.
+            // A scheme that signs the id between dots refuses an id with a dot.
             let id = if scheme.template().is_some() { id.replace('.', "_") } else { id.clone() };
             let text = secret_text(&scheme, &random);
             let real = || (!scheme.is_unsigned()).then(|| key(&scheme, "k", &text).unwrap());
@@ -388,7 +388,7 @@ proptest! {
     }
 
     #[test]
-    fn no_mutated_request_is_accepted(
+    fn a_request_with_one_changed_bit_is_refused(
         body in "[ -~]{0,40}",
         id in "[a-z0-9_]{1,20}",
         at in any::<prop::sample::Index>(),
@@ -427,7 +427,7 @@ proptest! {
     }
 }
 
-/// The types that a provider's samples name, `*` among them.
+/// The event types in a provider's samples, including `*`.
 fn sample_keys(scheme: &Scheme) -> Vec<String> {
     let samples: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(scheme.samples).unwrap();
@@ -435,7 +435,7 @@ fn sample_keys(scheme: &Scheme) -> Vec<String> {
 }
 
 #[test]
-fn every_sample_is_filled_in_and_no_two_are_equal() {
+fn every_sample_has_no_placeholder_left_and_differs_by_id() {
     for name in Scheme::embedded_names() {
         let scheme = embedded(name);
         let keys = sample_keys(&scheme);

@@ -1,7 +1,7 @@
-//! The fuzz targets with the inputs committed beside them, on every change: as they are, cut and shaken.
+//! Runs the fuzz targets with the committed inputs: unchanged, cut, and randomly changed.
 //!
-//! `fuzz/run` looks for new ones; what it finds is mended and kept as a file in `fuzz/corpus/TARGET/`.
-//! `HOOKLATCH_SHAKES=100000` shakes them for longer, without a fuzzer.
+//! `fuzz/run` searches for new inputs; after a fix, the input that found the error is kept as a file in
+//! `fuzz/corpus/TARGET/`. `HOOKLATCH_SHAKES=100000` tries more random changes, without a fuzzer.
 
 #[allow(dead_code, reason = "shared with the simulation, which chooses in more ways")]
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use crate::support::random::Random;
 use crate::targets;
 
-/// All corpora together stay under this many bytes.
+/// The most bytes of all corpora together.
 const MOST_BYTES: u64 = 300 * 1024;
 
-/// How often each input is changed at random places, where `HOOKLATCH_SHAKES` does not say.
+/// How many random changes of each input are tried without `HOOKLATCH_SHAKES`.
 const SHAKES: u64 = 60;
 
 fn corpus() -> PathBuf {
@@ -35,7 +35,7 @@ fn replay(target: &str) {
     let inputs = inputs(target);
     assert!(inputs.len() >= 3, "{target} has hardly any corpus");
     for (path, input) in &inputs {
-        // Of what a test prints only a failed one's is shown: then this says which file it was.
+        // The harness shows this only if the test fails: it names the file.
         println!("{}", path.display());
         check(input);
         for cut in 1..=8 {
@@ -48,7 +48,7 @@ fn replay(target: &str) {
     }
 }
 
-/// An input with some bytes changed, taken out or put in, perhaps of another one.
+/// An input with some bytes changed, removed or inserted, perhaps from another input.
 fn shaken(input: &[u8], all: &[(PathBuf, Vec<u8>)], random: &mut Random) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..=random.below(3) {

@@ -1,4 +1,4 @@
-//! The front door: a real server on a real socket, spoken to byte by byte.
+//! The HTTP server on a real socket, with requests that the tests write byte by byte.
 
 use std::future::pending;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn a_genuine_delivery_is_stored_before_it_is_answered() {
 }
 
 #[test]
-fn a_duplicate_is_told_the_state_and_what_to_do() {
+fn the_answer_to_a_duplicate_has_the_jobs_state_and_a_hint() {
     multi(async {
         let front = Front::start();
         front.ask(&github("d-1", PING)).await;
@@ -74,7 +74,7 @@ fn a_hundred_concurrent_copies_make_one_event_and_one_job() {
 }
 
 #[test]
-fn what_is_not_proven_is_refused_without_detail_and_kept_in_quarantine() {
+fn an_unproven_delivery_is_refused_without_detail_and_quarantined() {
     multi(async {
         let front = Front::start();
         let good = github_signature(PING);
@@ -105,7 +105,7 @@ fn what_is_not_proven_is_refused_without_detail_and_kept_in_quarantine() {
         for failed in &kept {
             assert_eq!(failed.address.as_deref(), Some("127.0.0.1"));
             assert!(failed.unproven_event_id.is_some() == failed.body_kept, "{failed:?}");
-            // Without a signature in the provider's form nothing could ever prove the body.
+            // Without a well-formed signature a later check could not prove the body either.
             assert_eq!(failed.body_kept, failed.reason == "bad_signature", "{failed:?}");
         }
         assert_eq!(kept.iter().filter(|failed| failed.body_kept).count(), 1);
@@ -124,7 +124,7 @@ fn a_missing_signature_is_refused_before_the_body_is_read() {
 }
 
 #[test]
-fn headers_to_keep_are_refused_over_their_limit_before_the_body_is_read() {
+fn kept_headers_over_their_limit_are_refused_before_the_body_is_read() {
     multi(async {
         let front = Front::with(|limits| limits.headers_kept_bytes = 1024);
         let long = vec![b'x'; 1024];
@@ -137,14 +137,14 @@ fn headers_to_keep_are_refused_over_their_limit_before_the_body_is_read() {
             (answer.status, answer.json("reason").as_deref()),
             (400, Some("headers_too_large"))
         );
-        // What is not kept is not counted.
+        // Headers that are not kept do not count.
         let answer = front.ask(&github_with("d-1", PING, &[("X-Other", &long)])).await;
         assert_eq!(answer.status, 200, "{answer:?}");
     });
 }
 
 #[test]
-fn stale_and_future_stamps_are_refused_both_ways() {
+fn stale_and_future_timestamps_are_refused() {
     multi(async {
         let front = Front::start();
         let body = r#"{"id":"evt_1","object":"event","type":"invoice.paid"}"#;
@@ -158,7 +158,7 @@ fn stale_and_future_stamps_are_refused_both_ways() {
 }
 
 #[test]
-fn the_raw_bytes_are_verified_and_kept_whatever_they_are() {
+fn any_raw_bytes_are_verified_and_stored_unchanged() {
     multi(async {
         let front = Front::start();
         let squeezed: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x03\0\0\0\0\0\0\0\0\0";
@@ -179,7 +179,7 @@ fn the_raw_bytes_are_verified_and_kept_whatever_they_are() {
 }
 
 #[test]
-fn a_genuine_request_that_is_no_event_is_malformed() {
+fn a_genuine_request_without_an_event_is_malformed() {
     multi(async {
         let front = Front::start();
         let long = "a".repeat(201);
@@ -187,7 +187,7 @@ fn a_genuine_request_that_is_no_event_is_malformed() {
             let answer = front.ask(&github(id, PING)).await;
             assert_eq!((answer.status, answer.json("status").as_deref()), (400, Some("malformed")));
         }
-        // A control character is no header value at all.
+        // A control character is not allowed in a header value.
         assert_eq!(front.ask(&github("a\u{1}b", PING)).await.status, 400);
         let signature = github_signature(PING);
         let without_id: &[(&str, &[u8])] =
@@ -202,7 +202,7 @@ fn a_genuine_request_that_is_no_event_is_malformed() {
 }
 
 #[test]
-fn the_same_id_with_another_body_is_kept_and_held() {
+fn another_body_under_an_unsigned_id_is_stored_and_held() {
     multi(async {
         let front = Front::start();
         front.ask(&github("d-1", PING)).await;
@@ -216,7 +216,7 @@ fn the_same_id_with_another_body_is_kept_and_held() {
 }
 
 #[test]
-fn an_unsigned_source_refuses_what_came_through_a_proxy() {
+fn an_unsigned_source_refuses_requests_from_a_proxy() {
     multi(async {
         let front = Front::start();
         for name in ["Forwarded", "X-Forwarded-For", "x-forwarded-proto", "Via"] {
@@ -226,7 +226,7 @@ fn an_unsigned_source_refuses_what_came_through_a_proxy() {
         }
         let mut raw = Raw::connect(front.address).await;
         raw.send(&post("/github", &[("Via", b"1.1 x")], b"{}")).await;
-        assert_eq!(raw.answer().await.status, 401, "a signed source does not mind a proxy");
+        assert_eq!(raw.answer().await.status, 401, "a signed source accepts requests from a proxy");
     });
 }
 
@@ -267,7 +267,7 @@ fn an_unsigned_source_refuses_browsers_and_foreign_hosts() {
 }
 
 #[test]
-fn a_client_is_told_to_continue_only_where_its_body_is_wanted() {
+fn a_100_continue_is_sent_only_if_the_body_is_wanted() {
     multi(async {
         let front = Front::start();
         let expect: (&str, &[u8]) = ("Expect", b"100-continue");
@@ -290,7 +290,7 @@ fn a_client_is_told_to_continue_only_where_its_body_is_wanted() {
             raw.send(&head("POST", path, headers)).await;
             let answer = raw.answer().await;
             assert_eq!((answer.status, answer.closes()), (status, status != 100), "{path}");
-            // What looks like a request in the rest is none.
+            // The rest looks like a request but must not be treated as one.
             let body = [&head("GET", "/healthz", &[])[..], &[b'x'; 100]].concat();
             let _closed = raw.try_send(&body[..100]).await;
             match status {
@@ -354,7 +354,7 @@ fn a_body_over_the_limit_is_refused_by_its_declared_length() {
 }
 
 #[test]
-fn endless_chunks_are_refused_at_the_limit_and_cut_off() {
+fn endless_chunks_are_refused_at_the_limit_and_the_connection_is_closed() {
     multi(async {
         let front = Front::with(|limits| limits.body_grace_millis = 500);
         let mut raw = Raw::connect(front.address).await;
@@ -371,7 +371,7 @@ fn endless_chunks_are_refused_at_the_limit_and_cut_off() {
         let on_and_on = async { while raw.try_send(chunk.as_bytes()).await.is_ok() {} };
         tokio::time::timeout(Duration::from_secs(10), on_and_on)
             .await
-            .expect("the server hangs up");
+            .expect("the server closes the connection");
     });
 }
 
@@ -416,17 +416,17 @@ fn stalled_and_trickling_bodies_are_timed_out() {
 }
 
 #[test]
-fn a_part_of_any_size_is_answered_and_the_receiver_serves_on() {
+fn a_request_part_of_any_size_is_answered_and_the_server_continues() {
     multi(async {
         let front = Front::start();
         let bound = usize::try_from(front.limits.head_bytes).unwrap();
         for (number, part) in sizes::PARTS.into_iter().enumerate() {
-            // The parts of a head come first.
+            // The parts of a head are sent first.
             let is_of_head = number <= 6;
             for size in sizes::sizes() {
                 let request = part.request(size);
                 let mut raw = Raw::connect(front.address).await;
-                // It may be refused before all of it is sent.
+                // The server may refuse it before all of it is sent.
                 let _refused = raw.try_send(&request).await;
                 let answer = raw.answer().await;
                 if is_of_head && request.len() > bound {
@@ -441,7 +441,7 @@ fn a_part_of_any_size_is_answered_and_the_receiver_serves_on() {
 }
 
 #[test]
-fn a_head_over_its_bound_is_answered_after_the_request_before_it() {
+fn a_head_over_its_limit_is_answered_after_the_previous_request() {
     multi(async {
         let front = Front::with(|limits| limits.head_bytes = 4096);
         let mut raw = Raw::connect(front.address).await;
@@ -466,7 +466,7 @@ fn a_stalled_head_is_timed_out() {
 }
 
 #[test]
-fn a_later_head_has_no_more_time_than_the_first() {
+fn a_later_head_has_the_same_time_limit_as_the_first() {
     multi(async {
         let front = Front::with(|limits| limits.header_read_millis = 1000);
         let health = head("GET", "/healthz", &[]);
@@ -479,7 +479,7 @@ fn a_later_head_has_no_more_time_than_the_first() {
         for raw in [&mut at_once, &mut blank, &mut trickling] {
             assert_eq!(raw.answer().await.status, 200);
         }
-        // A byte now and then makes no difference; only the end of the connection ends this.
+        // Sending single bytes does not extend the time; only the end of the connection ends the loop.
         let mut beat = tokio::time::interval(Duration::from_millis(50));
         let mut beats = 0;
         while trickling.try_send(b"P").await.is_ok() {
@@ -493,7 +493,7 @@ fn a_later_head_has_no_more_time_than_the_first() {
 }
 
 #[test]
-fn a_refused_delivery_that_is_here_whole_keeps_its_connection() {
+fn a_refused_delivery_that_is_complete_keeps_its_connection() {
     multi(async {
         let front = Front::start();
         let mut raw = Raw::connect(front.address).await;
@@ -508,7 +508,7 @@ fn a_refused_delivery_that_is_here_whole_keeps_its_connection() {
 }
 
 #[test]
-fn an_upgrade_is_no_way_around_a_body_s_end() {
+fn an_upgrade_request_cannot_hide_the_end_of_a_body() {
     multi(async {
         let front = Front::with(|limits| limits.body_grace_millis = 1000);
         let signature = github_signature(b"");
@@ -527,7 +527,7 @@ fn an_upgrade_is_no_way_around_a_body_s_end() {
 }
 
 #[test]
-fn an_upgrade_that_declares_a_body_is_answered_and_keeps_no_connection() {
+fn an_upgrade_request_with_a_body_is_answered_and_its_connection_closed() {
     multi(async {
         let front = Front::with(|limits| limits.body_grace_millis = 1000);
         for path in ["/nowhere", "/github"] {
@@ -540,18 +540,18 @@ fn an_upgrade_that_declares_a_body_is_answered_and_keeps_no_connection() {
 }
 
 #[test]
-fn a_client_that_takes_no_answers_is_cut_off() {
+fn a_client_that_reads_no_answers_is_disconnected() {
     multi(async {
         let front = Front::with(|limits| limits.keep_alive_millis = 1000);
         let mut raw = Raw::connect(front.address).await;
-        // Until the server reads no more, and then hangs up.
+        // Sends until the server stops reading and then closes the connection.
         let requests = head("GET", "/healthz", &[]).repeat(1000);
         while raw.try_send(&requests).await.is_ok() {}
     });
 }
 
 #[test]
-fn a_body_that_breaks_off_is_no_event() {
+fn an_incomplete_body_is_not_stored() {
     multi(async {
         let front = Front::start();
         let whole = github("d-1", PING);
@@ -584,7 +584,7 @@ fn pipelined_requests_are_answered_in_their_order() {
 }
 
 #[test]
-fn a_client_that_hangs_up_loses_its_answer_and_not_its_event() {
+fn a_client_that_disconnects_loses_its_answer_but_not_its_event() {
     multi(async {
         let front = Front::start();
         let mut half = Raw::connect(front.address).await;
@@ -607,9 +607,9 @@ fn a_client_that_hangs_up_loses_its_answer_and_not_its_event() {
 }
 
 #[test]
-fn stalled_large_uploads_use_up_the_budget_and_small_deliveries_still_pass() {
+fn stalled_large_uploads_use_up_the_budget_but_small_deliveries_pass() {
     multi(async {
-        // More than the kernel's buffers hold on loopback (tcp(7): 4 MiB sent and 6 MiB received).
+        // More than the kernel's buffers on loopback hold (tcp(7): 4 MiB to send, 6 MiB received).
         const LARGE: usize = 16 << 20;
         let front = Front::with(|limits| {
             limits.bodies_in_flight_bytes = 4 * LARGE as u64;
@@ -621,7 +621,7 @@ fn stalled_large_uploads_use_up_the_budget_and_small_deliveries_still_pass() {
             let mut raw = Raw::connect(front.address).await;
             let request = github(&format!("large-{number}"), &body);
             let (now, later) = request.split_at(request.len() - 1);
-            // The server reads on only where it has let the body in.
+            // The server continues to read only if it has admitted the body.
             raw.send(now).await;
             stalled.push((raw, later.to_vec()));
         }
@@ -638,14 +638,14 @@ fn stalled_large_uploads_use_up_the_budget_and_small_deliveries_still_pass() {
         }
         for (mut raw, later) in stalled {
             raw.send(&later).await;
-            assert_eq!(raw.answer().await.status, 200, "those let in can finish");
+            assert_eq!(raw.answer().await.status, 200, "an admitted upload can finish");
         }
-        assert_eq!(front.ask(&refused).await.status, 200, "and give their room back");
+        assert_eq!(front.ask(&refused).await.status, 200, "a finished upload frees its memory");
     });
 }
 
 #[test]
-fn large_uploads_that_hardly_come_give_way_to_one_that_comes() {
+fn slow_large_uploads_are_evicted_for_a_fast_one() {
     multi(async {
         const LARGE: usize = 16 << 20;
         let front = Front::with(|limits| {
@@ -653,7 +653,7 @@ fn large_uploads_that_hardly_come_give_way_to_one_that_comes() {
             limits.small_bodies_in_flight_bytes = LARGE as u64;
             limits.body_grace_millis = 60_000;
         });
-        // Three have room. When the fourth takes it from one of them, all of it is taken.
+        // There is memory for three. The fourth evicts one of them and gets all of its memory.
         let mut held = tokio::task::JoinSet::new();
         for _ in 0..4 {
             let mut raw = Raw::connect(front.address).await;
@@ -674,7 +674,7 @@ fn large_uploads_that_hardly_come_give_way_to_one_that_comes() {
 }
 
 #[test]
-fn no_connection_stays_idle_where_places_are_few() {
+fn idle_connections_are_closed_if_few_places_are_left() {
     multi(async {
         let front = Front::with(|limits| limits.connections_count = 16);
         let places = 16;
@@ -684,7 +684,7 @@ fn no_connection_stays_idle_where_places_are_few() {
             raw.send(&github(&format!("d-{number}"), format!("{number}").as_bytes())).await;
             let answer = raw.answer().await;
             assert_eq!((answer.status, answer.closes()), (200, number > places / 2), "{number}");
-            // A connection that is to be closed is closed, and its place is free again.
+            // The server closes the connection as announced, and its place is free.
             match answer.closes() {
                 true => raw.ended().await,
                 false => open.push(raw),
@@ -695,12 +695,12 @@ fn no_connection_stays_idle_where_places_are_few() {
 }
 
 #[test]
-fn stalled_connections_give_way_whatever_they_stall_in() {
+fn connections_that_stall_in_any_part_of_a_request_are_evicted() {
     multi(async {
         const PLACES: u64 = 16;
         let front = Front::with(|limits| {
             limits.connections_count = PLACES;
-            // Eviction comes first, however slow the machine.
+            // The time limits are so long that eviction happens first, even on a slow machine.
             limits.header_read_millis = 60_000;
         });
         let stripe = unproven_stripe();
@@ -722,7 +722,7 @@ fn stalled_connections_give_way_whatever_they_stall_in() {
                 let id = format!("d-{}-{number}", kind.len());
                 assert_eq!(front.ask(&github(&id, id.as_bytes())).await.status, 200, "{id}");
             }
-            // Only as many as were needed have gone.
+            // No more connections were evicted than needed.
             front.open_when(|open| (PLACES - 4..=PLACES).contains(&open)).await;
             drop(stalled);
             front.open_when(|open| open == 0).await;
@@ -731,7 +731,7 @@ fn stalled_connections_give_way_whatever_they_stall_in() {
 }
 
 #[test]
-fn a_long_head_takes_the_places_of_several() {
+fn a_long_head_evicts_several_connections() {
     multi(async {
         const PLACES: u64 = 16;
         let front = Front::with(|limits| limits.connections_count = PLACES);
@@ -744,7 +744,7 @@ fn a_long_head_takes_the_places_of_several() {
         front.open_when(|open| open == PLACES - 1).await;
         let mut long = Raw::connect(front.address).await;
         long.send(&sizes::Part::HeaderValue.request(20_000)[..18_000]).await;
-        // Its 64 KiB are those of three others, of 24 KiB each.
+        // Its 64 KiB need the memory of three others with 24 KiB each.
         front.open_when(|open| open == PLACES - 3).await;
         drop((stalled, long));
         front.open_when(|open| open == 0).await;
@@ -753,10 +753,10 @@ fn a_long_head_takes_the_places_of_several() {
 }
 
 #[test]
-fn a_slow_commit_is_answered_503_and_still_made() {
+fn a_delivery_with_a_slow_commit_is_answered_503_and_still_stored() {
     multi(async {
         let front = Front::with(|limits| limits.accept_wait_millis = 0);
-        // Nothing hashes, compresses and flushes so much within a tick of the timer.
+        // No machine hashes, compresses and flushes so much within one tick of the timer.
         let large = vec![b'x'; 8 << 20];
         let answer = front.ask(&github("d-1", &large)).await;
         assert_eq!((answer.status, answer.json("reason").as_deref()), (503, Some("slow")));
@@ -771,7 +771,7 @@ fn a_slow_commit_is_answered_503_and_still_made() {
 }
 
 #[test]
-fn no_request_fails_over_a_stop_under_load() {
+fn no_request_fails_in_a_stop_under_load() {
     multi(async {
         let mut front = Front::start();
         let address = front.address;
@@ -790,7 +790,7 @@ fn no_request_fails_over_a_stop_under_load() {
                     assert_eq!(answer.status, 200, "{answer:?}");
                     number += 1;
                     if client % 4 == 0 {
-                        // An idle connection, as a provider with little to say has.
+                        // An idle connection, like that of a provider with few events.
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                     if answer.closes() || !keeps {
@@ -833,19 +833,19 @@ fn a_second_signal_ends_a_stop_that_waits() {
 }
 
 #[test]
-fn a_request_in_flight_goes_on_by_the_configuration_that_it_began_with() {
+fn a_request_in_progress_keeps_the_configuration_that_it_began_with() {
     multi(async {
         let front = Front::start();
         let whole = github_with("d-1", PING, &[("Expect", b"100-continue")]);
         let (begun, rest) = whole.split_at(whole.len() - PING.len());
         let mut first = Raw::connect(front.address).await;
         first.send(begun).await;
-        // It has found its source and waits for the body.
+        // The request has found its source and waits for its body.
         assert_eq!(first.answer().await.status, 100);
         front.reload("other");
         first.send(rest).await;
         assert_eq!(first.answer().await.status, 200);
-        // The same connection goes on by the new one.
+        // The next request on the same connection uses the new configuration.
         first.send(&github("d-2", b"{}")).await;
         let answer = first.answer().await;
         assert!(answer.status == 200 && !answer.closes());

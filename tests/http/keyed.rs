@@ -1,5 +1,5 @@
-//! Requests that get their handler's answer: a real configuration, a real server on a real socket and a real
-//! store. The test is the handler: it claims the jobs and completes them.
+//! Requests with a key that get their handler's answer, with a real configuration, a real server on a real
+//! socket and a real store. The test is the handler: it claims the jobs and completes them.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 const START: Timestamp = Timestamp(1_767_225_600_000);
 
-/// Longer than anything a test waits for: reaching it is a failure.
+/// The longest wait: a test that reaches it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const SOURCES: &str = r#"
@@ -43,7 +43,7 @@ events = ["*"]
 command = ["/bin/true"]
 "#;
 
-/// A front door with these sources, whose one handler is `h`.
+/// A server with the given sources and one handler, `h`.
 struct Front {
     server: Option<Server>,
     store: Store,
@@ -54,17 +54,17 @@ struct Front {
 }
 
 impl Front {
-    /// `/hooks/pay`, of which a repeat waits as long as it takes.
+    /// Serves `/hooks/pay`, at which a repeated request waits until the answer is there.
     fn start() -> Front {
         Front::with(&SOURCES.replace("WAIT", "20s"))
     }
 
     fn with(text: &str) -> Front {
-        Front::beside(text, &[])
+        Front::with_providers(text, &[])
     }
 
-    /// The same with these provider files.
-    fn beside(text: &str, providers: &[(&str, &str)]) -> Front {
+    /// Like [`Front::with`], with these provider files.
+    fn with_providers(text: &str, providers: &[(&str, &str)]) -> Front {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("hooklatch.toml"), text).unwrap();
         fs::create_dir(folder.path().join("providers")).unwrap();
@@ -84,7 +84,7 @@ impl Front {
         front
     }
 
-    /// A server on a port of its own, as the next receiver would be.
+    /// Starts a server on a new port, as the next receiver does.
     fn serve(&mut self) {
         let config = config::load(&self.folder.path().join("hooklatch.toml")).unwrap();
         let environment = Environment::empty()
@@ -110,13 +110,13 @@ impl Front {
         ask(self.address, request).await
     }
 
-    /// Asks, and goes on.
+    /// Sends a request and does not wait for its answer.
     fn asking(&self, request: Vec<u8>) -> tokio::task::JoinHandle<raw::Answer> {
         let address = self.address;
         tokio::spawn(async move { ask(address, &request).await })
     }
 
-    /// The next job, which runs from now on.
+    /// Claims the next job.
     async fn claim(&self) -> Claimed {
         let wake = self.store.jobs.wake();
         let claim = async {
@@ -151,13 +151,13 @@ impl Front {
         assert!(self.store.jobs.complete(done).await.unwrap());
     }
 
-    /// Answers the next job.
+    /// Claims the next job and completes it with this answer.
     async fn answer(&self, answer: Answer) {
         let claimed = self.claim().await;
         self.complete(&claimed, Outcome::Succeeded, Next::Succeeded, Some(answer)).await;
     }
 
-    /// Asks for the first time, and has it answered.
+    /// Sends a new request, and completes its job with this answer.
     async fn ask_answered(&self, request: Vec<u8>, answer: Answer) -> raw::Answer {
         let asking = self.asking(request);
         self.answer(answer).await;
@@ -168,7 +168,7 @@ impl Front {
         self.store.admin.jobs(JobFilter::default()).await.unwrap().len()
     }
 
-    /// What the source's requests with keys have come to, but for nothing.
+    /// The results of the source's requests with keys, with their counts over 0.
     fn counted(&self, source: &str) -> Vec<(&'static str, u64)> {
         let mut counts = self.traffic.sources().into_iter().map(|source| source.counts());
         let counts = counts.find(|counts| counts.name.as_str() == source).unwrap();
@@ -209,12 +209,12 @@ fn answer(status: u16, body: &str) -> Answer {
     Answer::new(status, &headers, Bytes::copy_from_slice(body.as_bytes())).unwrap()
 }
 
-/// All of an answer but what says when and to whom it was sent.
+/// The status, headers and body of an answer, without the headers that differ between repeats.
 fn own(answer: &raw::Answer) -> (u16, Vec<(String, String)>, &str) {
     let sent = ["date", "idempotency-result", "connection"];
     let mut headers = answer.headers.clone();
     headers.retain(|(name, _)| !sent.contains(&name.to_lowercase().as_str()));
-    // Between different ones the order has no meaning (RFC 9110, section 5.3).
+    // The order of different header names has no meaning (RFC 9110, section 5.3).
     headers.sort_by(|(a, _), (b, _)| a.cmp(b));
     (answer.status, headers, &answer.body)
 }
@@ -226,11 +226,10 @@ fn is_problem(answer: &raw::Answer, status: u16, reason: &str) {
     assert!(answer.json("detail").is_some() && answer.header("idempotency-result").is_none());
 }
 
-/// The draft's cases (draft-ietf-httpapi-idempotency-key-header-07, sections 2.6 and 2.7): the first request,
-/// a retry of a done one, a retry of one that is being worked on, a key that is missing, and one that is used
-/// for another request.
+/// The cases of draft-ietf-httpapi-idempotency-key-header-07, sections 2.6 and 2.7: a first request, a retry
+/// of a completed one, a retry of one in progress, a missing key, and a key used for another request.
 #[test]
-fn the_published_cases_of_the_draft() {
+fn the_cases_of_the_idempotency_key_draft_get_the_specified_answers() {
     multi(async {
         let front = Front::with(&SOURCES.replace("WAIT", "50ms"));
         let key = r#""8e03978e-40d5-43dd-bc93-6894a57f9324""#;
@@ -261,7 +260,7 @@ fn the_published_cases_of_the_draft() {
 fn the_answer_is_the_same_for_every_repeat_and_after_a_restart() {
     multi(async {
         let mut front = Front::start();
-        // Also what no source's own answer may be.
+        // Also statuses that the receiver itself does not use for a success.
         for (status, body) in
             [(200, ""), (402, "no money"), (410, "gone"), (503, "later"), (204, "")]
         {
@@ -278,7 +277,7 @@ fn the_answer_is_the_same_for_every_repeat_and_after_a_restart() {
                 assert_eq!(again.header("idempotency-result"), Some("reused"));
             }
         }
-        // A connection goes on behind an answer without a body.
+        // The connection stays usable after an answer without a body.
         let mut raw = Raw::connect(front.address).await;
         for key in ["k-204", "k-402"] {
             raw.send(&pay(key, "{}")).await;
@@ -293,7 +292,7 @@ fn the_answer_is_the_same_for_every_repeat_and_after_a_restart() {
 }
 
 #[test]
-fn a_key_that_is_none_is_told_what_is_wrong() {
+fn an_invalid_key_is_refused_with_the_reason() {
     multi(async {
         let front = Front::start();
         let long = "k".repeat(201);
@@ -301,7 +300,7 @@ fn a_key_that_is_none_is_told_what_is_wrong() {
             is_problem(&front.ask(&pay(key, "{}")).await, 400, "bad_id");
         }
         is_problem(&front.ask(&request("shop's token", &[], "{}")).await, 400, "missing_id");
-        // As ever: nothing of why, and nothing is kept, since whoever waits asks again itself.
+        // An unproven request gets no reason, and is not quarantined, because the waiting caller repeats it.
         let twice = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")];
         let twice = request("shop's token", &twice, "{}");
         let stranger = request("a stranger's token", &[("Idempotency-Key", "k")], "{}");
@@ -319,7 +318,7 @@ fn a_key_that_is_none_is_told_what_is_wrong() {
 }
 
 #[test]
-fn no_caller_gets_what_another_one_was_answered() {
+fn a_caller_does_not_get_another_callers_answer() {
     multi(async {
         let front = Front::start();
         let of = |token: &str| request(token, &[("Idempotency-Key", "k")], "{}");
@@ -348,7 +347,7 @@ fn no_caller_gets_what_another_one_was_answered() {
 }
 
 #[test]
-fn a_header_divides_callers_further() {
+fn a_caller_header_separates_callers_with_one_token() {
     multi(async {
         let text = SOURCES.replace("reply_wait = \"WAIT\"", "caller_header = \"X-Tenant\"");
         let front = Front::with(&text);
@@ -369,7 +368,7 @@ fn a_header_divides_callers_further() {
 }
 
 #[test]
-fn ten_at_once_make_one_run_and_ten_equal_answers() {
+fn ten_concurrent_requests_cause_one_job_and_get_equal_answers() {
     multi(async {
         let front = Front::start();
         let mut asking = JoinSet::new();
@@ -388,7 +387,7 @@ fn ten_at_once_make_one_run_and_ten_equal_answers() {
 }
 
 #[test]
-fn who_hangs_up_finds_the_answer_when_it_asks_again() {
+fn a_caller_that_disconnects_gets_the_answer_when_it_repeats() {
     multi(async {
         let front = Front::start();
         let mut raw = Raw::connect(front.address).await;
@@ -403,7 +402,7 @@ fn who_hangs_up_finds_the_answer_when_it_asks_again() {
             (again.body.as_str(), again.header("idempotency-result")),
             ("kept", Some("reused"))
         );
-        // The task went on to its end without its client: it is counted as the one that began.
+        // The request's task ran to its end without its client, and is counted as `created`.
         while front.counted("pay").len() < 2 {
             tokio::task::yield_now().await;
         }
@@ -412,7 +411,7 @@ fn who_hangs_up_finds_the_answer_when_it_asks_again() {
 }
 
 #[test]
-fn what_failed_runs_again_and_what_is_unknown_does_not() {
+fn a_failed_request_runs_again_and_an_unknown_one_does_not() {
     multi(async {
         let front = Front::start();
         let failed = (Outcome::Failed, Next::Dead(DeadReason::Exhausted));
@@ -442,7 +441,7 @@ fn what_failed_runs_again_and_what_is_unknown_does_not() {
     });
 }
 
-/// As `bearer`, of senders that wait for a second only.
+/// A provider like `bearer` whose senders wait for one second only.
 fn hasty() -> String {
     let bearer = include_str!("../../providers/bearer.toml");
     let bearer = bearer.replace("\"bearer\"", "\"hasty\"").replace("vectors = ", "# ");
@@ -450,10 +449,10 @@ fn hasty() -> String {
 }
 
 #[test]
-fn the_first_is_told_to_come_again_before_its_sender_gives_up() {
+fn a_first_request_is_answered_504_before_its_sender_gives_up() {
     multi(async {
         let text = SOURCES.replace("\"bearer\"", "\"hasty\"").replace("WAIT", "900ms");
-        let front = Front::beside(&text, &[("hasty", &hasty())]);
+        let front = Front::with_providers(&text, &[("hasty", &hasty())]);
         let first = front.ask(&pay("k", "{}")).await;
         is_problem(&first, 504, "slow");
         assert_eq!(first.header("retry-after"), Some("1"));
@@ -463,7 +462,7 @@ fn the_first_is_told_to_come_again_before_its_sender_gives_up() {
 }
 
 #[test]
-fn a_caller_that_asks_too_often_is_told_when_to_come_again() {
+fn a_caller_over_its_rate_limit_gets_a_retry_after() {
     multi(async {
         let text = SOURCES.replace("reply_wait = \"WAIT\"", "requests_per_minute = 2");
         let front = Front::with(&text);
@@ -496,7 +495,7 @@ command = ["/bin/true"]
 "#;
 
 #[test]
-fn a_certificate_is_believed_from_a_trusted_proxy_alone() {
+fn a_certificate_header_counts_only_from_a_trusted_proxy() {
     multi(async {
         let of = |names: &[&str]| {
             let mut headers =
@@ -524,7 +523,7 @@ fn a_certificate_is_believed_from_a_trusted_proxy_alone() {
     });
 }
 
-/// What Slack's commands look like: a signed form whose one-time id is a field.
+/// A provider like Slack's commands: a signed form with a one-time id in a field.
 const SLASH: &str = r#"
 name = "slash"
 [signature]
@@ -558,7 +557,7 @@ fn slash(body: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_signed_form_is_answered_under_its_field() {
+fn a_field_of_a_signed_form_can_be_the_key() {
     multi(async {
         let text = r#"
 [limits]
@@ -573,7 +572,7 @@ source = "pay"
 events = ["*"]
 command = ["/bin/true"]
 "#;
-        let front = Front::beside(text, &[("slash", SLASH)]);
+        let front = Front::with_providers(text, &[("slash", SLASH)]);
         let body =
             "command=%2Fweather&text=94070&trigger_id=13345224609.738474920.8088930838d88f008e0";
         let first = front.asking(slash(body));
@@ -592,7 +591,7 @@ command = ["/bin/true"]
 }
 
 #[test]
-fn chosen_fields_and_the_target_make_a_request_this_one() {
+fn a_request_is_identified_by_its_chosen_fields_and_its_target() {
     multi(async {
         let fields = "request_fields = [\"/amount\", \"/to/name\"]";
         let front = Front::with(&SOURCES.replace("reply_wait = \"WAIT\"", fields));
@@ -615,15 +614,15 @@ fn chosen_fields_and_the_target_make_a_request_this_one() {
 }
 
 #[test]
-fn whoever_waits_keeps_no_body_in_memory() {
+fn a_waiting_caller_keeps_no_body_in_memory() {
     multi(async {
-        // One body of this size at a time, beside the lane for small ones.
+        // The budget holds one body of this size, in addition to the reserve for small ones.
         let limits = "[limits]\nbodies_in_flight_bytes = \"2 MiB\"\nsmall_bodies_in_flight_bytes = \"1 MiB\"";
         let front = Front::with(&SOURCES.replace("WAIT", "20s").replace("[limits]", limits));
         let body = "x".repeat(700 * 1024);
         let first = front.asking(pay("a", &body));
         let claimed = front.claim().await;
-        // What the first one took is free again while it waits.
+        // The memory of the first body is free while its caller waits.
         let second = front.ask_answered(pay("b", &body), answer(200, "second")).await;
         assert_eq!((second.status, second.body.as_str()), (200, "second"));
         front
@@ -634,7 +633,7 @@ fn whoever_waits_keeps_no_body_in_memory() {
 }
 
 #[test]
-fn whoever_finds_no_place_to_wait_is_told_to_come_again_and_its_job_goes_on() {
+fn a_caller_without_a_place_to_wait_is_refused_and_its_job_continues() {
     multi(async {
         let one = SOURCES.replace("[limits]\n", "[limits]\ncallers_waiting_count = 1\n");
         let front = Front::with(&one.replace("WAIT", "20s"));
@@ -644,8 +643,8 @@ fn whoever_finds_no_place_to_wait_is_told_to_come_again_and_its_job_goes_on() {
             asking.spawn(async move { (key, ask(address, &request).await) });
         }
         let claimed = [front.claim().await, front.claim().await];
-        // Nothing is answered yet, so this is the one that may not wait.
-        let refused = timeout(PATIENCE, asking.join_next()).await.expect("one may not wait");
+        // No job is completed yet, so this answer is that of the caller that cannot wait.
+        let refused = timeout(PATIENCE, asking.join_next()).await.expect("one caller is refused");
         let (key, refused) = refused.unwrap().unwrap();
         assert_eq!(refused.status, 503, "{}", refused.body);
         assert!(refused.header("retry-after").is_some());
@@ -661,7 +660,7 @@ fn whoever_finds_no_place_to_wait_is_told_to_come_again_and_its_job_goes_on() {
 }
 
 #[test]
-fn a_stop_waits_for_an_answer_that_comes_in_time() {
+fn a_stop_waits_for_an_answer_within_its_limit() {
     multi(async {
         let mut front = Front::start();
         let first = front.asking(pay("k", "{}"));

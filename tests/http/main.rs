@@ -1,4 +1,4 @@
-//! The HTTP front door, in this process: requests byte by byte, stored answers, signatures and the
+//! Tests of the HTTP server in this process: raw requests, stored answers, signature vectors and the
 //! committed inputs of the fuzz targets.
 
 #![allow(

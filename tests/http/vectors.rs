@@ -1,5 +1,5 @@
-//! Signed requests and the verdict each must get: the repository's own, made with the providers'
-//! libraries, and the shared collection where it is present.
+//! Signed requests with the verdict that each must get: those of the repository, made with the providers'
+//! libraries, and the shared collection, if it is present.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -86,8 +86,8 @@ fn manifest() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What is wrong with the verdict, or nothing. A two-level type is compared by its first level:
-/// the vectors name the header alone.
+/// What is wrong with the verdict; `None` if it is right. Only the first level of a two-level type is
+/// compared, because the vectors name only the header.
 fn wrong(vector: &Vector, scheme: &Scheme) -> Option<String> {
     let verdict = vector.judge(scheme);
     let accepted = match (&verdict, vector.expect.as_str()) {
@@ -109,7 +109,7 @@ fn wrong(vector: &Vector, scheme: &Scheme) -> Option<String> {
     None
 }
 
-/// Schemes that only the shared vectors have: declared in a few lines, as an operator would.
+/// The schemes that only the shared vectors use, declared as an operator would declare them.
 fn scheme(name: &str) -> Option<Scheme> {
     let standard = include_str!("../../providers/standard-webhooks.toml");
     let github = include_str!("../../providers/github.toml");
@@ -132,7 +132,7 @@ fn scheme(name: &str) -> Option<Scheme> {
 }
 
 #[test]
-fn every_provider_passes_its_own_vectors() {
+fn every_built_in_provider_passes_its_vectors() {
     for name in Scheme::embedded_names() {
         let scheme = Scheme::embedded(name).unwrap();
         let file = scheme.vectors().unwrap_or_else(|| panic!("{name} names no vectors"));
@@ -147,9 +147,9 @@ fn every_provider_passes_its_own_vectors() {
 }
 
 #[test]
-fn no_accepted_vector_survives_a_change() {
+fn an_accepted_vector_is_refused_after_any_change() {
     let mut changed = 0;
-    // A token is no signature: it proves who sends, and nothing of what.
+    // A token is not a signature: it proves the sender but not the contents.
     let schemes = Scheme::embedded_names().map(|name| Scheme::embedded(name).unwrap());
     for scheme in schemes.filter(Scheme::signs) {
         let vectors = read(&manifest().join("providers").join(scheme.vectors().unwrap()));
@@ -161,7 +161,7 @@ fn no_accepted_vector_survives_a_change() {
     assert!(changed > 1_000);
 }
 
-/// Changes one thing at a time; every result must be refused. Returns how many were tried.
+/// Changes one part at a time; every changed request must be refused. Returns the number of changes.
 fn mutations(vector: &Vector, scheme: &Scheme) -> usize {
     let (keys, headers, body) = (vector.keys(scheme), vector.headers(), vector.body());
     let mut tried = 0;
@@ -181,7 +181,7 @@ fn mutations(vector: &Vector, scheme: &Scheme) -> usize {
     if let Some((_, shorter)) = body.split_last() {
         refused(&keys, &headers, shorter.to_vec(), vector.now, "a byte less".to_owned());
     }
-    // Every byte of every signature is changed at once where the header lists several.
+    // If the header lists several signatures, the same byte of all of them is changed.
     let signature =
         ["stripe-signature", "x-hub-signature-256", "webhook-signature", "svix-signature"];
     let is_signature = |name: &str| signature.contains(&name.to_ascii_lowercase().as_str());
@@ -212,12 +212,12 @@ fn mutations(vector: &Vector, scheme: &Scheme) -> usize {
     for at in 0..vector.secrets.iter().map(String::len).min().unwrap() {
         let other = |secret: &String| {
             let mut text = secret.clone().into_bytes();
-            // Not 'A', which is no bits: in place of padding it would add a zero byte, and to HMAC a
-            // short key with zero bytes behind it is the same key.
+            // Not 'A', whose bits are zero: in place of padding it would append a zero byte, and to HMAC a
+            // short key is the same key with zero bytes appended.
             text[at] = if text[at] == b'B' { b'C' } else { b'B' };
             verify::key(scheme, "literal:…", &String::from_utf8(text).unwrap()).ok()
         };
-        // A prefix that is cut is no part of the key, and a change may leave no base64 at all.
+        // An optional prefix is not part of the key, and a changed secret may not be base64.
         let other: Option<Vec<Key>> = vector.secrets.iter().map(other).collect();
         if let Some(other) = other {
             refused(&other, &headers, body.clone(), vector.now, format!("key byte {at} changed"));
@@ -239,7 +239,7 @@ fn mutations(vector: &Vector, scheme: &Scheme) -> usize {
 }
 
 #[test]
-fn the_shared_vectors_get_their_verdicts() {
+fn the_shared_vectors_get_the_expected_verdicts() {
     let folder = std::env::var_os("HOOKLATCH_SHARED_VECTORS")
         .map_or_else(|| manifest().join("../shared/vectors"), PathBuf::from);
     if !folder.is_dir() {

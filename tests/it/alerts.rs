@@ -1,4 +1,4 @@
-//! The example handlers of `examples/alerts/`: run by a receiver, with text that tries to be more than text.
+//! The example handlers of `examples/alerts/`, run by a receiver, with hostile text in their input.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use crate::support::{Site, stripe_event};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/alerts");
 
-/// Takes one HTTP request and answers with 200: its path and body.
+/// Accepts one HTTP request, answers 200, and returns the request's path and body.
 fn request(listener: TcpListener) -> (String, Value) {
     let mut stream = listener.accept().unwrap().0;
     let mut read = Vec::new();
@@ -84,7 +84,7 @@ fn hostile_text_stays_text_in_slack_and_in_mail() {
 }
 
 #[test]
-fn the_example_configuration_is_one() {
+fn the_example_configuration_passes_the_check() {
     let alerts = std::fs::read_to_string(format!("{FOLDER}/hooklatch.toml")).unwrap();
     let site = Site::new("");
     let folder = site.path("bin");

@@ -1,4 +1,4 @@
-//! Requests whose answers are kept, from the caller's side: one key, one run, one answer.
+//! Requests with stored answers, from the caller's side: one key has one run and one answer.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::operator::{fails, id, text};
 use crate::support::caller::{Answered, answer, by, send};
 use crate::support::{Receiver, Site};
 
-/// Two callers, a command and a forward.
+/// A source with two callers.
 const SOURCES: &str = r#"
 [sources.pay]
 provider = "bearer"
@@ -33,7 +33,8 @@ fn ask(receiver: &Receiver, key: &str, body: &str) -> Answered {
     answer(send(receiver.address, &by("shop", key), body).unwrap()).unwrap()
 }
 
-/// A site whose handler runs this script; each run appends the key to `runs`. `wait`: how long repeats wait.
+/// A site whose handler runs this script; each run appends the key to `runs`. A repeated request waits
+/// for `wait`.
 fn site(script: &str, wait: &str) -> Site {
     let site = Site::with(&SOURCES.replace("WAIT", wait), HANDLERS);
     for caller in ["shop", "app"] {
@@ -44,7 +45,7 @@ fn site(script: &str, wait: &str) -> Site {
 }
 
 #[test]
-fn a_request_is_run_once_and_its_answer_outlives_the_receiver() {
+fn a_request_runs_once_and_its_answer_survives_a_receiver_kill() {
     let site = site(
         r#"printf 'Status: 201\nLocation: /charges/%s\nContent-Type: application/json\n\n{"job":"%s"}' "$HOOKLATCH_EVENT_ID" "$HOOKLATCH_JOB""#,
         "5s",
@@ -54,7 +55,7 @@ fn a_request_is_run_once_and_its_answer_outlives_the_receiver() {
     assert_eq!((first.status, first.result.as_deref()), (201, Some("created")), "{first:?}");
     assert_eq!(first.header("location"), Some("/charges/order-1"));
     assert_eq!(first.header("content-type"), Some("application/json"));
-    // Bare as Stripe's clients write it, or quoted as the draft has it: it is the same key.
+    // Stripe's clients write the key without quotes, the draft with quotes: it is the same key.
     assert_eq!(ask(&receiver, "\"order-1\"", "{}"), first.clone().reused());
 
     let other = ask(&receiver, "order-1", "{\"amount\":1}");
@@ -70,30 +71,30 @@ fn a_request_is_run_once_and_its_answer_outlives_the_receiver() {
 }
 
 #[test]
-fn each_run_is_told_whose_it_is() {
+fn each_run_gets_the_name_of_its_caller() {
     let site = site("echo \"${HOOKLATCH_CALLER-nobody}\"", "5s");
     let named = SOURCES.replace("WAIT", "5s");
     let divided = named.replace("reply_wait", "caller_header = \"X-Tenant\"\nreply_wait");
     let (one, _) = named.split_once("[sources.pay.callers]").unwrap();
     let one = format!("{one}secrets = [\"file:shop\", \"file:app\"]\n");
-    for (key, sources, told) in [
+    for (key, sources, expected) in [
         ("named", &named, ["shop\n", "app\n"]),
         ("divided", &divided, ["shop\tt-1\n", "app\tt-1\n"]),
         ("one", &one, ["nobody\n", "nobody\n"]),
     ] {
         site.configure(sources, HANDLERS);
         let receiver = site.start();
-        for (caller, told) in ["shop", "app"].into_iter().zip(told) {
+        for (caller, expected) in ["shop", "app"].into_iter().zip(expected) {
             let headers = format!("{}X-Tenant: t-1\r\n", by(caller, &format!("{key}-{caller}")));
             let answered = answer(send(receiver.address, &headers, "{}").unwrap()).unwrap();
-            assert!(answered.is(200, "created", told), "{key} {caller}: {answered:?}");
+            assert!(answered.is(200, "created", expected), "{key} {caller}: {answered:?}");
         }
         assert_eq!(receiver.stop(), Some(0));
     }
 }
 
 #[test]
-fn ten_at_once_make_one_run_and_ten_equal_answers() {
+fn ten_concurrent_requests_cause_one_run_and_get_equal_answers() {
     let site = site("while [ ! -e \"$SITE/go\" ]; do sleep 0.01; done; echo $$", "60s");
     let receiver = site.start();
     let streams: Vec<_> =
@@ -109,7 +110,7 @@ fn ten_at_once_make_one_run_and_ten_equal_answers() {
 }
 
 #[test]
-fn a_repeat_waits_for_a_while_and_a_connection_that_drops_stops_nothing() {
+fn a_repeated_request_waits_and_a_dropped_connection_does_not_stop_the_run() {
     let site = site("while [ ! -e \"$SITE/go\" ]; do sleep 0.01; done; echo done", "200ms");
     let receiver = site.start();
     let first = send(receiver.address, &by("shop", "slow"), "{}").unwrap();
@@ -117,7 +118,11 @@ fn a_repeat_waits_for_a_while_and_a_connection_that_drops_stops_nothing() {
     let early = ask(&receiver, "slow", "{}");
     assert_eq!((early.status, early.result.as_deref()), (409, None), "{early:?}");
     assert!(early.header("retry-after").is_some());
-    assert_eq!(ask(&receiver, "slow", "{} ").status, 422, "another request is one at any time");
+    assert_eq!(
+        ask(&receiver, "slow", "{} ").status,
+        422,
+        "another body with the same key is refused at any time"
+    );
     drop(first);
     fs::write(site.path("go"), "").unwrap();
     site.all_jobs(1, "succeeded");
@@ -126,9 +131,9 @@ fn a_repeat_waits_for_a_while_and_a_connection_that_drops_stops_nothing() {
 }
 
 #[test]
-fn what_is_known_to_have_failed_is_run_again_once_by_the_next_requests() {
+fn a_failed_request_runs_again_once_for_the_next_requests() {
     let site = site(
-        "[ -e \"$SITE/mended\" ] || exit 1\nwhile [ ! -e \"$SITE/go\" ]; do sleep 0.01; done; echo ok",
+        "[ -e \"$SITE/fixed\" ] || exit 1\nwhile [ ! -e \"$SITE/go\" ]; do sleep 0.01; done; echo ok",
         "60s",
     );
     let receiver = site.start();
@@ -136,7 +141,7 @@ fn what_is_known_to_have_failed_is_run_again_once_by_the_next_requests() {
         let failed = ask(&receiver, "k", "{}");
         assert_eq!((failed.status, failed.result.as_deref()), (502, None), "{failed:?}");
     }
-    fs::write(site.path("mended"), "").unwrap();
+    fs::write(site.path("fixed"), "").unwrap();
     let ten: Vec<_> =
         (0..10).map(|_| send(receiver.address, &by("shop", "k"), "{}").unwrap()).collect();
     site.jobs_when(|jobs| jobs[0]["state"] == "running");
@@ -149,7 +154,7 @@ fn what_is_known_to_have_failed_is_run_again_once_by_the_next_requests() {
 }
 
 #[test]
-fn a_handlers_own_refusals_are_answers_and_one_that_cannot_run_is_none() {
+fn a_handlers_refusal_is_a_stored_answer_and_a_failure_to_run_is_not() {
     let site = site(
         r#"case $HOOKLATCH_EVENT_ID in
             declined) printf 'Status: 402\n\nno money' ;;
@@ -171,14 +176,14 @@ fn a_handlers_own_refusals_are_answers_and_one_that_cannot_run_is_none() {
     for _ in 0..3 {
         assert_eq!(ask(&receiver, "gone", "{}").status, 502);
     }
-    // The handler does not rest meanwhile: nobody else waits for it to be mended.
+    // The handler does not back off in between: other callers do not wait until it is fixed.
     assert!(ask(&receiver, "other", "{}").is(200, "created", ""));
     let runs = site.lines("runs");
     assert_eq!(runs, ["declined", "broken", "never", "gone", "gone", "gone", "other"]);
 }
 
 #[test]
-fn what_nobody_knows_waits_for_a_person_whose_word_is_an_answer() {
+fn an_unknown_outcome_waits_for_the_operator_who_can_supply_the_answer() {
     let site = site(
         r#"case $HOOKLATCH_EVENT_ID in
             late*) trap '' TERM; sleep 100 ;;
@@ -198,8 +203,8 @@ fn what_nobody_knows_waits_for_a_person_whose_word_is_an_answer() {
         for key in ["paid", "unpaid", "large", "odd"] {
             assert_eq!(ask(&receiver, key, "{}").status, 502, "{key}");
             for _ in 0..2 {
-                let again = ask(&receiver, key, "{}");
-                assert_eq!((again.status, again.header("retry-after")), (409, None), "{key}");
+                let repeat = ask(&receiver, key, "{}");
+                assert_eq!((repeat.status, repeat.header("retry-after")), (409, None), "{key}");
             }
         }
         late.join().unwrap()
@@ -218,35 +223,35 @@ fn what_nobody_knows_waits_for_a_person_whose_word_is_an_answer() {
     assert!(said.status.success(), "{}", text(&said.stderr));
     assert!(ask(&receiver, "paid", "{}").is(201, "reused", "paid by hand"));
 
-    // Free, and so a new request: even another one may use the key.
+    // The key is free, so the next request is a new one, even with another body.
     assert!(site.run(&["resolve", &of("unpaid"), "--failed"]).status.success());
     assert_eq!(ask(&receiver, "unpaid", "{\"other\":1}").status, 502);
     assert_eq!(ask(&receiver, "unpaid", "{}").status, 422);
     assert_eq!(site.lines("runs").iter().filter(|key| *key == "unpaid").count(), 2);
 
-    // What callers have been answered is not run again.
+    // A job whose caller has got an answer cannot run again.
     let (code, said) = fails(&site, &["replay", "--job", &of("paid")]);
     assert!(code != Some(0) && said.contains("answer"), "{said}");
 }
 
-/// The console blocks of the guide: each command, and the lines of the answer below it.
+/// The console blocks of the guide: each command with the lines of its answer.
 fn guide() -> Vec<(String, Vec<String>)> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/answers.md");
     let text = fs::read_to_string(path).unwrap();
-    let mut told: Vec<(String, Vec<String>)> = Vec::new();
+    let mut steps: Vec<(String, Vec<String>)> = Vec::new();
     for block in text.split("```console\n").skip(1) {
         for line in block.split("```").next().unwrap().lines() {
-            match (line.strip_prefix("$ "), told.last_mut()) {
-                (Some(command), _) => told.push((command.to_owned(), Vec::new())),
+            match (line.strip_prefix("$ "), steps.last_mut()) {
+                (Some(command), _) => steps.push((command.to_owned(), Vec::new())),
                 (None, Some((_, lines))) => lines.push(line.to_owned()),
                 (None, None) => panic!("{line}"),
             }
         }
     }
-    told
+    steps
 }
 
-/// Copies a folder and what is in it.
+/// Copies a folder with its contents.
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -260,7 +265,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
 }
 
 #[test]
-fn the_guides_payment_endpoint_answers_as_it_says() {
+fn the_payment_endpoint_of_the_guide_answers_as_documented() {
     if Command::new("curl").arg("--version").output().is_err() {
         assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "no curl");
         return eprintln!("not run: there is no curl here");
@@ -268,7 +273,7 @@ fn the_guides_payment_endpoint_answers_as_it_says() {
     let site = Site::storing("hooklatch.db".into(), "", "");
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/payments");
     copy(std::path::Path::new(example), &site.path("."));
-    // Only the port is not as written: the usual one may be taken.
+    // Only the port differs, because the default one may be in use.
     let written = fs::read_to_string(site.config()).unwrap();
     let idle = "\n[limits]\nrunner_idle_millis = \"300ms\"\n";
     fs::write(site.config(), written.replace("127.0.0.1:8080", "127.0.0.1:0") + idle).unwrap();

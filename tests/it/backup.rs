@@ -1,4 +1,5 @@
-//! `backup` and `restore`: of a receiver under load, of a stopped one, and what must not go wrong with them.
+//! `backup` and `restore`, with a receiver under load and with a stopped one. A backup has every event
+//! that was acknowledged before it began; neither command overwrites other files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,7 +36,7 @@ fn deliver(receiver: &Receiver, id: &str) {
     assert_eq!(receiver.stripe(&body, 0).0, 200);
 }
 
-/// Waits for what no command tells.
+/// Polls until `done`, for conditions that no command reports.
 fn until(done: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
@@ -50,7 +51,7 @@ fn event_ids(site: &Site) -> BTreeSet<String> {
     ids.map(|event| event["event_id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Makes a stopped store some 60 MB larger: copying it takes a while.
+/// Makes a stopped store about 60 MB larger, so that copying it takes some time.
 fn enlarge(store: &Path) {
     let conn = rusqlite::Connection::open(store).unwrap();
     conn.execute_batch(
@@ -67,7 +68,7 @@ fn enlarge(store: &Path) {
 }
 
 #[test]
-fn a_backup_under_load_restored_elsewhere_has_all_that_was_acknowledged_before_it() {
+fn a_backup_under_load_has_every_event_acknowledged_before_it() {
     let site = site(SCRIPT);
     let receiver = site.start();
     let (acknowledged, stop) = (Mutex::new(BTreeSet::new()), AtomicBool::new(false));
@@ -109,7 +110,7 @@ fn a_backup_under_load_restored_elsewhere_has_all_that_was_acknowledged_before_i
     let lost: Vec<_> = before.difference(&there).collect();
     assert!(lost.is_empty(), "acknowledged before the backup began, and not in it: {lost:?}");
 
-    // What it held waits; what is new runs.
+    // Restored jobs are held; new ones run.
     let held = elsewhere.json(&["held", "--reason", "restored", "--limit", "100000"]);
     assert_eq!(held.as_array().unwrap().len() as u64, restored["held"].as_u64().unwrap());
     let second = elsewhere.start();
@@ -121,15 +122,15 @@ fn a_backup_under_load_restored_elsewhere_has_all_that_was_acknowledged_before_i
     assert!(screen.contains("what came in between is not known"), "{screen}");
     let first = before.first().unwrap();
     for command in ["show", "explain"] {
-        let told = text(&elsewhere.run(&[command, first]).stdout);
-        assert!(told.contains("from a backup of"), "{told}");
-        let told = text(&elsewhere.run(&[command, "evt_new"]).stdout);
-        assert!(!told.contains("from a backup of"), "{told}");
+        let restored = text(&elsewhere.run(&[command, first]).stdout);
+        assert!(restored.contains("from a backup of"), "{restored}");
+        let new = text(&elsewhere.run(&[command, "evt_new"]).stdout);
+        assert!(!new.contains("from a backup of"), "{new}");
     }
 }
 
 #[test]
-fn a_backup_replaces_nothing_and_leaves_nothing_behind() {
+fn a_backup_overwrites_no_file_and_leaves_no_partial_file() {
     let site = site(SCRIPT);
     let (to, partial) = (site.path("b.db"), site.path("b.db.partial"));
     let backup = || site.run(&["backup", to.to_str().unwrap()]);
@@ -146,7 +147,7 @@ fn a_backup_replaces_nothing_and_leaves_nothing_behind() {
     assert_eq!(fs::read(&to).unwrap(), b"precious");
     fs::remove_file(&to).unwrap();
 
-    // That of a killed one is taken over; one that is being written is not.
+    // The partial file of a killed backup is reused; one that is being written is not.
     fs::write(&partial, "half of a backup that was killed").unwrap();
     let held = fs::File::open(&partial).unwrap();
     held.lock().unwrap();
@@ -160,7 +161,7 @@ fn a_backup_replaces_nothing_and_leaves_nothing_behind() {
     assert!(said.contains("events    1, the newest of") && said.contains("1 succeeded"), "{said}");
     assert!(to.exists() && !partial.exists());
 
-    // The same of a stopped store; and where nothing can be written.
+    // The same with a stopped store, and with a target that cannot be written.
     assert_eq!(receiver.stop(), Some(0));
     let second = site.path("second.db");
     let report = site.json(&["backup", second.to_str().unwrap()]);
@@ -171,7 +172,7 @@ fn a_backup_replaces_nothing_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_has_the_name_of_an_unfinished_backup_and_is_none_is_not_touched() {
+fn a_file_with_the_name_of_a_partial_backup_is_not_overwritten() {
     let site = site(SCRIPT);
     assert_eq!(site.start().stop(), Some(0));
     let (to, partial) = (site.path("b.db"), site.path("b.db.partial"));
@@ -185,9 +186,9 @@ fn what_has_the_name_of_an_unfinished_backup_and_is_none_is_not_touched() {
         fs::remove_file(&partial).unwrap();
     };
     std::os::unix::fs::symlink(&precious, &partial).unwrap();
-    refused("a link that somebody laid");
+    refused("a symbolic link");
     fs::hard_link(&precious, &partial).unwrap();
-    refused("another name of a file");
+    refused("a hard link");
 
     fs::write(&partial, "half of a backup that was killed").unwrap();
     fs::set_permissions(&partial, fs::Permissions::from_mode(0o644)).unwrap();
@@ -196,11 +197,11 @@ fn what_has_the_name_of_an_unfinished_backup_and_is_none_is_not_touched() {
 }
 
 #[test]
-fn a_store_with_its_log_is_no_backup_even_where_the_owner_of_the_store_cannot_see_the_log() {
+fn a_database_with_a_log_is_not_restored_even_if_its_owner_cannot_see_the_log() {
     let site = site(SCRIPT);
     let folder = site.store().parent().unwrap().to_owned();
     if fs::metadata(&folder).unwrap().uid() == 0 {
-        // Root's command becomes the store's owner, who may not look into root's folders.
+        // Root's command switches to the store's owner, who cannot read root's folders.
         chown(&folder, Some(65_534), Some(65_534)).unwrap();
     }
     let hidden = tempfile::tempdir().unwrap();
@@ -216,7 +217,7 @@ fn a_store_with_its_log_is_no_backup_even_where_the_owner_of_the_store_cannot_se
 }
 
 #[test]
-fn the_copy_of_a_caller_that_went_away_goes_too() {
+fn the_copy_for_a_killed_backup_command_is_deleted() {
     let site = site(SCRIPT);
     assert_eq!(site.start().stop(), Some(0));
     enlarge(&site.store());
@@ -231,7 +232,7 @@ fn the_copy_of_a_caller_that_went_away_goes_too() {
     caller.kill().unwrap();
     caller.wait().unwrap();
     until(|| !copying.exists());
-    // The receiver has lost nothing by it, and makes another.
+    // The receiver is unaffected, and can make another backup.
     deliver(&receiver, "evt_1");
     let made = site.run(&["backup", site.path("b.db").to_str().unwrap()]);
     assert!(made.status.success(), "{}", text(&made.stderr));
@@ -239,8 +240,7 @@ fn the_copy_of_a_caller_that_went_away_goes_too() {
 }
 
 #[test]
-fn a_store_in_use_is_not_replaced_and_a_runner_with_attempts_of_the_old_one_takes_none_of_the_new()
-{
+fn a_store_in_use_is_not_replaced_and_its_runner_refuses_the_restored_store() {
     let site = site(&format!("{SCRIPT}\nread -r line < \"$SITE/gate\""));
     mkfifo(&site);
     let receiver = site.start();
@@ -270,12 +270,12 @@ fn a_store_in_use_is_not_replaced_and_a_runner_with_attempts_of_the_old_one_take
         status["runners"][0]["why"].as_str().unwrap_or_default().to_owned()
     };
     until(|| why().contains("are not acknowledged"));
-    assert_eq!(site.lines("ledger.txt"), ["evt_1 1"], "nothing of the new store was started");
+    assert_eq!(site.lines("ledger.txt"), ["evt_1 1"], "no job of the new store was started");
     fs::write(site.path("gate"), "end\n").unwrap();
     let held = site.json(&["held"]);
     assert_eq!(held[0]["reason"], "restored");
 
-    // Once a person has ended both, as the refusal says, the new store has a runner of its own.
+    // The operator ends both as the refusal says; then the new store gets a new runner.
     let refusal = why();
     let ledger = refusal.split_once("`rm ").unwrap().1.split('`').next().unwrap();
     receiver.kill();
@@ -289,7 +289,7 @@ fn a_store_in_use_is_not_replaced_and_a_runner_with_attempts_of_the_old_one_take
 }
 
 #[test]
-fn what_comes_again_after_a_restore_is_new_and_what_was_known_is_not() {
+fn after_a_restore_only_events_in_the_backup_are_duplicates() {
     let site = site(SCRIPT);
     let receiver = site.start();
     deliver(&receiver, "evt_known");

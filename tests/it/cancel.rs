@@ -1,4 +1,4 @@
-//! The operator ends what runs.
+//! The operator cancels running commands.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::operator::{fails, id, of, text};
 use crate::promises::lives;
 use crate::support::{Receiver, Site, stripe_event};
 
-/// Commands that end only when they are told to, each in its way.
+/// Handlers whose commands react differently to the signal that ends them.
 const HANDLERS: &str = r#"
 [handlers.sleeper]
 source = "stripe"
@@ -28,7 +28,7 @@ events = ["fail.*"]
 command = ["./failing"]
 "#;
 
-/// Notes itself and a child of its, and works until it is ended; put back, it is done at once.
+/// Writes down its process id and that of a child, and runs until it is ended. A replay ends at once.
 const SLEEPER: &str = r#"
 [ "$HOOKLATCH_REPLAY" = 0 ] || exit 0
 sleep 1000 &
@@ -45,7 +45,7 @@ fn site() -> Site {
     site
 }
 
-/// Delivers an event, waits until its command has noted itself in `note`, and returns its job.
+/// Delivers an event, waits until its command has written to the file `note`, and returns its job.
 fn runs(site: &Site, receiver: &Receiver, event: &str, kind: &str, note: &str) -> String {
     receiver.stripe(&stripe_event(event, kind, ""), 0);
     let jobs = site.jobs_when(|jobs| {
@@ -75,7 +75,7 @@ fn a_cancelled_command_is_ended_with_its_children_and_its_job_is_held() {
     assert_eq!(text(&said.stdout), asked);
     site.all_jobs(3, "held");
 
-    // As any held job: run again, settled, or dropped.
+    // Like any held job, it can be replayed, resolved or dropped.
     let (code, said) = fails(&site, &["cancel", &first]);
     assert_eq!(code, Some(65));
     assert!(said.contains("is held, which cannot be cancelled"), "{said}");
@@ -91,7 +91,7 @@ fn a_cancelled_command_is_ended_with_its_children_and_its_job_is_held() {
 }
 
 #[test]
-fn a_cancelled_command_that_ends_well_within_its_grace_has_succeeded() {
+fn a_cancelled_command_that_exits_0_within_its_grace_has_succeeded() {
     let site = site();
     let receiver = site.start();
     let job = runs(&site, &receiver, "evt_1", "polite.one", "polite.pid");
@@ -100,7 +100,7 @@ fn a_cancelled_command_that_ends_well_within_its_grace_has_succeeded() {
 }
 
 #[test]
-fn a_cancelled_command_that_does_not_listen_is_killed_after_its_grace() {
+fn a_cancelled_command_that_ignores_sigterm_is_killed_after_its_grace() {
     let site = site();
     let receiver = site.start();
     let job = runs(&site, &receiver, "evt_1", "deaf.one", "deaf.pid");
@@ -112,7 +112,7 @@ fn a_cancelled_command_that_does_not_listen_is_killed_after_its_grace() {
 }
 
 #[test]
-fn what_does_not_run_or_cannot_be_called_back_is_not_cancelled() {
+fn a_waiting_job_and_a_sent_forward_cannot_be_cancelled() {
     let endpoint = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = endpoint.local_addr().unwrap();
     let forward = format!(
@@ -134,13 +134,13 @@ fn what_does_not_run_or_cannot_be_called_back_is_not_cancelled() {
     let (code, said) = fails(&site, &["cancel", id(of(&jobs, "evt_2"))]);
     assert_eq!((code, said.contains("cannot be called back")), (Some(65), true), "{said}");
     assert!(said.contains("timeout"), "{said}");
-    let nobody = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
-    assert_eq!(fails(&site, &["cancel", nobody]).0, Some(66));
+    let unknown = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
+    assert_eq!(fails(&site, &["cancel", unknown]).0, Some(66));
     assert_eq!(fails(&site, &["cancel", "evt_1"]).0, Some(2));
 }
 
 #[test]
-fn only_a_running_receiver_can_cancel_also_what_an_earlier_one_began() {
+fn cancelling_needs_a_receiver_and_reaches_commands_of_an_earlier_one() {
     let site = site();
     let receiver = site.start();
     let job = runs(&site, &receiver, "evt_1", "sleep.long", "evt_1");

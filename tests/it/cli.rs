@@ -77,7 +77,7 @@ fn listings_are_tables_for_people_and_json_for_programs() {
 }
 
 #[test]
-fn errors_have_their_exit_codes_and_say_what_helps() {
+fn errors_have_documented_exit_codes_and_name_the_fix() {
     let site = Site::new(QUIET);
     site.script("quiet", "exit 0");
     let receiver = site.start();
@@ -88,7 +88,7 @@ fn errors_have_their_exit_codes_and_say_what_helps() {
     let unknown = site.run(&["show", "evt_2"]);
     assert_eq!(unknown.status.code(), Some(66));
     assert!(text(&unknown.stderr).contains("evt_2"));
-    // Nothing of this event failed; naming the job is the deliberate way.
+    // No job of this event failed, so the operator must name the job.
     let replay = site.run(&["replay", "evt_1"]);
     assert_eq!(replay.status.code(), Some(65), "{}", text(&replay.stderr));
     assert!(text(&replay.stderr).contains("--job"), "{}", text(&replay.stderr));
@@ -113,7 +113,7 @@ fn verify(args: &[&str], body: &[u8]) -> (i32, serde_json::Value, String) {
 }
 
 #[test]
-fn verify_judges_a_captured_request_and_says_what_to_do() {
+fn verify_checks_a_captured_request_and_prints_a_hint() {
     let body = stripe_event("evt_1", "invoice.paid", "");
     let signature = hex(&hmac(SECRET, format!("1767225600.{body}").as_bytes()));
     let header = format!("Stripe-Signature: t=1767225600,v1={signature}");

@@ -1,5 +1,5 @@
-//! The two containers of `packaging/compose`, as far as they can be shown without a container engine: their
-//! command lines parse, their configuration is good, and their users and folders work together.
+//! Checks the two containers of `packaging/compose` without a container engine: their command lines parse,
+//! their configuration is valid, and the processes work with the containers' users and folders.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -22,7 +22,7 @@ fn commands() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_command_lines_parse_and_the_configuration_is_good() {
+fn the_command_lines_parse_and_the_configuration_is_valid() {
     let commands = commands();
     assert_eq!(commands.len(), 2);
     for command in &commands {
@@ -33,7 +33,7 @@ fn the_command_lines_parse_and_the_configuration_is_good() {
     assert_eq!((config.map(|config| config.source_count())).unwrap(), 1);
 }
 
-/// A process of the test's own, ended with it.
+/// A child process that is killed when this value is dropped.
 struct Owned(Child);
 
 impl Drop for Owned {
@@ -43,7 +43,7 @@ impl Drop for Owned {
     }
 }
 
-/// Asks again until there is an answer: the two processes have no common parent to wait for.
+/// Polls until `ask` returns an answer, for at most 20 s: the two processes signal no event to wait for.
 fn within<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + Duration::from_secs(20);
     while Instant::now() < end {
@@ -55,9 +55,10 @@ fn within<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
-/// As the two containers do it: two users, one group, the socket's folder as the image makes it.
+/// The processes run as in the two containers: two users, one group, and the socket's folder with the mode
+/// of the image.
 #[test]
-fn two_users_share_nothing_but_the_socket() {
+fn receiver_and_runner_work_as_two_users_that_share_only_the_socket() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can be two users");
         return;

@@ -1,6 +1,6 @@
-//! Every folder of `tests/data/config` is a configuration, and its `expected.txt` all that `config
-//! check` says of it, so that a worse message is a visible difference. After a wanted change run
-//! with `UPDATE_GOLDEN=1` and read the difference.
+//! Every folder of `tests/data/config` has a configuration and, in `expected.txt`, the whole output of
+//! `config check` for it, so that every changed message shows in a diff. After a deliberate change run
+//! with `UPDATE_GOLDEN=1` and read the diff.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ fn environment() -> Environment {
         .with("EMPTY", "\n")
 }
 
-/// What `config check` prints of the file, and whether it calls it good.
+/// Whether `config check` accepts the file, and what it prints.
 fn check(file: &Path, environment: &Environment, json: bool) -> (bool, String) {
     let mut out = Vec::new();
     let good = config_check::run(file, environment, json, &mut out).unwrap();
@@ -42,7 +42,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What a repository cannot hold.
+/// Makes the files of a case that a repository cannot contain.
 fn prepare(case: &str, folder: &Path) {
     match case {
         "file-not-utf8" => {
@@ -66,12 +66,12 @@ fn prepare(case: &str, folder: &Path) {
 }
 
 #[test]
-fn every_message_is_the_expected_one() {
+fn every_case_has_the_expected_output() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let mut cases: Vec<_> =
         fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     cases.sort();
-    assert!(cases.len() > 20, "the cases are not where they are looked for");
+    assert!(cases.len() > 20, "the cases were not found");
     let mut different = Vec::new();
     for case in cases {
         let case = case.to_str().unwrap();
@@ -79,7 +79,7 @@ fn every_message_is_the_expected_one() {
         copy(&golden().join(case), scratch.path());
         prepare(case, scratch.path());
         let (good, found) = check(&scratch.path().join("hooklatch.toml"), &environment(), false);
-        // What the cases write where a secret would stand.
+        // The cases have these texts as secrets.
         for secret in ["only-for-tests", "c2VjcmV0"] {
             assert!(!found.contains(secret), "{case} shows a secret: {found}");
         }
@@ -98,7 +98,7 @@ fn every_message_is_the_expected_one() {
 }
 
 #[test]
-fn the_samples_of_the_repository_are_good() {
+fn the_sample_configurations_pass_the_check() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for sample in ["examples/quickstart/hooklatch.toml", "packaging/hooklatch.toml"] {
         let (good, found) = check(&root.join(sample), &environment(), false);
@@ -107,7 +107,7 @@ fn the_samples_of_the_repository_are_good() {
 }
 
 #[test]
-fn the_report_for_programs_has_every_problem() {
+fn the_json_report_has_every_problem() {
     let case = golden().join("unknown-keys/hooklatch.toml");
     let (good, report) = check(&case, &environment(), true);
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
@@ -122,13 +122,13 @@ fn the_report_for_programs_has_every_problem() {
 }
 
 #[test]
-fn a_file_that_permissions_close_is_named_with_the_mend() {
+fn an_unreadable_file_is_reported_with_the_fix() {
     let scratch = tempfile::tempdir().unwrap();
     let (config, secret) = (scratch.path().join("hooklatch.toml"), scratch.path().join("secret"));
     fs::write(&config, "[sources.a]\nprovider = \"stripe\"\nsecrets = \"file:secret\"\n").unwrap();
     fs::write(&secret, "only-for-tests\n").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
-    // The superuser reads it all the same.
+    // Root can read every file, so the test proves nothing then.
     if fs::File::open(&secret).is_ok() {
         return;
     }
@@ -140,12 +140,12 @@ fn a_file_that_permissions_close_is_named_with_the_mend() {
 
 #[test]
 fn a_relative_configuration_path_needs_no_folder() {
-    // The current folder of a test is the package's.
+    // The current folder of a test is that of the package.
     assert!(config::load(Path::new("examples/quickstart/hooklatch.toml")).is_ok());
 }
 
 #[test]
-fn a_shell_finds_credentials_where_the_units_have_them_from() {
+fn outside_a_unit_credentials_are_read_from_the_folders_that_units_load() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hooklatch.toml");
     let text = "[sources.shop]\nprovider = \"github\"\nsecrets = [\"credential:shop\"]\n\
@@ -153,12 +153,12 @@ fn a_shell_finds_credentials_where_the_units_have_them_from() {
                 env = { TOKEN = \"credential:api\" }\n";
     fs::write(&file, text).unwrap();
     let lacks = |secret: &str| {
-        let (good, told) = check(&file, &Environment::empty(), false);
-        assert_eq!(good, !told.contains("error"), "{told}");
-        told.contains(secret)
+        let (good, report) = check(&file, &Environment::empty(), false);
+        assert_eq!(good, !report.contains("error"), "{report}");
+        report.contains(secret)
     };
     assert!(lacks("credential:shop") && lacks("credential:api"));
-    // Each process has a folder of its own: what is in the other's is not found.
+    // Each process has a separate folder, and does not find files in the other's.
     for (place, name) in [("secrets", "shop"), ("secrets", "api"), ("runner-secrets", "shop")] {
         fs::create_dir_all(folder.path().join(place)).unwrap();
         fs::write(folder.path().join(place).join(name), "a secret of this test\n").unwrap();

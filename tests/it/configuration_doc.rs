@@ -1,5 +1,5 @@
-//! `docs/configuration.md` says what the code does: its table of limits is made from the code, and
-//! every key that is read is described.
+//! Compares `docs/configuration.md` with the code: its table of limits is generated from the code, and it
+//! describes every key that is read.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,10 +10,10 @@ use hooklatch::config;
 use hooklatch::limits::TABLE;
 
 #[test]
-fn the_limits_are_the_ones_in_force() {
+fn the_documented_limits_are_those_of_the_code() {
     let mut table = String::from("| key | default | range | |\n|---|---|---|---|\n");
     for limit in TABLE {
-        // These are keys of [storage], and described there.
+        // These are keys of [storage], which the page describes elsewhere.
         if matches!(limit.key, "keep_payloads_millis" | "keep_ids_millis" | "keep_dead_millis") {
             continue;
         }
@@ -26,8 +26,8 @@ fn the_limits_are_the_ones_in_force() {
 }
 
 #[test]
-fn every_key_is_described() {
-    // A key that is like no other makes the message list all there are.
+fn every_key_is_documented() {
+    // For a key without a similar one, the message lists all known keys.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hooklatch.toml");
     let odd = "qqqqqqqqqqqq = 1\n";

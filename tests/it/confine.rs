@@ -4,11 +4,11 @@
 use std::io::ErrorKind;
 use std::process::Command;
 
-/// Set in the process that loses the right to execute.
+/// The variable that is set in the process that loses the right to execute.
 const CONFINED: &str = "HOOKLATCH_TEST_CONFINED";
 
 #[test]
-fn no_thread_of_a_confined_process_executes_anything() {
+fn no_thread_of_a_confined_process_can_execute_a_program() {
     let confined = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "confine::confined_process"])
         .env(CONFINED, "1")
@@ -18,13 +18,13 @@ fn no_thread_of_a_confined_process_executes_anything() {
     assert!(confined.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// Does nothing but in the process that the test above starts.
+/// The confined process. As a normal test it does nothing.
 #[test]
 fn confined_process() {
     if std::env::var_os(CONFINED).is_none() {
         return;
     }
-    // Under way already when the right is taken.
+    // This thread runs before the process is confined.
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let other = std::thread::spawn(move || {
         wait.recv().unwrap();
@@ -35,7 +35,7 @@ fn confined_process() {
     assert_eq!(Command::new("true").status().unwrap_err().kind(), ErrorKind::PermissionDenied);
     #[cfg(target_arch = "x86_64")]
     for number in [59, 322, 520, 545] {
-        // SAFETY: a call that executes nothing: no program is named.
+        // SAFETY: the path is a null pointer, so the call fails and executes no program.
         let called = unsafe { libc::syscall(0x4000_0000 | number, 0, 0, 0, 0, 0) };
         let error = std::io::Error::last_os_error();
         assert_eq!(
@@ -46,6 +46,6 @@ fn confined_process() {
     }
     go.send(()).unwrap();
     assert_eq!(other.join().unwrap(), ErrorKind::PermissionDenied);
-    // Everything else goes on.
+    // Other system calls still work.
     assert!(std::fs::read("/proc/self/status").is_ok());
 }

@@ -1,4 +1,4 @@
-//! `doctor`: what it finds on a real machine, with a real receiver and without one.
+//! The findings of `doctor` on a real machine, with a running receiver and without one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ events = ["push"]
 command = ["./note"]
 "#;
 
-/// The exit code, and each finding as (check, verdict, what was seen and the line that fixes it).
+/// The exit code, and each finding as (check, verdict, observation and fix).
 fn doctor(site: &Site) -> (i32, Vec<(String, String, String)>) {
     let output = site.run(&["doctor", "--json"]);
     let said: serde_json::Value = serde_json::from_slice(&output.stdout)
@@ -26,7 +26,7 @@ fn doctor(site: &Site) -> (i32, Vec<(String, String, String)>) {
 }
 
 #[test]
-fn a_healthy_site_has_nothing_bad_with_and_without_its_receiver() {
+fn a_healthy_site_has_no_bad_finding_with_and_without_a_receiver() {
     let site = Site::new(HANDLERS);
     site.script("note", "exit 0");
     let (code, stopped) = doctor(&site);
@@ -47,7 +47,7 @@ fn a_healthy_site_has_nothing_bad_with_and_without_its_receiver() {
     assert!(seen("runner").2.contains("connected"));
     assert_eq!(seen("control groups").1, "ok");
     assert!(seen("flush").2.contains("ms"));
-    // What a proxy passes on shows only from outside: the finding names the command.
+    // Only a delivery from outside can test a proxy, so the finding names the command.
     let (_, verdict, proxy) = seen("proxy");
     assert!(verdict == "unknown" && proxy.contains("25.0 MiB"), "{proxy}");
     assert!(proxy.contains("hooklatch send github push --url https://YOUR-HOST"), "{proxy}");
@@ -56,7 +56,7 @@ fn a_healthy_site_has_nothing_bad_with_and_without_its_receiver() {
 }
 
 #[test]
-fn files_that_cannot_be_read_or_run_are_bad_and_come_with_the_fix() {
+fn a_command_that_cannot_be_executed_is_a_bad_finding_with_its_fix() {
     let site = Site::new(HANDLERS);
     site.script("note", "exit 0");
     let script = site.path("note");

@@ -1,5 +1,5 @@
-//! `hooklatch drill`: the binary kills, accounts, tidies up behind itself, and says so in its exit code.
-//! `src/cmd/kit/account/tests.rs` tests the account with falsified evidence.
+//! `hooklatch drill`: it kills receivers, checks the promises, cleans up, and reports by its exit code.
+//! `src/cmd/kit/account/tests.rs` tests the checks with falsified evidence.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A place whose temporary files are seen, with the drill's command.
+/// A folder for the temporary files of a drill, which the test can inspect.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -21,17 +21,17 @@ impl Place {
     fn drill(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
         command.arg("drill").args(args).stdin(Stdio::null()).env("TMPDIR", self.0.path());
-        // What configures the operator's own receiver is none of the drill's business.
+        // The drill must ignore the configuration of the operator's receiver.
         command.env("HOOKLATCH_CONFIG", "/nowhere.toml").env("HOOKLATCH_LOG", "off");
         command
     }
 
-    /// The folders that drills have left here.
+    /// The folders that drills left here.
     fn left(&self) -> Vec<PathBuf> {
         fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// The command lines of the processes that name the place.
+    /// The command lines of the processes that contain this folder.
     fn processes(&self) -> Vec<String> {
         let place = self.0.path().to_str().unwrap();
         let line = |process: fs::DirEntry| {
@@ -42,11 +42,11 @@ impl Place {
         lines.filter(|line| line.contains(place)).collect()
     }
 
-    fn must_be_deserted(&self) {
+    fn must_have_no_process(&self) {
         assert_eq!(self.processes(), Vec::<String>::new());
     }
 
-    /// Waits until a receiver runs here, or none does.
+    /// Waits until a receiver runs here, or until none does if `wanted` is false.
     fn wait_for_receiver(&self, wanted: bool) {
         let end = Instant::now() + Duration::from_secs(60);
         while self.processes().iter().any(|line| line.contains(" serve ")) != wanted {
@@ -60,7 +60,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What holds of every drill, kept promises or not.
+/// Checks what must hold for every drill, and returns its report.
 fn judge(output: &Output) -> Value {
     let report: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
@@ -81,29 +81,29 @@ fn judge(output: &Output) -> Value {
 }
 
 #[test]
-fn three_kills_are_accounted_for_and_nothing_stays_behind() {
+fn a_drill_with_three_kills_keeps_every_promise_and_cleans_up() {
     let place = Place::new();
     let output = place.drill(&["--kills", "3", "--seed", "7", "--json"]).output().unwrap();
     let report = judge(&output);
     assert_eq!((&report["kills"], &report["seed"]), (&3.into(), &7.into()));
     assert!(report["unanswered"].as_u64().unwrap() > 0, "no kill has hit a delivery: {report:#}");
-    place.must_be_deserted();
+    place.must_have_no_process();
     assert_eq!(report["ledger"]["unknown"], 0);
     assert_eq!(place.left(), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn killed_runners_make_nothing_worse_than_held() {
+fn runner_kills_lead_to_held_jobs_at_worst() {
     let place = Place::new();
-    // With this seed the runner is to be killed more than once.
+    // With this seed the drill kills the runner more than once.
     let args = ["--kills", "5", "--runner-kills", "--seed", "3", "--json"];
     let report = judge(&place.drill(&args).output().unwrap());
-    place.must_be_deserted();
+    place.must_have_no_process();
     assert!(report["runner_kills"].as_u64().unwrap() > 0, "{report:#}");
 }
 
 #[test]
-fn a_folder_of_the_operators_choice_is_kept_with_all_that_is_in_it() {
+fn a_folder_that_the_operator_names_is_kept_with_its_store() {
     let place = Place::new();
     let folder = place.0.path().join("disk/drill");
     let output =
@@ -113,10 +113,10 @@ fn a_folder_of_the_operators_choice_is_kept_with_all_that_is_in_it() {
     for wanted in ["seed", "acknowledged", "doubled", folder.to_str().unwrap()] {
         assert!(said.contains(wanted), "{said}");
     }
-    place.must_be_deserted();
+    place.must_have_no_process();
     let stored: u64 = row(&said, "stored").parse().unwrap();
 
-    // What it holds can be looked at with the command that the drill names.
+    // The command that the drill prints shows the contents of the store.
     let command =
         said.lines().find(|line| line.trim_start().starts_with("hooklatch jobs")).unwrap();
     let jobs = Command::new(env!("CARGO_BIN_EXE_hooklatch"))
@@ -127,20 +127,20 @@ fn a_folder_of_the_operators_choice_is_kept_with_all_that_is_in_it() {
     let jobs: Value = serde_json::from_slice(&jobs.stdout).unwrap();
     assert_eq!(jobs.as_array().unwrap().len() as u64, stored);
 
-    // It is not empty any more.
-    let again = place.drill(&["--folder", folder.to_str().unwrap()]).output().unwrap();
-    assert_eq!(again.status.code(), Some(2));
-    assert!(text(&again.stderr).contains("not empty"), "{}", text(&again.stderr));
+    // The folder is not empty any more, so a second drill is refused.
+    let second = place.drill(&["--folder", folder.to_str().unwrap()]).output().unwrap();
+    assert_eq!(second.status.code(), Some(2));
+    assert!(text(&second.stderr).contains("not empty"), "{}", text(&second.stderr));
 }
 
-/// The count in the table's line of that name.
+/// The count in the table's line with this name.
 fn row<'a>(table: &'a str, name: &str) -> &'a str {
     let line = table.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap()
 }
 
 #[test]
-fn a_folder_with_anything_in_it_is_refused_and_left_alone() {
+fn a_folder_that_is_not_empty_is_refused_and_not_changed() {
     let place = Place::new();
     let folder = place.0.path().join("mine");
     fs::create_dir(&folder).unwrap();
@@ -153,7 +153,7 @@ fn a_folder_with_anything_in_it_is_refused_and_left_alone() {
 }
 
 #[test]
-fn an_interrupted_drill_stops_what_it_has_started() {
+fn an_interrupted_drill_ends_its_processes_and_cleans_up() {
     let place = Place::new();
     let mut command = place.drill(&["--kills", "1000"]);
     let mut drill = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -165,7 +165,7 @@ fn an_interrupted_drill_stops_what_it_has_started() {
     let output = drill.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(69), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("SIGINT"), "{}", text(&output.stderr));
-    place.must_be_deserted();
+    place.must_have_no_process();
     assert_eq!(place.left(), Vec::<PathBuf>::new());
 }
 
@@ -180,7 +180,7 @@ fn a_killed_drill_leaves_no_receiver() {
 }
 
 #[test]
-fn the_help_has_an_example_and_no_drill_is_without_a_kill() {
+fn the_help_has_an_example_and_the_number_of_kills_is_bounded() {
     let place = Place::new();
     let help = text(&place.drill(&["--help"]).output().unwrap().stdout);
     assert!(help.contains("Example") && help.contains("hooklatch drill --kills"), "{help}");

@@ -1,4 +1,4 @@
-//! What the same thing again means: redeliveries, changed bodies, reused ids, suspected replays.
+//! Repeated deliveries: duplicates, changed bodies, reused ids and suspected replays.
 
 use serde_json::Value;
 
@@ -39,14 +39,14 @@ fn another_body_under_a_signed_id_is_flagged_and_not_run() {
 }
 
 #[test]
-fn another_body_under_an_unsigned_id_is_an_event_of_its_own_and_held() {
+fn another_body_under_an_unsigned_id_is_a_separate_event_and_held() {
     let (site, receiver) = site();
     assert_eq!(said(receiver.github("d-1", "push", "{\"n\":1}")), "accepted");
     assert_eq!(said(receiver.github("d-1", "push", "{\"n\":2}")), "accepted");
     let jobs = site.jobs_when(|jobs| jobs.len() == 2 && jobs[1]["state"] == "succeeded");
     assert_eq!((&jobs[0]["state"], &jobs[0]["reason"]), (&"held".into(), &"id reused".into()));
     assert_eq!(site.lines("ledger.txt").len(), 1);
-    // Which of the two is meant must be said.
+    // Two events have this id, so the operator must name one of them.
     assert_eq!(site.run(&["replay", "d-1"]).status.code(), Some(65));
 }
 
@@ -61,14 +61,14 @@ fn a_captured_delivery_under_a_new_id_or_type_is_held() {
         assert_eq!((&job["state"], &job["reason"]), (&"held".into(), &"suspected replay".into()));
     }
     assert_eq!(site.lines("ledger.txt"), ["d-1"]);
-    // A person who has looked lets it run.
+    // The operator can still run it.
     site.json(&["replay", "d-2"]);
     site.jobs_when(|jobs| jobs[1]["state"] == "succeeded");
     assert_eq!(site.lines("ledger.txt"), ["d-1", "d-2"]);
 }
 
 #[test]
-fn a_type_whose_bodies_honestly_repeat_runs_marked() {
+fn a_repeated_body_of_a_type_with_legitimate_repeats_runs_and_is_flagged() {
     let (site, receiver) = site();
     let body = "{\"ref\":\"main\",\"inputs\":{}}";
     assert_eq!(said(receiver.github("d-1", "workflow_dispatch", body)), "accepted");
@@ -94,7 +94,7 @@ fn an_event_that_no_handler_wants_is_stored_and_can_be_run_later() {
 }
 
 #[test]
-fn each_secret_tells_when_it_last_matched() {
+fn the_listing_of_secrets_names_each_secret_that_matched() {
     let (site, receiver) = site();
     receiver.github("d-1", "push", "{}");
     let secrets = site.json(&["events", "--secrets"]);

@@ -1,7 +1,7 @@
-//! What a reload changes and what it names: the lists in `src/limits/fixed.rs` are what the code does.
+//! Compares the lists of fixed limits in `src/limits/fixed.rs` with the code.
 //!
-//! A limit that is read where something is made that lives as long as its process is fixed; any other
-//! is taken by a reload. So every file that reads a limit is of one sort, and says so here.
+//! A limit is fixed if it is read while making something that lives as long as its process; a reload
+//! applies every other limit. So this test assigns every file that reads a limit to one of four groups.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use hooklatch::limits::TABLE;
 use hooklatch::limits::fixed::{OF_RECEIVER, OF_RUNNER};
 
-/// Files whose limits the receiver keeps from its start on; a folder means all of its files.
+/// Files whose limits the receiver keeps from its start; a folder stands for all of its files.
 const OF_THE_RECEIVERS_START: &[&str] = &[
     "src/http/server.rs",
     "src/handler/link",
@@ -20,10 +20,10 @@ const OF_THE_RECEIVERS_START: &[&str] = &[
     "src/store/",
 ];
 
-/// Files whose limits a runner keeps.
+/// Files whose limits a runner keeps from its start.
 const OF_THE_RUNNERS_START: &[&str] = &["src/runner/server.rs"];
 
-/// Files whose limits are those in force, which a reload makes others.
+/// Files whose limits a reload changes.
 const AS_IN_FORCE: &[&str] = &[
     "src/config",
     "src/dispatcher",
@@ -51,7 +51,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The limits that the files of one sort read.
+/// The limits that the files of one group read.
 fn read_in(files: &[&str]) -> BTreeSet<&'static str> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = Vec::new();
@@ -71,25 +71,25 @@ fn read_in(files: &[&str]) -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn every_limit_is_taken_by_a_reload_or_named_by_it() {
+fn every_limit_is_either_reloaded_or_listed_as_fixed() {
     let receiver: BTreeSet<_> = OF_RECEIVER.iter().copied().collect();
     let runner: BTreeSet<_> = OF_RUNNER.iter().copied().collect();
     let mut read = read_in(OF_THE_RECEIVERS_START);
-    // Retention goes by it as it is in force; the store has it as a bound of a fixed one.
+    // Retention uses the reloaded value; the store reads it only to bound a fixed limit.
     read.remove("keep_ids_millis");
     assert_eq!(receiver, read, "limits::fixed::OF_RECEIVER");
     assert_eq!(runner, read_in(OF_THE_RUNNERS_START), "limits::fixed::OF_RUNNER");
     let in_force = read_in(AS_IN_FORCE);
     let in_both: Vec<_> = in_force.intersection(&receiver).copied().collect();
-    assert_eq!(in_both, IN_BOTH, "fixed, and read as if they were not");
+    assert_eq!(in_both, IN_BOTH, "fixed limits that a file reads as reloaded ones");
     let all: BTreeSet<_> = &(&in_force | &read_in(OF_COMMANDS)) | &(&receiver | &runner);
     let rest: Vec<_> =
         TABLE.iter().map(|limit| limit.key).filter(|key| !all.contains(key)).collect();
-    assert_eq!(rest, Vec::<&str>::new(), "read by a file that is of no sort");
+    assert_eq!(rest, Vec::<&str>::new(), "limits that are read only by files without a group");
 }
 
 #[test]
-fn the_page_names_what_is_fixed() {
+fn the_documentation_lists_the_fixed_limits() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
     let page = fs::read_to_string(page).unwrap();
     let named = |from: &str, to: &str| -> Vec<String> {

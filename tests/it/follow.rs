@@ -1,4 +1,4 @@
-//! The operator watches what runs.
+//! The operator follows the output of running commands.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -28,7 +28,7 @@ events = ["*"]
 command = ["./short"]
 "#;
 
-/// Says something, and something more once the test has opened the gate.
+/// Prints some output, and more when the test opens the gate.
 const LONG: &str = r#"
 echo "first of $HOOKLATCH_HANDLER"
 printf 'a\033[31mb' >&2
@@ -53,7 +53,7 @@ impl Follower {
         Follower { child, lines }
     }
 
-    /// Reads until a line satisfies `wanted`; returns all until then.
+    /// Reads until a line satisfies `wanted`, and returns all lines up to it.
     fn until(&mut self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
@@ -67,7 +67,7 @@ impl Follower {
         }
     }
 
-    /// Reads to its end, which must be a good one.
+    /// Reads to the end of the output; the command must exit with 0.
     fn rest(mut self) -> Vec<String> {
         let mut rest = Vec::new();
         loop {
@@ -94,7 +94,7 @@ fn running(site: &Site, jobs: usize) -> Vec<Value> {
 }
 
 #[test]
-fn a_line_is_shown_before_its_command_ends_and_then_how_it_ended() {
+fn output_is_shown_while_a_command_runs_and_then_its_outcome() {
     let site = Site::new(ONE);
     site.script("long", LONG);
     mkfifo(&site);
@@ -106,7 +106,7 @@ fn a_line_is_shown_before_its_command_ends_and_then_how_it_ended() {
     let mut programs = Follower::start(&site, &["evt_1", "--job", &job, "--json"]);
     let seen = people.until(|line| line == "out | first of long");
     assert_eq!(seen[0], format!("attempt 1 of job {job} of handler long is running"));
-    // What has no line end yet is shown too, and does no harm to a terminal.
+    // An incomplete line is shown too, and is escaped for the terminal.
     people.until(|line| line == r"err | a\u{1b}[31mb");
     programs.until(|line| line.contains("first of long"));
     std::fs::write(site.path("gate"), "last words\n").unwrap();
@@ -132,7 +132,7 @@ fn a_line_is_shown_before_its_command_ends_and_then_how_it_ended() {
 
     let shown = text(&site.run(&["show", "evt_1"]).stdout);
     assert!(shown.contains("s of CPU time, "), "{shown}");
-    // Nothing runs any more: what there is, and a word about it.
+    // No command runs any more: the stored output is shown, with a note.
     let over = site.run(&["show", "evt_1", "--follow"]);
     assert_eq!((text(&over.stdout), over.status.code()), (shown, Some(0)));
     assert_eq!(text(&over.stderr), "note: nothing of this event is running\n");
@@ -140,14 +140,14 @@ fn a_line_is_shown_before_its_command_ends_and_then_how_it_ended() {
     let words: Vec<Value> = over.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(words[0]["output"]["text"], "first of long\nlast words\n");
     assert_eq!(words[words.len() - 1]["outcome"], "succeeded");
-    let nobody = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
-    let none = site.run(&["show", "evt_1", "--follow", "--job", nobody]);
+    let unknown = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
+    let none = site.run(&["show", "evt_1", "--follow", "--job", unknown]);
     assert_eq!(none.status.code(), Some(66));
-    assert_eq!(site.run(&["show", "evt_1", "--job", nobody]).status.code(), Some(2));
+    assert_eq!(site.run(&["show", "evt_1", "--job", unknown]).status.code(), Some(2));
 }
 
 #[test]
-fn several_running_attempts_are_told_apart() {
+fn lines_of_several_running_attempts_name_their_attempt() {
     let site = Site::new(TWO);
     site.script("long", LONG);
     site.script("short", LONG);
@@ -160,7 +160,7 @@ fn several_running_attempts_are_told_apart() {
     let seen = follower.until(|line| line == "short #1  out | first of short");
     assert!(seen.iter().any(|line| line == "long #1  out | first of long"), "{seen:#?}");
 
-    // The end of one is not the end of the other.
+    // After one attempt has ended, the other is still followed.
     let cancelled = site.run(&["cancel", &job]);
     assert!(cancelled.status.success());
     let seen = follower.until(|line| line.contains(" is held: cancelled"));
@@ -171,13 +171,14 @@ fn several_running_attempts_are_told_apart() {
 }
 
 #[test]
-fn what_went_by_unseen_is_counted() {
+fn output_that_was_not_shown_is_counted() {
     let site = Site::new(ONE);
     site.script("long", "seq 1 20000\necho > \"$SITE/said\"\nread -r line < \"$SITE/gate\"");
     mkfifo(&site);
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_1", "long.one", ""), 0);
-    // More than is kept and a pipe together: some has gone by before anybody looks.
+    // The output is larger than the kept part and a pipe together, so some of it is lost before a command
+    // follows it.
     site.jobs_when(|_| !site.lines("said").is_empty());
     let bytes: usize = (1..=20000).map(|number: u32| number.to_string().len() + 1).sum();
 
@@ -198,7 +199,7 @@ fn what_went_by_unseen_is_counted() {
 }
 
 #[test]
-fn a_stopped_store_shows_what_it_has() {
+fn without_a_receiver_the_stored_output_is_shown() {
     let site = Site::new(ONE);
     site.script("long", LONG);
     mkfifo(&site);

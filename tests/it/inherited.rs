@@ -1,4 +1,4 @@
-//! What the processes have of whoever started them, and what they give on.
+//! What the processes inherit from the process that started them, and what handlers inherit from them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ const HANDLER: &str =
     "[handlers.look]\nsource = \"github\"\nevents = [\"*\"]\ncommand = [\"./look\"]\n";
 
 #[test]
-fn a_command_has_the_file_limit_of_the_start_and_ignores_no_signal() {
+fn a_command_has_the_original_file_limit_and_default_signals() {
     let site = Site::new(HANDLER);
     site.script("look", "(ulimit -Sn; grep -E 'SigBlk|SigIgn' /proc/self/status) > \"$SITE/seen\"");
     let serve = site.command(&["serve"]);
@@ -24,7 +24,7 @@ fn a_command_has_the_file_limit_of_the_start_and_ignores_no_signal() {
     let receiver = Receiver::of(command).unwrap();
     let limits = fs::read_to_string(format!("/proc/{}/limits", receiver.pid())).unwrap();
     let open = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
-    assert!(!open.contains(" 250 "), "the receiver has raised its own: {open}");
+    assert!(!open.contains(" 250 "), "the receiver has raised its limit: {open}");
     assert_eq!(receiver.github("d-1", "push", "{}").0, 200);
     site.all_jobs(1, "succeeded");
     let seen = site.lines("seen");
@@ -38,12 +38,12 @@ fn a_command_has_the_file_limit_of_the_start_and_ignores_no_signal() {
 }
 
 #[test]
-fn a_receiver_that_launches_no_runner_may_execute_nothing() {
+fn a_receiver_that_launches_no_runner_cannot_execute_programs() {
     let site = Site::new("");
     let folder = site.path("runners");
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
-    // How many filters each thread is under: where the tests run there may be one already.
+    // The number of filters of each thread: the environment of the tests may already have one.
     let filters = |receiver: &Receiver| {
         let tasks = fs::read_dir(format!("/proc/{}/task", receiver.pid())).unwrap();
         let modes = tasks.map(|task| {
@@ -61,9 +61,9 @@ fn a_receiver_that_launches_no_runner_may_execute_nothing() {
     assert!(after.len() > 2 && after.iter().all(|count| *count > before), "{before} {after:?}");
 }
 
-/// The configuration is large enough that a start reads it for a while.
+/// The configuration is large, so that reading it at the start takes some time.
 #[test]
-fn a_hangup_while_the_configuration_is_read_ends_no_start() {
+fn a_sighup_during_the_start_does_not_end_the_receiver() {
     let site = Site::new("");
     fs::create_dir(site.path("conf.d")).unwrap();
     let text = "# a comment that is there to be read\n".repeat(25_000);
@@ -78,7 +78,10 @@ fn a_hangup_while_the_configuration_is_read_ends_no_start() {
     let started = std::thread::spawn(move || Receiver::of(command));
     let end = Instant::now() + PATIENCE;
     let pid = loop {
-        assert!(Instant::now() < end && !started.is_finished(), "it was never seen to read");
+        assert!(
+            Instant::now() < end && !started.is_finished(),
+            "the receiver was not seen to read"
+        );
         let pid = site.lines("pid").first().and_then(|line| line.parse::<i32>().ok());
         let read = |pid: i32| {
             let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
@@ -91,7 +94,7 @@ fn a_hangup_while_the_configuration_is_read_ends_no_start() {
     };
     kill_process(Pid::from_raw(pid).unwrap(), Signal::HUP).unwrap();
     let receiver = started.join().unwrap();
-    let receiver = receiver.unwrap_or_else(|said| panic!("the start was ended: {said}"));
+    let receiver = receiver.unwrap_or_else(|log| panic!("the receiver ended: {log}"));
     receiver
         .log_when(|line| line["message"].as_str().is_some_and(|text| text.starts_with("reloaded")));
     assert_eq!(receiver.stop(), Some(0));

@@ -1,4 +1,5 @@
-//! From nothing to a source: what `init` writes, says, and never touches; and `config show`.
+//! `init`: the files that it writes, the steps that it prints, and the files that it must not touch. Also
+//! `config show`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +24,7 @@ fn init(folder: &Path, args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Every file under `folder` with its bytes.
+/// Every file under `folder`, with its contents.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -42,20 +43,20 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_source_whose_secret_we_choose_is_complete() {
+fn a_source_with_a_generated_secret_is_complete() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
-    let told = init(here, &["--source", "github"]);
+    let report = init(here, &["--source", "github"]);
     let secret = fs::read_to_string(here.join("secrets/github")).unwrap();
     assert_eq!(secret.trim().len(), 64);
     assert_eq!(mode(&here.join("secrets/github")), 0o600);
     assert_eq!(mode(&here.join("secrets")), 0o700);
     let stanza = fs::read_to_string(here.join("conf.d/github.toml")).unwrap();
     assert!(stanza.contains("\non_redelivery = \"replay-dead\"\n"), "{stanza}");
-    assert!(told["secret"].is_null(), "a secret is shown where it was not asked for: {told}");
-    assert_eq!(told["url"], "https://YOUR-HOST/hooks/github");
-    assert_eq!(told["fields"][0]["name"], "Payload URL");
-    let nginx = told["proxy"]["nginx"].as_str().unwrap();
+    assert!(report["secret"].is_null(), "the secret is shown without --show-secret: {report}");
+    assert_eq!(report["url"], "https://YOUR-HOST/hooks/github");
+    assert_eq!(report["fields"][0]["name"], "Payload URL");
+    let nginx = report["proxy"]["nginx"].as_str().unwrap();
     assert!(nginx.contains("client_max_body_size 25m;"), "{nginx}");
     let checked = hooklatch(here, &["config", "check", "--config", "hooklatch.toml"]);
     assert!(checked.status.success(), "{}", text(&checked.stdout));
@@ -70,14 +71,14 @@ fn a_source_whose_secret_we_choose_is_complete() {
 }
 
 #[test]
-fn a_source_whose_secret_the_provider_makes_waits_for_it() {
+fn a_source_whose_provider_generates_the_secret_has_an_empty_secret_file() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let url = ["--public-url", "https://hooks.example.org", "--path", "/pay"];
-    let told =
+    let report =
         init(here, &[&["--source", "shop", "--provider", "stripe"], url.as_slice()].concat());
-    assert_eq!(told["url"], "https://hooks.example.org/pay");
-    assert!(told["secret_from"].as_str().unwrap().contains("whsec_"), "{told}");
+    assert_eq!(report["url"], "https://hooks.example.org/pay");
+    assert!(report["secret_from"].as_str().unwrap().contains("whsec_"), "{report}");
     assert_eq!(fs::read(here.join("secrets/shop")).unwrap(), b"");
     assert_eq!(mode(&here.join("secrets/shop")), 0o600);
     let check = || hooklatch(here, &["config", "check", "--config", "hooklatch.toml"]);
@@ -89,7 +90,7 @@ fn a_source_whose_secret_the_provider_makes_waits_for_it() {
 }
 
 #[test]
-fn every_provider_and_an_own_one_can_be_set_up() {
+fn built_in_and_custom_providers_can_be_set_up() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     fs::create_dir(here.join("providers")).unwrap();
@@ -109,7 +110,7 @@ fn every_provider_and_an_own_one_can_be_set_up() {
 }
 
 #[test]
-fn a_source_of_certificates_waits_for_its_proxy() {
+fn a_source_with_client_certificates_needs_a_trusted_proxy() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let said =
@@ -125,7 +126,7 @@ fn a_source_of_certificates_waits_for_its_proxy() {
     let stanza = here.join("conf.d/till.toml");
     let written = fs::read_to_string(&stanza).unwrap();
     assert!(!written.contains("allow_unsigned"), "{written}");
-    // With the comment signs gone it is whole, but for the proxy.
+    // Without the comment signs it is complete except for the proxy.
     let is_toml = |line: &&str| line.starts_with('[') || line.contains(" = ");
     let lines = written.lines().map(|line| line.trim_start_matches("# ")).filter(is_toml);
     let lines: Vec<&str> = lines.filter(|line| !line.starts_with("forward")).collect();
@@ -145,7 +146,7 @@ fn a_source_of_certificates_waits_for_its_proxy() {
 }
 
 #[test]
-fn nothing_that_exists_is_changed_and_nothing_stays_of_a_failure() {
+fn existing_files_are_not_changed_and_a_failure_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     init(here, &["--source", "github"]);
@@ -163,7 +164,7 @@ fn nothing_that_exists_is_changed_and_nothing_stays_of_a_failure() {
     refused(&["--source", "shop", "--provider", "stripe"], 65, "secrets/shop is there already");
     refused(&["--source", "ci"], 2, "--provider");
     refused(&["--source", "ci", "--provider", "githup"], 2, "github");
-    // The loader's own judgement: a path that is taken, and one that is no path.
+    // The loader refuses a path that is in use, and a text that is not a path.
     refused(
         &["--source", "ci", "--provider", "github", "--path", "/hooks/github"],
         78,
@@ -178,7 +179,7 @@ fn nothing_that_exists_is_changed_and_nothing_stays_of_a_failure() {
 }
 
 #[test]
-fn a_secret_made_by_root_belongs_to_whom_the_store_will() {
+fn a_secret_made_by_root_belongs_to_the_owner_of_the_store() {
     use std::os::unix::fs::{MetadataExt, chown};
     if !is_root() {
         return;
@@ -195,9 +196,9 @@ fn a_secret_made_by_root_belongs_to_whom_the_store_will() {
     );
 }
 
-/// The store's owner puts a link to a file of root's where the secret has just been made, as often as it can.
+/// The store's owner keeps replacing the new secret with a link to a file of root's.
 #[test]
-fn root_gives_away_only_what_it_has_made() {
+fn root_gives_ownership_only_of_files_that_it_made() {
     use std::os::unix::fs::{MetadataExt, chown, symlink};
     use std::sync::atomic::{AtomicBool, Ordering};
     const NOBODY: u32 = 65534;
@@ -233,7 +234,7 @@ fn root_gives_away_only_what_it_has_made() {
     });
     assert_eq!(fs::metadata(&target).unwrap().uid(), 0);
 
-    // A folder that was there with others' files in it stays whose it is, and a link to one is not followed.
+    // An existing folder keeps its owner, and a link to a folder is not followed.
     let (folder, others) = (tempfile::tempdir().unwrap(), roots.path().join("others"));
     let here = folder.path();
     fs::create_dir(&others).unwrap();
@@ -250,7 +251,7 @@ fn root_gives_away_only_what_it_has_made() {
 }
 
 #[test]
-fn the_configuration_in_force_is_shown_without_a_secret() {
+fn config_show_prints_the_effective_configuration_without_secrets() {
     let site = Site::with(
         "[limits]\nbatch_count = 7\n",
         "[handlers.quiet]\nsource = \"github\"\nevents = [\"push\"]\ncommand = [\"/bin/true\"]\n\

@@ -1,4 +1,4 @@
-//! What is listed, what waits for a person, and what is done to many jobs at once.
+//! Listings, jobs that wait for the operator, and commands for many jobs at once.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::operator::{fails, id, of, text};
 use crate::support::{PATIENCE, Site, stripe_event};
 
-/// One whose commands end without a word, one that rejects, one that fails for good at once.
+/// The commands of `silent` are killed by a signal; those of `reject` and `all` reject the event.
 const HANDLERS: &str = r#"
 [handlers.silent]
 source = "stripe"
@@ -46,13 +46,13 @@ fn count(listed: &Value) -> usize {
     listed.as_array().unwrap().len()
 }
 
-/// The events of what is listed, in its order.
+/// The event ids of a listing, in its order.
 fn ids(listed: &Value) -> Vec<&str> {
     listed.as_array().unwrap().iter().map(|row| row["event_id"].as_str().unwrap()).collect()
 }
 
 #[test]
-fn listings_are_filtered_by_what_events_and_jobs_have_in_common() {
+fn events_and_jobs_are_filtered_by_the_same_options() {
     let site = site();
     let receiver = site.start();
     stripe(&receiver, &[("evt_1", "silent.end"), ("evt_2", "reject.it"), ("evt_3", "other.it")]);
@@ -77,7 +77,7 @@ fn listings_are_filtered_by_what_events_and_jobs_have_in_common() {
     assert_eq!((code, said.contains("unknown outcome")), (Some(2), true), "{said}");
     assert_eq!(fails(&site, &["events", "--follow", "--state", "held"]).0, Some(2));
 
-    // On a screen lines fit; in a pipe, and with --wide, every text is whole.
+    // On a screen lines fit its width; in a pipe and with --wide texts are not cut.
     let long = "evt_".to_owned() + &"x".repeat(150);
     stripe(&receiver, &[(&long, "silent.with.a.rather.long.type.that.goes.on")]);
     site.jobs_when(|jobs| jobs.iter().filter(|job| job["state"] == "held").count() == 2);
@@ -95,7 +95,7 @@ fn listings_are_filtered_by_what_events_and_jobs_have_in_common() {
 }
 
 #[test]
-fn what_waits_for_a_person_is_listed_with_the_command_that_settles_it() {
+fn held_and_dead_jobs_are_listed_with_the_command_that_resolves_them() {
     let site = site();
     let receiver = site.start();
     assert_eq!(text(&site.run(&["held"]).stdout), "nothing is held\n");
@@ -124,13 +124,13 @@ fn what_waits_for_a_person_is_listed_with_the_command_that_settles_it() {
     for wanted in [id(of(&jobs, "evt_2")), "rejected", "exit status 65", "hooklatch replay --job"] {
         assert!(dead.contains(wanted), "{dead}");
     }
-    // What is said to settle it does.
+    // The printed command resolves the job.
     let way: Vec<&str> = first.split(' ').skip(1).collect();
     assert!(site.run(&way).status.success());
     assert_eq!(ids(&site.json(&["held"])), ["d-2"]);
 }
 
-/// The ids in a column of a table on a screen.
+/// The ids in one column of a table on a screen.
 fn column(site: &Site, args: &[&str], head: &str) -> Vec<String> {
     let table = text(&site.command(args).env("COLUMNS", "120").output().unwrap().stdout);
     let mut lines = table.lines();
@@ -139,7 +139,7 @@ fn column(site: &Site, args: &[&str], head: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_a_table_shows_of_an_id_is_taken_by_every_command() {
+fn every_command_accepts_an_id_as_a_table_shows_it() {
     let site = site();
     let receiver = site.start();
     let event = "72d3162e-cc78-11e3-81ab-4c9367dc0958";
@@ -153,7 +153,10 @@ fn what_a_table_shows_of_an_id_is_taken_by_every_command() {
     let events = column(&site, &["events"], "EVENT");
     assert_eq!(events, ["evt_1Long00000000000000002", "evt_1Long00000000000000001", "72d3162e"]);
     assert_eq!(column(&site, &["events", "--wide"], "EVENT")[2], event);
-    assert!(text(&site.run(&["events"]).stdout).contains(event), "no screen");
+    assert!(
+        text(&site.run(&["events"]).stdout).contains(event),
+        "output in a pipe is not shortened"
+    );
     let short = column(&site, &["jobs"], "JOB");
     for (short, job) in short.iter().zip(&jobs) {
         assert!(id(job).starts_with(short) && short.len() < 20, "{short}");
@@ -175,7 +178,7 @@ fn what_a_table_shows_of_an_id_is_taken_by_every_command() {
     let (code, said) = fails(&site, &["cancel", &short[0]]);
     assert_eq!((code, said.contains("is dropped")), (Some(65), true), "{said}");
 
-    // Neither of several, and nothing, is taken for one.
+    // An ambiguous or unknown id is refused.
     let (code, said) = fails(&site, &["replay", "evt_1Long"]);
     assert_eq!(
         (code, said.contains("event evt_1Long00000000000000001, ")),
@@ -206,7 +209,7 @@ fn many_jobs_are_counted_and_then_replayed_or_dropped() {
     };
     site.jobs_when(|jobs| stopped(jobs, 4));
 
-    // Nothing is done without a word from somebody.
+    // Without a confirmation the command does nothing.
     let (code, said) = fails(&site, &["replay", "--state", "dead"]);
     assert_eq!((code, said.contains("--yes")), (Some(2), true), "{said}");
     let said = site.run(&["replay", "--state", "dead", "--dry-run"]);
@@ -215,13 +218,13 @@ fn many_jobs_are_counted_and_then_replayed_or_dropped() {
     assert_eq!((&dry["matching"], &dry["suspected"]), (&json!(1), &json!(1)), "{dry}");
     assert!(site.jobs_when(|_| true).iter().all(|job| job["replays"] == 0));
 
-    // Only what the filters leave, and each job once.
+    // Only matching jobs are replayed, each once.
     let said = site.run(&["replay", "--state", "dead", "--type", "reject.*", "--yes"]);
     assert_eq!(text(&said.stdout), "replayed 2 jobs: reject 2\n");
     let jobs = site.jobs_when(|jobs| stopped(jobs, 6));
     let replays = |event| of(&jobs, event)["replays"].as_u64().unwrap();
     assert_eq!(["evt_1", "evt_2", "evt_3", "d-1", "d-2"].map(replays), [0, 1, 1, 0, 0]);
-    // A suspected replay runs only where it is meant.
+    // A suspected replay runs only if the operator asks for it.
     let said = site.json(&["replay", "--state", "held", "--yes"]);
     assert_eq!((&said["done"], &said["suspected"]), (&json!(1), &json!(1)), "{said}");
     site.jobs_when(|jobs| stopped(jobs, 7));
@@ -229,7 +232,7 @@ fn many_jobs_are_counted_and_then_replayed_or_dropped() {
     assert_eq!(site.json(&by_reason)["done"], 1);
     site.jobs_when(|jobs| stopped(jobs, 8));
 
-    // The same on the stopped store.
+    // The same with a stopped receiver.
     assert_eq!(receiver.stop(), Some(0));
     let said = site.json(&["drop", "--state", "dead", "--handler", "reject", "--yes"]);
     assert_eq!((&said["done"], &said["handlers"]["reject"]), (&json!(4), &json!(4)), "{said}");
@@ -260,7 +263,7 @@ fn many_jobs_are_counted_and_then_replayed_or_dropped() {
 }
 
 #[test]
-fn a_job_is_put_back_under_a_new_key_and_its_old_one_is_kept() {
+fn a_job_replayed_with_a_new_key_keeps_its_old_key_on_record() {
     let site = site();
     let receiver = site.start();
     stripe(&receiver, &[("evt_1", "reject.a")]);
@@ -282,7 +285,7 @@ fn a_job_is_put_back_under_a_new_key_and_its_old_one_is_kept() {
 }
 
 #[test]
-fn events_are_followed_as_they_come_over_a_restart_too() {
+fn events_are_followed_across_a_restart_of_the_receiver() {
     let site = site();
     let said = site.run(&["events", "--follow"]);
     assert_eq!(said.status.code(), Some(66), "there is no store yet");
@@ -311,13 +314,13 @@ fn events_are_followed_as_they_come_over_a_restart_too() {
     assert_eq!([next(), next()], ["evt_3", "evt_4"]);
     child.kill().unwrap();
     child.wait().unwrap();
-    // A stopped store is not kept locked: what there is, and an end.
+    // Without a receiver the command prints the stored events and ends, so that it does not keep the lock.
     assert_eq!(receiver.stop(), Some(0));
     let said = site.run(&["events", "--follow"]);
     let (said, lines) = (said.status.success(), text(&said.stdout));
     let lines: Vec<&str> = lines.lines().collect();
     assert_eq!((said, lines.len()), (true, 7));
-    // A head, and each column where the head has it.
+    // Each value begins in the column of its head.
     let places = |word| lines[0].find(word).unwrap();
     assert_eq!(lines[0].split_whitespace().next(), Some("RECEIVED"));
     for line in &lines[1..] {
@@ -345,7 +348,7 @@ fn followed_events_are_rows_below_one_head() {
     assert!(shown.iter().zip(begins).all(|(line, word)| line.contains(word)), "{shown:#?}");
 }
 
-/// Whether this is root, which alone can make a store another's.
+/// Whether the test runs as root, which is needed to change the owner of a store.
 pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     assert!(root || std::env::var_os("HOOKLATCH_CI").is_none(), "CI has root");
@@ -356,8 +359,8 @@ pub(crate) fn is_root() -> bool {
 }
 
 #[test]
-fn root_leaves_nothing_of_its_own_beside_anothers_store() {
-    /// The usual number of `nobody`; nothing depends on its entry.
+fn root_leaves_no_file_of_root_next_to_another_users_store() {
+    /// The usual id of the user `nobody`; the user need not exist.
     const OTHER: u32 = 65534;
     if !is_root() {
         return;
@@ -370,12 +373,12 @@ fn root_leaves_nothing_of_its_own_beside_anothers_store() {
     });
     assert_eq!(receiver.stop(), Some(0));
     let folder = site.config().parent().unwrap().to_owned();
-    // The runner has left before its folder changes hands.
+    // The runner must have exited before its folder gets another owner.
     crate::support::runner::end_runner(&site.store());
     let owned =
         Command::new("chown").args(["-R", &format!("{OTHER}:{OTHER}")]).arg(&folder).status();
     assert!(owned.unwrap().success());
-    // The program itself lies where another user may not look.
+    // Another user cannot read the folder of the built program.
     let program = folder.join("hooklatch");
     fs::copy(env!("CARGO_BIN_EXE_hooklatch"), &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -397,14 +400,14 @@ fn root_leaves_nothing_of_its_own_beside_anothers_store() {
         assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
         assert_eq!(strangers(), Vec::<String>::new(), "{args:?}");
     }
-    // A receiver too, without root's home; it reads only what its owner may.
+    // The same for a receiver: it does not get root's home, and reads only files that the owner may read.
     let mut serve = run(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(serve.stderr.take().unwrap()).lines().map_while(Result::ok);
     let serving = lines.by_ref().any(|line| line.contains("\"serving\""));
     let process = format!("/proc/{}", serve.id());
     let owner = fs::metadata(&process).map(|found| found.uid()).ok();
     let environment = fs::read(format!("{process}/environ")).unwrap_or_default();
-    // A command goes to it through its socket.
+    // A command reaches it through its socket.
     let asked = run(&["resume", "silent"]).output().unwrap();
     let (left, asked) = (strangers(), asked.status.success());
     serve.kill().unwrap();
@@ -416,7 +419,7 @@ fn root_leaves_nothing_of_its_own_beside_anothers_store() {
 }
 
 #[test]
-fn root_follows_no_link_of_the_store_s_owner_to_files_of_root() {
+fn root_does_not_follow_links_of_the_stores_owner_to_files_of_root() {
     const OTHER: u32 = 65534;
     if !is_root() {
         return;
@@ -452,7 +455,7 @@ fn root_follows_no_link_of_the_store_s_owner_to_files_of_root() {
         assert!(said.contains("root does not follow it"), "{args:?}: {said}");
         assert_eq!(listed(), ["passwd"], "{args:?}");
     }
-    // Nor a link in place of the lock, which is the only file that is opened where it is there already.
+    // The same for a link in place of the lock, the only existing file that a command opens as root.
     let note = roots.path().join("note");
     fs::write(&note, "root's").unwrap();
     fs::remove_file(site.path("store.db")).unwrap();
@@ -463,7 +466,7 @@ fn root_follows_no_link_of_the_store_s_owner_to_files_of_root() {
     assert_eq!(fs::read_to_string(&note).unwrap(), "root's");
 }
 
-/// A command on a terminal of its own, which `script` (util-linux) makes.
+/// A command on a separate terminal, which `script` (util-linux) creates.
 struct OnTerminal {
     script: std::process::Child,
     keys: std::process::ChildStdin,
@@ -488,7 +491,7 @@ impl OnTerminal {
         OnTerminal { script, keys, screen, seen: String::new() }
     }
 
-    /// Waits until this is on the screen.
+    /// Waits until the text is on the screen.
     fn shows(&mut self, wanted: &str) {
         while !self.seen.contains(wanted) {
             match self.screen.recv_timeout(PATIENCE) {
@@ -502,7 +505,7 @@ impl OnTerminal {
         self.keys.write_all(text.as_bytes()).unwrap();
     }
 
-    /// The command's process: the one that `script` has started.
+    /// The command's process id: the child of `script`.
     fn pid(&self) -> rustix::process::Pid {
         let script = self.script.id();
         let children =
@@ -525,17 +528,17 @@ fn until_it_catches(pid: rustix::process::Pid) {
     };
     let end = Instant::now() + PATIENCE;
     while !caught() {
-        assert!(Instant::now() < end, "it never catches SIGINT");
+        assert!(Instant::now() < end, "it does not catch SIGINT");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_person_is_asked_and_may_interrupt_and_go_on() {
+fn a_bulk_command_asks_first_and_can_be_interrupted_and_repeated() {
     use rustix::process::{Pid, Signal, kill_process};
     let site = site();
     let receiver = site.start();
-    // Held without running: one body under many ids. One more than a batch takes.
+    // One body under many ids: all but the first are held and do not run. There is one more than a batch.
     for nth in 0..=201 {
         receiver.github(&format!("d-{nth}"), "other", r#"{"a":1}"#);
     }
@@ -548,7 +551,7 @@ fn a_person_is_asked_and_may_interrupt_and_go_on() {
     asked.shows("nothing was changed");
     assert_eq!((asked.ended(), held()), (Some(1), 201));
 
-    // It is interrupted while the first batch waits for the receiver.
+    // The command is interrupted while the first batch waits for the receiver.
     let itself = Pid::from_raw(i32::try_from(receiver.pid()).unwrap()).unwrap();
     let mut asked = OnTerminal::new(&site, "drop --state held --handler all");
     asked.shows("[y/N] ");

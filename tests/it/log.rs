@@ -1,4 +1,5 @@
-//! The log of a real process: which fields a line has, what no line may have, and how many there are.
+//! The log of a real receiver: the fields of its lines, the data that must not appear in them, and their
+//! number.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::{PATIENCE, SECRET, Site, hex, hmac, post};
 
-/// Stands wherever something is that no line may have.
+/// The text that marks data which must not be in the log.
 const MARK: &str = "m4rk3d";
 
 const HANDLER: &str = "[handlers.work]\nsource = \"github\"\nevents = [\"*\"]\ncommand = [\"./work\"]\n\
@@ -43,11 +44,11 @@ impl Logged {
 
     fn lines(&self) -> Vec<Value> {
         let lines = self.site.lines("log");
-        // The last one may be half written.
+        // The last line may be incomplete.
         lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// SIGTERM; every line that was written then.
+    /// Stops the receiver and returns every line of its log.
     fn stop(mut self) -> Vec<Value> {
         terminate(&self.child);
         assert!(self.child.wait().unwrap().success());
@@ -118,9 +119,9 @@ fn no_line_has_a_payload_a_secret_a_query_or_a_header() {
         assert!(!forbidden.iter().any(|text_of| text.contains(text_of.as_str())), "{text}");
     }
     let accepted = lines.iter().find(|line| line["answer"] == "accepted").unwrap();
-    let told = ["source", "event", "type", "jobs", "bytes"].map(|field| accepted[field].clone());
+    let logged = ["source", "event", "type", "jobs", "bytes"].map(|field| accepted[field].clone());
     let wanted = serde_json::json!(["github", "d-1", "push", 1, body.len()]);
-    assert_eq!(serde_json::json!(told), wanted);
+    assert_eq!(serde_json::json!(logged), wanted);
     assert!(accepted["millis"].is_u64());
     let ended = lines.iter().find(|line| line["message"] == "ended").unwrap();
     for field in ["source", "event", "job", "attempt", "handler", "outcome"] {
@@ -129,7 +130,8 @@ fn no_line_has_a_payload_a_secret_a_query_or_a_header() {
     assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["level"].is_string()));
 }
 
-/// One endpoint cannot be reached, one hangs up, and one refuses: each attempt says where it went.
+/// One endpoint cannot be reached, one closes the connection, and one refuses, so that each attempt's
+/// details name a URL.
 #[test]
 fn a_forwards_query_is_in_no_log_store_backup_or_output() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -179,7 +181,7 @@ fn a_forwards_query_is_in_no_log_store_backup_or_output() {
     }
 }
 
-/// Where each request is read and gets this answer, then the end of the connection.
+/// Starts an endpoint that reads each request, sends this answer, and closes the connection.
 fn endpoint(answer: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -194,13 +196,13 @@ fn endpoint(answer: &'static str) -> SocketAddr {
 }
 
 #[test]
-fn a_delivery_has_one_line_and_failures_are_summed() {
+fn a_delivery_has_one_log_line_and_repeated_failures_are_summed() {
     let logged = Logged::start(Site::new(""), "info");
     for n in 0..20 {
         assert_eq!(logged.github(&format!("d-{n}"), "/github", "{}", false), 401);
         assert_eq!(post(logged.address, &format!("/scan-{n}"), "", b"").0, 404);
     }
-    // Each is kept for a second after its answer, so all at once.
+    // The receiver keeps each connection for a second after its answer, so the test opens all at once.
     let mut strange: Vec<_> =
         (0..20).map(|_| TcpStream::connect(logged.address).unwrap()).collect();
     strange.iter_mut().for_each(|stream| stream.write_all(b"nonsense\r\n\r\n").unwrap());
@@ -219,7 +221,7 @@ fn a_delivery_has_one_line_and_failures_are_summed() {
             .collect()
     };
     let sum = |counts: Vec<Value>| -> u64 {
-        // The first has no count; on a slow machine there is more than one sum.
+        // The first line has no count; on a slow machine there is more than one sum.
         assert!(counts[0].is_null() && counts.len() < 10, "{counts:?}");
         1 + counts[1..].iter().map(|count| count.as_u64().unwrap_or(1)).sum::<u64>()
     };
@@ -231,7 +233,7 @@ fn a_delivery_has_one_line_and_failures_are_summed() {
 }
 
 #[test]
-fn nobody_who_reads_the_log_makes_no_provider_wait() {
+fn a_log_that_is_not_read_does_not_delay_deliveries_or_the_stop() {
     let site = Site::new("");
     let mut child = site.command(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -244,7 +246,7 @@ fn nobody_who_reads_the_log_makes_no_provider_wait() {
             break fields["address"].as_str().unwrap().parse().unwrap();
         }
     };
-    // A pipe holds 64 KiB: some 300 lines.
+    // A pipe holds 64 KiB, which is about 300 lines.
     let logged = Logged { child, site, address };
     for n in 0..600 {
         assert_eq!(logged.github(&format!("d-{n}"), "/github", &format!("[{n}]"), true), 200);
@@ -254,13 +256,13 @@ fn nobody_who_reads_the_log_makes_no_provider_wait() {
     let begun = Instant::now();
     let mut logged = logged;
     assert!(logged.child.wait().unwrap().success());
-    assert!(begun.elapsed() < PATIENCE / 2, "a stop waits for no reader either");
+    assert!(begun.elapsed() < PATIENCE / 2, "the stop must not wait for a reader either");
     drop(stderr);
 }
 
-/// In a namespace of its own the receiver finds this test's socket where the journal's would be.
+/// In a separate mount namespace the receiver finds this test's socket at the path of the journal's.
 #[test]
-fn the_journal_gets_fields_where_standard_error_is_the_journal() {
+fn the_journal_gets_fields_if_standard_error_is_the_journal() {
     if let Err(why) = may_mount() {
         assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "{why}");
         return eprintln!("skipped: {why}");
@@ -284,7 +286,7 @@ fn the_journal_gets_fields_where_standard_error_is_the_journal() {
     let mut logged = Logged { child, site, address: "127.0.0.1:0".parse().unwrap() };
     let mut block = vec![0; 64 * 1024];
     let mut entry = |message: &str| loop {
-        let bytes = journal.recv(&mut block).expect("the entry does not come");
+        let bytes = journal.recv(&mut block).expect("the entry did not come");
         let text = String::from_utf8(block[..bytes].to_vec()).unwrap();
         if text.starts_with(&format!("MESSAGE={message} ")) {
             return text;
@@ -306,10 +308,10 @@ fn the_journal_gets_fields_where_standard_error_is_the_journal() {
     {
         assert!(ended.lines().any(|line| line.starts_with(field)), "{field} of {ended}");
     }
-    assert!(logged.stop().is_empty(), "nothing goes to standard error as well");
+    assert!(logged.stop().is_empty(), "lines were also written to standard error");
 }
 
-/// Whether a namespace can be made in which other things are mounted.
+/// Checks that the test can create a mount namespace and mount in it.
 fn may_mount() -> Result<(), String> {
     let output =
         Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();

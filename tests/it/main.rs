@@ -1,6 +1,6 @@
-//! Hooklatch through its front door: the real binary, a real socket, a real SQLite file, real handlers.
+//! Tests of Hooklatch from outside: the real binary, real sockets, a real SQLite file, real handlers.
 //!
-//! One file per behaviour; `support` has the receiver, the provider's side and the waiting.
+//! There is one file per behaviour; `support` starts receivers, makes deliveries and waits for events.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Neither stalled uploads nor floods fill the memory or shut honest deliveries out.
+//! Stalled uploads and floods do not fill the memory and do not block genuine deliveries.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, SECRET, Site, hex, hmac, resident_bytes};
 const BODY_BYTES: usize = 25 * 1024 * 1024;
 
 #[test]
-fn a_receiver_that_serves_has_given_back_what_its_start_took() {
+fn a_serving_receiver_has_returned_the_memory_of_its_start() {
     let site = Site::new("");
     let receiver = site.start();
     let end = Instant::now() + PATIENCE;
@@ -19,7 +19,7 @@ fn a_receiver_that_serves_has_given_back_what_its_start_took() {
         let value = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         value.trim().trim_end_matches(" kB").parse().unwrap()
     };
-    // The most there was and what there is are one where nothing is given back.
+    // If no memory is returned, the peak equals the current size.
     while kib("VmHWM:") < kib("VmRSS:") + 256 {
         assert!(Instant::now() < end, "{} KiB and more are resident", kib("VmRSS:"));
         std::thread::sleep(Duration::from_millis(20));
@@ -28,7 +28,7 @@ fn a_receiver_that_serves_has_given_back_what_its_start_took() {
 }
 
 #[test]
-fn two_hundred_stalled_uploads_stay_under_200_mib_and_honest_deliveries_are_answered() {
+fn two_hundred_stalled_uploads_stay_under_200_mib_and_do_not_block_deliveries() {
     let site = Site::new("");
     let receiver = site.start();
     let signature = hex(&hmac(SECRET, b"never sent whole"));
@@ -36,7 +36,7 @@ fn two_hundred_stalled_uploads_stay_under_200_mib_and_honest_deliveries_are_answ
         "POST /github HTTP/1.1\r\nHost: localhost\r\nContent-Length: {BODY_BYTES}\r\n\
          X-GitHub-Delivery: 1\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256={signature}\r\n\r\n"
     );
-    // All but the last byte of each, as far as the receiver takes it.
+    // Each upload sends less than its declared length, as far as the receiver reads it.
     let part = vec![b'x'; 1024 * 1024];
     let uploads: Vec<_> = (0..200)
         .map(|_| {
@@ -67,11 +67,11 @@ fn two_hundred_stalled_uploads_stay_under_200_mib_and_honest_deliveries_are_answ
 }
 
 #[test]
-fn requests_sent_ahead_of_their_answers_are_not_held_in_memory() {
+fn pipelined_requests_are_not_buffered_in_memory() {
     let site = Site::new("");
     let receiver = site.start();
     let ahead = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(4000);
-    // As many at once as the socket takes; answers are never read.
+    // Each connection sends as many requests as the socket takes, and does not read answers.
     let floods: Vec<_> = (0..100)
         .map(|n| {
             let body = format!("{{\"flood\":{n}}}");
@@ -100,7 +100,7 @@ fn requests_sent_ahead_of_their_answers_are_not_held_in_memory() {
 }
 
 #[test]
-fn two_hundred_stalled_uploads_of_no_declared_length_stay_under_200_mib() {
+fn two_hundred_stalled_chunked_uploads_stay_under_200_mib() {
     let site = Site::new("");
     let receiver = site.start();
     let signature = hex(&hmac(SECRET, b"never sent whole"));

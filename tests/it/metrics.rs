@@ -1,5 +1,5 @@
-//! The metrics as Prometheus gets them: a real receiver, real deliveries, a scrape over TCP; and what is
-//! written about them.
+//! The metrics of a real receiver with real deliveries, scraped over TCP as Prometheus does. Also compares
+//! the documents and the alert rules with the metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +18,7 @@ const LISTEN: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 const HANDLER: &str =
     "[handlers.work]\nsource = \"github\"\nevents = [\"push\"]\ncommand = [\"./work\"]\n";
 
-/// A receiver with metrics, and where they are.
+/// Starts a receiver, and returns it with the address of its metrics.
 fn start(site: &Site) -> (Receiver, SocketAddr) {
     let receiver = site.start();
     let line = receiver.log_when(|line| line["message"] == "serving metrics");
@@ -63,7 +63,7 @@ fn family(name: &str) -> &'static str {
     found.unwrap_or_else(|| panic!("{name} is of no family")).name
 }
 
-/// What promtool says of `input`, where it is installed (Debian's package prometheus).
+/// Runs promtool on `input`, if it is installed (Debian's package prometheus); it must accept the input.
 fn promtool(what: &[&str], input: &str) {
     let mut command = Command::new("promtool");
     command.args(what).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -75,7 +75,7 @@ fn promtool(what: &[&str], input: &str) {
 }
 
 #[test]
-fn a_page_has_what_happened_and_every_family_as_documented() {
+fn the_metrics_page_counts_deliveries_and_has_every_documented_family() {
     let site = Site::with(LISTEN, HANDLER);
     site.script("work", "exit 0");
     let (receiver, address) = start(&site);
@@ -90,7 +90,7 @@ fn a_page_has_what_happened_and_every_family_as_documented() {
     site.json(&["pause", "work"]);
     receiver.github("d-2", "push", "{\"n\":2}");
 
-    // The store is looked at once a second; the commit that is shown is older than that.
+    // The metrics read the store once a second, so the page shows the job a little later.
     let mut text = page(address);
     let end = Instant::now() + PATIENCE;
     while samples(&text)[r#"hooklatch_jobs{handler="work",state="ready"}"#] < 1.0 {
@@ -139,7 +139,7 @@ fn a_page_has_what_happened_and_every_family_as_documented() {
 }
 
 #[test]
-fn requests_with_keys_are_counted_by_what_they_were_told() {
+fn requests_with_keys_are_counted_by_their_result() {
     let source = "[sources.pay]\nprovider = \"bearer\"\nsecrets = \"file:token\"\nreply = \"handler\"\n\
                   requests_per_minute = 5\n";
     let handler = "[handlers.pay]\nsource = \"pay\"\nevents = [\"*\"]\ncommand = [\"./pay\"]\n";
@@ -177,7 +177,7 @@ fn requests_with_keys_are_counted_by_what_they_were_told() {
     assert!(line["job"].is_string() && line["millis"].is_number(), "{line}");
 }
 
-/// Names, types and help in the order of [`FAMILIES`], and each sample with its family's labels.
+/// Checks that the page has the families of [`FAMILIES`] in order, and each sample its family's labels.
 fn as_documented(text: &str) {
     let types: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let wanted: Vec<_> =
@@ -194,7 +194,7 @@ fn as_documented(text: &str) {
 }
 
 #[test]
-fn strange_requests_add_no_series() {
+fn invalid_requests_add_no_series() {
     let site = Site::with(LISTEN, "");
     let (receiver, address) = start(&site);
     let deliveries = receiver.address;
@@ -237,7 +237,7 @@ fn strange_requests_add_no_series() {
 }
 
 #[test]
-fn the_page_is_on_its_own_port_and_nothing_else_is_there() {
+fn the_metrics_port_serves_only_the_metrics_page() {
     let site = Site::with(LISTEN, "");
     let (receiver, address) = start(&site);
     let get = |address, path: &str, host: &str| {
@@ -254,7 +254,7 @@ fn the_page_is_on_its_own_port_and_nothing_else_is_there() {
         format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(64 * 1024));
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It may be closed before all is written.
+    // The server may close the connection before the whole head is written.
     let _ = stream.write_all(endless.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -262,7 +262,7 @@ fn the_page_is_on_its_own_port_and_nothing_else_is_there() {
 }
 
 #[test]
-fn scrapers_that_stall_shut_nobody_out_for_long() {
+fn stalled_scrapers_block_other_scrapers_only_briefly() {
     let limits = "[limits]\nheader_read_millis = \"1s\"\nmetrics_wait_millis = \"10min\"\n";
     let site = Site::with(&format!("{LISTEN}{limits}"), "");
     let (receiver, address) = start(&site);
@@ -274,17 +274,17 @@ fn scrapers_that_stall_shut_nobody_out_for_long() {
         })
         .collect();
     assert_eq!(receiver.github("d-1", "push", "{}").0, 200);
-    // Behind as many as are served at once, each of which has a second for its head.
+    // Eight stalled connections, as many as are served at once, each have one second for their head.
     stalled.truncate(8);
     let begun = Instant::now();
     page(address);
-    // Without a bound of ours a head may take 30 s.
+    // Without the configured limit a head may take 30 s.
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     drop(stalled);
 }
 
 #[test]
-fn the_page_is_unwise_for_other_machines_and_wrong_on_the_deliveries_port() {
+fn a_public_metrics_address_is_a_warning_and_the_deliveries_address_an_error() {
     let site = Site::with("[metrics]\nlisten = \"0.0.0.0:9464\"\n", "");
     let said = String::from_utf8(site.run(&["config", "check"]).stdout).unwrap();
     assert!(said.contains("warning: ") && said.contains("can be read by other machines"), "{said}");
@@ -298,7 +298,7 @@ fn the_page_is_unwise_for_other_machines_and_wrong_on_the_deliveries_port() {
 }
 
 #[test]
-fn the_document_has_every_family() {
+fn the_documentation_has_every_metric_family() {
     let mut table = String::from("| name | type | labels | |\n|---|---|---|---|\n");
     for family in FAMILIES {
         let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
@@ -309,7 +309,7 @@ fn the_document_has_every_family() {
 }
 
 #[test]
-fn alerts_name_metrics_that_exist_and_say_what_to_run() {
+fn alert_rules_name_existing_metrics_and_a_command() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/alerts.yml");
     let text = fs::read_to_string(&path).unwrap();
     let rules: Vec<_> = text.split("- alert: ").skip(1).collect();

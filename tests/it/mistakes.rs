@@ -1,4 +1,4 @@
-//! A mistake in the configuration of a running receiver: what an operator can still do.
+//! Mistakes in the configuration: which commands still work, and which refuse.
 
 use std::fs;
 
@@ -12,8 +12,8 @@ events = ["*"]
 command = ["/bin/sh", "-c", "kill -KILL $$"]
 "#;
 
-/// Runs every command that looks at the store or steers it: none fails for the configuration, and each
-/// says in one note which file has the mistake.
+/// Runs every command that needs only the store. Each must work despite the mistake, and must name the
+/// file with the mistake in one note.
 fn all_work(site: &Site, event: &str, job: &str, file: &str) {
     let copy = site.path("copy");
     let copy = copy.to_str().unwrap();
@@ -54,7 +54,7 @@ fn all_work(site: &Site, event: &str, job: &str, file: &str) {
 }
 
 #[test]
-fn a_mistake_takes_no_command_away_that_needs_the_store_alone() {
+fn commands_that_need_only_the_store_work_despite_a_mistake() {
     let site = Site::new(HANDLERS);
     let receiver = site.start();
     for event in ["evt_1", "evt_2"] {
@@ -73,7 +73,7 @@ fn a_mistake_takes_no_command_away_that_needs_the_store_alone() {
 }
 
 #[test]
-fn a_mistake_that_may_hide_the_store_ends_every_command() {
+fn commands_refuse_if_a_mistake_may_hide_the_path_of_the_store() {
     let site = Site::new(HANDLERS);
     site.start().stop();
     let good = fs::read_to_string(site.config()).unwrap();
@@ -96,9 +96,9 @@ fn a_mistake_that_may_hide_the_store_ends_every_command() {
     }
 }
 
-/// What a stopped store would accept, and for which handlers, is not decided with a part of the sources.
+/// With an incomplete configuration, a command could choose the wrong sources or handlers for new jobs.
 #[test]
-fn a_stopped_store_accepts_nothing_by_a_configuration_with_a_mistake() {
+fn without_a_receiver_commands_that_create_jobs_refuse_a_configuration_with_a_mistake() {
     let site = Site::new(HANDLERS);
     site.start().stop();
     fs::create_dir(site.path("conf.d")).unwrap();
@@ -115,7 +115,7 @@ fn a_stopped_store_accepts_nothing_by_a_configuration_with_a_mistake() {
 }
 
 #[test]
-fn a_source_whose_secret_is_empty_keeps_no_other_from_serving() {
+fn a_source_with_an_empty_secret_does_not_stop_other_sources() {
     let shop =
         "[sources.shop]\nprovider = \"stripe\"\npath = \"/shop\"\nsecrets = [\"file:shop\"]\n";
     let site = Site::with(shop, "");
@@ -137,7 +137,7 @@ fn a_source_whose_secret_is_empty_keeps_no_other_from_serving() {
     assert_eq!(status.status.code(), Some(1), "{}", text(&status.stdout));
     assert!(text(&status.stdout).contains("the secret of source shop is empty"));
 
-    // Filled in and reloaded, it takes what it refused.
+    // After the secret is filled in and reloaded, the refused deliveries can be accepted.
     fs::write(site.path("shop"), crate::support::SECRET).unwrap();
     site.json(&["reload"]);
     site.json(&["quarantine", "accept", "--yes"]);
@@ -145,14 +145,14 @@ fn a_source_whose_secret_is_empty_keeps_no_other_from_serving() {
     assert_eq!(at_shop(), 200);
     assert!(!text(&site.run(&["status"]).stdout).contains("is empty"));
 
-    // A secret that cannot be read ends the start as before.
+    // An unreadable secret still prevents the start.
     drop(receiver);
     fs::remove_file(site.path("shop")).unwrap();
     assert_eq!(site.run(&["serve"]).status.code(), Some(78));
 }
 
 #[test]
-fn a_reload_says_how_many_jobs_it_leaves_without_a_handler() {
+fn a_reload_reports_the_jobs_that_it_leaves_without_a_handler() {
     let site = Site::new(HANDLERS);
     let receiver = site.start();
     site.json(&["pause", "silent"]);
@@ -167,7 +167,7 @@ fn a_reload_says_how_many_jobs_it_leaves_without_a_handler() {
 }
 
 #[test]
-fn commands_of_root_are_warned_of_where_the_store_is_roots() {
+fn handlers_that_run_as_root_are_warned_of() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -1,5 +1,5 @@
-//! The receiver's own events, what `config check` finds in a store, and the Redeliver button: with the
-//! real binary.
+//! Events of the source `hooklatch`, the warnings of `config check` about a store and about scripts, and
+//! the Redeliver button.
 
 use serde_json::Value;
 
@@ -21,12 +21,12 @@ concurrency = 4
 fn alerted(tables: &str) -> Site {
     let site = Site::with(tables, ALERTED);
     site.script("work", "echo 'no $(disk) \"here\"' >&2; exit 65");
-    // One line a body: JSON of ours has no line end in it.
+    // One line per body: the receiver's JSON has no newline in it.
     site.script("alert", "body=$(cat)\necho \"$body\" >> \"$SITE/alerts\"");
     site
 }
 
-/// Waits until so many alerts were handled.
+/// Waits until `count` alerts were handled, and returns their bodies.
 fn alerts(site: &Site, count: usize) -> Vec<Value> {
     let done = |job: &&Value| job["handler"] == "alert" && job["state"] == "succeeded";
     site.jobs_when(|jobs| jobs.iter().filter(done).count() >= count);
@@ -34,7 +34,7 @@ fn alerts(site: &Site, count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn a_handler_is_told_of_a_dead_letter_once() {
+fn a_dead_letter_notifies_the_alert_handler_once() {
     let site = alerted("");
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_1", "a.b", ""), 0);
@@ -48,12 +48,12 @@ fn a_handler_is_told_of_a_dead_letter_once() {
     assert_eq!((&first["stderr"], &first["attempts"]), (&"no $(disk) \"here\"".into(), &1.into()));
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     assert_eq!(first["host"], host);
-    // The command that it names works in any folder and without the variable.
+    // The command in the alert works in any folder and without the variable.
     let command = first["command"].as_str().unwrap();
     let words: Vec<&str> = command.split(' ').skip(1).collect();
     let typed = site.command(&words).env_remove("HOOKLATCH_CONFIG").current_dir("/").output();
     assert!(typed.unwrap().status.success(), "{command}");
-    // More of the same within ten minutes is counted, also by another receiver.
+    // Further dead letters within ten minutes are only counted, also by another receiver.
     receiver.kill();
     let receiver = site.start();
     for event in ["evt_2", "evt_3"] {
@@ -68,7 +68,7 @@ fn a_handler_is_told_of_a_dead_letter_once() {
 }
 
 #[test]
-fn five_forged_deliveries_in_a_row_are_a_failing_source() {
+fn five_forged_deliveries_in_a_row_notify_of_a_failing_source() {
     let site = alerted("");
     let receiver = site.start();
     let forge = || {
@@ -85,38 +85,38 @@ fn five_forged_deliveries_in_a_row_are_a_failing_source() {
     }
     assert!(site.json(&["events", "--source", "hooklatch"]).as_array().unwrap().is_empty());
     forge();
-    let told = alerts(&site, 1).remove(0);
-    assert_eq!((&told["type"], &told["source"]), (&"source.failing".into(), &"github".into()));
-    assert_eq!((&told["count"], &told["handler"]), (&5.into(), &Value::Null));
+    let alert = alerts(&site, 1).remove(0);
+    assert_eq!((&alert["type"], &alert["source"]), (&"source.failing".into(), &"github".into()));
+    assert_eq!((&alert["count"], &alert["handler"]), (&5.into(), &Value::Null));
 }
 
 #[test]
-fn a_handler_that_cannot_run_is_told_after_its_fifth_probe() {
+fn a_handler_that_cannot_run_is_reported_after_five_probes() {
     let limits =
         "[limits]\nhandler_backoff_base_millis = \"100ms\"\nhandler_backoff_max_millis = \"1s\"\n";
     let site = alerted(limits);
     std::fs::remove_file(site.path("work")).unwrap();
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_1", "a.b", ""), 0);
-    let told = alerts(&site, 1).remove(0);
-    assert_eq!((&told["type"], &told["handler"]), (&"handler.broken".into(), &"work".into()));
-    assert_eq!((&told["event_id"], &told["reason"]), (&"evt_1".into(), &"cannot run".into()));
-    assert!(told["detail"].as_str().unwrap().contains("No such file"), "{told:#}");
-    assert!(told["attempts"].as_u64() >= Some(6), "{told:#}");
-    let command = told["command"].as_str().unwrap();
+    let alert = alerts(&site, 1).remove(0);
+    assert_eq!((&alert["type"], &alert["handler"]), (&"handler.broken".into(), &"work".into()));
+    assert_eq!((&alert["event_id"], &alert["reason"]), (&"evt_1".into(), &"cannot run".into()));
+    assert!(alert["detail"].as_str().unwrap().contains("No such file"), "{alert:#}");
+    assert!(alert["attempts"].as_u64() >= Some(6), "{alert:#}");
+    let command = alert["command"].as_str().unwrap();
     assert!(command.starts_with("hooklatch explain evt_1 --config "), "{command}");
     let job = site.jobs_when(|_| true).into_iter().find(|job| job["handler"] == "work").unwrap();
     assert!(job["attempt"].as_u64() >= Some(6), "{job:#}");
 }
 
 #[test]
-fn the_redeliver_button_puts_a_dead_letter_back() {
+fn a_redelivery_replays_a_dead_letter_if_configured() {
     let shop = "[sources.shop]\nprovider = \"stripe\"\npath = \"/shop\"\nsecrets = [\"file:secret\"]\non_redelivery = \"replay-dead\"\n";
     let site = Site::with(
         shop,
         "[handlers.work]\nsource = \"shop\"\nevents = [\"*\"]\ncommand = [\"./work\"]\n",
     );
-    site.script("work", "test -e \"$SITE/mended\" || exit 65");
+    site.script("work", "test -e \"$SITE/fixed\" || exit 65");
     let receiver = site.start();
     let body = stripe_event("evt_1", "a.b", "");
     let deliver = || {
@@ -124,21 +124,21 @@ fn the_redeliver_button_puts_a_dead_letter_back() {
     };
     assert_eq!(deliver().1["status"], "accepted");
     let key = site.all_jobs(1, "dead")[0]["job"].clone();
-    std::fs::write(site.path("mended"), "").unwrap();
-    let (status, again) = deliver();
+    std::fs::write(site.path("fixed"), "").unwrap();
+    let (status, second) = deliver();
     assert_eq!(
-        (status, &again["status"], &again["state"]),
+        (status, &second["status"], &second["state"]),
         (200, &"duplicate".into(), &"ready".into())
     );
-    assert_eq!(again["replayed"], 1);
-    assert!(again["hint"].as_str().unwrap().contains("`hooklatch show evt_1`"), "{again}");
+    assert_eq!(second["replayed"], 1);
+    assert!(second["hint"].as_str().unwrap().contains("`hooklatch show evt_1`"), "{second}");
     assert_eq!(site.all_jobs(1, "succeeded")[0]["job"], key, "the same job, with the same key");
     let (_, third) = deliver();
     assert_eq!((&third["state"], &third["replayed"]), (&"succeeded".into(), &Value::Null));
 }
 
 #[test]
-fn config_check_counts_the_jobs_of_handlers_that_are_gone() {
+fn config_check_warns_of_jobs_whose_handler_is_not_configured() {
     let gate = "[handlers.work]\nsource = \"stripe\"\nevents = [\"*\"]\ncommand = [\"./work\"]\n";
     let site = Site::new(gate);
     site.script("work", "exit 75");
@@ -158,13 +158,13 @@ fn config_check_counts_the_jobs_of_handlers_that_are_gone() {
     site.configure("", &gate.replace("handlers.work", "handlers.worker"));
     let orphaned =
         ["2 jobs of handler 'work', which is not configured, are not finished and will be held"];
-    assert_eq!(warned(), orphaned, "while its receiver runs");
+    assert_eq!(warned(), orphaned, "while the receiver runs");
     assert_eq!(receiver.stop(), Some(0));
-    assert_eq!(warned(), orphaned, "of a stopped store");
+    assert_eq!(warned(), orphaned, "while the receiver is stopped");
 }
 
 #[test]
-fn config_check_and_doctor_read_the_first_line_of_a_script() {
+fn config_check_and_doctor_report_a_wrong_first_line_of_a_script() {
     let site = Site::new(
         "[handlers.crlf]\nsource = \"stripe\"\nevents = [\"a\"]\ncommand = [\"./crlf\"]\n\
          [handlers.node]\nsource = \"stripe\"\nevents = [\"b\"]\ncommand = [\"./node\"]\n",

@@ -1,10 +1,10 @@
-//! The operator's verbs, typed on a command line, with a receiver that runs and without one.
+//! The operator's commands that change jobs and handlers, with a running receiver and without one.
 
 use serde_json::{Value, json};
 
 use crate::support::{Site, stripe_event};
 
-/// One whose commands end without a word, so that their jobs are held, and one that notes its event.
+/// The commands of `silent` are killed, so that their jobs are held; those of `note` write the event's id.
 const HANDLERS: &str = r#"
 [handlers.silent]
 source = "stripe"
@@ -27,7 +27,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Runs a command that must fail; returns its exit code and what it said.
+/// Runs a command that must fail; returns its exit code and its error output.
 pub(crate) fn fails(site: &Site, args: &[&str]) -> (Option<i32>, String) {
     let output = site.run(args);
     assert!(output.stdout.is_empty(), "{args:?}: {}", text(&output.stdout));
@@ -63,20 +63,20 @@ fn a_held_job_is_resolved_or_dropped() {
     assert_eq!(of(jobs, "evt_2")["reason"], "resolved as failed");
     assert_eq!(of(jobs, "evt_3")["reason"], "by the operator");
 
-    // Each wrong way has its exit code and says what would be right.
+    // Each misuse has its exit code and names the right command.
     let (code, said) = fails(&site, &["resolve", id(done), "--failed"]);
     assert_eq!(code, Some(65));
     assert!(said.contains("is succeeded") && said.contains("jobs --state held"), "{said}");
     let (code, said) = fails(&site, &["drop", id(done)]);
     assert_eq!((code, said.contains("cannot be dropped")), (Some(65), true), "{said}");
-    let nobody = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
-    assert_eq!(fails(&site, &["resolve", nobody, "--failed"]).0, Some(66));
-    assert_eq!(fails(&site, &["drop", nobody]).0, Some(66));
+    let unknown = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
+    assert_eq!(fails(&site, &["resolve", unknown, "--failed"]).0, Some(66));
+    assert_eq!(fails(&site, &["drop", unknown]).0, Some(66));
     assert_eq!(fails(&site, &["resolve", id(done)]).0, Some(2));
     assert_eq!(fails(&site, &["resolve", id(done), "--failed", "--succeeded"]).0, Some(2));
     assert_eq!(fails(&site, &["drop", "evt_1"]).0, Some(2));
 
-    // On the stopped store the same commands do the same.
+    // The same commands work without a receiver.
     assert_eq!(receiver.stop(), Some(0));
     let said = site.run(&["drop", id(not_done)]);
     assert_eq!(text(&said.stdout), format!("job {} is dropped; it was dead\n", id(not_done)));
@@ -84,7 +84,7 @@ fn a_held_job_is_resolved_or_dropped() {
 }
 
 #[test]
-fn a_running_job_is_not_dropped() {
+fn a_running_job_cannot_be_dropped_or_resolved() {
     let site = Site::new(HANDLERS);
     site.script("note", "read -r line < \"$SITE/gate\"");
     let made = std::process::Command::new("mkfifo").arg(site.path("gate")).status().unwrap();
@@ -100,8 +100,8 @@ fn a_running_job_is_not_dropped() {
 }
 
 #[test]
-fn a_paused_handler_waits_over_a_restart_and_goes_on_when_it_is_resumed() {
-    // Over every bound here: nothing may happen only because of a tick.
+fn a_paused_handler_stays_paused_over_a_restart_until_it_is_resumed() {
+    // The tick is longer than the test, so that the test does not pass only because of a tick.
     let site = Site::with("[limits]\ntick_millis = \"10min\"", HANDLERS);
     site.script("note", r#"echo "$HOOKLATCH_EVENT_ID" >> "$SITE/notes""#);
     site.script("silent", "exit 0");
@@ -121,7 +121,7 @@ fn a_paused_handler_waits_over_a_restart_and_goes_on_when_it_is_resumed() {
         of_note.clone().count() == 1 && of_note.clone().all(|job| job["state"] == "ready")
     };
     receiver.stripe(&stripe_event("evt_1", "note.made", ""), 0);
-    // The other handler's event came later and has run: the first had its chance.
+    // The other handler's event came later and has run, so the first event could have run too.
     receiver.stripe(&stripe_event("evt_2", "silent.made", ""), 0);
     site.jobs_when(|jobs| jobs.iter().any(|job| job["state"] == "succeeded") && paused(jobs));
     let table = text(&site.run(&["jobs", "--handler", "note"]).stdout);
@@ -133,9 +133,9 @@ fn a_paused_handler_waits_over_a_restart_and_goes_on_when_it_is_resumed() {
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_3", "silent.made", ""), 0);
     site.jobs_when(|jobs| jobs.len() == 3 && of(jobs, "evt_3")["state"] == "succeeded");
-    assert!(site.lines("notes").is_empty(), "a restart forgot the pause");
+    assert!(site.lines("notes").is_empty(), "the pause was lost in a restart");
 
-    // The resume itself wakes the dispatcher: no event comes and no tick.
+    // The resume wakes the dispatcher: there is no event and no tick.
     assert_eq!(text(&site.run(&["resume", "note"]).stdout), "handler note runs again\n");
     site.all_jobs(3, "succeeded");
     assert_eq!(site.lines("notes"), ["evt_1"]);
@@ -145,7 +145,7 @@ fn a_paused_handler_waits_over_a_restart_and_goes_on_when_it_is_resumed() {
     let (code, said) = fails(&site, &["pause", "nots"]);
     assert_eq!((code, said.contains("did you mean note?")), (Some(66), true), "{said}");
     assert_eq!(fails(&site, &["resume", "nots"]).0, Some(66));
-    // One that the configuration no longer has can be resumed all the same.
+    // A handler that is not configured any more can still be resumed.
     site.run(&["pause", "silent"]);
     assert_eq!(receiver.stop(), Some(0));
     site.configure(
@@ -156,7 +156,7 @@ fn a_paused_handler_waits_over_a_restart_and_goes_on_when_it_is_resumed() {
 }
 
 #[test]
-fn a_start_says_what_is_paused() {
+fn a_start_logs_the_paused_handlers() {
     let site = site();
     drop(site.start());
     site.run(&["pause", "note"]);
@@ -169,11 +169,14 @@ fn a_start_says_what_is_paused() {
         .find(|line| line.contains("paused by the operator") || line.contains("\"serving\""));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(warned.is_some_and(|line| line.contains("\"note\"")), "no word of the paused handler");
+    assert!(
+        warned.is_some_and(|line| line.contains("\"note\"")),
+        "the paused handler was not logged"
+    );
 }
 
 #[test]
-fn a_handler_that_came_later_gets_the_jobs_it_lacks() {
+fn a_handler_added_later_gets_jobs_for_earlier_events() {
     let site = Site::new("");
     let receiver = site.start();
     for event in ["evt_1", "evt_2"] {

@@ -1,4 +1,4 @@
-//! What a command printed is kept with its attempt.
+//! The output of a command is stored with its attempt.
 
 use serde_json::Value;
 
@@ -12,14 +12,15 @@ command = ["./prints"]
 concurrency = 4
 "#;
 
-/// As many bytes as the event's id says: all but one to standard output.
+/// Prints as many bytes as the event's id says: all but the last to standard output, the last to standard
+/// error.
 const SCRIPT: &str = r#"
 bytes=${HOOKLATCH_EVENT_ID##*_}
 [ "$bytes" = 0 ] || printf "%0$((bytes - 1))d" 0
 [ "$bytes" = 0 ] || printf '%s' "$bytes" | tail -c 1 >&2"#;
 
 #[test]
-fn what_is_printed_is_kept_however_much_it_is() {
+fn output_of_any_size_is_stored_with_its_attempt() {
     let site = Site::new(HANDLER);
     site.script("prints", SCRIPT);
     let receiver = site.start();

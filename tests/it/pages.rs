@@ -1,5 +1,5 @@
-//! What the package gets that is made from the sources: each command has a page, each key is described,
-//! `man` finds nothing to complain of, and every library's licence is there.
+//! The files of the package that are generated from the sources: each command has a manual page, each
+//! limit is described, `man` reports no problem, and every library's licence is included.
 
 #[path = "../../packaging/pages/commands.rs"]
 mod commands;
@@ -19,7 +19,7 @@ use clap::CommandFactory;
 use hooklatch::cli::Cli;
 use hooklatch::limits::TABLE;
 
-/// Each command that is shown, as its page is called.
+/// Adds the file name of the manual page of each visible command to `found`.
 fn named(command: &clap::Command, name: &str, found: &mut BTreeSet<String>) {
     found.insert(format!("{name}.1"));
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
@@ -32,7 +32,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// The page as a terminal 100 columns wide shows it; none where no `man` is installed.
+/// The page as a terminal with 100 columns shows it; `None` if `man` is not installed.
 fn shown(page: &Path) -> Option<String> {
     let mut man = Command::new("man");
     man.args(["--warnings=w", "-P", "cat", "-l"]).arg(page);
@@ -48,7 +48,7 @@ fn shown(page: &Path) -> Option<String> {
 }
 
 #[test]
-fn each_command_has_a_page_and_each_page_is_clean() {
+fn each_command_has_a_manual_page_without_warnings() {
     let folder = tempfile::tempdir().unwrap();
     written::write(folder.path()).unwrap();
     let man = folder.path().join("man");
@@ -56,7 +56,7 @@ fn each_command_has_a_page_and_each_page_is_clean() {
     named(&Cli::command(), "hooklatch", &mut wanted);
     assert_eq!(names(&man), wanted);
 
-    // CI installs man, so that there it cannot be missing.
+    // CI installs man, so it must not be missing there.
     let must = std::env::var_os("HOOKLATCH_CI").is_some();
     let shown: Vec<_> = wanted.iter().map(|name| (name, shown(&man.join(name)))).collect();
     if shown.iter().any(|(_, text)| text.is_none()) {
@@ -71,14 +71,14 @@ fn each_command_has_a_page_and_each_page_is_clean() {
     for limit in TABLE.iter().filter(|limit| !limit.key.starts_with("keep_")) {
         assert!(page.contains(&format!("       {}\n", limit.key)), "{}", limit.key);
     }
-    // Examples keep their lines.
+    // The lines of an example are not joined.
     let show = text("hooklatch-show.1");
     assert!(show.contains("EXAMPLES\n           hooklatch show evt_1DemoPaid00000001\n"), "{show}");
     assert!(text("hooklatch.1").contains("\n           69  the store or the receiver"));
 }
 
 #[test]
-fn each_shell_completes_the_commands() {
+fn the_completions_of_each_shell_have_every_command() {
     let folder = tempfile::tempdir().unwrap();
     written::write(folder.path()).unwrap();
     let completions = folder.path().join("completions");
@@ -90,7 +90,7 @@ fn each_shell_completes_the_commands() {
             assert!(text.contains(sub.get_name()), "{file} lacks {}", sub.get_name());
         }
     }
-    // The shells themselves read them: bash is on every machine that this is built on.
+    // Runs the completion in bash, which every build machine has.
     let bash = completions.join("hooklatch.bash");
     let asked = "source \"$1\"; COMP_WORDS=(hooklatch rep); COMP_CWORD=1; \
                  _hooklatch hooklatch rep hooklatch; echo \"${COMPREPLY[*]}\"";
@@ -100,13 +100,13 @@ fn each_shell_completes_the_commands() {
 }
 
 #[test]
-fn every_library_in_the_binary_is_named_with_its_licence() {
+fn every_library_in_the_binary_is_listed_with_its_licence() {
     let text = copyright::text("ours").unwrap();
     for library in ["actix-web", "libsqlite3-sys", "rusqlite", "tokio"] {
         let line = text.lines().find(|line| line.starts_with(&format!("  {library} ")));
         assert!(line.is_some_and(|line| !line.ends_with(": ")), "{library}: {line:?}");
     }
-    // What only tests and the build need is not in it.
+    // Libraries that only the tests or the build use are not listed.
     for other in ["proptest", "clap_mangen", "cc", "serde_derive"] {
         assert!(!text.contains(&format!("  {other} ")), "{other}");
     }

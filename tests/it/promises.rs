@@ -1,4 +1,4 @@
-//! The six promises of `ARCHITECTURE.md`, each by a test that would fail without it.
+//! The six promises of `ARCHITECTURE.md`. For each there is a test that fails if the promise is broken.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
@@ -21,7 +21,7 @@ const LEDGER_SCRIPT: &str =
     r#"echo "$HOOKLATCH_EVENT_ID $HOOKLATCH_JOB $HOOKLATCH_ATTEMPT" >> "$SITE/ledger.txt""#;
 
 #[test]
-fn p1_what_was_answered_2xx_is_there_after_a_kill() {
+fn p1_an_event_answered_2xx_is_stored_after_a_kill() {
     let site = Site::new(LEDGER);
     site.script("ledger", LEDGER_SCRIPT);
     let mut answered = Vec::new();
@@ -39,9 +39,9 @@ fn p1_what_was_answered_2xx_is_there_after_a_kill() {
     let stored: Vec<&str> =
         events.as_array().unwrap().iter().map(|e| e["event_id"].as_str().unwrap()).collect();
     for id in &answered {
-        assert!(stored.contains(&id.as_str()), "{id} was answered 2xx and is gone");
+        assert!(stored.contains(&id.as_str()), "{id} was answered 2xx and is not stored");
     }
-    // Every event has its job: the two are one transaction.
+    // Every event has its job, because one transaction stores both.
     assert_eq!(site.json(&["jobs", "--limit", "1000"]).as_array().unwrap().len(), answered.len());
 }
 
@@ -70,22 +70,23 @@ fn p2_a_hundred_concurrent_copies_make_one_event_and_one_run() {
     assert_eq!(events[0]["duplicates"], 99);
 }
 
-/// What a handler waits at until the test writes.
+/// Makes the named pipe `gate`, from which a handler reads until the test writes to it.
 pub(crate) fn mkfifo(site: &Site) {
     let made = std::process::Command::new("mkfifo").arg(site.path("gate")).status().unwrap();
     assert!(made.success());
 }
 
-/// Whether a process lives. A dead one may wait as a zombie for an init that does not collect it.
+/// Whether a process lives. A zombie counts as dead, because the init of a container may not reap it.
 pub(crate) fn lives(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     !matches!(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()), None | Some('Z' | 'X'))
 }
 
 #[test]
-fn p4_a_command_outlives_a_killed_receiver_and_its_result_is_recorded() {
+fn p4_a_command_survives_a_receiver_kill_and_its_result_is_recorded() {
     let site = Site::new(LEDGER);
-    // Ends when the test says so, which is after the kill, with words for the next receiver.
+    // The command ends after the kill, when the test opens the gate, and prints output that the next
+    // receiver must store.
     site.script(
         "ledger",
         &format!(
@@ -97,7 +98,7 @@ fn p4_a_command_outlives_a_killed_receiver_and_its_result_is_recorded() {
     receiver.stripe(&stripe_event("evt_long", "invoice.paid", ""), 0);
     site.jobs_when(|_| !site.lines("ledger.txt").is_empty());
     receiver.kill();
-    std::fs::write(site.path("gate"), "said while nobody heard\n").unwrap();
+    std::fs::write(site.path("gate"), "printed without a receiver\n").unwrap();
     let child = PathBuf::from(format!("/proc/{}", site.lines("pid")[0]));
     let deadline = Instant::now() + PATIENCE;
     while child.exists() {
@@ -111,18 +112,18 @@ fn p4_a_command_outlives_a_killed_receiver_and_its_result_is_recorded() {
     let shown = site.json(&["show", "evt_long"]);
     let attempts = shown[0]["jobs"][0]["attempts"].as_array().unwrap();
     assert_eq!(attempts.len(), 1);
-    assert!(attempts[0]["record"].to_string().contains("said while nobody heard"));
+    assert!(attempts[0]["record"].to_string().contains("printed without a receiver"));
     let finished_at: Timestamp =
         serde_json::from_value(attempts[0]["finished_at"].clone()).unwrap();
-    assert!(finished_at <= restarted_at, "recorded as ended when its receiver came back");
-    assert_eq!(site.lines("ledger.txt").len(), 1, "started again though it had not failed");
+    assert!(finished_at <= restarted_at, "the end was recorded as the time of the restart");
+    assert_eq!(site.lines("ledger.txt").len(), 1, "started again although it had not failed");
     drop(receiver);
 }
 
 #[test]
-fn p3_p5_an_attempt_cut_off_by_its_runners_death_is_ended_and_held_as_unknown() {
+fn p3_p5_an_attempt_cut_off_by_a_runner_kill_is_ended_and_held_as_unknown() {
     let site = Site::new(LEDGER);
-    // Announces itself, then waits for ever: only the next runner ends it.
+    // The command writes its process id and then does not end: only the next runner ends it.
     site.script("ledger", &format!("{LEDGER_SCRIPT}\necho $$ > \"$SITE/pid\"\nexec sleep 1000"));
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_cut", "invoice.paid", ""), 0);
@@ -132,12 +133,12 @@ fn p3_p5_an_attempt_cut_off_by_its_runners_death_is_ended_and_held_as_unknown() 
 
     let job = site.all_jobs(1, "held").remove(0);
     assert_eq!(job["reason"], "unknown outcome");
-    assert!(!lives(&child), "the leftover was not ended");
+    assert!(!lives(&child), "the orphaned command was not ended");
     let shown = site.json(&["show", "evt_cut"]);
     assert_eq!(shown[0]["jobs"][0]["attempts"][0]["outcome"], "unknown");
-    assert_eq!(site.lines("ledger.txt").len(), 1, "started again without leave");
+    assert_eq!(site.lines("ledger.txt").len(), 1, "started again without permission");
 
-    // The operator may run it again; it keeps its key, and the number goes on.
+    // The operator may replay it: the key stays, and the attempt number continues.
     site.script("ledger", LEDGER_SCRIPT);
     site.json(&["replay", "evt_cut"]);
     site.all_jobs(1, "succeeded");
@@ -147,12 +148,12 @@ fn p3_p5_an_attempt_cut_off_by_its_runners_death_is_ended_and_held_as_unknown() 
 }
 
 #[test]
-fn p5_rerun_runs_an_unknown_attempt_again_once_nothing_of_it_lives() {
+fn p5_with_rerun_an_unknown_attempt_runs_again_after_its_processes_have_ended() {
     let site = Site::with(
         "[limits]\nbackoff_base_millis = \"100ms\"",
         &format!("{LEDGER}on_unknown = \"rerun\"\n"),
     );
-    // The second attempt looks whether anything of the first one still runs.
+    // The second attempt checks whether the process of the first one still runs.
     site.script(
         "ledger",
         &format!(
@@ -165,7 +166,7 @@ fn p5_rerun_runs_an_unknown_attempt_again_once_nothing_of_it_lives() {
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_cut", "invoice.paid", ""), 0);
     site.jobs_when(|_| !site.lines("pid").is_empty());
-    // Both at once: nobody is left who knows the runner's last words.
+    // Kills both, so that no process has the runner's last messages.
     receiver.kill();
     runner::kill_runner(&site.store());
     let _receiver = site.start();
@@ -189,18 +190,18 @@ fn p4_a_graceful_stop_leaves_a_running_command_to_its_runner() {
     let receiver = site.start();
     receiver.stripe(&stripe_event("evt_long", "invoice.paid", ""), 0);
     site.jobs_when(|_| !site.lines("ledger.txt").is_empty());
-    // It does not wait for the command, and does not end it.
+    // The stop does not wait for the command and does not end it.
     assert_eq!(receiver.stop(), Some(0));
     site.all_jobs(1, "running");
     std::fs::write(site.path("gate"), "go\n").unwrap();
 
     let _receiver = site.start();
     site.all_jobs(1, "succeeded");
-    assert_eq!(site.lines("ledger.txt").len(), 1, "started again though it had succeeded");
+    assert_eq!(site.lines("ledger.txt").len(), 1, "started again although it had succeeded");
 }
 
 #[test]
-fn p4_p6_a_failed_attempt_is_run_again_with_the_same_key() {
+fn p4_p6_a_failed_attempt_is_repeated_with_the_same_key() {
     let site = Site::with("[limits]\nbackoff_base_millis = \"100ms\"", LEDGER);
     site.script("ledger", &format!("{LEDGER_SCRIPT}\n[ \"$HOOKLATCH_ATTEMPT\" = 3 ]"));
     let receiver = site.start();
@@ -214,7 +215,7 @@ fn p4_p6_a_failed_attempt_is_run_again_with_the_same_key() {
 }
 
 #[test]
-fn p4_a_start_that_fails_has_begun_nothing() {
+fn p4_a_failed_start_starts_no_command() {
     let site = Site::new(LEDGER);
     site.script("ledger", LEDGER_SCRIPT);
     // A socket of the admin API cannot be made: a misconfiguration that every restart meets again.
@@ -236,11 +237,11 @@ fn p4_a_start_that_fails_has_begun_nothing() {
     let (free, freed) = std::sync::mpsc::channel();
     std::thread::spawn(move || free.send(lock.lock()));
     let freed = freed.recv_timeout(std::time::Duration::from_secs(20));
-    assert!(freed.is_ok(), "a dispatcher is at work");
+    assert!(freed.is_ok(), "a dispatcher still runs");
 }
 
 #[test]
-fn a_receiver_under_a_service_manager_can_execute_nothing_and_says_who_must() {
+fn under_a_service_manager_a_receiver_cannot_execute_and_names_the_runner_unit() {
     let site = Site::new(LEDGER);
     site.script("ledger", LEDGER_SCRIPT);
     let receiver = site.start_with(&[("INVOCATION_ID", "0")]);
@@ -253,7 +254,7 @@ fn a_receiver_under_a_service_manager_can_execute_nothing_and_says_who_must() {
     assert_eq!(answered, 200);
     let said = receiver.log_when(|line| line["level"] == "ERROR");
     assert!(said["message"].as_str().unwrap().contains("start hooklatch-runner.service"), "{said}");
-    // The unit of its own is there at last.
+    // Then the operator starts the runner.
     let mut runner = site.command(&["runner"]).spawn().unwrap();
     site.all_jobs(1, "succeeded");
     runner::end_runner(&site.store());

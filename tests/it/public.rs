@@ -1,4 +1,4 @@
-//! Test deliveries through a source's public URL: a proxy that speaks TLS stands before the receiver.
+//! Test deliveries to a source's public URL, through a TLS proxy in front of the receiver.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::operator::text;
 use crate::support::Site;
 
-/// A certificate authority of this test, and a server's configuration with a certificate for `localhost`.
+/// A new certificate authority (PEM), and a server configuration with its certificate for `localhost`.
 fn authority() -> (String, Arc<ServerConfig>) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -34,13 +34,13 @@ fn authority() -> (String, Arc<ServerConfig>) {
     (root, Arc::new(config))
 }
 
-/// A proxy that passes /in/PATH on to the receiver as /PATH, and answers 404 itself elsewhere.
+/// Starts a proxy that passes /in/PATH on to the receiver as /PATH and answers other paths with 404.
 fn proxy(config: Arc<ServerConfig>, receiver: SocketAddr) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // A client that does not trust the certificate hangs up.
+            // A client that does not trust the certificate closes the connection.
             let _ = pass(&config, stream, receiver);
         }
     });
@@ -111,13 +111,13 @@ fn send_reaches_the_handler_through_the_public_url() {
     let (code, said) = send(&format!("https://127.0.0.1:{port}/in/github"), "root.pem");
     assert_eq!(code, Some(69), "{said}");
     assert!(said.contains("TLS with 127.0.0.1 failed: invalid peer certificate"), "{said}");
-    // A URL without a path gets the source's, which this proxy does not pass on.
+    // A URL without a path gets the source's path, which this proxy does not pass on.
     let (code, said) = send(&format!("https://localhost:{port}"), "root.pem");
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains(&format!(" to https://localhost:{port}/github\n")), "{said}");
     assert!(said.contains("answered  404"), "{said}");
     assert!(said.contains("the receiver did not answer this: check that the proxy"), "{said}");
-    // Without TLS, and at a port where nothing listens.
+    // A URL without TLS, and a port on which no server listens.
     let plain = format!("http://{}/github", receiver.address);
     assert_eq!(send(&plain, "root.pem").0, Some(0));
     let (code, said) = send("https://127.0.0.1:1/github", "root.pem");

@@ -1,4 +1,5 @@
-//! A wrong secret loses nothing: what failed is kept, verified again, and accepted once.
+//! The quarantine: deliveries that fail with a wrong secret are kept, can be verified again, and are
+//! accepted once.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{PATIENCE, Receiver, SECRET, Site, hex, hmac, stripe_event};
 
-/// How many deliveries a wrong secret costs.
+/// The number of deliveries with the wrong secret.
 const SENT: usize = 30;
 
 const HANDLER: &str = r#"
@@ -20,7 +21,7 @@ command = ["./note"]
 concurrency = 8
 "#;
 
-/// A site whose secret is wrong.
+/// A site with a wrong secret.
 fn site(tables: &str) -> Site {
     let site = Site::with(tables, HANDLER);
     site.script("note", "echo \"$HOOKLATCH_EVENT_ID $HOOKLATCH_RECEIVED_AT\" >> \"$SITE/ran\"");
@@ -28,11 +29,11 @@ fn site(tables: &str) -> Site {
     site
 }
 
-fn mend(site: &Site) {
+fn correct_secret(site: &Site) {
     fs::write(site.path("secret"), format!("{SECRET}\n")).unwrap();
 }
 
-/// Sends good deliveries, which are refused all the same.
+/// Sends genuine deliveries, which the receiver must refuse because its secret is wrong.
 fn send(receiver: &Receiver) {
     for nth in 0..SENT {
         let body = format!("{{\"n\":{nth}}}");
@@ -44,7 +45,7 @@ fn verdicts(site: &Site, args: &[&str]) -> Value {
     site.json(&[&["quarantine"], args].concat())["sources"]["github"].clone()
 }
 
-/// Every event ran, and no command ran twice.
+/// Checks that every event ran exactly once.
 fn each_ran_once(site: &Site) {
     site.all_jobs(SENT, "succeeded");
     let mut ran = site.lines("ran");
@@ -54,12 +55,12 @@ fn each_ran_once(site: &Site) {
 }
 
 #[test]
-fn a_wrong_secret_loses_nothing() {
+fn deliveries_refused_for_a_wrong_secret_can_be_accepted_later() {
     let site = site("");
     let receiver = site.start();
     send(&receiver);
     assert_eq!(receiver.stripe(&stripe_event("evt_1", "a.b", ""), 0).0, 401);
-    // Nothing could prove one without a signature.
+    // A delivery without a signature cannot be proven later.
     let (code, _) = crate::support::post(receiver.address, "/github", "", b"{}");
     assert_eq!(code, 401);
 
@@ -80,10 +81,10 @@ fn a_wrong_secret_loses_nothing() {
     assert!(screen.contains("30 in quarantine: see"), "{screen}");
 
     receiver.stop();
-    mend(&site);
+    correct_secret(&site);
     let receiver = site.start();
     let unasked = site.run(&["quarantine", "accept"]);
-    assert_eq!(unasked.status.code(), Some(2), "nobody is there to ask");
+    assert_eq!(unasked.status.code(), Some(2), "without a terminal it needs --yes");
     let would = verdicts(&site, &["accept", "--dry-run"]);
     assert_eq!(
         (&would["good"], &would["accepted"], &would["bodiless"]),
@@ -95,10 +96,10 @@ fn a_wrong_secret_loses_nothing() {
     assert_eq!((&done["accepted"], &done["duplicates"]), (&SENT.into(), &0.into()));
     each_ran_once(&site);
     assert_eq!(verdicts(&site, &["accept", "--yes"])["accepted"], 0);
-    let again = receiver.github("guid-3", "push", "{\"n\":3}");
-    assert_eq!((again.0, &again.1["status"]), (200, &"duplicate".into()));
+    let repeat = receiver.github("guid-3", "push", "{\"n\":3}");
+    assert_eq!((repeat.0, &repeat.1["status"]), (200, &"duplicate".into()));
 
-    // Stripe's was judged at its arrival with the others, and accepted by the last command.
+    // The last command also accepted the Stripe delivery, which is judged at its arrival time.
     site.all_jobs(SENT + 1, "succeeded");
     assert_eq!(site.json(&["quarantine"])["matching"], 1);
     let dropped = site.json(&["quarantine", "drop", "--reason", "missing-signature", "--yes"]);
@@ -107,13 +108,13 @@ fn a_wrong_secret_loses_nothing() {
 }
 
 #[test]
-fn a_stopped_store_is_judged_by_the_command_itself() {
+fn without_a_receiver_the_command_verifies_and_accepts() {
     let site = site("");
     let receiver = site.start();
     send(&receiver);
     receiver.stop();
     assert_eq!(verdicts(&site, &["verify"])["good"], 0);
-    mend(&site);
+    correct_secret(&site);
     assert_eq!(verdicts(&site, &["verify"])["good"], SENT as u64);
     assert_eq!(verdicts(&site, &["accept", "--yes"])["accepted"], SENT as u64);
     let _receiver = site.start();
@@ -121,12 +122,12 @@ fn a_stopped_store_is_judged_by_the_command_itself() {
 }
 
 #[test]
-fn a_death_between_the_commit_and_the_removal_makes_duplicates_and_no_loss() {
+fn a_kill_between_accepting_and_removing_causes_duplicates_and_no_loss() {
     let site = site("");
     let receiver = site.start();
     send(&receiver);
     receiver.stop();
-    mend(&site);
+    correct_secret(&site);
     let token = site.path("died");
     let crash = format!("accept.commit.after 7 {}", token.display());
     let receiver = site.start_with(&[("HOOKLATCH_CRASH", &crash)]);
@@ -151,12 +152,12 @@ fn connect_from(from: &str, to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends so many forged deliveries over one connection, one after the other.
+/// Sends `count` forged deliveries over one connection, one after the other.
 fn forge(to: SocketAddr, count: usize) {
     let mut stream = connect_from("127.0.0.2", to);
     let mut answer = [0; 4096];
     for nth in 0..count {
-        // Letters that no compressor makes much shorter.
+        // Random letters, which do not compress well.
         let body = hex(&hmac("noise", &nth.to_be_bytes())).repeat(8);
         let signature = hex(&hmac("a guess", body.as_bytes()));
         let request = format!(
@@ -174,7 +175,7 @@ fn forge(to: SocketAddr, count: usize) {
 
 #[test]
 fn a_flood_evicts_itself_and_costs_genuine_deliveries_little() {
-    // A rate that keeps all of it, so that the bound in bytes has to choose.
+    // The rate limit keeps every delivery, so that only the limit in bytes evicts.
     let tables = "[limits]\nquarantine_bytes = \"1 MiB\"\nquarantine_rate_bytes_per_second = \"1 GiB\"\n\
          [sources.other]\nprovider = \"stripe\"\nsecrets = [\"file:other\"]\n";
     let site = site(tables);
@@ -200,7 +201,7 @@ fn a_flood_evicts_itself_and_costs_genuine_deliveries_little() {
         }
         waiter.join().unwrap();
     });
-    // Loose: some milliseconds where nothing else runs on the machine.
+    // A generous limit: on an idle machine it is a few milliseconds.
     assert!(worst < Duration::from_secs(5), "a genuine delivery took {worst:?}");
 
     let kept = site.json(&["quarantine", "--limit", "100000"]);
@@ -216,15 +217,19 @@ fn a_flood_evicts_itself_and_costs_genuine_deliveries_little() {
     assert_eq!(left_out as usize + from("127.0.0.2"), 20_000, "{kept:#}");
 
     receiver.stop();
-    mend(&site);
+    correct_secret(&site);
     let _receiver = site.start();
     let done = verdicts(&site, &["accept", "--yes"]);
     assert_eq!(done["accepted"], SENT as u64);
-    assert_eq!(done["bad"]["bad_signature"], from("127.0.0.2") as u64, "a forgery stays one");
+    assert_eq!(
+        done["bad"]["bad_signature"],
+        from("127.0.0.2") as u64,
+        "the forgeries still do not verify"
+    );
 }
 
 #[test]
-fn a_trusted_proxy_says_whose_deliveries_they_are() {
+fn the_client_address_is_taken_from_a_trusted_proxy_only() {
     let site = site("");
     let config = fs::read_to_string(site.config()).unwrap();
     let listen = "listen = \"127.0.0.1:0\"";

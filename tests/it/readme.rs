@@ -1,4 +1,4 @@
-//! What README says works: its configuration, its script, its commands.
+//! Runs what README shows: its configuration, its script and its commands; checks the links of documents.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn readme() -> String {
     page("README.md")
 }
 
-/// README's code blocks of one language, in order.
+/// README's code blocks in one language, in order.
 fn blocks(language: &str) -> Vec<String> {
     blocks_of(&readme(), language)
 }
@@ -28,14 +28,14 @@ fn blocks_of(text: &str, language: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_two_commands_stand_at_the_top() {
+fn readme_begins_with_the_demo_and_the_test_command() {
     let shell = blocks("sh");
     assert_eq!(shell[0], "cargo run --release -- demo\n");
     assert_eq!(shell[1], "cargo test\n");
 }
 
 #[test]
-fn every_hooklatch_command_parses() {
+fn every_hooklatch_command_in_readme_parses() {
     let pages = ["README.md", "docs/watching.md", "docs/backup.md", "docs/quarantine.md"];
     let commands: Vec<String> = pages
         .iter()
@@ -53,7 +53,7 @@ fn every_hooklatch_command_parses() {
     }
 }
 
-/// The words of the first command of README that begins so, behind the program's name.
+/// The arguments of the first command in README that begins with `begin`.
 fn command(begin: &str) -> Vec<String> {
     let blocks = blocks("sh");
     let line = blocks.iter().flat_map(|block| block.lines()).find(|line| line.starts_with(begin));
@@ -61,7 +61,7 @@ fn command(begin: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_first_webhook_runs_as_written() {
+fn readmes_first_webhook_works_as_written() {
     let site = Site::storing("hooklatch.db".into(), "", "");
     fs::remove_file(site.config()).unwrap();
     let run = |begin: &str| {
@@ -79,7 +79,7 @@ fn the_first_webhook_runs_as_written() {
     for file in ["hooklatch.toml", "conf.d/github.toml", "secrets/github"] {
         assert!(made.contains(file) && site.path(file).exists(), "{file}: {made}");
     }
-    // Only the port is not as written: the usual one may be taken.
+    // Only the port differs, because the default one may be in use.
     let main = fs::read_to_string(site.config()).unwrap();
     let idle = "\n[limits]\nrunner_idle_millis = \"300ms\"\n";
     fs::write(site.config(), main.replace("127.0.0.1:8080", "127.0.0.1:0") + idle).unwrap();
@@ -98,7 +98,7 @@ fn the_first_webhook_runs_as_written() {
     let shown = site.json(&["show", event]);
     let said = &shown[0]["jobs"][0]["attempts"][0]["record"]["stdout"]["head"]["text"];
     assert_eq!(said.as_str().unwrap(), format!("event {event} of type push, attempt 1\n"));
-    // Each of the commands that look, and the replay, with what they found.
+    // The listing commands and the replay, with their output.
     let blocks = blocks("sh");
     let look = blocks.iter().find(|block| block.starts_with("hooklatch events\n")).unwrap();
     for line in look.lines().filter(|line| *line != "hooklatch events --follow") {
@@ -109,15 +109,15 @@ fn the_first_webhook_runs_as_written() {
 }
 
 #[test]
-fn what_it_shows_is_what_the_program_does() {
+fn the_scripts_and_proxy_lines_in_the_documents_are_those_of_the_program() {
     let text = readme();
     assert!(!text.contains("Not yet in this version"), "answers for callers work");
     assert!(text.contains("one binary for Linux"));
-    // A script that goes on after a failure counts as succeeded.
+    // A script that continues after a failure would count as succeeded.
     for script in blocks("sh").iter().filter(|block| block.starts_with("#!")) {
         assert!(script.contains("\nset -eu\n"), "{script}");
     }
-    // The proxy's lines are those that `init` prints.
+    // The proxy configuration is the one that `init` prints.
     let site = Site::new("");
     fs::remove_file(site.config()).unwrap();
     let dir = site.path("fresh");
@@ -139,7 +139,7 @@ fn what_it_shows_is_what_the_program_does() {
     assert_eq!(lines(&blocks_of(&page("docs/proxy.md"), "nginx").remove(0)), printed);
 }
 
-/// Every relative link in a page, without its anchor.
+/// The relative links in a page, without their anchors.
 fn links(text: &str) -> Vec<String> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let files = targets.map(|target| target.split('#').next().unwrap_or_default().to_owned());

@@ -1,7 +1,8 @@
-//! What the command line prints, word for word: help, errors, and how recorded situations are shown.
+//! Compares the output of the command line with recorded files: help, errors, and the display of prepared
+//! situations.
 //!
-//! `UPDATE_GOLDEN=1 cargo test --test it recorded::` writes the files of `tests/recorded/` anew; read the
-//! difference before it is committed.
+//! `UPDATE_GOLDEN=1 cargo test --test it recorded::` rewrites the files of `tests/recorded/`; read the diff
+//! before you commit it.
 
 mod examples;
 mod plain;
@@ -17,7 +18,7 @@ use hooklatch::cli::Cli;
 use crate::support::Site;
 use plain::plain;
 
-/// Compares with the recorded text, or records it.
+/// Compares `found` with the recorded text, or records it with `UPDATE_GOLDEN`.
 fn recorded(name: &str, found: &str) -> Result<(), String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -36,21 +37,21 @@ fn all_as_recorded(results: impl IntoIterator<Item = Result<(), String>>) {
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
 
-/// What a command printed, with its exit code.
-fn told(args: &[&str], output: &Output) -> String {
+/// The output of a command, with its exit code.
+fn transcript(args: &[&str], output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let code = output.status.code().unwrap();
-    let mut told = format!("$ hooklatch {}\n{}", args.join(" "), text(&output.stdout));
+    let mut transcript = format!("$ hooklatch {}\n{}", args.join(" "), text(&output.stdout));
     for line in text(&output.stderr).lines() {
-        told.push_str(&format!("! {line}\n"));
+        transcript.push_str(&format!("! {line}\n"));
     }
     if code != 0 {
-        told.push_str(&format!("exit {code}\n"));
+        transcript.push_str(&format!("exit {code}\n"));
     }
-    told
+    transcript
 }
 
-/// Every command with its words.
+/// The words of every command and subcommand.
 fn commands() -> Vec<Vec<String>> {
     fn below(command: &clap::Command, words: &[String], found: &mut Vec<Vec<String>>) {
         for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
@@ -69,7 +70,7 @@ fn commands() -> Vec<Vec<String>> {
     found
 }
 
-/// Help names the configuration that the environment does.
+/// Runs `--help`; it prints the path of the configuration from the environment.
 fn help(site: &Site, args: &[&str]) -> Output {
     site.command(args).env_remove("HOOKLATCH_CONFIG").output().unwrap()
 }
@@ -80,9 +81,9 @@ fn help_is_as_recorded() {
     let all = commands().into_iter().map(|words| {
         let mut args: Vec<&str> = words.iter().map(String::as_str).collect();
         args.push("--help");
-        recorded(&format!("help/{}.txt", words.join("-")), &told(&args, &help(&site, &args)))
+        recorded(&format!("help/{}.txt", words.join("-")), &transcript(&args, &help(&site, &args)))
     });
-    let whole = recorded("help/hooklatch.txt", &told(&["--help"], &help(&site, &["--help"])));
+    let whole = recorded("help/hooklatch.txt", &transcript(&["--help"], &help(&site, &["--help"])));
     all_as_recorded(all.chain([whole]));
 }
 
@@ -109,7 +110,7 @@ fn errors_are_as_recorded() {
         vec!["resolve", job],
         vec!["nothing"],
     ];
-    let mut all: Vec<_> = nowhere.iter().map(|args| told(args, &site.run(args))).collect();
+    let mut all: Vec<_> = nowhere.iter().map(|args| transcript(args, &site.run(args))).collect();
     let receiver = site.start();
     let there = [
         vec!["show", "evt_1"],
@@ -123,14 +124,14 @@ fn errors_are_as_recorded() {
         vec!["replay", "--handler", "nobody", "--since", "2h"],
         vec!["serve"],
     ];
-    all.extend(there.iter().map(|args| told(args, &site.run(args))));
+    all.extend(there.iter().map(|args| transcript(args, &site.run(args))));
     drop(receiver);
     all_as_recorded([recorded("errors.txt", &plain(&all.join("\n"), &site))]);
 }
 
-/// What a newcomer writes or types first, and what is said to it.
+/// The mistakes that a new user makes first.
 #[test]
-fn newcomers_are_answered_as_recorded() {
+fn answers_to_a_new_users_mistakes_are_as_recorded() {
     let site = Site::new("");
     let good = fs::read_to_string(site.config()).unwrap();
     let handler = |line: &str| {
@@ -156,7 +157,7 @@ fn newcomers_are_answered_as_recorded() {
     let mut all = Vec::new();
     let check = |name: &str| {
         let output = site.command(&["config", "check"]).env("HOME", "/home/USER").output().unwrap();
-        let text = told(&["config", "check"], &output);
+        let text = transcript(&["config", "check"], &output);
         let kept = text.lines().filter(|line| {
             !line.contains("root")
                 && !line.contains("chown -R USER FOLDER")
@@ -170,12 +171,12 @@ fn newcomers_are_answered_as_recorded() {
     }
     fs::write(site.config(), &good).unwrap();
     for args in [&["init", "--source", "gitlab"][..], &["init", "--source", "strip"]] {
-        all.push(told(args, &site.run(args)));
+        all.push(transcript(args, &site.run(args)));
     }
     let here = |args: &[&str], variable: &str| {
         let mut command = site.command(args);
         command.env("HOOKLATCH_CONFIG", variable).current_dir(site.config().parent().unwrap());
-        told(args, &command.output().unwrap())
+        transcript(args, &command.output().unwrap())
     };
     all.push(format!("# an empty variable\n{}", here(&["events"], "")));
     all.push(format!("# no configuration\n{}", here(&["serve"], "/nowhere/hooklatch.toml")));
@@ -188,15 +189,15 @@ fn newcomers_are_answered_as_recorded() {
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = holder.local_addr().unwrap().to_string();
     fs::write(site.config(), good.replace("127.0.0.1:0", &address)).unwrap();
-    let taken = told(&["serve"], &site.run(&["serve"])).replace(&address, "127.0.0.1:PORT");
+    let taken = transcript(&["serve"], &site.run(&["serve"])).replace(&address, "127.0.0.1:PORT");
     let port = address.rsplit(':').next().unwrap();
     let said = taken.lines().filter(|line| !line.contains("WARN")).collect::<Vec<_>>().join("\n");
     all.push(format!("# the port is taken\n{}\n", said.replace(port, "PORT")));
     all_as_recorded([recorded("newcomers.txt", &plain(&all.join("\n"), &site))]);
 }
 
-/// Asserts that no line is wider than the screen, and that no word is broken: each is one that a pipe
-/// gets too, or is marked as cut.
+/// Checks that no line is wider than the screen and that no word is broken: each word must also be in the
+/// output to a pipe, or must be marked as cut.
 fn fits(args: &[&str], chars: usize, on_screen: &Output, in_pipe: &Output) {
     let text = |output: &Output| {
         [&output.stdout[..], &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned())
@@ -205,11 +206,11 @@ fn fits(args: &[&str], chars: usize, on_screen: &Output, in_pipe: &Output) {
     let known: std::collections::BTreeSet<&str> = in_pipe.split_whitespace().collect();
     for line in on_screen.lines() {
         let width = line.chars().count();
-        // A word that is longer than the screen has a line to itself.
+        // A word that is longer than the screen may be alone on a line.
         let fits = width <= chars || line.split_whitespace().count() == 1;
         assert!(fits, "{args:?}: {width} characters, not {chars}: {line}\n{on_screen}");
         for word in line.split_whitespace() {
-            // Times are shorter on a screen, and some figures differ from call to call.
+            // Times are shorter on a screen, and some numbers differ from call to call.
             let varies = word.contains(|c: char| c.is_ascii_digit()) || word == "\\";
             let cut = word.strip_suffix('…').is_some_and(|cut| in_pipe.contains(cut));
             assert!(varies || cut || known.contains(word), "{args:?}: '{word}' is broken: {line}");
@@ -217,7 +218,7 @@ fn fits(args: &[&str], chars: usize, on_screen: &Output, in_pipe: &Output) {
     }
 }
 
-/// Runs every screen that only looks at 80 and 120 columns.
+/// Runs every command that only reads, at 80 and 120 columns.
 fn screens_fit(site: &Site) {
     let events = situations::IDS.iter().flat_map(|id| [vec!["show", id], vec!["explain", id]]);
     let whole = situations::WHOLE.iter().filter(|command| **command != "status");
@@ -263,7 +264,7 @@ fn help_fits_the_screen() {
 }
 
 #[test]
-fn a_terminal_has_its_own_width() {
+fn the_width_of_a_terminal_is_used() {
     let site = Site::new("");
     let receiver = site.start();
     receiver.github("delivery", "push", "{}");
@@ -278,13 +279,13 @@ fn a_terminal_has_its_own_width() {
 }
 
 #[test]
-fn situations_are_shown_as_recorded() {
+fn prepared_situations_are_displayed_as_recorded() {
     let stage = situations::stage();
     let site = &stage.site;
     let shown = situations::IDS.iter().map(|id| {
         let all = situations::COMMANDS.iter().map(|command| {
             let args = [*command, id];
-            told(&args, &site.run(&args))
+            transcript(&args, &site.run(&args))
         });
         let all: Vec<String> = all.collect();
         recorded(&format!("situations/{id}.txt"), &plain(&all.join("\n"), site))
@@ -293,13 +294,13 @@ fn situations_are_shown_as_recorded() {
     screens_fit(site);
     let whole = situations::WHOLE.iter().map(|command| {
         let args = [*command];
-        let text = plain(&told(&args, &site.run(&args)), site);
+        let text = plain(&transcript(&args, &site.run(&args)), site);
         recorded(&format!("situations/{command}.txt"), &text)
     });
     let whole: Vec<_> = whole.collect();
     let refused = stage.refused().into_iter().map(|args| {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        told(&args, &site.run(&args))
+        transcript(&args, &site.run(&args))
     });
     let refused: Vec<_> = refused.collect();
     let refused = recorded("refused.txt", &plain(&refused.join("\n"), site));

@@ -1,18 +1,18 @@
-//! What keeps the receiver from starting, told in words, with the exit code.
+//! The reasons for which a receiver refuses to start, with their messages and exit codes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::support::Site;
 
-/// Starts the receiver, which must not serve, and returns exit code and words.
+/// Starts the receiver, which must refuse, and returns its exit code and error output.
 fn refused(site: &Site) -> (i32, String) {
     let output = site.run(&["serve"]);
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
 #[test]
-fn a_second_receiver_is_told_who_holds_the_store() {
+fn a_second_receiver_is_refused_and_names_the_holder_of_the_store() {
     let site = Site::new("");
     let receiver = site.start();
     let (code, said) = refused(&site);
@@ -22,7 +22,7 @@ fn a_second_receiver_is_told_who_holds_the_store() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
+fn a_file_that_is_not_a_database_is_refused_and_not_changed() {
     let site = Site::new("");
     fs::write(
         site.path("store.db"),
@@ -40,7 +40,7 @@ fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
 fn a_store_of_a_newer_version_is_refused_by_name_and_version() {
     let site = Site::new("");
     site.start().stop();
-    // The schema version is the big-endian user_version at byte 60 of SQLite's header.
+    // The schema version is the big-endian `user_version` at byte 60 of SQLite's header.
     let mut bytes = fs::read(site.path("store.db")).unwrap();
     bytes[60..64].copy_from_slice(&999u32.to_be_bytes());
     fs::write(site.path("store.db"), bytes).unwrap();
@@ -50,7 +50,7 @@ fn a_store_of_a_newer_version_is_refused_by_name_and_version() {
 }
 
 #[test]
-fn a_store_of_a_development_build_is_refused_everywhere() {
+fn a_store_of_a_development_build_is_refused_by_serve_and_restore() {
     let site = Site::new("");
     site.start().stop();
     // The application id is at byte 68 of SQLite's header.
@@ -81,7 +81,7 @@ fn a_store_in_a_missing_folder_is_refused() {
 }
 
 #[test]
-fn a_busy_port_is_named_and_nothing_is_touched() {
+fn a_busy_port_is_named_and_no_store_is_created() {
     let site = Site::new("");
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = holder.local_addr().unwrap().to_string();
@@ -94,7 +94,7 @@ fn a_busy_port_is_named_and_nothing_is_touched() {
 }
 
 #[test]
-fn a_wrong_configuration_tells_every_problem() {
+fn a_wrong_configuration_reports_every_problem() {
     let site = Site::new("[handlers.a]\nsource = \"githb\"\nevents = []\ncomand = [\"true\"]\n");
     let (code, said) = refused(&site);
     assert_eq!(code, 78, "{said}");
@@ -113,7 +113,7 @@ fn an_unreadable_secret_is_named() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_backs_off_as_a_handler_and_costs_no_attempt() {
+fn a_missing_command_makes_its_handler_back_off_and_uses_up_no_attempt() {
     let handler =
         "[handlers.gone]\nsource = \"github\"\nevents = [\"push\"]\ncommand = [\"./gone\"]\n";
     let site = Site::with("[limits]\nhandler_backoff_base_millis = \"100ms\"", handler);
@@ -125,16 +125,16 @@ fn a_command_that_does_not_exist_backs_off_as_a_handler_and_costs_no_attempt() {
     assert_eq!(line["handler"], "gone");
     let broken = site.json(&["jobs"]);
     assert!(["ready", "running"].contains(&broken[0]["state"].as_str().unwrap()), "{broken}");
-    // The mend is enough: nothing was used up, nothing needs a replay.
+    // After the fix the jobs run: no attempt was used up, and no replay is needed.
     site.script("gone", "exit 0");
     site.all_jobs(1, "succeeded");
 }
 
 #[test]
-fn a_stopped_store_is_read_under_its_lock_and_a_running_one_through_its_receiver() {
+fn commands_read_through_a_running_receiver_or_under_the_lock() {
     let site = Site::new("");
     let missing = site.run(&["show", "evt_none"]);
-    assert_eq!(missing.status.code(), Some(66), "no store yet: nothing is made by looking");
+    assert_eq!(missing.status.code(), Some(66), "reading must not create a store");
     assert!(!site.path("store.db").exists());
     let receiver = site.start();
     receiver.github("d-1", "push", "{}");

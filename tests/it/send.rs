@@ -1,4 +1,4 @@
-//! Test deliveries: signed by the command or by the receiver, and answered as a provider's own.
+//! Test deliveries with `send`, signed by the command or by the receiver.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -29,21 +29,21 @@ fn site() -> Site {
     site
 }
 
-/// What `send --json` says, and its exit code.
+/// The exit code and the JSON output of `send --json`.
 fn sent(site: &Site, args: &[&str]) -> (Option<i32>, Value) {
     let output = site.run(&[&["send", "--json"], args].concat());
     let said = text(&output.stderr);
-    let told =
+    let report =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {said}"));
-    (output.status.code(), told)
+    (output.status.code(), report)
 }
 
-fn statuses(told: &Value) -> Vec<u64> {
-    told["answers"].as_array().unwrap().iter().map(|a| a["status"].as_u64().unwrap()).collect()
+fn statuses(report: &Value) -> Vec<u64> {
+    report["answers"].as_array().unwrap().iter().map(|a| a["status"].as_u64().unwrap()).collect()
 }
 
 #[test]
-fn a_sample_of_every_provider_is_accepted_typed_and_run() {
+fn a_sample_of_every_provider_is_accepted_with_its_type_and_runs() {
     let site = site();
     let _receiver = site.start();
     let all = [
@@ -53,10 +53,10 @@ fn a_sample_of_every_provider_is_accepted_typed_and_run() {
         ("local", "test"),
     ];
     for (source, kind) in all {
-        let (code, told) = sent(&site, &[source, kind]);
-        assert_eq!((code, statuses(&told)), (Some(0), vec![200]), "{told}");
-        assert_eq!(told["answers"][0]["body"]["status"], "accepted", "{told}");
-        let shown = site.json(&["show", told["event_id"].as_str().unwrap(), "--source", source]);
+        let (code, report) = sent(&site, &[source, kind]);
+        assert_eq!((code, statuses(&report)), (Some(0), vec![200]), "{report}");
+        assert_eq!(report["answers"][0]["body"]["status"], "accepted", "{report}");
+        let shown = site.json(&["show", report["event_id"].as_str().unwrap(), "--source", source]);
         assert_eq!(shown.as_array().unwrap().len(), 1);
     }
     site.all_jobs(4, "succeeded");
@@ -67,16 +67,16 @@ fn a_sample_of_every_provider_is_accepted_typed_and_run() {
         ["github pull_request.opened", "hooks user.created", "local test", "stripe invoice.paid"]
     );
     // Two samples differ, so that the replay guard does not take the second for a replay.
-    let (code, told) = sent(&site, &["github", "pull_request.opened"]);
-    assert_eq!(code, Some(0), "{told}");
+    let (code, report) = sent(&site, &["github", "pull_request.opened"]);
+    assert_eq!(code, Some(0), "{report}");
     site.all_jobs(5, "succeeded");
 }
 
-/// The body that the receiver stored of what `send --json` sent.
+/// Sends a sample, and returns the body that the receiver stored.
 fn stored_body(site: &Site, source: &str, kind: &str) -> Value {
-    let (code, told) = sent(site, &[source, kind]);
-    assert_eq!(code, Some(0), "{told}");
-    let id = told["event_id"].as_str().unwrap();
+    let (code, report) = sent(site, &[source, kind]);
+    assert_eq!(code, Some(0), "{report}");
+    let id = report["event_id"].as_str().unwrap();
     serde_json::from_slice(&site.run(&["show", id, "--source", source, "--body"]).stdout).unwrap()
 }
 
@@ -117,7 +117,7 @@ fn samples_have_the_form_that_the_provider_documents() {
     assert!(hook["timestamp"].is_string() && hook["data"].is_object(), "{hook}");
 }
 
-/// What `send` prints, and its exit code.
+/// The exit code and the output of `send`.
 fn printed(site: &Site, args: &[&str]) -> (Option<i32>, String) {
     let output = site.run(&[&["send"], args].concat());
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
@@ -170,7 +170,7 @@ command = ["./slow"]
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("mail"), "{said}");
 
-    // A type that no handler wants, with the nearest that one does.
+    // For a type that no handler wants, the nearest wanted type is suggested.
     let (code, said) = printed(&site, &["github", "pussh"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("NOT as expected: no handler wants pussh"), "{said}");
@@ -191,7 +191,7 @@ command = ["./slow"]
 }
 
 #[test]
-fn a_body_sent_twice_is_held_and_send_says_so() {
+fn a_body_sent_twice_is_held_and_reported() {
     let site = site();
     let _receiver = site.start();
     let push = site.path("push.json");
@@ -209,7 +209,7 @@ fn a_body_sent_twice_is_held_and_send_says_so() {
         "{said}"
     );
     assert!(said.contains("next      hooklatch explain "), "{said}");
-    // The same event is a duplicate, which nothing runs for.
+    // The same event is a duplicate, and no handler runs.
     let again = [&args[..], &["--id", "d-1"]].concat();
     fs::write(&push, r#"{"ref":"refs/heads/other"}"#).unwrap();
     assert_eq!(printed(&site, &again).0, Some(0));
@@ -219,7 +219,7 @@ fn a_body_sent_twice_is_held_and_send_says_so() {
 }
 
 #[test]
-fn send_says_what_is_wrong_with_a_body_and_a_secret() {
+fn send_explains_a_wrong_body_and_an_unusable_secret() {
     let site = site();
     let small = NOTE.replace("provider = \"none\"", "provider = \"none\"\nmax_body = \"1 KiB\"");
     site.configure("", &small);
@@ -249,25 +249,25 @@ fn send_says_what_is_wrong_with_a_body_and_a_secret() {
     let put = format!("put stripe's signing secret into {}", site.path("secret").display());
     assert!(said.contains(&put), "{said}");
 
-    // Without a receiver nothing is known of the handlers, and nothing is claimed.
+    // Without a receiver the handlers' outcome is not known and not reported.
     drop(receiver);
     let (code, said) = printed(&site, &["local", "test", "--to", "127.0.0.1:1"]);
     assert_eq!(code, Some(69), "{said}");
 }
 
 #[test]
-fn duplicates_forgeries_and_stale_ones_are_answered_as_they_must_be() {
+fn duplicate_forged_and_stale_deliveries_get_the_expected_answers() {
     let site = site();
     let receiver = site.start();
-    let (code, told) = sent(&site, &["stripe", "invoice.paid", "--duplicate"]);
-    assert_eq!((code, statuses(&told)), (Some(0), vec![200, 200]));
-    assert_eq!(told["answers"][1]["body"]["status"], "duplicate");
+    let (code, report) = sent(&site, &["stripe", "invoice.paid", "--duplicate"]);
+    assert_eq!((code, statuses(&report)), (Some(0), vec![200, 200]));
+    assert_eq!(report["answers"][1]["body"]["status"], "duplicate");
     for how in ["--forge", "--stale"] {
-        let (code, told) = sent(&site, &["stripe", "invoice.paid", how]);
-        assert_eq!((code, statuses(&told)), (Some(0), vec![401]), "{how}: {told}");
+        let (code, report) = sent(&site, &["stripe", "invoice.paid", how]);
+        assert_eq!((code, statuses(&report)), (Some(0), vec![401]), "{how}: {report}");
     }
     site.all_jobs(1, "succeeded");
-    // What the receiver does not know yet is not as expected.
+    // A change that the receiver has not loaded leads to an unexpected answer.
     site.configure("", &NOTE.replace("file:hooks.secret", "file:secret"));
     fs::write(site.path("secret"), "whsec_AAAA\n").unwrap();
     let output = site.run(&["send", "stripe", "invoice.paid"]);
@@ -289,7 +289,7 @@ fn duplicates_forgeries_and_stale_ones_are_answered_as_they_must_be() {
 }
 
 #[test]
-fn a_handlers_own_answer_is_as_expected_and_its_failure_is_not() {
+fn any_answer_of_a_handler_is_expected_and_its_failure_is_not() {
     let pay = r#"
 [sources.pay]
 provider = "bearer"
@@ -314,19 +314,19 @@ command = ["./pay"]
         r#"[ "$HOOKLATCH_EVENT_TYPE" != broken ] || exit 1; printf 'Status: 402\n\nno money'"#,
     );
     let _receiver = site.start();
-    let results = |told: &Value| -> Vec<Value> {
-        told["answers"].as_array().unwrap().iter().map(|one| one["result"].clone()).collect()
+    let results = |report: &Value| -> Vec<Value> {
+        report["answers"].as_array().unwrap().iter().map(|one| one["result"].clone()).collect()
     };
-    let (code, told) = sent(&site, &["pay", "test"]);
-    assert_eq!((code, statuses(&told)), (Some(0), vec![402]), "{told}");
-    assert_eq!(results(&told), ["created"]);
-    let next = told["next"].as_str().unwrap();
+    let (code, report) = sent(&site, &["pay", "test"]);
+    assert_eq!((code, statuses(&report)), (Some(0), vec![402]), "{report}");
+    assert_eq!(results(&report), ["created"]);
+    let next = report["next"].as_str().unwrap();
     assert!(next.starts_with("hooklatch show sample-"), "{next}");
-    let (code, told) = sent(&site, &["pay", "test", "--duplicate"]);
-    assert_eq!((code, statuses(&told)), (Some(0), vec![402, 402]), "{told}");
-    assert_eq!(results(&told), ["created", "reused"]);
-    let (code, told) = sent(&site, &["pay", "test", "--forge"]);
-    assert_eq!((code, statuses(&told)), (Some(0), vec![401]), "{told}");
+    let (code, report) = sent(&site, &["pay", "test", "--duplicate"]);
+    assert_eq!((code, statuses(&report)), (Some(0), vec![402, 402]), "{report}");
+    assert_eq!(results(&report), ["created", "reused"]);
+    let (code, report) = sent(&site, &["pay", "test", "--forge"]);
+    assert_eq!((code, statuses(&report)), (Some(0), vec![401]), "{report}");
     for how in [&["pay", "broken"][..], &["pay", "broken", "--duplicate"]] {
         let output = site.run(&[&["send"], how].concat());
         let said = text(&output.stdout);
@@ -340,18 +340,18 @@ command = ["./pay"]
 }
 
 #[test]
-fn a_given_body_is_sent_as_it_is() {
+fn a_given_body_is_sent_unchanged() {
     let site = site();
     let _receiver = site.start();
     let body = r#"{ "id": "evt_7", "type": "invoice.paid",  "odd": 1.0 }"#;
     fs::write(site.path("body.json"), body).unwrap();
     let file = site.path("body.json");
     let file = file.to_str().unwrap();
-    let (code, told) = sent(&site, &["stripe", "invoice.paid", "--body", file]);
-    assert_eq!((code, told["event_id"].as_str()), (Some(0), Some("evt_7")));
+    let (code, report) = sent(&site, &["stripe", "invoice.paid", "--body", file]);
+    assert_eq!((code, report["event_id"].as_str()), (Some(0), Some("evt_7")));
     assert_eq!(site.run(&["show", "evt_7", "--body"]).stdout, body.as_bytes());
-    let (_, told) = sent(&site, &["github", "push", "--body", file, "--id", "d-1"]);
-    assert_eq!(told["answers"][0]["body"]["event"], "d-1");
+    let (_, report) = sent(&site, &["github", "push", "--body", file, "--id", "d-1"]);
+    assert_eq!(report["answers"][0]["body"]["event"], "d-1");
 
     let (code, said) =
         fails(&site, &["send", "stripe", "invoice.paid", "--body", file, "--id", "evt_8"]);
@@ -369,7 +369,7 @@ fn a_given_body_is_sent_as_it_is() {
 }
 
 #[test]
-fn the_receiver_signs_where_the_shell_cannot_read_the_secret() {
+fn the_receiver_signs_if_send_cannot_read_the_secret() {
     let site = site();
     let sources = NOTE.replace("file:hooks.secret", "env:HOOKS_SECRET");
     site.configure("", &sources);
@@ -378,8 +378,8 @@ fn the_receiver_signs_where_the_shell_cannot_read_the_secret() {
     assert!(said.contains("HOOKS_SECRET") && said.contains("receiver"), "{said}");
 
     let _receiver = site.start_with(&[("HOOKS_SECRET", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX")]);
-    let (code, told) = sent(&site, &["hooks", "user.created"]);
-    assert_eq!(code, Some(0), "{told}");
-    assert_eq!(told["signed_with"], "env:HOOKS_SECRET, by the receiver");
+    let (code, report) = sent(&site, &["hooks", "user.created"]);
+    assert_eq!(code, Some(0), "{report}");
+    assert_eq!(report["signed_with"], "env:HOOKS_SECRET, by the receiver");
     site.all_jobs(1, "succeeded");
 }

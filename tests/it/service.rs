@@ -1,5 +1,5 @@
-//! Receiver and runner as services: sockets that were opened for them, and what their manager hears.
-//! The manager is this test: real sockets, real processes, its protocol byte for byte.
+//! Receiver and runner as services: they take over sockets, and notify their service manager. The test is
+//! the manager, with real sockets, real processes and the real protocol.
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{PATIENCE, Receiver, Site, github_at, runner};
 
-/// `command` as a service manager starts it: these descriptors from number 3 on, for this very process.
+/// `command` as a service manager starts it: with these sockets as descriptors from 3 on.
 fn activated(command: &Command, sockets: &[&dyn AsFd]) -> Command {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "export LISTEN_PID=$$; exec \"$@\"", "sh"]);
@@ -27,24 +27,24 @@ fn activated(command: &Command, sockets: &[&dyn AsFd]) -> Command {
         };
     }
     shell.env("LISTEN_FDS", sockets.len().to_string()).stdin(Stdio::null());
-    // Out of the way of the numbers that they are to get.
+    // Duplicates the descriptors above the numbers that the child must get.
     let copies: Vec<OwnedFd> =
         sockets.iter().map(|one| fcntl_dupfd_cloexec(one.as_fd(), 100).unwrap()).collect();
     let inherit = move || {
         for (number, copy) in (3..).zip(&copies) {
-            // SAFETY: in the child, before its program; the number is given away to that program.
+            // SAFETY: this runs in the child before exec; the executed program owns the descriptor then.
             if unsafe { libc::dup2(copy.as_raw_fd(), number) } < 0 {
                 return Err(std::io::Error::last_os_error());
             }
         }
         Ok(())
     };
-    // SAFETY: between fork and execution only dup2 is called, which may be called there.
+    // SAFETY: between fork and exec the closure calls only dup2, which is async-signal-safe.
     unsafe { shell.pre_exec(inherit) };
     shell
 }
 
-/// The manager's ear.
+/// The manager's notification socket.
 struct Manager(UnixDatagram, std::path::PathBuf);
 
 impl Manager {
@@ -55,7 +55,7 @@ impl Manager {
         Manager(socket, path)
     }
 
-    /// Returns when it has heard this, and all that came before.
+    /// Waits for a message, and returns it with all messages before it.
     fn hears(&self, wanted: &str) -> Vec<String> {
         let mut heard = Vec::new();
         while heard.last().is_none_or(|last| last != wanted) {
@@ -68,7 +68,7 @@ impl Manager {
     }
 }
 
-/// How many descriptors of the process are the socket with this inode.
+/// The number of descriptors of a process that refer to the socket with this inode.
 fn copies(pid: u32, inode: u64) -> usize {
     let name = format!("socket:[{inode}]");
     let all = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
@@ -79,7 +79,7 @@ fn inode(socket: &impl AsFd) -> u64 {
     rustix::fs::fstat(socket).unwrap().st_ino
 }
 
-/// The variables of a process that a service manager made.
+/// The variables of a service manager in a process's environment.
 fn of_manager(pid: u32) -> Vec<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
     let all = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy);
@@ -90,7 +90,7 @@ fn of_manager(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn a_receiver_serves_the_sockets_that_were_opened_for_it() {
+fn a_receiver_serves_the_sockets_of_its_service_manager() {
     let site = Site::new(
         "[handlers.look]\nsource = \"github\"\nevents = [\"*\"]\n\
          command = [\"/bin/sh\", \"-c\", \"ls -l /proc/self/fd; env\"]\n",
@@ -107,7 +107,7 @@ fn a_receiver_serves_the_sockets_that_were_opened_for_it() {
         assert_eq!(github_at(address, &format!("event-{n}"), "push", &format!("{n}")).0, 200);
     }
     site.all_jobs(2, "succeeded");
-    // What it launched has neither the sockets nor the variables, nor have its commands.
+    // The runner and its commands have neither the sockets nor the variables.
     let launched = runner::runner(&site.store()).unwrap().as_raw_pid().cast_unsigned();
     assert_eq!(of_manager(launched), Vec::<String>::new());
     for socket in &sockets {
@@ -116,12 +116,12 @@ fn a_receiver_serves_the_sockets_that_were_opened_for_it() {
     }
     assert_eq!(receiver.stop(), Some(0));
     manager.hears("STOPPING=1");
-    // The manager has them still: whoever comes now waits for the next one.
+    // The manager still has the sockets: a client that connects now waits for the next receiver.
     std::net::TcpStream::connect(addresses[0]).unwrap();
 }
 
 #[test]
-fn a_written_address_that_does_not_count_is_told() {
+fn an_ignored_listen_address_is_logged() {
     let site = Site::new("");
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = fs::read_to_string(site.config()).unwrap();
@@ -138,7 +138,7 @@ fn a_written_address_that_does_not_count_is_told() {
 }
 
 #[test]
-fn a_socket_that_cannot_be_served_is_refused() {
+fn an_unusable_socket_is_refused() {
     let site = Site::new("");
     let path = site.path("s");
     let stream = UnixListener::bind(&path).unwrap();
@@ -149,9 +149,9 @@ fn a_socket_that_cannot_be_served_is_refused() {
     let cases: [(&[&dyn AsFd], &str); 5] = [
         (&[&stream], "descriptor 3 is a Unix socket, where a TCP socket is needed"),
         (&[&listener, &datagram], "descriptor 4 is a datagram or packet socket"),
-        (&[&file], "descriptor 3 is no socket"),
+        (&[&file], "descriptor 3 is not a socket"),
         (&[&connection], "descriptor 3 is a connection"),
-        (&[], "descriptor 3 of the 1 that LISTEN_FDS tells of cannot be used"),
+        (&[], "descriptor 3 of the 1 that LISTEN_FDS counts cannot be used"),
     ];
     for (sockets, wanted) in cases {
         let mut command = activated(&site.command(&["serve"]), sockets);
@@ -161,9 +161,9 @@ fn a_socket_that_cannot_be_served_is_refused() {
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(wanted), "{wanted}: {said}");
-        assert!(!site.store().exists(), "nothing may have been touched");
+        assert!(!site.store().exists(), "no store may be created");
     }
-    // For another process: not looked at.
+    // Sockets for another process are ignored.
     let mut command = site.command(&["serve"]);
     command.env("LISTEN_FDS", "1").env("LISTEN_PID", "1");
     drop(Receiver::of(command).unwrap());
@@ -193,7 +193,7 @@ fn a_runner_keeps_its_managers_socket_through_its_re_execution() {
     let folder = site.path("runner");
     fs::write(site.config(), config.replace("SITE", site.path("").to_str().unwrap())).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, site.path("go"), 0o600.into()).unwrap();
-    // Where it would bind one of its own, and would unlink that.
+    // The path at which the runner would bind, and would unlink, its own socket.
     fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
     let path = folder.join("default.socket");
     let socket = UnixListener::bind(&path).unwrap();
@@ -212,7 +212,7 @@ fn a_runner_keeps_its_managers_socket_through_its_re_execution() {
     receiver.github("one", "push", "{}");
     manager.hears("STATUS=1 command runs");
     kill_process(own, Signal::USR2).unwrap();
-    // Again ready, as the same process, and with the socket once.
+    // The same process is ready again and has the socket once.
     manager.hears("READY=1");
     assert_eq!(copies(pid, inode(&socket)), 1);
     assert_eq!(of_manager(pid), [format!("NOTIFY_SOCKET={}", manager.1.display())]);
@@ -223,7 +223,7 @@ fn a_runner_keeps_its_managers_socket_through_its_re_execution() {
     let environment = fs::read_to_string(site.path("env")).unwrap();
     assert!(!environment.contains("NOTIFY_") && !environment.contains("LISTEN_"), "{environment}");
 
-    // A second time, and a command that is started by the new program.
+    // A second re-execution, with a command that the new program started.
     kill_process(own, Signal::USR2).unwrap();
     manager.hears("READY=1");
     assert_eq!(copies(pid, inode(&socket)), 1);
@@ -239,7 +239,7 @@ fn a_runner_keeps_its_managers_socket_through_its_re_execution() {
     assert_eq!(receiver.stop(), Some(0));
 }
 
-/// What it logs until a line has this text.
+/// The log up to the first line with this text.
 fn until(child: &mut Child, text: &str) -> String {
     use std::io::{BufRead, BufReader};
     let mut said = String::new();

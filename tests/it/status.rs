@@ -1,4 +1,4 @@
-//! `status` and `explain`: what an operator sees of a receiver that runs, refuses or is stopped.
+//! `status` and `explain`, for a receiver that runs, refuses events, or is stopped.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn status(site: &Site) -> (i32, serde_json::Value) {
 }
 
 #[test]
-fn status_tells_a_monitor_by_its_exit_code_whether_a_person_is_needed() {
+fn the_exit_code_of_status_says_whether_the_operator_is_needed() {
     let site = site();
     let none = site.run(&["status"]);
     assert_eq!(none.status.code(), Some(69), "no store yet: {}", text(&none.stderr));
@@ -62,7 +62,7 @@ fn status_tells_a_monitor_by_its_exit_code_whether_a_person_is_needed() {
     assert_eq!(held["stuck"][0]["reason"], "unknown outcome");
     let next = held["next"].as_str().unwrap();
     assert!(next.starts_with("hooklatch held --handler silent --config "), "{next}");
-    // The one command is one that can be run as it is printed.
+    // The suggested command can be run as printed.
     let args: Vec<&str> = next.split(' ').skip(1).collect();
     assert!(text(&site.run(&args).stdout).contains("evt_1"));
 
@@ -70,7 +70,7 @@ fn status_tells_a_monitor_by_its_exit_code_whether_a_person_is_needed() {
     let (code, stopped) = status(&site);
     assert_eq!((code, &stopped["verdict"]), (69, &json!("not_serving")));
     assert_eq!(stopped["receiver"], json!(null));
-    assert_eq!(stopped["stuck"][0]["jobs"], 1, "a stopped store has its say too");
+    assert_eq!(stopped["stuck"][0]["jobs"], 1, "reported without a receiver too");
     assert!(stopped["sources"][0]["last_good_at"].is_string(), "{stopped:#}");
     let screen = text(&site.run(&["status"]).stdout);
     assert!(screen.starts_with("status    NOT SERVING: no receiver runs"), "{screen}");
@@ -78,7 +78,7 @@ fn status_tells_a_monitor_by_its_exit_code_whether_a_person_is_needed() {
 }
 
 #[test]
-fn strangers_change_no_verdict_and_move_no_terminal() {
+fn forged_deliveries_do_not_change_the_status_or_control_the_terminal() {
     let site = site();
     let receiver = site.start();
     for _ in 0..3 {
@@ -114,11 +114,11 @@ events = ["refused.*"]
 forward = "http://127.0.0.1:1/"
 "#;
 
-/// Pauses so short that a handler fails six times within a few seconds.
+/// Short pauses, with which a handler fails six times within a few seconds.
 const SHORT: &str =
     "[limits]\nhandler_backoff_base_millis = \"100ms\"\nhandler_backoff_max_millis = \"1s\"\n";
 
-/// Waits until `status` says of each handler how often it has failed, and that is enough.
+/// Waits until the failure counts of the handlers in `status` are high enough.
 fn status_when(
     site: &Site,
     wanted: impl Fn(i32, &serde_json::Value) -> bool,
@@ -135,7 +135,7 @@ fn status_when(
 }
 
 #[test]
-fn a_handler_that_cannot_run_is_said_everywhere_until_it_runs() {
+fn a_broken_handler_is_reported_by_every_command_until_it_runs() {
     let site = Site::with(SHORT, BROKEN);
     site.script("crlf", "exit 0");
     std::fs::write(site.path("crlf"), "#!/bin/sh\r\nexit 0\r\n").unwrap();
@@ -183,18 +183,18 @@ fn a_handler_that_cannot_run_is_said_everywhere_until_it_runs() {
     let next = next.as_str().unwrap();
     assert!(next.starts_with("tries again ") && next.contains(": failed to connect to"), "{next}");
 
-    // Fixed, it runs at its next try, and nothing more is said of it.
+    // After the fix it runs at its next try, and is not reported any more.
     site.script("crlf", "exit 0");
     let (_, fixed) = status_when(&site, |_, seen| seen["broken"].as_array().unwrap().len() == 2);
     assert_eq!(fixed["broken"][0]["handler"], "env");
-    // A stopped store knows nothing of it, and claims nothing.
+    // Without a receiver broken handlers are not known and not reported.
     assert_eq!(receiver.stop(), Some(0));
     assert_eq!(status(&site).1["broken"], json!([]));
     assert!(!text(&site.run(&["jobs"]).stdout).contains("handler broken"));
 }
 
 #[test]
-fn a_body_that_is_too_large_is_noted_with_its_cure() {
+fn a_body_over_the_limit_is_reported_with_the_fix() {
     let site = site();
     let receiver = site.start();
     let body =
@@ -210,7 +210,7 @@ fn a_body_that_is_too_large_is_noted_with_its_cure() {
 
 #[test]
 fn a_receiver_without_space_is_not_serving() {
-    // More than any disk has.
+    // More free space than any disk has.
     let tables = "[limits]\ndisk_floor_bytes = \"64 GiB\"\nballast_bytes = \"0 B\"\n";
     let site = Site::with(tables, "");
     let free = rustix::fs::statvfs(site.path(".")).unwrap();
@@ -229,7 +229,7 @@ fn a_receiver_without_space_is_not_serving() {
 }
 
 #[test]
-fn explain_says_why_an_event_was_accepted_and_what_happens_next() {
+fn explain_states_why_an_event_was_accepted_and_what_happens_next() {
     let site = site();
     let receiver = site.start();
     receiver.github("d-1", "push", r#"{"ref":"a"}"#);
@@ -259,7 +259,7 @@ fn explain_says_why_an_event_was_accepted_and_what_happens_next() {
     assert!(guard.starts_with("held: the same signed body came first as event d-1"), "{guard}");
     let job = &again[0]["handlers"][0]["job"];
     assert_eq!(job["reason"], "suspected replay");
-    // What it says to type only looks: nothing is settled by a command that was pasted.
+    // The suggested command only shows data, so pasting it changes no job.
     let typed = |next: &serde_json::Value| {
         let command = next["command"].as_str().unwrap().to_owned();
         let output = site.run(&command.split(' ').skip(1).collect::<Vec<_>>());
@@ -270,7 +270,7 @@ fn explain_says_why_an_event_was_accepted_and_what_happens_next() {
     let replay = format!("`replay --job {}`", job["job"].as_str().unwrap());
     assert!(job["next"]["what"].as_str().unwrap().contains(&replay), "{job:#}");
 
-    // A stopped store explains as much.
+    // The explanation works without a receiver too.
     assert_eq!(receiver.stop(), Some(0));
     let silent = site.json(&["explain", "evt_1", "--source", "stripe"]);
     let handlers = silent[0]["handlers"].as_array().unwrap();
@@ -283,7 +283,7 @@ fn explain_says_why_an_event_was_accepted_and_what_happens_next() {
 }
 
 #[test]
-fn a_database_that_is_removed_or_moved_away_is_no_place_to_store_events() {
+fn a_receiver_whose_database_was_removed_or_moved_refuses_events() {
     for is_moved in [false, true] {
         let site = site();
         let receiver = site.start();
@@ -299,7 +299,7 @@ fn a_database_that_is_removed_or_moved_away_is_no_place_to_store_events() {
         let gone_at = Instant::now();
         assert_eq!(receiver.github("d-2", "issues", r#"{"n":2}"#).0, 503);
         while receiver.is_ready() {
-            assert!(gone_at.elapsed() < Duration::from_secs(5), "it stays ready");
+            assert!(gone_at.elapsed() < Duration::from_secs(5), "the receiver stays ready");
         }
         let (code, broken) = status(&site);
         assert_eq!(code, 69, "{broken:#}");
@@ -311,7 +311,7 @@ fn a_database_that_is_removed_or_moved_away_is_no_place_to_store_events() {
             std::fs::rename(&away, of_store("")).unwrap();
             let back_at = Instant::now();
             while receiver.github("d-2", "issues", r#"{"n":2}"#).0 == 503 {
-                assert!(back_at.elapsed() < PATIENCE, "it takes nothing any more");
+                assert!(back_at.elapsed() < PATIENCE, "the receiver does not accept events again");
                 std::thread::sleep(Duration::from_millis(50));
             }
             assert!(receiver.is_ready());

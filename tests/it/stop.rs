@@ -1,9 +1,9 @@
-//! The second signal, and a store that another program holds.
+//! A second stop signal, and a store whose lock another program holds.
 
 use crate::support::Site;
 
 #[test]
-fn a_second_signal_ends_the_wait_and_what_was_sent_is_recorded() {
+fn a_second_signal_ends_the_wait_and_sent_forwards_are_recorded() {
     let endpoint = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let site = Site::new(&format!(
         "[handlers.slow]\nsource = \"github\"\nevents = [\"*\"]\non_unknown = \"hold\"\n\
@@ -23,7 +23,7 @@ fn a_second_signal_ends_the_wait_and_what_was_sent_is_recorded() {
 }
 
 #[test]
-fn a_store_that_another_program_holds_is_waited_for_and_then_refused() {
+fn a_locked_store_is_waited_for_and_then_refused() {
     let site = Site::new("");
     site.start().stop();
     let other = rusqlite::Connection::open(site.path("store.db")).unwrap();

@@ -1,5 +1,5 @@
-//! What the units must say, whoever edits them: `packaging/check-units` shows under systemd that they work,
-//! and this that nobody takes out a line whose lack shows only on the worst day.
+//! Checks the settings that the systemd units must keep. `packaging/check-units` shows under systemd that
+//! the units work; this test protects the lines whose absence would show only in a rare failure.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ const SERVICES: [&str; 3] =
 const SOCKETS: [&str; 3] =
     ["hooklatch.socket", "hooklatch-runner.socket", "hooklatch-runner@.socket"];
 
-/// The lines of a unit without comments.
+/// The lines of a unit file without comments.
 fn unit(name: &str) -> Vec<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd").join(name);
     let text = fs::read_to_string(file).unwrap();
@@ -27,7 +27,7 @@ fn value(unit: &[String], key: &str) -> String {
 }
 
 #[test]
-fn no_crash_loop_closes_a_port_or_stays_down() {
+fn a_crash_loop_does_not_close_a_port_or_stop_a_service() {
     for name in SERVICES {
         let unit = unit(name);
         assert_eq!(value(&unit, "StartLimitIntervalSec"), "0", "{name}");
@@ -42,7 +42,7 @@ fn no_crash_loop_closes_a_port_or_stays_down() {
 }
 
 #[test]
-fn nothing_that_happens_to_a_receiver_reaches_a_command() {
+fn stopping_the_receiver_does_not_affect_running_commands() {
     for name in &SERVICES[1..] {
         let unit = unit(name);
         for (key, wanted) in [
@@ -53,7 +53,7 @@ fn nothing_that_happens_to_a_receiver_reaches_a_command() {
         ] {
             assert_eq!(value(&unit, key), wanted, "{name}");
         }
-        // A stop of what it requires or is a part of would stop it too.
+        // Stopping a unit that it requires or is part of would stop it too.
         let tied = ["Requires=", "Requisite=", "BindsTo=", "PartOf=", "MemoryDenyWriteExecute="];
         let ties = unit.iter().filter(|line| tied.iter().any(|tie| line.starts_with(tie)));
         assert_eq!(ties.collect::<Vec<_>>(), Vec::<&String>::new(), "{name}");
@@ -61,23 +61,23 @@ fn nothing_that_happens_to_a_receiver_reaches_a_command() {
 }
 
 #[test]
-fn a_stop_has_more_time_than_the_product_takes() {
+fn the_stop_timeout_is_longer_than_the_product_needs() {
     let limits = Limits::default();
     let stops = |name| humantime::parse_duration(&value(&unit(name), "TimeoutStopSec")).unwrap();
     let wait = |millis: &[u64]| Duration::from_millis(millis.iter().sum());
-    // Requests, then forwards, each for as long.
+    // The receiver waits for requests and then for forwards, each for as long.
     let receiver =
         wait(&[limits.stop_linger_millis, limits.stop_wait_millis, limits.stop_wait_millis]);
     assert!(stops("hooklatch.service") > receiver);
     let runner = wait(&[limits.runner_drain_millis, limits.command_grace_millis]);
     assert!(stops("hooklatch-runner.service") > runner);
     let watchdog = humantime::parse_duration(&value(&unit("hooklatch.service"), "WatchdogSec"));
-    // A repair's longest pause is no hang, and is not near to one.
+    // The watchdog must not kill a receiver during the longest pause of a repair.
     assert!(watchdog.unwrap() >= Duration::from_secs(60));
 }
 
 #[test]
-fn the_two_runner_units_differ_in_their_user_alone() {
+fn the_two_runner_units_differ_only_in_their_user() {
     let [one, of_user] = ["hooklatch-runner.service", "hooklatch-runner@.service"].map(unit);
     let own = ["User=", "Group=", "StateDirectory=", "LoadCredential=", "Description="];
     let shared = |unit: Vec<String>| -> Vec<String> {
@@ -95,7 +95,7 @@ fn the_two_runner_units_differ_in_their_user_alone() {
 }
 
 #[test]
-fn the_packaged_address_is_the_default_one() {
+fn the_packaged_socket_has_the_default_address() {
     let listen = value(&unit("hooklatch.socket"), "ListenStream");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hooklatch.toml");

@@ -1,8 +1,8 @@
-//! Deaths at every fail point: the receiver, the runner, and the one after the other; and the promises
-//! against the ledger that the handlers write themselves.
+//! Kills the receiver, the runner, or one after the other at every fail point, and checks the promises
+//! against the ledger that the handlers write.
 //!
-//! Where an outcome may get lost one event is under way, so that what a death may leave is known
-//! exactly. A release build has no points, and so none of these tests.
+//! In cases where an outcome may be lost, only one event is in progress, so that the expected result is
+//! exact. A release build has no fail points, and so it does not have these tests.
 
 mod answers;
 mod case;
@@ -27,7 +27,7 @@ use deaths::{
     OF_THE_NEXT_RUNNER, OF_THE_RECEIVER, OF_THE_RUNNER,
 };
 
-/// Goes through the deaths, several at a time: most of a case is waiting. Names those that fail.
+/// Runs a test for each death, three at a time because a case mostly waits. Reports all that fail.
 fn each(deaths: &[Death], live_through: impl Fn(Death) + Sync) {
     let (left, failed) = (Mutex::new(deaths.iter()), Mutex::new(Vec::new()));
     let next = || left.lock().unwrap().next().copied();
@@ -52,7 +52,7 @@ fn each(deaths: &[Death], live_through: impl Fn(Death) + Sync) {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// The receiver dies with several events under way, and the next one sees to the end of all of them.
+/// The receiver dies with several events in progress; the next receiver must finish all of them.
 fn receiver_dies(death: Death) {
     let case = Case::new(death);
     let ids = ["evt_1_20", "evt_2_0", "evt_3_50", "evt_4_0", "evt_5_10"];
@@ -71,7 +71,7 @@ fn receiver_dies(death: Death) {
     case.must_hold(second, &ids.map(|id| (id, Known)));
 }
 
-/// The receiver dies with one event under way, and then its runner.
+/// The receiver dies with one event in progress, and then its runner.
 fn receiver_and_runner_die(death: Death) {
     let case = Case::new(death);
     let first = case.start();
@@ -84,8 +84,8 @@ fn receiver_and_runner_die(death: Death) {
     case.must_hold(second, &[("evt_1_20", death.2), ("evt_2_0", Known)]);
 }
 
-/// The receiver dies between two events of a handler that runs one at a time, and its runner after it
-/// where `then_runner`.
+/// The receiver dies between two events of a handler that runs one at a time. With `then_runner` its
+/// runner dies after it.
 fn receiver_dies_between(death: Death, then_runner: bool) {
     let case = Case::one_by_one(death);
     let ids = ["evt_1_300", "evt_2_0", "evt_3_0"];
@@ -101,11 +101,11 @@ fn receiver_dies_between(death: Death, then_runner: bool) {
     case.must_hold(second, &ids.map(|id| (id, death.2)));
 }
 
-/// The receiver dies at its start, while a command of an earlier one runs, and its runner after it
-/// where `then_runner`.
+/// The receiver dies at its start, while a command of an earlier receiver runs. With `then_runner` its
+/// runner dies after it.
 fn next_receiver_dies(death: Death, then_runner: bool) {
     let case = Case::new(death);
-    // Too long for any test, where it is to be cut off.
+    // A command that must be cut off runs longer than any test.
     let running = if then_runner { "evt_0_100000" } else { "evt_0_400" };
     case.leave_running(running);
     match case.try_start() {
@@ -121,7 +121,7 @@ fn next_receiver_dies(death: Death, then_runner: bool) {
     case.must_hold(third, &[(running, left), ("evt_1_0", Known)]);
 }
 
-/// The runner dies with an event under way, and the receiver after it where `then_receiver`.
+/// The runner dies with an event in progress. With `then_receiver` the receiver dies after it.
 fn runner_dies(death: Death, then_receiver: bool) {
     let case = Case::new(death);
     let receiver = case.start();
@@ -131,7 +131,7 @@ fn runner_dies(death: Death, then_receiver: bool) {
     case.must_hold(receiver, &[("evt_1_100", death.2), ("evt_2_0", Known)]);
 }
 
-/// The same of one that starts after a runner that died in the middle of a command.
+/// Like [`runner_dies`], for a runner that starts after another one died during a command.
 fn next_runner_dies(death: Death, then_receiver: bool) {
     let case = Case::new(death);
     case.leave_running("evt_0_100000");
@@ -143,49 +143,49 @@ fn next_runner_dies(death: Death, then_receiver: bool) {
 }
 
 #[test]
-fn whenever_the_receiver_dies_each_event_succeeds_once() {
+fn after_any_receiver_death_each_event_succeeds_exactly_once() {
     each(OF_THE_RECEIVER, receiver_dies);
     each(OF_THE_NEXT_RECEIVER, |death| next_receiver_dies(death, false));
 }
 
 #[test]
-fn whenever_the_receiver_dies_and_then_the_runner_only_what_was_cut_off_is_unknown() {
+fn after_receiver_and_runner_deaths_only_cut_off_attempts_are_unknown() {
     each(OF_THE_RECEIVER, receiver_and_runner_die);
     each(OF_THE_NEXT_RECEIVER, |death| next_receiver_dies(death, true));
 }
 
 #[test]
-fn whenever_the_receiver_dies_between_two_events_each_is_run_once() {
+fn after_a_receiver_death_between_two_events_each_runs_once() {
     each(BETWEEN_TWO_EVENTS, |death| receiver_dies_between(death, false));
     each(BETWEEN_TWO_EVENTS, |death| receiver_dies_between(death, true));
 }
 
 #[test]
-fn whenever_the_runner_dies_only_what_it_could_not_note_is_unknown() {
+fn after_any_runner_death_only_unrecorded_outcomes_are_unknown() {
     each(OF_THE_RUNNER, |death| runner_dies(death, false));
     each(OF_THE_NEXT_RUNNER, |death| next_runner_dies(death, false));
 }
 
 #[test]
-fn whenever_the_runner_dies_and_then_the_receiver_no_more_is_unknown() {
+fn a_receiver_death_after_a_runner_death_adds_no_unknown_outcome() {
     each(OF_THE_RUNNER, |death| runner_dies(death, true));
     each(OF_THE_NEXT_RUNNER, |death| next_runner_dies(death, true));
 }
 
 #[test]
-fn whoever_dies_a_caller_gets_the_answer_of_the_one_run_or_the_word_that_nobody_knows() {
+fn after_any_death_a_caller_gets_the_one_answer_or_an_unknown_outcome() {
     each(OF_A_REQUEST_WITH_A_KEY, |death| answers::receiver_dies(death, false));
     each(OF_A_REQUEST_WITH_A_KEY, |death| answers::receiver_dies(death, true));
     each(OF_ITS_RUNNER, answers::runner_dies);
 }
 
-/// What so many bytes make: small enough for the socket of one that does not read, large enough that
-/// the digest gives the next receiver a chance to be admitted first.
+/// The padding of a body: small enough for the socket buffer of a runner that does not read, large enough
+/// that computing its digest gives the next receiver a chance to be admitted first.
 const PADDING_BYTES: usize = 64 * 1024;
 
 #[test]
-fn a_request_that_panics_takes_no_other_with_it() {
-    // As many as lie on every worker, of which each connection stays on one.
+fn a_panic_in_one_request_does_not_affect_the_others() {
+    // Enough connections for every worker to have some: a connection stays on one worker.
     const OTHERS: usize = 16;
     let case = Case::new((PANIC, OTHERS + 1, Known));
     let receiver = case.start();
@@ -227,15 +227,15 @@ fn a_request_that_panics_takes_no_other_with_it() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("HTTP/1.1 200 OK"), "{answer}");
     }
-    assert!(delivered(&receiver, "evt_99_0"), "and it serves on");
+    assert!(delivered(&receiver, "evt_99_0"), "the receiver must continue to serve");
     case.site.all_jobs(OTHERS + 1, "succeeded");
     assert_eq!(receiver.stop(), Some(0));
 }
 
-/// Between "sent" and "read": a runner that is stopped reads a dead receiver's Start only when the
-/// next receiver is there. Which of the two it turns to first is not ours to say, so several times.
+/// The receiver dies after it sent a Start, and the stopped runner reads it only when the next receiver is
+/// connected. The test cannot control which connection the runner reads first, so it runs several times.
 #[test]
-fn a_dead_receivers_start_is_not_begun_beside_its_successors() {
+fn a_dead_receivers_start_does_not_run_in_addition_to_its_successors() {
     each(&[("receiver.sent.Start", 2, Known); 6], |death| {
         let case = Case::new(death);
         let first = case.start();
@@ -247,7 +247,7 @@ fn a_dead_receivers_start_is_not_begun_beside_its_successors() {
         let answered = delivered_with(&first, "evt_1_100", PADDING_BYTES);
         must_die(first);
         let second = case.start();
-        case.until(|| somebody_waits(&runner::socket(&case.site.store())));
+        case.until(|| has_pending_connection(&runner::socket(&case.site.store())));
         assert!(answered || delivered_with(&second, "evt_1_100", PADDING_BYTES));
         assert!(delivered(&second, "evt_2_0"));
         pidfd_send_signal(&runner, Signal::CONT).unwrap();
@@ -256,7 +256,7 @@ fn a_dead_receivers_start_is_not_begun_beside_its_successors() {
 }
 
 /// Whether a connection to this socket is not accepted yet (proc_pid_net(5): its state is 2).
-fn somebody_waits(socket: &Path) -> bool {
+fn has_pending_connection(socket: &Path) -> bool {
     let text = fs::read_to_string("/proc/net/unix").unwrap();
     let mut sockets = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     sockets.any(|fields| fields.last() == socket.to_str().as_ref() && fields[5] == "02")

@@ -1,5 +1,5 @@
-//! The promises under kills, power cuts and failing disks. These tests load the machine for minutes, so
-//! they have a binary of their own.
+//! Tests of the promises under kills, power cuts and failing disks. They load the machine for minutes, so
+//! they have a separate binary.
 
 #![allow(
     clippy::unwrap_used,

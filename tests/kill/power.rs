@@ -1,8 +1,8 @@
-//! Power cuts, flushes that fail and disks that are full, on a real file system under the real binary.
+//! Power cuts, failing flushes and full disks, on a real file system under the real binary.
 //!
-//! Needs root, `xfsprogs`, `util-linux` and a C compiler; says "skipped: why" without, and fails
-//! where `HOOKLATCH_CI` is set. `HOOKLATCH_POWER_CUTS` says how many cuts, `HOOKLATCH_SEED` repeats
-//! a run's choices.
+//! They need root, `xfsprogs`, `util-linux` and a C compiler. Without these they print "skipped" with the
+//! reason, or fail if `HOOKLATCH_CI` is set. `HOOKLATCH_POWER_CUTS` sets the number of cuts;
+//! `HOOKLATCH_SEED` repeats the random choices of a run.
 
 mod cuts;
 mod disk;
@@ -15,11 +15,11 @@ use disk::Disk;
 use hooklatch::runner::folder;
 use load::Providers;
 
-/// Cuts the power under a receiver, and gives it back. Returns how many answers came in the cut, which
-/// count as never given: in a real cut nobody answers and nothing runs, while the simulated one leaves
-/// network and processes on, and tells flushes under way that they have succeeded while XFS shuts down
-/// (Linux 6.1; a bare `fdatasync` loop shows it). The handlers' ledger keeps what was written before the
-/// cut. The runner's goes, since the boot in its name would be another one.
+/// Cuts the power under a receiver and restores it. Returns the number of answers after the cut, which do
+/// not count: in a real cut no process runs, but in the simulated one processes and network continue, and
+/// flushes in progress report success while XFS shuts down (Linux 6.1; a plain `fdatasync` loop shows it).
+/// The handlers' ledger keeps the lines from before the cut. The runner's ledger is deleted, because after
+/// a real cut the runner would see another boot id.
 fn power_cut(disk: &Disk, site: &Site, providers: &Providers, receiver: Receiver) -> usize {
     let ledger = std::fs::OpenOptions::new()
         .append(true)

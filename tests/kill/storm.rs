@@ -1,7 +1,7 @@
-//! The kill storm: `hooklatch drill` with many kills, and what an operator does with the jobs it leaves.
+//! The kill storm: `hooklatch drill` with many kills, followed by an operator's replay of the held jobs.
 //!
-//! A second storm kills the runner too. `HOOKLATCH_KILLS` says how often, `HOOKLATCH_SEED` repeats a
-//! run's choices.
+//! A second storm kills the runner too. `HOOKLATCH_KILLS` sets the number of kills; `HOOKLATCH_SEED`
+//! repeats the random choices of a run.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -27,7 +27,7 @@ fn json(args: &[&str]) -> Value {
         .unwrap_or_else(|_| panic!("{args:?}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Drills in `folder` and returns the report, in which every promise holds.
+/// Runs a drill in `folder`, checks that every promise held, and returns the report.
 fn storm(folder: &Path, more: &[&str]) -> Value {
     let kills = std::env::var("HOOKLATCH_KILLS").unwrap_or("60".to_owned());
     let seed = std::env::var("HOOKLATCH_SEED").ok();
@@ -35,7 +35,7 @@ fn storm(folder: &Path, more: &[&str]) -> Value {
     let args = ["drill", "--folder", folder.to_str().unwrap(), "--kills", &kills];
     let report =
         json(&args.into_iter().chain(seed).chain(more.iter().copied()).collect::<Vec<_>>());
-    // Shown where the test is green too: the harness holds back what the print macros write.
+    // Printed even if the test passes: the test harness captures the output of the print macros.
     let line = format!("HOOKLATCH_SEED={}: {report}\n", report["seed"]);
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     assert_eq!(report["as_promised"], true, "{report:#}");
@@ -43,7 +43,7 @@ fn storm(folder: &Path, more: &[&str]) -> Value {
     let store = rusqlite::Connection::open(folder.join("hooklatch.db")).unwrap();
     let verdict = store.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0));
     assert_eq!(verdict.unwrap(), "ok");
-    // Read from the file itself, so that drill and store code cannot be wrong together.
+    // Reads the file with separate SQL, because the drill and the store's code could share an error.
     let counts =
         "SELECT (SELECT count(*) FROM event), (SELECT count(DISTINCT event_id) FROM event),
                          (SELECT count(*) FROM attempt WHERE outcome IS NULL)";
@@ -55,7 +55,7 @@ fn storm(folder: &Path, more: &[&str]) -> Value {
 }
 
 #[test]
-fn every_event_succeeds_exactly_once_however_often_the_receiver_is_killed() {
+fn every_event_succeeds_exactly_once_through_many_receiver_kills() {
     let folder = tempfile::tempdir().unwrap();
     let report = storm(folder.path(), &[]);
     let ledger = &report["ledger"];
@@ -64,7 +64,7 @@ fn every_event_succeeds_exactly_once_however_often_the_receiver_is_killed() {
 }
 
 #[test]
-fn after_runner_kills_each_held_job_can_be_put_back_and_succeeds() {
+fn after_runner_kills_each_held_job_can_be_replayed_and_succeeds() {
     let folder = tempfile::tempdir().unwrap();
     let report = storm(folder.path(), &["--runner-kills"]);
     let unknown = report["ledger"]["unknown"].as_u64().unwrap();

@@ -1,4 +1,5 @@
-//! The protocol and the store against models: every order of steps, and seeded random histories.
+//! Checks the protocol and the store against models: the protocol in every order of steps, the store in
+//! seeded random histories.
 
 #![allow(
     clippy::unwrap_used,

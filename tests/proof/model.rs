@@ -1,11 +1,11 @@
-//! A model of the protocol between receiver, runner and store, explored completely: the specification
-//! that `src/runner`, `src/dispatcher` and `src/store` are read against.
+//! A model of the protocol between receiver, runner and store, explored completely. It is the
+//! specification for `src/runner`, `src/dispatcher` and `src/store`.
 //!
-//! One job, every order of every step, under small budgets of faults. With all rules of
-//! `model/rules.rs` no promise is broken and every job can still settle; with a rule taken out, the
-//! shortest way to break a promise is found, and printed by `cargo test --test proof model:: -- --nocapture`.
-//! Rules and promises (R, P) have the numbers of the protocol's description; P6 is "every job can
-//! still settle", without another fault and without the operator.
+//! The model has one job, and explores every order of steps under small budgets of faults. With all rules
+//! of `model/rules.rs` no promise is broken and every job can still reach a final state. Without a rule,
+//! the checker finds the shortest way to break a promise; `cargo test --test proof model:: -- --nocapture`
+//! prints it. Rules and promises (R, P) have the numbers of the protocol's description; P6 is "every job
+//! can still reach a final state", without another fault and without the operator.
 //!
 //! | here | in the code |
 //! |---|---|
@@ -18,13 +18,13 @@
 //! | `Connection` | a socket: bytes of a dead sender stay readable, those to a closed end are gone |
 //! | `State::children` | the process group of an attempt, which outlives its runner |
 //! | `Job::Ready` | `ready`, and `waiting`: the clock may pass at any time |
-//! | `Outcome::Failed` | every known end that is no success: `failed`, `rejected`, `cancelled`, and a time-out by the runner |
-//! | `Truth` | nothing: what really happened, by which the promises are judged |
+//! | `Outcome::Failed` | every known end without success: `failed`, `rejected`, `cancelled`, and a time-out by the runner |
+//! | `Truth` | not in the code: what really happened, against which the promises are checked |
 //!
-//! Not modelled: more than one job (order, concurrency, slots), forwards, payloads and outputs, the
-//! wire's bytes (a cut frame), configuration and reload, restored stores, clocks, and failed flushes. A
+//! Not in the model: more than one job (order, concurrency, slots), forwards, payloads and outputs, the
+//! bytes of frames (a cut frame), configuration and reload, restored stores, clocks, and failed flushes. A
 //! commit, a spawn with its ledger line, and a reap with its ledger line and report are one step each;
-//! what a kill between their halves does is for `tests/kill/crash.rs`.
+//! `tests/kill/crash.rs` tests kills between their halves.
 
 mod checker;
 mod protocol;
@@ -41,7 +41,7 @@ use rules::{Faults, Policy, Rules};
 use state::{Entry, Job, Outcome, ToReceiver};
 use store::{KNOWABLE, P3, P4, P5};
 
-/// Prints a trace, a step and the state behind it a line.
+/// Prints a trace: one line for each step, with the state after it.
 fn print(title: &str, trace: &Trace) {
     println!("\n{title}, {} steps:", trace.0.len());
     for (n, (step, state)) in trace.0.iter().enumerate() {
@@ -49,7 +49,7 @@ fn print(title: &str, trace: &Trace) {
     }
 }
 
-/// The faults that a row of a table allows.
+/// Converts a row of a table to the faults that it allows.
 const NONE: Faults = Faults {
     receiver_kills: 0,
     runner_kills: 0,
@@ -64,7 +64,7 @@ const RUNNER_KILL: Faults = Faults { runner_kills: 1, ..NONE };
 const LOST_CONNECTION: Faults = Faults { lost_connections: 1, ..NONE };
 const SECOND_RECEIVER: Faults = Faults { second_receivers: 1, ..NONE };
 
-/// Explores completely and wants nothing broken and nothing stuck.
+/// Explores the model completely; no promise may be broken and no job stuck. Returns the number of states.
 fn holds(rules: Rules, faults: Faults, policy: Policy) -> usize {
     let found = explore(&Protocol { rules, faults, policy }, P3 | P4 | P5 | KNOWABLE);
     if let Some((trace, bits)) = &found.broken {
@@ -77,7 +77,7 @@ fn holds(rules: Rules, faults: Faults, policy: Policy) -> usize {
     found.states.len()
 }
 
-/// Wants the promise broken, in so many steps and no fewer.
+/// Checks that the promise is broken, and that the shortest way has `steps` steps.
 fn breaks(without: &str, rules: Rules, faults: Faults, promise: u8, steps: usize) {
     let found = explore(&Protocol { rules, faults, policy: Policy::Rerun }, promise);
     let title = format!("without {without}: {} broken", names(promise));
@@ -88,7 +88,7 @@ fn breaks(without: &str, rules: Rules, faults: Faults, promise: u8, steps: usize
     assert_eq!(trace.0.len(), steps, "{title}: the length of the shortest trace");
 }
 
-/// Wants a job that cannot settle (P6), behind so many steps and no fewer.
+/// Checks that a job can get stuck (P6), and that the shortest way has `steps` steps.
 fn sticks(without: &str, rules: Rules, faults: Faults, steps: usize) {
     let found = explore(&Protocol { rules, faults, policy: Policy::Rerun }, 0);
     let title = format!("without {without}: P6 broken");
@@ -205,24 +205,24 @@ fn all_hold(budgets: &[Budget]) {
 }
 
 #[test]
-fn the_rules_hold_where_processes_are_killed() {
+fn the_promises_hold_when_processes_are_killed() {
     all_hold(&[[2, 1, 0, 0, 1, 0], [2, 1, 0, 1, 0, 0], [2, 2, 0, 0, 0, 1], [1, 1, 0, 1, 0, 1]]);
 }
 
 #[test]
-fn the_rules_hold_where_power_and_connections_are_lost() {
+fn the_promises_hold_when_power_and_connections_are_lost() {
     all_hold(&[[1, 0, 1, 1, 1, 0], [1, 1, 1, 0, 0, 1], [1, 1, 0, 1, 1, 0]]);
 }
 
 #[test]
 #[ignore = "takes minutes and gigabytes: cargo test --release --test proof model:: -- --ignored"]
-fn the_rules_hold_under_wider_budgets() {
+fn the_promises_hold_under_larger_fault_budgets() {
     all_hold(&[[2, 1, 1, 1, 1, 0], [2, 1, 0, 1, 1, 1], [2, 2, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1]]);
 }
 
-/// A model in which little can happen holds easily: this one reaches what it is about.
+/// Checks that the model reaches the situations it is about: a model in which little happens proves little.
 #[test]
-fn what_matters_is_reached() {
+fn the_model_reaches_every_important_situation() {
     let faults = Faults { runner_kills: 1, runner_stops: 1, ..RECEIVER_KILL };
     let states = explore(&Protocol { rules: Rules::ALL, faults, policy: Policy::Hold }, 0).states;
     let reached = |what: &str, when: &dyn Fn(&state::State) -> bool| {

@@ -1,13 +1,13 @@
-//! Seeded simulation: random histories of the real verifier, store and retry rules on a clock that is
-//! moved, against a small model that predicts each answer and a ledger that knows the promises only.
+//! Seeded simulation: random histories of the real verifier, store and retry rules with a manual clock. A
+//! small model predicts each answer, and a separate ledger checks only the promises.
 //!
-//! A step is a delivery (good, repeated, at once, forged, stale, malformed), a claim, a result (also
-//! late, also twice), a replay, time, a clock set wrong, retention, or an end of the receiver: orderly,
-//! killed between two commits, or killed within one. After each step what runs and what is due is
-//! compared; after each start, and from time to time, everything.
+//! A step is a delivery (genuine, repeated, concurrent, forged, stale, malformed), a claim, a result (also
+//! late, also twice), a replay, an advance of the clock, a wrongly set clock, retention, or an end of the
+//! receiver: orderly, killed between two commits, or killed during one. After each step the running and the
+//! due jobs are compared with the model; after each start, and periodically, everything.
 //!
-//! `HOOKLATCH_SIM_SEED=N` runs that seed alone, `HOOKLATCH_SIM_SEEDS=N` so many of them,
-//! `HOOKLATCH_SIM_STEPS=N` makes each longer or shorter.
+//! `HOOKLATCH_SIM_SEED=N` runs only that seed, `HOOKLATCH_SIM_SEEDS=N` runs N seeds, and
+//! `HOOKLATCH_SIM_STEPS=N` sets the number of steps.
 
 mod compare;
 mod crash;
@@ -26,7 +26,7 @@ use world::{MUST_BE_SEEN, Seen};
 const SEEDS: u64 = 40;
 const STEPS: u64 = 150;
 
-/// Runs side by side: more than there are processors, because a run mostly waits for the disk.
+/// The number of concurrent runs: more than there are processors, because a run mostly waits for the disk.
 const THREADS: usize = 8;
 
 fn number(variable: &str) -> Option<u64> {
@@ -34,7 +34,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-/// Runs one seed. Returns what it reached, or nothing where it failed, which is then on standard error.
+/// Runs one seed. Returns what it reached; `None` if it failed, with the reason on standard error.
 fn run(seed: u64, steps: u64, copier: &Copier) -> Option<Seen> {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

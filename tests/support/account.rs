@@ -1,15 +1,16 @@
-//! The account of a crash test: what the store holds against what was answered and what the handlers
-//! say that they did.
+//! The checks of a crash test: compares the store with the answers that were given and with the ledger
+//! that the handlers wrote. It reads the database with its own SQL, so that an error in the store's code
+//! cannot hide itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 
-/// What a handler wrote of one attempt: (handler, event, attempt), as often as it did.
+/// The number of lines by (handler, event, attempt).
 pub(crate) type Lines = BTreeMap<(String, String, u32), usize>;
 
-/// The handlers' own words.
+/// The lines that the handlers wrote.
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) starts: Lines,
@@ -30,7 +31,7 @@ impl Ledger {
         ledger
     }
 
-    /// Starts of each event by one handler.
+    /// How often one handler started for each event.
     pub(crate) fn starts_of(&self, handler: &str) -> BTreeMap<&str, usize> {
         let mut starts = BTreeMap::new();
         for ((by, event, _), count) in &self.starts {
@@ -42,7 +43,7 @@ impl Ledger {
     }
 }
 
-/// A job as it stands in the file.
+/// A job in the database file.
 #[derive(Debug)]
 pub(crate) struct StoredJob {
     pub(crate) event: String,
@@ -51,17 +52,18 @@ pub(crate) struct StoredJob {
     pub(crate) reason: Option<String>,
 }
 
-/// What a store that nobody uses holds.
+/// The contents of a store that is not in use.
 pub(crate) struct Stored {
+    /// The result of SQLite's integrity check.
     pub(crate) verdict: String,
     pub(crate) events: Vec<String>,
     pub(crate) jobs: Vec<StoredJob>,
-    /// (handler, event, attempt) with its outcome, none where it is live.
+    /// The outcome by (handler, event, attempt); `None` while the attempt is running.
     pub(crate) attempts: BTreeMap<(String, String, u32), Option<String>>,
 }
 
 impl Stored {
-    /// Reads a copy of the database and its log, so that the files stay as a cut left them.
+    /// Reads a copy of the database and its log, so that the files stay as the power cut left them.
     pub(crate) fn read(database: &Path) -> rusqlite::Result<Self> {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("copy.db");
@@ -91,20 +93,20 @@ impl Stored {
         Ok(Stored { verdict, events, jobs, attempts: attempts.into_iter().collect() })
     }
 
-    /// The events of `acknowledged` that are not here.
+    /// The events of `acknowledged` that are not in the store.
     pub(crate) fn lost(&self, acknowledged: &[String]) -> Vec<String> {
         let stored: BTreeSet<&String> = self.events.iter().collect();
         acknowledged.iter().filter(|id| !stored.contains(id)).cloned().collect()
     }
 
-    /// The jobs in a state.
+    /// The number of jobs in `state`.
     pub(crate) fn in_state(&self, state: &str) -> usize {
         self.jobs.iter().filter(|job| job.state == state).count()
     }
 
-    /// What must be so at any moment, after any crash: nothing lost, nothing stored twice, every
-    /// event with its jobs, no attempt begun that was not claimed or begun twice, a live attempt of what runs and of
-    /// nothing else, no success guessed.
+    /// Checks what must hold at any moment after any crash: no event is lost or stored twice; every event
+    /// has all its jobs; no attempt began twice or without a claim; exactly the running jobs have a running
+    /// attempt; no success is guessed.
     pub(crate) fn must_agree(&self, acknowledged: &[String], ledger: &Ledger, handlers: &[&str]) {
         assert_eq!(self.verdict, "ok", "the database is damaged");
         let lost = self.lost(acknowledged);
@@ -115,25 +117,25 @@ impl Stored {
         assert_eq!(jobs.len(), self.jobs.len(), "an event has a job twice");
         assert_eq!(jobs.len(), unique.len() * handlers.len(), "an event without all its jobs");
         for (attempt, times) in &ledger.starts {
-            assert_eq!(*times, 1, "{attempt:?} was begun twice");
-            assert!(self.attempts.contains_key(attempt), "{attempt:?} was begun and not claimed");
+            assert_eq!(*times, 1, "{attempt:?} began twice");
+            assert!(self.attempts.contains_key(attempt), "{attempt:?} began and was not claimed");
         }
         let live = self.attempts.iter().filter(|(_, outcome)| outcome.is_none());
         let live: BTreeSet<_> = live.map(|((handler, event, _), _)| (event, handler)).collect();
         let running = self.jobs.iter().filter(|job| job.state == "running");
         let running: BTreeSet<_> = running.map(|job| (&job.event, &job.handler)).collect();
-        assert_eq!(live, running, "live attempts, and what runs");
+        assert_eq!(live, running, "jobs with a running attempt, and running jobs");
         for (attempt, outcome) in &self.attempts {
             let ended = ledger.ends.contains_key(attempt);
             assert!(
                 outcome.as_deref() != Some("succeeded") || ended,
-                "{attempt:?} did not succeed"
+                "{attempt:?} is recorded as succeeded and did not end"
             );
         }
     }
 
-    /// What must be so once nothing is under way: a job under `hold` began once at most, and is held
-    /// only where its one attempt was cut off; every other job has succeeded.
+    /// Checks what must hold when no job is in progress: a job of the handler `under_hold` began at most
+    /// once, and is held only if that attempt was cut off; every other job has succeeded.
     pub(crate) fn must_be_settled(&self, ledger: &Ledger, under_hold: &str) {
         for (event, starts) in ledger.starts_of(under_hold) {
             assert_eq!(starts, 1, "{event} ran again under hold");
@@ -146,7 +148,7 @@ impl Stored {
                 let of_job = |(handler, event, _): &&(String, String, u32)| {
                     *handler == job.handler && *event == job.event
                 };
-                // The last one; those before it never began.
+                // The last attempt counts: the attempts before it did not begin.
                 let last = self.attempts.keys().filter(of_job).max().unwrap();
                 assert_eq!(self.attempts[last].as_deref(), Some("unknown"), "{job:?}");
             }

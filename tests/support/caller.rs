@@ -1,28 +1,29 @@
-//! A caller of a source that keeps answers: it sends a request with a key, and reads what comes back.
+//! A caller of a source with stored answers: it sends a request with an idempotency key and reads the
+//! answer.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::support::PATIENCE;
 
-/// What came back.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answered {
     pub(crate) status: u16,
-    /// `created` or `reused`, where it is a handler's answer.
+    /// `created` or `reused` for a handler's answer; otherwise `None`.
     pub(crate) result: Option<String>,
-    /// All other header lines, sorted, without the date.
+    /// All other header lines, sorted, without `Date`, `Connection` and `Content-Length`.
     pub(crate) headers: Vec<String>,
     pub(crate) body: String,
 }
 
 impl Answered {
-    /// The same as it is sent again.
+    /// The same answer as a repeated request gets it.
     pub(crate) fn reused(self) -> Self {
         Answered { result: Some("reused".to_owned()), ..self }
     }
 
-    /// Whether it is this status, result and body.
+    /// Whether the answer has this status, result and body.
     pub(crate) fn is(&self, status: u16, result: &str, body: &str) -> bool {
         (self.status, self.result.as_deref(), &*self.body) == (status, Some(result), body)
     }
@@ -34,7 +35,7 @@ impl Answered {
     }
 }
 
-/// Sends a request and leaves the answer to be read.
+/// Sends a request; [`answer`] reads the answer.
 pub(crate) fn send(address: SocketAddr, headers: &str, body: &str) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -46,7 +47,7 @@ pub(crate) fn send(address: SocketAddr, headers: &str, body: &str) -> std::io::R
     Ok(stream)
 }
 
-/// Reads the answer; none where the connection ends without one.
+/// Reads the answer; `None` if the connection ends without a complete one.
 pub(crate) fn answer(mut stream: TcpStream) -> Option<Answered> {
     let mut all = Vec::new();
     stream.read_to_end(&mut all).ok()?;
@@ -65,7 +66,7 @@ pub(crate) fn answer(mut stream: TcpStream) -> Option<Answered> {
         }
     }
     headers.sort();
-    // Whole, or none: a receiver may be killed in the middle of it.
+    // Ignores an incomplete answer: the receiver may be killed while it writes.
     (length == Some(body.len())).then(|| Answered {
         status,
         result,
@@ -74,7 +75,7 @@ pub(crate) fn answer(mut stream: TcpStream) -> Option<Answered> {
     })
 }
 
-/// The header lines of a caller, whose token is its name and `-token`.
+/// The header lines of a caller, whose token is its name followed by `-token`.
 pub(crate) fn by(caller: &str, key: &str) -> String {
     format!("Authorization: Bearer {caller}-token\r\nIdempotency-Key: {key}\r\n")
 }

@@ -1,4 +1,5 @@
-//! A real HTTP server on a real socket with a real store, and providers that sign as the real ones.
+//! A real HTTP server on a real socket with a real store, and deliveries that are signed as the real
+//! providers sign. The clock is manual, so that a test controls the age of a signature.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -18,22 +19,21 @@ use sha2::Sha256;
 
 use super::raw::{Answer, Raw, post};
 
-/// When every test begins.
+/// The clock's time at the start of every test.
 pub(crate) const START: Timestamp = Timestamp(1_767_225_600_000);
 
-/// GitHub's own limit.
+/// The largest body that GitHub sends.
 pub(crate) const GITHUB_BYTES: u64 = 25 * 1024 * 1024;
 
 const SECRET: &str = "not a secret: made for tests";
 
-/// A front door with the sources `/github`, `/stripe` and `/open`, each with the handler `all`
-/// for every type.
+/// A server with the sources `/github`, `/stripe` and `/none`; each has the handler `all` for every type.
 pub(crate) struct Front {
     pub(crate) server: Option<Server>,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) address: SocketAddr,
-    /// The listening socket again, as systemd keeps it over a restart.
+    /// A second handle of the listening socket, as systemd keeps one over a restart.
     pub(crate) listener: TcpListener,
     pub(crate) limits: Limits,
     _dir: tempfile::TempDir,
@@ -78,20 +78,20 @@ impl Front {
         self.server = Some(server.unwrap());
     }
 
-    /// Serves `/github` alone from now on, for this handler.
+    /// Reloads with only the source `/github`, for this handler.
     pub(crate) fn reload(&self, handler: &str) {
         let sources = Sources::new([source("github", handler, GITHUB_BYTES, &self.limits)]);
         self.server.as_ref().unwrap().reload(sources.unwrap(), &self.limits);
     }
 
-    /// Sends one whole request on a connection of its own.
+    /// Sends one request on a new connection and reads the answer.
     pub(crate) async fn ask(&self, request: &[u8]) -> Answer {
         let mut raw = Raw::connect(self.address).await;
         raw.send(request).await;
         raw.answer().await
     }
 
-    /// Waits until as many connections are open as `wanted` says.
+    /// Waits until the number of open connections satisfies `wanted`.
     pub(crate) async fn open_when(&self, wanted: impl Fn(u64) -> bool) {
         let front = self.server.as_ref().unwrap().front();
         let end = std::time::Instant::now() + Duration::from_secs(20);
@@ -148,7 +148,7 @@ fn hmac(content: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes())
 }
 
-/// GitHub's signature of `body`, as its header has it.
+/// GitHub's signature of `body`, in the form of its header.
 pub(crate) fn github_signature(body: &[u8]) -> String {
     format!("sha256={}", hmac(body))
 }
@@ -158,7 +158,7 @@ pub(crate) fn github(id: &str, body: &[u8]) -> Vec<u8> {
     github_with(id, body, &[])
 }
 
-/// A delivery as GitHub makes it, with further headers.
+/// A delivery as GitHub makes it, with the additional headers `more`.
 pub(crate) fn github_with(id: &str, body: &[u8], more: &[(&str, &[u8])]) -> Vec<u8> {
     let signature = github_signature(body);
     let mut headers: Vec<(&str, &[u8])> = vec![
@@ -179,7 +179,7 @@ pub(crate) fn stripe(body: &str, seconds: i64) -> Vec<u8> {
     post("/stripe", &[("Stripe-Signature", header.as_bytes())], body.as_bytes())
 }
 
-/// A header that looks like Stripe's and proves nothing: its body is read all the same.
+/// A well-formed Stripe header with a wrong signature: the receiver reads the body before it refuses.
 pub(crate) fn unproven_stripe() -> String {
     format!("t={},v1={}", START.seconds(), "0".repeat(64))
 }

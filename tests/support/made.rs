@@ -1,10 +1,10 @@
-//! Tables in the documents that are made from the code.
+//! Compares tables in the documents with tables that are generated from the code.
 
 use std::fs;
 use std::path::Path;
 
-/// Holds the table in `docs/PAGE` between `<!-- NAME` and `<!-- end of NAME -->` against `table`;
-/// `UPDATE_GOLDEN=1` writes it there.
+/// Checks that the table in `docs/PAGE` between `<!-- NAME` and `<!-- end of NAME -->` equals `table`;
+/// `UPDATE_GOLDEN=1` writes `table` there instead.
 pub(crate) fn holds(page: &str, name: &str, table: &str) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page);
     let text = fs::read_to_string(&page).unwrap();

@@ -1,4 +1,5 @@
-//! A receiver of one's own for each test, and a provider that signs like GitHub or Stripe.
+//! Common parts of the tests: a separate site and receiver process for each test, and deliveries that are
+//! signed as by GitHub or Stripe. Everything is real: processes, sockets and SQLite files.
 
 pub(crate) mod account;
 pub(crate) mod caller;
@@ -21,7 +22,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::Value;
 use sha2::Sha256;
 
-/// Longest wait for anything: far over what a slow machine takes, so that only a fault reaches it.
+/// The longest wait for an event: far longer than a slow machine takes, so that only a fault reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The secret of every source in these tests.
@@ -39,12 +40,12 @@ impl Site {
         Self::with("", handlers)
     }
 
-    /// The same with further tables before the handlers.
+    /// Like [`Site::new`], with additional tables before the handlers.
     pub(crate) fn with(tables: &str, handlers: &str) -> Self {
         Self::storing("store.db".into(), tables, handlers)
     }
 
-    /// The same with its store elsewhere.
+    /// Like [`Site::with`], with the store at another path.
     pub(crate) fn storing(store: PathBuf, tables: &str, handlers: &str) -> Self {
         let site = Site { folder: tempfile::tempdir().unwrap(), store };
         fs::write(site.path("secret"), format!("{SECRET}\n")).unwrap();
@@ -53,10 +54,10 @@ impl Site {
         site
     }
 
-    /// Writes the configuration anew.
+    /// Replaces the configuration.
     pub(crate) fn configure(&self, tables: &str, handlers: &str) {
         let store = self.store.display();
-        // A runner that nobody needs any more leaves soon.
+        // A runner that is not needed any more exits soon.
         let idle = "[limits]\nrunner_idle_millis = \"300ms\"\n";
         let tables = match tables.contains("[limits]\n") {
             true => tables.replace("[limits]\n", idle),
@@ -75,7 +76,7 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    /// The database.
+    /// The path of the database.
     pub(crate) fn store(&self) -> PathBuf {
         self.folder.path().join(&self.store)
     }
@@ -84,14 +85,14 @@ impl Site {
         self.path("hooklatch.toml")
     }
 
-    /// Writes an executable shell script; its folder is `$SITE`.
+    /// Writes an executable shell script, in which `$SITE` is the site's folder.
     pub(crate) fn script(&self, name: &str, body: &str) {
         let site = self.folder.path().display();
         fs::write(self.path(name), format!("#!/bin/sh\nSITE='{site}'\n{body}\n")).unwrap();
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// The lines that handlers appended to a file, none where there is none yet.
+    /// The lines that handlers appended to a file; empty if the file does not exist yet.
     pub(crate) fn lines(&self, name: &str) -> Vec<String> {
         let text = fs::read_to_string(self.path(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -102,13 +103,13 @@ impl Site {
         self.start_with(&[])
     }
 
-    /// The same with further variables in its environment.
+    /// Like [`Site::start`], with additional environment variables.
     pub(crate) fn start_with(&self, environment: &[(&str, &str)]) -> Receiver {
         self.try_start(environment)
-            .unwrap_or_else(|said| panic!("the receiver does not serve: {said}"))
+            .unwrap_or_else(|log| panic!("the receiver does not serve: {log}"))
     }
 
-    /// The same where it may end before it serves: what it logged then.
+    /// Like [`Site::start_with`]; an `Err` is the log of a receiver that ended before it served.
     pub(crate) fn try_start(&self, environment: &[(&str, &str)]) -> Result<Receiver, String> {
         let mut command = self.command(&["serve"]);
         command.envs(environment.iter().copied());
@@ -121,7 +122,7 @@ impl Site {
         command.args(args).stdin(Stdio::null());
         command.env("HOOKLATCH_CONFIG", self.config()).env("TZ", "UTC").env_remove("HOOKLATCH_LOG");
         command.env_remove("COLUMNS");
-        // Where a service manager runs the tests, it does not look after these.
+        // If a service manager runs the tests, these processes must not believe that they are its units.
         command.env_remove("INVOCATION_ID");
         command
     }
@@ -131,7 +132,7 @@ impl Site {
         self.command(args).output().unwrap()
     }
 
-    /// Runs a command that must succeed and prints JSON.
+    /// Runs a command that must succeed, and reads its JSON.
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[args, &["--json"]].concat());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -139,7 +140,7 @@ impl Site {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// The JSON of a command whose exit code is an answer too.
+    /// Runs a command that may have any exit code, and reads its JSON.
     pub(crate) fn json_of_any_exit(&self, args: &[&str]) -> Value {
         let output = self.run(&[args, &["--json"]].concat());
         serde_json::from_slice(&output.stdout).unwrap_or_default()
@@ -149,7 +150,7 @@ impl Site {
     pub(crate) fn jobs_when(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let end = Instant::now() + PATIENCE;
         loop {
-            // The store's own limit, `list_count`, is what bounds it.
+            // The store's limit `list_count` bounds the list.
             let jobs = self.json(&["jobs", "--limit", "100000"]);
             let jobs = jobs.as_array().unwrap();
             if wanted(jobs) {
@@ -160,13 +161,12 @@ impl Site {
         }
     }
 
-    /// Waits until every job is in `state`, and there are `count`.
+    /// Waits until there are `count` jobs and all are in `state`.
     pub(crate) fn all_jobs(&self, count: usize, state: &str) -> Vec<Value> {
         self.jobs_when(|jobs| jobs.len() == count && jobs.iter().all(|job| job["state"] == state))
     }
 
-    /// Waits until nothing is under way: every job has succeeded, or waits for a person. As long as it
-    /// takes, while some job settles within [`PATIENCE`].
+    /// Waits until every job has succeeded or is held. Fails if no job finishes for [`PATIENCE`].
     pub(crate) fn until_settled(&self) {
         let (mut left, mut end) = (usize::MAX, Instant::now());
         while left > 0 {
@@ -176,7 +176,7 @@ impl Site {
             if count < left {
                 (left, end) = (count, Instant::now() + PATIENCE);
             }
-            assert!(Instant::now() < end, "nothing settles any more, and {count} jobs are left");
+            assert!(Instant::now() < end, "no job finishes any more, and {count} jobs are left");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -188,7 +188,7 @@ impl Drop for Site {
     }
 }
 
-/// A receiver that serves; dropped, it is killed.
+/// A receiver that serves. Dropping it kills the process.
 pub(crate) struct Receiver {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -196,7 +196,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts a `serve` and waits until it serves; what it logged where it ends before.
+    /// Runs a `serve` command and waits until it serves; an `Err` is its log if it ends before that.
     pub(crate) fn of(mut command: Command) -> Result<Receiver, String> {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let (log, lines) = mpsc::channel();
@@ -231,30 +231,30 @@ impl Receiver {
         self.child.id()
     }
 
-    /// SIGKILL, and waits for its end.
+    /// Sends SIGKILL and waits until the process has ended.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// SIGTERM, waits for its end, and returns the exit code.
+    /// Sends SIGTERM, waits until the process has ended, and returns the exit code.
     pub(crate) fn stop(self) -> Option<i32> {
         self.terminate();
         self.ended()
     }
 
-    /// Waits for the end of one that was told to stop, and returns the exit code.
+    /// Waits until the process has ended, and returns the exit code; `None` if a signal killed it.
     pub(crate) fn ended(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM and does not wait.
     pub(crate) fn terminate(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     }
 
-    /// SIGHUP.
+    /// Sends SIGHUP, which reloads the configuration.
     pub(crate) fn hang_up(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
@@ -266,7 +266,7 @@ impl Receiver {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let line = self.lines.lock().unwrap().recv_timeout(left);
-            let line = line.expect("the log line does not come");
+            let line = line.expect("the log line did not come");
             let fields: Value = serde_json::from_str(&line).unwrap_or_default();
             if wanted(&fields) {
                 return fields;
@@ -274,7 +274,7 @@ impl Receiver {
         }
     }
 
-    /// Delivers a signed GitHub event and returns status and answer.
+    /// Delivers a signed GitHub event and returns the status and the JSON of the answer.
     pub(crate) fn github(&self, id: &str, event: &str, body: &str) -> (u16, Value) {
         github_at(self.address, id, event, body)
     }
@@ -284,7 +284,7 @@ impl Receiver {
         post(self.address, "/stripe", &stripe_header(body, age), body.as_bytes())
     }
 
-    /// Whether the receiver says that it takes events.
+    /// Whether the receiver reports that it accepts events.
     pub(crate) fn is_ready(&self) -> bool {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -305,7 +305,7 @@ impl Drop for Receiver {
     }
 }
 
-/// Delivers a signed GitHub event there and returns status and answer.
+/// Delivers a signed GitHub event to `address` and returns the status and the JSON of the answer.
 pub(crate) fn github_at(address: SocketAddr, id: &str, event: &str, body: &str) -> (u16, Value) {
     let signature = hex(&hmac(SECRET, body.as_bytes()));
     let headers = format!(
@@ -322,7 +322,7 @@ pub(crate) fn stripe_header(body: &str, age: i64) -> String {
     format!("Stripe-Signature: t={stamp},v1={signature}\r\n")
 }
 
-/// A Stripe event of our own making.
+/// The body of a Stripe event; `extra` is appended to its members.
 pub(crate) fn stripe_event(id: &str, event_type: &str, extra: &str) -> String {
     format!(r#"{{"id":"{id}","object":"event","type":"{event_type}","data":{{}}{extra}}}"#)
 }
@@ -337,12 +337,12 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }
 
-/// One request on a connection of its own; `headers` are whole lines.
+/// Posts one request on a new connection; `headers` are whole lines.
 pub(crate) fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, Value) {
     try_post(address, path, headers, body).expect("no answer")
 }
 
-/// The same where the receiver may be killed at any moment.
+/// Like [`post`], for a receiver that may be killed at any moment.
 pub(crate) fn try_post(
     address: SocketAddr,
     path: &str,
@@ -366,7 +366,7 @@ pub(crate) fn try_post(
     Ok((status, serde_json::from_str(body).unwrap_or_default()))
 }
 
-/// Resident memory of a process in bytes.
+/// The resident memory of a process, in bytes.
 pub(crate) fn resident_bytes(pid: u32) -> u64 {
     let status =
         fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap();

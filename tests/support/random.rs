@@ -1,5 +1,5 @@
-//! A small seeded generator (SplitMix64), so that a seed gives the same run for ever: a library's own
-//! generator may change with its version.
+//! A small seeded generator of random numbers (SplitMix64). A seed gives the same run permanently, while a
+//! library's generator may change with its version.
 
 pub(crate) struct Random(u64);
 
@@ -16,7 +16,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number under `bound`, which is not 0.
+    /// A number less than `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
@@ -29,7 +29,7 @@ impl Random {
         &from[self.below(from.len())]
     }
 
-    /// One of `from`, each as often as its weight says.
+    /// One of `from`, with a probability in proportion to its weight.
     pub(crate) fn weighted<T: Copy>(&mut self, from: &[(usize, T)]) -> T {
         let mut at = self.below(from.iter().map(|(weight, _)| weight).sum());
         for &(weight, what) in from {
@@ -41,7 +41,7 @@ impl Random {
         unreachable!("the weights were summed")
     }
 
-    /// Each of `from` or not.
+    /// A random selection of `from`: each item with a probability of two thirds.
     pub(crate) fn some<T: Clone>(&mut self, from: &[T]) -> Vec<T> {
         from.iter().filter(|_| !self.one_in(3)).cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! A client that speaks HTTP/1.1 byte by byte, so that a test can send what no library would.
+//! An HTTP/1.1 client that writes raw bytes, so that a test can send requests that no library sends.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longer than anything a test waits for: reaching it is a failure.
+/// The longest wait for the server: a test that reaches it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One answer.
+/// One parsed answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -19,17 +19,17 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The value of the header `name`, or nothing.
+    /// The value of the header `name`, if it is there.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
 
-    /// Whether the server asked for a new connection.
+    /// Whether the server announced that it closes the connection.
     pub(crate) fn closes(&self) -> bool {
         self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
 
-    /// The JSON text at `key`, or nothing.
+    /// The JSON string at `key`, if it is there.
     pub(crate) fn json(&self, key: &str) -> Option<String> {
         let value: serde_json::Value = serde_json::from_str(&self.body).unwrap();
         value.get(key).and_then(|value| value.as_str()).map(str::to_owned)
@@ -51,12 +51,12 @@ impl Raw {
         self.try_send(bytes).await.unwrap();
     }
 
-    /// Sends `bytes`, or fails because the server has hung up.
+    /// Sends `bytes`; fails if the server has closed the connection.
     pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         timeout(PATIENCE, self.0.write_all(bytes)).await.expect("the server reads")
     }
 
-    /// Says that nothing more will be sent, and still listens.
+    /// Closes the sending side of the connection; answers can still be read.
     pub(crate) async fn half_close(&mut self) {
         self.0.shutdown().await.unwrap();
     }
@@ -66,7 +66,7 @@ impl Raw {
         self.try_answer().await.expect("an answer")
     }
 
-    /// Sends a byte now and then until the server answers.
+    /// Sends a byte at each interval until the server answers.
     pub(crate) async fn answer_to_a_trickle(&mut self, every: Duration) -> Answer {
         let mut beat = tokio::time::interval(every);
         let trickle = async {
@@ -82,7 +82,7 @@ impl Raw {
         self.answer().await
     }
 
-    /// Reads one answer; nothing where the connection ends instead.
+    /// Reads one answer; `None` if the connection ends instead.
     pub(crate) async fn try_answer(&mut self) -> Option<Answer> {
         timeout(PATIENCE, self.read_answer()).await.expect("an answer in time")
     }
@@ -122,7 +122,7 @@ impl Raw {
     }
 }
 
-/// A request's head with these header lines, and Host.
+/// A request's head with `Host` and these headers.
 pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n").into_bytes();
     for (name, value) in headers {
@@ -135,7 +135,7 @@ pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &[u8])]) -> Vec<u
     bytes
 }
 
-/// A whole POST with its Content-Length.
+/// A whole POST request with its `Content-Length`.
 pub(crate) fn post(path: &str, headers: &[(&str, &[u8])], body: &[u8]) -> Vec<u8> {
     let length = body.len().to_string();
     let mut all = headers.to_vec();

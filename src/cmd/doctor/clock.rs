@@ -1,10 +1,11 @@
-//! Whether this machine's clock is synchronised: signatures with a time are judged by it.
+//! Checks that this machine's clock is synchronised: a wrong clock makes the receiver refuse signatures
+//! that include a time.
 
 use crate::config::duration_text;
 
 use super::{Finding, Machine};
 
-/// `STA_UNSYNC` of adjtimex(2): nothing synchronises the clock.
+/// `STA_UNSYNC` of adjtimex(2): the clock is not synchronised.
 const UNSYNCHRONISED: i32 = 0x0040;
 
 pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
@@ -15,7 +16,7 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
     vec![judge(status(), &strict.collect::<Vec<_>>().join(", "))]
 }
 
-/// `strict`: the sources that depend on the clock, and by how much.
+/// `strict` lists the sources that depend on the clock, with their tolerances.
 pub(super) fn judge(status: Option<i32>, strict: &str) -> Finding {
     let fix = "timedatectl set-ntp true";
     match status {
@@ -31,10 +32,11 @@ pub(super) fn judge(status: Option<i32>, strict: &str) -> Finding {
     }
 }
 
-/// The kernel's clock status; `None` where it does not report one.
+/// The kernel's clock status; `None` if the kernel does not report one.
 #[allow(unsafe_code)]
 pub(super) fn status() -> Option<i32> {
-    // SAFETY: all zeroes is a value of this plain struct; with no mode set the call only fills it in.
+    // SAFETY: all zeroes is a valid value of this plain struct; without a mode the call only reads the
+    // clock and fills the struct.
     let (state, clock) = unsafe {
         let mut clock: libc::timex = std::mem::zeroed();
         (libc::adjtimex(&raw mut clock), clock)
@@ -59,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_answers() {
+    fn the_kernel_reports_its_clock_status() {
         assert!(status().is_some());
     }
 }

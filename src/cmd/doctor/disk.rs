@@ -1,4 +1,5 @@
-//! The store's disk: whether a flush holds, what one costs, and how much space is left.
+//! Checks the store's disk: whether it keeps data through a power cut, how long a flush takes, and how
+//! much space is left. It writes only to an unnamed temporary file in the store's folder.
 
 use std::fs::File;
 use std::io;
@@ -28,19 +29,20 @@ const REMOTE: [(i64, &str); 9] = [
     (0x5346_414F, "AFS"),
 ];
 
-/// tmpfs and ramfs (statfs(2)).
+/// tmpfs and ramfs, which keep files in memory only (statfs(2)).
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58F6];
 
-/// overlayfs, which a container's own layer is (statfs(2)).
+/// overlayfs, the file system of a container's writable layer (statfs(2)).
 const OVERLAY: i64 = 0x794C_7630;
 
-/// Each accept waits for a flush; slower than this, a burst of deliveries waits visibly.
+/// The longest acceptable flush. Each accept waits for one, so with slower flushes a burst of deliveries
+/// is answered noticeably late.
 const SLOW: Duration = Duration::from_millis(20);
 
-/// Flushes that are timed.
+/// The number of flushes to time.
 const FLUSHES: usize = 32;
 
-/// Fewer files than this left on the disk, and the store's few may not find room.
+/// With fewer free files on the disk than this, the store may soon fail to create its files.
 const FEW_FILES: u64 = 1_000;
 
 fn folder(machine: &Machine<'_>) -> PathBuf {
@@ -54,10 +56,10 @@ fn folder(machine: &Machine<'_>) -> PathBuf {
 pub(super) fn file_system(machine: &Machine<'_>) -> Vec<Finding> {
     let folder = folder(machine);
     match statfs(&folder) {
-        // The field's width is the machine's.
+        // The field's type depends on the machine.
         #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
         Ok(found) => vec![judge_kind(found.f_type as i64, &folder)],
-        // The check of the space reports a missing folder.
+        // `space` reports a missing folder.
         Err(Errno::NOENT) => Vec::new(),
         Err(error) => vec![Finding::unknown(format!("{}: {error}", folder.display()))],
     }
@@ -121,7 +123,7 @@ pub(super) fn flush(machine: &Machine<'_>) -> Vec<Finding> {
     }
 }
 
-/// How long each of a few flushes took, on a file of our own that has no name there.
+/// The duration of each of [`FLUSHES`] flushes, on an unnamed temporary file in `folder`.
 fn timed(folder: &Path) -> io::Result<Vec<Duration>> {
     let file: File = tempfile::tempfile_in(folder)?;
     let page = [0x5A; 4096];
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_does_not_keep_is_bad() {
+    fn a_remote_or_volatile_file_system_is_bad() {
         let folder = Path::new("data");
         for kind in [0x6969, 0xFE53_4D42, 0x6573_5546, 0x0102_1994, OVERLAY] {
             let found = judge_kind(kind, folder);
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn space_is_judged_against_the_reserve() {
+    fn less_free_space_than_the_reserve_is_bad() {
         let folder = tempfile::tempdir().unwrap();
         let with = |disk_floor_bytes| {
             let limits = Limits { disk_floor_bytes, ..Limits::default() };
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_are_timed_and_leave_no_file() {
+    fn timing_flushes_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let times = timed(folder.path()).unwrap();
         assert_eq!(times.len(), FLUSHES);

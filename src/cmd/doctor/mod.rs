@@ -1,7 +1,9 @@
-//! `hooklatch doctor`: finds what on this machine would break a promise, and prints the fix for each.
+//! `hooklatch doctor`: finds settings of this machine that would break a promise, and prints a fix for
+//! each.
 //!
-//! It changes nothing, opens no database (rule S11: the receiver may have it open) and contacts no other machine. Run as
-//! root it sees most; what it cannot check, it reports as unknown.
+//! Must stay true: it changes no setting, does not open the database, because the receiver may have it
+//! open (S11), and contacts no other machine. As root it can check the most; it reports what it cannot
+//! check as unknown.
 
 mod clock;
 mod disk;
@@ -30,22 +32,23 @@ use processes::Running;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
-    /// As it should be.
+    /// No problem was found.
     Ok,
-    /// It could not be checked.
+    /// The check was not possible.
     Unknown,
-    /// It works, and will cause harm one day.
+    /// It works now, but can cause harm later.
     Unwise,
-    /// A promise, or every delivery of a source, is at stake.
+    /// It breaks a promise, or makes every delivery of a source fail.
     Bad,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     verdict: Verdict,
+    /// What the check found, as a lower-case fragment.
     seen: String,
-    /// The line that fixes it.
+    /// The command or the line that fixes it.
     fix: Option<String>,
 }
 
@@ -71,7 +74,7 @@ impl Finding {
         Finding::new(Verdict::Bad, seen, Some(fix.into()))
     }
 
-    /// A problem of the configuration.
+    /// The finding for a problem of the configuration.
     fn of(problem: &Problem, verdict: Verdict) -> Self {
         let mut seen = problem.file.clone();
         if problem.line > 0 {
@@ -84,9 +87,9 @@ impl Finding {
     }
 }
 
-/// What the checks look at.
+/// The input of the checks.
 struct Machine<'a> {
-    /// Where the configuration is.
+    /// The path of the configuration.
     path: &'a Path,
     config: &'a Config,
     running: Running,
@@ -94,7 +97,7 @@ struct Machine<'a> {
 
 type Check = fn(&Machine<'_>) -> Vec<Finding>;
 
-/// Every check, in the order of their findings.
+/// Every check, in the order of the output.
 const CHECKS: [(&str, Check); 14] = [
     ("configuration", configuration),
     ("permissions", permissions::check),

@@ -1,7 +1,8 @@
-//! Whether the users that receiver and runners run as may read and run what the configuration names.
+//! Checks that the users of the receiver and the runners can read and execute the files that the
+//! configuration names.
 //!
-//! The kernel is asked, by this program run as that user: modes alone prove too little (folders on the way, access
-//! lists).
+//! It runs this program as that user, so that the kernel decides: file modes alone do not show the
+//! permissions of parent folders or access control lists.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,19 +22,20 @@ use super::{Finding, Machine, Verdict};
 /// Where systemd puts a running service's credentials (systemd.exec(5)).
 const CREDENTIALS: &str = "/run/credentials";
 
-/// How a message quotes a reference to one.
+/// The start of a reference to a credential in a message.
 const REFERENCE: &str = "'credential:";
 
 /// One process and its part of the configuration.
 struct Part<'a> {
     half: Half,
     title: String,
-    /// What it needs its permissions for.
+    /// What it must be able to do.
     need: String,
-    /// The packaged unit's user, for a process that does not run.
+    /// The packaged unit's user, for a process that is not running.
     user: &'a str,
-    /// The folder of the unit's credentials, next to the configuration.
+    /// The folder with the files of the unit's credentials, next to the configuration.
     secrets: String,
+    /// The process, if it is running.
     process: Option<&'a Process>,
 }
 
@@ -96,7 +98,7 @@ impl Part<'_> {
             Some(user) => {
                 return Err(format!("not checked, it is user {}: run as root", user.name));
             }
-            // Another runner is another user, who is not here.
+            // A named runner runs as another user, and this user is not known.
             None if matches!(&self.half, Half::Runner(name) if !name.is_default()) => {
                 return Err("not checked: no such user is known".to_owned());
             }
@@ -138,7 +140,8 @@ impl Part<'_> {
         for problem in &mut problems {
             problem.file = format!("as user {}: {}", user.name, problem.file);
         }
-        // A unit that does not run has no credentials yet: root checks the files that they will be made of.
+        // A stopped unit has no credentials folder. Root then checks the files that systemd makes the
+        // credentials from.
         if credentials.is_none() {
             problems.retain(|problem| !problem.message.contains(REFERENCE));
             let environment = of_unit(&Environment::capture(), machine.path, &self.secrets);
@@ -149,7 +152,7 @@ impl Part<'_> {
     }
 }
 
-/// What `config check --json` prints.
+/// The output of `config check --json`.
 #[derive(Deserialize)]
 struct Report {
     errors: Vec<Reported>,

@@ -1,4 +1,5 @@
-//! The receiver and the runners of this store that run now, found by the locks they hold for life.
+//! Finds the running receiver and runners of this store by the locks that they hold for life, and checks
+//! their versions, limits and control groups.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,25 +17,25 @@ use crate::store::Settings;
 use super::super::block_on;
 use super::{Finding, Machine};
 
-/// Where the packaged units let runners work, a folder for each.
+/// The parent of the runtime folders of the packaged runner units, one folder for each runner.
 const UNIT_RUNNERS: &str = "/run/hooklatch-runner";
 
-/// What the packaged unit allows; the soft limit is raised to it by the receiver itself. A connection
-/// takes one, and a slow flood has thousands.
+/// The hard limit on open files in the packaged unit; the receiver raises its soft limit to it. Each
+/// connection takes one, and a flood of slow connections takes thousands.
 const OPEN_FILES: u64 = 65_536;
 
-/// A process of ours.
+/// A running receiver or runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: u32,
-    /// Its effective user.
+    /// The effective user id.
     pub(super) uid: u32,
-    /// Its control group's path; `None` where the kernel does not report one.
+    /// The path of its control group; `None` if the kernel does not report one.
     pub(super) group: Option<String>,
 }
 
 impl Process {
-    /// The unit that its control group belongs to, where that is a service.
+    /// The service unit that its control group belongs to, if any.
     pub(super) fn unit(&self) -> Option<&str> {
         let last = self.group.as_deref()?.rsplit('/').next()?;
         last.ends_with(".service").then_some(last)
@@ -46,13 +47,13 @@ impl Process {
 pub(super) struct Running {
     pub(super) receiver: Option<Process>,
     pub(super) runners: BTreeMap<RunnerName, Process>,
-    /// Where the receiver accepts deliveries; empty where it does not answer this user.
+    /// The addresses at which the receiver accepts deliveries; empty if it does not answer this user.
     pub(super) listening: Vec<SocketAddr>,
-    /// What the receiver reports of itself, where it answers this user.
+    /// The receiver's own report; `None` if it does not answer this user.
     status: Option<ReceiverStatus>,
 }
 
-/// Looks for the processes of the configured store.
+/// Finds the processes of the configured store.
 pub(super) fn find(config: &Config) -> Running {
     let store = config.store();
     let receiver = holder(&store.path.with_added_extension("lock"));
@@ -78,16 +79,16 @@ fn ask<O: Operation>(store: &Settings, request: O) -> Option<O::Reply> {
     block_on(asked).ok()?
 }
 
-/// The process that holds the lock on `file`, where it is one of ours: every lock of the machine has a
-/// line in `/proc/locks` (proc(5)) with the file's number and its holder's.
+/// The receiver or runner that holds the lock on `file`. `/proc/locks` (proc(5)) has a line for every
+/// lock of the machine, with the file's inode number and the holder's process id.
 fn holder(file: &Path) -> Option<Process> {
-    let wanted = fs::metadata(file).ok()?.ino();
+    let inode = fs::metadata(file).ok()?.ino();
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);
         let (kind, pid, place) = (words.next()?, words.nth(2)?, words.next()?);
-        let number: u64 = place.rsplit(':').next()?.parse().ok()?;
-        if kind != "FLOCK" || number != wanted {
+        let locked: u64 = place.rsplit(':').next()?.parse().ok()?;
+        if kind != "FLOCK" || locked != inode {
             return None;
         }
         process(pid.parse().ok()?)
@@ -96,12 +97,13 @@ fn holder(file: &Path) -> Option<Process> {
 
 fn process(pid: u32) -> Option<Process> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
-    // Another file system may have a file of the same number. A download may have any name.
+    // The lock may be on a file of another file system with the same inode number, so the holder must be
+    // this program. A downloaded binary may have any name, so this process's own name counts too.
     let name = fs::read_to_string(proc.join("comm")).ok()?;
     let ours = fs::read_to_string("/proc/self/comm").ok()?;
     let status = fs::read_to_string(proc.join("status")).ok()?;
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    // Real, effective, saved, of the file system.
+    // The line has the real, effective, saved and file system user id.
     let uid = uids.split_whitespace().nth(1)?.parse().ok()?;
     let groups = fs::read_to_string(proc.join("cgroup")).unwrap_or_default();
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
@@ -154,7 +156,8 @@ pub(super) fn control_groups(machine: &Machine<'_>) -> Vec<Finding> {
     findings
 }
 
-/// A service's stop ends its whole control group (systemd.kill(5)): the runner with every command.
+/// Reports a receiver and a runner in one unit: stopping a service ends its whole control group
+/// (systemd.kill(5)), including the runner with every command.
 fn together(receiver: &Process, runner: &Process) -> Option<Finding> {
     let unit = receiver.unit().filter(|_| receiver.group == runner.group)?;
     let seen = format!("{unit} holds receiver and runner: its stop ends every running command");
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_service_for_both_is_bad() {
+    fn receiver_and_runner_in_one_service_is_bad() {
         let one = "/system.slice/web.service";
         let found = together(&process(one), &process(one)).unwrap();
         assert_eq!(found.verdict, Verdict::Bad);
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_another_program_is_not_a_receivers() {
+    fn a_lock_held_by_another_program_is_not_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let file = fs::File::create(&path).unwrap();

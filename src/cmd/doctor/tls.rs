@@ -1,4 +1,4 @@
-//! How deliveries arrive: encrypted, and through a proxy that passes them on.
+//! Checks how deliveries arrive: whether they are encrypted, and whether a proxy passes them on unchanged.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,8 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Who can reach an address. The check of the configuration has warned of the address that it names.
+/// Checks who can reach an address. `None` for the configured address if other machines can reach it:
+/// the check of the configuration has already warned of that.
 fn reach(address: SocketAddr, configured: SocketAddr) -> Option<Finding> {
     if address.ip().to_canonical().is_loopback() {
         let seen = format!("only this machine can reach {address}: a proxy speaks TLS");
@@ -38,7 +39,7 @@ fn reach(address: SocketAddr, configured: SocketAddr) -> Option<Finding> {
     (address != configured).then(|| Finding::unwise(seen, fix))
 }
 
-/// Names the command that shows what a proxy passes on: only a delivery from outside does.
+/// Names the command that tests the proxy: only a delivery through it shows what it passes on.
 pub(super) fn proxy(machine: &Machine<'_>) -> Vec<Finding> {
     let config = machine.config;
     // `send` has no client certificate.
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_of_the_socket_unit_is_judged() {
+    fn an_open_address_of_the_socket_unit_is_unwise() {
         let (open, own) = ("0.0.0.0:80".parse().unwrap(), "127.0.0.1:8080".parse().unwrap());
         assert_eq!(reach(open, own).unwrap().verdict, Verdict::Unwise);
         assert_eq!(reach(open, open), None, "the configuration has been warned of");

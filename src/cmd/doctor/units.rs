@@ -1,4 +1,5 @@
-//! The units under which receiver and runners run: settings that would kill handlers, or leave the port closed.
+//! Checks the systemd units of the receiver and the runners for settings that would kill handlers or
+//! leave the port closed.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,19 +10,20 @@ use crate::limits::{Limits, Unit};
 use super::processes::Process;
 use super::{Finding, Machine};
 
-/// Where a running systemd shows itself (sd_booted(3)).
+/// A folder that exists while systemd runs as the service manager (sd_booted(3)).
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// A property of a unit (systemd.kill(5), systemd.service(5)), the value that it must have, and what another one does.
+/// A property of a unit (systemd.kill(5), systemd.service(5)), the value that it must have, and the effect
+/// of another value.
 type Rule = (&'static str, &'static str, &'static str);
 
-/// A runner's unit must not end its commands.
+/// Rules for a runner's unit, which must not end the runner's commands.
 const RUNNER: [Rule; 2] = [
     ("KillMode", "mixed", "a stop signals every command"),
     ("OOMPolicy", "continue", "one command out of memory ends all the others"),
 ];
 
-/// A crash must not leave the port closed permanently.
+/// Rules for every unit: a crash must not leave the port closed permanently.
 const RESTARTS: [Rule; 2] = [
     ("Restart", "always", "it may stay stopped"),
     ("StartLimitIntervalUSec", "0", "after a few quick crashes systemd leaves it stopped"),
@@ -46,7 +48,7 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
                     "systemctl enable --now hooklatch-runner.socket",
                 ))
             }
-            // Its receiver launched it, and is in no unit either.
+            // The receiver launched it, and is not in a unit either.
             None => {}
         }
     }
@@ -70,7 +72,8 @@ fn properties(unit: &str) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// `drain`: for a runner's unit, how long its stop waits for its commands.
+/// Checks one unit. `drain` is `Some` for a runner's unit: how long the runner waits for its commands when
+/// it is stopped.
 fn judge(unit: &str, properties: Option<&str>, drain: Option<Duration>) -> Vec<Finding> {
     let Some(properties) = properties else {
         return vec![Finding::unknown(format!("systemctl does not know {unit}"))];
@@ -85,7 +88,7 @@ fn judge(unit: &str, properties: Option<&str>, drain: Option<Duration>) -> Vec<F
         if bad { Finding::bad(seen, fix) } else { Finding::unwise(seen, fix) }
     };
     let broken = |bad: bool, rules: [Rule; 2]| {
-        // An older systemd does not have every property.
+        // An older systemd does not know every property, so an empty value passes.
         let fits = |(property, wanted, _): &Rule| ["", *wanted].contains(&value(property));
         let rules = rules.into_iter().filter(|rule| !fits(rule));
         let fault = |(property, wanted, effect): Rule| {
@@ -104,7 +107,7 @@ fn judge(unit: &str, properties: Option<&str>, drain: Option<Duration>) -> Vec<F
                 findings.push(finding(true, seen, "[Unit] without it"));
             }
         }
-        // A unit of type notify extends its own stop.
+        // A service of type notify extends its stop timeout while it stops.
         if value("Type") != "notify" && span(value("TimeoutStopUSec")).is_some_and(|s| s <= drain) {
             let text = Unit::Millis.show(u64::try_from(drain.as_millis()).unwrap_or(u64::MAX));
             let seen = format!("TimeoutStopSec is not longer than runner_drain_millis ({text})");
@@ -129,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runners_unit_that_would_kill_commands_comes_with_the_line_that_fixes_it() {
+    fn a_runner_unit_that_would_kill_commands_is_reported_with_its_fix() {
         let good = "KillMode=mixed\nOOMPolicy=continue\nTimeoutStopUSec=11min\nRestart=always\n\
                     RestartUSec=100ms\nStartLimitIntervalUSec=0\nBindsTo=\nPartOf=\n";
         let drain = Duration::from_secs(600);

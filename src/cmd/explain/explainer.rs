@@ -1,7 +1,8 @@
-//! Explains an event in sentences: a pure function of the configuration, the store's record of the event, and the time.
+//! Explains an event in sentences. It is pure: it uses only the configuration, the store's record of the
+//! event, and the time.
 //!
-//! What must stay true: every sentence follows from those three. The configuration is today's: where it may have been
-//! another when the event arrived, the sentence is about today.
+//! `hooklatch explain` calls it. Must stay true: every sentence follows from those three. It has today's
+//! configuration only, so a sentence must not claim what the configuration was when the event arrived.
 
 use crate::config::{Config, Handler};
 use crate::model::{HeldReason, INTERNAL_SOURCE, OnRedelivery, ReplayGuard, Timestamp};
@@ -12,16 +13,16 @@ use super::{Explanation, HandlerPart, JobPart, Next};
 use crate::cmd::events::jobs;
 use crate::cmd::output::count;
 
-/// What an operator can do where no handler wants the event.
+/// What the operator can do if no handler wants the event.
 const UNWANTED: &str =
     "nothing: no handler wants it. Add its type to a handler's events, reload, and make the job";
 
 pub(super) struct Explainer<'a> {
     pub(super) config: &'a Config,
     pub(super) now: Timestamp,
-    /// How times are written.
+    /// Writes a time for the chosen output.
     pub(super) time: fn(Timestamp) -> String,
-    /// What a command needs to find this configuration.
+    /// The arguments that a command needs to find this configuration; may be empty.
     pub(super) suffix: &'a str,
 }
 
@@ -47,7 +48,7 @@ impl Explainer<'_> {
         Next { what: what.into(), at: None, command }
     }
 
-    /// How a sentence about a missing handler or source begins.
+    /// The beginning of a sentence about a missing handler or source.
     fn lacks(&self) -> &'static str {
         match self.config.mistakes() {
             [] => "the configuration no longer has",
@@ -115,7 +116,7 @@ impl Explainer<'_> {
         }
     }
 
-    /// What the caller of a request with a key was answered.
+    /// The answer that the caller of a request with a key gets.
     fn answer(&self, key: &KeyRow) -> String {
         let until = (self.time)(key.error_until.unwrap_or(key.expires_at));
         match (key.status, key.answered_at) {
@@ -185,7 +186,7 @@ impl Explainer<'_> {
         }
     }
 
-    /// The handlers of the event's source, then other handlers that have a job of it.
+    /// The handlers of the event's source, followed by other handlers that have a job for it.
     fn handlers(&self, detail: &EventDetail) -> Vec<HandlerPart> {
         let source = &detail.event.source;
         let own = self.config.handlers.iter().filter(|handler| handler.takes(source));
@@ -276,17 +277,17 @@ impl Explainer<'_> {
     }
 }
 
-/// Whether retention has removed its jobs: they had succeeded or been dropped.
+/// Whether retention has removed the event's jobs, which had succeeded or been dropped.
 fn were_removed(detail: &EventDetail) -> bool {
     detail.jobs.is_empty() && !detail.event.jobs.is_empty()
 }
 
-/// The type as the provider gave it.
+/// The type exactly as the provider sent it.
 fn type_of(event: &EventRow) -> &str {
     event.raw_type.as_deref().unwrap_or(&event.event_type)
 }
 
-/// The command that makes a handler's job of an event.
+/// The command that creates a job for `handler`.
 fn make_job(event: &EventRow, handler: &str) -> String {
     let id = event.event_id.shell_word();
     format!("replay {id} --source {} --handler {handler}", event.source)

@@ -1,4 +1,5 @@
-//! `hooklatch explain`: what happened to an event, why, and what happens next.
+//! `hooklatch explain`: prints what happened to an event, why, and what happens next. The store's record
+//! comes from the receiver or the database; `explainer` and `next` write the sentences.
 
 mod explainer;
 mod next;
@@ -24,9 +25,9 @@ struct Explanation {
     arrival: Vec<String>,
     /// What the replay guard decided, and why.
     replay_guard: String,
-    /// Every handler of its source, and every handler that has a job of it.
+    /// Every handler of its source, and every handler that has a job for it.
     handlers: Vec<HandlerPart>,
-    /// Where no handler wants it: what the operator can do.
+    /// What the operator can do if no handler wants the event.
     next: Option<Next>,
 }
 
@@ -34,11 +35,11 @@ struct Explanation {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct HandlerPart {
     handler: Name,
-    /// Whether it wants the event by today's configuration.
+    /// Whether the current configuration gives this event to the handler.
     wants: bool,
     why: String,
     job: Option<JobPart>,
-    /// Where it wants the event and has no job of it.
+    /// What to do if the handler wants the event and has no job for it.
     next: Option<Next>,
 }
 
@@ -55,13 +56,14 @@ struct JobPart {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Next {
     what: String,
-    /// When, where that is known.
+    /// When it happens, if known.
     at: Option<Timestamp>,
-    /// What to type, where the operator has to act.
+    /// The command to type, if the operator has to act.
     command: Option<String>,
 }
 
-/// Explains every event with the id: its variants, or those of several sources. Of a job its event.
+/// Explains every event with the given id: variants, or events of several sources. For the id of a job,
+/// explains the job's event.
 pub(super) fn run(args: &cli::Explain) -> Result<Exit, Failure> {
     let config = store::load(&args.file.config)?;
     let found = store::with_client(&config, async |client| {
@@ -86,10 +88,10 @@ pub(super) fn run(args: &cli::Explain) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// A line of the screen: what it is about, or nothing where it continues the line before, and its text.
+/// A line of output: its label, which is empty if it continues the line before, and its text.
 type Fact = (&'static str, String);
 
-/// The explanation for people: the event, then each handler.
+/// The explanation as text: one paragraph for the event, then one for each handler.
 fn paragraphs(all: &Explanation) -> Vec<Vec<Fact>> {
     let Explanation { event, event_type, source, .. } = all;
     let mut facts = vec![("event", format!("{event} of type {event_type}, source {source}"))];

@@ -1,7 +1,7 @@
-//! What happens next to a job, and what the operator types for it.
+//! Says what happens next to a job, and which command the operator types for it.
 //!
-//! What must stay true: where the operator has to find out something first, the command only looks, so that a pasted
-//! command settles nothing unseen.
+//! Must stay true: if the operator has to check something first, the suggested command only shows data,
+//! so that pasting it does not decide a job's fate without a check.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Explainer<'_> {
     ) -> Next {
         let (event, job) = (&detail.event, row.job);
         // The caller of a request with a key has no answer yet.
-        let waited_for = detail.key.as_ref().is_some_and(|key| key.answered_at.is_none());
+        let caller_waits = detail.key.as_ref().is_some_and(|key| key.answered_at.is_none());
         let show = format!("show {} --source {}", event.event_id.shell_word(), event.source);
         let replay = format!("replay --job {job}");
         match row.state {
@@ -53,7 +53,7 @@ impl Explainer<'_> {
                 let what = "it cannot run again without its payload: drop it";
                 self.next(what, Some(format!("drop {job}")))
             }
-            State::Held if waited_for => {
+            State::Held if caller_waits => {
                 let what = format!(
                     "nothing until you say how it ended, and its caller is told to ask you: look at what it \
                      should have done, then `resolve {job} --succeeded --answer FILE` with the answer, or \
@@ -65,7 +65,7 @@ impl Explainer<'_> {
             State::Dead => {
                 let resolved = row.reason.as_deref() == Some(DeadReason::Resolved.as_str());
                 let what = match resolved {
-                    _ if waited_for => "runs again when its caller sends the request again",
+                    _ if caller_waits => "runs again when its caller sends the request again",
                     true => "nothing: you have resolved it as failed",
                     false => "nothing by itself: fix the cause, then replay it",
                 };

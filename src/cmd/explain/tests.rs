@@ -1,3 +1,5 @@
+//! The sentences of `explain`, for events and jobs in every state.
+
 #![allow(clippy::unwrap_used)]
 use std::collections::BTreeMap;
 
@@ -41,7 +43,7 @@ fn at(seconds_ago: i64) -> Timestamp {
     Timestamp(NOW.0 - seconds_ago * 1000)
 }
 
-/// Seconds before now, so that expected sentences can be read.
+/// A time as seconds relative to now, so that the expected sentences are readable.
 fn time(at: Timestamp) -> String {
     format!("T{:+}", (at.0 - NOW.0) / 1000)
 }
@@ -109,7 +111,7 @@ fn explain(detail: &EventDetail) -> Explanation {
     Explainer { config: &config, now: NOW, time, suffix: "" }.explain(detail)
 }
 
-/// What happens next with the one job of an event, and the command.
+/// The next step for the only job of an event, and its command.
 fn next_of(job: JobDetail) -> (String, Option<String>) {
     let mut detail = event("github", "push");
     detail.jobs.push(job);
@@ -118,7 +120,7 @@ fn next_of(job: JobDetail) -> (String, Option<String>) {
 }
 
 #[test]
-fn an_accepted_event_says_why_and_what_repeated_it() {
+fn an_accepted_event_states_why_and_how_often_it_was_repeated() {
     let mut detail = event("stripe", "invoice.paid");
     assert_eq!(
         explain(&detail).arrival,
@@ -139,7 +141,7 @@ fn an_accepted_event_says_why_and_what_repeated_it() {
 }
 
 #[test]
-fn jobs_that_were_removed_are_not_offered_again() {
+fn jobs_that_retention_removed_cannot_be_replayed() {
     let mut detail = event("github", "push");
     detail.event.payload_kept = false;
     detail.event.jobs = [(State::Succeeded, 1)].into();
@@ -154,13 +156,13 @@ fn jobs_that_were_removed_are_not_offered_again() {
     let next = all.handlers[0].next.as_ref().unwrap();
     assert_eq!(next.what, "no job any more: where it had one, that has ended, and was removed");
     assert_eq!(next.command, None);
-    // Nor where no handler wants it by today's configuration.
+    // The same if no handler of the current configuration wants the event.
     detail.event.event_type = "ping".to_owned();
     assert!(explain(&detail).next.is_none());
 }
 
 #[test]
-fn the_replay_guard_says_what_it_decided_and_by_what() {
+fn the_replay_guard_states_its_decision_and_the_reason() {
     assert_eq!(
         explain(&event("stripe", "invoice.paid")).replay_guard,
         "not needed: the signature covers the event id"
@@ -176,7 +178,7 @@ fn the_replay_guard_says_what_it_decided_and_by_what() {
         received_at: at(seconds_ago),
     };
     detail.twins = vec![twin(50)];
-    assert!(explain(&detail).replay_guard.starts_with("passed"), "that one came later");
+    assert!(explain(&detail).replay_guard.starts_with("passed"), "the other event came later");
     detail.twins = vec![twin(200)];
     detail.jobs = vec![job("ci", State::Held, Some("suspected replay"))];
     assert_eq!(
@@ -194,7 +196,7 @@ fn the_replay_guard_says_what_it_decided_and_by_what() {
 }
 
 #[test]
-fn each_handler_of_the_source_says_why_it_matched_or_not() {
+fn each_handler_of_the_source_states_why_it_matched_or_not() {
     let mut detail = event("github", "issues.opened");
     detail.jobs.push(job("ci", State::Succeeded, None));
     let all = explain(&detail);
@@ -210,7 +212,7 @@ fn each_handler_of_the_source_says_why_it_matched_or_not() {
 }
 
 #[test]
-fn a_handler_that_was_added_later_differs_from_one_that_was_removed() {
+fn a_handler_added_later_is_distinguished_from_a_removed_one() {
     let mut detail = event("github", "push");
     detail.jobs.push(job("old", State::Held, Some("handler gone")));
     let all = explain(&detail);
@@ -222,7 +224,7 @@ fn a_handler_that_was_added_later_differs_from_one_that_was_removed() {
 }
 
 #[test]
-fn an_unwanted_event_says_how_to_have_it_run() {
+fn an_unwanted_event_suggests_the_command_that_makes_a_job() {
     let mut detail = event("github", "fork");
     detail.event.event_id = "$(reboot)".parse().unwrap();
     let next = explain(&detail).next.unwrap();
@@ -232,7 +234,7 @@ fn an_unwanted_event_says_how_to_have_it_run() {
 }
 
 #[test]
-fn every_state_says_what_happens_next() {
+fn every_job_state_states_the_next_step() {
     let begins = |job: JobDetail, what: &str, command: Option<&str>| {
         let (said, typed) = next_of(job);
         assert!(said.starts_with(what), "{said}");
@@ -273,7 +275,7 @@ fn without_its_payload_a_job_can_only_be_dropped() {
 }
 
 #[test]
-fn a_job_of_a_handler_that_cannot_run_says_why_and_when_it_is_tried_again() {
+fn a_job_of_a_broken_handler_states_the_cause_and_the_next_try() {
     let mut detail = event("github", "push");
     let mut broken = job("ci", State::Ready, None);
     broken.job.broken = Some(Broken {

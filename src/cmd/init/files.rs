@@ -1,4 +1,5 @@
-//! The files that `init` makes: new ones only, and all or none.
+//! The files that `init` makes. Must stay true: it makes new files only, and either all of them remain or
+//! none.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -11,24 +12,25 @@ use rustix::process::geteuid;
 use crate::cmd::owner;
 use crate::exit::{Exit, Failure};
 
-/// What was made so far; dropped before [`Made::keep`], it is taken away again.
+/// The files made so far. Dropping it removes them, unless [`Made::keep`] was called.
 #[derive(Default)]
 pub(super) struct Made {
     files: Vec<PathBuf>,
     secret: Option<Secret>,
 }
 
-/// By its descriptors: once the folder is another user's, that user can exchange the names in it.
+/// A secret's file and folder by their descriptors: once the folder belongs to another user, that user
+/// can exchange the files behind the names.
 struct Secret {
     path: PathBuf,
     file: File,
     folder: File,
-    /// Whether this call made the folder.
+    /// Whether `init` made the folder.
     is_new: bool,
 }
 
 impl Made {
-    /// Makes a file that is not there, with this text and mode, and flushes it to disk.
+    /// Makes a new file with this text and mode, and flushes it to disk. Fails if the file exists.
     pub(super) fn file(&mut self, path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
         self.folder(path.parent(), 0o755)?;
         let options = OpenOptions::new().write(true).create_new(true).mode(mode).to_owned();
@@ -38,7 +40,7 @@ impl Made {
         written.map_err(|error| failed(path, &error))
     }
 
-    /// The same for a secret, whose folder's own parent is there.
+    /// Makes a new file for a secret, readable by its owner only. The parent of its folder must exist.
     pub(super) fn secret(&mut self, path: &Path, text: &str) -> Result<(), Failure> {
         let made = (|| {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -61,8 +63,8 @@ impl Made {
         made.map_err(|error| failed(path, &error))
     }
 
-    /// As root, gives the secret to whom the store belongs, with a folder that this call made: the receiver must
-    /// read it, and nobody else may. In another user's folder it stays root's.
+    /// If run as root, gives the secret, and a folder that `init` made, to the owner of the store: only the
+    /// receiver must be able to read it. In another user's folder the file stays root's.
     pub(super) fn give(&self, store: &Path) -> Result<(), Failure> {
         let (Some(secret), true) = (&self.secret, geteuid().is_root()) else { return Ok(()) };
         let Some((uid, gid)) = owner::of(store)? else { return Ok(()) };
@@ -80,7 +82,7 @@ impl Made {
         given.map_err(|error| failed(path, &error))
     }
 
-    /// Makes a folder where there is none. One that is left empty by a failure harms nobody.
+    /// Makes a folder if it does not exist. An empty folder that a failure leaves behind does no harm.
     pub(super) fn folder(&mut self, path: Option<&Path>, mode: u32) -> Result<(), Failure> {
         let Some(path) = path.filter(|path| !path.as_os_str().is_empty() && !path.exists()) else {
             return Ok(());
@@ -89,7 +91,7 @@ impl Made {
         made.map_err(|error| failed(path, &error))
     }
 
-    /// All of it stays; the files in the order of their making.
+    /// Keeps all files and returns them in the order in which they were made.
     pub(super) fn keep(mut self) -> Vec<PathBuf> {
         std::mem::take(&mut self.files)
     }
@@ -98,7 +100,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         for path in self.files.drain(..).rev() {
-            // Nothing better can be done: the failure that led here is told.
+            // An error here is ignored: the failure that led here is reported.
             let _ = match (&self.secret, path.file_name()) {
                 (Some(secret), Some(name)) if secret.path == path => {
                     unlinkat(&secret.folder, name, AtFlags::empty()).map_err(Into::into)

@@ -1,4 +1,5 @@
-//! The texts that `init` writes: a main configuration, a source's stanza, and what a proxy needs.
+//! The texts that `init` writes: a main configuration, a source's stanza, and a proxy's configuration.
+//! Must stay true: the configuration loads as written, and has no secret in it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -9,7 +10,7 @@ use crate::provider::Scheme;
 
 const MIB: u64 = 1024 * 1024;
 
-/// A main configuration. Where it is not the system's, the store lies beside it.
+/// A main configuration. If it is not the system's, its store is in the same folder.
 pub(super) fn main(path: &Path) -> String {
     let store = match path == Path::new(DEFAULT_CONFIG) {
         true => "# path = \"/var/lib/hooklatch/hooklatch.db\"",
@@ -36,7 +37,7 @@ listen = \"127.0.0.1:8080\"
     )
 }
 
-/// What a source needs first that takes a proxy's word on who calls.
+/// The steps before using a source whose proxy names the caller.
 const BEFORE_CERTIFIED: &str = "\
 #
 # Only a proxy knows whose certificate came with a request. Name it in server.trusted_proxies, have it set the
@@ -45,20 +46,20 @@ const BEFORE_CERTIFIED: &str = "\
 #
 ";
 
-/// What GitHub's button is pressed for.
+/// The key for GitHub's Redeliver button.
 const REDELIVER: &str = "\
 # GitHub's Redeliver button runs a job again that failed for good.
 on_redelivery = \"replay-dead\"
 ";
 
-/// How such a source knows its callers.
+/// The keys by which a source identifies its callers with certificates.
 const CERTIFIED: &str = "\
 reply = \"handler\"
 certificate_header = \"X-Client-Cert\"   # the certificate's name, as the proxy says it
 ";
 
-/// The stanza of one source, with a handler commented out. `reference` and the source's name are its
-/// secret.
+/// The stanza of one source, with a handler commented out. `reference` followed by the source's name is
+/// the reference to its secret.
 pub(super) fn stanza(
     source: &Name,
     scheme: &Scheme,
@@ -86,13 +87,13 @@ pub(super) fn stanza(
     }
     let mut text = format!("# What {provider} sends. After a change: hooklatch reload.\n");
     if scheme.wants_certificates() {
-        // What the loader would refuse for want of a proxy.
+        // Commented out, because the loader refuses it without a trusted proxy.
         text.push_str(BEFORE_CERTIFIED);
         table.lines().for_each(|line| text.push_str(&format!("# {line}\n")));
     } else {
         text.push_str(&format!("\n{table}"));
     }
-    // A handler that answers takes every type.
+    // A handler that answers its caller must take every type.
     let kind = scheme.setup().sample_type.as_deref().filter(|_| !scheme.wants_certificates());
     let kind = kind.unwrap_or("*");
     text.push_str(&format!(
@@ -110,19 +111,19 @@ pub(super) fn stanza(
     text
 }
 
-/// A TOML string. JSON's escapes are TOML's too.
+/// A TOML string. Every escape of JSON is also valid in TOML.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// What a proxy needs to pass a source's URL on.
+/// The configuration that makes a proxy pass on a source's URL.
 #[derive(serde::Serialize)]
 pub(super) struct Proxies {
     pub(super) caddy: String,
     pub(super) nginx: String,
 }
 
-/// What passes `url` on to `path` at `listen`, for the usual proxies; `most` is the largest body.
+/// The configuration that passes `url` on to `path` at `listen`; `most` is the largest body in bytes.
 pub(super) fn proxies(url: &str, path: &str, listen: SocketAddr, most: u64) -> Proxies {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (host, outside) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
@@ -151,7 +152,7 @@ pub(super) fn proxies(url: &str, path: &str, listen: SocketAddr, most: u64) -> P
     Proxies { caddy, nginx }
 }
 
-/// Every line two spaces in.
+/// Indents every line by two spaces.
 pub(super) fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }

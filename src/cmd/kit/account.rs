@@ -1,5 +1,9 @@
-//! The account: what was sent and acknowledged, what the store holds and what the handlers wrote, held
-//! against the promises. Pure, so that its tests can falsify each of the three.
+//! Checks the promises: compares what was sent and acknowledged, what the store holds, and what the
+//! handlers wrote.
+//!
+//! The drill and the crash tests call [`Account::of`] when all jobs have reached a final state. It is
+//! pure, so that its tests can falsify each input. Must stay true: a broken promise in the evidence is
+//! always reported with its event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +13,24 @@ use super::ledger::{Ledger, Trace};
 use crate::model::{HeldReason, Outcome, State};
 use crate::store::{EventDetail, JobDetail};
 
-/// All that is known once every job has settled.
+/// The facts to compare, collected when every job has reached a final state.
 pub(crate) struct Evidence {
     pub(crate) sent: Vec<Sent>,
     pub(crate) stored: Vec<Stored>,
     pub(crate) ledger: Ledger,
-    /// How often the runner was killed: only then may an outcome be unknown.
+    /// How often the runner was killed. An outcome may be unknown only if this is not 0.
     pub(crate) runner_kills: usize,
 }
 
 /// An event as its provider sees it.
 pub(crate) struct Sent {
     pub(super) event: String,
-    /// The handlers that want it.
+    /// The handlers that must get a job for it.
     pub(super) handlers: &'static [&'static str],
     pub(super) answer: Answered,
 }
 
-/// How an event's last delivery was answered.
+/// The answer to an event's last delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answered {
     Never,
@@ -36,18 +40,18 @@ pub(super) enum Answered {
     Refused(u16),
 }
 
-/// An event as the store has it.
+/// An event in the store.
 pub(crate) struct Stored {
     pub(crate) event: String,
     pub(crate) jobs: Vec<Job>,
 }
 
-/// One of its jobs.
+/// A job of a stored event.
 pub(crate) struct Job {
     pub(super) handler: String,
     pub(crate) state: State,
     pub(super) reason: Option<String>,
-    /// Outcomes by attempt number; none where the attempt runs.
+    /// Outcomes by attempt number; `None` while the attempt runs.
     pub(super) attempts: BTreeMap<u32, Option<Outcome>>,
 }
 
@@ -64,24 +68,24 @@ impl From<EventDetail> for Stored {
     }
 }
 
-/// What a comparison of the evidence gives.
+/// The result of the comparison.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Account {
-    /// Events begun to be delivered.
+    /// Events with at least one delivery.
     pub(crate) sent: usize,
-    /// Events answered 2xx.
+    /// Events that were answered 2xx.
     pub(crate) acknowledged: usize,
     /// Events in the store.
     pub(crate) stored: usize,
-    /// Attempts begun, by the handlers' own ledger.
+    /// Attempts that began, according to the handlers' ledger.
     pub(crate) started: usize,
-    /// Attempts that ended, by the same.
+    /// Attempts that ended, according to the handlers' ledger.
     pub(crate) finished: usize,
-    /// Events acknowledged that are not in the store with all their jobs.
+    /// Acknowledged events that are not in the store with all their jobs.
     pub(crate) lost: usize,
-    /// Events stored or run again without a right to it.
+    /// Events that were stored twice, or run again although no rule allowed it.
     pub(crate) doubled: usize,
-    /// Jobs whose outcome is not known.
+    /// Jobs with an unknown outcome.
     pub(crate) unknown: usize,
     pub(crate) broken: Vec<Broken>,
 }
@@ -91,7 +95,7 @@ pub(crate) struct Account {
 pub(crate) struct Broken {
     kind: Kind,
     pub(crate) event: String,
-    /// What was seen, as a lower-case fragment.
+    /// The observation, as a lower-case fragment.
     pub(crate) what: String,
 }
 
@@ -103,11 +107,11 @@ enum Kind {
     Lost,
     /// Stored or run twice.
     Doubled,
-    /// An outcome is unknown where it should not be.
+    /// An outcome is unknown although the runner was not killed.
     Unknown,
-    /// Neither succeeded nor held.
+    /// A job neither succeeded nor is held, or a delivery was not acknowledged.
     Unfinished,
-    /// Store, handlers and answers contradict each other.
+    /// The store, the handlers' ledger and the answers contradict each other.
     Contradicted,
 }
 
@@ -132,7 +136,7 @@ impl Account {
             account.check_delivery(one, by_event.remove(one.event.as_str()));
         }
         for event in by_event.keys() {
-            account.add(Kind::Contradicted, event, "stored, and nobody sent it");
+            account.add(Kind::Contradicted, event, "stored, and not sent");
         }
         let mut claimed = BTreeSet::new();
         for Stored { event, jobs } in stored {
@@ -144,7 +148,7 @@ impl Account {
             }
         }
         for (handler, event, number, _) in ledger.attempts() {
-            // A handler began before the store had claimed its job.
+            // The handler ran, but the store has no claim for this attempt.
             if !claimed.contains(&(handler, event, number)) {
                 let what = format!("attempt {number} of {handler} was begun and is not stored");
                 account.add(Kind::Contradicted, event, what);
@@ -164,13 +168,13 @@ impl Account {
         self.broken.push(Broken { kind, event: event.to_owned(), what: what.into() });
     }
 
-    /// How many events have a broken promise of this kind.
+    /// The number of events with a broken promise of this kind.
     fn events(&self, kind: Kind) -> usize {
         let of_kind = self.broken.iter().filter(|broken| broken.kind == kind);
         of_kind.map(|broken| &broken.event).collect::<BTreeSet<_>>().len()
     }
 
-    /// Promise 1, and that every delivery is answered 2xx once the receiver is left alone.
+    /// Checks promise 1, and that every delivery was answered 2xx in the end.
     fn check_delivery(&mut self, sent: &Sent, stored: Option<&Stored>) {
         let event = &sent.event;
         match sent.answer {
@@ -187,14 +191,15 @@ impl Account {
         for handler in sent.handlers {
             match jobs.iter().filter(|job| job.handler == *handler).count() {
                 1 => {}
-                // One transaction makes the event and its jobs, so even an unanswered one has all.
+                // One transaction stores the event with its jobs, so an event without an answer has
+                // all its jobs too.
                 0 => self.add(Kind::Lost, event, format!("stored without its job for {handler}")),
                 n => self.add(Kind::Doubled, event, format!("{n} jobs for {handler}")),
             }
         }
     }
 
-    /// Promises 3, 4 and 5 of one job's attempts.
+    /// Checks promises 3, 4 and 5 for one job's attempts.
     fn check_attempts(&mut self, event: &str, job: &Job, traces: &BTreeMap<u32, Trace>) {
         let attempt = |number: &u32| format!("attempt {number} of {}", job.handler);
         for (number, trace) in traces {
@@ -215,7 +220,7 @@ impl Account {
         }
     }
 
-    /// Every job has succeeded; where a runner was killed, what it ran may be held instead.
+    /// Checks that the job succeeded. If the runner was killed, it may be held with an unknown outcome.
     fn check_state(&mut self, event: &str, job: &Job, may_be_unknown: bool) {
         let last = job.attempts.last_key_value().and_then(|(_, outcome)| *outcome);
         let unknown = job.state == State::Held || last == Some(Outcome::Unknown);
@@ -236,7 +241,8 @@ impl Account {
     }
 }
 
-/// Why this attempt must not have been begun: an earlier one was not known to have failed by then.
+/// Why this attempt must not have started: an earlier attempt was not known to have failed by then.
+/// `None` if it was allowed.
 fn forbidden(
     number: u32,
     trace: &Trace,
@@ -254,7 +260,8 @@ fn forbidden(
     })
 }
 
-/// What the store records of an attempt that its job's state or the handler's own lines deny.
+/// What the store records for an attempt although the job's state or the handler's ledger contradicts
+/// it. `None` without a contradiction.
 fn contradiction(
     state: State,
     outcome: Option<Outcome>,
@@ -264,7 +271,7 @@ fn contradiction(
     match outcome {
         None if state != State::Running => Some("running, and its job is not"),
         Some(Outcome::Succeeded) if !ended => Some("succeeded, and did not end"),
-        // One that cannot even write its first line fails too.
+        // An attempt without lines may have failed before it could write its first line.
         Some(Outcome::Failed) if trace.is_some_and(|trace| !trace.failed) => {
             Some("failed, and did not say so")
         }

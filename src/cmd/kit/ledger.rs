@@ -1,32 +1,36 @@
-//! The handlers' ledger: each attempt appends a line when it starts and a line when it ends.
+//! Reads the handlers' ledger: each attempt appends a line when it starts and a line when it ends.
+//!
+//! `Account` compares it with the store. Must stay true: a line that no handler writes is kept as an
+//! error and is not skipped.
 
 use std::collections::BTreeMap;
 
-/// What the handlers wrote.
+/// The parsed lines of all handlers.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// By handler and event, then by attempt number.
     traces: BTreeMap<(String, String), BTreeMap<u32, Trace>>,
-    /// Lines that no handler writes.
+    /// Malformed lines.
     pub(super) odd: Vec<String>,
 }
 
-/// What one attempt wrote.
+/// The lines of one attempt.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
+    /// The number of `start` lines; more than 1 breaks a promise.
     pub(super) starts: usize,
-    /// It did its work.
+    /// It wrote `end` after its work.
     pub(super) ended: bool,
-    /// It failed on purpose.
+    /// It wrote `fail`, on purpose.
     pub(super) failed: bool,
-    /// The number of its first line.
+    /// The number of its first line in the ledger.
     pub(super) first: usize,
-    /// The number of its last line.
+    /// The number of its last line in the ledger.
     pub(super) last: usize,
 }
 
 impl Ledger {
-    /// Reads lines of `start|end|fail HANDLER EVENT ATTEMPT` in the order in which they were written.
+    /// Reads lines of the form `start|end|fail HANDLER EVENT ATTEMPT`, in the order of writing.
     pub(crate) fn read(text: &str) -> Self {
         let mut ledger = Ledger::default();
         for (number, line) in text.lines().enumerate() {
@@ -37,7 +41,7 @@ impl Ledger {
         ledger
     }
 
-    /// None where the line is odd.
+    /// Adds a line; `None` if it is malformed.
     fn add(&mut self, number: usize, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split(' ').collect();
         let &[step, handler, event, attempt] = words.as_slice() else { return None };
@@ -55,20 +59,20 @@ impl Ledger {
         (trace.starts > 0).then_some(())
     }
 
-    /// The attempts of one handler at one event.
+    /// The attempts of `handler` at `event`, by number.
     pub(super) fn of(&self, handler: &str, event: &str) -> &BTreeMap<u32, Trace> {
         const NONE: &BTreeMap<u32, Trace> = &BTreeMap::new();
         self.traces.get(&(handler.to_owned(), event.to_owned())).unwrap_or(NONE)
     }
 
-    /// Every attempt: handler, event, number and what it wrote.
+    /// Every attempt: handler, event, number and its lines.
     pub(super) fn attempts(&self) -> impl Iterator<Item = (&str, &str, u32, &Trace)> {
         self.traces.iter().flat_map(|((handler, event), traces)| {
             traces.iter().map(move |(n, trace)| (handler.as_str(), event.as_str(), *n, trace))
         })
     }
 
-    /// How often handlers started work on `event`.
+    /// The number of `start` lines for `event`.
     pub(crate) fn starts(&self, event: &str) -> usize {
         let of_event = self.attempts().filter(|(_, of, ..)| *of == event);
         of_event.map(|(.., trace)| trace.starts).sum()

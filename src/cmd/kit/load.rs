@@ -1,5 +1,7 @@
-//! The load: clients that deliver signed events, each until it is answered 2xx, as providers do. They
-//! continue when a receiver is killed and another one is started.
+//! Clients that deliver signed events as providers do: each repeats a delivery until it is answered 2xx.
+//!
+//! The drill and the crash tests start them. They continue while a receiver is killed and another one
+//! is started.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,20 +19,20 @@ use super::provider::{Provider, post};
 use crate::clock::Clock;
 use crate::exit::{Exit, Failure};
 
-/// Deliveries at once.
+/// The number of concurrent deliveries.
 const CLIENTS: usize = 8;
 
-/// A client's wait before it repeats a delivery that had no answer or a 503.
+/// How long a client waits before it repeats a delivery that got no answer or a 503.
 const RETRY_WAIT: Duration = Duration::from_millis(20);
 
 /// How long a client waits for one answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
-/// How long handlers work on an event, in milliseconds, by its number: mostly short, some long enough
-/// that some run at any moment.
+/// How long handlers work on an event, in milliseconds, chosen by the event's number. Most times are
+/// short; a few are long, so that at any moment some handlers run.
 const WORK_MILLIS: [u32; 8] = [0, 20, 0, 100, 5, 50, 0, 300];
 
-/// The clients at work. Dropped, they stop at once.
+/// The running clients. Dropping it stops them at once.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     _clients: JoinSet<()>,
@@ -43,17 +45,17 @@ struct Shared {
 }
 
 struct State {
-    /// Where the receiver is.
+    /// The receiver's address.
     address: SocketAddr,
-    /// Clients begin no further event.
+    /// Whether clients must not begin another event.
     ending: bool,
     tally: Tally,
 }
 
-/// What the clients have seen so far.
+/// The answers so far.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
-    /// By the event's number.
+    /// Indexed by the event's number.
     answers: Vec<Answered>,
     pub(crate) acknowledged: usize,
     /// Deliveries answered 503.
@@ -63,7 +65,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// The events so far, as their provider sees them.
+    /// The events so far, with their answers.
     pub(crate) fn sent(&self) -> Vec<Sent> {
         let sent = |(number, answer): (usize, &Answered)| {
             let Event { id, handlers, .. } = Event::of(number);
@@ -74,7 +76,7 @@ impl Tally {
 }
 
 impl Load {
-    /// Delivers to the receiver at `address`; `bar` shows how far it is.
+    /// Starts the clients, which deliver to the receiver at `address`; `bar` shows the counts.
     pub(crate) fn start(provider: Provider, address: SocketAddr, bar: ProgressBar) -> Self {
         let state = State { address, ending: false, tally: Tally::default() };
         let shared = Arc::new(Shared { provider, state: watch::Sender::new(state), bar });
@@ -85,18 +87,18 @@ impl Load {
         Load { shared, _clients: clients }
     }
 
-    /// Delivers to another receiver from now on.
+    /// Sends all further deliveries to another receiver.
     pub(crate) fn redirect(&self, address: SocketAddr) {
         self.shared.state.send_modify(|state| state.address = address);
     }
 
-    /// Waits until `count` more events are acknowledged.
+    /// Waits until `count` more events are acknowledged. Fails after [`PATIENCE`] without progress.
     pub(crate) async fn more(&self, count: usize) -> Result<(), Failure> {
         let wanted = self.shared.state.borrow().tally.acknowledged + count;
         self.until(|tally| tally.acknowledged >= wanted).await
     }
 
-    /// Waits until each event that was begun has its answer; clients begin no further ones.
+    /// Stops beginning events, and waits until each one that was begun has its answer.
     pub(crate) async fn finish(self) -> Result<Tally, Failure> {
         self.shared.state.send_modify(|state| state.ending = true);
         self.until(|tally| !tally.answers.contains(&Answered::Never)).await?;
@@ -145,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// One delivery, signed now. `Never` where it is to be repeated.
+    /// Makes one delivery with a fresh signature. `Never` means that the caller must repeat it.
     async fn deliver(&self, Event { id, kind, body, .. }: &Event) -> Answered {
         let address = self.state.borrow().address;
         let delivery = async {
@@ -172,10 +174,11 @@ struct Event {
 }
 
 impl Event {
-    /// The event of that number; always the same one. Each third one takes several of the store's pages.
+    /// The event with this number; the same number gives the same event. The body of each third event
+    /// takes several of the store's pages.
     fn of(number: usize) -> Self {
         let id = format!("drill_{number}_{}", WORK_MILLIS[number % WORK_MILLIS.len()]);
-        // Five is prime to the number of work times, so these events meet each of them.
+        // Five and the number of work times are coprime, so these events get each work time.
         let (kind, handlers): (_, &[_]) = match number % 5 {
             0 => ("drill.retry", &["work", "retry"]),
             _ => ("drill.plain", &["work"]),

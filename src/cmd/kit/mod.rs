@@ -1,5 +1,5 @@
-//! What `demo`, `drill` and the tests share: a fake provider, its load, a scratch site, the receiver
-//! process on it, and the account of what was acknowledged, stored and run.
+//! Parts that `demo`, `drill` and the tests share: a fake provider, its load, a scratch site, the
+//! receiver process on that site, and the account that checks the promises.
 
 pub(super) mod account;
 pub(super) mod ledger;
@@ -10,5 +10,5 @@ pub(super) mod site;
 
 use std::time::Duration;
 
-/// How long anything may make no progress before the caller gives up.
+/// How long the caller waits without progress before it fails.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,7 @@
-//! A fake provider: it signs as the real one does, and delivers over real HTTP.
+//! A fake provider: it signs as the real one does and delivers over real HTTP.
+//!
+//! `demo`, `drill`, `send` and the tests use it. It must sign with the product's own scheme, so that
+//! its deliveries pass only if the scheme is right.
 
 use std::net::SocketAddr;
 
@@ -13,20 +16,20 @@ use crate::model::{Headers, Timestamp};
 use crate::provider::Scheme;
 use crate::verify::{self, Draft, Key};
 
-/// Why a delivery has no answer.
+/// The reason why a delivery got no answer.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A built-in provider with a secret.
 #[derive(Debug)]
 pub struct Provider {
-    /// Also the name of the source that it delivers to.
+    /// The provider's name, which is also the name of the source that it delivers to.
     pub(crate) name: &'static str,
     scheme: Scheme,
     key: Key,
 }
 
 impl Provider {
-    /// The built-in provider `name`. A line end after the secret is ignored, as in a secret's file.
+    /// The built-in provider `name`. Whitespace at the end of `secret` is ignored.
     pub fn new(name: &'static str, secret: &str) -> Result<Self, Failure> {
         let unusable = |why| Failure::new(Exit::Config, format!("cannot sign as {name}: {why}"));
         let scheme = Scheme::embedded(name).ok_or_else(|| unusable("no such provider".into()))?;
@@ -34,7 +37,7 @@ impl Provider {
         Ok(Provider { name, scheme, key })
     }
 
-    /// The headers of a delivery of `body`, signed at `at`.
+    /// The headers for a delivery of `body`, signed at the time `at`.
     pub fn sign(
         &self,
         id: &str,
@@ -56,16 +59,16 @@ impl Provider {
 /// The answer to a delivery.
 #[derive(Debug)]
 pub struct Answer {
-    /// The HTTP status.
+    /// The HTTP status code.
     pub status: u16,
-    /// Its `Idempotency-Result`.
+    /// The value of the header `Idempotency-Result`.
     pub(crate) result: Option<String>,
-    /// Null where it was cut or is not JSON.
+    /// Null if the body was cut off or is not JSON.
     pub body: serde_json::Value,
 }
 
-/// Posts `body` to `path` on a new connection. A status that was read counts even if the rest of the
-/// answer is cut off: a provider decides by the status.
+/// Posts `body` to `path` on a new connection. Returns the status even if the rest of the answer is cut
+/// off, because a provider decides by the status.
 pub(crate) async fn post(
     address: SocketAddr,
     path: &str,
@@ -76,7 +79,7 @@ pub(crate) async fn post(
     exchange(stream, &address.to_string(), path, headers, body).await
 }
 
-/// The same over an established connection to `host`, which it closes.
+/// Like [`post`], over an established connection to `host`, which it closes.
 pub(crate) async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     host: &str,
@@ -89,7 +92,7 @@ pub(crate) async fn exchange(
     let mut headers = headers.clone();
     headers.push("Connection", "close");
     let answer = send(&mut sender, host, path, &headers, body).await?;
-    // The answer is complete; this waits until the connection's task has ended too.
+    // The answer is complete. This waits for the connection's task, whose result does not matter.
     let _ = connection.await;
     Ok(answer)
 }

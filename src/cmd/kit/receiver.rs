@@ -1,4 +1,7 @@
-//! The receiver process on a scratch site and the runner that it launches.
+//! Starts, stops and kills the receiver process on a scratch site, and the runner that it launches.
+//!
+//! `demo`, `drill` and the crash tests use it. Must stay true: a receiver or runner of a scratch site does
+//! not outlive the command that started it, even if that command is killed.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -24,21 +27,21 @@ use super::site::Site;
 use crate::exit::{Exit, Failure};
 use crate::runner::folder;
 
-/// How often a process that starts or ends is looked at.
+/// How often a process that starts or ends is checked.
 const POLL: Duration = Duration::from_millis(10);
 
-/// What a receiver gets of the operator's environment: nothing that could configure it, or make it
-/// take itself for part of a service manager's unit.
+/// The environment variables that a receiver inherits. Others could configure it, or make it believe
+/// that it runs in a service manager's unit.
 const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
-/// A running receiver. Dropped, it gets SIGKILL and is waited for.
+/// A running receiver. Dropping it kills the process with SIGKILL and reaps it.
 pub(crate) struct Receiver {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
 impl Receiver {
-    /// Starts one that appends to `receiver.log`, and waits until it serves.
+    /// Starts a receiver that appends to `receiver.log`, and waits until it serves.
     pub(crate) async fn start(site: &Site) -> Result<Self, Failure> {
         let log_path = site.path("receiver.log");
         let spawn = || {
@@ -50,7 +53,7 @@ impl Receiver {
             for name in ENVIRONMENT {
                 command.envs(std::env::var_os(name).map(|value| (name, value)));
             }
-            // Its own group: Ctrl-C reaches this process alone, which then stops the receiver.
+            // A separate process group: Ctrl-C reaches only this process, which then stops the receiver.
             command.process_group(0).stdin(Stdio::null()).stderr(log);
             // SAFETY: prctl is safe to call between fork and exec.
             unsafe { command.pre_exec(end_with_parent) };
@@ -77,9 +80,9 @@ impl Receiver {
             .help(format!("its last words are in {}", log_path.display())))
     }
 
-    /// SIGTERM, and waits for its end, which must be a good one.
+    /// Sends SIGTERM and waits until the process has ended. Fails if it does not end with exit code 0.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
-        // An error means that it has ended, which `try_wait` then reports.
+        // An error means that the process has ended, which `try_wait` then reports.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let end = async {
             while let Ok(None) = self.child.try_wait() {
@@ -98,20 +101,20 @@ impl Receiver {
     }
 }
 
-/// SIGTERM for this process when its parent ends, which may be by SIGKILL.
+/// Makes the kernel send SIGTERM to this process when its parent ends, even by SIGKILL.
 fn end_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        // Both fail where it has ended and was waited for, as after `stop`.
+        // Both calls fail if the process was already reaped, as after `stop`.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The address in the line `serving` that is in the log behind its first `start` bytes.
+/// The address in the log line `serving` after the log's first `start` bytes.
 fn serving_address(log: &Path, start: u64) -> Option<SocketAddr> {
     let text = fs::read(log).ok()?;
     let lines = text.get(usize::try_from(start).ok()?..)?.split(|byte| *byte == b'\n');
@@ -120,16 +123,17 @@ fn serving_address(log: &Path, start: u64) -> Option<SocketAddr> {
     serving["address"].as_str()?.parse().ok()
 }
 
-/// A runner, held by a descriptor: its process number may be reused, the descriptor cannot be.
+/// A runner process, referred to by a pidfd, because its process id could be reused.
 pub(crate) struct Runner(OwnedFd);
 
 impl Runner {
-    /// The runner of the store at `database`, where one listens.
+    /// The runner of the store at `database`, if one listens.
     pub(super) fn find(database: &Path) -> Option<Self> {
         let mut stream = UnixStream::connect(folder::socket(&folder::of(database))).ok()?;
         let pid = socket_peercred(&stream).ok()?.pid;
         let runner = Runner(pidfd_open(pid, PidfdFlags::empty()).ok()?);
-        // While the connection stands, its listener lives and the number is still its own.
+        // If the connection is still open, its listener lives, so the pidfd is that of the runner and not
+        // of a process that got its id later.
         stream.set_nonblocking(true).ok()?;
         match stream.read(&mut [0]) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Some(runner),
@@ -137,7 +141,7 @@ impl Runner {
         }
     }
 
-    /// SIGKILL, and waits for its end.
+    /// Sends SIGKILL and waits until the process has ended.
     pub(crate) async fn kill(&self) -> Result<(), Failure> {
         if self.ends_after(Signal::KILL, PATIENCE).await {
             return Ok(());
@@ -145,7 +149,8 @@ impl Runner {
         Err(Failure::new(Exit::Unavailable, "the runner does not die"))
     }
 
-    /// SIGTERM, after which it ends where nothing runs; the second one ends what runs.
+    /// Sends SIGTERM, which ends an idle runner. If it does not end within a second, sends a second
+    /// SIGTERM, which also ends the running commands.
     pub(super) async fn stop(&self) -> Result<(), Failure> {
         for wait in [Duration::from_secs(1), PATIENCE] {
             if self.ends_after(Signal::TERM, wait).await {
@@ -156,7 +161,7 @@ impl Runner {
     }
 
     async fn ends_after(&self, signal: Signal, wait: Duration) -> bool {
-        // An error means that it has ended already.
+        // An error means that the process has already ended.
         let _ = pidfd_send_signal(&self.0, signal);
         let ended = || {
             let mut watched = [PollFd::new(&self.0, PollFlags::IN)];

@@ -1,5 +1,7 @@
-//! A scratch site: a folder with a configuration, its handlers and the store `hooklatch.db`, separate
-//! from what the operator has configured.
+//! A scratch site: a folder with a configuration, its handlers and the store `hooklatch.db`.
+//!
+//! `demo`, `drill` and the crash tests work on it. Must stay true: it is separate from the operator's
+//! configuration and store.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -20,18 +22,18 @@ use crate::exit::{Exit, Failure};
 use crate::model::{EventId, State};
 use crate::store::{EventFilter, JobFilter};
 
-/// How often a site looks whether its jobs have settled.
+/// How often a site checks whether its jobs have reached a final state.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The folder. A temporary one is deleted with this value.
+/// The folder of a scratch site. A temporary folder is deleted when this value is dropped.
 pub(crate) struct Site {
     root: PathBuf,
     temporary: Option<TempDir>,
 }
 
 impl Site {
-    /// Writes `files` (name and text) to a temporary folder, or to `place`, which must be new or empty.
-    /// Only their owner may read them, and run those that are scripts.
+    /// Writes `files` (name and text) to a temporary folder, or to `place`, which must be missing or
+    /// empty. Only their owner can read them; scripts are executable.
     pub(crate) fn new(place: Option<&Path>, files: &[(&str, &str)]) -> Result<Self, Failure> {
         let failed = |path: &Path, error: io::Error| {
             Failure::new(Exit::Io, format!("failed to write {}: {error}", path.display()))
@@ -87,12 +89,12 @@ impl Site {
         }
     }
 
-    /// Whether the folder stays when this value is dropped.
+    /// Whether the folder remains when this value is dropped.
     pub(crate) fn is_kept(&self) -> bool {
         self.temporary.is_none()
     }
 
-    /// What the handlers have written so far to `ledger.txt`.
+    /// The handlers' ledger so far, from `ledger.txt`.
     pub(crate) fn ledger(&self) -> Result<Ledger, Failure> {
         let path = self.path("ledger.txt");
         match fs::read_to_string(&path) {
@@ -105,7 +107,8 @@ impl Site {
         }
     }
 
-    /// Waits until no job is to run any more, or until the handlers write nothing for a minute.
+    /// Waits until no job is ready, running or waiting, or until the handlers write nothing for
+    /// [`PATIENCE`].
     pub(crate) async fn settle(&self) -> Result<(), Failure> {
         let clock = Clock::system();
         let ledger_bytes = || fs::metadata(self.path("ledger.txt")).map_or(0, |found| found.len());
@@ -127,7 +130,7 @@ impl Site {
         let client = self.client().await?;
         let events = store::events(&client, EventFilter::default()).await?;
         let mut ids: Vec<EventId> = events.into_iter().map(|event| event.event_id).collect();
-        // One request shows every event with that id.
+        // One request returns every event with that id.
         ids.sort();
         ids.dedup();
         let mut stored = Vec::new();
@@ -151,7 +154,7 @@ impl Site {
         stopped
     }
 
-    /// The runner of the store, where one listens.
+    /// The runner of the store, if one listens.
     pub(crate) fn runner(&self) -> Option<Runner> {
         Runner::find(&self.path("hooklatch.db"))
     }

@@ -1,7 +1,7 @@
-//! Fits what a person reads to the width of a screen: prose wraps at words, tables narrow their columns.
+//! Fits output to the width of a screen: wraps prose at words and narrows the columns of tables.
 //!
-//! In a pipe or a file nothing is wrapped or cut, so that a row is one line for `grep`. The variable
-//! COLUMNS gives such an output a width.
+//! In a pipe or a file it does not wrap or cut, so that a row is one line for `grep`, unless the variable
+//! COLUMNS gives a width.
 
 use std::os::fd::AsFd;
 
@@ -11,16 +11,16 @@ use textwrap::{Options, WordSeparator, WordSplitter};
 
 use crate::exit::Failure;
 
-/// The width of a terminal that does not know its own.
+/// The assumed width of a terminal that does not report its width.
 const USUAL_CHARS: usize = 80;
 
-/// Between two columns.
+/// The space between two columns.
 const GAP: &str = "  ";
 
-/// In front of a text that has a line below its row.
+/// The indent of a text on its own line below a row.
 const BELOW: &str = "    ";
 
-/// How many characters fit on a line of this output. None: as many as there are.
+/// How many characters fit on a line of this output; `None` without a limit.
 pub(super) fn chars(output: impl AsFd) -> Option<usize> {
     let chars = match rustix::termios::tcgetwinsize(output) {
         Ok(size) if size.ws_col > 0 => return Some(usize::from(size.ws_col)),
@@ -31,9 +31,9 @@ pub(super) fn chars(output: impl AsFd) -> Option<usize> {
     variable.filter(|&columns| columns > 0).or(chars)
 }
 
-/// `text` in lines of at most `chars`; `indent` stands in front of each line but the first. A command
-/// at the end is kept in one piece, on a line of its own if need be: it is there to be copied. One that
-/// is too long is broken by a backslash in front of an option.
+/// Splits `text` into lines of at most `chars`; every line but the first begins with `indent`. A command
+/// at the end stays in one piece, on a separate line if necessary, so that it can be copied. A command
+/// that is too long is broken before an option, with a backslash.
 pub(super) fn wrap(text: &str, chars: Option<usize>, indent: &str) -> Vec<String> {
     let Some(chars) = chars.filter(|&chars| display_width(text) > chars) else {
         return vec![text.to_owned()];
@@ -56,7 +56,7 @@ pub(super) fn wrap(text: &str, chars: Option<usize>, indent: &str) -> Vec<String
     lines
 }
 
-/// Where a command to copy begins, which goes on to the end of the text.
+/// The position of a command that takes up the rest of the text.
 fn command_at(text: &str) -> Option<usize> {
     let mut places = text.rmatch_indices("hooklatch ").map(|(at, _)| at);
     places.find(|&at| text[..at].trim_start().is_empty() || text[..at].ends_with(": "))
@@ -86,7 +86,7 @@ fn pieces(command: &str, chars: usize, indent: &str) -> Vec<String> {
     lines
 }
 
-/// A column of a table: its head, and what happens to its texts where a line is too long.
+/// A column of a table: its head, and how its texts are shortened if a line is too long.
 pub(in crate::cmd) struct Column(&'static str, Fit);
 
 enum Fit {
@@ -96,12 +96,12 @@ enum Fit {
     Below,
 }
 
-/// A column that is never cut nor wrapped.
+/// A column whose texts are not cut or wrapped.
 pub(in crate::cmd) const fn whole(head: &'static str) -> Column {
     Column(head, Fit::Whole)
 }
 
-/// A column that may be cut to so many characters.
+/// A column whose texts may be cut, but not to fewer than `shortest` characters.
 pub(in crate::cmd) const fn cut(head: &'static str, shortest: usize) -> Column {
     Column(head, Fit::Cut { shortest })
 }
@@ -111,7 +111,7 @@ pub(in crate::cmd) const fn words_of(head: &'static str) -> Column {
     Column(head, Fit::Words)
 }
 
-/// A column whose texts have lines of their own below their row on a screen. The last one.
+/// A column whose texts are on separate lines below the row on a screen. Only the last column may be one.
 pub(in crate::cmd) const fn below(head: &'static str) -> Column {
     Column(head, Fit::Below)
 }
@@ -129,19 +129,20 @@ impl<T: std::fmt::Display> From<T> for Field {
     }
 }
 
-/// A table that is printed row by row: a wider row widens those after it.
+/// A table that may be printed in parts: a wider row widens the columns of later rows.
 pub(in crate::cmd) struct Table {
     columns: Vec<Column>,
-    /// The longest text and the least width of each column.
+    /// The width of the longest text of each column.
     longest: Vec<usize>,
+    /// The smallest width that each column can be narrowed to.
     least: Vec<usize>,
     chars: Option<usize>,
-    /// The head is printed.
+    /// Whether the head was printed.
     begun: bool,
 }
 
 impl Table {
-    /// `chars`: how many fit on a line.
+    /// `chars` is the width of a line; `None` without a limit.
     pub(in crate::cmd) fn new(columns: Vec<Column>, chars: Option<usize>) -> Self {
         let (longest, least) = (vec![0; columns.len()], vec![0; columns.len()]);
         let mut table = Table { columns, longest, least, chars, begun: false };
@@ -154,7 +155,7 @@ impl Table {
         self.columns.iter().map(|Column(head, _)| super::styled(head, dimmed)).collect()
     }
 
-    /// Prints rows that fit each other; the first time below the head.
+    /// Prints rows with common column widths. The first call prints the head too.
     pub(in crate::cmd) fn print(&mut self, rows: &[Vec<Field>]) -> Result<(), Failure> {
         rows.iter().for_each(|row| self.measure(row));
         if !self.begun {
@@ -164,7 +165,7 @@ impl Table {
         rows.iter().try_for_each(|row| super::lines(&self.lines(row)))
     }
 
-    /// Widens the columns for a row.
+    /// Widens the columns to fit a row.
     fn measure(&mut self, row: &[Field]) {
         for (nth, (column, field)) in self.columns.iter().zip(row).enumerate() {
             let longest = display_width(&field.text);
@@ -178,17 +179,17 @@ impl Table {
         }
     }
 
-    /// How many columns stand next to each other.
-    fn beside(&self) -> usize {
+    /// The number of columns that are not on lines below the row.
+    fn side_by_side(&self) -> usize {
         match self.columns.last() {
             Some(Column(_, Fit::Below)) if self.chars.is_some() => self.columns.len() - 1,
             _ => self.columns.len(),
         }
     }
 
-    /// Takes from the widest column that can give, a character at a time, until a line fits.
+    /// Narrows the widest column that can be narrowed, one character at a time, until a line fits.
     fn widths(&self) -> Vec<usize> {
-        let mut widths = self.longest[..self.beside()].to_vec();
+        let mut widths = self.longest[..self.side_by_side()].to_vec();
         let gaps = GAP.len() * widths.len().saturating_sub(1);
         while self.chars.is_some_and(|chars| widths.iter().sum::<usize>() + gaps > chars) {
             let can = (0..widths.len()).filter(|&nth| widths[nth] > self.least[nth]);
@@ -200,7 +201,7 @@ impl Table {
 
     fn head(&self) -> Vec<String> {
         let mut heads = self.heads();
-        heads.truncate(self.beside());
+        heads.truncate(self.side_by_side());
         self.lines(&heads)
     }
 
@@ -234,7 +235,7 @@ impl Table {
     }
 }
 
-/// At most so many characters of a text; a mark says that it goes on.
+/// Cuts a text to at most `most` characters; `…` marks a cut.
 fn short(text: &str, most: usize) -> String {
     if display_width(text) <= most {
         return text.to_owned();
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fits_and_what_is_typed_again_stays_whole() {
+    fn a_table_fits_the_screen_and_keeps_ids_whole() {
         let columns = || vec![whole("JOB"), cut("TYPE", 6), words_of("WHY"), below("DETAIL")];
         let row: &[&str] = &["0123456789", "pull_request", "ab cd ef", "it said that all is lost"];
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What the handlers made of a test delivery.
+//! Waits for the handlers of a test delivery, and prints and judges what they did.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use super::super::output::{self, escape};
 use super::super::{jobs, show, store};
 use super::Verdict;
 
-/// Between two looks at the event.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The pause between two requests for the event.
+const POLL: Duration = Duration::from_millis(100);
 
-/// The event that was sent with this body, once none of its jobs is about to run or running, or after
-/// `wait`.
+/// The event that was sent with this body. Returns when none of its jobs is running or ready to run, or
+/// after `wait`.
 pub(super) async fn wait(
     client: &Client,
     source: &Name,
@@ -45,7 +45,7 @@ pub(super) async fn wait(
         if !detail.jobs.iter().any(unsettled) || Instant::now() >= end {
             return Ok(detail);
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL).await;
     }
 }
 
@@ -78,8 +78,7 @@ pub(super) fn print(detail: &EventDetail, config: &Config) -> Result<(), Failure
     Ok(())
 }
 
-/// Whether every handler that wants the event has done its work. `suffix` names the configuration in
-/// commands.
+/// Whether every job of the event has succeeded. `suffix` is the `--config` option for printed commands.
 pub(super) fn verdict(
     detail: &EventDetail,
     config: &Config,
@@ -137,7 +136,7 @@ pub(super) fn verdict(
     }
 }
 
-/// An event that made no job.
+/// The verdict for an event without jobs.
 fn unwanted(detail: &EventDetail, config: &Config, suffix: &str) -> Verdict {
     let (source, kind) = (&detail.event.source, detail.event.event_type.as_str());
     let two_levels = config.two_levels(source);

@@ -1,4 +1,5 @@
-//! A source's public URL: a delivery takes the provider's way, by name resolution, TLS, proxy and path.
+//! Delivers to a source's public URL as the provider does, through name resolution, TLS and the proxy.
+//! An error names the step that failed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,12 +17,12 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::super::kit::provider::{Answer, exchange};
 use crate::model::Headers;
 
-/// Longer than any provider waits for an answer.
+/// The timeout of a delivery: longer than any provider waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An absolute `http` or `https` URL.
 pub(super) struct PublicUrl {
-    /// As it is sent in `Host`.
+    /// The value of the header `Host`.
     authority: String,
     host: String,
     port: u16,
@@ -30,7 +31,7 @@ pub(super) struct PublicUrl {
 }
 
 impl PublicUrl {
-    /// Reads `text`. One without a path gets `path`.
+    /// Reads a URL. `path` replaces a missing path.
     pub(super) fn parse(text: &str, path: &str) -> Result<Self, String> {
         let wrong = || format!("'{text}' is not a URL such as https://hooks.example.org{path}");
         let uri: Uri = text.parse().map_err(|_| wrong())?;
@@ -57,7 +58,7 @@ impl PublicUrl {
         })
     }
 
-    /// Posts `body` on a connection of its own. An `Err` says which step failed.
+    /// Posts `body` on a new connection. An `Err` says which step failed.
     pub(super) async fn post(&self, headers: &Headers, body: Bytes) -> Result<Answer, String> {
         let posted = timeout(PATIENCE, self.try_post(headers, body)).await;
         posted.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?
@@ -93,7 +94,7 @@ impl std::fmt::Display for PublicUrl {
     }
 }
 
-/// A client that trusts the certificate authorities of this machine, or of `SSL_CERT_FILE`.
+/// A TLS client that trusts the certificate authorities of this machine, or those in `SSL_CERT_FILE`.
 fn client() -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

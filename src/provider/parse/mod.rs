@@ -1,8 +1,8 @@
-//! Reads a provider file into a [`Scheme`], reporting everything that is wrong with it at once.
+//! Reads a provider file into a [`Scheme`] and reports all its problems at once.
 //!
-//! Called by [`Scheme::parse`] only. Besides the form of each key it checks what makes a scheme
-//! sound: that the timestamp and the template's parts exist, that a timestamp which is looked at is
-//! also signed, and that the file says what a replay means where the signature leaves the id out.
+//! Only [`Scheme::parse`] calls it. In addition to the form of each key it checks that the scheme is
+//! sound: the timestamp and the template's parts exist, a timestamp that is checked is also signed,
+//! and the file says what a replay means if the signature does not cover the id.
 
 mod proof;
 mod values;
@@ -66,12 +66,12 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         setup,
         samples: "",
     };
-    sound(root, &scheme);
+    check_consistency(root, &scheme);
     Some(scheme)
 }
 
-/// What only the whole scheme can tell.
-fn sound(root: &Section<'_>, scheme: &Scheme) {
+/// Reports the problems that involve several keys.
+fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     let ids = &scheme.event.ids;
     if let Some(signed) = scheme.template() {
         if signed.has(&Part::Id) && !matches!(ids[..], [Place::Header(_)]) {
@@ -86,7 +86,7 @@ fn sound(root: &Section<'_>, scheme: &Scheme) {
             (Some(_), true) if by_body => root
                 .problem("{timestamp} cannot be taken from the body, which is signed itself", None),
             (Some(_), false) if !by_body => root.problem(
-                "[timestamp] is not signed: whoever re-sends a delivery can write a new one",
+                "[timestamp] is not signed: an attacker who re-sends a delivery can write a new one",
                 Some("remove it, or add {timestamp} to signature.signed".to_owned()),
             ),
             _ => {}

@@ -1,4 +1,5 @@
-//! Reads `[signature]`, `[secret]` and `[timestamp]`: where the proof of a delivery is.
+//! Reads the tables `[signature]`, `[secret]` and `[timestamp]` of a provider file, which say how a
+//! delivery is proven. Only the parent module calls it.
 
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use crate::provider::{
     Encoding, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace, StampUnit,
 };
 
-/// The widest timestamp window: past a day it is no protection against replays any more.
+/// The largest timestamp tolerance: over a day it does not protect against replays any more.
 const TOLERANCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What `signature.algorithm` says.
+/// The value of `signature.algorithm`.
 #[derive(Clone, Copy)]
 enum Algorithm {
     Hmac(Hash),
@@ -22,7 +23,7 @@ enum Algorithm {
     Unsigned,
 }
 
-/// The signature and the timestamp. The outer nothing of the signature is a problem, the inner one
+/// The signature and the timestamp. The signature is `None` after a problem, and `Some(None)` for
 /// `algorithm = "none"`.
 pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Stamp>) {
     let stamp = root.section("timestamp").and_then(timestamp);
@@ -56,7 +57,7 @@ pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Sta
         Some(Algorithm::Token) => carried(&section, Some(Proof::Token)).map(Some),
         Some(Algorithm::Hmac(hash)) => carried(&section, hmac(&section, hash, key)).map(Some),
         None => {
-            // The other keys are asked for, so that one wrong word does not make all of them unknown.
+            // Reads the other keys, so that a wrong algorithm does not also report them as unknown.
             carried(&section, hmac(&section, Hash::Sha256, key));
             None
         }
@@ -73,7 +74,7 @@ pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Sta
     (signature, stamp)
 }
 
-/// A signature of this proof, with how its header carries it.
+/// Combines `proof` with the keys that say how the header carries it.
 fn carried(section: &Section<'_>, proof: Option<Proof>) -> Option<Signature> {
     let headers = header_names(section, section.required::<OneOrMany>("header"));
     let repeatable = section.get::<bool>("repeatable").is_some_and(|v| v.value);
@@ -101,7 +102,7 @@ fn format(section: &Section<'_>) -> Option<Format> {
     }
 }
 
-/// A text that is not empty.
+/// A required string that must not be empty.
 fn filled(section: &Section<'_>, key: &'static str) -> Option<String> {
     parsed(section, section.required::<String>(key), |text| match text.is_empty() {
         true => Err("must not be empty".to_owned()),

@@ -1,4 +1,4 @@
-//! Every example in every help, run: an operator pastes them.
+//! Runs every example in the help texts, because operators paste them.
 
 use std::fs;
 use std::process::Output;
@@ -9,17 +9,17 @@ use super::commands;
 use crate::support::caller::{answer, by, send};
 use crate::support::{Receiver, SECRET, Site, stripe_event};
 
-/// What the examples are about.
+/// The sources and handlers that the examples name.
 const EVENT: &str = "evt_1DemoPaid00000001";
 const JOB: &str = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
 
-/// Those that run on until a signal, for long, or without a receiver: each is run by tests of its own.
+/// Commands that run until a signal, for a long time, or without a receiver: other tests run them.
 const RUN_ELSEWHERE: &[&str] = &["serve", "runner", "demo", "drill", "events --follow", "restore"];
 
-/// What an operator says that a caller is answered.
+/// The answer file of `resolve --answer`.
 const ANSWER: &str = "answer.txt";
 
-/// A body of the operator's.
+/// The body file of `send --body`.
 const BODY: &str = "push.json";
 
 const SOURCES: &str = r#"
@@ -42,7 +42,8 @@ command = ["./fulfil"]
 concurrency = 4
 "#;
 
-/// Dead, held, or running, as the event's type says; what `send` sends succeeds.
+/// The handler's script: the event's type says whether its job becomes dead, held or running; the events of
+/// `send` succeed.
 const FULFIL: &str = r#"case "$HOOKLATCH_EVENT_ID" in sample-*) exit 0 ;; esac
 case "$HOOKLATCH_EVENT_TYPE" in
     held.*) kill -9 $$ ;;
@@ -50,7 +51,7 @@ case "$HOOKLATCH_EVENT_TYPE" in
 esac
 [ "$HOOKLATCH_REPLAY" != 0 ] || exit 65"#;
 
-/// The examples of one command's help, with what goes on behind a backslash.
+/// The examples in one command's help, with lines joined after a backslash.
 pub(crate) fn of(help: &str) -> Vec<String> {
     let help = help.replace("\\\n", " ");
     let lines = help.lines().map(str::trim).filter(|line| line.starts_with("hooklatch "));
@@ -58,7 +59,7 @@ pub(crate) fn of(help: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Splits a line as a shell does, as far as these lines need it; what is redirected is left out.
+/// Splits a line into words as a shell does, as far as the examples need it, without redirections.
 pub(crate) fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for c in line.chars() {
@@ -75,7 +76,7 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// A receiver with jobs in every state that an example may need.
+/// A receiver with jobs in every state that an example needs.
 struct Stage {
     site: Site,
     receiver: Receiver,
@@ -96,7 +97,7 @@ impl Stage {
         stage
     }
 
-    /// A fresh job in this state.
+    /// Creates a job and waits until it is in this state.
     fn job(&mut self, state: &str) -> String {
         self.sent += 1;
         let id = format!("evt_{}", self.sent);
@@ -104,7 +105,7 @@ impl Stage {
         self.job_of(&id, state)
     }
 
-    /// A held one whose caller waits for its answer.
+    /// Creates a held job whose caller waits for its answer.
     fn asked(&self) -> String {
         let told = answer(send(self.receiver.address, &by("shop", "order-1"), "{}").unwrap());
         assert_eq!(told.unwrap().status, 502);
@@ -143,14 +144,14 @@ impl Stage {
         let mut command = self.site.command(&args);
         let elsewhere = tempfile::tempdir().unwrap();
         if args[0] == "init" {
-            // For somebody who has nothing yet.
+            // `init` needs an empty folder.
             command.env("HOOKLATCH_CONFIG", elsewhere.path().join("hooklatch.toml"));
         }
         command.env("GITHUB_SECRET", SECRET).output().unwrap()
     }
 }
 
-/// Runs them all, and says which did not do as it says.
+/// Runs all examples, and describes those that failed.
 pub(crate) fn failures() -> Vec<String> {
     let mut stage = Stage::new();
     let mut failures = Vec::new();
@@ -166,7 +167,8 @@ pub(crate) fn failures() -> Vec<String> {
             ran += 1;
             let output = stage.run(&words(&example));
             let code = output.status.code().unwrap();
-            // `status` finds the dead letters here, and the signature in `verify`'s is cut short.
+            // `status` reports the dead letters of this site, and the signature in the example of `verify`
+            // is shortened.
             let expected = match command[0].as_str() {
                 "status" | "verify" => 1,
                 _ => 0,

@@ -1,15 +1,15 @@
-//! Takes out of a text what differs from run to run: times, ids, ports, folders, what a command took.
+//! Replaces the parts of an output that differ between runs: times, ids, ports, folders and durations.
 
 use crate::support::Site;
 
-/// The same text for every run.
+/// The text with all changing parts replaced.
 pub(crate) fn plain(text: &str, site: &Site) -> String {
     let folder = site.config().parent().unwrap().to_str().unwrap().to_owned();
     let text = text.replace(&folder, "DIR");
     let text = text.replace(concat!("version ", env!("CARGO_PKG_VERSION")), "version VERSION");
     let mut seen = Vec::new();
     let lines = text.lines().map(|line| match line.split_once("signature") {
-        // Made with the time of the run.
+        // The name contains the time of the run.
         Some((before, rest)) if rest.contains('=') && line.starts_with("header") => {
             plain_line(&format!("{before}signature…"), &mut seen)
         }
@@ -22,7 +22,7 @@ fn plain_line(line: &str, seen: &mut Vec<String>) -> String {
     let mut out = String::new();
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
-        // Words that change begin where a word begins.
+        // A changing part always begins at the beginning of a word.
         let starts = !out.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.');
         let found = starts.then(|| changing(&out, rest, seen)).flatten();
         match found {
@@ -36,11 +36,11 @@ fn plain_line(line: &str, seen: &mut Vec<String>) -> String {
             }
         }
     }
-    // A column is as wide as its widest cell, which may be one of these.
+    // The width of a column may depend on a changing part.
     collapse(&out)
 }
 
-/// Something at the beginning of `text` that changes: its length, and what stands for it.
+/// A changing part at the beginning of `text`: its length and its replacement.
 fn changing(before: &str, text: &str, seen: &mut Vec<String>) -> Option<(usize, String)> {
     if let Some(uuid) =
         text.get(..36).filter(|text| is_like(text, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"))
@@ -75,7 +75,8 @@ fn changing(before: &str, text: &str, seen: &mut Vec<String>) -> Option<(usize, 
     None
 }
 
-/// `x` stands for a hexadecimal digit, `d` for a decimal one.
+/// Whether the beginning of `text` matches `shape`, in which `x` stands for a hexadecimal digit and `d` for
+/// a decimal one.
 fn is_like(text: &str, shape: &str) -> bool {
     text.bytes().zip(shape.bytes()).all(|(found, wanted)| match wanted {
         b'x' => found.is_ascii_hexdigit(),
@@ -84,7 +85,7 @@ fn is_like(text: &str, shape: &str) -> bool {
     })
 }
 
-/// Runs of spaces inside of a line become two.
+/// Replaces runs of spaces inside a line by two spaces.
 fn collapse(line: &str) -> String {
     let indent = line.len() - line.trim_start().len();
     let mut out = line[..indent].to_owned();

@@ -1,16 +1,16 @@
-//! A store in which a dozen events stand each in another way.
+//! Prepares a store with about a dozen events, each in a different situation.
 
 use serde_json::Value;
 
 use crate::support::{Receiver, Site, post, stripe_event};
 
-/// What is shown of each event.
+/// The commands that are recorded for each event.
 pub(crate) const COMMANDS: &[&str] = &["show", "explain"];
 
-/// What is shown of the whole store.
+/// The commands that are recorded for the whole store.
 pub(crate) const WHOLE: &[&str] = &["events", "jobs", "status", "quarantine"];
 
-/// One event for each situation; the id is its name.
+/// One event for each situation, with the situation's name as its id.
 pub(crate) const IDS: &[&str] = &[
     "succeeded",
     "rejected",
@@ -27,7 +27,7 @@ pub(crate) const IDS: &[&str] = &[
     "resolved",
 ];
 
-/// Handlers by the type of their events.
+/// The handlers, one for each type of event.
 const HANDLERS: &str = r#"
 [handlers.ship]
 source = "stripe"
@@ -60,15 +60,15 @@ case "$HOOKLATCH_EVENT_ID" in
     *) echo "shipped" ;;
 esac"#;
 
-/// The store, with its receiver running.
+/// The prepared store, with its running receiver.
 pub(crate) struct Stage {
     pub(crate) site: Site,
     _receiver: Receiver,
 }
 
-/// Brings every situation about.
+/// Creates every situation.
 pub(crate) fn stage() -> Stage {
-    // A second attempt at once.
+    // The second attempt begins without a delay.
     let limits = "[limits]\nbackoff_base_millis = \"100ms\"\n";
     let site = Site::with(limits, HANDLERS);
     site.script("ship", SHIP);
@@ -120,7 +120,7 @@ fn job<'a>(jobs: &'a [Value], id: &str) -> Option<&'a Value> {
 }
 
 impl Stage {
-    /// What is asked of each event's job in a state in which it cannot be.
+    /// Commands that each event's job must refuse because of its state.
     pub(crate) fn refused(&self) -> Vec<Vec<String>> {
         let jobs = self.site.json(&["jobs", "--limit", "1000"]);
         let jobs = jobs.as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Each kind of change takes effect, and what is under way goes on as it began.
+//! Each kind of change takes effect after a reload, and running attempts continue as they began.
 
 use std::fs;
 
@@ -9,21 +9,21 @@ use super::{
 };
 use crate::support::{Site, hex, hmac, post, stripe_event};
 
-/// Another source of GitHub's, at `/NAME`.
+/// Another GitHub source, at the path `/NAME`.
 fn source(name: &str, more: &str) -> String {
     format!(
         "[sources.{name}]\nprovider = \"github\"\npath = \"/{name}\"\nsecrets = [\"file:secret\"]\n{more}\n"
     )
 }
 
-/// A pipe at which a command waits until something is written into it.
+/// Makes a named pipe, from which a command reads until the test writes to it.
 fn pipe(site: &Site, name: &str) {
     let made = std::process::Command::new("mkfifo").arg(site.path(name)).status();
     assert!(made.unwrap().success());
 }
 
 #[test]
-fn sources_come_change_and_go() {
+fn sources_are_added_changed_and_removed() {
     let site = Site::new("");
     let receiver = site.start();
     assert_eq!(github(&receiver, "/shop", "d-1", SECRET), 404);
@@ -34,7 +34,7 @@ fn sources_come_change_and_go() {
     assert_eq!(github(&receiver, "/shop", "d-1", SECRET), 200);
     assert_eq!(handlers_of(&jobs(&site), "d-1"), ["all"]);
 
-    // It keeps what was seen of it under another path; the old path is a source's no more.
+    // The source keeps its statistics under the new path; the old path is unknown.
     site.configure(&source("shop", "max_body = \"1 KiB\"").replace("\"/shop\"", "\"/new\""), "");
     let reloaded = reload(&site);
     assert_eq!(reloaded["sources"]["changed"], json!(["shop"]));
@@ -54,12 +54,12 @@ fn sources_come_change_and_go() {
     assert_eq!(reload(&site)["sources"]["gone"], json!(["shop"]));
     assert_eq!(github(&receiver, "/new", "d-4", SECRET), 404);
     assert_eq!(github(&receiver, "/github", "d-4", SECRET), 200);
-    // `send` signs with what is served now.
+    // `send` uses the configuration that is served now.
     assert_eq!(site.run(&["send", "shop", "push"]).status.code(), Some(66));
 }
 
 #[test]
-fn a_rotated_secret_is_taken_with_the_old_one_and_then_alone() {
+fn a_rotated_secret_is_accepted_next_to_the_old_one_and_then_alone() {
     let site = Site::new("");
     let receiver = site.start();
     fs::write(site.path("next"), OTHER).unwrap();
@@ -78,7 +78,7 @@ fn a_rotated_secret_is_taken_with_the_old_one_and_then_alone() {
     assert_eq!(github(&receiver, "/github", "d-1", SECRET), 200);
     assert_eq!(github(&receiver, "/github", "d-2", OTHER), 200);
 
-    // The file itself becomes another: the configuration's text is as it was.
+    // Only the file of the secret changes, not the text of the configuration.
     write_secret(&site, "secret", OTHER);
     fs::write(site.config(), text).unwrap();
     assert_eq!(github(&receiver, "/github", "d-3", SECRET), 200, "not read before the reload");
@@ -92,7 +92,7 @@ fn a_rotated_secret_is_taken_with_the_old_one_and_then_alone() {
 }
 
 #[test]
-fn handlers_come_and_go_and_the_jobs_of_a_gone_one_are_held() {
+fn handlers_are_added_and_removed_and_jobs_of_a_removed_one_are_held() {
     let [a, b] = ["a", "b"].map(|name| forward(name, "stripe"));
     let site = Site::new(&a);
     let receiver = site.start();
@@ -117,7 +117,7 @@ fn handlers_come_and_go_and_the_jobs_of_a_gone_one_are_held() {
 fn slots_are_raised_and_lowered_while_commands_run() {
     let slots = |count: u8| command("worker", &format!("concurrency = {count}"));
     let site = Site::new(&slots(1));
-    // Each waits for its own event's file.
+    // Each command waits for a file of its event.
     site.script(
         "worker",
         "echo $HOOKLATCH_EVENT_ID >> $SITE/began\nread line < $SITE/$HOOKLATCH_EVENT_ID",
@@ -150,7 +150,7 @@ fn slots_are_raised_and_lowered_while_commands_run() {
 }
 
 #[test]
-fn a_running_command_ends_as_it_began_and_its_job_goes_by_the_handler_as_it_is_then() {
+fn a_running_command_keeps_its_configuration_and_its_outcome_follows_the_new_policy() {
     let handler = |command: &str, attempts: u8| {
         command.replace("./worker", "./new") + &format!("max_attempts = {attempts}\n")
     };
@@ -166,14 +166,14 @@ fn a_running_command_ends_as_it_began_and_its_job_goes_by_the_handler_as_it_is_t
     fs::write(site.path("go"), "go\n").unwrap();
     let job = site.all_jobs(1, "dead").remove(0);
     assert_eq!((&job["reason"], &job["attempt"]), (&json!("attempts exhausted"), &json!(1)));
-    // The next one is the new command, at once.
+    // The next job runs the new command.
     receiver.stripe(&stripe_event("evt_2", "thing.made", ""), 0);
     site.jobs_when(|jobs| jobs.iter().any(|job| job["state"] == "succeeded"));
     assert_eq!(site.lines("ran"), ["old", "new"]);
 }
 
 #[test]
-fn an_attempt_of_an_earlier_receiver_ends_by_the_handler_that_a_reload_has_brought_back() {
+fn an_adopted_attempt_is_completed_by_a_handler_that_a_reload_restored() {
     let once = command("worker", "max_attempts = 1");
     let site = Site::new(&once);
     site.script("worker", "echo $HOOKLATCH_ATTEMPT >> $SITE/ran\nread line < $SITE/go\nexit 1");
@@ -195,7 +195,7 @@ fn an_attempt_of_an_earlier_receiver_ends_by_the_handler_that_a_reload_has_broug
 }
 
 #[test]
-fn what_failed_before_a_reload_is_judged_by_what_it_has_brought() {
+fn quarantined_deliveries_are_verified_with_the_reloaded_secret() {
     let site = Site::new(&forward("before", "github"));
     write_secret(&site, "secret", OTHER);
     let receiver = site.start();
@@ -215,7 +215,7 @@ fn what_failed_before_a_reload_is_judged_by_what_it_has_brought() {
 }
 
 #[test]
-fn the_first_command_brings_a_runner() {
+fn adding_the_first_command_starts_a_runner() {
     let site = Site::new("");
     site.script("first", "echo $HOOKLATCH_EVENT_ID >> $SITE/ran");
     let receiver = site.start();
@@ -298,7 +298,7 @@ fn a_store_that_lies_elsewhere_now_is_refused_by_the_signal() {
 }
 
 #[test]
-fn the_receivers_own_events_go_to_the_handlers_there_are_now() {
+fn events_of_the_receiver_go_to_the_reloaded_handlers() {
     let site = Site::new("");
     let receiver = site.start();
     let alert = "[handlers.alert]\nsource = \"hooklatch\"\nevents = [\"source.failing\"]\nforward = \"http://127.0.0.1:9/\"\n";

@@ -1,4 +1,4 @@
-//! No request is dropped or fails while one configuration takes the place of another.
+//! No request fails or is dropped while a reload replaces the configuration.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, SECRET, Site, hex, hmac};
 
 const RELOADS: usize = 50;
 
-/// A connection that is kept, as a proxy keeps it.
+/// A keep-alive connection, as a proxy uses.
 struct Kept(TcpStream);
 
 impl Kept {
@@ -21,7 +21,7 @@ impl Kept {
         Kept(stream)
     }
 
-    /// Delivers an event and returns the head of its answer.
+    /// Delivers an event and returns the head of the answer.
     fn deliver(&mut self, id: &str) -> String {
         let body = format!("{{\"id\":\"{id}\"}}");
         let (length, signature) = (body.len(), hex(&hmac(SECRET, body.as_bytes())));
@@ -45,7 +45,7 @@ impl Kept {
 }
 
 #[test]
-fn no_request_fails_over_fifty_reloads_and_each_event_is_matched_by_one_configuration() {
+fn fifty_reloads_fail_no_request_and_match_each_event_with_one_configuration() {
     let pairs = [["a1", "a2"], ["b1", "b2"]];
     let handlers = pairs.map(|pair| pair.map(|name| forward(name, "github")).concat());
     let limits = "[limits]\nlist_count = 100000\n";
@@ -70,7 +70,7 @@ fn no_request_fails_over_fifty_reloads_and_each_event_is_matched_by_one_configur
                     }
                     let head = kept.deliver(&format!("d-{provider}-{nth}"));
                     assert!(head.starts_with("http/1.1 200"), "{head}");
-                    // A connection is not given up for a reload.
+                    // A reload must not close the connection.
                     assert!(!head.contains("connection: close"), "{head}");
                     sent.fetch_add(1, Ordering::Relaxed);
                 }
@@ -81,7 +81,7 @@ fn no_request_fails_over_fifty_reloads_and_each_event_is_matched_by_one_configur
             site.configure(limits, &handlers[nth % 2]);
             let reloaded = reload(&site);
             assert_eq!(reloaded["handlers"]["added"], serde_json::json!(pairs[nth % 2]), "{nth}");
-            // Each configuration has requests of its own.
+            // Each configuration must serve some requests.
             while sent.load(Ordering::Relaxed) < before + 8 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! What is wrong changes nothing, and says where.
+//! A refused reload changes nothing and names the reason.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use super::{SECRET, command, forward, github, jobs, reload, reload_fails, stripe
 use crate::support::Site;
 
 #[test]
-fn a_bad_configuration_keeps_the_old_one_and_says_where() {
+fn a_wrong_configuration_is_refused_with_its_position_and_the_old_one_stays() {
     let site = Site::new(&forward("all", "stripe"));
     let receiver = site.start();
     let good = fs::read_to_string(site.config()).unwrap();
@@ -28,7 +28,7 @@ fn a_bad_configuration_keeps_the_old_one_and_says_where() {
         fs::write(site.config(), text).unwrap();
         let said = reload_fails(&site, 78);
         assert!(said.contains(&wanted), "{wanted} is not in\n{said}");
-        // As `config check` says it.
+        // The message is that of `config check`.
         let checked = String::from_utf8(site.run(&["config", "check"]).stdout).unwrap();
         assert!(checked.contains(&wanted), "{wanted} is not in\n{checked}");
         let logged = receiver.log_when(|line| line["level"] == "ERROR");
@@ -45,7 +45,7 @@ fn a_bad_configuration_keeps_the_old_one_and_says_where() {
 }
 
 #[test]
-fn one_that_is_good_is_taken_with_a_signal_too() {
+fn a_sighup_reloads_a_valid_configuration() {
     let site = Site::new("");
     let receiver = site.start();
     site.configure("", &forward("all", "stripe"));
@@ -58,21 +58,21 @@ fn one_that_is_good_is_taken_with_a_signal_too() {
 }
 
 #[test]
-fn without_a_receiver_nobody_is_there_to_reload() {
+fn without_a_receiver_a_reload_is_refused() {
     let site = Site::new("");
     let said = reload_fails(&site, 69);
     assert!(said.contains("no receiver answers at"), "{said}");
-    assert!(!site.store().exists(), "nothing was made");
+    assert!(!site.store().exists(), "no store was created");
     fs::write(site.config(), "[server\n").unwrap();
     let said = reload_fails(&site, 78);
     assert!(said.contains("hooklatch.toml:1:"), "{said}");
 }
 
 #[test]
-fn a_reload_that_a_stop_overtakes_is_refused() {
+fn a_reload_during_a_stop_is_refused() {
     let site = Site::new(&command("worker", ""));
     site.script("worker", "exit 0");
-    // A runner that admits the receiver and never answers its Load: this test.
+    // The test is a runner that admits the receiver but does not answer its Load.
     let listener = super::runner::listen(&site);
     let runner = std::thread::spawn(move || {
         let mut stream = super::runner::accept(&listener);
@@ -84,7 +84,7 @@ fn a_reload_that_a_stop_overtakes_is_refused() {
     let receiver = site.start();
     receiver.log_when(|line| line["message"] == "connected to the runner");
     let asked = site.command(&["reload"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    // A second one waits behind it.
+    // A second reload waits for the first.
     let second = site.command(&["reload"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let (stream, listener) = runner.join().unwrap();
     assert_eq!(receiver.stop(), Some(0));
@@ -101,7 +101,7 @@ fn a_reload_that_a_stop_overtakes_is_refused() {
 }
 
 #[test]
-fn reloads_at_once_come_one_after_the_other() {
+fn concurrent_reloads_run_one_after_the_other() {
     let site = Site::new("");
     let receiver = site.start();
     site.configure("", &forward("all", "stripe"));
@@ -120,12 +120,12 @@ fn reloads_at_once_come_one_after_the_other() {
         let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         added += said["handlers"]["added"].as_array().unwrap().len();
     }
-    assert_eq!(added, 1, "the others found it in force");
+    assert_eq!(added, 1, "the others found no change");
     drop(receiver);
 }
 
-/// While another program holds the store's write lock, once the dispatcher is at work or before it could
-/// begin.
+/// Reloads while another program holds the store's write lock: after the dispatcher has begun to work, or
+/// before it could begin.
 fn a_reload_over_a_store_that_cannot_be_written_to(at_work: bool) {
     let limits = "[limits]\ntick_millis = \"100ms\"\n";
     let before = forward("before", "github");
@@ -139,30 +139,30 @@ fn a_reload_over_a_store_that_cannot_be_written_to(at_work: bool) {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let delivery = std::thread::scope(|scope| {
         let delivery = scope.spawn(|| stripe(&receiver, "evt_1"));
-        // By then a look of the dispatcher's at the store is under way, and waits.
+        // By then the dispatcher waits for a read of the store.
         std::thread::sleep(std::time::Duration::from_millis(300));
         site.configure(limits, &[before, forward("all", "stripe")].concat());
         let asked = std::time::Instant::now();
         assert_eq!(reload(&site)["handlers"]["added"], serde_json::json!(["all"]));
-        // A statement waits five seconds for a lock.
+        // A statement waits up to five seconds for a lock.
         assert!(asked.elapsed() < std::time::Duration::from_secs(3), "{:?}", asked.elapsed());
         other.execute_batch("ROLLBACK").unwrap();
         delivery.join().unwrap()
     });
-    assert_eq!(delivery, 200, "by the configuration that it came under");
+    assert_eq!(delivery, 200, "accepted with the configuration of its arrival");
     assert_eq!(stripe(&receiver, "evt_2"), 200);
     let jobs = jobs(&site);
     let made: Vec<_> = jobs.iter().filter(|job| job["handler"] == "all").collect();
     assert_eq!((made.len(), &made[0]["event_id"]), (1, &serde_json::json!("evt_2")));
-    assert_eq!(made[0]["reason"], serde_json::Value::Null, "no look held it");
+    assert_eq!(made[0]["reason"], serde_json::Value::Null, "the job must not be held");
 }
 
 #[test]
-fn a_store_that_cannot_be_written_to_does_not_keep_a_reload_back() {
+fn a_store_that_cannot_be_written_does_not_delay_a_reload() {
     a_reload_over_a_store_that_cannot_be_written_to(true);
 }
 
 #[test]
-fn a_store_that_cannot_be_recovered_yet_does_not_keep_a_reload_back() {
+fn a_store_that_cannot_be_recovered_yet_does_not_delay_a_reload() {
     a_reload_over_a_store_that_cannot_be_written_to(false);
 }

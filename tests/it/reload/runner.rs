@@ -1,4 +1,5 @@
-//! The runner goes first: what it cannot have is not taken, and nothing runs that it would not start so.
+//! A reload asks the runner first: it is refused if the runner cannot load the configuration, and no command
+//! runs with a configuration that the runner does not have.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,11 +13,11 @@ use super::{command, reload, reload_fails, stripe};
 use crate::support::runner::kill_runner;
 use crate::support::{PATIENCE, Site};
 
-/// The next receiver that comes.
+/// Waits for the next connection of a receiver.
 pub(crate) fn accept(listener: &UnixListener) -> UnixStream {
     let long = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     let came = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&long));
-    assert_eq!(came, Ok(1), "no receiver comes");
+    assert_eq!(came, Ok(1), "no receiver connected");
     listener.accept().unwrap().0
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn read(stream: &mut UnixStream) -> String {
     String::from_utf8(header).unwrap()
 }
 
-/// Answers the Hello of a receiver as a runner does that has nothing.
+/// Answers the Hello of a receiver as a runner without attempts does.
 pub(crate) fn admit(stream: &mut UnixStream) {
     let hello = read(stream);
     assert!(hello.contains("\"hello\""), "{hello}");
@@ -54,14 +55,14 @@ fn say(stream: &mut UnixStream, message: &Value) {
     stream.write_all(&frame).unwrap();
 }
 
-/// A runner's socket, whose runner is the test.
+/// Listens on the runner's socket; the test is the runner.
 pub(crate) fn listen(site: &Site) -> UnixListener {
     let folder = hooklatch::runner::folder::of(&site.store());
     fs::create_dir_all(&folder).unwrap();
     UnixListener::bind(hooklatch::runner::folder::socket(&folder)).unwrap()
 }
 
-/// A runner of one's own, without what the receiver has in its environment.
+/// A separate runner process, without the receiver's environment.
 struct Runner(Child);
 
 impl Runner {
@@ -86,7 +87,7 @@ impl Drop for Runner {
 }
 
 #[test]
-fn what_the_runner_cannot_have_is_not_taken() {
+fn a_reload_is_refused_if_the_runner_cannot_load_the_configuration() {
     let site = Site::new(&command("worker", ""));
     site.script("worker", "echo ${TOKEN:-none} >> $SITE/ran");
     fs::create_dir(site.path("credentials")).unwrap();
@@ -96,7 +97,7 @@ fn what_the_runner_cannot_have_is_not_taken() {
     let receiver = site.start_with(&[("CREDENTIALS_DIRECTORY", credentials.to_str().unwrap())]);
     receiver.log_when(|line| line["message"] == "connected to the runner");
 
-    // The receiver could read it, and the runner is the one that must.
+    // The receiver can read the credential, but the runner must.
     site.configure("", &command("worker", "env = { TOKEN = \"credential:token\" }"));
     let said = reload_fails(&site, 78);
     assert!(said.contains("runner 'default' cannot load it"), "{said}");
@@ -120,7 +121,7 @@ fn what_the_runner_cannot_have_is_not_taken() {
     assert!(reloaded["secrets"].as_array().unwrap().contains(&secret), "{reloaded}");
     assert_eq!(stripe(&receiver, "evt_2"), 200);
     site.all_jobs(2, "succeeded");
-    // A new text under the same reference is the runner's to read, too.
+    // The runner also reads a new text under the same reference.
     fs::write(site.path("token"), "of the file, again\n").unwrap();
     reload(&site);
     assert_eq!(stripe(&receiver, "evt_3"), 200);
@@ -155,14 +156,14 @@ fn a_limit_that_a_running_runner_cannot_change_is_refused() {
 }
 
 #[test]
-fn a_command_that_the_runner_knows_otherwise_waits_for_the_reload() {
+fn a_command_that_differs_in_the_runner_waits_for_a_reload() {
     let site = Site::new(&command("worker", ""));
     site.script("worker", "echo old >> $SITE/ran");
     site.script("new", "echo new >> $SITE/ran");
     let receiver = site.start();
     assert_eq!(stripe(&receiver, "evt_1"), 200);
     site.all_jobs(1, "succeeded");
-    // Not reloaded: the receiver goes on with the old one, and a runner that begins now reads the new.
+    // Without a reload the receiver keeps the old configuration, and a runner that starts now reads the new.
     site.configure("", &command("worker", "").replace("./worker", "./new"));
     kill_runner(&site.store());
     receiver.log_when(|line| line["message"] == "the connection to the runner is lost");
@@ -190,7 +191,7 @@ fn a_command_that_the_runner_knows_otherwise_waits_for_the_reload() {
 }
 
 #[test]
-fn a_runner_that_comes_after_the_reload_has_read_it() {
+fn a_runner_that_starts_after_a_reload_has_the_new_configuration() {
     let site = Site::new(&command("worker", ""));
     site.script("worker", "echo old >> $SITE/ran");
     site.script("new", "echo new >> $SITE/ran");
@@ -199,7 +200,7 @@ fn a_runner_that_comes_after_the_reload_has_read_it() {
     kill_runner(&site.store());
     receiver.log_when(|line| line["message"] == "the connection to the runner is lost");
     site.configure("", &command("worker", "").replace("./worker", "./new"));
-    // Connected or not by now: either way the runner has it when a job is claimed.
+    // Whether it is connected by now or not: the runner has the configuration when a job is claimed.
     reload(&site);
     assert_eq!(stripe(&receiver, "evt_1"), 200);
     site.all_jobs(1, "succeeded");
@@ -207,7 +208,7 @@ fn a_runner_that_comes_after_the_reload_has_read_it() {
 }
 
 #[test]
-fn a_runner_that_reads_something_else_is_not_believed() {
+fn a_reload_is_refused_if_the_runner_loaded_another_configuration() {
     let site = Site::new(&command("worker", ""));
     let listener = listen(&site);
     let runner = std::thread::spawn(move || {
@@ -229,13 +230,13 @@ fn a_runner_that_reads_something_else_is_not_believed() {
 }
 
 #[test]
-fn a_connection_whose_hello_is_older_than_the_reload_is_made_anew() {
+fn a_connection_that_began_before_the_reload_is_replaced() {
     let site = Site::new(&command("worker", ""));
     let listener = listen(&site);
     let receiver = site.start();
     let mut old = accept(&listener);
     assert!(read(&mut old).contains("\"hello\""));
-    // Its runner has read the configuration by now, and not answered yet.
+    // The runner has read the configuration by now, but has not answered yet.
     site.configure("", &command("worker", "concurrency = 2"));
     assert_eq!(reload(&site)["runners"][0]["loaded"], false);
     say_list(&mut old);
@@ -245,7 +246,7 @@ fn a_connection_whose_hello_is_older_than_the_reload_is_made_anew() {
         line["message"] == "connecting anew: the configuration was reloaded meanwhile"
     });
     assert_eq!(stripe(&receiver, "evt_1"), 200);
-    assert!(read(&mut young).contains("\"start\""), "over the young one alone");
-    assert_eq!(old.read(&mut [0]).unwrap(), 0, "nothing was said over the old one");
+    assert!(read(&mut young).contains("\"start\""), "the command starts over the new connection");
+    assert_eq!(old.read(&mut [0]).unwrap(), 0, "the old connection was closed without a message");
     drop(receiver);
 }

@@ -1,4 +1,5 @@
-//! Deaths while a caller waits for a handler's answer: it sends its request again, and gets the one answer.
+//! Deaths while a caller waits for a handler's answer. The caller repeats its request and must get the
+//! answer of the one run, or must learn that the outcome is unknown.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ events = ["*"]
 command = ["./charge"]
 "#;
 
-/// Takes a moment between its two lines in the ledger.
+/// The handler's script. It works for a moment between its two lines in the ledger.
 const SCRIPT: &str = r#"
 echo start >> "$SITE/ledger.txt"
 sleep 0.1
@@ -37,13 +38,13 @@ fn case((point, nth, _): Death) -> Case {
     Case::at(site, (point, nth))
 }
 
-/// Sends the request once; none where no whole answer comes.
+/// Sends the request once; `None` if no complete answer comes.
 fn once(receiver: &Receiver) -> Option<Answered> {
     answer(send(receiver.address, &by("shop", "order-1"), "{}").ok()?)
 }
 
-/// Sends it again for as long as it is told to come again.
-fn in_the_end(receiver: &Receiver) -> Answered {
+/// Repeats the request until its answer has no `Retry-After`.
+fn final_answer(receiver: &Receiver) -> Answered {
     let end = Instant::now() + PATIENCE;
     loop {
         match once(receiver) {
@@ -54,15 +55,15 @@ fn in_the_end(receiver: &Receiver) -> Answered {
     }
 }
 
-/// What a caller has in the end: the answer of the one run, or the word that nobody knows.
+/// Checks the caller's final answer: that of the one run, or 409 for an unknown outcome.
 fn must_be_one(case: &Case, first: Option<Answered>, receiver: &Receiver, left: Left) {
-    let last = in_the_end(receiver);
+    let last = final_answer(receiver);
     let starts = case.site.lines("ledger.txt").iter().filter(|line| *line == "start").count();
     assert!(starts <= 1, "started {starts} times");
     let known = last.status == 201;
     match left {
-        Left::Known => assert!(known, "{last:?} though it could be known"),
-        Left::Unknown => assert!(!known, "{last:?}: it was not cut off"),
+        Left::Known => assert!(known, "{last:?} although the outcome could be known"),
+        Left::Unknown => assert!(!known, "{last:?}: the attempt was not cut off"),
         Left::Either => {}
     }
     if known {
@@ -70,13 +71,13 @@ fn must_be_one(case: &Case, first: Option<Answered>, receiver: &Receiver, left: 
         assert_eq!(last.body.len(), 5036, "whole");
         let first = first.filter(|first| first.status == 201);
         assert!(first.is_none_or(|first| first.body == last.body));
-        assert_eq!(in_the_end(receiver), last.reused());
+        assert_eq!(final_answer(receiver), last.reused());
     } else {
         assert_eq!(last.status, 409, "{last:?}");
     }
 }
 
-/// The receiver dies while the request is under way, and its runner after it where `then_runner`.
+/// The receiver dies while the request is in progress. With `then_runner` its runner dies after it.
 pub(crate) fn receiver_dies(death: Death, then_runner: bool) {
     let case = case(death);
     let first = case.start();
@@ -87,10 +88,10 @@ pub(crate) fn receiver_dies(death: Death, then_runner: bool) {
     }
     let left = if then_runner { death.2 } else { Left::Known };
     must_be_one(&case, answered, &case.start(), left);
-    assert!(case.token.exists(), "nobody died");
+    assert!(case.token.exists(), "no process died");
 }
 
-/// The runner dies while the request is under way.
+/// The runner dies while the request is in progress.
 pub(crate) fn runner_dies(death: Death) {
     let case = case(death);
     let receiver = case.start();

@@ -1,4 +1,4 @@
-//! A site whose processes die at a point, and what must hold there once all is settled.
+//! A site whose processes die at a fail point, and the checks that must hold when all jobs have ended.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,9 +21,9 @@ on_unknown = "hold"
 concurrency = 3
 "#;
 
-/// The first and the last act is a line in the ledger, in between something is printed for the runner
-/// to keep. Nothing ends with less than its whole body. The event's id says how many milliseconds the
-/// work takes.
+/// The handler's script. It first and last appends a line to the ledger; in between it prints output that
+/// the runner must keep. It does not write its `end` line unless it got the whole body. The number at the
+/// end of the event's id is the time that the work takes, in milliseconds.
 const SCRIPT: &str = r#"
 echo "$$ $HOOKLATCH_JOB" >> "$SITE/processes.txt"
 line="$HOOKLATCH_HANDLER $HOOKLATCH_EVENT_ID $HOOKLATCH_ATTEMPT"
@@ -35,10 +35,10 @@ millis=${HOOKLATCH_EVENT_ID##*_}
 echo worked >&2
 echo "end $line" >> "$SITE/ledger.txt""#;
 
-/// A site whose processes are to die at a point.
+/// A site in which one process dies at a fail point.
 pub(crate) struct Case {
     pub(crate) site: Site,
-    /// Is made by the process that dies.
+    /// The file that the dying process creates.
     pub(crate) token: PathBuf,
     armed: String,
 }
@@ -48,7 +48,7 @@ impl Case {
         Case::of(HANDLER, (point, nth))
     }
 
-    /// With one attempt at a time.
+    /// Like [`Case::new`], with one attempt at a time.
     pub(crate) fn one_by_one((point, nth, _): Death) -> Self {
         Case::of(&HANDLER.replace("concurrency = 3", "concurrency = 1"), (point, nth))
     }
@@ -59,7 +59,7 @@ impl Case {
         Case::at(site, (point, nth))
     }
 
-    /// With a site of its own.
+    /// Like [`Case::new`], with another site.
     pub(crate) fn at(site: Site, (point, nth): (&str, usize)) -> Self {
         let token = site.path("token");
         let armed = format!("{point} {nth} {}", token.display());
@@ -71,10 +71,10 @@ impl Case {
     }
 
     pub(crate) fn start(&self) -> Receiver {
-        self.try_start().expect("died again")
+        self.try_start().expect("it died a second time")
     }
 
-    /// A command runs, and its receiver is dead.
+    /// Starts a command and then kills its receiver.
     pub(crate) fn leave_running(&self, id: &str) {
         let receiver = self.site.start();
         assert!(delivered(&receiver, id));
@@ -82,17 +82,18 @@ impl Case {
         receiver.kill();
     }
 
-    /// Kills the runner, where there is one.
+    /// Kills the runner, if there is one, and waits until it has ended.
     pub(crate) fn kill_runner(&self) {
         let pidfd = runner::runner(&self.site.store())
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         if let Some(pidfd) = pidfd {
-            let _left_already = pidfd_send_signal(&pidfd, Signal::KILL);
+            let _has_ended = pidfd_send_signal(&pidfd, Signal::KILL);
             must_end(&pidfd);
         }
     }
 
-    /// Waits for the runner's death. Returns the receiver that goes on.
+    /// Waits for the runner's death. Returns the receiver that continues: the same one, or the next one if
+    /// `then_receiver` kills it.
     pub(crate) fn runner_must_die(&self, receiver: Receiver, then_receiver: bool) -> Receiver {
         self.until(|| self.token.exists());
         if !then_receiver {
@@ -112,7 +113,7 @@ impl Case {
         }
     }
 
-    /// Waits until all is settled, stops the receiver, and holds the promises against the ledger.
+    /// Waits until all jobs have ended, stops the receiver, and checks the promises against the ledger.
     pub(crate) fn must_hold(&self, receiver: Receiver, events: &[(&str, Left)]) {
         let site = &self.site;
         site.jobs_when(|jobs| {
@@ -120,24 +121,24 @@ impl Case {
                 |job: &&serde_json::Value| job["state"] == "succeeded" || job["state"] == "held";
             jobs.iter().filter(settled).count() == events.len()
         });
-        assert!(self.token.exists(), "nobody died");
+        assert!(self.token.exists(), "no process died");
         for line in site.lines("processes.txt") {
             let (pid, job) = line.split_once(' ').unwrap();
             let lives = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             let lives = String::from_utf8_lossy(&lives).contains(job);
-            assert!(!lives, "all is settled, and process {pid} lives");
+            assert!(!lives, "all jobs have ended, but process {pid} lives");
         }
         let runner = runner::runner(&site.store()).expect("no runner");
         let runner = pidfd_open(runner, PidfdFlags::empty()).unwrap();
         assert_eq!(receiver.stop(), Some(0));
-        // It leaves by itself only where everything is acknowledged.
+        // The runner exits by itself only if every attempt is acknowledged.
         must_end(&runner);
         let stored = Stored::read(&site.store()).unwrap();
         let ledger = Ledger::read(&site.lines("ledger.txt"));
         let answered: Vec<String> = events.iter().map(|(id, _)| (*id).to_owned()).collect();
         stored.must_agree(&answered, &ledger, &["once"]);
         stored.must_be_settled(&ledger, "once");
-        assert_eq!(stored.events.len(), events.len(), "stored what nobody sent");
+        assert_eq!(stored.events.len(), events.len(), "an event was stored that was not sent");
         let ends = |id: &str| {
             let of_event = ledger.ends.iter().filter(|((_, event, _), _)| event == id);
             of_event.map(|(_, times)| times).sum::<usize>()
@@ -146,8 +147,8 @@ impl Case {
             let job = stored.jobs.iter().find(|job| job.event == *id).unwrap();
             let succeeded = job.state == "succeeded";
             match left {
-                Left::Known => assert!(succeeded, "{job:?} though it could be known"),
-                Left::Unknown => assert!(!succeeded, "{job:?}: it was not cut off"),
+                Left::Known => assert!(succeeded, "{job:?} although the outcome could be known"),
+                Left::Unknown => assert!(!succeeded, "{job:?}: the attempt was not cut off"),
                 Left::Either => {}
             }
             assert!(!succeeded || ends(id) == 1, "{job:?} ended {} times", ends(id));
@@ -155,12 +156,12 @@ impl Case {
     }
 }
 
-/// Delivers an event once. Whether it was answered 2xx; no other answer may come.
+/// Delivers an event once and returns whether it was answered 2xx. Fails on any other answer.
 pub(crate) fn delivered(receiver: &Receiver, id: &str) -> bool {
     delivered_with(receiver, id, 0)
 }
 
-/// The same with so many bytes of padding.
+/// Like [`delivered`], with `bytes` bytes of padding in the body.
 pub(crate) fn delivered_with(receiver: &Receiver, id: &str, bytes: usize) -> bool {
     let padding = format!(r#","padding":"{}""#, "x".repeat(bytes));
     let body = stripe_event(id, "invoice.paid", &padding);
@@ -171,14 +172,14 @@ pub(crate) fn delivered_with(receiver: &Receiver, id: &str, bytes: usize) -> boo
     }
 }
 
-/// Waits for a process's end.
+/// Waits until a process has ended.
 pub(crate) fn must_end(pidfd: &impl std::os::fd::AsFd) {
     let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     let ended = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&patience));
     assert_eq!(ended, Ok(1), "does not end");
 }
 
-/// Waits for the end of a receiver that is about to die.
+/// Waits until a receiver has died by a signal.
 pub(crate) fn must_die(receiver: Receiver) {
     let pid = Pid::from_raw(receiver.pid().cast_signed()).unwrap();
     must_end(&pidfd_open(pid, PidfdFlags::empty()).unwrap());

@@ -1,4 +1,5 @@
-//! Where receiver and runner die, and what may be left then of the event under way.
+//! The tables of deaths: the fail points at which the receiver and the runner die, and what is then known
+//! about the event in progress.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,22 +13,23 @@ use crate::support::Site;
 
 use Left::{Either, Known, Unknown};
 
-/// What a death may leave of the event under way.
+/// What is known about the event in progress after a death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// It succeeds: what became of it is known, or never in doubt.
+    /// It succeeds: its outcome is known, or it did not begin.
     Known,
-    /// Its outcome is unknown: it may have begun, and nobody can tell how it ended.
+    /// Its outcome is unknown: it may have begun, and there is no record of how it ended.
     Unknown,
-    /// One or the other: what lives goes on while what dies is dying.
+    /// One or the other, because the surviving process continues while the other dies.
     Either,
 }
 
-/// A death of the receiver, the first or second time that it passes a point, and what it leaves where
-/// the runner is killed before the next receiver comes. Where it does not, all is known.
+/// A fail point, how many times a process passes it before it dies there, and what is then known. For a
+/// death of the receiver, that is what is known if the runner is killed too, before the next receiver
+/// starts; if the runner lives, everything is known.
 pub(crate) type Death = (&'static str, usize, Left);
 
-/// In the order of an event's life.
+/// Deaths of the receiver, in the order of an event's processing.
 pub(crate) const OF_THE_RECEIVER: &[Death] = &[
     ("accept.commit.before", 1, Known),
     ("accept.commit.after", 1, Either),
@@ -46,7 +48,7 @@ pub(crate) const OF_THE_RECEIVER: &[Death] = &[
     ("receiver.sent.Ack", 1, Known),
 ];
 
-/// Where the end of one event and the claim of the next are one commit, and around it.
+/// Deaths of the receiver around the commit that completes one event and claims the next.
 pub(crate) const BETWEEN_TWO_EVENTS: &[Death] = &[
     ("complete.commit.before", 1, Known),
     ("claim.commit.before", 2, Known),
@@ -57,7 +59,7 @@ pub(crate) const BETWEEN_TWO_EVENTS: &[Death] = &[
     ("receiver.before.Start", 2, Known),
 ];
 
-/// While a caller waits for its handler's answer.
+/// Deaths of the receiver while a caller waits for its handler's answer.
 pub(crate) const OF_A_REQUEST_WITH_A_KEY: &[Death] = &[
     ("ask.commit.before", 1, Known),
     ("ask.commit.after", 1, Either),
@@ -74,7 +76,8 @@ pub(crate) const OF_A_REQUEST_WITH_A_KEY: &[Death] = &[
     ("receiver.before.Ack", 1, Known),
 ];
 
-/// The same of the runner. Its ledger has no output: an exit that it notes is known, and the answer is not.
+/// Deaths of the runner while a caller waits. The runner's ledger has exit codes but no output, so after a
+/// death the answer is lost even if the exit code is known.
 pub(crate) const OF_ITS_RUNNER: &[Death] = &[
     ("runner.read.Start", 1, Known),
     ("runner.start.noted", 1, Unknown),
@@ -88,7 +91,7 @@ pub(crate) const OF_ITS_RUNNER: &[Death] = &[
     ("runner.read.Ack", 1, Known),
 ];
 
-/// Of a receiver that starts while a command of an earlier one runs, and what it leaves of that one.
+/// Deaths of a receiver that starts while a command of an earlier receiver runs.
 pub(crate) const OF_THE_NEXT_RECEIVER: &[Death] = &[
     ("epoch.commit.before", 1, Unknown),
     ("epoch.commit.after", 1, Unknown),
@@ -97,8 +100,8 @@ pub(crate) const OF_THE_NEXT_RECEIVER: &[Death] = &[
     ("receiver.read.HelloOk", 1, Unknown),
 ];
 
-/// Of the runner, and what it leaves. Between the line before the fork and the line after the reap
-/// nobody can know.
+/// Deaths of the runner. Between its ledger line before the fork and its line after the reap, the outcome
+/// is unknown.
 pub(crate) const OF_THE_RUNNER: &[Death] = &[
     ("runner.hello.read", 1, Known),
     ("runner.before.HelloOk", 1, Known),
@@ -118,17 +121,17 @@ pub(crate) const OF_THE_RUNNER: &[Death] = &[
     ("runner.ack.noted", 1, Known),
 ];
 
-/// Of a runner that starts after another died in the middle of a command, and what is left of that.
+/// Deaths of a runner that starts after another one died during a command.
 pub(crate) const OF_THE_NEXT_RUNNER: &[Death] =
     &[("runner.orphaned.before", 1, Unknown), ("runner.orphaned.after", 1, Unknown)];
 
-/// What is said of an attempt's life. A wish to kill, to search or to peek, a refusal, a denial and a
-/// drain are not.
+/// The messages at which a process dies: those about an attempt's start and end. Requests to kill, search
+/// or peek, refusals, denials and drains do not change an outcome.
 const TO_RUNNER: [&str; 3] = ["Hello", "Start", "Ack"];
 const TO_RECEIVER: [&str; 3] = ["HelloOk", "Started", "Ended"];
 
 #[test]
-fn every_point_is_in_one_place_and_somebody_dies_there() {
+fn every_fail_point_is_used_once_and_has_a_death() {
     let mut passed = Vec::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     while let Some(folder) = folders.pop() {
@@ -163,9 +166,9 @@ fn every_point_is_in_one_place_and_somebody_dies_there() {
         let kinds: &[&str] = match *point {
             "receiver.before" | "receiver.sent" => &TO_RUNNER,
             "receiver.read" | "runner.before" | "runner.sent" => &TO_RECEIVER,
-            // The Hello is read before all others, at a point of its own.
+            // The runner reads Hello before all other messages, at a separate point.
             "runner.read" => &TO_RUNNER[1..],
-            // Nothing else has a body.
+            // Only these messages have a body.
             _ => &["Start", "Ended"],
         };
         all.extend(frames(point, kinds));
@@ -174,7 +177,7 @@ fn every_point_is_in_one_place_and_somebody_dies_there() {
 }
 
 #[test]
-fn a_point_that_does_not_exist_is_not_waited_for() {
+fn an_unknown_fail_point_is_refused_at_start() {
     let site = Site::new(HANDLER);
     for wrong in ["claim.commit 1 token", "claim.commit.after 0 token", "runner.sent 1 token", ""] {
         let output = site.command(&["--help"]).env(VARIABLE, wrong).output().unwrap();

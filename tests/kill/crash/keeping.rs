@@ -1,4 +1,5 @@
-//! Deaths of whoever copies, migrates or restores a store: there is the old one or the new one, whole.
+//! Deaths during a copy, a migration or a restore of a store: afterwards there is the complete old store
+//! or the complete new one.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,11 +12,11 @@ use rusqlite::Connection;
 use super::case::{delivered, must_die};
 use crate::support::Site;
 
-/// A receiver that makes a backup.
+/// Deaths of a receiver that makes a backup.
 const OF_A_COPY: &[&str] = &["copy.step"];
 
-/// Who opens a store of an earlier schema; whether the copy has its name then, and whether the schema
-/// is the new one.
+/// Deaths of a process that opens a store of an earlier schema; then whether the copy has its final name,
+/// and whether the schema is the new one.
 const OF_A_MIGRATION: &[(&str, bool, bool)] = &[
     ("before.copied", false, false),
     ("before.named", true, false),
@@ -23,7 +24,7 @@ const OF_A_MIGRATION: &[(&str, bool, bool)] = &[
     ("migrate.commit.after", true, true),
 ];
 
-/// `restore --replace`, and whether the store is the new one after that.
+/// Deaths of `restore --replace`, and whether the store is the new one then.
 const OF_A_RESTORE: &[(&str, bool)] = &[
     ("restore.copied", false),
     ("restore.changed", false),
@@ -33,7 +34,7 @@ const OF_A_RESTORE: &[(&str, bool)] = &[
     ("restore.named", true),
 ];
 
-/// All of them, for the test that somebody dies at each point.
+/// All points of this file, for the test that every fail point has a death.
 pub(crate) const POINTS: &[&str] = &[
     OF_A_COPY[0],
     OF_A_MIGRATION[0].0,
@@ -48,7 +49,7 @@ pub(crate) const POINTS: &[&str] = &[
     OF_A_RESTORE[5].0,
 ];
 
-const NOBODY: &str = "";
+const NO_HANDLERS: &str = "";
 
 fn armed(site: &Site, point: &str) -> String {
     let token = site.path("token");
@@ -70,8 +71,8 @@ fn ids(site: &Site) -> Vec<String> {
     ids
 }
 
-/// What lies beside the store, but for what always does.
-fn beside(site: &Site) -> Vec<String> {
+/// The files next to the store, except for those that are always there.
+fn extra_files(site: &Site) -> Vec<String> {
     let entries = fs::read_dir(site.store().parent().unwrap()).unwrap();
     let mut names: Vec<String> = entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -83,31 +84,31 @@ fn beside(site: &Site) -> Vec<String> {
 }
 
 #[test]
-fn a_receiver_that_dies_while_it_copies_leaves_no_backup_and_no_copy() {
-    let site = Site::new(NOBODY);
+fn a_receiver_death_during_a_backup_leaves_no_backup_and_no_copy() {
+    let site = Site::new(NO_HANDLERS);
     let receiver = site.start_with(&[(VARIABLE, &armed(&site, OF_A_COPY[0]))]);
     assert!(delivered(&receiver, "evt_1"));
     let made = site.run(&["backup", site.path("b.db").to_str().unwrap()]);
     assert_eq!(made.status.code(), Some(69), "{}", String::from_utf8_lossy(&made.stderr));
     assert!(!site.path("b.db").exists() && !site.path("b.db.partial").exists());
     must_die(receiver);
-    assert_eq!(beside(&site), ["store.db.copying"]);
+    assert_eq!(extra_files(&site), ["store.db.copying"]);
     let receiver = site.start();
-    assert!(beside(&site).is_empty(), "{:?}", beside(&site));
+    assert!(extra_files(&site).is_empty(), "{:?}", extra_files(&site));
     assert_eq!(ids(&site), ["evt_1"]);
     drop(receiver);
 }
 
 #[test]
-fn whoever_dies_in_a_restore_leaves_the_old_store_or_the_new_one() {
+fn a_death_during_a_restore_leaves_the_old_store_or_the_new_one() {
     for (point, is_new) in OF_A_RESTORE {
-        let site = Site::new(NOBODY);
+        let site = Site::new(NO_HANDLERS);
         let receiver = site.start();
         assert!(delivered(&receiver, "evt_in_backup"));
         let backup = site.path("b.db");
         assert!(site.run(&["backup", backup.to_str().unwrap()]).status.success());
         assert!(delivered(&receiver, "evt_later"));
-        // Killed, so that the last commit is in the log alone.
+        // Killed, so that the last commit is only in the log.
         receiver.kill();
         let died = site
             .command(&["restore", backup.to_str().unwrap(), "--replace"])
@@ -116,15 +117,15 @@ fn whoever_dies_in_a_restore_leaves_the_old_store_or_the_new_one() {
             .unwrap();
         must_be_killed(&died, &site);
 
-        // Whoever comes next has one of the two, and it takes events.
+        // The next receiver opens one of the two stores and accepts events.
         let receiver = site.start();
         let old = ["evt_in_backup", "evt_later"];
         assert_eq!(ids(&site), if *is_new { &old[..1] } else { &old[..] }, "{point}");
         assert!(delivered(&receiver, "evt_new"), "{point}");
         assert_eq!(receiver.stop(), Some(0));
         if *is_new {
-            // What it replaced is whole too, with its log.
-            let aside = beside(&site);
+            // The replaced store is complete too, with its log.
+            let aside = extra_files(&site);
             let aside = aside.iter().find(|name| name.contains(".replaced-")).unwrap();
             let aside = site.path(aside.trim_end_matches("-wal"));
             let conn = Connection::open(&aside).unwrap();
@@ -132,18 +133,18 @@ fn whoever_dies_in_a_restore_leaves_the_old_store_or_the_new_one() {
                 conn.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
             assert_eq!(events, 2, "{point}");
         } else {
-            // And the restore can be done again.
-            let again = site.run(&["restore", backup.to_str().unwrap(), "--replace"]);
-            assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+            // The restore can be repeated.
+            let second = site.run(&["restore", backup.to_str().unwrap(), "--replace"]);
+            assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
             assert_eq!(ids(&site), ["evt_in_backup"]);
         }
-        let left = beside(&site);
+        let left = extra_files(&site);
         let whole = |name: &String| name.contains(".replaced-") && !name.contains("restor");
         assert!(left.iter().all(whole), "{point}: {left:?}");
     }
 }
 
-/// Makes a store as the first schema had it.
+/// Creates a store with the first schema.
 fn first_schema(path: &Path) {
     let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
     let conn = Connection::open(path).unwrap();
@@ -160,10 +161,9 @@ fn first_schema(path: &Path) {
 }
 
 #[test]
-fn whoever_dies_in_a_migration_has_changed_all_or_nothing_and_the_next_goes_on_with_the_same_copy()
-{
+fn a_death_during_a_migration_changes_all_or_nothing_and_keeps_one_copy() {
     for (point, is_named, is_new) in OF_A_MIGRATION {
-        let site = Site::new(NOBODY);
+        let site = Site::new(NO_HANDLERS);
         first_schema(&site.store());
         let died = site
             .command(&["events"])
@@ -177,15 +177,15 @@ fn whoever_dies_in_a_migration_has_changed_all_or_nothing_and_the_next_goes_on_w
         assert_eq!(schema > 1, *is_new, "{point}");
         drop(conn);
         let copy = |name: &String| name.contains(".before-") && !name.ends_with(".partial");
-        let named = beside(&site).into_iter().find(copy);
+        let named = extra_files(&site).into_iter().find(copy);
         assert_eq!(named.is_some(), *is_named, "{point}");
         let inode = |name: &String| fs::metadata(site.path(name)).unwrap().ino();
         let named = named.map(|name| inode(&name));
 
         let receiver = site.start_with(&[(MIGRATE, "")]);
-        let said = beside(&site);
+        let said = extra_files(&site);
         assert!(said.len() == 1 && copy(&said[0]), "{said:?}");
-        // A second copy would need the space of the first again.
+        // The next process uses the same copy: a second one would need as much space again.
         assert!(named.is_none_or(|named| named == inode(&said[0])), "{point}");
         assert_eq!(ids(&site), ["evt_old"]);
         assert_eq!(receiver.stop(), Some(0));

@@ -1,6 +1,7 @@
-//! Deaths around the commits of a request with a key: it is begun once, and its answer is there or it is not.
+//! Deaths around the commits of a request with a key: the request begins at most once, and its answer is
+//! stored completely or not at all.
 //!
-//! The process that dies is this test's own binary, started again as whoever asks, or completes.
+//! The process that dies is this test's own binary, which runs [`the_process_that_dies`].
 
 use std::path::Path;
 use std::process::Command;
@@ -16,17 +17,18 @@ use hooklatch::retry::{GiveUp, Next, Policy};
 use hooklatch::store::{Ask, Asked, Completion, KeyState, Record, Settings, Store};
 use hooklatch::verify::{Request, Verified, verify};
 
-/// Whoever asks with a new key, or again after a failure; whether the request is begun then.
+/// Deaths during a request with a new key, or with the key of a failed request; then whether the request
+/// has begun.
 const OF_ASKING: &[(&str, bool)] = &[("ask.commit.before", false), ("ask.commit.after", true)];
 
-/// Whoever completes with an answer; whether it is there then.
+/// Deaths during the completion with an answer; then whether the answer is stored.
 const OF_ANSWERING: &[(&str, bool)] =
     &[("complete.commit.before", false), ("complete.commit.after", true)];
 
-/// Those that no other test dies at.
+/// The points of this file that no other file uses.
 pub(crate) const POINTS: &[&str] = &[OF_ASKING[0].0, OF_ASKING[1].0];
 
-/// Names the store's file to the process that is to die.
+/// The variable with the store's path, for the process that dies.
 const STORE: &str = "HOOKLATCH_TEST_STORE";
 
 fn name(text: &str) -> Name {
@@ -72,7 +74,7 @@ fn answer() -> Answer {
     Answer::new(201, &Headers::new(), Bytes::from_static(b"made")).unwrap()
 }
 
-/// Claims the one ready job and ends it.
+/// Claims the only ready job and completes it.
 async fn end(store: &Store, outcome: Outcome, answer: Option<Answer>) -> JobId {
     let claimed = store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs.remove(0);
     let (job, attempt) = (claimed.facts.job, claimed.facts.attempt);
@@ -88,9 +90,10 @@ async fn end(store: &Store, outcome: Outcome, answer: Option<Answer>) -> JobId {
     job
 }
 
-/// The process that dies: it asks, and completes where there is something to run.
+/// The process that dies: it makes a request with a key and completes its job. As a normal test it does
+/// nothing.
 #[test]
-fn whoever_is_to_die() {
+fn the_process_that_dies() {
     let Some(path) = std::env::var_os(STORE) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -99,14 +102,14 @@ fn whoever_is_to_die() {
         ask(&store).await;
         end(&store, Outcome::Succeeded, Some(answer())).await;
     });
-    panic!("it has outlived {}", std::env::var(VARIABLE).unwrap());
+    panic!("the process has survived {}", std::env::var(VARIABLE).unwrap());
 }
 
 fn die(path: &Path, point: &str) {
     use std::os::unix::process::ExitStatusExt;
     let token = path.with_extension("token");
     let died = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "crash::keys::whoever_is_to_die"])
+        .args(["--exact", "crash::keys::the_process_that_dies"])
         .env(STORE, path)
         .env(VARIABLE, format!("{point} 1 {}", token.display()))
         .output()
@@ -116,7 +119,7 @@ fn die(path: &Path, point: &str) {
 }
 
 #[tokio::test]
-async fn whoever_dies_around_an_asking_has_begun_it_once_or_not_at_all() {
+async fn a_death_during_a_keyed_request_begins_it_at_most_once() {
     for (point, is_begun) in OF_ASKING {
         for failed_before in [false, true] {
             let folder = tempfile::tempdir().unwrap();
@@ -139,7 +142,7 @@ async fn whoever_dies_around_an_asking_has_begun_it_once_or_not_at_all() {
                 }
                 other => panic!("{point}: {other:?}"),
             }
-            // There is one job, and it runs once more.
+            // There is exactly one job, and it runs one more time.
             end(&store, Outcome::Succeeded, Some(answer())).await;
             assert!(store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
             assert_eq!(known(&store), Some(KeyState::Answered(answer())));
@@ -148,7 +151,7 @@ async fn whoever_dies_around_an_asking_has_begun_it_once_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn whoever_dies_around_an_answering_has_the_answer_or_nobody_knows() {
+async fn a_death_during_a_completion_stores_the_answer_or_leaves_it_unknown() {
     for (point, is_answered) in OF_ANSWERING {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.db");

@@ -1,4 +1,4 @@
-//! Power cuts under load: what was answered 2xx survives, and cut attempts follow their policy.
+//! Power cuts under load: events answered 2xx survive, and attempts that were cut off follow their policy.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use super::power_cut;
 use crate::support::account::{Ledger, Stored};
 use crate::support::{PATIENCE, Site};
 
-/// A small log, so that cuts meet checkpoints too.
+/// A small log, so that some cuts happen during checkpoints.
 const LIMITS: &str =
     "[limits]\nlist_count = 100000\nlog_bytes = \"4 MiB\"\nbackoff_base_millis = \"100ms\"";
 
@@ -33,7 +33,7 @@ max_attempts = 100
 const BOTH: [&str; 2] = ["once", "again"];
 
 #[test]
-fn what_was_answered_survives_every_power_cut() {
+fn every_acknowledged_event_survives_every_power_cut() {
     let Some(disk) = Disk::new() else { return };
     let mut random = Random::new("power cuts");
     let site = Site::storing(disk.store(), LIMITS, HANDLERS);
@@ -42,11 +42,11 @@ fn what_was_answered_survives_every_power_cut() {
     let (mut cut_off, mut begun) = (0, 0);
     let mut receiver = site.start();
     for cut in 1..=times("HOOKLATCH_POWER_CUTS", 6) {
-        // The load is on while the receiver still settles what the last cut broke off.
+        // The load begins while the receiver still recovers from the last cut.
         providers.find(receiver.address);
         let answers = 1 + random.below(120);
         providers.wait_for_answers(answers);
-        // A pile of jobs would only take time at the end.
+        // Pauses, because a long queue of jobs would only take time at the end.
         providers.pause();
         until_more_has_begun(&site, begun);
         providers.go_on(receiver.address);
@@ -72,7 +72,7 @@ fn what_was_answered_survives_every_power_cut() {
         (cut_off, begun) = (cut_off + running, ledger.starts.len());
         receiver = site.start();
     }
-    assert!(cut_off > 0, "no cut has hit an attempt: this shows nothing");
+    assert!(cut_off > 0, "no cut has hit an attempt: the test proves nothing");
     providers.find(receiver.address);
     providers.finish();
     site.until_settled();
@@ -88,7 +88,8 @@ fn what_was_answered_survives_every_power_cut() {
     ));
 }
 
-/// Waits for the first command that begins after the last cut: what was cut off is judged by then.
+/// Waits for the first command that begins after the last cut: by then the receiver has recovered the
+/// attempts that were cut off.
 fn until_more_has_begun(site: &Site, begun: usize) {
     let end = Instant::now() + PATIENCE;
     while Ledger::read(&site.lines("ledger.txt")).starts.len() <= begun {
@@ -97,7 +98,7 @@ fn until_more_has_begun(site: &Site, begun: usize) {
     }
 }
 
-/// Builds the object that makes flushes do nothing.
+/// Builds a shared object that makes flushes do nothing.
 fn build_flushless(object: &Path) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kill/power/flushless.c");
     let mut cc = Command::new("cc");
@@ -105,16 +106,16 @@ fn build_flushless(object: &Path) {
     assert!(cc.status().unwrap().success(), "cc failed");
 }
 
-/// The test of the test: with flushes that do nothing, a cut must take what was answered.
+/// Checks that the simulated cut works: with flushes that do nothing, a cut must lose acknowledged events.
 #[test]
-fn without_flushes_a_power_cut_loses_what_was_answered() {
+fn without_flushes_a_power_cut_loses_acknowledged_events() {
     let Some(disk) = Disk::new() else { return };
     let site = Site::storing(disk.store(), LIMITS, HANDLERS);
     site.script("ledger", LEDGER_SCRIPT);
     let object = site.path("flushless.so");
     build_flushless(&object);
     let providers = Providers::start(8);
-    // What an honest start has stored is a sound beginning: only the flushes below are at fault.
+    // Creates the store with working flushes, so that only the flushes below can cause a loss.
     let receiver = site.start();
     providers.find(receiver.address);
     providers.wait_for_answers(20);
@@ -131,7 +132,10 @@ fn without_flushes_a_power_cut_loses_what_was_answered() {
             let (lost, verdict) = (stored.lost(&acknowledged).len(), &stored.verdict);
             let all = acknowledged.len();
             say(&format!("without flushes: acknowledged {all}, lost {lost}, integrity {verdict}"));
-            assert!(lost > 0 || verdict != "ok", "the cut took nothing: it is no power cut");
+            assert!(
+                lost > 0 || verdict != "ok",
+                "the cut lost nothing: it does not simulate a power cut"
+            );
         }
         Err(error) => say(&format!("without flushes: the store is damaged: {error}")),
     }

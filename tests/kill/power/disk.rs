@@ -1,9 +1,9 @@
 //! A disk whose power the test can cut, and whose host can run out of space.
 //!
-//! An XFS image on a loop device, and the image on a tmpfs of its own. `cut` shuts XFS down without a
-//! flush: what was not flushed is gone when it is mounted again, which replays its log as after a
-//! power cut. The image is sparse, so filling the tmpfs makes write-back fail as on a broken disk. All
-//! is unmounted on drop, also when a test fails; the loop device goes with its mount.
+//! It is an XFS image on a loop device, and the image is on a separate tmpfs. [`Disk::cut`] shuts XFS down
+//! without a flush: unflushed data is lost at the next mount, which replays the log as after a power cut.
+//! The image is sparse, so filling the tmpfs makes write-back fail as on a broken disk. Dropping the disk
+//! unmounts everything, even if a test fails; the loop device is removed with its mount.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,28 +17,29 @@ use tempfile::TempDir;
 
 use crate::support::PATIENCE;
 
-/// What `mkfs.xfs` writes (its log has at least 64 MB) and what the tests do: little enough to be
-/// filled in an instant.
+/// The size of the tmpfs: enough for `mkfs.xfs` (its log has at least 64 MB) and the tests, and small
+/// enough to be filled at once.
 const HOST_BYTES: u64 = 256 << 20;
 
-/// XFS refuses to be smaller than 300 MB; the default floor of free space, 128 MiB, must fit too.
+/// The size of the image: XFS needs at least 300 MB, and the default floor of free space, 128 MiB, must
+/// fit too.
 const IMAGE_BYTES: u64 = 512 << 20;
 
 /// `XFS_IOC_GOINGDOWN` of Linux's `fs/xfs/libxfs/xfs_fs.h`, and its flag for "without flushing".
 type GoingDown = Setter<{ opcode::read::<u32>(b'X', 125) }, u32>;
 const GOING_FLAGS_NOLOGFLUSH: u32 = 2;
 
-/// One test at a time: a receiver's port may be another's a moment after its death.
+/// Runs one test at a time: another test's receiver could get the port of a dead receiver.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A mounted XFS of one's own.
+/// A separate mounted XFS.
 pub(crate) struct Disk {
     folder: TempDir,
     _one: MutexGuard<'static, ()>,
 }
 
 impl Disk {
-    /// Makes and mounts it, or says why the test is skipped.
+    /// Makes and mounts the disk; `None` if that is not possible, after printing the reason.
     pub(crate) fn new() -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let disk = Disk { folder: tempfile::tempdir().unwrap(), _one: one };
@@ -83,12 +84,12 @@ impl Disk {
         self.host().join("image")
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.path().join("disk")
     }
 
-    /// Where a store lies on it.
+    /// The path of a store on the disk.
     pub(crate) fn store(&self) -> PathBuf {
         self.root().join("store.db")
     }
@@ -97,13 +98,13 @@ impl Disk {
         tool("mount", &["-o".as_ref(), "loop".as_ref(), &self.image(), &self.root()])
     }
 
-    /// Cuts the power, and tells when: from then on accesses fail, and what was not flushed is lost.
+    /// Cuts the power and returns when: after that, accesses fail and unflushed data is lost.
     ///
-    /// What `xfs_io -x -c shutdown` does, without the time that a program takes to start.
+    /// It does the same as `xfs_io -x -c shutdown`, without the time to start a program.
     pub(crate) fn cut(&self) -> Instant {
         let root = File::open(self.root()).unwrap();
         let moment = Instant::now();
-        // SAFETY: this call reads one 32-bit number behind the pointer that `Setter` passes.
+        // SAFETY: this ioctl reads one 32-bit number at the pointer that `Setter` passes.
         unsafe {
             let going_down = GoingDown::new(GOING_FLAGS_NOLOGFLUSH);
             rustix::ioctl::ioctl(&root, going_down).unwrap();
@@ -111,8 +112,8 @@ impl Disk {
         moment
     }
 
-    /// The power is back. Nobody may use the disk any more, but for children between fork and exec,
-    /// which have their dead parent's descriptors for a moment.
+    /// Restores the power. No process may use the disk any more, except for children between fork and
+    /// exec, which briefly have the descriptors of their dead parent.
     pub(crate) fn mount_again(&self) {
         let end = Instant::now() + PATIENCE;
         while let Err(error) = tool("umount", &[&self.root()]) {
@@ -122,23 +123,24 @@ impl Disk {
         self.try_mount().unwrap();
     }
 
-    /// Takes every byte of the host: what the image has not written before fails to be written.
+    /// Fills the host, so that writes to new blocks of the image fail.
     pub(crate) fn break_writes(&self) {
-        // A small piece: one that fails is given back, and in that moment others would find space.
+        // The last pieces are small: a failed allocation is freed again, and a large one would briefly
+        // leave space for others.
         fill(&self.host(), &[1 << 20, 4096]);
     }
 
-    /// The host has space again.
-    pub(crate) fn mend_writes(&self) {
+    /// Frees the host's space, so that writes succeed.
+    pub(crate) fn repair_writes(&self) {
         std::fs::remove_file(self.host().join("filler")).unwrap();
     }
 
-    /// Takes every free byte of the disk.
+    /// Fills the disk.
     pub(crate) fn fill(&self) {
         fill(&self.root(), &[64 << 20, 1 << 20, 4096]);
     }
 
-    /// Gives them back.
+    /// Frees the space that [`Disk::fill`] took.
     pub(crate) fn empty(&self) {
         std::fs::remove_file(self.root().join("filler")).unwrap();
     }
@@ -151,13 +153,14 @@ impl Drop for Disk {
                 let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
                 mounts.lines().any(|line| line.split(' ').nth(1) == place.to_str())
             };
-            // Lazily: a failed test may leave a process that uses it, and the mount goes with that.
+            // A lazy unmount: a failed test may leave a process that uses the disk, and the mount then ends
+            // with that process.
             while mounted() && tool("umount", &["-l".as_ref(), &place]).is_ok() {}
         }
     }
 }
 
-/// Runs a tool to its end.
+/// Runs a tool to its end; an `Err` has its name and its error output.
 fn tool(name: &str, arguments: &[&Path]) -> Result<(), String> {
     let output = Command::new(name).args(arguments).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{name}: {error}"))?;
@@ -165,7 +168,7 @@ fn tool(name: &str, arguments: &[&Path]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{name}: {}", said.trim())) }
 }
 
-/// Allocates all that is free in a folder's file system, in these pieces.
+/// Allocates all free space of a folder's file system, in pieces of these sizes.
 fn fill(folder: &Path, pieces: &[u64]) {
     let filler = File::create(folder.join("filler")).unwrap();
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! Flushes that really fail: the kernel drops what it could not write, marks it clean, and says so
-//! once. Whatever is answered afterwards must survive a power cut all the same (rules S1 and S2).
+//! Flushes that really fail: the kernel drops the data, marks the pages as clean, and reports the error
+//! once. Events acknowledged after that must survive a power cut (rules S1 and S2).
 
 use super::disk::Disk;
 use super::load::{LEDGER_SCRIPT, Providers, say};
@@ -15,8 +15,8 @@ command = ["./ledger"]
 concurrency = 4
 "#;
 
-/// Has the disk fail until the receiver has given up a repair, and shows that nothing is acknowledged
-/// in that time.
+/// Makes the disk fail until one repair of the receiver has failed, and checks that no event is
+/// acknowledged in that time.
 fn fail(disk: &Disk, providers: &Providers, receiver: &Receiver) {
     disk.break_writes();
     providers.wait_for_refusals(8);
@@ -27,7 +27,7 @@ fn fail(disk: &Disk, providers: &Providers, receiver: &Receiver) {
     assert_eq!(providers.acknowledged().len(), before, "acknowledged on a disk that fails");
 }
 
-/// The refused events are acknowledged, the power is cut, and nothing is lost.
+/// Waits until the refused events are acknowledged, cuts the power, and checks that no event is lost.
 fn survive(disk: &Disk, site: &Site, providers: &Providers, receiver: Receiver, how: &str) {
     providers.wait_for_answers(40);
     power_cut(disk, site, providers, receiver);
@@ -44,13 +44,14 @@ fn survive(disk: &Disk, site: &Site, providers: &Providers, receiver: Receiver, 
 }
 
 #[test]
-fn after_failed_flushes_nothing_acknowledged_is_lost_to_a_power_cut() {
+fn after_failed_flushes_a_power_cut_loses_no_acknowledged_event() {
     let Some(disk) = Disk::new() else { return };
     let site = Site::storing(disk.store(), "[limits]\nlist_count = 100000", HANDLER);
     site.script("ledger", LEDGER_SCRIPT);
     let mut providers = Providers::start(8);
 
-    // The receiver dies of it: the next one finds in the page cache what is not on the disk.
+    // The receiver is killed after the failed flush: the next one finds data in the page cache that is not
+    // on the disk.
     let receiver = site.start();
     providers.find(receiver.address);
     providers.wait_for_answers(40);
@@ -58,17 +59,17 @@ fn after_failed_flushes_nothing_acknowledged_is_lost_to_a_power_cut() {
     providers.wait_for_refusals(8);
     providers.pause();
     receiver.kill();
-    disk.mend_writes();
+    disk.repair_writes();
     let receiver = site.start();
     providers.find(receiver.address);
     survive(&disk, &site, &providers, receiver, "killed");
 
-    // It lives, and repairs its store once the disk works again.
+    // The receiver survives, and repairs its store when the disk works again.
     let receiver = site.start();
     providers.find(receiver.address);
     providers.wait_for_answers(40);
     fail(&disk, &providers, &receiver);
-    disk.mend_writes();
+    disk.repair_writes();
     receiver.log_when(|line| line["message"] == "the store is open again");
     survive(&disk, &site, &providers, receiver, "repaired");
 

@@ -1,4 +1,4 @@
-//! A disk that fills up under load: refused honestly, and nothing that was promised is lost.
+//! A disk that fills up under load: the receiver refuses new events and loses no acknowledged one.
 
 use super::disk::Disk;
 use super::load::{LEDGER_SCRIPT, Providers, say};
@@ -6,8 +6,9 @@ use super::power_cut;
 use crate::support::account::{Ledger, Stored};
 use crate::support::{Site, stripe_event};
 
-/// No reserve, and much output kept: the completion cannot be committed while the disk is full. Nor in the
-/// room that a log which begins anew has in its file, whatever the disk: a short log's is less than it takes.
+/// There is no reserve, and much output is kept, so that the completion cannot be committed while the disk
+/// is full. The log is short, so that the completion does not fit into the space that a restarted log
+/// already has in its file either.
 const LIMITS: &str = "[limits]\nlist_count = 100000\nlog_bytes = \"4 MiB\"\ndisk_floor_bytes = \"1 MiB\"\n\
                       ballast_bytes = \"0 B\"\noutput_head_bytes = \"1 MiB\"\noutput_tail_bytes = \"1 MiB\"";
 
@@ -19,7 +20,7 @@ command = ["./ledger"]
 concurrency = 4
 "#;
 
-/// Ends when the test says so, and has said much by then.
+/// Prints much output, and then waits until the test lets it end.
 const GATED: &str = r#"
 if [ "$HOOKLATCH_EVENT_TYPE" = charge.gated ]; then
     head -c 4000000 /dev/urandom
@@ -31,7 +32,7 @@ fi"#;
 const GATED_EVENT: &str = "evt_gated_0";
 
 #[test]
-fn a_full_disk_refuses_and_keeps_the_result_of_a_running_command() {
+fn on_a_full_disk_events_are_refused_and_a_running_commands_result_is_kept() {
     let Some(disk) = Disk::new() else { return };
     let site = Site::storing(disk.store(), LIMITS, HANDLER);
     site.script("ledger", &format!("{GATED}\n{LEDGER_SCRIPT}"));
@@ -55,7 +56,7 @@ fn a_full_disk_refuses_and_keeps_the_result_of_a_running_command() {
         let shown = site.json(&["show", GATED_EVENT]);
         shown[0]["jobs"][0]["job"]["state"] == state
     };
-    assert!(state("running"), "its end is recorded, so the disk was not full");
+    assert!(state("running"), "the job's end is recorded, so the disk was not full");
     assert!(!receiver.is_ready(), "ready on a full disk");
 
     disk.empty();

@@ -1,7 +1,7 @@
 //! The load of the power tests: providers that deliver each event until it is answered 2xx.
 //!
-//! They go on over a receiver's death, as real ones do, so the tests choose the moments of death by
-//! the number of answers. Everything random follows from one seed, which the tests print.
+//! They continue when a receiver dies, as real providers do; the tests choose the moment of death by the
+//! number of answers. All random choices follow from one seed, which the tests print.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use crate::support::{PATIENCE, stripe_event, stripe_header, try_post};
 
-/// A provider's wait before it delivers again what was answered 503.
-const AGAIN: Duration = Duration::from_millis(20);
+/// How long a provider waits before it repeats a delivery that was answered 503.
+const RETRY_WAIT: Duration = Duration::from_millis(20);
 
-/// How long handlers work, in milliseconds, by the event's number: mostly short, some long enough to
-/// be running at any moment.
+/// How long handlers work, in milliseconds, chosen by the event's number. Most times are short; a few are
+/// long, so that at any moment some handlers run.
 const WORK_MILLIS: [u32; 8] = [0, 20, 0, 100, 5, 50, 0, 300];
 
-/// Handlers' first and last act is a line in the ledger, which lies on a disk that is never cut. The
-/// event's id says how many milliseconds the work takes.
+/// The handlers' script. It first and last appends a line to the ledger, which is on another disk. The
+/// number at the end of the event's id is the time that the work takes, in milliseconds.
 pub(crate) const LEDGER_SCRIPT: &str = r#"
 line="$HOOKLATCH_HANDLER $HOOKLATCH_EVENT_ID $HOOKLATCH_ATTEMPT"
 echo "start $line" >> "$SITE/ledger.txt"
@@ -28,7 +28,7 @@ millis=${HOOKLATCH_EVENT_ID##*_}
 [ "$millis" = 0 ] || sleep "$(printf '0.%03d' "$millis")"
 echo "end $line" >> "$SITE/ledger.txt""#;
 
-/// Random numbers of one seed (SplitMix64, by Vigna): the same seed, the same numbers.
+/// A generator of random numbers (SplitMix64, by Vigna): a seed always gives the same numbers.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -41,7 +41,7 @@ impl Random {
         Random(seed)
     }
 
-    /// A number under `bound`.
+    /// A number less than `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -51,18 +51,17 @@ impl Random {
     }
 }
 
-/// Prints a line of a test's ledger, which is to be seen where the test is green too: the harness
-/// holds back what the print macros write.
+/// Prints a line even if the test passes: the test harness captures the output of the print macros.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// How often something is done: the default, or what the variable says.
+/// A number of repetitions: the value of `variable`, or `default`.
 pub(crate) fn times(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |times| times.parse().unwrap())
 }
 
-/// Several providers at work.
+/// Several running providers.
 pub(crate) struct Providers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -76,23 +75,24 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Where the receiver is, and which start of it this is.
+    /// The receiver's address; `None` while it does not run.
     address: Option<SocketAddr>,
+    /// The number of the receiver's current start.
     start: u64,
     next: usize,
     ending: bool,
-    /// When the power went in a start's life.
+    /// When the power was cut, by the receiver's start.
     cuts: BTreeMap<u64, Instant>,
-    /// Events answered 2xx by machines without power, which are delivered again.
-    again: Vec<usize>,
+    /// Events answered 2xx after a cut, which must be delivered again.
+    redeliver: Vec<usize>,
     acknowledged: Vec<Acknowledged>,
     refused: usize,
     unanswered: usize,
-    /// Answers that no provider may get here.
+    /// Unexpected answers.
     odd: Vec<String>,
 }
 
-/// A 2xx that a provider has got.
+/// A 2xx answer that a provider got.
 struct Acknowledged {
     number: usize,
     id: String,
@@ -101,14 +101,14 @@ struct Acknowledged {
 }
 
 impl State {
-    /// Whether this answer came from a machine whose power was gone.
-    fn in_the_dark(&self, answer: &Acknowledged) -> bool {
+    /// Whether this answer came after the cut of its receiver's power.
+    fn after_cut(&self, answer: &Acknowledged) -> bool {
         self.cuts.get(&answer.start).is_some_and(|cut| answer.at > *cut)
     }
 }
 
 impl Providers {
-    /// They deliver from the first [`Providers::find`] on.
+    /// Starts `count` providers, which deliver after the first [`Providers::find`].
     pub(crate) fn start(count: usize) -> Self {
         let shared = Arc::new(Shared::default());
         let provider = |_| {
@@ -119,7 +119,7 @@ impl Providers {
         Providers { shared, threads }
     }
 
-    /// Tells where the receiver is from now on.
+    /// Sets the address of a newly started receiver.
     pub(crate) fn find(&self, address: SocketAddr) {
         let mut state = self.shared.lock();
         state.address = Some(address);
@@ -127,39 +127,38 @@ impl Providers {
         self.shared.changed.notify_all();
     }
 
-    /// Nobody begins a delivery until the next [`Providers::find`].
+    /// Stops beginning deliveries until the next [`Providers::find`] or [`Providers::go_on`].
     pub(crate) fn pause(&self) {
         self.shared.lock().address = None;
     }
 
-    /// Goes on with the receiver that was there before the pause.
+    /// Continues after a pause with the same receiver.
     pub(crate) fn go_on(&self, address: SocketAddr) {
         self.shared.lock().address = Some(address);
         self.shared.changed.notify_all();
     }
 
-    /// The same where the power went at `moment`: an answer after it has reached nobody. Returns how
-    /// many there were so far.
+    /// Pauses because the power was cut at `moment`. Answers after it do not count; returns how many there
+    /// were so far.
     pub(crate) fn cut_off(&self, moment: Instant) -> usize {
         let mut guard = self.shared.lock();
         let state = &mut *guard;
         state.address = None;
         state.cuts.insert(state.start, moment);
         let all = std::mem::take(&mut state.acknowledged);
-        let (dark, seen): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|one| state.in_the_dark(one));
+        let (dark, seen): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| state.after_cut(one));
         state.acknowledged = seen;
-        state.again.extend(dark.iter().map(|one| one.number));
+        state.redeliver.extend(dark.iter().map(|one| one.number));
         dark.len()
     }
 
-    /// Waits for `count` more answers of 2xx.
+    /// Waits for `count` more 2xx answers.
     pub(crate) fn wait_for_answers(&self, count: usize) {
         let wanted = self.acknowledged().len() + count;
         self.wait(|state| state.acknowledged.len() >= wanted);
     }
 
-    /// Waits for `count` more answers of 503.
+    /// Waits for `count` more 503 answers.
     pub(crate) fn wait_for_refusals(&self, count: usize) {
         let wanted = self.shared.lock().refused + count;
         self.wait(|state| state.refused >= wanted);
@@ -170,23 +169,24 @@ impl Providers {
         let mut state = self.shared.lock();
         while !done(&state) {
             assert!(state.odd.is_empty(), "{:?}", state.odd);
-            let left = end.checked_duration_since(Instant::now()).expect("the answers do not come");
+            let left =
+                end.checked_duration_since(Instant::now()).expect("the answers did not come");
             state = self.shared.changed.wait_timeout(state, left).unwrap().0;
         }
     }
 
-    /// The events answered 2xx so far.
+    /// The ids of the events answered 2xx so far.
     pub(crate) fn acknowledged(&self) -> Vec<String> {
         self.shared.lock().acknowledged.iter().map(|one| one.id.clone()).collect()
     }
 
-    /// Events begun, 503s, and deliveries without an answer so far.
+    /// The numbers of begun events, of 503 answers, and of deliveries without an answer so far.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let state = self.shared.lock();
         (state.next, state.refused, state.unanswered)
     }
 
-    /// No further events; returns when each one begun was answered 2xx.
+    /// Stops beginning events, and waits until each one that was begun is answered 2xx.
     pub(crate) fn finish(&mut self) {
         self.shared.lock().ending = true;
         for thread in self.threads.drain(..) {
@@ -206,7 +206,7 @@ impl Shared {
     fn provide(&self) {
         while let Some(number) = self.next() {
             let id = format!("evt_{number}_{}", WORK_MILLIS[number % WORK_MILLIS.len()]);
-            // Every third one takes several pages.
+            // The body of every third event takes several pages.
             let padding = "x".repeat(if number.is_multiple_of(3) { 9_000 } else { 200 });
             let body = stripe_event(&id, "invoice.paid", &format!(r#","padding":"{padding}""#));
             while !self.delivered(number, &id, &body) {}
@@ -215,7 +215,7 @@ impl Shared {
 
     fn next(&self) -> Option<usize> {
         let mut state = self.lock();
-        if let Some(number) = state.again.pop() {
+        if let Some(number) = state.redeliver.pop() {
             return Some(number);
         }
         let number = state.next;
@@ -225,13 +225,13 @@ impl Shared {
         })
     }
 
-    /// One delivery. False where it is to be repeated, after the wait that a provider makes.
+    /// Makes one delivery. Returns false, after a provider's wait, if it must be repeated.
     fn delivered(&self, number: usize, id: &str, body: &str) -> bool {
         let (address, start) = self.receiver();
         let answer = try_post(address, "/stripe", &stripe_header(body, 0), body.as_bytes());
         let answered = Acknowledged { number, id: id.to_owned(), start, at: Instant::now() };
         let mut state = self.lock();
-        let dark = state.in_the_dark(&answered);
+        let dark = state.after_cut(&answered);
         let done = match answer {
             Ok((200..=299, _)) if !dark => {
                 state.acknowledged.push(answered);
@@ -241,7 +241,7 @@ impl Shared {
                 state.refused += 1;
                 self.changed.notify_all();
                 drop(state);
-                std::thread::sleep(AGAIN);
+                std::thread::sleep(RETRY_WAIT);
                 return false;
             }
             Ok((status, answer)) if !dark => {
@@ -250,7 +250,7 @@ impl Shared {
             }
             _ => {
                 state.unanswered += 1;
-                // That receiver is dead; this one goes on with the next.
+                // That receiver is dead, so this provider waits for the next one.
                 while state.start == start {
                     state = self.changed.wait(state).unwrap();
                 }
@@ -261,7 +261,7 @@ impl Shared {
         done
     }
 
-    /// Where the receiver is; waits while it is nowhere.
+    /// The receiver's address and start; waits while there is none.
     fn receiver(&self) -> (SocketAddr, u64) {
         let mut state = self.lock();
         loop {

@@ -1,31 +1,32 @@
-//! A breadth-first checker of explicit states: every state that can be reached, each once.
+//! A breadth-first model checker: it visits every reachable state once.
 //!
-//! Safety is judged on steps (a step says which properties it breaks), so the first broken one found is
-//! also the shortest way to break it. "Can still settle" is judged on the finished graph, backwards
-//! from the settled states over the steps that need no fault: a fault may never be what saves a job.
+//! Safety is checked on steps (a step says which properties it breaks), so the first violation found is
+//! also the shortest. "Can still settle" is checked on the finished graph, backwards from the settled
+//! states over steps without a fault: a job must not need a fault to settle.
 //!
-//! Its own, because that second question (on every path, is there still a way?) is none that
-//! `stateright` can put: it knows *always*, *sometimes* and *eventually*, and it brings a web server.
+//! It is not `stateright`, because that library cannot express the second question (does every reachable
+//! state have a path to a settled one?): it knows *always*, *sometimes* and *eventually*, and it brings a
+//! web server.
 
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// What can be checked: states, the steps out of each, and when all is well.
+/// A model to check: its states, the steps out of each, and which states are settled.
 pub(crate) trait Model {
     type State: Copy + Eq + Hash;
     type Step: Copy + Display;
 
     fn start(&self) -> Self::State;
-    /// Appends every step that can be made in `state`.
+    /// Appends every possible step in `state`.
     fn steps(&self, state: &Self::State, next: &mut Vec<Next<Self::State, Self::Step>>);
-    /// Whether `state` is one where nothing is left to do.
+    /// Whether all work is done in `state`.
     fn settled(&self, state: &Self::State) -> bool;
-    /// One line about a state, for a trace.
+    /// Describes a state in one line, for a trace.
     fn describe(&self, state: &Self::State) -> String;
 }
 
-/// One step, where it leads, and the properties (a set of bits) that it breaks.
+/// One step with the state after it, and the properties (a set of bits) that it breaks.
 pub(crate) struct Next<S, T> {
     pub(crate) step: T,
     pub(crate) state: S,
@@ -33,20 +34,20 @@ pub(crate) struct Next<S, T> {
     pub(crate) fault: bool,
 }
 
-/// What a search found.
+/// The result of a search.
 pub(crate) struct Found<S> {
-    /// Every state reached, in the order of its distance from the start.
+    /// Every reached state, in order of its distance from the start.
     pub(crate) states: Vec<S>,
-    /// The shortest way to break one of the properties asked for: the steps, and the bits broken.
+    /// The shortest way to break one of the requested properties: its steps, and the broken bits.
     pub(crate) broken: Option<(Trace, u8)>,
-    /// The shortest way to a state that cannot settle; known only where nothing was broken.
+    /// The shortest way to a state that cannot settle; only computed if no property was broken.
     pub(crate) stuck: Option<Trace>,
 }
 
-/// The steps of a run, each with the state behind it.
+/// The steps of a run, each with the state after it.
 pub(crate) struct Trace(pub(crate) Vec<(String, String)>);
 
-/// Explores everything, or up to the first step that breaks one of the properties in `wanted`.
+/// Explores all states, or stops at the first step that breaks one of the properties in `wanted`.
 pub(crate) fn explore<M: Model>(model: &M, wanted: u8) -> Found<M::State> {
     let mut search = Search::new(model);
     let mut next = Vec::new();
@@ -72,12 +73,12 @@ pub(crate) fn explore<M: Model>(model: &M, wanted: u8) -> Found<M::State> {
     Found { states: search.states, broken: None, stuck }
 }
 
-/// The states seen so far, in the order of their finding, and how each was found.
+/// The states found so far, in the order of their discovery, and how each was found.
 struct Search<'a, M: Model> {
     model: &'a M,
     states: Vec<M::State>,
     numbers: HashMap<M::State, u32, BuildHasherDefault<Mixer>>,
-    /// The state a state was first reached from, and by which of its steps.
+    /// The state from which a state was first reached, and the index of that step.
     parents: Vec<(u32, u32)>,
     /// The steps without a fault, backwards.
     edges: Vec<(u32, u32)>,
@@ -151,8 +152,8 @@ fn narrow(number: usize) -> u32 {
     u32::try_from(number).expect("fewer than 2^32 states")
 }
 
-/// A multiplying hash: tests are built without optimisation, where the standard one takes most of
-/// the time. States are compared whole, so a weak hash costs time and never a state.
+/// A multiplicative hash: tests are built without optimisation, where the standard hash would take most of
+/// the time. States are compared completely, so a collision costs time but does not lose a state.
 #[derive(Default)]
 pub(crate) struct Mixer(u64);
 

@@ -1,4 +1,4 @@
-//! The protocol as the checker sees it: its steps, with their words, and when a job is settled.
+//! The protocol as a model for the checker: its steps, their descriptions, and when a job is settled.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ pub(crate) enum Step {
 pub(crate) struct Steps<'a>(&'a mut Vec<Next<State, Step>>);
 
 impl Steps<'_> {
-    /// A step to `state`, with the promises it breaks and whether it needs a fault or an operator.
+    /// Adds a step to `state`, with the promises that it breaks and whether it needs a fault or an operator.
     pub(crate) fn add(&mut self, step: Step, mut state: State, broken: u8, fault: bool) {
         state.tidy();
         self.0.push(Next { step, state, broken, fault });
@@ -67,8 +67,8 @@ impl Model for Protocol {
         world::steps(self, state, &mut out);
     }
 
-    /// The job is settled, or has used up the attempt numbers of the model, and no runner is kept
-    /// by an outcome that nobody acknowledges.
+    /// The job is settled or has used up the attempt numbers of the model, and no runner is kept alive by an
+    /// outcome without an acknowledgement.
     fn settled(&self, state: &State) -> bool {
         let job = match state.store.job {
             Job::Held | Job::Succeeded | Job::Dead | Job::Dropped => true,

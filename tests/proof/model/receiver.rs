@@ -33,7 +33,7 @@ fn start(protocol: &Protocol, state: &State, out: &mut Steps) {
     out.add(Step::ReceiverStarts(t.store.epoch), t, 0, second);
 }
 
-/// What it holds in memory goes to the store.
+/// The receiver commits what it holds in memory.
 fn commits(protocol: &Protocol, state: &State, r: usize, out: &mut Steps) {
     let Receiver { epoch, claimed, words, .. } = state.receivers[r];
     let connection = state.connection(epoch);
@@ -49,7 +49,7 @@ fn commits(protocol: &Protocol, state: &State, r: usize, out: &mut Steps) {
         }
         out.add(Step::Commits(epoch, attempt, outcome), t, broken, false);
     }
-    // R8, R10: its own memory proves that what it claimed and never wrote never started.
+    // R8, R10: its memory proves that an attempt that it claimed without writing the Start never started.
     if let (Some((attempt, _)), None) = (claimed, connection) {
         let mut t = *state;
         let broken = store::complete(&mut t, protocol.policy, attempt, Outcome::NotStarted);
@@ -58,10 +58,10 @@ fn commits(protocol: &Protocol, state: &State, r: usize, out: &mut Steps) {
     }
 }
 
-/// R10: not before its own memory is committed.
+/// R10: the receiver connects only after it has committed its memory.
 fn connect(protocol: &Protocol, state: &State, r: usize, out: &mut Steps) {
     let Receiver { epoch, claimed, words, .. } = state.receivers[r];
-    // The socket's path leads to the youngest runner.
+    // The socket's path leads to the runner that started last.
     let youngest = state.runners.iter().max_by_key(|r| r.incarnation).copied().unwrap_or_default();
     let listens =
         youngest.incarnation != 0 && (!youngest.draining || protocol.rules.drains_reachable);
@@ -78,7 +78,7 @@ fn connected(protocol: &Protocol, state: &State, r: usize, c: usize, out: &mut S
     let connection = &state.connections[c];
     if words.is_none() {
         read(protocol, state, r, c, out);
-        // R10: the end of a connection comes behind its last words.
+        // R10: a receiver reads the end of a connection after its last messages.
         if !connection.runner_open && connection.to_receiver.is_empty() {
             let mut t = *state;
             t.close_receiver_end(c);
@@ -102,7 +102,7 @@ fn connected(protocol: &Protocol, state: &State, r: usize, c: usize, out: &mut S
     let recovered = phase == Phase::Serving;
     let may_claim = recovered || (phase == Phase::Listed && !protocol.rules.recover_first);
     match claimed {
-        // R4, R5: one at a time, for the incarnation at the other end.
+        // R4, R5: one claim at a time, for the incarnation at the other end.
         None if may_claim && !connection.draining => {
             let mut t = *state;
             let recorded = if protocol.rules.incarnation { connection.incarnation } else { 0 };
@@ -144,7 +144,7 @@ fn read(protocol: &Protocol, state: &State, r: usize, c: usize, out: &mut Steps)
         }
         ToReceiver::Refused(attempt) => {
             receiver.words = Some((attempt, Outcome::NotStarted));
-            // R12: claims wait until the runner says that it is free again; here, the next one.
+            // R12: claims wait until the runner reports a free slot; in the model, the next message.
             t.connections[c].draining = true;
         }
     }

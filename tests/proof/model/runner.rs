@@ -21,7 +21,7 @@ pub(crate) fn steps(protocol: &Protocol, state: &State, out: &mut Steps) {
     }
 }
 
-/// R2: only when no other is there.
+/// R2: a runner starts only if no other one runs.
 fn start(protocol: &Protocol, state: &State, out: &mut Steps) {
     let there = state.runners.iter().filter(|r| r.incarnation != 0).count();
     let beside = there == 1 && !protocol.rules.one_runner && state.runners[0].draining;
@@ -40,7 +40,7 @@ fn read(protocol: &Protocol, state: &State, r: usize, c: usize, out: &mut Steps)
     let mut broken = 0;
     match message {
         ToRunner::Hello => {
-            // R7: it answers when what a dead one left behind has ended.
+            // R7: the runner answers after the children of a dead runner have ended.
             if protocol.rules.children_gone && state.leftovers() {
                 return;
             }
@@ -62,7 +62,7 @@ fn read(protocol: &Protocol, state: &State, r: usize, c: usize, out: &mut Steps)
     out.add(Step::RunnerReads(incarnation, t.connections[c].epoch, message), t, broken, false);
 }
 
-/// R3: the epoch is compared, every other connection cut, and only then the list taken.
+/// R3: the runner compares the epoch, closes every other connection, and only then makes its list.
 fn hello(protocol: &Protocol, t: &mut State, r: usize, c: usize) {
     let Runner { incarnation, epoch: seen, draining } = t.runners[r];
     let epoch = t.connections[c].epoch;
@@ -90,7 +90,7 @@ fn hello(protocol: &Protocol, t: &mut State, r: usize, c: usize) {
     t.tell_receiver(c, ToReceiver::HelloOk);
 }
 
-/// Its own table, and what the ledgers say of the dead (R7).
+/// The runner's table, and the ledgers of dead runners (R7).
 fn list(protocol: &Protocol, t: &mut State, incarnation: u8) -> [Listed; super::state::ATTEMPTS] {
     let mut list = [Listed::default(); super::state::ATTEMPTS];
     if protocol.rules.ledger {
@@ -111,14 +111,15 @@ fn list(protocol: &Protocol, t: &mut State, incarnation: u8) -> [Listed; super::
     list
 }
 
-/// R6: another boot's, or its lock is free; that its children are gone was waited for.
+/// R6: an incarnation is dead if it is of another boot, or if its lock is free. The runner has already waited
+/// for its children.
 fn proven_dead(protocol: &Protocol, t: &State, incarnation: u8) -> u8 {
     let others = (1..=t.incarnations).filter(|i| *i != incarnation);
     let dead = others.filter(|i| !protocol.rules.proof_of_death || t.runner(*i).is_none());
     dead.fold(0, |bits, i| bits | 1 << i)
 }
 
-/// R9: the only way by which a runner forgets, for itself or for the dead it answers for.
+/// R9: only an acknowledgement makes a runner forget an attempt, its own or that of a dead runner.
 fn forget(t: &mut State, incarnation: u8, attempt: u8) {
     let dead: Vec<u8> = t.dead().collect();
     for book in dead.into_iter().chain([incarnation]) {
@@ -126,11 +127,11 @@ fn forget(t: &mut State, incarnation: u8, attempt: u8) {
     }
 }
 
-/// R11: an attempt ends here and nowhere else, by itself, by its time-out or by the drain limit.
+/// R11: only here does an attempt end: by itself, by its time-out or by the drain limit.
 fn child_ends(state: &State, attempt: u8, out: &mut Steps) {
     let incarnation = state.children[slot(attempt)];
     if state.runner(incarnation).is_none() {
-        // A leftover: the next runner ends it, or nobody sees it end.
+        // An orphaned child: the next runner ends it, or it ends unobserved.
         let mut t = *state;
         t.children[slot(attempt)] = 0;
         out.add(Step::LeftoverEnds(attempt), t, 0, false);
@@ -143,7 +144,7 @@ fn child_ends(state: &State, attempt: u8, out: &mut Steps) {
     }
 }
 
-/// Reap, ledger, report: one step here.
+/// Reaps a child, writes the ledger line and reports; this is one step of the model.
 fn reap(t: &mut State, attempt: u8, outcome: Outcome) {
     let incarnation = t.children[slot(attempt)];
     t.children[slot(attempt)] = 0;
@@ -157,7 +158,8 @@ fn reap(t: &mut State, attempt: u8, outcome: Outcome) {
     }
 }
 
-/// R13: no child, nothing unacknowledged. Its connections end with it, which the ledger makes safe.
+/// R13: a runner exits only without children and without unacknowledged attempts. Its connections end with it;
+/// the ledger makes that safe.
 fn leave(protocol: &Protocol, state: &State, r: usize, out: &mut Steps) {
     let Runner { incarnation, draining, .. } = state.runners[r];
     let mut t = *state;

@@ -22,7 +22,7 @@ pub(crate) enum Job {
     Dropped,
 }
 
-/// How an attempt ended. `Failed` stands for every known end that is no success.
+/// How an attempt ended. `Failed` stands for every known end without success.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Outcome {
     Succeeded,
@@ -32,7 +32,7 @@ pub(crate) enum Outcome {
     NotStarted,
 }
 
-/// What is committed.
+/// The committed state of the store.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Store {
     pub(crate) job: Job,
@@ -44,7 +44,7 @@ pub(crate) struct Store {
     pub(crate) outcomes: [Option<Outcome>; ATTEMPTS],
 }
 
-/// What a runner knows of an attempt, in its table and in its ledger. Acknowledged is absent.
+/// What a runner knows about an attempt, in its table and in its ledger. An acknowledged attempt is absent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Entry {
     #[default]
@@ -53,7 +53,7 @@ pub(crate) enum Entry {
     Ended(Outcome),
 }
 
-/// What HelloOK says of an attempt: the entry, and whether it is a dead incarnation's.
+/// An attempt in HelloOK: its entry, and whether it belongs to a dead incarnation.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Listed {
     pub(crate) entry: Entry,
@@ -75,7 +75,7 @@ pub(crate) enum ToReceiver {
     Refused(u8),
 }
 
-/// The bytes on their way in one direction of a connection.
+/// The unread messages in one direction of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Fifo<T>([Option<T>; QUEUE]);
 
@@ -110,10 +110,10 @@ impl<T: Copy> Fifo<T> {
     }
 }
 
-/// A Unix socket pair. A dead sender's bytes stay readable; what is sent to a closed end is gone.
+/// A Unix socket pair. The bytes of a dead sender stay readable; bytes sent to a closed end are lost.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Connection {
-    /// The epoch of the receiver that opened it (so: which receiver), 0 for an unused slot.
+    /// The epoch of the receiver that opened it, which identifies the receiver; 0 for an unused slot.
     pub(crate) epoch: u8,
     /// The incarnation of the runner at the other end.
     pub(crate) incarnation: u8,
@@ -143,35 +143,35 @@ pub(crate) enum Phase {
     Serving,
 }
 
-/// A `hooklatch serve`, as far as it is not on disk.
+/// The memory of a `hooklatch serve`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Receiver {
-    /// The epoch it committed when it started, 0 for none there.
+    /// The epoch that it committed when it started; 0 if there is no receiver.
     pub(crate) epoch: u8,
     pub(crate) phase: Phase,
-    /// Claimed, its Start not written yet: (attempt, incarnation).
+    /// A claimed attempt whose Start is not written yet: (attempt, incarnation).
     pub(crate) claimed: Option<(u8, u8)>,
-    /// Read, not committed yet.
+    /// An outcome that was read but is not committed yet.
     pub(crate) words: Option<(u8, Outcome)>,
 }
 
 /// A `hooklatch runner`; its table is its book in [`State::books`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Runner {
-    /// 0 for none there.
+    /// 0 if there is no runner.
     pub(crate) incarnation: u8,
     /// The highest epoch it has seen.
     pub(crate) epoch: u8,
     pub(crate) draining: bool,
 }
 
-/// What really happened, which no process can see; the properties are judged by it.
+/// What really happened. No process can see it; the properties are checked against it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Truth {
     pub(crate) began: [bool; ATTEMPTS],
     pub(crate) ended: [Option<Outcome>; ATTEMPTS],
-    /// Nobody can know its outcome: the power was cut after the claim, or its runner was killed
-    /// while the child ran.
+    /// The outcome cannot be known: the power was cut after the claim, or the runner was killed while the
+    /// child ran.
     pub(crate) unknowable: [bool; ATTEMPTS],
     /// The operator has replayed the job since.
     pub(crate) replayed: [bool; ATTEMPTS],
@@ -183,9 +183,9 @@ pub(crate) struct State {
     pub(crate) receivers: [Receiver; 2],
     pub(crate) runners: [Runner; 2],
     pub(crate) connections: [Connection; CONNECTIONS],
-    /// Per attempt the incarnation whose child lives, 0 for none.
+    /// For each attempt, the incarnation whose child lives; 0 for none.
     pub(crate) children: [u8; ATTEMPTS],
-    /// Per incarnation its table while it lives, its ledger when it is dead.
+    /// For each incarnation, its table while it lives, and its ledger when it is dead.
     pub(crate) books: [[Entry; ATTEMPTS]; INCARNATIONS],
     /// The last incarnation that was started.
     pub(crate) incarnations: u8,
@@ -195,7 +195,7 @@ pub(crate) struct State {
     pub(crate) truth: Truth,
 }
 
-/// The place of an attempt (numbered from 1) in an array.
+/// The array index of an attempt, whose numbers begin with 1.
 pub(crate) fn slot(attempt: u8) -> usize {
     usize::from(attempt) - 1
 }
@@ -224,7 +224,7 @@ impl State {
         self.children.iter().any(|child| *child != 0 && self.runner(*child).is_none())
     }
 
-    /// The place of the connection that the receiver of this epoch holds open.
+    /// The index of the open connection of the receiver with this epoch.
     pub(crate) fn connection(&self, epoch: u8) -> Option<usize> {
         self.connections.iter().position(|c| c.epoch == epoch && c.receiver_open)
     }
@@ -242,7 +242,7 @@ impl State {
         connection.to_runner.push(ToRunner::Hello);
     }
 
-    /// Writes to the runner; into nothing where its end is closed.
+    /// Writes to the runner; the message is lost if its end is closed.
     pub(crate) fn tell_runner(&mut self, connection: usize, message: ToRunner) {
         let connection = &mut self.connections[connection];
         if connection.runner_open {
@@ -257,7 +257,7 @@ impl State {
         }
     }
 
-    /// The receiver's end closes, by its own will or its death: what it wrote stays readable.
+    /// The receiver's end closes, deliberately or by its death; what it wrote stays readable.
     pub(crate) fn close_receiver_end(&mut self, connection: usize) {
         let connection = &mut self.connections[connection];
         connection.receiver_open = false;
@@ -266,7 +266,7 @@ impl State {
         connection.dead = 0;
     }
 
-    /// The runner's end closes: what it had not read is thrown away.
+    /// The runner's end closes; what it had not read is lost.
     pub(crate) fn close_runner_end(&mut self, connection: usize) {
         let connection = &mut self.connections[connection];
         connection.runner_open = false;
@@ -281,8 +281,7 @@ impl State {
         }
     }
 
-    /// Gives up what nobody can look at any more and puts the rest in one order, so that states
-    /// that differ in nothing are one.
+    /// Removes what no process can see any more and sorts the rest, so that equivalent states are equal.
     pub(crate) fn tidy(&mut self) {
         for connection in &mut self.connections {
             let unread = connection.runner_open && !connection.to_runner.is_empty();

@@ -1,5 +1,5 @@
-//! The store's verbs, each one transaction guarded by state and attempt, and the promises as they are
-//! judged whenever a child begins or an outcome is committed.
+//! The store's verbs, each a transaction that is guarded by state and attempt; and the checks of the
+//! promises when a child begins or an outcome is committed.
 
 use super::rules::{Policy, Rules};
 use super::state::{Entry, Job, MAX_ATTEMPTS, Outcome, State, ToRunner, attempts, slot};
@@ -8,12 +8,12 @@ use super::state::{Entry, Job, MAX_ATTEMPTS, Outcome, State, ToRunner, attempts,
 pub(crate) const P3: u8 = 1;
 /// A child begins although no failure, policy or operator asked for another attempt.
 pub(crate) const P4: u8 = 2;
-/// A committed outcome is not what happened.
+/// A committed outcome differs from what happened.
 pub(crate) const P5: u8 = 4;
-/// An outcome is committed as unknown that could be known.
+/// An outcome is committed as unknown although it could be known.
 pub(crate) const KNOWABLE: u8 = 8;
 
-/// Claims the next attempt for the incarnation; `None` where the job cannot be claimed.
+/// Claims the next attempt for the incarnation; `None` if the job cannot be claimed.
 pub(crate) fn claim(state: &mut State, incarnation: u8) -> Option<u8> {
     let store = &mut state.store;
     if store.job != Job::Ready || usize::from(store.attempt) == store.outcomes.len() {
@@ -25,8 +25,8 @@ pub(crate) fn claim(state: &mut State, incarnation: u8) -> Option<u8> {
     Some(store.attempt)
 }
 
-/// Completes the attempt; changes nothing where the row expects another (R9: acknowledge, never
-/// assert). Returns the promises broken.
+/// Completes the attempt; changes nothing if another attempt is the current one (R9: it is then only
+/// acknowledged). Returns the broken promises.
 pub(crate) fn complete(state: &mut State, policy: Policy, attempt: u8, outcome: Outcome) -> u8 {
     if state.store.job != Job::Running || state.store.attempt != attempt {
         return 0;
@@ -77,7 +77,7 @@ pub(crate) fn recover(state: &mut State, rules: Rules, policy: Policy, connectio
             state.tell_runner(connection, ToRunner::Ack(attempt));
         }
     }
-    // The list is used up.
+    // A list is used only once.
     let c = &mut state.connections[connection];
     c.list = Default::default();
     c.dead = 0;
@@ -86,7 +86,7 @@ pub(crate) fn recover(state: &mut State, rules: Rules, policy: Policy, connectio
 
 use super::state::Listed;
 
-/// What a list proves about the running attempt; `None` where it proves nothing yet.
+/// What a list proves about the running attempt; `None` if it proves nothing yet.
 fn verdict(state: &State, rules: Rules, connection: usize, attempt: u8) -> Option<Outcome> {
     let c = &state.connections[connection];
     let listed = c.list[slot(attempt)];
@@ -120,7 +120,7 @@ fn judge_outcome(state: &State, attempt: u8, outcome: Outcome) -> u8 {
     }
 }
 
-/// A child begins for this attempt, in truth. Returns the promises broken.
+/// Records that a child really begins for this attempt. Returns the broken promises.
 pub(crate) fn begin(state: &mut State, policy: Policy, attempt: u8, incarnation: u8) -> u8 {
     let mut broken = 0;
     if state.children.iter().any(|child| *child != 0) {

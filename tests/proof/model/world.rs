@@ -1,4 +1,4 @@
-//! What happens to the processes: kills, power cuts, stops; and the operator.
+//! Steps from outside of the protocol: kills, power cuts, stops, and the operator's commands.
 
 use super::protocol::{Protocol, Step, Steps};
 use super::runner::die;
@@ -48,7 +48,7 @@ pub(crate) fn steps(protocol: &Protocol, state: &State, out: &mut Steps) {
     }
 }
 
-/// Everything is gone but the store: the ledger's directory is memory.
+/// Everything except the store is lost, because the ledger's folder is in memory.
 fn power_cut(state: &State, out: &mut Steps) {
     let mut t = State {
         store: state.store,
@@ -65,7 +65,7 @@ fn power_cut(state: &State, out: &mut Steps) {
     out.add(Step::PowerCut, t, 0, true);
 }
 
-/// R19: never a running job.
+/// R19: the operator's commands do not change a running job.
 fn operator(state: &State, out: &mut Steps) {
     let job = state.store.job;
     let mut to = |job: Job, replayed: bool| {

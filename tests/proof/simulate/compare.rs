@@ -1,11 +1,11 @@
-//! The store's listings against the model.
+//! Compares the store's listings with the model.
 
 use hooklatch::model::{JobId, State, Timestamp};
 use hooklatch::store::{EventDetail, EventFilter, EventRow, JobFilter, JobRow, Store};
 
 use super::model::{Event, Job, Model};
 
-/// Everything that is listed, in whole. Returns it.
+/// Compares every event with the model, and returns the events.
 pub(crate) async fn all(store: &Store, model: &mut Model) -> Vec<EventDetail> {
     let listed = store.admin.events(EventFilter::default()).await.unwrap();
     assert_eq!(listed.len(), model.events.len(), "how many events there are");
@@ -28,7 +28,7 @@ pub(crate) async fn all(store: &Store, model: &mut Model) -> Vec<EventDetail> {
     details
 }
 
-/// All that is stored under one id. Learns the ids of its new jobs.
+/// Compares the events with one id, and records the ids of their new jobs in the model.
 pub(crate) async fn id(
     store: &Store,
     model: &mut Model,
@@ -70,7 +70,7 @@ pub(crate) async fn id(
     details
 }
 
-/// At most one attempt of a job is live, and it is the one that was claimed last.
+/// Checks that a job has at most one running attempt, and that it is the one claimed last.
 pub(crate) async fn running(store: &Store, model: &Model) {
     let filter = JobFilter { state: Some(State::Running), ..JobFilter::default() };
     let listed = store.admin.jobs(filter).await.unwrap();

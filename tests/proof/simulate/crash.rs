@@ -1,8 +1,8 @@
-//! Killing a receiver without a process to kill: what SQLite has written so far is copied, and the
-//! copy is opened as the next start would find it.
+//! Simulates a kill of the receiver without a process: copies the files that SQLite has written so far, and
+//! opens the copy as the next start would.
 //!
-//! The copying is another program's: opening and closing these files here would drop SQLite's own
-//! locks (S11).
+//! Another program makes the copy, because opening and closing these files in this process would drop
+//! SQLite's locks (S11).
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -15,8 +15,8 @@ pub(crate) const DATABASE: &str = "hooklatch.db";
 
 const LOG: &str = "hooklatch.db-wal";
 
-/// Copies what it is told to. It is started before the first store is opened, because a child has every
-/// descriptor of its maker until it is another program: a lock would outlive its holder by that long.
+/// A helper process that copies files on request. It is started before the first store is opened: between
+/// fork and exec a child has all descriptors of its parent, so a lock could outlive its holder.
 pub(crate) struct Copier(Mutex<Child>);
 
 impl Copier {
@@ -30,7 +30,7 @@ impl Copier {
         let command = format!("cp -r '{}' '{}'; echo $?\n", from.display(), to.display());
         shell.stdin.as_mut().unwrap().write_all(command.as_bytes()).unwrap();
         let mut status = String::new();
-        // One line for one command, so this reader takes nothing of a later one.
+        // Each command is answered with one line, so the reader does not read ahead.
         BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut status).unwrap();
         assert_eq!(status, "0\n", "cp of {} to {}", from.display(), to.display());
     }
@@ -44,7 +44,7 @@ impl Drop for Copier {
     }
 }
 
-/// Copies all of the store but its lock's holder, and cuts the copy's log off after `bytes`.
+/// Copies the store without its lock file, and truncates the copy's log to `bytes`.
 pub(crate) fn copy(copier: &Copier, from: &Path, to: &Path, bytes: Option<u64>) {
     copier.folder(from, to);
     if let Some(bytes) = bytes {
@@ -53,17 +53,17 @@ pub(crate) fn copy(copier: &Copier, from: &Path, to: &Path, bytes: Option<u64>) 
     }
 }
 
-/// The log's length; 0 where there is none.
+/// The log's length in bytes; 0 without a log.
 pub(crate) fn log_bytes(folder: &Path) -> u64 {
     std::fs::metadata(folder.join(LOG)).map_or(0, |log| log.len())
 }
 
-/// SQLite's own look at a closed store.
+/// Runs SQLite's integrity check on a closed store.
 pub(crate) fn check_integrity(folder: &Path) {
     let conn = rusqlite::Connection::open(folder.join(DATABASE)).unwrap();
     let found: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(found, "ok", "integrity");
-    // Rows whose parent is gone.
+    // Finds rows without their parent.
     let orphans: i64 = conn
         .query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0))
         .unwrap();

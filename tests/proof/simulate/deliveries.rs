@@ -1,6 +1,6 @@
-//! Deliveries as providers, their relays and forgers send them, with what each of them must come to.
+//! Deliveries of providers, of relays and of forgers, each with its expected result.
 //!
-//! Ids and bodies come from small pools, so that they meet again in every combination.
+//! Ids and bodies come from small pools, so that they repeat in every combination.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use hooklatch::verify::{self, Draft, Key, Request, Verified};
 
 use crate::random::Random;
 
-/// Source names with their providers. Two of one provider share the pool of ids, but no events.
+/// Source names with their providers. Two sources of one provider share the pool of ids, but not events.
 pub(crate) const SOURCES: &[(&str, &str)] =
     &[("stripe", "stripe"), ("shop", "stripe"), ("github", "github")];
 
-/// GitHub's event header, the action in the body, and whether the type honestly repeats byte for byte.
+/// GitHub's event header, the action in the body, and whether the type has legitimate repeats of one body.
 const GITHUB_TYPES: &[(&str, Option<&str>, bool)] = &[
     ("push", None, false),
     ("issues", Some("opened"), false),
@@ -25,19 +25,19 @@ const GITHUB_TYPES: &[(&str, Option<&str>, bool)] = &[
     ("star", Some("created"), false),
 ];
 
-/// What a genuine delivery says, apart from how it is sent.
+/// The contents of a genuine delivery.
 #[derive(Debug, Clone)]
 pub(crate) struct Delivery {
     pub(crate) source: &'static str,
     pub(crate) id: String,
-    /// Both levels joined.
+    /// The type, with both levels.
     pub(crate) kind: String,
-    /// What makes two deliveries the same: the body without the provider's volatile field.
+    /// The body without the provider's volatile field: equal for two deliveries of one event.
     pub(crate) content: String,
     pub(crate) body: String,
     /// The first level, for the header.
     event: &'static str,
-    /// Whether the same body honestly comes again under another id; none where the id is signed.
+    /// Whether the same body may legitimately come under another id; `None` if the id is signed.
     pub(crate) repeats: Option<bool>,
 }
 
@@ -46,7 +46,7 @@ impl Delivery {
         self.repeats.is_none()
     }
 
-    /// A delivery of the pools; `pool` ids are in use.
+    /// A random delivery from the pools; `pool` ids are in use.
     pub(crate) fn any(random: &mut Random, pool: usize) -> Self {
         let &(source, provider) = random.pick(SOURCES);
         let number = random.below(pool);
@@ -57,7 +57,7 @@ impl Delivery {
             let body = format!(r#"{{{}"n":{data}}}"#, action.unwrap_or_default());
             return Self::github(format!("guid-{number}"), event, body, repeats);
         }
-        // Usually an id has one content; now and then the provider changes its mind.
+        // Usually an id has one body; sometimes the provider changes it.
         let data = if random.one_in(4) { 1 + random.below(6) } else { 0 };
         let kind = if data % 2 == 0 { "invoice.paid" } else { "invoice.failed" };
         let id = format!("evt_{number}");
@@ -83,7 +83,7 @@ impl Delivery {
         Delivery { source, id, kind, content: body.clone(), body, event, repeats: Some(repeats) }
     }
 
-    /// The same again, as the provider sends it again, or as somebody does who captured it.
+    /// A repeat of the delivery, by the provider or by an attacker who captured it.
     pub(crate) fn again(&self, random: &mut Random, pool: usize) -> Self {
         let mut again = self.clone();
         if self.id_signed() {
@@ -100,7 +100,7 @@ impl Delivery {
             }
             _ => {
                 let &(event, _, _) = random.pick(GITHUB_TYPES);
-                // Whether the joined type repeats: the table, by type and action.
+                // Whether the type has legitimate repeats, from the table by type and action.
                 let mut again = Self::github(again.id, event, again.body, false);
                 let action = again.kind.split_once('.').map(|(_, action)| action);
                 again.repeats = Some(match (event, action) {
@@ -112,7 +112,7 @@ impl Delivery {
         }
     }
 
-    /// Signed as the provider does at `at`, and sent.
+    /// Signs the delivery at the time `at`, as the provider does.
     pub(crate) fn send(&self, keys: &Keys, at: Timestamp) -> Sent {
         let (scheme, key, _) = keys.of(self.source);
         let mut headers = Headers::new();
@@ -125,7 +125,7 @@ impl Delivery {
         Sent { headers: verify::sign(scheme, Some(key), &draft, at).unwrap(), body }
     }
 
-    /// What `verify` must have read from it.
+    /// Checks what `verify` read from the delivery.
     pub(crate) fn check(&self, verified: &Verified) {
         let guard = match self.repeats {
             None => ReplayGuard::Off,
@@ -150,7 +150,7 @@ fn stripe_body(delivery: &Delivery, data: usize, pending: usize) -> String {
     format!(r#"{{"id":"{id}","type":"{kind}","data":{data},"pending_webhooks":{pending}}}"#)
 }
 
-/// One request on its way.
+/// One signed request.
 #[derive(Debug, Clone)]
 pub(crate) struct Sent {
     pub(crate) headers: Headers,
@@ -184,7 +184,7 @@ impl Sent {
     }
 }
 
-/// The schemes of the sources, the operator's secret of each, and one that a forger guessed.
+/// The schemes of the sources, with the right secret of each and a forger's wrong one.
 pub(crate) struct Keys(Vec<(&'static str, Scheme, Key, Key)>);
 
 impl Keys {
@@ -208,14 +208,13 @@ impl Keys {
         Arc::new(self.of(source).0.clone())
     }
 
-    /// What may be kept of a failed delivery.
+    /// The headers of a failed delivery that may be stored.
     pub(crate) fn evidence(&self, source: &str, headers: &Headers) -> Headers {
         verify::evidence(self.of(source).0, headers)
     }
 }
 
-/// A delivery that must be refused: the request, the fixed word of its reason, and whether it is
-/// genuine but malformed.
+/// A delivery that must be refused: the request, the reason, and whether it is genuine but malformed.
 pub(crate) fn refused(
     random: &mut Random,
     keys: &Keys,
@@ -264,7 +263,7 @@ pub(crate) fn refused(
             (sent, "bad_id", true)
         }
         7 => {
-            // Just over the tolerance, and long over it.
+            // A little over the tolerance, or far over it.
             let age = 301_000 + random.below(10) as i64 * 86_400_000;
             (genuine.send(keys, Timestamp(now.0 - age)), "stale_timestamp", false)
         }

@@ -1,5 +1,5 @@
-//! What the store must hold, in plain maps: written from the promises and the table of states in
-//! `ARCHITECTURE.md`, with nothing of the product but its words.
+//! A model of the store in plain maps, written from the promises and the table of states in
+//! `ARCHITECTURE.md`. It uses the product's types but not its logic.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(crate) struct Event {
     pub(crate) conflicts: u64,
     pub(crate) flagged: bool,
     pub(crate) payload_kept: bool,
-    /// How many of its jobs went with the payload, by the state they had ended in.
+    /// The number of its jobs that were deleted with the payload, by their final state.
     pub(crate) removed: BTreeMap<State, u64>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Event {
 pub(crate) struct Job {
     pub(crate) event: u64,
     pub(crate) handler: &'static str,
-    /// Random, so it is learnt when it is first seen.
+    /// The job's random id; set when the test first sees it.
     pub(crate) id: Option<JobId>,
     pub(crate) state: State,
     pub(crate) reason: Option<&'static str>,
@@ -43,18 +43,18 @@ pub(crate) struct Job {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
-    /// A runner has it, which outlives the receiver.
+    /// Whether a runner has the attempt, and so keeps it when the receiver dies.
     pub(crate) outlives: bool,
     pub(crate) started_at: i64,
     pub(crate) end: Option<(i64, Outcome)>,
 }
 
-/// Whether a runner runs this handler's attempts; else the receiver does.
+/// Whether a runner runs this handler's attempts; otherwise the receiver does.
 pub(crate) fn is_command(handler: &str) -> bool {
     matches!(handler, "bill" | "mail")
 }
 
-/// Why the operator's replay is refused.
+/// The reason for which an operator's replay is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum No {
     NotFound,
@@ -76,7 +76,7 @@ impl No {
     }
 }
 
-/// Events and jobs by the order of their making.
+/// Events and jobs, in the order of their creation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
     pub(crate) events: BTreeMap<u64, Event>,
@@ -90,7 +90,7 @@ impl Model {
         self.last
     }
 
-    /// All bodies under one id, the first one first.
+    /// All events with one id, the first one first.
     pub(crate) fn of_id(&self, source: &str, id: &str) -> Vec<u64> {
         let mut found: Vec<_> = self
             .events
@@ -150,7 +150,8 @@ impl Model {
         Accepted::Created { jobs: handlers.len(), held, flagged }
     }
 
-    /// The same signed body under another id: held under another type, else as its type says.
+    /// Treats the same signed body under another id: it is held if its type differs too; otherwise its type
+    /// decides.
     fn suspect(&self, delivery: &Delivery, repeats: bool) -> (Option<HeldReason>, bool) {
         let mut kinds = self.events.values().filter_map(|e| {
             let same =
@@ -167,7 +168,7 @@ impl Model {
     }
 
     fn duplicate(&mut self, event: u64, conflict: bool, now: i64) -> Accepted {
-        // What an operator would want to hear of first.
+        // The state that is most important to the operator.
         const CONCERN: [State; 7] = [
             State::Held,
             State::Dead,
@@ -220,7 +221,7 @@ impl Model {
         row
     }
 
-    /// The oldest of the ready ones and of those due first, at most `limit`, in the order of arrival.
+    /// At most `limit` jobs: the oldest ready ones and those due first, in the order of arrival.
     pub(crate) fn claim(&mut self, handler: &str, limit: usize, now: i64) -> Vec<u64> {
         let of_state = |state| {
             self.jobs.iter().filter(move |(_, job)| job.handler == handler && job.state == state)
@@ -245,7 +246,7 @@ impl Model {
         chosen
     }
 
-    /// Whether this attempt was the running one.
+    /// Completes an attempt. Returns whether it was the running one.
     pub(crate) fn complete(
         &mut self,
         row: u64,
@@ -275,7 +276,8 @@ impl Model {
         true
     }
 
-    /// What a start does: the attempts it settled, with the state after each, and how many it held.
+    /// Recovers as a start does. Returns the attempts that it settled, with the state after each, and the
+    /// number of jobs that it held.
     pub(crate) fn recover(
         &mut self,
         policies: &[(&'static str, Policy)],
@@ -316,7 +318,7 @@ impl Model {
         self.jobs.iter().filter(|(_, job)| job.state == state).map(|(&row, _)| row).collect()
     }
 
-    /// K1. Returns how many due times were too late.
+    /// Clamps due times (K1). Returns how many were too late.
     pub(crate) fn clamp(&mut self, handler: &str, most: i64, now: i64) -> u64 {
         let mut moved = 0;
         for job in self.jobs.values_mut().filter(|job| job.handler == handler) {
@@ -397,8 +399,8 @@ impl Model {
         Ok(chosen)
     }
 
-    /// Retention. With a payload go the jobs, all of which ended for good long enough ago. An id is
-    /// remembered as a whole: while one of its bodies must stay, all stay.
+    /// Retention. A payload is deleted with its jobs when all of them reached a final state long enough ago.
+    /// An id is kept as a whole: all of its events stay while one of them must stay.
     pub(crate) fn expire(&mut self, payloads: i64, ids: i64) -> (u64, u64) {
         let needed = |jobs: &BTreeMap<u64, Job>, event: u64| {
             jobs.values().any(|job| {
@@ -446,7 +448,7 @@ pub(crate) fn millis(duration: std::time::Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap()
 }
 
-/// Where a job goes after an attempt, `counted` and `since` as they are with it.
+/// The job's next state after an attempt that is included in `counted`.
 pub(crate) fn next(
     policy: &Policy,
     outcome: Outcome,
@@ -460,7 +462,7 @@ pub(crate) fn next(
     for _ in 1..counted {
         delay = (delay * 4).min(most);
     }
-    // The handler may ask for more than its delay, and never for more than the longest.
+    // The handler may ask for a longer delay, up to the longest.
     let due = now + wish.unwrap_or(delay).max(delay).min(most);
     let left = match policy.give_up {
         GiveUp::Attempts(most) => counted < most,

@@ -1,8 +1,8 @@
-//! The promises, checked against what the outside has seen: answers to providers, attempts handed to
-//! handlers, what handlers said and what the operator asked for.
+//! Checks the promises from outside: against the answers to providers, the attempts given to handlers, the
+//! handlers' results and the operator's commands.
 //!
-//! It knows nothing of states or due times. So an error that the model shares with the store is still
-//! caught where it breaks a promise.
+//! It does not know states or due times. So it finds an error that the model shares with the store, if the
+//! error breaks a promise.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use hooklatch::store::{Accepted, Captured, Claimed, EventDetail, JobRow, Record,
 use super::deliveries::Delivery;
 use super::model::is_command;
 
-/// Source, id, type and body.
-type Told = (String, String, String, String);
+/// The event's source, id, type and body.
+type EventKey = (String, String, String, String);
 
 #[derive(Debug, Clone)]
 struct Seen {
@@ -26,10 +26,10 @@ struct Seen {
 #[derive(Debug, Clone)]
 struct Work {
     handler: String,
-    told: Told,
-    /// When its event arrived, once that was told.
+    event: EventKey,
+    /// When its event arrived, if the test has seen that.
     received_at: Option<i64>,
-    /// The last attempt that was handed out or settled.
+    /// The last attempt that was claimed or completed.
     last: u32,
     live: bool,
     /// Why another attempt may begin.
@@ -37,38 +37,38 @@ struct Work {
 }
 
 impl Work {
-    /// Of a job that nobody was told of yet.
+    /// A job that the test has not seen yet.
     fn unseen(handler: &str) -> Self {
-        let (told, handler) = (Told::default(), handler.to_owned());
-        Work { handler, told, received_at: None, last: 0, live: false, licence: None }
+        let (event, handler) = (EventKey::default(), handler.to_owned());
+        Work { handler, event, received_at: None, last: 0, live: false, licence: None }
     }
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
     /// Everything that was answered 2xx, by source, id, type and content.
-    acknowledged: BTreeMap<Told, Seen>,
+    acknowledged: BTreeMap<EventKey, Seen>,
     work: BTreeMap<JobId, Work>,
-    /// What handlers said, which need not have been recorded.
+    /// The handlers' results, which may not have been recorded.
     said: BTreeMap<(JobId, u32), (Outcome, Record)>,
 }
 
 impl Ledger {
     pub(crate) fn accepted(&mut self, delivery: &Delivery, answer: &Accepted, now: i64) {
         let Delivery { source, id, kind, content, .. } = delivery;
-        let told: Told = (source.to_string(), id.clone(), kind.clone(), content.clone());
-        let same_id = |other: &Told| other.0 == told.0 && other.1 == told.1;
+        let event: EventKey = (source.to_string(), id.clone(), kind.clone(), content.clone());
+        let same_id = |other: &EventKey| other.0 == event.0 && other.1 == event.1;
         match *answer {
             Accepted::Created { jobs, held, .. } => {
-                let again = self.acknowledged.contains_key(&told)
+                let again = self.acknowledged.contains_key(&event)
                     || (delivery.id_signed() && self.acknowledged.keys().any(same_id));
-                assert!(!again, "promise 2: a second event of {told:?}");
+                assert!(!again, "promise 2: a second event of {event:?}");
                 let seen = Seen { received_at: now, jobs: Some(jobs), held };
-                self.acknowledged.insert(told, seen);
+                self.acknowledged.insert(event, seen);
             }
             Accepted::Duplicate { first_received_at, conflict: false, .. } => {
                 let seen = Seen { received_at: first_received_at.0, jobs: None, held: None };
-                let first = self.acknowledged.entry(told).or_insert(seen);
+                let first = self.acknowledged.entry(event).or_insert(seen);
                 assert_eq!(first.received_at, first_received_at.0, "the first delivery's time");
             }
             Accepted::Duplicate { .. } => {}
@@ -77,25 +77,25 @@ impl Ledger {
 
     pub(crate) fn claimed(&mut self, claimed: &Claimed) {
         let facts = &claimed.facts;
-        let told: Told = (
+        let event: EventKey = (
             facts.source.to_string(),
             facts.event_id.to_string(),
             facts.event_type.to_string(),
             String::from_utf8(facts.body.to_vec()).unwrap(),
         );
         let handler = facts.handler.as_str();
-        let held = self.acknowledged.get(&told).is_some_and(|seen| seen.held.is_some());
+        let held = self.acknowledged.get(&event).is_some_and(|seen| seen.held.is_some());
         let twin = self
             .work
             .iter()
-            .find(|(id, work)| **id != facts.job && work.handler == handler && work.told == told);
-        assert!(twin.is_none(), "promises 2 and 6: {told:?} runs under two keys");
+            .find(|(id, work)| **id != facts.job && work.handler == handler && work.event == event);
+        assert!(twin.is_none(), "promises 2 and 6: {event:?} runs under two keys");
         match self.work.get_mut(&facts.job) {
             None => {
-                assert!(!held, "{told:?} is held and runs by itself");
+                assert!(!held, "{event:?} is held and runs by itself");
                 let work = Work {
                     handler: handler.to_owned(),
-                    told,
+                    event,
                     received_at: Some(facts.received_at.0),
                     last: facts.attempt,
                     live: true,
@@ -108,15 +108,19 @@ impl Ledger {
                 assert!(work.licence.is_some(), "promise 4: {} ran again unasked", facts.job);
                 assert!(facts.attempt > work.last, "attempt {} was there before", facts.attempt);
                 if work.received_at.is_some() {
-                    assert_eq!((&work.told, work.handler.as_str()), (&told, handler), "promise 6");
+                    assert_eq!(
+                        (&work.event, work.handler.as_str()),
+                        (&event, handler),
+                        "promise 6"
+                    );
                 }
-                (work.told, work.received_at) = (told, Some(facts.received_at.0));
+                (work.event, work.received_at) = (event, Some(facts.received_at.0));
                 (work.last, work.live, work.licence) = (facts.attempt, true, None);
             }
         }
     }
 
-    /// A handler ended; whether that is recorded is another matter.
+    /// Notes that a handler ended; the result may or may not be recorded.
     pub(crate) fn said(&mut self, job: JobId, attempt: u32, outcome: Outcome, record: Record) {
         self.said.insert((job, attempt), (outcome, record));
     }
@@ -133,15 +137,15 @@ impl Ledger {
         };
     }
 
-    /// A start after an end of any kind: every attempt of the receiver's own that was live is `unknown`
-    /// now, and those of a runner are live.
+    /// Notes a start after any end: every attempt that ran in the receiver is `unknown` now, and those of a
+    /// runner still run.
     pub(crate) fn recovered(
         &mut self,
         recovered: &Recovered,
         policy: impl Fn(&str) -> Option<Policy>,
     ) {
         for &(job, attempt, _) in &recovered.unknown {
-            // One that is not here was claimed, and its claimer did not live to hand it out.
+            // An attempt that is missing here was claimed by a receiver that died before it used the claim.
             let Some(work) = self.work.get_mut(&job) else { continue };
             assert!(!work.live || work.last == attempt, "another attempt of {job} was live");
             work.live = false;
@@ -153,7 +157,7 @@ impl Ledger {
         assert!(lost.is_empty(), "promise 5: nothing was recorded of the attempts {lost:?}");
     }
 
-    /// What a start finds with a runner, which is all that was live with it.
+    /// Checks that a start adopts all attempts that ran under the runner.
     pub(crate) fn adopted(&mut self, running: &[(JobId, u32, &str)]) {
         for &(job, attempt, handler) in running {
             let work = self.work.entry(job).or_insert_with(|| Work::unseen(handler));
@@ -166,7 +170,7 @@ impl Ledger {
         assert!(lost.is_empty(), "promise 4: the running attempts {lost:?} are forgotten");
     }
 
-    /// The operator put these back.
+    /// Notes the jobs that the operator replayed.
     pub(crate) fn replayed(&mut self, jobs: &[JobId], handlers: &[&str]) {
         for (job, handler) in jobs.iter().zip(handlers) {
             let work = self.work.entry(*job).or_insert_with(|| Work::unseen(handler));
@@ -174,13 +178,13 @@ impl Ledger {
         }
     }
 
-    /// Ids that arrived before `ids` may be gone now, with their jobs.
+    /// Notes that events which arrived before `ids` may be deleted now, with their jobs.
     pub(crate) fn expired(&mut self, ids: i64) {
         self.acknowledged.retain(|_, seen| seen.received_at >= ids);
         self.work.retain(|_, work| work.live || work.received_at.is_none_or(|at| at >= ids));
     }
 
-    /// Promise 1 against the whole listing, and promise 5: no outcome is there that nobody said.
+    /// Checks promise 1 against the whole listing, and promise 5: every outcome was reported by a handler.
     pub(crate) fn check(&self, stored: &[EventDetail]) {
         for ((source, id, kind, content), seen) in &self.acknowledged {
             let found: Vec<_> = stored
@@ -196,7 +200,7 @@ impl Ledger {
         }
         let jobs = stored.iter().flat_map(|d| d.jobs.iter().map(|job| (job, d.event.payload_kept)));
         for (job, payload_kept) in jobs {
-            // The last one of what runs, and none of what does not.
+            // Only the last attempt of a running job runs.
             let live = job.attempts.iter().filter(|attempt| attempt.outcome.is_none());
             let live: Vec<u32> = live.map(|attempt| attempt.number).collect();
             let JobRow { job: id, state, attempt, .. } = &job.job;
@@ -209,7 +213,7 @@ impl Ledger {
                     (Some(outcome), Some((said, record))) => {
                         let mut record = record.clone();
                         if !payload_kept {
-                            // What was printed is as old as the payload; how much it was stays.
+                            // The output is deleted with the payload; its size stays.
                             for output in [&mut record.stdout, &mut record.stderr] {
                                 *output = Captured { total: output.total, ..Captured::default() };
                             }
@@ -217,7 +221,7 @@ impl Ledger {
                         assert_eq!((outcome, &attempt.record), (*said, &record), "promise 5");
                     }
                     (Some(outcome), None) => {
-                        panic!("promise 5: {} {outcome}, which nobody said", job.job.job);
+                        panic!("promise 5: {} {outcome}, which no handler reported", job.job.job);
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! One run: the real store on a real file, the model and the ledger, and the steps that move all three.
+//! One run: the real store on a real file, the model and the ledger, and the steps that change all three.
 
 mod arrivals;
 mod jobs;
@@ -24,10 +24,10 @@ use crate::random::Random;
 const START: Timestamp = Timestamp(1_700_000_000_000);
 const HANDLERS: [&str; 4] = ["bill", "mail", "build", "tell"];
 
-/// The whole listing is compared after so many steps, and after each start.
+/// The number of steps between two comparisons of the whole store; each start has one too.
 const COMPARE_EVERY: usize = 50;
 
-/// An attempt that this receiver was given.
+/// An attempt that this receiver claimed.
 #[derive(Debug, Clone)]
 struct Running {
     row: u64,
@@ -38,13 +38,13 @@ struct Running {
     handler: &'static str,
 }
 
-/// What a receiver and the outside know. A crash leaves the model's part only.
+/// The receiver's memory and the test's knowledge. A crash deletes the receiver's memory.
 #[derive(Clone)]
 struct Memory {
     model: Model,
     ledger: Ledger,
     running: Vec<Running>,
-    /// Attempts that ended, or that an earlier receiver had.
+    /// Attempts that ended, or that an earlier receiver claimed.
     past: Vec<Running>,
 }
 
@@ -59,19 +59,19 @@ pub(crate) struct World<'c> {
     store: Store,
     memory: Memory,
     policies: Vec<(&'static str, Policy)>,
-    /// Deliveries that were quarantined, with the reason.
+    /// The quarantined deliveries, with their reasons.
     refused: Vec<(&'static str, &'static str)>,
-    /// Grows, so that late steps still bring new ids.
+    /// The number of ids in use. It grows, so that later steps still use new ids.
     pool: usize,
-    /// How often each kind of thing came about.
+    /// How often each kind of event happened.
     seen: Seen,
     trace: Trace,
 }
 
-/// What a run has reached, counted by name.
+/// The kinds of events that a run reached, with their counts.
 pub(crate) type Seen = BTreeMap<&'static str, u64>;
 
-/// What all runs together must have reached, or they show nothing of it.
+/// The kinds of events that all runs together must have reached; otherwise they prove nothing about them.
 pub(crate) const MUST_BE_SEEN: &[&str] = &[
     "created",
     "id reused",
@@ -110,7 +110,7 @@ pub(crate) const MUST_BE_SEEN: &[&str] = &[
     "adopted",
 ];
 
-/// The last steps, printed where the run fails.
+/// The last steps, which are printed if the run fails.
 struct Trace {
     seed: u64,
     steps: Vec<String>,
@@ -160,7 +160,7 @@ const STEPS: &[(usize, Step)] = &[
     (1, Step::Restart),
 ];
 
-/// The steps that are one commit, so that a crash can be put into it.
+/// The steps with exactly one commit, during which a crash can be simulated.
 const COMMITS: &[(usize, Step)] =
     &[(3, Step::Deliver), (3, Step::Claim), (3, Step::Complete), (1, Step::Replay)];
 
@@ -257,7 +257,7 @@ impl<'c> World<'c> {
         }
     }
 
-    /// After each step: what runs.
+    /// Compares the running jobs, after each step.
     async fn check(&mut self) {
         compare::running(&self.store, &self.memory.model).await;
     }
@@ -272,7 +272,7 @@ impl<'c> World<'c> {
             };
             let kept = self.store.admin.quarantined(filter).await.unwrap();
             assert!(kept.bytes <= limits().quarantine_bytes, "{} bytes kept", kept.bytes);
-            // Nobody waits for them, so a crash or a look in between may miss some.
+            // No caller waits for these counts, so a crash or an early read may miss some.
             let mut sent = self.refused.iter().rev().filter(|(of, _)| of == source);
             for row in &kept.deliveries {
                 let found = sent.any(|(_, reason)| *reason == row.reason);
@@ -313,7 +313,7 @@ impl<'c> World<'c> {
         };
         let (payloads, mut ids) = (before(), before());
         if self.random.one_in(2) {
-            // As configured: ids are kept much longer.
+            // As in the configuration, ids are kept much longer than payloads.
             ids = payloads.before(Duration::from_secs(12 * 3600));
         }
         self.note(format!("expire payloads before {payloads}, ids before {ids}"));
@@ -327,8 +327,7 @@ impl<'c> World<'c> {
         self.memory.ledger.expired(ids.0);
     }
 
-    /// The receiver is killed between two commits, or in the midst of writing one, of which the log
-    /// then holds `bytes`.
+    /// Kills the receiver between two commits, or while it writes one, of which `bytes` are in the log.
     async fn kill(&mut self, bytes: Option<u64>) {
         self.starts += 1;
         let to = self.dir.path().join(self.starts.to_string());
@@ -342,10 +341,10 @@ impl<'c> World<'c> {
         self.start().await;
     }
 
-    /// The receiver is killed in one of a few commits: those before it are there, those from it on are
-    /// not. Or right after one, before its answer is seen: then it is there all the same.
+    /// Kills the receiver during one of a few commits: the earlier ones are stored, this one and later ones
+    /// are not. Or kills it right after one, before its answer is seen: then that commit is stored.
     async fn cut_off(&mut self) {
-        // An empty log, so that its length is where the next commit begins.
+        // Empties the log, so that its length is the position of the next commit.
         self.restart().await;
         let mut commits = Vec::new();
         for _ in 0..1 + self.random.below(5) {
@@ -365,7 +364,7 @@ impl<'c> World<'c> {
         if self.random.one_in(3) {
             self.saw("durable, unanswered", 1);
             self.note(format!("{step:?} is durable, and its answer is never seen"));
-            // What a handler said and the operator asked for was known before the commit.
+            // The handler's result and the operator's command were known before the commit.
             let asked = matches!(step, Step::Complete | Step::Replay);
             let ledger = if asked { after.ledger.clone() } else { before.ledger };
             self.memory = Memory { ledger, ..after };
@@ -378,7 +377,7 @@ impl<'c> World<'c> {
         self.kill(Some(start + within)).await;
     }
 
-    /// What a runner has is running still, and is awaited.
+    /// Adopts the attempts that still run under the runner.
     async fn adopt(&mut self) {
         let found = self.store.jobs.running().await.unwrap();
         let model = &self.memory.model;
@@ -413,7 +412,7 @@ impl<'c> World<'c> {
         self.start().await;
     }
 
-    /// What a receiver does first, with a configuration that may have changed.
+    /// Starts as a receiver does, with a configuration that may have changed.
     async fn start(&mut self) {
         let mut before = std::mem::take(&mut self.memory.running);
         self.compare().await;
@@ -454,7 +453,7 @@ impl<'c> World<'c> {
     }
 }
 
-/// What becomes of an attempt whose handler is not configured any more.
+/// The policy for an attempt whose handler is not configured any more.
 const GONE: Policy = Policy {
     on_unknown: OnUnknown::Hold,
     give_up: GiveUp::Attempts(u32::MAX),
@@ -463,14 +462,14 @@ const GONE: Policy = Policy {
     answers: false,
 };
 
-/// The one runner of these stores, which never dies.
+/// The only runner of these stores, which does not die.
 pub(crate) fn runner() -> Runner {
     let incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(1), 2);
     Runner { name: RunnerName::default(), incarnation }
 }
 
 fn limits() -> Limits {
-    // The test's own disk is left out of it. A few failed deliveries are enough to give up the oldest.
+    // The space on the test's disk does not matter. The quarantine is small, so that it evicts deliveries.
     Limits { ballast_bytes: 0, disk_floor_bytes: 0, quarantine_bytes: 20_000, ..Limits::default() }
 }
 
@@ -479,7 +478,7 @@ fn open(folder: &std::path::Path, clock: &Clock) -> Store {
     Store::open(&settings, clock.clone()).unwrap()
 }
 
-/// Most handlers, each with a policy of its own.
+/// Most of the handlers, each with a random policy.
 fn any_policies(random: &mut Random) -> Vec<(&'static str, Policy)> {
     let mut policies = Vec::new();
     for handler in HANDLERS {

@@ -1,4 +1,4 @@
-//! The account of falsified evidence: it finds each broken promise and names its event.
+//! The account of falsified evidence reports each broken promise and names its event.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,8 @@ fn held(handler: &str, reason: HeldReason, outcome: Outcome) -> Job {
     Job { reason: Some(reason.to_string()), ..job(handler, State::Held, &[outcome]) }
 }
 
-/// Two events, the second of which is also wanted by a handler that fails at first.
+/// Evidence without a broken promise: two events, of which the second also goes to a handler that
+/// fails at first.
 fn good() -> Evidence {
     let sent = |event: &str, handlers: &'static [_]| Sent {
         event: event.to_owned(),
@@ -49,7 +50,7 @@ fn good() -> Evidence {
     }
 }
 
-/// The kinds and texts of what broke; all of it is about `event`.
+/// The kinds and texts of the broken promises, which must all be about `event`.
 fn broken(evidence: &Evidence, event: &str) -> Vec<(Kind, String)> {
     let account = Account::of(evidence);
     let about = |broken: Broken| {
@@ -63,14 +64,14 @@ fn one(kind: Kind, what: &str) -> Vec<(Kind, String)> {
     vec![(kind, what.to_owned())]
 }
 
-/// The handlers' words without the lines that have `words`.
+/// The ledger without the lines that contain `words`.
 fn without(words: &str) -> Ledger {
     let lines = LEDGER.lines().filter(|line| !line.contains(words));
     Ledger::read(&lines.collect::<Vec<_>>().join("\n"))
 }
 
 #[test]
-fn a_good_drill_breaks_nothing() {
+fn evidence_of_a_correct_run_breaks_no_promise() {
     let account = Account::of(&good());
     let wanted = Account {
         sent: 2,
@@ -91,7 +92,7 @@ fn an_acknowledged_event_that_is_not_stored_is_lost() {
     assert_eq!(broken(&evidence, "e1"), one(Kind::Lost, "answered 2xx and not stored"));
     let lost = Account::of(&evidence);
     assert_eq!((lost.acknowledged, lost.stored, lost.lost), (2, 1, 1));
-    // An event that was never acknowledged may be missing; the missing answer is a fault of its own kind.
+    // An event that was not acknowledged may be missing; only the missing answer is reported.
     evidence.sent[0].answer = Answered::Never;
     assert_eq!(broken(&evidence, "e1"), one(Kind::Unfinished, "never answered 2xx"));
     evidence.sent[0].answer = Answered::Refused(401);
@@ -108,7 +109,7 @@ fn an_event_without_one_of_its_jobs_is_lost() {
 }
 
 #[test]
-fn an_event_stored_twice_or_with_a_job_twice_is_doubled() {
+fn an_event_or_a_job_that_is_stored_twice_is_doubled() {
     let mut evidence = good();
     let twin = Stored { event: "e1".to_owned(), jobs: Vec::new() };
     evidence.stored.insert(0, twin);
@@ -131,8 +132,8 @@ fn an_attempt_that_begins_twice_is_doubled() {
 }
 
 #[test]
-fn a_second_attempt_needs_a_first_that_is_known_to_have_failed() {
-    let again = format!("{LEDGER}start work e1 2\nend work e1 2\n");
+fn a_second_attempt_is_allowed_only_after_a_known_failure() {
+    let rerun = format!("{LEDGER}start work e1 2\nend work e1 2\n");
     let with_first = |outcome, ledger: &str| {
         let mut evidence = good();
         evidence.ledger = Ledger::read(ledger);
@@ -141,21 +142,21 @@ fn a_second_attempt_needs_a_first_that_is_known_to_have_failed() {
     };
     for outcome in [Outcome::Succeeded, Outcome::Unknown, Outcome::TimedOut] {
         let wanted = format!("attempt 2 of work was begun, and attempt 1 was {outcome}");
-        assert_eq!(with_first(outcome, &again), one(Kind::Doubled, &wanted));
+        assert_eq!(with_first(outcome, &rerun), one(Kind::Doubled, &wanted));
     }
-    let never_began: String = again
+    let never_began: String = rerun
         .lines()
         .filter(|l| !l.ends_with("e1 1"))
         .fold(String::new(), |text, line| text + line + "\n");
     assert_eq!(with_first(Outcome::NotStarted, &never_began), []);
     assert_eq!(
-        with_first(Outcome::NotStarted, &again),
+        with_first(Outcome::NotStarted, &rerun),
         one(Kind::Contradicted, "attempt 1 of work is recorded as never started, and it was")
     );
 }
 
 #[test]
-fn two_attempts_at_once_are_doubled() {
+fn two_concurrent_attempts_are_doubled() {
     let mut evidence = good();
     let late = LEDGER
         .replace("fail retry e2 1\nstart retry e2 2\n", "start retry e2 2\nfail retry e2 1\n");
@@ -178,7 +179,8 @@ fn an_unknown_outcome_needs_a_killed_runner_and_a_held_job() {
     let allowed = Account::of(&evidence);
     assert_eq!((allowed.unknown, allowed.started, allowed.finished), (1, 4, 3));
 
-    // Held for another reason, unknown and yet succeeded, or dead: no killed runner explains that.
+    // A killed runner does not explain a job that is held for another reason, or that succeeded with an
+    // unknown outcome.
     evidence.stored[0].jobs[0] = held("work", HeldReason::Cancelled, Outcome::Unknown);
     assert_eq!(broken(&evidence, "e1"), one(Kind::Unknown, "work is held (cancelled)"));
     evidence.stored[0].jobs[0] = held("work", HeldReason::UnknownOutcome, Outcome::Failed);
@@ -198,7 +200,7 @@ fn a_job_that_has_not_succeeded_is_unfinished() {
 }
 
 #[test]
-fn an_outcome_that_the_handler_denies_is_contradicted() {
+fn an_outcome_that_the_ledger_denies_is_contradicted() {
     let mut evidence = good();
     evidence.ledger = without("end work e1");
     let wanted = "attempt 1 of work is recorded as succeeded, and did not end";
@@ -211,7 +213,7 @@ fn an_outcome_that_the_handler_denies_is_contradicted() {
 }
 
 #[test]
-fn an_attempt_still_running_in_a_settled_job_is_contradicted() {
+fn an_attempt_still_running_in_a_finished_job_is_contradicted() {
     let mut evidence = good();
     evidence.stored[0].jobs[0].attempts.insert(1, None);
     let wanted = "attempt 1 of work is recorded as running, and its job is not";
@@ -224,7 +226,7 @@ fn an_attempt_still_running_in_a_settled_job_is_contradicted() {
 fn unsent_events_and_unclaimed_attempts_are_contradicted() {
     let mut evidence = good();
     evidence.stored.push(Stored { event: "e3".to_owned(), jobs: Vec::new() });
-    assert_eq!(broken(&evidence, "e3"), one(Kind::Contradicted, "stored, and nobody sent it"));
+    assert_eq!(broken(&evidence, "e3"), one(Kind::Contradicted, "stored, and not sent"));
 
     let mut evidence = good();
     evidence.ledger = Ledger::read(&format!("{LEDGER}start work e3 1\n"));
@@ -233,7 +235,7 @@ fn unsent_events_and_unclaimed_attempts_are_contradicted() {
 }
 
 #[test]
-fn a_torn_line_of_the_ledger_breaks_the_account() {
+fn a_malformed_ledger_line_is_reported() {
     for torn in
         ["start work", "end work e1", "star work e1 1", "start work e1 one", "end work e9 1"]
     {

@@ -1,4 +1,4 @@
-//! The steps that bring deliveries: one, several at once, and those that must be refused.
+//! The steps that make deliveries: one, several at once, and those that must be refused.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ impl World<'_> {
         }
     }
 
-    /// Sends it, verifies it, and gives it to the model. Returns what the store is to be given, and
-    /// what it must answer.
+    /// Signs and verifies a delivery, and adds it to the model. Returns the store's input and its expected
+    /// answer.
     pub(super) fn expect(
         &mut self,
         delivery: &Delivery,
@@ -62,7 +62,7 @@ impl World<'_> {
         compare::id(&self.store, &mut self.memory.model, delivery.source, &delivery.id).await;
     }
 
-    /// The same event several times at once: one of them makes it.
+    /// Delivers the same event several times concurrently: exactly one delivery creates it.
     pub(super) async fn deliver_at_once(&mut self) {
         let first = self.any_delivery();
         let handlers = self.any_handlers();
@@ -78,7 +78,7 @@ impl World<'_> {
         for accept in accepts {
             answers.push(accept.await.unwrap());
         }
-        // Which of them was first is nobody's business.
+        // Any of the deliveries may be the first.
         let created = |answer: &Accepted| !matches!(answer, Accepted::Created { .. });
         answers.sort_by_key(created);
         assert_eq!(answers, expected, "the answers to {first:?}");

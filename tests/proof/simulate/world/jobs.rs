@@ -1,4 +1,4 @@
-//! The steps of a job: claimed, ended, ended once more, put back.
+//! The steps of a job: claim, completion, repeated completion and replay.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl World<'_> {
             (1, Outcome::Cancelled),
             (2, Outcome::NotStarted),
         ]);
-        // A handler may have gone while its command ran.
+        // The handler may have been removed from the configuration while its command ran.
         let policy = self.policy(running.handler).unwrap_or(GONE);
         let now = self.clock.now();
         // A handler that cannot run at all pauses as a whole, and its jobs lose no attempt.
@@ -116,7 +116,7 @@ impl World<'_> {
         self.look_at(row).await;
     }
 
-    /// A result of an attempt that is settled already: from an earlier receiver, or a second time.
+    /// Completes an attempt that is already completed: with the result of an earlier receiver, or a second time.
     pub(super) async fn complete_late(&mut self) {
         if self.memory.past.is_empty() {
             return;
@@ -178,7 +178,7 @@ impl World<'_> {
             let job = model.jobs[&row].id.unwrap();
             (Replay::Job(job), model.replay_job(row, now.0))
         } else {
-            // Now and then one whose payload is gone.
+            // Sometimes a job whose payload was deleted.
             let any = self.any_delivery();
             let model = &mut self.memory.model;
             let mut gone = model.events.values().filter(|event| !event.payload_kept);
@@ -226,7 +226,7 @@ fn reason(error: &Error) -> Option<No> {
         Error::Ambiguous { .. } | Error::SeveralIds { .. } => Some(No::Ambiguous),
         Error::Variants { .. } => Some(No::Variants),
         Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
-        // There is no key of a request here, no `resolve`, and no listing that takes long.
+        // The simulation has no requests with keys, no `resolve` and no long listings.
         Error::NewerAttempt { .. }
         | Error::TooSlow(_)
         | Error::Answered { .. }
