@@ -249,7 +249,7 @@ limits! {
     list_count: Count = 1_000, 1..=100_000,
         "Most rows one listing returns.";
     list_millis: Millis = SECOND, 10..=10 * MINUTE,
-        "How long one listing may look through the store, for each thousand rows that it may return. The next listing waits for it.";
+        "How long one listing may look through the store, for each thousand rows that it may return.";
 }
 
 impl Limits {

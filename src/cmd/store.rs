@@ -175,14 +175,8 @@ fn exit_of(kind: FailureKind) -> Exit {
         FailureKind::NotFound => Exit::NotFound,
         FailureKind::WrongState | FailureKind::Ambiguous => Exit::WrongState,
         FailureKind::Config => Exit::Config,
-        // The rest but the first: a receiver of another version.
-        FailureKind::Unavailable
-        | FailureKind::Malformed
-        | FailureKind::NoRoute
-        | FailureKind::WrongMethod
-        | FailureKind::Forbidden
-        | FailureKind::TooLarge
-        | FailureKind::Unknown => Exit::Unavailable,
+        // Most of these mean a receiver of another version.
+        _ => Exit::Unavailable,
     }
 }
 

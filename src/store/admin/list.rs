@@ -1,9 +1,9 @@
 //! Reads: short transactions on blocking threads. In WAL with full flushes a reader sees flushed commits
 //! only (S3).
 //!
-//! Listings have a connection to themselves. A page of one looks at a bounded number of rows, even where its
-//! filter matches few, and says where to go on. It is interrupted after `list_millis`; look-ups and `status` do
-//! not wait for it.
+//! Listings have two connections to themselves: a slow one does not hold up another. A page of one looks at a
+//! bounded number of rows, even where its filter matches few, and says where to go on. It is interrupted after
+//! `list_millis`; look-ups and `status` do not wait for it.
 
 use rusqlite::types::{ToSql, Type, Value};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};

@@ -92,7 +92,9 @@ impl Engine {
     {
         let turns = u64::try_from(rows).unwrap_or(0).div_ceil(ROWS_PER_TURN).max(1);
         let millis = self.settings.limits.list_millis.saturating_mul(turns);
-        let lists = Arc::clone(&self.lists);
+        // A connection that is free; where none is, the first one's page is soon over.
+        let free = self.lists.iter().find(|list| list.is_free()).unwrap_or(&self.lists[0]);
+        let lists = Arc::clone(free);
         tokio::task::spawn_blocking(move || lists.list(Limits::duration(millis), query))
             .await
             .unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))

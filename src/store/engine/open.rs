@@ -24,6 +24,9 @@ const REWRITE_BYTES: usize = 1 << 20;
 /// SQLite in place of the bundled one (`LIBSQLITE3_SYS_USE_PKG_CONFIG`).
 const FLUSHLESS: [&str; 2] = ["NO_SYNC", "DISABLE_DIRSYNC"];
 
+/// Listings that run at once, each on its own connection, which takes 0.2 MiB: further ones wait for one page.
+pub(super) const LISTINGS: usize = 2;
+
 /// The connections of a store whose log is flushed and whose schema is current.
 pub(crate) struct Opened {
     /// For the writer thread.
@@ -33,7 +36,7 @@ pub(crate) struct Opened {
     /// For look-ups.
     pub(crate) reader: Connection,
     /// For listings, which may take long.
-    pub(crate) lists: Connection,
+    pub(crate) lists: [Connection; LISTINGS],
     /// For the keys of requests, which must not wait for a listing.
     pub(crate) keys: Connection,
     /// The store's random identity.
@@ -75,9 +78,9 @@ pub(crate) fn open(
     }
     let id = schema::store_id(&writer).map_err(sql)?;
     let checkpointer = connect(path, limits, Role::Writer).map_err(sql)?;
-    let reader = connect(path, limits, Role::Reader).map_err(sql)?;
-    let lists = connect(path, limits, Role::Reader).map_err(sql)?;
-    let keys = connect(path, limits, Role::Reader).map_err(sql)?;
+    let reader = || connect(path, limits, Role::Reader).map_err(sql);
+    let lists = [reader()?, reader()?];
+    let (reader, keys) = (reader()?, reader()?);
     Ok(Opened { writer, checkpointer, reader, lists, keys, id })
 }
 

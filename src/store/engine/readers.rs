@@ -30,6 +30,11 @@ impl Readers {
         }
     }
 
+    /// Whether a query would run at once.
+    pub(super) fn is_free(&self) -> bool {
+        self.0.try_lock().is_ok()
+    }
+
     /// Runs `query` after the running one.
     pub(crate) fn read<T>(
         &self,

@@ -14,7 +14,7 @@ use crate::store::types::Settings;
 
 use super::checkpoint::Checkpoints;
 use super::commits::Commits;
-use super::open::Opened;
+use super::open::{LISTINGS, Opened};
 use super::queue::{Priority, Queue, WriteRequest};
 use super::readers::Readers;
 use super::space::Space;
@@ -30,7 +30,7 @@ pub(crate) struct EngineState {
     /// For look-ups.
     pub(crate) readers: Arc<Readers>,
     /// For listings, which may take long.
-    pub(crate) lists: Arc<Readers>,
+    pub(crate) lists: [Arc<Readers>; LISTINGS],
     /// For the keys of requests: an HTTP worker must not wait for a listing.
     pub(crate) keys: Readers,
     pub(crate) checkpoints: Arc<Checkpoints>,
@@ -59,7 +59,7 @@ impl EngineState {
             clock,
             space,
             readers: Arc::default(),
-            lists: Arc::default(),
+            lists: Default::default(),
             keys: Readers::default(),
             checkpoints: Arc::default(),
             wake: Arc::default(),
@@ -80,7 +80,7 @@ impl EngineState {
         self.paused.load(&writer)?;
         self.checkpoints.put(checkpointer);
         self.readers.put(reader);
-        self.lists.put(lists);
+        self.lists.iter().zip(lists).for_each(|(place, list)| place.put(list));
         self.keys.put(keys);
         Ok(writer)
     }
@@ -88,7 +88,7 @@ impl EngineState {
     /// Waits for running reads and closes their connections.
     pub(crate) fn close_readers(&self) {
         self.readers.close();
-        self.lists.close();
+        self.lists.iter().for_each(|list| list.close());
         self.keys.close();
     }
 

@@ -257,7 +257,7 @@ async fn a_listing_is_interrupted_and_keeps_no_look_up_waiting() {
     // While a listing runs, everything else is answered.
     let (running, is_running) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
-    let lists = Arc::clone(&bench.store.engine.lists);
+    let lists = Arc::clone(&bench.store.engine.lists[0]);
     let listing = std::thread::spawn(move || {
         lists.list(HOUR, |_| {
             running.send(()).unwrap();
@@ -270,6 +270,10 @@ async fn a_listing_is_interrupted_and_keeps_no_look_up_waiting() {
     assert_eq!(standing.stuck.iter().map(|stuck| stuck.jobs).sum::<u64>(), 202);
     assert_eq!(bench.store.admin.show(None, id("evt_7")).await.unwrap().len(), 1);
     assert!(bench.store.jobs.running().await.unwrap().is_empty());
+    let newest = EventFilter { limit: Some(3), ..EventFilter::default() };
+    let other = bench.store.admin.events(newest);
+    let other = tokio::time::timeout(Duration::from_secs(20), other).await.unwrap();
+    assert_eq!(other.unwrap().len(), 3, "another listing does not wait");
     end.send(()).unwrap();
     listing.join().unwrap().unwrap();
 }
