@@ -19,7 +19,7 @@ pub enum StoreClient {
     /// Its receiver runs and answers.
     Remote(Client),
     /// It is stopped; this process holds its lock until [`StoreClient::close`].
-    Local(Store, Context),
+    Local(Store, Box<Context>),
 }
 
 /// Why a store cannot be asked.
@@ -58,7 +58,7 @@ impl StoreClient {
             Ok(store) => {
                 let caller = geteuid().as_raw();
                 let context = Context { store: store.admin.clone(), receiver: None, caller };
-                Ok(StoreClient::Local(store, context))
+                Ok(StoreClient::Local(store, Box::new(context)))
             }
             Err(OpenError::Locked { path, holder }) => match Self::of_receiver(settings).await? {
                 Some(running) => Ok(running),
