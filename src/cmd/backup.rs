@@ -22,7 +22,8 @@ use crate::exit::{Exit, Failure};
 use crate::store::{self as kept, Inspected, Manifest};
 
 use super::output::{self, local, size, thousands};
-use super::{block_on, owner, progress, store};
+use super::runtime::block_on;
+use super::{owner, progress, store};
 
 /// Makes the backup and says what is in it.
 pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {

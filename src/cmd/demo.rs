@@ -10,11 +10,11 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 
-use super::block_on;
 use super::kit::provider::{Answer, Provider, post};
 use super::kit::receiver::Receiver;
 use super::kit::site::Site;
 use super::output::{self, Field};
+use super::runtime::block_on;
 use super::serve::Signals;
 use crate::cli;
 use crate::clock::Clock;

@@ -16,8 +16,9 @@ use super::kit::receiver::Receiver;
 use super::kit::site::Site;
 use super::output::{self, Field};
 use super::random::bytes;
+use super::runtime::block_on;
 use super::serve::Signals;
-use super::{block_on, owner, progress};
+use super::{owner, progress};
 use crate::cli;
 use crate::exit::{Exit, Failure};
 

@@ -31,6 +31,7 @@ mod replay;
 mod resolve;
 mod restore;
 mod runner;
+mod runtime;
 mod send;
 mod serve;
 mod show;
@@ -112,17 +113,4 @@ fn report(failure: &Failure) {
     if let Some(help) = &failure.help {
         output::said("help", anstyle::Style::new(), help);
     }
-}
-
-/// Runs a future to its end on a runtime of its own. Its tasks share one thread: of a receiver those are the
-/// dispatcher, the forwards and the links to runners, which are short and follow each other, so that a second
-/// thread would mostly be woken to take over work that the first one already has. What may take long has threads of
-/// its own, as the HTTP server and the admin API have.
-fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Io, format!("failed to start the runtime: {error}")))?;
-    Ok(runtime.block_on(future))
 }

@@ -6,7 +6,8 @@ use crate::config;
 use crate::exit::{Exit, Failure};
 
 use super::output;
-use super::{block_on, store};
+use super::runtime::block_on;
+use super::store;
 
 /// Asks the receiver, waits until the configuration is in force, and prints what has changed.
 pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {

@@ -27,7 +27,8 @@ use crate::verify::{self, Draft, Signer};
 
 use super::kit::provider::{self, Answer};
 use super::output::{self, escape};
-use super::{block_on, random, store};
+use super::runtime::block_on;
+use super::{random, store};
 use public::PublicUrl;
 
 /// How much older than the tolerance a stale delivery is: more than a clock correction in between.

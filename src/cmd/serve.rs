@@ -22,7 +22,8 @@ use crate::runner::launch::Launch;
 use crate::serve::{self, Runners, Service, Serving};
 use crate::systemd::{Manager, sockets};
 
-use super::{block_on, owner, store};
+use super::runtime::block_on;
+use super::{owner, store};
 use reload::Files;
 
 /// What systemd tells every process of a unit (systemd.exec(5)).

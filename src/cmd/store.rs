@@ -12,7 +12,8 @@ use crate::model::{JobId, Name};
 use crate::serve;
 use crate::store::{EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor};
 
-use super::{block_on, output, owner};
+use super::runtime::block_on;
+use super::{output, owner};
 
 /// Reads the configuration at `path`, all of which the command needs.
 pub(super) fn load_whole(path: &Path) -> Result<Config, Failure> {

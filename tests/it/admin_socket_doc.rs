@@ -159,9 +159,7 @@ fn types() -> BTreeMap<String, Declared> {
     for folder in ["admin", "store", "traffic", "handler", "limits", "model"] {
         read_folder(&root.join(folder), &mut types);
     }
-    for file in ["model.rs", "limits.rs"] {
-        read_types(&fs::read_to_string(root.join(file)).unwrap(), &mut types);
-    }
+    read_types(&fs::read_to_string(root.join("limits.rs")).unwrap(), &mut types);
     types
 }
 

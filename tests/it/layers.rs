@@ -75,7 +75,7 @@ fn is_root(file: &File) -> bool {
 
 /// Folders and files whose circles are being removed. A name goes when its circle has gone.
 const BEING_REMOVED: &[&str] =
-    &["cli", "cmd", "config", "control", "dispatcher", "handler", "runner", "serve", "systemd"];
+    &["cli", "cmd", "config", "dispatcher", "handler", "serve", "systemd"];
 
 /// A folder's `mod.rs` may export what its files define. It is part of a circle where it also defines something
 /// that they use.
@@ -201,4 +201,30 @@ fn the_architecture_names_every_word_of_the_model() {
     for word in words {
         assert!(machine.contains(&format!("`{word}`")), "ARCHITECTURE.md does not name '{word}'");
     }
+}
+
+/// The words of a line that have the form of a rule's number, such as `R9`.
+fn rules(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| {
+        let number = word.strip_prefix(['R', 'S', 'C', 'K', 'H', 'I']);
+        number.is_some_and(|rest| {
+            matches!(rest.len(), 1 | 2) && rest.bytes().all(|digit| digit.is_ascii_digit())
+        })
+    })
+}
+
+#[test]
+fn every_cited_rule_is_in_the_protocol() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/protocol.md");
+    let page = fs::read_to_string(page).unwrap();
+    let mut unknown = Vec::new();
+    for file in files() {
+        let comments = file.text.lines().filter(|line| line.trim_start().starts_with("//"));
+        for rule in comments.flat_map(rules) {
+            if !page.contains(&format!("| {rule} |")) {
+                unknown.push(format!("{}: {rule}", file.path));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "\n{}", unknown.join("\n"));
 }

@@ -14,7 +14,7 @@ use crate::model::RunnerName;
 use crate::runner::folder;
 use crate::store::Settings;
 
-use super::super::block_on;
+use super::super::runtime::block_on;
 use super::{Finding, Machine};
 
 /// The parent of the runtime folders of the packaged runner units, one folder for each runner.
