@@ -106,11 +106,17 @@ pub(super) struct Ending {
 
 impl Ending {
     /// Records an end that could not be committed with others, however long that takes, and acknowledges it.
-    async fn record(self, store: Jobs) {
+    pub(super) async fn record(self, store: Jobs) -> Exchanged {
         let committed = store.complete(self.completion.clone()).await;
         self.report(&committed, &store);
         if let (Ok(_), Some(client)) = (committed, &self.attempt.client) {
-            client.settled(&[self.attempt.key]).await;
+            client.acknowledge(&[self.attempt.key]).await;
+        }
+        Exchanged {
+            ended: vec![self.attempt.key],
+            unrecorded: Vec::new(),
+            runner: self.attempt.runner,
+            claim: None,
         }
     }
 
@@ -169,8 +175,10 @@ pub(super) struct Exchange {
 
 /// The result of an exchange.
 pub(super) struct Exchanged {
-    /// The attempts that have ended, and the runner that they were claimed for.
+    /// The attempts whose ends are settled, and the runner that they were claimed for.
     pub(super) ended: Vec<Key>,
+    /// The store could not commit these now. Their Acks are still due.
+    pub(super) unrecorded: Vec<Ending>,
     pub(super) runner: Option<RunnerName>,
     pub(super) claim: Option<(PendingClaim, Result<Claims, Error>)>,
 }
@@ -180,24 +188,25 @@ impl Exchange {
         let completions: Vec<_> = self.ends.iter().map(|end| end.completion.clone()).collect();
         let claim = self.claim.as_ref().map(|pending| pending.claim.clone());
         let (committed, claims) = store.complete_and_claim(&completions, claim).await;
-        let ended = self.ends.iter().map(|end| end.attempt.key).collect();
-        let mut recorded = Vec::new();
+        let (mut ended, mut unrecorded, mut recorded) = (Vec::new(), Vec::new(), Vec::new());
         for (end, committed) in self.ends.into_iter().zip(committed) {
             end.report(&committed, &store);
-            match committed {
-                Ok(_) => recorded.push(end),
-                // It must not delay the others.
-                Err(Error::Unavailable(_)) => drop(tokio::spawn(end.record(store.clone()))),
-                Err(_) => {}
+            if let Err(Error::Unavailable(_)) = committed {
+                unrecorded.push(end);
+                continue;
+            }
+            ended.push(end.attempt.key);
+            if committed.is_ok() {
+                recorded.push(end);
             }
         }
         recorded.retain(|end| end.attempt.client.is_some());
         if let Some(client) = recorded.first().and_then(|end| end.attempt.client.as_ref()) {
             let keys: Vec<Key> = recorded.iter().map(|end| end.attempt.key).collect();
-            client.settled(&keys).await;
+            client.acknowledge(&keys).await;
         }
         let claim = self.claim.map(|pending| (pending, claims));
-        Exchanged { ended, runner, claim }
+        Exchanged { ended, unrecorded, runner, claim }
     }
 }
 
@@ -207,7 +216,10 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::clock::Clock;
+    use crate::limits::Limits;
     use crate::model::{DeadReason, HeldReason};
+    use crate::store::{Settings, Store};
 
     const NOW: Timestamp = Timestamp(1_000_000);
     const POLICY: Policy = Policy {
@@ -218,8 +230,8 @@ mod tests {
         answers: false,
     };
 
-    fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
-        let attempt = Attempt {
+    fn attempt() -> Attempt {
+        Attempt {
             handler_name: "worker".parse().unwrap(),
             handler: None,
             key: Key { job: crate::random::job_id(NOW), attempt: 9 },
@@ -231,7 +243,10 @@ mod tests {
             source: "github".parse().unwrap(),
             event_id: "d-1".parse().unwrap(),
             span: Span::none(),
-        };
+        }
+    }
+
+    fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
         let report = Report {
             outcome,
             handler_broken: pause.is_some(),
@@ -239,7 +254,7 @@ mod tests {
             record: Record::default(),
             answer: None,
         };
-        attempt.completion(report, &POLICY, pause, NOW)
+        attempt().completion(report, &POLICY, pause, NOW)
     }
 
     #[test]
@@ -261,6 +276,29 @@ mod tests {
             assert_eq!((completion.counts, completion.next), (counts, next), "{outcome}");
             assert_eq!((completion.outcome, completion.attempt), (outcome, 9));
         }
+    }
+
+    #[tokio::test]
+    async fn an_end_that_cannot_be_committed_now_keeps_its_slot_at_the_runner_and_its_ack() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings { path: dir.path().join("db"), limits: Limits::default() };
+        let store = Store::open(&settings, Clock::manual(NOW)).unwrap();
+        store.close().await;
+        let mut acks = PendingAcks::default();
+        let attempt = attempt();
+        let next = Key { attempt: attempt.key.attempt + 1, ..attempt.key };
+        let ending = Ending {
+            completion: Arc::new(completed(Outcome::Succeeded, None)),
+            took: None,
+            traffic: None,
+            notice: None,
+            _ack: Some(acks.add(attempt.key)),
+            attempt,
+        };
+        let exchange = Exchange { ends: vec![ending], claim: None };
+        let exchanged = exchange.run(None, store.jobs.clone()).await;
+        assert_eq!((exchanged.ended.len(), exchanged.unrecorded.len()), (0, 1));
+        assert!(acks.before(next).now_or_never().is_none(), "a Start would overtake the Ack");
     }
 
     #[test]

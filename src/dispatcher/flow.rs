@@ -103,7 +103,7 @@ impl Flow {
         }
     }
 
-    /// Runs until `stop` says how long to wait for running attempts, and until their ends are recorded.
+    /// Runs until `stop` says how long to wait for running forwards and for the recording of ends.
     pub(super) async fn run(mut self, mut stop: oneshot::Receiver<Duration>, hurry: Arc<Notify>) {
         let left = loop {
             let configured = self.slots.configured();
@@ -272,7 +272,12 @@ impl Flow {
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         match step {
-            Step::Exchanged(Exchanged { ended, runner, claim }) => {
+            Step::Exchanged(Exchanged { ended, unrecorded, runner, claim }) => {
+                for end in unrecorded {
+                    let store = self.store.clone();
+                    // A stop does not wait for a store that fails: the next start settles the attempt.
+                    self.commands.spawn(async move { Step::Exchanged(end.record(store).await) });
+                }
                 if let Some(runner) = runner {
                     self.slots.forget_attempts(&runner, ended.len());
                 }
@@ -438,7 +443,7 @@ impl Flow {
         Some(notify::broken(attempt.handler_name.clone(), job, self.clock.now()))
     }
 
-    /// Waits for the running forwards, then cancels them. Commands run on without this process.
+    /// Waits for the running forwards, and cancels those that still run then. Commands run on without this process.
     async fn finish(mut self, wait: Duration, hurry: &Notify) {
         self.stopping = true;
         if let Some(check) = &self.check {

@@ -228,7 +228,7 @@ impl Slots {
         }
     }
 
-    /// The ends of so many attempts are recorded and acknowledged: `runner` can have as many others.
+    /// The ends of so many attempts are settled: `runner` can have as many others.
     pub(super) fn forget_attempts(&mut self, runner: &RunnerName, count: usize) {
         if let Some(there) = self.at_runner.get_mut(runner) {
             *there -= count;
