@@ -244,8 +244,9 @@ impl Runner {
         status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
     }
 
-    pub(super) fn resident_kib(&self) -> u64 {
-        self.status("VmRSS:").trim_end_matches(" kB").parse().unwrap()
+    /// Its own memory. The pages of the program, which the kernel may drop, differ from build to build.
+    pub(super) fn anonymous_kib(&self) -> u64 {
+        self.status("RssAnon:").trim_end_matches(" kB").parse().unwrap()
     }
 
     pub(super) fn kill(mut self) {
