@@ -33,7 +33,7 @@ impl Method {
 /// What an operation does to the store or the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing: the reading socket serves it.
+    /// Nothing: both sockets serve it.
     Reads,
     /// Something, or it uses a secret or much disk: each call is logged with its caller.
     Changes,
@@ -132,9 +132,7 @@ impl Parameters {
         if !self.body.is_empty() {
             return Err(malformed("a GET has no body"));
         }
-        // A plus is itself in a path, and a space in a query.
-        let path =
-            self.path.iter().map(|(name, text)| format!("{name}={}", text.replace('+', "%2B")));
+        let path = self.path.iter().map(|(name, text)| format!("{name}={}", in_query(text)));
         let query = (!self.query.is_empty()).then_some(self.query);
         let text = path.chain(query).collect::<Vec<_>>().join("&");
         let parsed = actix_web::web::Query::from_query(&text);
@@ -161,9 +159,14 @@ impl Parameters {
 
 /// A segment of a path without its percent-encoding.
 fn decode(segment: &str) -> String {
-    let pair = format!("={}", segment.replace('+', "%2B"));
+    let pair = format!("={}", in_query(segment));
     let decoded = form_urlencoded::parse(pair.as_bytes()).next();
     decoded.map(|(_, text)| text.into_owned()).unwrap_or_default()
+}
+
+/// A path's segment as a query has it: there a plus is a space, and `&` ends a parameter.
+fn in_query(segment: &str) -> String {
+    segment.replace('+', "%2B").replace('&', "%26")
 }
 
 fn malformed(why: impl ToString) -> Failure {
@@ -185,7 +188,7 @@ pub(super) fn encode<T: Serialize>(
 ) -> serde_json::Result<(String, Vec<u8>)> {
     let mut fields = match serde_json::to_value(operation)? {
         Value::Object(fields) => fields,
-        // A struct without fields.
+        // A unit struct.
         _ => Map::new(),
     };
     let segment = |segment: &str| match parameter(segment) {

@@ -35,7 +35,8 @@ use crate::limits;
 use crate::panics::contained;
 use crate::store::Admin;
 
-/// How long a connection may be idle, and how long a request's head may take. Each command makes one request.
+/// How long a connection may be idle, and how long a request's head may take. The commands open a connection for each
+/// request.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// How long a closed connection's client may take to close its end; the server's timers count whole seconds.

@@ -217,6 +217,7 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
         ("GET /v2/info", "", 404, "no_route", env!("CARGO_PKG_VERSION")),
         ("GET /v1/events/", "", 404, "no_route", "no such route"),
         ("GET /v1/events/..%2Finfo", "", 404, "not_found", "../info"),
+        ("GET /v1/events/a&source=b", "", 404, "not_found", "a&source=b"),
         ("POST /v1/info", "{}", 405, "wrong_method", "use GET"),
         ("GET /v1/reload", "", 405, "wrong_method", "use POST"),
         ("DELETE /v1/jobs", "", 405, "wrong_method", "use GET"),
