@@ -1,6 +1,6 @@
 //! The store: three handles over one engine.
 //!
-//! A caller gets [`Intake`], [`Jobs`] or [`Admin`], and sees no verb of another. A verb is one file in the
+//! A caller gets [`Intake`], [`Jobs`] or [`Admin`], and sees no verb of another. A verb is in the
 //! folder of its handle. All SQL is in this folder: only domain types cross its border. A verb that changes
 //! the store is one transaction, or several short ones where it says so: the writer's thread runs it and
 //! answers after the flush. Readers see flushed commits only. The rules S1 to S13 are in `docs/protocol.md`;
@@ -84,7 +84,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Takes the lock, opens under S2, migrates, starts writer and checkpointer. Blocking.
+    /// Takes the lock, removes what a killed copy or restore has left, opens under S2, migrates, makes the ballast
+    /// file, and starts the threads of writer, checkpointer and quarantine. Blocking.
     pub fn open(settings: &Settings, clock: Clock) -> Result<Store, OpenError> {
         let path = &path::real(&settings.path);
         let settings = Settings { path: path.clone(), limits: settings.limits.clone() };

@@ -1,4 +1,4 @@
-//! The handle of `control`, `scrape` and `serve`.
+//! The handle of `admin`, `scrape` and `serve`.
 
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use crate::store::intake::handle::Intake;
 use crate::store::tables::notice::Interest;
 use crate::store::types::Refused;
 
-/// For `control`, `scrape` and `serve`: looks at everything, and carries out the operator's verbs.
+/// For `admin`, `scrape` and `serve`: looks at everything, and carries out the operator's verbs.
 #[derive(Clone)]
 pub struct Admin {
     pub(crate) engine: Engine,

@@ -110,7 +110,7 @@ impl Admin {
 pub(crate) const EVENT: &str =
     "SELECT e.source, e.event_id, e.variant, e.type, e.raw_type, e.received_at,
     e.body_bytes, e.duplicates, e.last_duplicate_at, e.conflicts, e.flagged,
-    EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row, e.digest,
+    EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row AS row, e.digest,
     e.removed_succeeded, e.removed_dropped FROM event e";
 
 /// The columns of [`job_row`].
@@ -118,7 +118,7 @@ pub(crate) const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handl
     j.attempt, j.replays, j.created_at, j.due_at, j.settled_at,
     EXISTS (SELECT 1 FROM paused p WHERE p.handler = j.handler),
     CASE j.state WHEN 'dead' THEN j.settled_at WHEN 'held' THEN max(j.since, coalesce(a.finished_at, 0)) END,
-    nullif(a.detail, ''), j.row
+    nullif(a.detail, ''), j.row AS row
     FROM job j JOIN event e ON e.row = j.event
         LEFT JOIN attempt a ON a.job = j.row AND a.number = j.attempt";
 
@@ -154,8 +154,6 @@ pub(super) const PAGE_LOOK_ROWS: i64 = 50_000;
 pub(crate) struct Arrivals {
     select: &'static str,
     row: &'static str,
-    /// The column of the row's number in `select`.
-    row_column: usize,
     /// By the primary key: its first and its last row.
     pub(crate) ends: &'static str,
     /// By the primary key: the latest time in rows `?1` to `?2`.
@@ -167,7 +165,6 @@ pub(crate) struct Arrivals {
 pub(crate) const EVENTS: Arrivals = Arrivals {
     select: EVENT,
     row: "e.row",
-    row_column: 12,
     ends: "SELECT coalesce((SELECT min(row) FROM event), 0), coalesce((SELECT max(row) FROM event), 0)",
     latest: "SELECT max(received_at) FROM event WHERE row BETWEEN ?1 AND ?2",
     time: "SELECT received_at FROM event WHERE row >= ?1 ORDER BY row LIMIT 1",
@@ -176,7 +173,6 @@ pub(crate) const EVENTS: Arrivals = Arrivals {
 pub(crate) const JOBS: Arrivals = Arrivals {
     select: JOB,
     row: "j.row",
-    row_column: 15,
     ends: "SELECT coalesce((SELECT min(row) FROM job), 0), coalesce((SELECT max(row) FROM job), 0)",
     latest: "SELECT max(created_at) FROM job WHERE row BETWEEN ?1 AND ?2",
     time: "SELECT created_at FROM job WHERE row >= ?1 ORDER BY row LIMIT 1",
@@ -214,9 +210,7 @@ impl Arrivals {
         let values = values.chain(range.iter().map(|number| number as &dyn ToSql));
         let found = conn
             .prepare_cached(&self.sql(clauses))?
-            .query_map(rusqlite::params_from_iter(values), |row| {
-                Ok((row.get(self.row_column)?, read(row)?))
-            })?
+            .query_map(rusqlite::params_from_iter(values), |row| Ok((row.get("row")?, read(row)?)))?
             .collect::<rusqlite::Result<Vec<(i64, T)>>>()?;
         let is_full = found.len() as i64 >= limit;
         let end = found.last().filter(|_| is_full).map_or(from, |(row, _)| *row);
@@ -316,7 +310,7 @@ pub(crate) fn event_row(row: &Row<'_>) -> rusqlite::Result<ListedEvent> {
         payload_kept: row.get(11)?,
         jobs: removed.into_iter().filter(|&(_, jobs)| jobs > 0).collect(),
     };
-    Ok(ListedEvent { row: row.get(12)?, digest: Digest(row.get(13)?), event })
+    Ok(ListedEvent { row: row.get("row")?, digest: Digest(row.get(13)?), event })
 }
 
 pub(crate) fn with_jobs(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventRow> {
@@ -359,7 +353,7 @@ fn detail(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventDetai
     // Its jobs in the order of their making.
     let jobs = conn
         .prepare_cached(&format!("{JOB} WHERE j.event = ?1 ORDER BY j.row"))?
-        .query_map([row], |found| Ok((job_row(found)?, found.get(15)?)))?
+        .query_map([row], |found| Ok((job_row(found)?, found.get("row")?)))?
         .collect::<rusqlite::Result<Vec<(JobRow, i64)>>>()?;
     let jobs = jobs
         .into_iter()

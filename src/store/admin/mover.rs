@@ -1,4 +1,4 @@
-//! REPLAY, DROP and MAKE: the one mover of jobs at the operator's word.
+//! REPLAY, DROP and MAKE: puts jobs back, takes them out, or creates them, as the operator asks.
 //!
 //! What must stay true: a move goes from a state that its verb names only; a job that has answered its caller,
 //! or whose payload is gone, never runs again; a running job is never dropped, since its attempt would end
@@ -23,7 +23,7 @@ use super::list::{by_id, sources};
 use super::selection::{Missing, Place, Verb};
 
 /// Most jobs of one batch: a transaction no longer than those that accepts are used to, and a request
-/// that fits into `control_request_bytes`.
+/// that fits into `limits::ADMIN_REQUEST_BYTES`.
 pub const BATCH_COUNT: usize = 200;
 
 /// A batch of chosen jobs.
