@@ -1,13 +1,15 @@
-//! The flow of the receiver: what starts in which order, and stops in the reverse.
+//! The flow of the receiver: what starts in which order, and what stops.
 //!
 //! ```text
-//! configuration ─▶ secrets ─▶ store (lock, recovery of the log) ─▶ admin API ─▶ HTTP
-//!               ─▶ dispatcher (recover, connections to the runners, then claims)
+//! start: configuration ─▶ secrets ─▶ ports (bound) ─▶ store (lock, recovery of the log) ─▶ admin API
+//!        ─▶ HTTP ─▶ metrics ─▶ dispatcher (recover, connections to the runners, then claims) ─▶ systemd
+//! stop:  HTTP ─▶ dispatcher ─▶ admin API ─▶ metrics ─▶ store
 //! ```
 //!
-//! HTTP and dispatcher never call each other; they meet in the store. The store comes before the
-//! port, so that whoever is answered is answered by a receiver that can keep its promise. The
-//! dispatcher comes last: a start that fails has begun no command, whose outcome would be unknown.
+//! HTTP and dispatcher never call each other; they meet in the store. The ports are bound first, so that a busy
+//! port changes nothing on disk; connections wait in the kernel's queue until the store is open, so every answer
+//! comes from a receiver that can keep its promise. The dispatcher starts last: a start that fails has begun no
+//! command, whose outcome would be unknown.
 
 mod reload;
 mod service;
@@ -96,8 +98,8 @@ pub struct Serving {
     wait: Duration,
 }
 
-/// Resolves once somebody is in a hurry; never where nobody can be any more.
-async fn hurried(mut hurry: watch::Receiver<bool>) {
+/// Resolves on the second stop signal; pends if the sender is gone.
+async fn second_signal(mut hurry: watch::Receiver<bool>) {
     if hurry.wait_for(|hurry| *hurry).await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -273,10 +275,10 @@ impl Serving {
     /// recorded, the store closed. Once `hurry` is true every wait is short.
     pub async fn stop(mut self, hurry: watch::Receiver<bool>) {
         let _stopping = self.manager.stopping().await;
-        if !self.http.stop(hurried(hurry.clone())).await {
+        if !self.http.stop(second_signal(hurry.clone())).await {
             tracing::warn!("stopped before every request was answered");
         }
-        self.dispatcher.stop(self.wait, hurried(hurry)).await;
+        self.dispatcher.stop(self.wait, second_signal(hurry)).await;
         self.admin.stop().await;
         if let Some(metrics) = self.metrics {
             metrics.stop().await;

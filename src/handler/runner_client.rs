@@ -7,9 +7,8 @@
 //! - An attempt is tracked until its outcome is committed. So an ended attempt that the runner names, in
 //!   its list or by its end, and that is not tracked, is committed: it is acknowledged (R9). No other
 //!   attempt is.
-//! - An attempt never started only if its runner refused it, if a list that is younger than its Start
-//!   lacks it and comes from its runner or one that answers for it, or if its Start was never written
-//!   (R8).
+//! - Proofs that an attempt never started: the runner refused it; a list made after the Start, by that runner or
+//!   its successor, lacks it; the Start was never sent (R8).
 //! - Its end is lost only if its runner and its children are proven gone: the machine has restarted, or a
 //!   runner that can see them has looked for them (R6).
 //! - A lost connection is read to its end before the next list is judged (R10).
@@ -42,7 +41,7 @@ pub use load::{CannotLoad, RunnerLoad};
 /// start is hardly missed, then longer, since each try may launch a process.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 
-/// Whom to speak to.
+/// The runner of a client.
 #[derive(Debug, Clone)]
 pub struct ClientSettings {
     /// The runner's name.
@@ -50,25 +49,25 @@ pub struct ClientSettings {
     pub place: Place,
     /// The store whose attempts these are.
     pub store: uuid::Uuid,
-    /// The limits in force.
+    /// The limits of the receiver's start.
     pub limits: Limits,
 }
 
 /// Where a runner is.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// At this socket, and launched so where nobody listens.
+    /// At this socket; the receiver launches it if no process listens.
     Launched(PathBuf, Launch),
-    /// At this socket, whoever starts it.
+    /// At this socket; a service manager or the operator starts it.
     Service(PathBuf),
-    /// This receiver reaches no runner but the one that it launches.
+    /// Not reached: this receiver knows the default runner only.
     Nowhere,
 }
 
 /// A runner that takes attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// Whom claims are made for.
+    /// The runner process that claims are made for.
     pub incarnation: Incarnation,
     /// How many attempts it can have, running or not acknowledged.
     pub attempts: usize,
@@ -83,7 +82,7 @@ pub struct RunnerStatus {
     pub unit: Option<String>,
     /// A runner has admitted this receiver.
     pub connected: bool,
-    /// The process that takes attempts, in this one of its lives; none while it drains.
+    /// The process that takes attempts; none while it is not connected, drains, or awaits Acks.
     pub incarnation: Option<String>,
     /// Attempts that run, or whose outcome is not committed yet.
     pub running: u64,
@@ -125,12 +124,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     attempts: HashMap<Key, Attempt>,
-    /// The admitted connection.
-    line: Option<Sender>,
-    /// Whether the runner at its other end takes no more, by the last word of it.
+    /// The sending side of the admitted connection.
+    connection: Option<Sender>,
+    /// Whether that runner has said that it takes no more.
     draining: bool,
-    /// Whether all is acknowledged that its list had to be. Before, a Start could overtake an Ack and
-    /// would find its place, or its job, still taken.
+    /// Whether the Acks for its list are sent. Until then no job is claimed: the runner would refuse a Start that
+    /// overtakes an Ack.
     acked: bool,
     /// Where claims are made for the runner at its other end.
     capacity: Option<Capacity>,
@@ -145,9 +144,9 @@ struct State {
 #[derive(Debug)]
 struct Attempt {
     runner: Incarnation,
-    /// Its Start may have been written, by this receiver or an earlier one.
-    asked: bool,
-    /// The operator wants its end: said again wherever the runner may not have heard it.
+    /// Its Start may have been sent, by this receiver or an earlier one.
+    start_may_be_sent: bool,
+    /// The operator wants its end. The Kill is sent again wherever the runner may have missed it.
     cancelled: bool,
     /// The pending attempt, until its result is known.
     waiting: Option<oneshot::Sender<AttemptResult>>,
@@ -182,7 +181,7 @@ impl RunnerClient {
 
     /// Whether a runner has admitted this receiver.
     pub(super) fn is_connected(&self) -> bool {
-        self.lock().line.is_some()
+        self.lock().connection.is_some()
     }
 
     pub fn status(&self) -> RunnerStatus {
@@ -192,7 +191,7 @@ impl RunnerClient {
         RunnerStatus {
             name: name.clone(),
             unit: (!matches!(place, Place::Launched(..))).then(|| name.unit()),
-            connected: state.line.is_some(),
+            connected: state.connection.is_some(),
             incarnation: capacity.map(|capacity| capacity.incarnation.to_string()),
             running: state.attempts.len() as u64,
             room: capacity.map(|capacity| capacity.attempts as u64),
@@ -205,34 +204,35 @@ impl RunnerClient {
         self.insert(key, runner, false)
     }
 
-    /// Tracks one that an earlier receiver has claimed, and may have asked for.
+    /// Tracks one that an earlier receiver has claimed, and whose Start it may have sent.
     pub fn adopt(&self, key: Key, runner: Incarnation) -> PendingAttempt {
         self.insert(key, runner, true)
     }
 
-    fn insert(&self, key: Key, runner: Incarnation, asked: bool) -> PendingAttempt {
+    fn insert(&self, key: Key, runner: Incarnation, start_may_be_sent: bool) -> PendingAttempt {
         let (waiting, result) = oneshot::channel();
-        let attempt = Attempt { runner, asked, cancelled: false, waiting: Some(waiting) };
+        let attempt =
+            Attempt { runner, start_may_be_sent, cancelled: false, waiting: Some(waiting) };
         self.lock().attempts.insert(key, attempt);
         PendingAttempt { key, client: self.clone(), result }
     }
 
     /// Acknowledges these attempts: their outcomes are committed. If the runner cannot be reached now, the
     /// Acks follow its next list.
-    pub async fn settled(&self, keys: &[Key]) {
+    pub async fn acknowledge(&self, keys: &[Key]) {
         let line = {
             let mut state = self.lock();
             for key in keys {
                 state.attempts.remove(key);
             }
-            state.line.clone()
+            state.connection.clone()
         };
         if let Some(line) = line {
             let _lost = line.ack(keys).await;
         }
     }
 
-    /// A panic elsewhere has changed nothing here by half.
+    /// A panic elsewhere leaves no change half done here.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,7 +269,7 @@ impl RunnerClient {
                     self.lock().why = None;
                     let incarnation = list.incarnation;
                     tracing::info!(runner = %name, %incarnation, "connected to the runner");
-                    if !self.converse(load, list, line, events).await {
+                    if !self.read_until_closed(load, list, line, events).await {
                         tracing::info!(
                             runner = %name,
                             "connecting anew: the configuration was reloaded meanwhile"
@@ -319,10 +319,16 @@ impl RunnerClient {
             .map_err(|error| format!("{error} (the launched one says why in {})", log.display()))
     }
 
-    /// Hears the runner out, to the connection's end. Hears nothing, and returns false, where a reload
-    /// has begun since `load`, when its Hello was said.
-    async fn converse(&self, load: u64, list: HelloOk, line: Sender, mut events: Events) -> bool {
-        if !self.admitted(load, &list, line.clone()) {
+    /// Reads what the runner says until the connection is closed. Returns false at once if a reload began after its
+    /// Hello, when `load` was the last one.
+    async fn read_until_closed(
+        &self,
+        load: u64,
+        list: HelloOk,
+        line: Sender,
+        mut events: Events,
+    ) -> bool {
+        if !self.reconcile(load, &list, line.clone()) {
             return false;
         }
         // An error is an end too: whatever came before it has been read.
@@ -339,7 +345,7 @@ impl RunnerClient {
                     };
                     self.report(key, Ok(end));
                 }
-                // As in a list: what is not running in the store is committed.
+                // As in a list: the end of an attempt that is not tracked is committed.
                 ToReceiver::Ended { key, .. } => ack(line.clone(), key),
                 ToReceiver::Peeked { key, stream, output } => {
                     let output = output.and_then(|output| output.read(body));
@@ -364,7 +370,7 @@ impl RunnerClient {
             }
         }
         let mut state = self.lock();
-        state.line = None;
+        state.connection = None;
         state.peeks = Peeks::default();
         state.loads.lost();
         self.claims_for(&mut state, None);
@@ -381,25 +387,26 @@ impl RunnerClient {
     /// made for it.
     fn hear(&self, line: &Sender, capacity: Capacity, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
-        if state.line.as_ref().is_some_and(|now| now.is(line)) {
+        if state.connection.as_ref().is_some_and(|now| now.is(line)) {
             change(&mut state);
             let capacity = (state.acked && !state.draining).then_some(capacity);
             self.claims_for(&mut state, capacity);
         }
     }
 
-    /// Nothing more can be said over `line`: no claim is made for it, while it is read to its end.
-    fn is_deaf(&self, line: &Sender) {
+    /// Stops sending over `line`, which failed: no job is claimed for it while it is read to its end.
+    fn stop_sending(&self, line: &Sender) {
         let mut state = self.lock();
-        if state.line.take_if(|now| now.is(line)).is_some() {
+        if state.connection.take_if(|now| now.is(line)).is_some() {
             self.claims_for(&mut state, None);
         }
     }
 
-    /// Judges every attempt by the list of the runner that has admitted this receiver, and opens the
-    /// line; in one step, so that no Start goes over the line that the list is older than. Does nothing
-    /// where a reload has begun since `load`: the runner may have read the configuration before it.
-    fn admitted(&self, load: u64, list: &HelloOk, line: Sender) -> bool {
+    /// Judges every attempt by the list of the runner that has admitted this receiver, and takes the connection into
+    /// use. Holds the lock throughout: if a Start were sent before the list is processed, its absence from the list
+    /// would prove nothing. Returns false and does nothing if a reload began after `load`: the runner may have read
+    /// the configuration before it.
+    fn reconcile(&self, load: u64, list: &HelloOk, line: Sender) -> bool {
         let (mut acks, mut searches, mut results) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut state = self.lock();
@@ -420,7 +427,7 @@ impl RunnerClient {
             }
             let listed: HashSet<Key> = list.attempts.iter().map(|listed| listed.key).collect();
             for (key, attempt) in &state.attempts {
-                if attempt.asked && attempt.waiting.is_some() && !listed.contains(key) {
+                if attempt.start_may_be_sent && attempt.waiting.is_some() && !listed.contains(key) {
                     match proof(list, attempt.runner) {
                         Some(result) => results.push((*key, result)),
                         None if sees(list.incarnation, attempt.runner) => searches.push(*key),
@@ -435,7 +442,7 @@ impl RunnerClient {
                     }
                 }
             }
-            state.line = Some(line.clone());
+            state.connection = Some(line.clone());
             state.loads.connected();
             (state.draining, state.acked) = (list.draining, false);
         }
@@ -487,9 +494,9 @@ impl PendingAttempt {
     pub(super) async fn start(self, start: Start, body: bytes::Bytes) -> AttemptResult {
         let line = {
             let mut state = self.client.lock();
-            let line = state.line.clone();
+            let line = state.connection.clone();
             if let (Some(_), Some(attempt)) = (&line, state.attempts.get_mut(&self.key)) {
-                attempt.asked = true;
+                attempt.start_may_be_sent = true;
             }
             line
         };
@@ -506,14 +513,14 @@ impl PendingAttempt {
             // What the runner has of it, the next list tells.
             Err(error) => {
                 tracing::debug!(key = %self.key, %error, "failed to ask for its start");
-                self.client.is_deaf(&line);
+                self.client.stop_sending(&line);
             }
         }
         drop(body);
         self.ended().await
     }
 
-    /// Asked for after the Start was written: a Kill that overtook it was not heard.
+    /// Checked after the Start is sent: the runner ignores a Kill for an attempt that it does not have yet.
     fn is_cancelled(&self) -> bool {
         self.client.lock().attempts.get(&self.key).is_some_and(|attempt| attempt.cancelled)
     }

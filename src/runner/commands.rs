@@ -56,8 +56,9 @@ impl Commands {
         all
     }
 
-    /// Keeps every command for a new connection, whose Loads are numbered from the beginning.
-    pub(super) fn keep(&mut self) {
+    /// Keeps every command for a new connection whose configuration cannot be read: they count as the load that is in
+    /// use until its first Load.
+    pub(super) fn retain_for_new_connection(&mut self) {
         for load in &mut self.loads {
             load.number = 0;
         }
@@ -132,7 +133,7 @@ mod tests {
     fn what_is_kept_for_a_new_connection_outlasts_its_first_load() {
         let mut commands = Commands::new(vec![command("a", 1)]);
         commands.load(5, 0, vec![command("a", 2)]);
-        commands.keep();
+        commands.retain_for_new_connection();
         commands.load(1, 0, vec![command("a", 3)]);
         for digest in 1..=3 {
             assert_eq!(find(&commands, "a", digest), Ok(()), "{digest}");

@@ -135,7 +135,7 @@ impl Table {
         let bound = inner.may_bind(hello)?;
         match commands {
             Some(commands) => inner.commands = Commands::new(commands),
-            None => inner.commands.keep(),
+            None => inner.commands.retain_for_new_connection(),
         }
         if inner.bound != Some(bound) {
             inner.bound = Some(bound);

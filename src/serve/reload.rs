@@ -1,15 +1,17 @@
 //! A reload: another configuration is checked as a whole, and then takes the place of the one in force.
 //!
 //! ```text
-//! check ─▶ secrets ─▶ runners read and check ─▶ dispatcher ─▶ sources, signers, own events
+//! check ─▶ secrets ─▶ runners read and check ─▶ dispatcher, limits ─▶ own events, sources, signers
 //! └───── an error here changes nothing ─────┘
 //! ```
 //!
 //! The runners come first: a command is claimed as it is configured now only once its runner would start it.
-//! A runner that has loaded starts the commands in use as well, so one that refuses leaves nothing to undo.
+//! A runner that has loaded the new commands still starts the old ones. So if another runner refuses, nothing has
+//! to be rolled back.
 //! The dispatcher comes before the sources, which make the first job of a new handler: it would hold a job
 //! whose handler it does not know. Everything else stays: store, lock, epoch, connections to the runners,
-//! listeners, requests, and attempts, which end as they were claimed.
+//! listeners, requests, and attempts, which run as they were claimed; the policy in force at their end decides
+//! what becomes of their jobs.
 
 use crate::admin::{ListenerInfo, Reloaded, RunnerTold, SecretRead};
 use crate::config::{Config, Environment, secret_read};
@@ -50,7 +52,8 @@ impl Serving {
     /// Dropped before it has returned, it may leave some parts with the old configuration: for a stop only.
     ///
     /// # Errors
-    /// Nothing has changed, for this reason.
+    /// Nothing has changed, for this reason; but for [`ReloadError::Dispatcher`], which means that the receiver
+    /// stops.
     pub async fn reload(
         &mut self,
         config: Config,
@@ -107,7 +110,8 @@ impl Serving {
         })
     }
 
-    /// Every secret of the new configuration, and whether it is served already.
+    /// Every secret of the new configuration, and whether it is new to the receiver; none of a command's, which its
+    /// runner reads.
     fn secrets(&self, config: &Config, sources: &[http::Source]) -> Vec<SecretRead> {
         let of = |source: &http::Source| -> Vec<SecretRead> {
             let of = format!("source {}", source.name);

@@ -63,11 +63,11 @@ impl RunnerClient {
     /// Nobody was asked.
     pub fn cancel(&self, key: Key) -> Result<(), CannotAsk> {
         let mut state = self.lock();
-        let line = state.line.clone().ok_or(CannotAsk::NoRunner)?;
+        let line = state.connection.clone().ok_or(CannotAsk::NoRunner)?;
         let attempt = state.attempts.get_mut(&key).ok_or(CannotAsk::NotThere(key))?;
         attempt.cancelled = true;
         // One whose Start is still to be written is asked after it.
-        if attempt.asked {
+        if attempt.start_may_be_sent {
             kill(line, key);
         }
         Ok(())
@@ -81,7 +81,7 @@ impl RunnerClient {
     pub async fn peek(&self, key: Key, stream: Stream) -> Result<Option<Captured>, CannotAsk> {
         let answer = {
             let mut state = self.lock();
-            let line = state.line.clone().ok_or(CannotAsk::NoRunner)?;
+            let line = state.connection.clone().ok_or(CannotAsk::NoRunner)?;
             let (first, answer) = state.peeks.wait(key, stream);
             if first {
                 // Beside whoever asks: half a question would spoil the connection.

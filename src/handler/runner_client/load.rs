@@ -97,7 +97,7 @@ impl RunnerClient {
         let (waiting, answer) = oneshot::channel();
         let (line, number, in_use) = {
             let mut state = self.lock();
-            let line = state.line.clone();
+            let line = state.connection.clone();
             state.loads.number += 1;
             state.loads.waiting = line.is_some().then_some(waiting);
             (line, state.loads.number, state.loads.in_use)
@@ -133,7 +133,7 @@ impl RunnerLoad {
         let Some((client, line)) = self.loaded else { return };
         let mut state = client.lock();
         // Over another connection the runner has read its configuration again.
-        if state.line.as_ref().is_some_and(|now| now.is(&line)) {
+        if state.connection.as_ref().is_some_and(|now| now.is(&line)) {
             state.loads.in_use = self.number;
         }
     }
