@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::super::failure::{Failure, FailureKind};
 use super::super::operation::{Context, Effect, operation};
@@ -136,7 +136,7 @@ pub struct FollowedEvents {
     pub waiting: Option<String>,
 }
 
-/// Between two looks for new events: soon enough for a person.
+/// Between two looks for new events: soon enough for a person, and few where events come all the time.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// A line comes so often even without events, so that each end notices that the other is gone.
@@ -156,8 +156,10 @@ impl StreamOperation for FollowEvents {
         let mut filter = EventFilter { source, event_type, since, state, limit, before: None };
         let store = context.store.clone();
         Ok(async move {
+            let mut changes = store.changes();
             let mut silent_since: Option<Instant> = None;
             loop {
+                let before = after;
                 let mut line = FollowedEvents { events: Vec::new(), next: after, waiting: None };
                 match store.arrived(filter.clone(), after).await {
                     Ok(arrived) => {
@@ -172,6 +174,10 @@ impl StreamOperation for FollowEvents {
                 if is_due || !line.events.is_empty() || line.waiting.is_some() {
                     to.line(&line).await?;
                     silent_since = Some(Instant::now());
+                }
+                if line.waiting.is_none() && after == before {
+                    // It has looked to the end: the next commit brings more, or the heartbeat is due.
+                    let _ = timeout(HEARTBEAT, changes.changed()).await;
                 }
                 sleep(LOOK_AGAIN).await;
             }
