@@ -1,49 +1,24 @@
 //! The command line as data: what can be typed, its help and its examples. Nothing here acts.
 
-mod jobs;
 mod look;
 mod operator;
+mod options;
 mod quarantine;
 mod setup;
 mod since;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::model::{EventId, Name, RunnerName, State};
 
-pub use crate::model::DEFAULT_CONFIG;
-pub use jobs::{Filter, Jobs, Listing, Stopped};
-pub use look::{Explain, Overview, Part};
+pub use look::{Explain, Jobs, Part, Stopped};
 pub use operator::{Backup, Cancel, Drop, Pause, Replay, Resolve, Restore, Resume};
+pub use options::{ConfigFile, Filter, Format, Listing, Options};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
 pub use setup::{Init, Send};
 pub use since::{BadSince, Since};
-
-/// The `config check` and `serve` default, and its variable.
-#[derive(Debug, Clone, Args)]
-pub struct ConfigFile {
-    /// The configuration file; conf.d/*.toml and providers/*.toml beside it are read too
-    #[arg(long, short, value_name = "FILE", env = "HOOKLATCH_CONFIG", default_value = DEFAULT_CONFIG,
-          value_parser = OsStringValueParser::new().map(or_default))]
-    pub config: PathBuf,
-}
-
-/// An empty variable is as good as an unset one.
-fn or_default(text: OsString) -> PathBuf {
-    if text.is_empty() { DEFAULT_CONFIG.into() } else { text.into() }
-}
-
-/// How a listing is printed.
-#[derive(Debug, Clone, Args)]
-pub struct Format {
-    /// Print JSON (times in UTC, one document) instead of a table
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Receives webhooks, stores each event once, runs each handler once per event.
 #[derive(Debug, Parser)]
@@ -271,7 +246,7 @@ requests to unknown paths are shown and do not change the exit code, since anyon
 Examples:
   hooklatch status
   hooklatch status --json")]
-    Status(Overview),
+    Status(Options),
 
     /// Explain one event: who wants it, and what happens next
     #[command(after_help = "\
@@ -346,7 +321,7 @@ comes with its fix. It changes nothing and contacts no other machine; as root it
 Examples:
   hooklatch doctor
   hooklatch doctor --json")]
-    Doctor(Overview),
+    Doctor(Options),
 
     /// List refused deliveries; verify them again, accept them
     #[command(after_help = "\
@@ -370,7 +345,7 @@ Exits with 78 if the configuration is wrong or needs a restart, and with 69 if n
 
 Example:
   hooklatch reload")]
-    Reload(Overview),
+    Reload(Options),
 
     /// Copy the store into a new file, and check the copy
     #[command(after_help = "\
@@ -402,7 +377,6 @@ Examples:
 /// `hooklatch serve`
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
     /// What to log: error, warn, info, debug, trace, or a filter such as hooklatch::http=debug
@@ -416,13 +390,12 @@ pub struct Serve {
 /// `hooklatch runner`
 #[derive(Debug, Args)]
 pub struct Runner {
-    /// Where the configuration is
     #[command(flatten)]
     pub file: ConfigFile,
     /// The database of the receiver that is served, where it is not storage.path
     #[arg(long, value_name = "FILE")]
     pub store: Option<PathBuf>,
-    /// Leave when nobody has needed it for limits.runner_idle_millis: for a runner without a service manager
+    /// Leave when unused for limits.runner_idle_millis: for a runner without a service manager
     #[arg(long)]
     pub leave_when_idle: bool,
     /// Be a session of one's own, and close standard output once listening: for `serve`
@@ -445,7 +418,6 @@ pub struct Demo {
     /// Exit after the ledger, with 1 if it is not as promised
     #[arg(long)]
     pub once: bool,
-    /// How it is printed
     #[command(flatten)]
     pub format: Format,
 }
@@ -465,7 +437,6 @@ pub struct Drill {
     /// Repeat the choices of the run that printed this seed
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// How it is printed
     #[command(flatten)]
     pub format: Format,
 }
@@ -473,9 +444,6 @@ pub struct Drill {
 /// `hooklatch events`
 #[derive(Debug, Args)]
 pub struct Events {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// Only events of this source
     #[arg(long, value_name = "NAME")]
     pub source: Option<Name>,
@@ -497,7 +465,6 @@ pub struct Events {
     /// List when each secret last matched instead: an old one that is silent may be retired
     #[arg(long, conflicts_with_all = ["event_type", "rejected", "source", "since", "state"])]
     pub secrets: bool,
-    /// How much of it, and how
     #[command(flatten)]
     pub listing: Listing,
 }
@@ -505,9 +472,6 @@ pub struct Events {
 /// `hooklatch show`
 #[derive(Debug, Args)]
 pub struct Show {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// The event or one job of it: its id, or as many characters of its beginning as no other has
     #[arg(value_name = "EVENT|JOB")]
     pub event: EventId,
@@ -521,11 +485,10 @@ pub struct Show {
     #[arg(long, conflicts_with = "body")]
     pub follow: bool,
     /// With --follow, only this job of it
-    #[arg(long, value_name = "JOB", requires = "follow", value_parser = operator::job)]
+    #[arg(long, value_name = "JOB", requires = "follow", value_parser = options::job)]
     pub job: Option<String>,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// `hooklatch verify`
@@ -570,7 +533,7 @@ are named like one are stars too.
 
 Example:
   hooklatch config show --config /etc/hooklatch/hooklatch.toml")]
-    Show(Overview),
+    Show(Options),
 }
 
 /// `hooklatch config check`
@@ -579,16 +542,12 @@ pub struct ConfigCheck {
     /// The configuration file, as with --config
     #[arg(value_name = "FILE")]
     pub path: Option<PathBuf>,
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// Only what this process needs, where the two run as different users
     #[arg(long = "for", value_name = "PROCESS", value_enum)]
     pub part: Option<Part>,
     /// With --for runner, the one of this name
     #[arg(long, value_name = "NAME", default_value_t, requires = "part")]
     pub name: RunnerName,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }

@@ -3,6 +3,8 @@
 //! Every command in `cmd` returns an [`Exit`] or a [`Failure`]. Must stay true: the codes are part of the
 //! interface and do not change. The codes from 64 on have the meaning of BSD's `sysexits.h`.
 
+use std::fmt::Display;
+use std::io;
 use std::process::ExitCode;
 
 /// An exit code with its meaning.
@@ -26,26 +28,6 @@ pub enum Exit {
     Io = 74,
     /// The configuration is wrong (`EX_CONFIG`).
     Config = 78,
-}
-
-impl Exit {
-    /// Every code with its meaning, for help and documentation.
-    pub const ALL: &'static [(Exit, &'static str)] = &[
-        (Exit::Ok, "done; the answer, where there is one, is yes"),
-        (
-            Exit::No,
-            "the answer is no: a request does not verify, a ledger is not as promised, a job waits for a person",
-        ),
-        (Exit::Usage, "the command line is wrong"),
-        (Exit::WrongState, "the job is in no state in which this can be done"),
-        (Exit::NotFound, "no such event, job, handler or input"),
-        (
-            Exit::Unavailable,
-            "the store or the receiver cannot be used now; `status`: events are not accepted",
-        ),
-        (Exit::Io, "a file or socket could not be read or written"),
-        (Exit::Config, "the configuration is wrong"),
-    ];
 }
 
 impl From<Exit> for ExitCode {
@@ -73,6 +55,11 @@ impl Failure {
         Failure { exit, message: message.into(), help: None, reader_left: false }
     }
 
+    /// For `map_err`: the system refused to do what `action` says, such as "start the runtime".
+    pub fn io<E: Display>(action: impl Display) -> impl FnOnce(E) -> Failure {
+        move |error| Failure::new(Exit::Io, format!("failed to {action}: {error}"))
+    }
+
     /// Adds the command or key that fixes it.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -80,10 +67,10 @@ impl Failure {
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<io::Error> for Failure {
     /// The failure to write standard output.
-    fn from(error: std::io::Error) -> Self {
-        let failure = Failure::new(Exit::Io, format!("failed to write the output: {error}"));
-        Failure { reader_left: error.kind() == std::io::ErrorKind::BrokenPipe, ..failure }
+    fn from(error: io::Error) -> Self {
+        let reader_left = error.kind() == io::ErrorKind::BrokenPipe;
+        Failure { reader_left, ..Failure::io("write the output")(error) }
     }
 }

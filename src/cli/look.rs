@@ -1,36 +1,42 @@
-//! What the operator types to look at the whole.
+//! What the operator types to look at jobs and at one event.
 
 use clap::{Args, ValueEnum};
 
-use super::{ConfigFile, Format};
-use crate::model::{EventId, Name};
+use super::{Filter, Listing, Options};
+use crate::model::{EventId, Name, State};
 
-/// `hooklatch status`, `doctor`, `config show` and `reload`
+/// `hooklatch jobs`
 #[derive(Debug, Args)]
-pub struct Overview {
-    /// Where the configuration is
+pub struct Jobs {
+    /// Only jobs in this state
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<State>,
     #[command(flatten)]
-    pub file: ConfigFile,
-    /// How it is printed
+    pub filter: Filter,
     #[command(flatten)]
-    pub format: Format,
+    pub listing: Listing,
+}
+
+/// `hooklatch held` and `hooklatch dead`
+#[derive(Debug, Args)]
+pub struct Stopped {
+    #[command(flatten)]
+    pub filter: Filter,
+    #[command(flatten)]
+    pub listing: Listing,
 }
 
 /// `hooklatch explain`
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// The event or one job of it: its id, or as many characters of its beginning as no other has
     #[arg(value_name = "EVENT|JOB")]
     pub event: EventId,
     /// The source, where several have an event of this id
     #[arg(long, value_name = "NAME")]
     pub source: Option<Name>,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// A half of the configuration: the two processes read it as different users.

@@ -4,20 +4,11 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
-use super::{ConfigFile, Filter, Format, Since};
+use super::options::{job, reason};
+use super::{Filter, Options, Since};
 use crate::model::{EventId, Name, State};
 
-/// A job's id or its beginning.
-pub(super) fn job(text: &str) -> Result<String, String> {
-    match text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
-        true if !text.is_empty() => Ok(text.to_ascii_lowercase()),
-        _ => Err(format!(
-            "'{text}' does not begin a job id (they look like 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b; `hooklatch jobs` lists them)"
-        )),
-    }
-}
-
-/// Held or dead: what a bulk verb may mean.
+/// A state whose jobs a command can change in bulk.
 fn stopped(text: &str) -> Result<State, String> {
     match text.parse() {
         Ok(state @ (State::Held | State::Dead)) => Ok(state),
@@ -27,8 +18,8 @@ fn stopped(text: &str) -> Result<State, String> {
 
 /// `hooklatch replay`
 ///
-/// Conflicts are written out beside what is required: clap asks for nothing that conflicts with what is
-/// there.
+/// Conflicts are declared in addition to requirements, because clap does not require an argument that conflicts
+/// with a given one.
 #[derive(Debug, Args)]
 #[command(override_usage = "hooklatch replay [OPTIONS] <EVENT>
        hooklatch replay [OPTIONS] --job <JOB>
@@ -37,9 +28,6 @@ fn stopped(text: &str) -> Result<State, String> {
 #[command(group = ArgGroup::new("what").args(["event", "job", "since", "state"]).multiple(true).required(true))]
 #[command(group = ArgGroup::new("many").args(["since", "state"]).multiple(true))]
 pub struct Replay {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// The event whose held and dead jobs are put back: its id, or its beginning
     #[arg(value_name = "EVENT", conflicts_with_all = ["job", "many", "yes", "reason", "new_key", "dry_run", "event_type"])]
     pub event: Option<EventId>,
@@ -66,7 +54,7 @@ pub struct Replay {
     #[arg(long = "type", value_name = "TYPE", requires = "many")]
     pub event_type: Option<String>,
     /// With --state, only what is held or dead for this reason
-    #[arg(long, value_name = "REASON", requires = "state", value_parser = super::jobs::reason)]
+    #[arg(long, value_name = "REASON", requires = "state", value_parser = reason)]
     pub reason: Option<String>,
     /// With --since or --state, change nothing and say how many it would be
     #[arg(long, requires = "many")]
@@ -74,18 +62,14 @@ pub struct Replay {
     /// With --state, do not ask
     #[arg(long, requires = "state")]
     pub yes: bool,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// `hooklatch resolve`
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("how").args(["succeeded", "failed"]).required(true))]
 pub struct Resolve {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// The held job: its id, or its beginning
     #[arg(value_name = "JOB", value_parser = job)]
     pub job: String,
@@ -99,26 +83,21 @@ pub struct Resolve {
     /// standard input
     #[arg(long, value_name = "FILE", requires = "succeeded")]
     pub answer: Option<PathBuf>,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// `hooklatch cancel`
 #[derive(Debug, Args)]
 pub struct Cancel {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// The running job: its id, or its beginning
     #[arg(value_name = "JOB", value_parser = job)]
     pub job: String,
     /// Return once its command is asked, and do not wait for its end
     #[arg(long)]
     pub no_wait: bool,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// `hooklatch drop`
@@ -127,16 +106,12 @@ pub struct Cancel {
 #[command(group = ArgGroup::new("filters").args(["handler", "source", "event_type", "reason", "since"])
     .multiple(true).requires("state"))]
 pub struct Drop {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// The ready, waiting, held or dead job: its id, or its beginning
     #[arg(value_name = "JOB", value_parser = job, conflicts_with_all = ["filters", "dry_run", "yes"])]
     pub job: Option<String>,
     /// All held (or dead) jobs that match the filters
     #[arg(long, value_name = "STATE", value_parser = stopped)]
     pub state: Option<State>,
-    /// Which of them
     #[command(flatten)]
     pub filter: Filter,
     /// With --state, change nothing and say how many it would be
@@ -145,66 +120,49 @@ pub struct Drop {
     /// With --state, do not ask
     #[arg(long, requires = "state")]
     pub yes: bool,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// `hooklatch pause`
 #[derive(Debug, Args)]
 pub struct Pause {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// The handler; where not given, list those that are paused
     #[arg(value_name = "HANDLER")]
     pub handler: Option<Name>,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// `hooklatch resume`
 #[derive(Debug, Args)]
 pub struct Resume {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// The paused handler
     #[arg(value_name = "HANDLER")]
     pub handler: Name,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// `hooklatch backup`
 #[derive(Debug, Args)]
 pub struct Backup {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// The file to be made; nothing may have its name
     #[arg(value_name = "FILE")]
     pub to: PathBuf,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// `hooklatch restore`
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// A file that `backup` has made, or the copy before a migration; it is not changed
     #[arg(value_name = "FILE")]
     pub from: PathBuf,
     /// Where there is a store, move it aside first; nothing of it is deleted
     #[arg(long)]
     pub replace: bool,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }

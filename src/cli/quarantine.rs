@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::{ConfigFile, Format, Listing, Since};
+use super::{Listing, Options, Since};
 use crate::model::Name;
 use crate::verify;
 
@@ -36,13 +36,8 @@ pub struct Quarantine {
     /// What to do with them; without it they are listed
     #[command(subcommand)]
     pub command: Option<QuarantineCommand>,
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
-    /// Which of them
     #[command(flatten)]
     pub which: Kept,
-    /// How much of it, and how
     #[command(flatten)]
     pub listing: Listing,
 }
@@ -82,35 +77,23 @@ Examples:
 /// `hooklatch quarantine verify`
 #[derive(Debug, Args)]
 pub struct VerifyAgain {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
-    /// Which of them
     #[command(flatten)]
     pub which: Kept,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// `hooklatch quarantine accept`
 #[derive(Debug, Args)]
 pub struct AcceptAgain {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
-    /// Which of them
-    #[command(flatten)]
-    pub which: Kept,
     /// Change nothing and say how many it would be: the same as `verify`
     #[arg(long)]
     pub dry_run: bool,
     /// Do not ask
     #[arg(long)]
     pub yes: bool,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub verify: VerifyAgain,
 }
 
 /// `hooklatch quarantine drop`
@@ -122,13 +105,9 @@ pub struct AcceptAgain {
 #[command(group = ArgGroup::new("kept").args(["source", "reason", "since"]).multiple(true))]
 #[command(group = ArgGroup::new("what").args(["all", "source", "reason", "since"]).multiple(true).required(true))]
 pub struct DropKept {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// Every one
     #[arg(long, conflicts_with = "kept")]
     pub all: bool,
-    /// Which of them
     #[command(flatten)]
     pub which: Kept,
     /// Change nothing and say how many it would be
@@ -137,7 +116,6 @@ pub struct DropKept {
     /// Do not ask
     #[arg(long)]
     pub yes: bool,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }

@@ -6,15 +6,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{ConfigFile, Format};
+use super::Options;
 use crate::model::{EventId, Name};
 
 /// `hooklatch send`
 #[derive(Debug, Args)]
 pub struct Send {
-    /// Where the configuration is
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// The source whose provider is played
     #[arg(value_name = "SOURCE")]
     pub source: Name,
@@ -48,17 +45,13 @@ pub struct Send {
     /// Look at the answer only, not at what the handlers do
     #[arg(long, conflicts_with = "wait")]
     pub no_wait: bool,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }
 
 /// `hooklatch init`
 #[derive(Debug, Args)]
 pub struct Init {
-    /// Where the configuration is, or is to be
-    #[command(flatten)]
-    pub file: ConfigFile,
     /// What the source is called; a provider's name says the provider too
     #[arg(long, value_name = "NAME")]
     pub source: Name,
@@ -77,7 +70,6 @@ pub struct Init {
     /// Print the generated secret, even where standard output is not a terminal
     #[arg(long)]
     pub show_secret: bool,
-    /// How it is printed
     #[command(flatten)]
-    pub format: Format,
+    pub options: Options,
 }

@@ -21,13 +21,13 @@ const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Prints the newest events and then each that arrives, until a signal ends the process.
 pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
-    let (config, listing) = (store::load(&args.file.config)?, &args.listing);
+    let (config, listing) = (store::load(&args.listing.options)?, &args.listing);
     let EventFilter { source, event_type, since, state, limit, .. } = events::filter(args)?;
     let mut request = FollowEvents { source, event_type, since, state, limit, after: None };
     store::with_client(&config, async |client| {
         let mut table = Table::new(events::columns(), output::chars().filter(|_| !listing.wide));
         let opened = client.open_stream(request.clone()).await;
-        let mut stream = opened.map_err(store::call_failure)?;
+        let mut stream = opened?;
         let mut noted = false;
         loop {
             let Ok(Some(line)) = stream.line::<FollowedEvents>().await else {
@@ -40,7 +40,7 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
                 note(format_args!("{why}; waiting for it"));
             }
             noted = line.waiting.is_some();
-            if listing.format.json {
+            if listing.options.json() {
                 line.events.iter().try_for_each(json_line)?;
             } else {
                 // Whole ids where the receiver has just gone away.
@@ -60,12 +60,12 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
     })
 }
 
-/// Opens the stream of the next receiver, however long that takes to start.
+/// Opens the stream of the next receiver. Waits as long as that takes to start.
 async fn reopen(client: &StoreClient, request: &FollowEvents) -> Result<StreamReader, Failure> {
     loop {
         match client.open_stream(request.clone()).await {
             Ok(stream) => return Ok(stream),
-            Err(error @ CallError::Failed(_)) => return Err(store::call_failure(error)),
+            Err(error @ CallError::Failed(_)) => return Err(error.into()),
             Err(_) => sleep(INTERVAL).await,
         }
     }

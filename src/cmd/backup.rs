@@ -1,7 +1,7 @@
 //! `hooklatch backup`: a checked copy of the store, of a running receiver's too.
 //!
-//! What must stay true: a file has the name that was asked for only once it is whole, checked and
-//! flushed, and no file that exists is ever touched, but for the unfinished one of a backup that was killed.
+//! Must stay true: a file gets the given name only when it is whole, checked and flushed. No existing file is
+//! touched, except the unfinished one of a backup that was killed.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde_json::json;
 
-use crate::admin::{BackupError, BackupStage, StoreClient};
+use crate::admin::{BackupStage, StoreClient};
 use crate::cli;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -27,7 +27,7 @@ use super::{owner, progress, store};
 
 /// Makes the backup and says what is in it.
 pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
+    let config = store::load(&args.options)?;
     if fs::symlink_metadata(&args.to).is_ok() {
         return Err(exists(&args.to));
     }
@@ -38,21 +38,22 @@ pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
     let checked = check(&partial, &manifest)?;
     bar.finish_and_clear();
     partial.give_name()?;
-    let (file, bytes) = (args.to.display(), manifest.bytes);
-    if args.format.json {
-        output::json(&json!({
-            "file": args.to,
-            "store": manifest.store,
-            "made_at": manifest.copied_at,
-            "bytes": bytes,
-            "events": checked.events,
-            "newest_event_at": checked.newest_event_at,
-            "jobs": checked.jobs,
-            "took_millis": u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-        }))?;
-        return Ok(Exit::Ok);
-    }
-    output::fact("backup", format!("{file}, {}, checked", size(bytes)))?;
+    let json = json!({
+        "file": args.to,
+        "store": manifest.store,
+        "made_at": manifest.copied_at,
+        "bytes": manifest.bytes,
+        "events": checked.events,
+        "newest_event_at": checked.newest_event_at,
+        "jobs": checked.jobs,
+        "took_millis": u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+    });
+    output::either(&args.options.format, &json, || print(&args.to, &manifest, &checked))
+}
+
+fn print(file: &Path, manifest: &Manifest, checked: &Inspected) -> Result<(), Failure> {
+    let size = size(manifest.bytes);
+    output::fact("backup", format!("{}, {size}, checked", file.display()))?;
     output::fact("store", manifest.store.simple())?;
     let made = local(manifest.copied_at);
     output::fact("made", format!("{made}: everything answered before is in it"))?;
@@ -61,16 +62,15 @@ pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
     output::fact("events", format!("{}{newest}", thousands(checked.events)))?;
     let jobs = checked.jobs.iter().map(|(state, jobs)| format!("{} {state}", thousands(*jobs)));
     let jobs = jobs.collect::<Vec<_>>().join(", ");
-    output::fact("jobs", if jobs.is_empty() { "none" } else { &jobs })?;
-    Ok(Exit::Ok)
+    output::fact("jobs", if jobs.is_empty() { "none" } else { &jobs })
 }
 
-/// Copies the store into the unfinished file. Root, who may write anywhere, asks a running receiver as
-/// root; a stopped store is opened by its owner only.
+/// Copies the store into the unfinished file. Root asks a running receiver as root, because root may write
+/// anywhere; only the store's owner opens a stopped store.
 fn fetch(config: &Config, to: &Path, bar: &ProgressBar) -> Result<(Partial, Manifest), Failure> {
     let settings = config.store();
     let of_receiver = block_on(StoreClient::of_receiver(&settings))?;
-    let of_receiver = of_receiver.map_err(store::connect_failure)?;
+    let of_receiver = of_receiver?;
     let became = of_receiver.is_none() && owner::assume(&settings.path)?;
     let mut partial = Partial::make(to).map_err(|failure| match became {
         true => failure.help(
@@ -81,9 +81,7 @@ fn fetch(config: &Config, to: &Path, bar: &ProgressBar) -> Result<(Partial, Mani
     let manifest = block_on(async {
         let client = match of_receiver {
             Some(client) => client,
-            None => StoreClient::open(&settings, Clock::system())
-                .await
-                .map_err(store::connect_failure)?,
+            None => StoreClient::open(&settings, Clock::system()).await?,
         };
         let show = |stage, done, all| {
             bar.set_length(all);
@@ -95,13 +93,13 @@ fn fetch(config: &Config, to: &Path, bar: &ProgressBar) -> Result<(Partial, Mani
         };
         let fetched = client.backup(&mut partial.file, show).await;
         client.close().await;
-        fetched.map_err(failure)
+        Ok::<_, Failure>(fetched?)
     })??;
     partial.file.sync_all().map_err(|error| unwritten(&partial.path, &error))?;
     Ok((partial, manifest))
 }
 
-/// The file must be what was sent, and whole by SQLite's own account.
+/// Checks that the file is the copy that was sent, and that SQLite finds it whole.
 fn check(partial: &Partial, manifest: &Manifest) -> Result<Inspected, Failure> {
     let damaged = |why: String| {
         Failure::new(Exit::Io, format!("the backup is not good and was removed: {why}"))
@@ -160,7 +158,7 @@ impl Partial {
         if !is_it {
             return Err(busy());
         }
-        // Whoever else owns it would read the payloads; another name of it may be a finished backup's.
+        // Another owner could read the payloads, and a second name may be that of a finished backup.
         let there = file.metadata().map_err(|error| unwritten(&path, &error))?;
         let is_ours = there.is_file() && there.nlink() == 1 && there.uid() == geteuid().as_raw();
         if found && !is_ours {
@@ -186,7 +184,7 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if !self.named {
-            // The failure that led here is the one to tell.
+            // The failure that led here is reported.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -197,7 +195,7 @@ fn exists(path: &Path) -> Failure {
         .help("name a new file")
 }
 
-/// Of `FILE.partial`.
+/// `FILE.partial` is not an unfinished backup of this user.
 fn foreign(path: &Path) -> Failure {
     let message = format!("{} is not an unfinished backup of this user's", path.display());
     Failure::new(Exit::Io, message).help("remove it, or name another file")
@@ -205,12 +203,4 @@ fn foreign(path: &Path) -> Failure {
 
 fn unwritten(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::Io, format!("failed to write {}: {error}", path.display()))
-}
-
-fn failure(error: BackupError) -> Failure {
-    match error {
-        BackupError::Failed(error) => store::call_failure(error),
-        BackupError::Cut(_) => Failure::new(Exit::Unavailable, error.to_string()),
-        BackupError::Sink(_) => Failure::new(Exit::Io, error.to_string()),
-    }
 }

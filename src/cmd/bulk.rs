@@ -1,8 +1,8 @@
 //! `replay --state` and `drop --state`: many jobs at once, counted and confirmed first.
 //!
-//! The way to the store is closed while a person thinks: a stopped store would stay locked, and a
-//! receiver does not wait for so long. What was counted is what is asked for, job by job; what has
-//! changed in between is passed over by the store.
+//! The store is closed while the operator decides: a stopped store would stay locked, and a receiver does not
+//! wait for so long. The request then names the counted jobs one by one, and the store skips those that have
+//! changed since.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::store::{BATCH_COUNT, Batch, JobFilter, Moved, Select, Verb};
 
 use super::{confirm, output, progress, store};
 
-/// What was typed.
+/// The typed command.
 pub(super) struct Bulk<'a> {
     pub(super) verb: Verb,
     /// Held or dead, which is in the filter too.
@@ -28,7 +28,7 @@ pub(super) struct Bulk<'a> {
     pub(super) format: &'a cli::Format,
 }
 
-/// What is meant, as it was counted.
+/// The jobs to move, as they were counted.
 #[derive(Default)]
 struct Counted {
     jobs: Vec<(JobId, u32)>,
@@ -41,7 +41,7 @@ struct Counted {
 pub(super) fn run(config: &Config, bulk: &Bulk<'_>) -> Result<Exit, Failure> {
     let asks = !bulk.dry_run && !bulk.yes;
     if asks {
-        confirm::somebody_is_there()?;
+        confirm::need_terminal()?;
     }
     let counted = store::with_client(config, async |client| count(client, bulk).await)?;
     if bulk.dry_run || counted.jobs.is_empty() {
@@ -66,7 +66,7 @@ async fn count(client: &StoreClient, bulk: &Bulk<'_>) -> Result<Counted, Failure
     let mut after = None;
     loop {
         let ask = Select { filter: bulk.filter.clone(), after, verb: bulk.verb };
-        let selected = store::call(client, ask).await?;
+        let selected = client.call(ask).await?;
         for chosen in selected.jobs {
             *counted.handlers.entry(chosen.handler).or_default() += 1;
             counted.jobs.push((chosen.job, chosen.attempt));
@@ -90,7 +90,7 @@ async fn go(
     progress::walk(counted.jobs.len() as u64, "jobs", bulk.format.json, async || {
         let Some(jobs) = batches.next() else { return Ok(None) };
         let batch = Batch { verb: bulk.verb, state: bulk.state, jobs: jobs.to_vec() };
-        let more = store::call(client, batch).await?;
+        let more = client.call(batch).await?;
         for (handler, count) in more.done {
             *moved.done.entry(handler).or_default() += count;
         }

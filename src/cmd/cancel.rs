@@ -15,29 +15,29 @@ use crate::store::JobRow;
 
 use super::{ids, jobs, output, store};
 
-/// Between two looks at the job.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The time between two looks at the job.
+const POLL: Duration = Duration::from_millis(100);
 
-/// On top of the grace: for the runner to read the rest of the output, and the receiver to commit.
+/// Added to the grace: time for the runner to read the rest of the output, and for the receiver to commit.
 const SLACK: Duration = Duration::from_secs(10);
 
 /// Asks the command to end, waits until it has, and prints what became of the job.
 pub(super) fn run(args: &cli::Cancel) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
+    let config = store::load(&args.options)?;
     store::with_client(&config, async |client| {
         let job = ids::job(client, &args.job).await?.job;
         let attempt = ask(client, args, job).await?;
         if args.no_wait {
             let json = json!({ "job": job, "attempt": attempt, "state": State::Running });
             let text = format!("job {job} is asked to end; it runs attempt {attempt}");
-            return output::answer(&args.format, json, text);
+            return output::answer(&args.options.format, json, text);
         }
         ended(args, attempt, until_ended(client, &config, job, attempt).await?)
     })
 }
 
 async fn ask(client: &StoreClient, args: &cli::Cancel, job: JobId) -> Result<u32, Failure> {
-    match store::call(client, CancelJob { job }).await {
+    match client.call(CancelJob { job }).await.map_err(Failure::from) {
         Ok(cancelled) => Ok(cancelled.attempt),
         Err(failure) if failure.exit == Exit::WrongState => {
             let help = match store::job(client, job).await?.state {
@@ -52,8 +52,8 @@ async fn ask(client: &StoreClient, args: &cli::Cancel, job: JobId) -> Result<u32
         Err(failure)
             if matches!(client, StoreClient::Local(..)) && failure.exit == Exit::Unavailable =>
         {
-            let config = args.file.config.display();
-            Err(failure.help(format!("hooklatch serve --config {config}, then cancel again")))
+            let suffix = args.options.suffix();
+            Err(failure.help(format!("hooklatch serve{suffix}, then cancel again")))
         }
         Err(failure) => Err(failure),
     }
@@ -74,7 +74,7 @@ async fn until_ended(
         .map_or(usual, |command| command.grace);
     let ended = timeout(grace + SLACK, async {
         while row.state == State::Running && row.attempt == attempt {
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL).await;
             row = store::job(client, job).await?;
         }
         Ok(row)
@@ -88,7 +88,8 @@ async fn until_ended(
     })
 }
 
-/// It may have ended in another way before the request reached it. What will run again is not cancelled.
+/// Prints how the job ended. It may have ended in another way before the request reached it; a job that will run
+/// again was not cancelled.
 fn ended(args: &cli::Cancel, attempt: u32, row: JobRow) -> Result<Exit, Failure> {
     let (job, state) = (row.job, jobs::state(&row));
     if matches!(row.state, State::Ready | State::Waiting | State::Running) {
@@ -99,5 +100,5 @@ fn ended(args: &cli::Cancel, attempt: u32, row: JobRow) -> Result<Exit, Failure>
     }
     let (reached, reason) = (row.state, &row.reason);
     let json = json!({ "job": job, "attempt": attempt, "state": reached, "reason": reason });
-    output::answer(&args.format, json, format_args!("job {job} is {state}"))
+    output::answer(&args.options.format, json, format_args!("job {job} is {state}"))
 }

@@ -1,7 +1,7 @@
-//! `hooklatch config check`: everything that is wrong with a configuration, before it is used.
+//! `hooklatch config check`: reports every problem of a configuration before it is used.
 //!
-//! For receiver and runner together: it reads every secret and looks for every command. Run it as the
-//! user that they run as, or permissions say nothing.
+//! It checks for receiver and runner together: it reads every secret and looks for every command. Only if it runs
+//! as their user does it find missing permissions.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -17,8 +17,8 @@ use crate::model::RunnerName;
 use super::output::count;
 use super::{orphans, owner};
 
-/// Checks the configuration at `path` and writes what was found, as lines for people or as one JSON
-/// object. True where nothing is wrong; warnings are not wrong. Looks at no store.
+/// Checks the configuration at `path` and writes its problems, as lines for people or as one JSON object. True
+/// if there are only warnings. Does not ask the store.
 pub fn run(
     path: &Path,
     environment: &Environment,
@@ -28,9 +28,9 @@ pub fn run(
     check(path, environment, &Half::Both, json, |_| Vec::new(), out)
 }
 
-/// The same for one process or both, and asks the store for jobs that this configuration would orphan.
+/// Like [`run`], for one process or both. Also asks the store for jobs that this configuration would orphan.
 pub(super) fn run_with_store(args: &cli::ConfigCheck) -> Result<Exit, Failure> {
-    let path = args.path.as_ref().unwrap_or(&args.file.config);
+    let path = args.path.as_deref().unwrap_or(args.options.config());
     let half = match args.part {
         None => Half::Both,
         Some(Part::Receiver) => Half::Receiver,
@@ -38,11 +38,11 @@ pub(super) fn run_with_store(args: &cli::ConfigCheck) -> Result<Exit, Failure> {
     };
     let (environment, mut out) = (Environment::capture(), anstream::stdout().lock());
     let in_store = |config: &Config| of_machine(path, config);
-    let good = check(path, &environment, &half, args.format.json, in_store, &mut out)?;
+    let good = check(path, &environment, &half, args.options.json(), in_store, &mut out)?;
     Ok(if good { Exit::Ok } else { Exit::Config })
 }
 
-/// What only the store and its folder show.
+/// The warnings that only the store and its folder show.
 fn of_machine(path: &Path, config: &Config) -> Vec<Problem> {
     let store = config.store().path;
     let mut found = Vec::new();
@@ -62,19 +62,17 @@ fn of_machine(path: &Path, config: &Config) -> Vec<Problem> {
     found
 }
 
-/// Whose part of the configuration is looked at.
+/// The processes whose part of the configuration is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Half {
-    /// The receiver's and the default runner's: those of other runners may be for other users' eyes.
+    /// The receiver and the default runner. Other runners may belong to other users.
     Both,
-    /// The receiver's.
     Receiver,
-    /// A runner's.
     Runner(RunnerName),
 }
 
 impl Half {
-    /// What keeps its processes from having all that the configuration at `path` refers to.
+    /// Everything that the configuration at `path` refers to and that the processes cannot read or run.
     pub(super) fn problems(
         &self,
         config: &Config,
@@ -99,7 +97,7 @@ impl Half {
         }
     }
 
-    /// What its processes can live with.
+    /// Problems that do not keep the processes from starting.
     fn warnings(&self, config: &Config, path: &Path, environment: &Environment) -> Vec<Problem> {
         match self {
             Half::Both => config.secret_warnings(&of_unit(environment, path, "secrets")),
@@ -109,8 +107,8 @@ impl Half {
     }
 }
 
-/// The environment of a unit whose credentials lie in `folder` beside the configuration: a shell has
-/// none of its own.
+/// The environment of a unit whose credentials are the files in `folder`, next to the configuration. A shell has
+/// no credentials.
 pub(super) fn of_unit(environment: &Environment, path: &Path, folder: &str) -> Environment {
     let folder = path.with_file_name(folder);
     match environment.get(CREDENTIALS).is_none() && folder.is_dir() {
@@ -119,7 +117,7 @@ pub(super) fn of_unit(environment: &Environment, path: &Path, folder: &str) -> E
     }
 }
 
-/// `in_store`: the warnings that only the store can tell.
+/// `in_store` returns the warnings that only the store shows.
 fn check(
     path: &Path,
     environment: &Environment,
@@ -128,73 +126,51 @@ fn check(
     in_store: impl FnOnce(&Config) -> Vec<Problem>,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    let (config, problems) = match config::load(path) {
-        Ok(config) => {
-            let problems = half.problems(&config, path, environment);
-            (Some(config), problems)
-        }
-        Err(problems) => (None, problems),
-    };
+    let loaded = config::load(path);
     let mut warnings = Vec::new();
-    if let Some(config) = &config {
+    if let Ok(config) = &loaded {
         warnings.extend(config.warnings());
         warnings.extend(half.warnings(config, path, environment));
         warnings.extend(config.other_runners());
         warnings.extend(in_store(config));
     }
+    let (config, problems) = match &loaded {
+        Ok(config) => (Some(config), half.problems(config, path, environment)),
+        Err(problems) => (None, problems.clone()),
+    };
+    let file = path.display();
     if json {
-        write_json(path, config.as_ref(), &problems, &warnings, out)?;
-    } else {
-        write_text(path, config.as_ref(), &problems, &warnings, out)?;
+        let list = |all: &[Problem]| all.iter().map(problem_json).collect::<Vec<_>>();
+        let report = json!({
+            "file": file.to_string(),
+            "ok": problems.is_empty(),
+            "sources": config.map(Config::source_count),
+            "handlers": config.map(Config::handler_count),
+            "errors": list(&problems),
+            "warnings": list(&warnings),
+        });
+        serde_json::to_writer_pretty(&mut *out, &report)?;
+        writeln!(out)?;
+        return Ok(problems.is_empty());
     }
-    Ok(problems.is_empty())
-}
-
-fn write_text(
-    path: &Path,
-    config: Option<&Config>,
-    problems: &[Problem],
-    warnings: &[Problem],
-    out: &mut dyn Write,
-) -> io::Result<()> {
     for warning in warnings {
         writeln!(out, "warning: {warning}")?;
     }
-    for problem in problems {
+    for problem in &problems {
         writeln!(out, "error: {problem}")?;
     }
-    let file = path.display();
     match config {
         Some(config) if problems.is_empty() => {
             let sources = count(config.source_count() as u64, "source");
             let handlers = count(config.handler_count() as u64, "handler");
-            writeln!(out, "{file}: ok ({sources}, {handlers})")
+            writeln!(out, "{file}: ok ({sources}, {handlers})")?;
         }
-        _ => writeln!(out, "{file}: {}", count(problems.len() as u64, "error")),
+        _ => writeln!(out, "{file}: {}", count(problems.len() as u64, "error"))?,
     }
+    Ok(problems.is_empty())
 }
 
-fn write_json(
-    path: &Path,
-    config: Option<&Config>,
-    problems: &[Problem],
-    warnings: &[Problem],
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let list = |all: &[Problem]| all.iter().map(problem_json).collect::<Vec<_>>();
-    let report = json!({
-        "file": path.display().to_string(),
-        "ok": problems.is_empty(),
-        "sources": config.map(Config::source_count),
-        "handlers": config.map(Config::handler_count),
-        "errors": list(problems),
-        "warnings": list(warnings),
-    });
-    serde_json::to_writer_pretty(&mut *out, &report)?;
-    writeln!(out)
-}
-
-/// A place that is the whole file has no line, and a problem without a key no key: both are null.
+/// A problem with the whole file has no line, and a problem without a key has no key: both are null.
 fn problem_json(problem: &Problem) -> Value {
     json!({
         "file": problem.file,

@@ -1,46 +1,49 @@
-//! `hooklatch config show`: what is in force, defaults included, and no secret.
+//! `hooklatch config show`: prints what is in force, including defaults, and no secret.
+
+use std::io;
 
 use anstyle::AnsiColor;
+use serde_json::Value;
 
 use crate::cli;
-use crate::config::{
-    Action, Config, Handler, LimitRow, Reference, Replies, Source, duration_text, limit_rows,
-    sign_text, variable_text,
-};
-use crate::document::Value;
+use crate::config::{self, Config, LimitRow, limit_rows};
 use crate::exit::{Exit, Failure};
-use crate::model::Name;
-use crate::retry::GiveUp;
 
-use super::output::{self, Field, below, escape, whole, words_of};
-use super::store;
+use super::output::{self, Field, below, size, whole, words_of};
 
 /// Prints the whole configuration in force.
-pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
-    let config = store::load_whole(&args.file.config)?;
-    if args.format.json {
-        output::json(&config)?;
-    } else {
-        tables(&config)?;
-    }
-    Ok(Exit::Ok)
+pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
+    let config = config::load(args.config())?;
+    output::either(&args.format, &config, || tables(&config))
 }
 
+/// The settings outside of sources, handlers and limits: the field in JSON, and the configuration's key.
+const GENERAL: [(&str, &str); 4] = [
+    ("listen", "server.listen"),
+    ("trusted_proxies", "server.trusted_proxies"),
+    ("metrics", "metrics.listen"),
+    ("store", "storage.path"),
+];
+
 fn tables(config: &Config) -> Result<(), Failure> {
-    let metrics = config.metrics().map_or("none".to_owned(), |listen| listen.to_string());
-    let server = config.server();
-    output::line(format!("server.listen           {}", server.listen))?;
-    output::line(format!("server.trusted_proxies  {}", listed(&server.trusted_proxies)))?;
-    output::line(format!("metrics.listen          {metrics}"))?;
-    output::line(format!("storage.path            {}\n", config.store().path.display()))?;
-    if config.sources.is_empty() {
-        output::line("no source")?;
+    // It serializes without secrets.
+    let shown = serde_json::to_value(config).map_err(io::Error::from)?;
+    let mut rows = Vec::new();
+    for (field, key) in GENERAL {
+        rows.push(vec![key.into(), text(&shown[field]).into()]);
     }
-    config.sources.iter().try_for_each(source)?;
-    if config.handlers.is_empty() {
-        output::line("no handler")?;
+    for table in ["sources", "handlers"] {
+        let all = shown[table].as_array().map_or(&[][..], Vec::as_slice);
+        if all.is_empty() {
+            rows.push(vec![table.into(), "none".into()]);
+        }
+        for one in all {
+            let name = one["name"].as_str().unwrap_or_default();
+            settings(&format!("{table}.{name}"), one, &mut rows);
+        }
     }
-    config.handlers.iter().try_for_each(handler)?;
+    output::table(&["SETTING", "VALUE"], rows, "nothing is set")?;
+    output::line("")?;
     let limits = limit_rows(config.limits()).iter().map(limit).collect();
     let columns = vec![
         whole("LIMIT"),
@@ -52,105 +55,48 @@ fn tables(config: &Config) -> Result<(), Failure> {
     output::listing(columns, limits, false, "no limit")
 }
 
-fn source(source: &Source) -> Result<(), Failure> {
-    let say = |text: String| output::fact("", escape(&text));
-    let (path, provider) = (escape(&source.path.value), source.scheme.name());
-    output::fact("source", format_args!("{}: provider {provider} at {path}", source.name))?;
-    for reference in &source.secrets {
-        say(format!("secret {}", secret(reference)))?;
-    }
-    let tolerance = source.scheme.tolerance().map(duration_text);
-    let tolerance = tolerance.map_or(String::new(), |time| format!(", tolerance {time}"));
-    say(format!("bodies up to {}{tolerance}", output::size(source.body_limit_bytes)))?;
-    if let Some(url) = &source.public_url {
-        say(format!("public URL {url}"))?;
-    }
-    source.replies.iter().flat_map(answers).try_for_each(say)?;
-    output::line("")
-}
-
-fn secret(reference: &Value<Reference>) -> String {
-    format!("{} ***", reference.value)
-}
-
-/// How its requests get their handler's answer, in sentences.
-fn answers(reply: &Replies) -> Vec<String> {
-    let [wait, keep, errors] =
-        [reply.wait.value, reply.keep.value, reply.keep_errors].map(duration_text);
-    let mut lines = vec![format!(
-        "answers with its handler's answer; a repeat waits {wait}; kept {keep}, a 5xx {errors}"
-    )];
-    lines.extend(
-        reply.requests_per_minute.map(|count| format!("{count} requests of a caller in a minute")),
-    );
-    if !reply.fields.is_empty() {
-        lines.push(format!("one request by {}", listed(&reply.fields)));
-    }
-    let caller = |(name, reference): &(Name, _)| format!("caller {name}: {}", secret(reference));
-    lines.extend(reply.callers.iter().map(caller));
-    let header = |what: &str, header: &Option<Value<String>>| {
-        Some(format!("{what} {}", header.as_ref()?.value))
-    };
-    lines.extend(header("caller by header", &reply.caller_header));
-    lines.extend(header("caller by certificate in header", &reply.certificate_header));
-    lines
-}
-
-fn handler(handler: &Handler) -> Result<(), Failure> {
-    let say = |text: String| output::fact("", escape(&text));
-    let sources = listed(handler.sources.iter().map(|source| &source.value));
-    let events = escape(&listed(handler.patterns()));
-    output::fact("handler", format_args!("{}: events {events} of {}", handler.name, sources))?;
-    let grace = match &handler.action {
-        Action::Command(command) => {
-            say(format!("runs {}", command.argv.value.join(" ")))?;
-            for (name, variable) in &command.env {
-                say(format!("with {name}={}", variable_text(name, &variable.value)))?;
+/// Adds a row for each setting in `value`, with its dotted key.
+fn settings(key: &str, value: &Value, rows: &mut Vec<Vec<Field>>) {
+    match value {
+        Value::Null => {}
+        Value::Object(fields) => {
+            for (name, value) in fields.iter().filter(|(name, _)| *name != "name") {
+                settings(&format!("{key}.{name}"), value, rows);
             }
-            if !command.pass_env.is_empty() {
-                let passed = listed(command.pass_env.iter().map(|name| &name.value));
-                say(format!("passes {passed}"))?;
-            }
-            if !command.runner.value.is_default() {
-                say(format!("by runner {}", command.runner.value))?;
-            }
-            if let Some(cwd) = &command.cwd {
-                say(format!("in {}", cwd.value.display()))?;
-            }
-            format!(", grace {}", duration_text(command.grace))
         }
-        Action::Forward(forward) => {
-            say(format!("forwards to {}", forward.target))?;
-            if let Some(sign) = &forward.sign {
-                say(format!("signed anew: {}", sign_text(&sign.value)))?;
-            }
-            String::new()
+        value => {
+            let bytes = value.as_u64().filter(|_| key.ends_with("_bytes"));
+            let text = bytes.map_or_else(|| text(value), size);
+            rows.push(vec![key.into(), text.into()]);
         }
-    };
-    let gives_up = match handler.give_up {
-        GiveUp::Attempts(attempts) => output::count(attempts.into(), "attempt"),
-        GiveUp::After(time) => duration_text(time),
-    };
-    say(format!(
-        "timeout {}{grace}; {} at once; gives up after {gives_up}; unknown outcomes: {}",
-        duration_text(handler.timeout),
-        handler.concurrency,
-        handler.on_unknown.as_str()
-    ))?;
-    output::line("")
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(all) if all.is_empty() => "none".to_owned(),
+        Value::Array(all) => all.iter().map(element).collect::<Vec<_>>().join(", "),
+        value => value.to_string(),
+    }
+}
+
+/// An element of a list: a text, a name with its value, or a reference with stars in place of its secret.
+fn element(value: &Value) -> String {
+    match value {
+        Value::Array(pair) => pair.iter().map(element).collect::<Vec<_>>().join("="),
+        Value::Object(reference) => reference.values().map(text).collect::<Vec<_>>().join(" "),
+        value => text(value),
+    }
 }
 
 fn limit(limit: &LimitRow) -> Vec<Field> {
-    // What the operator has changed is what is looked for.
+    // The operator looks for what was changed.
     let value = match limit.value == limit.default {
         true => Field::from(&limit.value),
         false => output::painted(&limit.value, AnsiColor::Yellow),
     };
     let range = format!("{} to {}", limit.least, limit.most);
     vec![(&limit.key).into(), value, (&limit.default).into(), range.into(), limit.reason.into()]
-}
-
-fn listed(all: impl IntoIterator<Item: ToString>) -> String {
-    let texts: Vec<_> = all.into_iter().map(|one| one.to_string()).collect();
-    if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
 }

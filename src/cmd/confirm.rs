@@ -1,11 +1,11 @@
-//! What every command does that changes much at once: it asks first.
+//! Asks before a command changes many things at once.
 
 use std::io::{BufRead, IsTerminal, Write};
 
 use crate::exit::{Exit, Failure};
 
-/// Refuses where a question would have nobody to answer it.
-pub(super) fn somebody_is_there() -> Result<(), Failure> {
+/// Fails if there is no terminal on which to answer a question.
+pub(super) fn need_terminal() -> Result<(), Failure> {
     if std::io::stdin().is_terminal() {
         return Ok(());
     }
@@ -13,20 +13,17 @@ pub(super) fn somebody_is_there() -> Result<(), Failure> {
         .help("--dry-run counts, --yes does it without a question"))
 }
 
-/// Asks; anything but a yes is a no.
+/// Asks on the terminal. Every answer but yes is no.
 pub(super) fn confirmed(question: &str) -> Result<bool, Failure> {
     let mut err = anstream::stderr().lock();
     write!(err, "{question}? [y/N] ")?;
     err.flush()?;
     let mut answer = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .map_err(|error| Failure::new(Exit::Io, format!("failed to read the answer: {error}")))?;
+    std::io::stdin().lock().read_line(&mut answer).map_err(Failure::io("read the answer"))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// After a no. It is an answer and not an error.
+/// The exit after a no, which is an answer and not an error.
 pub(super) fn declined() -> Exit {
     super::output::note("nothing was changed");
     Exit::No

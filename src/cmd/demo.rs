@@ -15,7 +15,7 @@ use super::kit::receiver::Receiver;
 use super::kit::site::Site;
 use super::output::{self, Field};
 use super::runtime::block_on;
-use super::serve::Signals;
+use super::signals::Signals;
 use crate::cli;
 use crate::clock::Clock;
 use crate::exit::{Exit, Failure};
@@ -53,7 +53,7 @@ pub(super) fn run(args: &cli::Demo) -> Result<Exit, Failure> {
     let site = Site::new(None, &files)?;
     block_on(async {
         let mut signals = Signals::register()?;
-        let receiver = Receiver::start(&site).await?;
+        let receiver = site.start().await?;
         let shown = show(args, &site, &receiver, &mut signals).await;
         let stopped = site.stop(Some(receiver)).await;
         let as_promised = shown?;
@@ -90,11 +90,8 @@ async fn show(
         seen.succeeded = jobs.filter(|job| job.state == State::Succeeded).count();
     }
     let as_promised = ledger.iter().all(Delivery::is_as_promised);
-    if args.format.json {
-        output::json(&serde_json::json!({ "as_promised": as_promised, "ledger": ledger }))?;
-    } else {
-        print(&ledger)?;
-    }
+    let json = serde_json::json!({ "as_promised": as_promised, "ledger": ledger });
+    output::either(&args.format, &json, || print(&ledger))?;
     if !args.once {
         invite(site, receiver)?;
         signals.next().await;

@@ -17,7 +17,7 @@ use super::kit::site::Site;
 use super::output::{self, Field};
 use super::random::bytes;
 use super::runtime::block_on;
-use super::serve::Signals;
+use super::signals::Signals;
 use super::{owner, progress};
 use crate::cli;
 use crate::exit::{Exit, Failure};
@@ -60,14 +60,14 @@ pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
     if !report.as_promised {
         site.keep();
     }
-    ignore_left_reader(if args.format.json { output::json(&report) } else { report.print(&site) })?;
+    ignore_left_reader(output::either(&args.format, &report, || report.print(&site)))?;
     Ok(if report.as_promised { Exit::Ok } else { Exit::No })
 }
 
 /// Ignores that the reader of standard output has left, as in `hooklatch drill | head -1`: the drill
 /// continues, and its verdict is the exit code.
-fn ignore_left_reader(printed: Result<(), Failure>) -> Result<(), Failure> {
-    printed.or_else(|failure| if failure.reader_left { Ok(()) } else { Err(failure) })
+fn ignore_left_reader<T>(printed: Result<T, Failure>) -> Result<(), Failure> {
+    printed.map(drop).or_else(|failure| if failure.reader_left { Ok(()) } else { Err(failure) })
 }
 
 /// The report, or the signal that ended the drill early.
@@ -93,7 +93,7 @@ async fn drill(
     storm.bar.finish_and_clear();
     // A receiver completes the attempts of its killed predecessor, so one must run before the stop.
     if matches!(result, Ok(Err(_))) && storm.receiver.is_none() {
-        storm.receiver = Some(Receiver::start(site).await?);
+        storm.receiver = Some(site.start().await?);
     }
     let stopped = site.stop(storm.receiver.take()).await;
     let tally = match result? {
@@ -132,7 +132,7 @@ impl Storm<'_> {
         provider: Provider,
         mut random: Random,
     ) -> Result<Tally, Failure> {
-        let receiver = Receiver::start(self.site).await?;
+        let receiver = self.site.start().await?;
         let load = Load::start(provider, receiver.address, self.bar.clone());
         self.receiver = Some(receiver);
         for _ in 0..args.kills {
@@ -148,7 +148,7 @@ impl Storm<'_> {
                 self.kill_runner().await?;
             }
             self.bar.inc(1);
-            let receiver = Receiver::start(self.site).await?;
+            let receiver = self.site.start().await?;
             load.redirect(receiver.address);
             self.receiver = Some(receiver);
         }

@@ -1,4 +1,4 @@
-//! `hooklatch drop`: the operator takes jobs out.
+//! `hooklatch drop`: takes jobs out, so that they never run again.
 
 use serde_json::json;
 
@@ -14,10 +14,10 @@ use super::{ids, jobs, output, store};
 /// Drops a job and prints what it was.
 pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
     let Some(typed) = &args.job else { return many(args) };
-    let config = store::load(&args.file.config)?;
+    let config = store::load(&args.options)?;
     let (job, was) = store::with_client(&config, async |client| {
         let job = ids::job(client, typed).await?.job;
-        match store::call(client, DropJob { job }).await {
+        match client.call(DropJob { job }).await.map_err(Failure::from) {
             Err(failure) if failure.exit == Exit::WrongState => {
                 Err(failure.help("a ready, waiting, held or dead job can (hooklatch jobs); a running one after `hooklatch cancel`"))
             }
@@ -26,10 +26,10 @@ pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
     })?;
     let state = State::Dropped;
     let json = json!({ "job": job, "state": state, "was": was });
-    output::answer(&args.format, json, format_args!("job {job} is {state}; it was {was}"))
+    output::answer(&args.options.format, json, format_args!("job {job} is {state}; it was {was}"))
 }
 
-/// Drops all that are meant.
+/// Drops all jobs that match.
 fn many(args: &cli::Drop) -> Result<Exit, Failure> {
     // The command line has a job or a state.
     let state = args.state.unwrap_or(State::Dead);
@@ -40,7 +40,7 @@ fn many(args: &cli::Drop) -> Result<Exit, Failure> {
         filter,
         dry_run: args.dry_run,
         yes: args.yes,
-        format: &args.format,
+        format: &args.options.format,
     };
-    bulk::run(&store::load(&args.file.config)?, &bulk)
+    bulk::run(&store::load(&args.options)?, &bulk)
 }

@@ -1,7 +1,7 @@
-//! `hooklatch events`: what was accepted, or what was not, or by which secrets.
+//! `hooklatch events`: lists accepted events, failed deliveries, or the use of secrets.
 
 use crate::admin::ListSecrets;
-use crate::cli;
+use crate::cli::{self, Format, Listing};
 use crate::exit::{Exit, Failure};
 use crate::store::{EventFilter, EventRow, QuarantineFilter, SecretUse};
 
@@ -15,33 +15,24 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
     if args.rejected {
         let EventFilter { source, since, .. } = filter;
         let failed = QuarantineFilter { source, since, ..QuarantineFilter::default() };
-        return quarantine::list(&args.file, failed, &args.listing);
+        return quarantine::list(failed, &args.listing);
     }
-    let (config, json) = (store::load(&args.file.config)?, args.listing.format.json);
+    let Listing { options, wide, .. } = &args.listing;
+    let config = store::load(options)?;
     if args.secrets {
         let rows = store::ask_of(&config, ListSecrets {})?.secrets;
-        if json {
-            output::json(&rows)?
-        } else {
-            secrets(&rows)?
-        }
-        return Ok(Exit::Ok);
+        return secrets(&options.format, &rows);
     }
     let (rows, short) = store::with_client(&config, async |client| {
         let rows = store::events(client, filter).await?;
         let short = ids::of_events(client, &rows, &args.listing).await?;
         Ok((rows, short))
     })?;
-    if json {
-        output::json(&rows)?;
-    } else {
-        let rows = rows.iter().map(|event| row(event, &short)).collect();
-        output::listing(columns(), rows, args.listing.wide, "no events")?;
-    }
-    Ok(Exit::Ok)
+    let row = |event: &EventRow| row(event, &short);
+    output::rows(&options.format, &rows, columns(), row, *wide, "no events")
 }
 
-/// What was typed, as the store understands it.
+/// The typed filter for the store.
 pub(super) fn filter(args: &cli::Events) -> Result<EventFilter, Failure> {
     Ok(EventFilter {
         source: args.source.clone(),
@@ -76,7 +67,7 @@ pub(super) fn row(event: &EventRow, short: &Short) -> Vec<Field> {
     ]
 }
 
-/// What is unusual about an event, shortest first.
+/// Notes on an event that differs from a usual one, shortest first.
 pub(super) fn notes(event: &EventRow) -> String {
     let mut notes = Vec::new();
     if event.duplicates > 0 {
@@ -109,7 +100,7 @@ pub(super) fn jobs(event: &EventRow) -> String {
     states.collect::<Vec<_>>().join(", ")
 }
 
-fn secrets(rows: &[SecretUse]) -> Result<(), Failure> {
+fn secrets(format: &Format, rows: &[SecretUse]) -> Result<Exit, Failure> {
     let row = |secret: &SecretUse| {
         vec![
             Field::from(&secret.source),
@@ -117,6 +108,6 @@ fn secrets(rows: &[SecretUse]) -> Result<(), Failure> {
             local(secret.last_matched_at).into(),
         ]
     };
-    let head = ["SOURCE", "SECRET", "LAST MATCHED"];
-    output::table(&head, rows.iter().map(row).collect(), "no secret has matched yet")
+    let columns = ["SOURCE", "SECRET", "LAST MATCHED"].map(words_of).into();
+    output::rows(format, rows, columns, row, false, "no secret has matched yet")
 }

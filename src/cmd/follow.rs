@@ -1,8 +1,7 @@
-//! `hooklatch show --follow`: what an event's running attempts print, until they end.
+//! `hooklatch show --follow`: prints the output of an event's running attempts until they end.
 //!
-//! The runner keeps the beginning and the end of each output; this looks at both again and again and
-//! prints what is new. What an attempt has left behind at its end comes from the store, so that
-//! nothing that is kept goes unseen.
+//! The runner keeps the beginning and the end of each output. This polls both and prints the new part. At the
+//! attempt's end the rest comes from the store, so that everything that is kept is printed.
 
 mod output;
 
@@ -16,23 +15,23 @@ use crate::cli;
 use crate::exit::{Exit, Failure};
 use crate::model::{Blob, Name, State};
 use crate::runner::message::{Key, Stream};
-use crate::store::{AttemptRow, Captured, EventDetail, JobDetail, JobRow};
+use crate::store::{AttemptRow, Captured, EventDetail, IdKind, JobDetail, JobRow};
 
 use self::output::{Lines, News, Seen};
 use super::output::{escape_lines, json_line, line, note, thousands, verbatim};
 use super::{ids, jobs, show, store};
 
-/// Between two looks at an attempt.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The time between two looks at an attempt.
+const POLL: Duration = Duration::from_millis(100);
 
-/// Follows the running attempts of the event, or says that there are none and shows what there is.
+/// Follows the running attempts of the event. If there are none, says so and shows the event.
 pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
+    let config = store::load(&args.options)?;
     store::with_client(&config, async |client| follow(client, args).await)
 }
 
 async fn follow(client: &StoreClient, args: &cli::Show) -> Result<Exit, Failure> {
-    let mut target = ids::event_or_job(client, args.source.as_ref(), &args.event).await?;
+    let mut target = ids::target(client, IdKind::Any, args.source.as_ref(), &args.event).await?;
     if let Some(typed) = &args.job {
         target.job = Some(ids::job(client, typed).await?.job);
     }
@@ -46,7 +45,7 @@ async fn follow(client: &StoreClient, args: &cli::Show) -> Result<Exit, Failure>
     let running = jobs().filter(|one| one.job.state == State::Running);
     let stopped = matches!(client, StoreClient::Local(..));
     if stopped || running.clone().next().is_none() {
-        what_there_is(&found, args)?;
+        print_stored(&found, args)?;
         note(match stopped {
             true => {
                 "no receiver runs: what its runner may still run shows once `hooklatch serve` does"
@@ -63,10 +62,10 @@ async fn follow(client: &StoreClient, args: &cli::Show) -> Result<Exit, Failure>
         (true, true) => format!("{} #{} {}  ", row.handler, row.attempt, row.job),
     };
     let mut all: Vec<Followed> = running
-        .map(|one| Followed::new(&one.job, one.job.attempt, label(&one.job), args.format.json))
+        .map(|one| Followed::new(&one.job, one.job.attempt, label(&one.job), args.options.json()))
         .collect();
     drop(found);
-    for Followed { label, key, handler, .. } in all.iter().filter(|_| !args.format.json) {
+    for Followed { label, key, handler, .. } in all.iter().filter(|_| !args.options.json()) {
         line(format_args!("{label}{key} of handler {handler} is running"))?;
     }
     let mut noted = false;
@@ -89,13 +88,13 @@ async fn follow(client: &StoreClient, args: &cli::Show) -> Result<Exit, Failure>
         if all.is_empty() {
             return Ok(Exit::Ok);
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL).await;
     }
 }
 
-/// For programs the last attempt of each job, in the words of one that was followed.
-fn what_there_is(found: &[EventDetail], args: &cli::Show) -> Result<(), Failure> {
-    if !args.format.json {
+/// Prints the event; for programs the last attempt of each job, in the form of a followed one.
+fn print_stored(found: &[EventDetail], args: &cli::Show) -> Result<(), Failure> {
+    if !args.options.json() {
         return show::people(found);
     }
     found.iter().flat_map(|event| &event.jobs).try_for_each(|detail| {
@@ -126,8 +125,8 @@ impl Followed {
         }
     }
 
-    /// Prints what came since the last look. False where the runner cannot be asked now, which is said
-    /// unless it was `noted` before: it will be reached again, and the attempt goes on.
+    /// Prints the output since the last look. False if the runner cannot be asked now, with a note unless it was
+    /// `noted` before: the attempt goes on, and the runner will answer again.
     async fn look(&mut self, client: &StoreClient, noted: bool) -> Result<bool, Failure> {
         for nth in 0..self.streams.len() {
             let Key { job, attempt } = self.key;
@@ -142,7 +141,7 @@ impl Followed {
                     }
                     return Ok(false);
                 }
-                Err(error) => return Err(store::call_failure(error)),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(true)
@@ -200,7 +199,7 @@ impl Followed {
         }))
     }
 
-    /// Prints what is left of the outputs, and how the attempt ended.
+    /// Prints the rest of the outputs, and how the attempt ended.
     fn end(&mut self, detail: &JobDetail) -> Result<(), Failure> {
         let attempt = detail.attempts.iter().find(|one| one.number == self.key.attempt);
         if let Some(AttemptRow { record, .. }) = attempt {

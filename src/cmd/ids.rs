@@ -1,5 +1,5 @@
-//! Ids as operators type and read them: as much of an id as no other begins with is enough for every command,
-//! and is what tables show.
+//! Ids as operators type and read them: every command takes the beginning of an id that no other id has, and
+//! tables show that much.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::{EventId, JobId, Name};
 use crate::store::{EventDetail, EventRow, IdKind, IdMatch, IdQuery, JobRow};
 
-use super::{output, store};
+use super::output;
 
 async fn find(
     client: &StoreClient,
@@ -18,22 +18,10 @@ async fn find(
     text: &str,
 ) -> Result<IdMatch, Failure> {
     let typed = IdQuery { kind, text: text.to_owned(), source: source.cloned() };
-    store::call(client, typed).await
+    Ok(client.call(typed).await?)
 }
 
-/// The event that is meant.
-pub(super) async fn event(
-    client: &StoreClient,
-    source: Option<&Name>,
-    typed: &EventId,
-) -> Result<EventId, Failure> {
-    match find(client, IdKind::Event, source, typed.as_str()).await? {
-        IdMatch::Event(event) => Ok(event),
-        IdMatch::Job(row) => Ok(row.event_id),
-    }
-}
-
-/// The job that is meant, as it is now.
+/// The job that the typed id names, as it is now.
 pub(super) async fn job(client: &StoreClient, typed: &str) -> Result<JobRow, Failure> {
     match find(client, IdKind::Job, None, typed).await? {
         IdMatch::Job(row) => Ok(*row),
@@ -50,13 +38,14 @@ pub(super) struct Target {
     pub(super) job: Option<JobId>,
 }
 
-/// The event that is meant, or the event of the job that is.
-pub(super) async fn event_or_job(
+/// The event or job that the typed id names. `kind` says what may be typed.
+pub(super) async fn target(
     client: &StoreClient,
+    kind: IdKind,
     source: Option<&Name>,
     typed: &EventId,
 ) -> Result<Target, Failure> {
-    Ok(match find(client, IdKind::Any, source, typed.as_str()).await? {
+    Ok(match find(client, kind, source, typed.as_str()).await? {
         IdMatch::Event(event) => Target { source: source.cloned(), event, job: None },
         IdMatch::Job(row) => {
             Target { source: Some(row.source), event: row.event_id, job: Some(row.job) }
@@ -64,25 +53,25 @@ pub(super) async fn event_or_job(
     })
 }
 
-/// All that is known of it: of several bodies under one id only the one that the job is for.
+/// The events of this id with their details; for a job only the event that it belongs to.
 pub(super) async fn shown(
     client: &StoreClient,
     target: &Target,
 ) -> Result<Vec<EventDetail>, Failure> {
     let request = ShowEvent { source: target.source.clone(), event: target.event.clone() };
-    let mut found = store::call(client, request).await?.events;
+    let mut found = client.call(request).await?.events;
     if let Some(job) = target.job {
         found.retain(|event| event.jobs.iter().any(|one| one.job.job == job));
     }
     Ok(found)
 }
 
-/// Ids in short: each is enough for every command as long as no new one begins so.
+/// Shortened ids. Each is enough for every command as long as no new id begins with it.
 #[derive(Default)]
 pub(super) struct Short(HashMap<String, usize>);
 
-/// Shortens the ids of a table. In a pipe or a file they stay whole, as every text does, and so they do in a
-/// very long listing.
+/// Shortens the ids of a table. They stay whole in a pipe or a file, as every text does, and in a very long
+/// listing.
 pub(super) async fn shorten(
     client: &StoreClient,
     mut ids: Vec<String>,
@@ -90,12 +79,12 @@ pub(super) async fn shorten(
 ) -> Result<Short, Failure> {
     ids.sort_unstable();
     ids.dedup();
-    let whole = listing.wide || listing.format.json || output::chars().is_none();
+    let whole = listing.wide || listing.options.json() || output::chars().is_none();
     if whole || ids.is_empty() || ids.len() > MAX_IDS {
         return Ok(Short::default());
     }
     let request = ShortenIds { kind: IdKind::Any, ids: ids.clone() };
-    let chars = store::call(client, request).await?.chars;
+    let chars = client.call(request).await?.chars;
     Ok(Short(ids.into_iter().zip(chars).collect()))
 }
 
@@ -109,7 +98,7 @@ pub(super) async fn of_events(
 }
 
 impl Short {
-    /// As much of the id as is enough.
+    /// The shortest beginning of the id that names it.
     pub(super) fn of(&self, id: impl std::fmt::Display) -> String {
         let mut id = id.to_string();
         // An id is ASCII.

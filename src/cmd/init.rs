@@ -17,12 +17,12 @@ use crate::cli;
 use crate::config::{self, Config};
 use crate::exit::{Exit, Failure};
 use crate::http;
-use crate::model::Name;
+use crate::model::{DEFAULT_CONFIG, Name, config_option};
 use crate::provider::Scheme;
 use crate::verify;
 
 use super::output::{self, escape};
-use super::{random, store};
+use super::random;
 use files::Made;
 
 /// Writes the files and prints the steps at the provider and at the proxy.
@@ -31,7 +31,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         // Without "./" the printed commands are shorter.
         Some(folder) if folder == Path::new(".") => PathBuf::from("hooklatch.toml"),
         Some(folder) => folder.join("hooklatch.toml"),
-        None => args.file.config.clone(),
+        None => args.options.config().to_owned(),
     };
     let source = &args.source;
     let scheme = scheme(&main, source, args.provider.as_ref())?;
@@ -43,7 +43,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     let stanza = folder.join("conf.d").join(format!("{source}.toml"));
     let secret_file = folder.join("secrets").join(source.as_str());
     let fresh = !main.exists();
-    if !fresh && store::load_whole(&main)?.endpoint(source).is_some() {
+    if !fresh && config::load(&main)?.endpoint(source).is_some() {
         return Err(there(format!("source {source} is in the configuration already")));
     }
     for file in [&stanza, &secret_file] {
@@ -68,7 +68,8 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), keeper.scheme());
     made.file(&stanza, &text, 0o644)?;
     // The loader checks names, paths and URLs as `serve` will.
-    let config = store::load_whole(&main).map_err(|failure| {
+    let config = config::load(&main).map_err(|problems| {
+        let failure = Failure::from(problems);
         let message =
             format!("the source cannot be added, so nothing was written: {}", failure.message);
         Failure { message, ..failure }
@@ -88,12 +89,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         keeper,
     };
     let made = made.keep();
-    if args.format.json {
-        output::json(&endpoint.json(&made))?;
-    } else {
-        endpoint.print(&made)?;
-    }
-    Ok(Exit::Ok)
+    output::either(&args.options.format, &endpoint.json(&made), || endpoint.print(&made))
 }
 
 /// The given provider; without one, the provider with the source's name.
@@ -146,7 +142,7 @@ impl Keeper {
     /// `Systemd` for the system's configuration if the receiver's unit is installed.
     fn of(main: &Path) -> Self {
         let unit = || UNITS.iter().any(|folder| Path::new(folder).join(UNIT).exists());
-        match main == Path::new(cli::DEFAULT_CONFIG) && unit() {
+        match main == Path::new(DEFAULT_CONFIG) && unit() {
             true => Keeper::Systemd,
             false => Keeper::Receiver,
         }
@@ -189,7 +185,7 @@ impl Endpoint<'_> {
 
     /// The secret's text, if it may be printed.
     fn shown_secret(&self) -> Option<&str> {
-        let terminal = !self.args.format.json && std::io::stdout().is_terminal();
+        let terminal = !self.args.options.json() && std::io::stdout().is_terminal();
         let text = self.secret.as_ref().map(|text| text.as_str()).filter(|text| !text.is_empty());
         text.filter(|_| terminal || self.args.show_secret)
     }
@@ -229,7 +225,7 @@ impl Endpoint<'_> {
     }
 
     fn next(&self) -> Vec<String> {
-        let (source, config) = (&self.args.source, output::config_suffix(self.main));
+        let (source, config) = (&self.args.source, config_option(self.main));
         let kind = self.scheme.setup().sample_type.as_deref().unwrap_or("test");
         // A unit reads its credentials when it starts. If there is a store, the unit has run before and
         // needs a restart.

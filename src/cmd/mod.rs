@@ -1,5 +1,5 @@
-//! The edge: one file per subcommand. Each turns what was typed into a call of the layers below and
-//! prints the answer; data goes to standard output, everything else to standard error.
+//! The edge: one file per subcommand. Each turns its arguments into a call of the layers below and prints the
+//! answer: data to standard output, everything else to standard error.
 
 mod arrivals;
 mod backup;
@@ -14,9 +14,11 @@ mod drill;
 mod drop;
 mod events;
 mod explain;
+mod failure;
 mod follow;
 mod ids;
 mod init;
+mod input;
 mod jobs;
 pub mod kit;
 mod orphans;
@@ -34,7 +36,9 @@ mod runner;
 mod runtime;
 mod send;
 mod serve;
+mod settle;
 mod show;
+mod signals;
 mod status;
 mod store;
 pub(crate) mod verify;

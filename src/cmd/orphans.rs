@@ -1,4 +1,4 @@
-//! For `hooklatch config check`: the jobs that the store has for handlers the configuration has not.
+//! For `hooklatch config check`: finds jobs of handlers that the configuration does not have.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use crate::model::Name;
 
 use super::store::ask_of;
 
-/// One warning for each handler that is gone and has jobs left. A store that is not there yet has
-/// none; one that cannot be asked is a warning of its own.
+/// One warning for each handler that is gone and has jobs left. A missing store has no jobs; a store that cannot
+/// be asked is another warning.
 pub(super) fn find(path: &Path, config: &Config) -> Vec<Problem> {
     let handlers = match ask_of(config, ListHandlers {}) {
         Ok(list) => list.handlers,

@@ -1,8 +1,8 @@
-//! Root becomes the store's owner, so that nothing it leaves in the store's folder is root's and shuts
-//! the receiver out; and it follows no link that another user can place where that user's own files end.
+//! Root becomes the store's owner, so that no file of root's stays in the store's folder and locks the receiver
+//! out. It does not follow links that another user can place.
 //!
-//! For every command that may open a stopped store, before the first of its files is touched and before
-//! there is another thread. There is no way back, and none is needed: the owner may do all that a
+//! Every command that may open a stopped store calls this before it touches the first of its files, and while the
+//! process has one thread. The process cannot become root again, and need not: the owner may do all that a
 //! command does.
 
 use std::ffi::CString;
@@ -18,7 +18,9 @@ use nix::unistd::{Gid, Uid, User, initgroups, setgid, setgroups, setuid};
 
 use crate::exit::{Exit, Failure};
 
-/// Run as root, gives it up for the owner of the store. True where the process is somebody else now.
+use super::input::unread;
+
+/// If this process is root, it becomes the owner of the store. True if it has changed its user.
 pub(super) fn assume(database: &Path) -> Result<bool, Failure> {
     if !Uid::effective().is_root() {
         return Ok(false);
@@ -31,10 +33,10 @@ pub(super) fn assume(database: &Path) -> Result<bool, Failure> {
     })
 }
 
-/// What to say where [`is_root_alone`], or a runner is root, and there are commands to run.
+/// The warning where [`is_root_alone`], or where a runner is root, if commands are configured.
 pub(super) const AS_ROOT: &str = "handlers run as root: the store belongs to root";
 
-/// What to do about it.
+/// The fix for [`AS_ROOT`].
 pub(super) const NOT_AS_ROOT: &str =
     "give the store's folder to a user without rights: chown -R USER FOLDER";
 
@@ -45,29 +47,28 @@ pub(super) fn is_root_alone(database: &Path) -> bool {
     Uid::effective().is_root() && is_there && matches!(of(database), Ok(None))
 }
 
-/// Who owns the folder of the database or, where that is root, the database; nothing where both are root's or not
-/// there.
+/// The owner of the database's folder or, if that is root, of the database. `None` if both are root's or missing.
 pub(super) fn of(database: &Path) -> Result<Option<(Uid, Gid)>, Failure> {
-    let (real, links) = resolve(database).map_err(|error| unresolved(database, &error))?;
+    let (real, links) = resolve(database).map_err(|error| unread(database, &error))?;
     let found = [real.parent().unwrap_or(&real), &real].map(|path| fs::symlink_metadata(path).ok());
     let owner = found.iter().flatten().find(|found| found.uid() != 0);
     refuse_foreign(&links, owner.map_or(0, MetadataExt::uid))?;
     Ok(owner.map(|owner| (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()))))
 }
 
-/// Opens a file for reading. As root it must not be one that another user has placed a link to.
+/// Opens a file for reading. Root refuses a file that another user has placed a link to.
 pub(super) fn open(path: &Path) -> Result<File, Failure> {
-    let file = File::open(path).map_err(|error| unresolved(path, &error))?;
+    let file = File::open(path).map_err(|error| unread(path, &error))?;
     if Uid::effective().is_root() {
-        let (real, links) = resolve(path).map_err(|error| unresolved(path, &error))?;
+        let (real, links) = resolve(path).map_err(|error| unread(path, &error))?;
         let (opened, named) = (file.metadata(), fs::symlink_metadata(real));
         let (Ok(opened), Ok(named)) = (opened, named) else {
-            return Err(unresolved(path, &io::ErrorKind::NotFound.into()));
+            return Err(unread(path, &io::ErrorKind::NotFound.into()));
         };
         refuse_foreign(&links, opened.uid())?;
         // Exchanged between the two looks: the links are not those that were followed.
         if (opened.dev(), opened.ino()) != (named.dev(), named.ino()) {
-            return Err(unresolved(path, &io::ErrorKind::ResourceBusy.into()));
+            return Err(unread(path, &io::ErrorKind::ResourceBusy.into()));
         }
     }
     Ok(file)
@@ -111,16 +112,11 @@ fn refuse_foreign(links: &[(PathBuf, u32)], owner: u32) -> Result<(), Failure> {
         .help("name the file that it leads to, or run this command as that user"))
 }
 
-fn unresolved(path: &Path, error: &io::Error) -> Failure {
-    let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Io };
-    Failure::new(exit, format!("failed to read {}: {error}", path.display()))
-}
-
-/// Executes this program again as whom it has become, without root's home in its environment: commands
-/// would be run in there. Returns only where that fails.
-pub(super) fn begin_again() -> Failure {
-    let failed = |error| {
-        Failure::new(Exit::Io, format!("failed to begin again as the store's owner: {error}"))
+/// Executes this program again as its new user, without root's home in the environment, in which commands would
+/// run. Returns only on failure.
+pub(super) fn execute_again() -> Failure {
+    let failed = |error: io::Error| {
+        Failure::io("execute this program again as the store's owner")(error)
             .help("run this command as that user, who must be able to execute this program")
     };
     let program = match std::env::current_exe() {

@@ -1,4 +1,4 @@
-//! `hooklatch pause` and `hooklatch resume`: whether a handler's jobs may run.
+//! `hooklatch pause` and `hooklatch resume`: stop a handler's jobs from starting, and start them again.
 
 use serde_json::json;
 
@@ -8,12 +8,12 @@ use crate::exit::{Exit, Failure};
 use crate::model::Name;
 use crate::store::PausedRow;
 
-use super::output::{self, local};
+use super::output::{self, local, words_of};
 use super::store;
 
 /// Pauses a handler of the configuration, or lists those that are paused.
 pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
+    let config = store::load(&args.options)?;
     let Some(handler) = &args.handler else {
         let rows: Vec<PausedRow> = store::ask_of(&config, ListHandlers {})?
             .handlers
@@ -22,31 +22,28 @@ pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
                 Some(PausedRow { handler, since: paused_since? })
             })
             .collect();
-        if args.format.json {
-            output::json(&rows)?
-        } else {
-            listing(&rows)?
-        }
-        return Ok(Exit::Ok);
+        let row = |paused: &PausedRow| vec![(&paused.handler).into(), local(paused.since).into()];
+        let columns = ["HANDLER", "PAUSED SINCE"].map(words_of).into();
+        let format = &args.options.format;
+        return output::rows(format, &rows, columns, row, false, "nothing is paused");
     };
-    // A misspelt name would be paused, and the handler that was meant would run on. What could not be read
-    // may have it.
+    // A misspelt name would be paused, and the intended handler would go on. A file with a mistake may define it.
     if config.mistakes().is_empty() && config.handler(handler).is_none() {
         return Err(store::no_handler(&config, handler));
     }
     let changed = store::ask_of(&config, PauseHandler { handler: handler.clone() })?.changed;
-    report(handler, true, changed, &args.format)
+    report(handler, true, changed, &args.options.format)
 }
 
-/// Lets a paused handler run again, one that the configuration no longer has too.
+/// Lets a paused handler run again, even if the configuration no longer has it.
 pub(super) fn resume(args: &cli::Resume) -> Result<Exit, Failure> {
-    let (config, handler) = (store::load(&args.file.config)?, &args.handler);
+    let (config, handler) = (store::load(&args.options)?, &args.handler);
     let changed = store::ask_of(&config, ResumeHandler { handler: handler.clone() })?.changed;
     let whole = config.mistakes().is_empty();
     if !changed && whole && config.handler(handler).is_none() {
         return Err(store::no_handler(&config, handler));
     }
-    report(handler, false, changed, &args.format)
+    report(handler, false, changed, &args.options.format)
 }
 
 /// A repeat is not a failure: the handler is as it should be.
@@ -64,9 +61,4 @@ fn report(
         (false, false) => "was not paused",
     };
     output::answer(format, json, format_args!("handler {handler} {text}"))
-}
-
-fn listing(rows: &[PausedRow]) -> Result<(), Failure> {
-    let row = |paused: &PausedRow| vec![(&paused.handler).into(), local(paused.since).into()];
-    output::table(&["HANDLER", "PAUSED SINCE"], rows.iter().map(row).collect(), "nothing is paused")
 }

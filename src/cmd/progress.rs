@@ -1,12 +1,12 @@
-//! Long work in steps, with a bar on standard error where that is a terminal.
+//! Long work in steps, with a progress bar on standard error if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::{Exit, Failure};
 
-use super::serve::Signals;
+use super::signals::Signals;
 
-/// A bar of `length` steps, and `columns` behind it as indicatif's templates write them.
+/// A bar of `length` steps, followed by `columns` of indicatif's templates.
 pub(super) fn bar(length: u64, columns: &str) -> ProgressBar {
     let bar = ProgressBar::new(length);
     // A template that cannot be read leaves the library's own.
@@ -16,8 +16,8 @@ pub(super) fn bar(length: u64, columns: &str) -> ProgressBar {
     bar
 }
 
-/// Repeats `step`, which says how many it has done, until it returns `None`, or a signal comes: that is a failure, as not
-/// all was done. A step that has begun is awaited and counted. The bar is hidden where a program reads.
+/// Repeats `step`, which returns how many it has done, until it returns `None`. A signal ends the work after the
+/// current step, and is a failure because not all was done. With `json` there is no bar.
 pub(super) async fn walk(
     length: u64,
     noun: &str,

@@ -1,4 +1,4 @@
-//! `hooklatch reload`: the running receiver and its runner take the configuration as it is now.
+//! `hooklatch reload`: makes the running receiver and its runners load the configuration again.
 
 use crate::admin::{Client, Reload, Reloaded, socket_path};
 use crate::cli;
@@ -9,30 +9,25 @@ use super::output;
 use super::runtime::block_on;
 use super::store;
 
-/// Asks the receiver, waits until the configuration is in force, and prints what has changed.
-pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
-    let path = &args.file.config;
-    // The receiver reads it itself, and logs what is wrong: here only its socket is looked for.
-    let config = config::load_in_part(path).map_err(|problems| store::config_failure(&problems))?;
+/// Asks the receiver, waits until the configuration is in force, and prints the changes.
+pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
+    // The receiver reads the configuration itself and reports its problems. This finds only its socket.
+    let config = config::load_in_part(args.config())?;
     let socket = socket_path(&config.store().path);
     let reloaded = block_on(async {
         match Client::connect(&socket).await {
-            Ok(client) => client.call(&Reload {}).await.map_err(store::call_failure),
+            Ok(client) => Ok(client.call(&Reload {}).await?),
             Err(error) => {
                 // Configuration mistakes come first: with them no receiver would start.
                 store::need_whole(&config)?;
-                let suffix = output::config_suffix(path);
+                let suffix = args.suffix();
                 Err(store::no_receiver(&socket, &error).help(format!(
                     "start it: hooklatch serve{suffix} (a running one keeps its storage.path until it is restarted)"
                 )))
             }
         }
     })??;
-    match args.format.json {
-        true => output::json(&reloaded)?,
-        false => show(&reloaded)?,
-    }
-    Ok(Exit::Ok)
+    output::either(&args.format, &reloaded, || show(&reloaded))
 }
 
 fn show(reloaded: &Reloaded) -> Result<(), Failure> {

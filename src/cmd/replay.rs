@@ -1,13 +1,14 @@
-//! `hooklatch replay`: the operator puts jobs back, or makes those that stored events lack.
+//! `hooklatch replay`: puts jobs back, or makes the missing jobs of stored events.
 
 use serde_json::json;
 
 use crate::admin::{ReplayEvent, ReplayJob, StoreClient};
 use crate::cli;
 use crate::clock::Clock;
+use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name, State};
-use crate::store::{Made, Missing, Verb};
+use crate::store::{IdKind, Made, Missing, Verb};
 
 use super::bulk::{self, Bulk};
 use super::{ids, jobs, output, store};
@@ -22,7 +23,7 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
     {
         return missing(args, since, handler);
     }
-    let config = store::load(&args.file.config)?;
+    let config = store::load(&args.options)?;
     let (replaced, jobs) = store::with_client(&config, async |client| replay(client, args).await)?;
     if jobs.is_empty() {
         return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
@@ -34,7 +35,7 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
     }
     let key = replaced.map(|key| format!("; its key was {key}")).unwrap_or_default();
     let lines: Vec<_> = jobs.iter().map(|job| format!("job {job} is ready again{key}")).collect();
-    output::answer(&args.format, json, lines.join("\n"))
+    output::answer(&args.options.format, json, lines.join("\n"))
 }
 
 /// Puts back the one job, or the event's. Returns the key that was replaced, and the jobs.
@@ -45,7 +46,7 @@ async fn replay(
     if let Some(typed) = &args.job {
         let job = ids::job(client, typed).await?.job;
         let new_key = args.new_key;
-        let replayed = store::call(client, ReplayJob { job, new_key }).await?;
+        let replayed = client.call(ReplayJob { job, new_key }).await?;
         return Ok((new_key.then_some(job), replayed.jobs));
     }
     let Some(typed) = &args.event else {
@@ -55,11 +56,11 @@ async fn replay(
         ));
     };
     let (source, handler) = (args.source.clone(), args.handler.clone());
-    let event = ids::event(client, source.as_ref(), typed).await?;
-    Ok((None, store::call(client, ReplayEvent { event, source, handler }).await?.jobs))
+    let event = ids::target(client, IdKind::Event, source.as_ref(), typed).await?.event;
+    Ok((None, client.call(ReplayEvent { event, source, handler }).await?.jobs))
 }
 
-/// Puts back all that are meant.
+/// Puts back all jobs that match.
 fn many(args: &cli::Replay, state: State) -> Result<Exit, Failure> {
     let typed = cli::Filter {
         handler: args.handler.clone(),
@@ -74,16 +75,16 @@ fn many(args: &cli::Replay, state: State) -> Result<Exit, Failure> {
         filter: jobs::filter(&typed, Some(state), None)?,
         dry_run: args.dry_run,
         yes: args.yes,
-        format: &args.format,
+        format: &args.options.format,
     };
-    bulk::run(&store::load(&args.file.config)?, &bulk)
+    bulk::run(&store::load(&args.options)?, &bulk)
 }
 
-/// Walks over the stored events batch by batch. What is made stays made where it breaks off, and the
-/// same command goes on.
+/// Walks over the stored events batch by batch. Jobs that were made stay if it breaks off, and the same command
+/// then goes on.
 fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit, Failure> {
     let since = jobs::since(Some(since))?.unwrap_or_else(|| Clock::system().now());
-    let config = store::load_whole(&args.file.config)?;
+    let config = config::load(args.options.config())?;
     let source = args.source.as_ref();
     let wanted = config
         .wanted_by(handler, source, args.event_type.as_deref())
@@ -97,7 +98,7 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
     let mut total = Made::default();
     let walked = store::with_client(&config, async |client| {
         loop {
-            let made = store::call(client, missing.clone()).await?;
+            let made = client.call(missing.clone()).await?;
             total.made += made.made;
             total.held += made.held;
             total.present += made.present;
@@ -142,5 +143,5 @@ fn report(total: &Made, args: &cli::Replay, handler: &Name) -> Result<Exit, Fail
     for (events, text) in left.into_iter().filter(|(events, _)| *events > 0) {
         lines.push(text.replace("{}", &output::count(events, "event")));
     }
-    output::answer(&args.format, json, lines.join("\n"))
+    output::answer(&args.options.format, json, lines.join("\n"))
 }

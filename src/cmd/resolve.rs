@@ -1,7 +1,5 @@
-//! `hooklatch resolve`: the operator says how a held job ended, and what its caller is answered.
+//! `hooklatch resolve`: settles a held job as succeeded or failed, with the answer for its caller.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use serde_json::json;
@@ -9,17 +7,16 @@ use serde_json::json;
 use crate::admin::ResolveJob;
 use crate::cli;
 use crate::exit::{Exit, Failure};
-use crate::limits::Unit;
 use crate::model::Answer;
 use crate::store::Resolution;
 
-use super::{ids, output, store};
+use super::{ids, input, output, store};
 
 /// Settles a held job and prints its state.
 pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
-    // Before the answer is read, which may take as long as a person types: what is resolved is the attempt
-    // that there was when the command was given.
+    let config = store::load(&args.options)?;
+    // Looked up before the answer is read, which may take as long as a person types: the command resolves the
+    // attempt that was the last when it began.
     let seen = store::with_client(&config, async |client| ids::job(client, &args.job).await)?;
     // The command line has exactly one of the two, and an answer with the first alone.
     let how = match &args.answer {
@@ -35,27 +32,14 @@ pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
     })?;
     let state = resolved.state;
     let json = json!({ "job": job, "state": state });
-    output::answer(&args.format, json, format_args!("job {job} is {state}"))
+    output::answer(&args.options.format, json, format_args!("job {job} is {state}"))
 }
 
-/// The answer in a file, or from standard input; never a part of it.
 fn read(file: &Path, most: u64) -> Result<Answer, Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::new(Exit::Io, format!("failed to read {}: {error}", file.display()))
-    };
-    let mut bytes = Vec::new();
-    let read = match file.as_os_str() == "-" {
-        true => std::io::stdin().lock().take(most + 1).read_to_end(&mut bytes),
-        false => File::open(file).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)),
-    };
-    read.map_err(failed)?;
-    if bytes.len() as u64 > most {
-        let most = Unit::Bytes.show(most);
-        let message = format!("{} is longer than an answer may be ({most})", file.display());
-        return Err(
-            Failure::new(Exit::WrongState, message).help("limits.answer_whole_bytes is the limit")
-        );
-    }
+    let bytes = input::read(file, most).map_err(|failure| match failure.exit {
+        Exit::Usage => failure.help("limits.answer_whole_bytes is the limit"),
+        _ => failure,
+    })?;
     Answer::printed(&bytes.into(), 200).map_err(|wrong| {
         let message = format!("{} is not an answer: {wrong}", file.display());
         Failure::new(Exit::WrongState, message).help(

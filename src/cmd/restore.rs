@@ -1,4 +1,4 @@
-//! `hooklatch restore`: a backup becomes the store; what it cannot know is said first.
+//! `hooklatch restore`: makes a backup the store, and first prints what the backup cannot know.
 
 use std::path::Path;
 
@@ -8,47 +8,42 @@ use crate::cli;
 use crate::clock::Clock;
 use crate::exit::{Exit, Failure};
 use crate::model::Name;
-use crate::store::{self as kept, OpenError, RestoreError, Restored};
+use crate::store::{self as kept, RestoreError, Restored};
 
 use super::output::{self, count, local, span, thousands};
 use super::{owner, store};
 
-/// Restores, and says what is to be done by hand.
+/// Restores, and prints what the operator has to do.
 pub(super) fn run(args: &cli::Restore) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
+    let config = store::load(&args.options)?;
     let settings = config.store();
-    // Before the change of user: a backup is often root's alone, and so is what lies beside it.
-    kept::refuse_log(&args.from).map_err(|error| failure(error.into()))?;
+    // Before the change of user: often only root can read the backup and the files next to it.
+    kept::refuse_log(&args.from).map_err(RestoreError::from)?;
     let mut file = owner::open(&args.from)?;
     owner::assume(&settings.path)?;
     let clock = Clock::system();
-    let restored = kept::restore(&settings, &args.from, &mut file, args.replace, &clock);
-    let restored = restored.map_err(failure)?;
+    let restored = kept::restore(&settings, &args.from, &mut file, args.replace, &clock)?;
     let sources: Vec<_> = config
         .sources
         .iter()
         .map(|source| (&source.name, source.scheme.setup().redeliver.as_deref()))
         .collect();
     let Restored { store, row, backup, aside } = &restored;
-    if args.format.json {
-        let source = |(name, how): &_| json!({ "source": name, "redeliver": how });
-        output::json(&json!({
-            "made_at": row.made_at,
-            "restored_at": row.restored_at,
-            "sources": sources.iter().map(source).collect::<Vec<_>>(),
-            "held": row.held,
-            "events": backup.events,
-            "newest_event_at": backup.newest_event_at,
-            "file": args.from,
-            "store": store,
-            "from_store": row.from_store,
-            "path": settings.path,
-            "aside": aside,
-        }))?;
-    } else {
-        print(args, &settings.path, &sources, &restored)?;
-    }
-    Ok(Exit::Ok)
+    let source = |(name, how): &_| json!({ "source": name, "redeliver": how });
+    let json = json!({
+        "made_at": row.made_at,
+        "restored_at": row.restored_at,
+        "sources": sources.iter().map(source).collect::<Vec<_>>(),
+        "held": row.held,
+        "events": backup.events,
+        "newest_event_at": backup.newest_event_at,
+        "file": args.from,
+        "store": store,
+        "from_store": row.from_store,
+        "path": settings.path,
+        "aside": aside,
+    });
+    output::either(&args.options.format, &json, || print(args, &settings.path, &sources, &restored))
 }
 
 fn print(
@@ -81,22 +76,7 @@ fn print(
         let text = format!("{held} not finished in the backup: they may have run since");
         output::fact("held", text)?;
     }
-    let suffix = output::config_suffix(&args.file.config);
+    let suffix = args.options.suffix();
     let next = if row.held == 0 { "serve" } else { "held --reason restored" };
     output::fact("next", format!("hooklatch {next}{suffix}"))
-}
-
-fn failure(error: RestoreError) -> Failure {
-    let exit = match &error {
-        RestoreError::Exists { .. } | RestoreError::Backup(_) => Exit::WrongState,
-        RestoreError::NoSpace { .. } | RestoreError::NotEnded { .. } => Exit::Io,
-        RestoreError::Store(_) => Exit::Unavailable,
-    };
-    let failure = Failure::new(exit, error.to_string());
-    match error {
-        RestoreError::Store(OpenError::Locked { .. }) => {
-            failure.help("the receiver may not run while its store is replaced")
-        }
-        _ => failure,
-    }
 }

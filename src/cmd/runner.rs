@@ -1,8 +1,7 @@
-//! `hooklatch runner`: runs commands for the receiver until a signal, or until nobody needs it.
+//! `hooklatch runner`: runs commands for the receiver until a signal, or until it is idle.
 //!
-//! It reads the same configuration as the receiver, and of its secrets only those that its own
-//! handlers' environment refers to. SIGUSR2 makes it execute itself again, as after an upgrade:
-//! commands run on.
+//! It reads the same configuration as the receiver, but only those secrets that the environment of its own
+//! handlers refers to. SIGUSR2 makes it execute itself again, as after an upgrade, while commands go on.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,18 +11,19 @@ use tokio::sync::mpsc;
 
 use crate::cli;
 use crate::config::{self, Environment};
+use crate::document::Problem;
 use crate::exit::{Exit, Failure};
 use crate::limits::Limits;
 use crate::model::RunnerName;
-use crate::runner::folder::{self, FolderError};
+use crate::runner::folder;
 use crate::runner::launch;
 use crate::runner::reexec::{self, Reexec};
-use crate::runner::server::{self, Error, Request, Settings};
+use crate::runner::server::{self, Request, Settings};
 use crate::runner::{CommandList, Reload, handle_ignored};
 use crate::systemd::{Manager, sockets};
 
-use super::serve::{Signals, manager, start_log};
-use super::store;
+use super::serve::{manager, start_log};
+use super::signals::Signals;
 
 /// Threads that start commands: the kernel returns only when the program's file has been read. More
 /// of them than this gain nothing, and each costs memory.
@@ -32,7 +32,7 @@ const SPAWN_THREADS: usize = 4;
 /// Runs the runner. Returns when it has left.
 pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     handle_ignored();
-    // What it is told where it executed itself again: it is detached already then.
+    // Set where the runner executed itself again; it is detached already then.
     let told = std::env::var(reexec::VARIABLE).ok();
     if args.detached && told.is_none() {
         launch::detach().map_err(|error| {
@@ -40,16 +40,13 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         })?;
     }
     start_log(&args.log)?;
-    let config = store::load_whole(&args.file.config)?;
+    let config = config::load(&args.file.config)?;
     let environment = Environment::capture();
-    let commands = config
-        .resolve_commands(&environment, &args.name)
-        .map_err(|problems| store::config_failure(&problems))?;
+    let commands = config.resolve_commands(&environment, &args.name)?;
     if told.as_deref() == Some(reexec::REHEARSAL) {
         return Ok(Exit::Ok);
     }
-    // One that was executed again has the socket already, by what it is told: the variables of its first
-    // program are not for it.
+    // A runner that executed itself again already has its socket; the variables were for its first program.
     let given = match &told {
         None => sockets::take(&|name| environment.get(name)).and_then(sockets::unix),
         Some(_) => Ok(None),
@@ -61,7 +58,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     if !commands.is_empty() && rustix::process::geteuid().is_root() {
         tracing::warn!("handlers run as root: start this runner as a user without rights");
     }
-    // What is not needed any more: a runner lives long.
+    // Frees it: a runner lives long.
     drop(config);
     let (folder, socket) = match &args.folder {
         Some(folder) => (folder.clone(), folder::named_socket(folder, &args.name)),
@@ -77,8 +74,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let known = Arc::clone(&environment);
     let started_with = limits.clone();
     let reload: Reload = Box::new(move || commands_now(&file, &known, &name, &started_with));
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::new(Exit::Io, format!("failed to find this program: {error}")))?;
+    let program = std::env::current_exe().map_err(Failure::io("find this program"))?;
     let reexec = Reexec { program, arguments: std::env::args_os().skip(1).collect() };
     let handed_over = told.and_then(|told| told.parse().ok());
     let settings = Settings {
@@ -94,23 +90,23 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         reexec,
         handed_over,
     };
-    // One thread serves: all it does is to pass on what commands and receivers say.
+    // One thread serves: it only passes messages on between commands and receivers.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(SPAWN_THREADS)
         .build()
-        .map_err(|error| Failure::new(Exit::Io, format!("failed to start the runtime: {error}")))?;
+        .map_err(Failure::io("start the runtime"))?;
     runtime.block_on(async { until_it_leaves(settings, manager(&environment)).await })
 }
 
-/// The commands as they are configured now.
+/// The commands in the current configuration.
 fn commands_now(
     file: &Path,
     environment: &Environment,
     name: &RunnerName,
     started_with: &Limits,
 ) -> Result<CommandList, String> {
-    let message = |problems: Vec<_>| store::config_failure(&problems).message;
+    let message = |problems: Vec<Problem>| Failure::from(problems).message;
     let config = config::load(file).map_err(message)?;
     let commands = config.resolve_commands(environment, name).map_err(message)?;
     let restarts = config.runner_restarts(started_with, name);
@@ -120,8 +116,8 @@ fn commands_now(
 
 async fn until_it_leaves(settings: Settings, manager: Manager) -> Result<Exit, Failure> {
     let mut signals = Signals::register()?;
-    let failed = |error| Failure::new(Exit::Io, format!("failed to catch signals: {error}"));
-    let mut reexec = signal(SignalKind::user_defined2()).map_err(failed)?;
+    let reexec = signal(SignalKind::user_defined2());
+    let mut reexec = reexec.map_err(Failure::io("catch signals"))?;
     let (tell, requests) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {
@@ -137,14 +133,6 @@ async fn until_it_leaves(settings: Settings, manager: Manager) -> Result<Exit, F
             }
         }
     });
-    server::run(settings, manager, requests).await.map_err(failure)?;
+    server::run(settings, manager, requests).await?;
     Ok(Exit::Ok)
-}
-
-fn failure(error: Error) -> Failure {
-    let exit = match &error {
-        Error::Folder(FolderError::Held(_)) => Exit::Unavailable,
-        Error::Folder(_) | Error::Begin { .. } => Exit::Io,
-    };
-    Failure::new(exit, error.to_string())
 }

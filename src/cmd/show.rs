@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::admin::StoreClient;
 use crate::cli;
 use crate::exit::{Exit, Failure};
-use crate::store::{AttemptRow, Captured, EventDetail, JobDetail, KeyRow};
+use crate::store::{AttemptRow, Captured, EventDetail, IdKind, JobDetail, KeyRow};
 
 use super::ids::{self, Target};
 use super::output::{self, escape, escape_lines, local, outcome_style, size};
@@ -13,20 +13,15 @@ use super::{events, jobs, store};
 
 /// Shows the event with its jobs and attempts, or with the one job that was named; or its raw body alone.
 pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
+    let config = store::load(&args.options)?;
     let found = store::with_client(&config, async |client| {
-        let target = ids::event_or_job(client, args.source.as_ref(), &args.event).await?;
+        let target = ids::target(client, IdKind::Any, args.source.as_ref(), &args.event).await?;
         find(client, &target).await
     })?;
     if args.body {
         return body(&found, args);
     }
-    if args.format.json {
-        output::json(&found)?;
-        return Ok(Exit::Ok);
-    }
-    people(&found)?;
-    Ok(Exit::Ok)
+    output::either(&args.options.format, &found, || people(&found))
 }
 
 /// The events that are meant, without other jobs than the one that was named.

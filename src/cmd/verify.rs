@@ -2,11 +2,10 @@
 //!
 //! The verdict goes to standard output as one JSON line, the reason in words to standard error.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 
-use bytes::Bytes;
+use anstyle::Style;
 use serde::Serialize;
 
 use crate::cli::Verify;
@@ -19,61 +18,48 @@ use crate::model::{EventId, Headers, Timestamp};
 use crate::provider::Scheme;
 use crate::verify::{self, Key, Request};
 
+use super::{input, output};
+
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Judges the request whose body is on standard input.
+/// Judges the request whose body is on standard input. A failure names no secret.
 pub(super) fn run(args: &Verify) -> Result<Exit> {
     let mut body = Vec::new();
-    io::stdin()
-        .lock()
-        .read_to_end(&mut body)
-        .map_err(|error| Failure::new(Exit::Io, format!("failed to read the body: {error}")))?;
-    let (mut out, mut err) = (anstream::stdout().lock(), anstream::stderr().lock());
-    let now = Clock::system().now();
-    let good = judge(args, &Environment::capture(), &body, now, &mut out, &mut err)?;
-    Ok(if good { Exit::Ok } else { Exit::No })
-}
-
-/// Judges the request whose body is `body`: true where it is genuine. A failure names no secret.
-fn judge(
-    args: &Verify,
-    environment: &Environment,
-    body: &[u8],
-    now: Timestamp,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> Result<bool> {
+    io::stdin().lock().read_to_end(&mut body).map_err(Failure::io("read the body"))?;
     let scheme = scheme(&args.provider)?;
-    let keys: Vec<Key> =
-        args.secrets.iter().map(|text| key(&scheme, text, environment)).collect::<Result<_>>()?;
+    let environment = Environment::capture();
+    let keys = args.secrets.iter().map(|text| key(&scheme, text, &environment));
+    let keys: Vec<Key> = keys.collect::<Result<_>>()?;
     if keys.is_empty() && !scheme.is_unsigned() {
         return Err(wrong(format!("provider {} signs: give --secret", scheme.name())));
     }
     let headers = headers(&args.headers)?;
-    let now = args.at.map_or(now, |at| Timestamp(at.saturating_mul(1000)));
+    let at = args.at.map(|at| Timestamp(at.saturating_mul(1000)));
+    let at = at.unwrap_or_else(|| Clock::system().now());
     let request = Request {
         method: &args.method,
         url: args.url.as_deref(),
         headers: &headers,
-        body: Bytes::copy_from_slice(body),
+        body: body.into(),
     };
-    match verify::verify(&scheme, &keys, request.clone(), now) {
+    let say = |kind: &str, text: String| output::said(kind, Style::new(), &text);
+    match verify::verify(&scheme, &keys, request.clone(), at) {
         Ok(verified) => {
             let (event_id, event_type) = (verified.event_id(), verified.event_type().as_str());
-            print(out, &Verdict::Accept { event_id, event_type })?;
+            output::json_line(&Verdict::Accept { event_id, event_type })?;
             match verified.secret() {
-                Some(reference) => writeln!(err, "genuine: signed with {reference}")?,
-                None => writeln!(err, "accepted: provider {} proves nothing", scheme.name())?,
+                Some(reference) => say("genuine", format!("signed with {reference}")),
+                None => say("accepted", format!("provider {} proves nothing", scheme.name())),
             }
-            Ok(true)
+            Ok(Exit::Ok)
         }
         Err(rejection) => {
-            print(out, &Verdict::Reject { reason: rejection.reason })?;
-            writeln!(err, "rejected: {rejection}")?;
-            if let Some(hint) = verify::hint(&scheme, &keys, &request, &rejection, now) {
-                writeln!(err, "hint: {hint}")?;
+            output::json_line(&Verdict::Reject { reason: rejection.reason })?;
+            say("rejected", rejection.to_string());
+            if let Some(hint) = verify::hint(&scheme, &keys, &request, &rejection, at) {
+                say("hint", hint);
             }
-            Ok(false)
+            Ok(Exit::No)
         }
     }
 }
@@ -84,11 +70,6 @@ fn judge(
 enum Verdict<'a> {
     Accept { event_id: &'a EventId, event_type: &'a str },
     Reject { reason: &'a str },
-}
-
-fn print(out: &mut dyn Write, verdict: &Verdict<'_>) -> Result<()> {
-    serde_json::to_writer(&mut *out, verdict).map_err(io::Error::from)?;
-    Ok(writeln!(out)?)
 }
 
 fn wrong(message: impl Into<String>) -> Failure {
@@ -103,7 +84,8 @@ fn scheme(provider: &str) -> Result<Scheme> {
         let known = Scheme::embedded_names().collect::<Vec<_>>().join(", ");
         return Err(wrong(format!("no provider '{provider}'; built in are: {known}")));
     }
-    let text = read(provider, Limits::default().config_bytes)?;
+    let text = input::read(Path::new(provider), Limits::default().config_bytes)?;
+    let text = String::from_utf8(text).map_err(|error| wrong(format!("{provider}: {error}")))?;
     let problems = Problems::new();
     Scheme::parse(provider, &text, &problems).ok_or_else(|| {
         let all: Vec<String> = problems.into_sorted().iter().map(ToString::to_string).collect();
@@ -127,18 +109,6 @@ fn key(scheme: &Scheme, text: &str, environment: &Environment) -> Result<Key> {
     verify::key(scheme, shown, &secret).map_err(wrong)
 }
 
-/// A text file of at most `most` bytes.
-fn read(path: &str, most: u64) -> Result<String> {
-    let named = |error: io::Error| wrong(format!("{path}: {error}"));
-    let mut text = String::new();
-    let file = File::open(path).map_err(named)?;
-    file.take(most + 1).read_to_string(&mut text).map_err(named)?;
-    match text.len() as u64 > most {
-        true => Err(wrong(format!("{path}: is over the limit of {most} bytes"))),
-        false => Ok(text),
-    }
-}
-
 pub(crate) fn headers(lines: &[String]) -> Result<Headers> {
     let mut headers = Headers::new();
     for line in lines {
@@ -149,7 +119,3 @@ pub(crate) fn headers(lines: &[String]) -> Result<Headers> {
     }
     Ok(headers)
 }
-
-#[cfg(test)]
-#[path = "verify_tests.rs"]
-mod tests;

@@ -36,10 +36,9 @@ use crate::limits::Limits;
 use crate::model::Name;
 use crate::store;
 
-pub(crate) use handlers::{Action, Handler, sign_text};
-pub(crate) use replies::Replies;
+pub(crate) use handlers::Handler;
 pub(crate) use settings::limit_rows;
-pub(crate) use shown::{duration_text, variable_text};
+pub(crate) use shown::duration_text;
 pub(crate) use sources::Source;
 
 use read::{Context, Declared};

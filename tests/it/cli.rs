@@ -1,9 +1,8 @@
 //! The command line: help, tables, JSON, exit codes.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::path::Path;
 
-use crate::support::{SECRET, Site, hex, hmac, stripe_event};
+use crate::support::{Site, stripe_event};
 
 const QUIET: &str = "[handlers.quiet]\nsource = [\"github\", \"stripe\"]\nevents = [\"*\"]\ncommand = [\"./quiet\"]\n";
 
@@ -11,40 +10,60 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// Every command that a user can type, as its words: `config`, `check`.
+fn commands() -> Vec<Vec<String>> {
+    fn add(parent: &[String], command: &clap::Command, all: &mut Vec<Vec<String>>) {
+        for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
+            let words = [parent, &[child.get_name().to_owned()]].concat();
+            if !child.is_subcommand_required_set() {
+                all.push(words.clone());
+            }
+            add(&words, child, all);
+        }
+    }
+    let mut all = Vec::new();
+    add(&[], &hooklatch::cli::command(), &mut all);
+    assert!(all.len() > 20, "{all:?}");
+    all
+}
+
 #[test]
 fn every_command_has_help_with_an_example() {
     let site = Site::new("");
-    for command in [
-        ["serve"].as_slice(),
-        &["runner"],
-        &["demo"],
-        &["events"],
-        &["show"],
-        &["jobs"],
-        &["replay"],
-        &["resolve"],
-        &["cancel"],
-        &["drop"],
-        &["pause"],
-        &["resume"],
-        &["verify"],
-        &["config", "check"],
-        &["init"],
-        &["send"],
-        &["config", "show"],
-        &["status"],
-        &["explain"],
-        &["held"],
-        &["dead"],
-        &["backup"],
-        &["restore"],
-    ] {
-        let output = site.run(&[command, &["--help"]].concat());
+    for command in commands() {
+        let words: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
+        let output = site.run(&words);
         let help = text(&output.stdout);
         assert!(output.status.success());
         assert!(help.contains("Example"), "{command:?} has no example:\n{help}");
         assert!(help.contains(&format!("hooklatch {}", command.join(" "))), "{help}");
     }
+}
+
+#[test]
+fn every_command_is_on_the_first_help_page_and_in_the_documentation() {
+    let page = hooklatch::cli::command().render_help().to_string();
+    let listed: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split_once("  "))
+        .map(|(name, _)| name)
+        .collect();
+    let documentation = include_str!("../../docs/commands.md");
+    for command in commands() {
+        assert!(listed.contains(&command[0].as_str()), "--help does not list {command:?}:\n{page}");
+        let command = command.join(" ");
+        let is_documented = [format!("`{command}`"), format!("`{command} ")]
+            .iter()
+            .any(|words| documentation.contains(words));
+        assert!(is_documented, "docs/commands.md does not have `{command}`");
+    }
+}
+
+#[test]
+fn a_printed_command_names_a_configuration_that_is_not_the_default() {
+    let shown = ["/etc/hooklatch/hooklatch.toml", "a/b.toml", "it's mine.toml"]
+        .map(|path| hooklatch::model::config_option(Path::new(path)));
+    assert_eq!(shown, ["", " --config a/b.toml", r" --config 'it'\''s mine.toml'"]);
 }
 
 #[test]
@@ -95,46 +114,4 @@ fn errors_have_documented_exit_codes_and_name_the_fix() {
     assert!(site.run(&["replay", "--job", job]).status.success());
     site.jobs_when(|jobs| jobs[0]["state"] == "succeeded" && jobs[0]["attempt"] == 2);
     assert_eq!(site.run(&["jobs", "--state", "sleeping"]).status.code(), Some(2));
-}
-
-fn verify(args: &[&str], body: &[u8]) -> (i32, serde_json::Value, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hooklatch"))
-        .arg("verify")
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(body).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let verdict = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    (output.status.code().unwrap(), verdict, text(&output.stderr))
-}
-
-#[test]
-fn verify_checks_a_captured_request_and_prints_a_hint() {
-    let body = stripe_event("evt_1", "invoice.paid", "");
-    let signature = hex(&hmac(SECRET, format!("1767225600.{body}").as_bytes()));
-    let header = format!("Stripe-Signature: t=1767225600,v1={signature}");
-    let secret = format!("literal:{SECRET}");
-    let at = |seconds: &'static str| {
-        ["--provider", "stripe", "--secret", &secret, "--at", seconds, "--header", &header]
-            .map(str::to_owned)
-    };
-    let run = |args: [String; 8], body: &[u8]| verify(&args.each_ref().map(String::as_str), body);
-
-    let (code, verdict, _) = run(at("1767225600"), body.as_bytes());
-    assert_eq!(code, 0);
-    let wanted =
-        serde_json::json!({"verdict":"accept","event_id":"evt_1","event_type":"invoice.paid"});
-    assert_eq!(verdict, wanted);
-
-    let (code, verdict, said) = run(at("1767226012"), body.as_bytes());
-    assert_eq!((code, verdict["verdict"].as_str()), (1, Some("reject")));
-    assert!(said.contains("412 s"), "{said}");
-
-    let (code, verdict, said) = run(at("1767225600"), body.replace(',', ", ").as_bytes());
-    assert_eq!((code, verdict["verdict"].as_str()), (1, Some("reject")));
-    assert!(said.contains("re-encoded"), "{said}");
 }

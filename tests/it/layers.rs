@@ -74,8 +74,7 @@ fn is_root(file: &File) -> bool {
 }
 
 /// Folders and files whose circles are being removed. A name goes when its circle has gone.
-const BEING_REMOVED: &[&str] =
-    &["cli", "cmd", "config", "dispatcher", "handler", "serve", "systemd"];
+const BEING_REMOVED: &[&str] = &["config", "dispatcher", "handler", "serve", "systemd"];
 
 /// A folder's `mod.rs` may export what its files define. It is part of a circle where it also defines something
 /// that they use.

@@ -52,3 +52,4 @@ mod stop;
 #[path = "../support/mod.rs"]
 mod support;
 mod units;
+mod verify;

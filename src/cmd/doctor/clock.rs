@@ -3,7 +3,8 @@
 
 use crate::config::duration_text;
 
-use super::{Finding, Machine};
+use super::finding::Finding;
+use super::machine::Machine;
 
 /// `STA_UNSYNC` of adjtimex(2): the clock is not synchronised.
 const UNSYNCHRONISED: i32 = 0x0040;
@@ -47,7 +48,7 @@ pub(super) fn status() -> Option<i32> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::Verdict;
+    use super::super::finding::Verdict;
     use super::*;
 
     #[test]

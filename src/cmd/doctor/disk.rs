@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use crate::limits::Limits;
 
 use super::super::output::size;
-use super::{Finding, Machine};
+use super::finding::Finding;
+use super::machine::Machine;
 
 /// File systems that a machine reaches over a network or through another program, by their numbers
 /// (statfs(2)): SQLite's shared log does not work over them (sqlite.org, "Write-Ahead Logging").
@@ -151,7 +152,7 @@ fn judge_flushes(mut times: Vec<Duration>) -> Finding {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::Verdict;
+    use super::super::finding::Verdict;
     use super::*;
 
     #[test]

@@ -7,93 +7,26 @@
 
 mod clock;
 mod disk;
+mod finding;
+mod machine;
 mod permissions;
 mod processes;
 mod tls;
 mod units;
-
-use std::path::Path;
 
 use anstyle::AnsiColor;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::cli;
-use crate::config::{self, Config, Environment};
-use crate::document::Problem;
+use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 
 use super::config_check::of_unit;
 use super::output::{self, below, count, whole, words_of};
 use super::owner;
-use processes::Running;
-
-/// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Verdict {
-    /// No problem was found.
-    Ok,
-    /// The check was not possible.
-    Unknown,
-    /// It works now, but can cause harm later.
-    Unwise,
-    /// It breaks a promise, or makes every delivery of a source fail.
-    Bad,
-}
-
-/// The result of a check.
-#[derive(Debug, PartialEq, Eq)]
-struct Finding {
-    verdict: Verdict,
-    /// What the check found, as a lower-case fragment.
-    seen: String,
-    /// The command or the line that fixes it.
-    fix: Option<String>,
-}
-
-impl Finding {
-    fn new(verdict: Verdict, seen: impl Into<String>, fix: Option<String>) -> Self {
-        let seen = seen.into();
-        Finding { verdict, seen, fix }
-    }
-
-    fn ok(seen: impl Into<String>) -> Self {
-        Finding::new(Verdict::Ok, seen, None)
-    }
-
-    fn unknown(seen: impl Into<String>) -> Self {
-        Finding::new(Verdict::Unknown, seen, None)
-    }
-
-    fn unwise(seen: impl Into<String>, fix: impl Into<String>) -> Self {
-        Finding::new(Verdict::Unwise, seen, Some(fix.into()))
-    }
-
-    fn bad(seen: impl Into<String>, fix: impl Into<String>) -> Self {
-        Finding::new(Verdict::Bad, seen, Some(fix.into()))
-    }
-
-    /// The finding for a problem of the configuration.
-    fn of(problem: &Problem, verdict: Verdict) -> Self {
-        let mut seen = problem.file.clone();
-        if problem.line > 0 {
-            seen += &format!(":{}", problem.line);
-        }
-        if !problem.key.is_empty() {
-            seen += &format!(": {}", problem.key);
-        }
-        Finding::new(verdict, format!("{seen}: {}", problem.message), problem.help.clone())
-    }
-}
-
-/// The input of the checks.
-struct Machine<'a> {
-    /// The path of the configuration.
-    path: &'a Path,
-    config: &'a Config,
-    running: Running,
-}
+use finding::{Finding, Verdict};
+use machine::Machine;
 
 type Check = fn(&Machine<'_>) -> Vec<Finding>;
 
@@ -115,36 +48,47 @@ const CHECKS: [(&str, Check); 14] = [
     ("proxy", tls::proxy),
 ];
 
+/// A finding with the name of its check.
+#[derive(Serialize)]
+struct Checked {
+    check: &'static str,
+    #[serde(flatten)]
+    finding: Finding,
+}
+
+impl Checked {
+    fn new(check: &'static str, finding: Finding) -> Self {
+        Checked { check, finding }
+    }
+}
+
 /// Runs every check and prints the findings.
-pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
-    let path = &args.file.config;
-    let findings: Vec<(&str, Finding)> = match config::load_in_part(path) {
+pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
+    let path = args.config();
+    let findings: Vec<Checked> = match config::load_in_part(path) {
         Ok(config) => {
-            let machine = Machine { path, config: &config, running: processes::find(&config) };
+            let machine = Machine::new(path, &config);
             let mut findings = Vec::new();
             for (name, check) in CHECKS {
-                findings.extend(check(&machine).into_iter().map(|finding| (name, finding)));
+                findings.extend(check(&machine).into_iter().map(|found| Checked::new(name, found)));
             }
             findings
         }
         Err(problems) => {
-            let bad = |problem| ("configuration", Finding::of(problem, Verdict::Bad));
-            problems.iter().map(bad).chain([("clock", clock::judge(clock::status(), ""))]).collect()
+            let bad = |problem| Checked::new("configuration", Finding::of(problem, Verdict::Bad));
+            let clock = Checked::new("clock", clock::judge(clock::status(), ""));
+            problems.iter().map(bad).chain([clock]).collect()
         }
     };
-    let worst = findings.iter().map(|(_, one)| one.verdict).max().unwrap_or(Verdict::Ok);
-    if args.format.json {
-        let found = |(check, one): &(&str, Finding)| json!({ "check": check, "verdict": one.verdict, "seen": one.seen, "fix": one.fix });
-        let findings: Vec<_> = findings.iter().map(found).collect();
-        output::json(&json!({ "verdict": worst, "findings": findings }))?;
-    } else {
-        print(&findings)?;
-    }
+    let worst = findings.iter().map(|one| one.finding.verdict).max().unwrap_or(Verdict::Ok);
+    output::either(&args.format, &json!({ "verdict": worst, "findings": findings }), || {
+        print(&findings)
+    })?;
     Ok(if worst == Verdict::Bad { Exit::No } else { Exit::Ok })
 }
 
-fn print(findings: &[(&str, Finding)]) -> Result<(), Failure> {
-    let row = |(check, finding): &(&str, Finding)| {
+fn print(findings: &[Checked]) -> Result<(), Failure> {
+    let row = |Checked { check, finding }: &Checked| {
         let (word, colour) = match finding.verdict {
             Verdict::Ok => ("ok", AnsiColor::Green),
             Verdict::Unknown => ("unknown", AnsiColor::BrightBlack),
@@ -156,7 +100,7 @@ fn print(findings: &[(&str, Finding)]) -> Result<(), Failure> {
     };
     let columns = vec![whole("CHECK"), whole("VERDICT"), words_of("SEEN"), below("FIX")];
     output::listing(columns, findings.iter().map(row).collect(), false, "nothing was checked")?;
-    let number = |verdict| findings.iter().filter(|(_, one)| one.verdict == verdict).count();
+    let number = |verdict| findings.iter().filter(|one| one.finding.verdict == verdict).count();
     output::line("")?;
     output::line(match (number(Verdict::Bad), number(Verdict::Unwise)) {
         (0, 0) => "nothing to fix".to_owned(),

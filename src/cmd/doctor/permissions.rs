@@ -9,15 +9,15 @@ use std::process::Command;
 
 use nix::unistd::User;
 use rustix::process::geteuid;
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::config::{self, Environment};
 use crate::document::Problem;
 use crate::model::RunnerName;
 
 use super::super::config_check::{Half, of_unit};
-use super::processes::Process;
-use super::{Finding, Machine, Verdict};
+use super::finding::{Finding, Verdict};
+use super::machine::{Machine, Process};
 
 /// Where systemd puts a running service's credentials (systemd.exec(5)).
 const CREDENTIALS: &str = "/run/credentials";
@@ -134,12 +134,10 @@ impl Part<'_> {
             command.env(config::CREDENTIALS, credentials);
         }
         let output = command.output().map_err(|error| format!("failed to run setpriv: {error}"))?;
-        let report: Report = serde_json::from_slice(&output.stdout)
+        let report: Value = serde_json::from_slice(&output.stdout)
             .map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
-        let mut problems: Vec<Problem> = report.errors.into_iter().map(Problem::from).collect();
-        for problem in &mut problems {
-            problem.file = format!("as user {}: {}", user.name, problem.file);
-        }
+        let errors = report["errors"].as_array().into_iter().flatten();
+        let mut problems: Vec<Problem> = errors.map(|error| reported(user, error)).collect();
         // A stopped unit has no credentials folder. Root then checks the files that systemd makes the
         // credentials from.
         if credentials.is_none() {
@@ -152,25 +150,15 @@ impl Part<'_> {
     }
 }
 
-/// The output of `config check --json`.
-#[derive(Deserialize)]
-struct Report {
-    errors: Vec<Reported>,
-}
-
-#[derive(Deserialize)]
-struct Reported {
-    file: String,
-    line: Option<usize>,
-    key: Option<String>,
-    message: String,
-    help: Option<String>,
-}
-
-impl From<Reported> for Problem {
-    fn from(reported: Reported) -> Self {
-        let Reported { file, line, key, message, help } = reported;
-        let (line, key) = (line.unwrap_or_default(), key.unwrap_or_default());
-        Problem { file, line, column: 0, key, message, help }
+/// An error in the output of `config check --json`, which ran as `user`.
+fn reported(user: &User, error: &Value) -> Problem {
+    let text = |field: &str| error[field].as_str().map(str::to_owned);
+    Problem {
+        file: format!("as user {}: {}", user.name, text("file").unwrap_or_default()),
+        line: error["line"].as_u64().unwrap_or_default() as usize,
+        column: 0,
+        key: text("key").unwrap_or_default(),
+        message: text("message").unwrap_or_default(),
+        help: text("help"),
     }
 }

@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::super::output::{config_suffix, size};
-use super::{Finding, Machine, Verdict};
+use crate::model::config_option;
+
+use super::super::output::size;
+use super::finding::{Finding, Verdict};
+use super::machine::Machine;
 
 pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
     let config = machine.config;
@@ -51,7 +54,7 @@ pub(super) fn proxy(machine: &Machine<'_>) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    let (name, suffix) = (&source.name, config_suffix(machine.path));
+    let (name, suffix) = (&source.name, config_option(machine.path));
     let event_type = endpoint.scheme.setup().sample_type.as_deref().unwrap_or("test");
     let url = source.public_url.as_deref().unwrap_or("https://YOUR-HOST");
     let most = size(source.body_limit_bytes);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::limits::{Limits, Unit};
 
-use super::processes::Process;
-use super::{Finding, Machine};
+use super::finding::Finding;
+use super::machine::{Machine, Process};
 
 /// A folder that exists while systemd runs as the service manager (sd_booted(3)).
 const SYSTEMD: &str = "/run/systemd/system";

@@ -9,7 +9,7 @@ use crate::model::{HeldReason, INTERNAL_SOURCE, OnRedelivery, ReplayGuard, Times
 use crate::pattern::Pattern;
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, KeyRow};
 
-use super::{Explanation, HandlerPart, JobPart, Next};
+use super::explanation::{Explanation, HandlerPart, JobPart, Next};
 use crate::cmd::events::jobs;
 use crate::cmd::output::count;
 

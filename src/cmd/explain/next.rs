@@ -6,13 +6,14 @@
 use std::time::Duration;
 
 use crate::config::Handler;
-use crate::model::{Broken, DeadReason, HeldReason, OnUnknown, State};
+use crate::model::{Broken, DeadReason, OnUnknown, State};
 use crate::retry::GiveUp;
 use crate::store::{EventDetail, JobRow};
 
-use super::Next;
 use super::explainer::Explainer;
+use super::explanation::Next;
 use crate::cmd::output::span;
+use crate::cmd::settle::{advice, ways};
 
 impl Explainer<'_> {
     pub(super) fn after(
@@ -61,7 +62,7 @@ impl Explainer<'_> {
                 );
                 self.next(what, Some(show))
             }
-            State::Held => self.held(row, show, replay),
+            State::Held => self.held(row, show),
             State::Dead => {
                 let resolved = row.reason.as_deref() == Some(DeadReason::Resolved.as_str());
                 let what = match resolved {
@@ -101,42 +102,12 @@ impl Explainer<'_> {
     }
 
     /// A job that waits for the operator.
-    fn held(&self, row: &JobRow, show: String, replay: String) -> Next {
-        let job = row.job;
-        let reason = row.reason.as_deref().and_then(|reason| reason.parse::<HeldReason>().ok());
-        match reason {
-            Some(HeldReason::UnknownOutcome) => {
-                let what = format!(
-                    "nothing until you say how it ended: look at what it should have done, then `resolve \
-                     {job}` as --succeeded or --failed, or run it again (`{replay}`)"
-                );
-                self.next(what, Some(show))
-            }
-            Some(HeldReason::SuspectedReplay | HeldReason::IdReused) => {
-                let what = format!(
-                    "nothing until you decide: look at it, then run it if it is genuine (`{replay}`), \
-                     else `drop {job}`"
-                );
-                self.next(what, Some(show))
-            }
-            Some(HeldReason::Cancelled) => {
-                let what = format!("nothing until you decide: run it again, or `drop {job}`");
-                self.next(what, Some(replay))
-            }
-            Some(HeldReason::HandlerGone) => {
-                let what = format!(
-                    "nothing while its handler is missing: configure it again, reload, and put the job \
-                     back, or `drop {job}`"
-                );
-                self.next(what, Some(replay))
-            }
-            Some(HeldReason::Restored) | None => {
-                let what = format!(
-                    "nothing until you decide: it may have run after the backup was made; look, then run \
-                     it again (`{replay}`), or `drop {job}`"
-                );
-                self.next(what, Some(show))
-            }
-        }
+    fn held(&self, row: &JobRow, show: String) -> Next {
+        let reason = row.reason.as_deref().unwrap_or_default();
+        let ways = ways(reason, Some(row.job), "");
+        let ways: Vec<String> = ways.iter().map(|way| format!("`{way}`")).collect();
+        let advice = advice(reason);
+        let what = format!("nothing until you decide: {advice}: {}", ways.join(", "));
+        self.next(what, Some(show))
     }
 }

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)]
 use std::collections::BTreeMap;
 
+use super::explanation::Fact;
 use super::*;
 use crate::config::{self, Config};
-use crate::model::{Broken, Outcome};
+use crate::model::{Broken, Outcome, State};
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, JobRow, Record, Twin};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -247,13 +248,22 @@ fn every_job_state_states_the_next_step() {
     begins(job("ci", State::Running, None), "attempt 1 runs", Some(follow));
     begins(job("ci", State::Succeeded, None), "nothing: it is done", None);
     begins(job("ci", State::Dropped, Some("superseded")), "nothing: it was taken out", None);
-    let held = |reason| job("ci", State::Held, Some(reason));
-    begins(held("unknown outcome"), "nothing until you say how it ended", Some(look));
-    begins(held("suspected replay"), "nothing until you decide: look at it", Some(look));
-    begins(held("id reused"), "nothing until you decide: look at it", Some(look));
-    begins(held("cancelled"), "nothing until you decide", Some(&replay));
-    begins(held("restored"), "nothing until you decide", Some(look));
-    begins(held("handler gone"), "nothing while its handler is missing", Some(&replay));
+    for (reason, advice) in [
+        ("unknown outcome", "check whether it did its work"),
+        ("suspected replay", "the same signed body came before"),
+        ("id reused", "another body came under this id before"),
+        ("cancelled", "its command was cancelled while it ran"),
+        ("restored", "it may have run after the backup was made"),
+        ("handler gone", "its handler is not configured any more"),
+    ] {
+        let what = format!("nothing until you decide: {advice}");
+        begins(job("ci", State::Held, Some(reason)), &what, Some(look));
+    }
+    let (said, _) = next_of(job("ci", State::Held, Some("unknown outcome")));
+    for way in ["resolve {} --succeeded", "replay --job {}", "resolve {} --failed"] {
+        let way = format!("`hooklatch {}`", way.replace("{}", JOB));
+        assert!(said.contains(&way), "{said}");
+    }
     begins(job("ci", State::Dead, Some("rejected")), "nothing by itself", Some(&replay));
 
     let mut waiting = job("ci", State::Waiting, None);
@@ -312,7 +322,7 @@ fn each_part_of_an_explanation_has_its_heading() {
     assert_eq!(about[..3], arrival);
     assert_eq!(about[3..], ["|replay guard: passed"]);
     let attempt = "|attempt 1, T-99: fai";
-    let next = ["next|nothing until you sa", "|hooklatch show d-1 -"];
+    let next = ["next|nothing until you de", "|hooklatch show d-1 -"];
     assert_eq!(ci[..], ["handler|ci wants it: its eve", &job, attempt, next[0], next[1]]);
     assert_eq!(tell[..], ["handler|tell does not want i"]);
 }

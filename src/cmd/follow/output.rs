@@ -1,29 +1,29 @@
-//! One output as it is followed: what is new at each look, and where its lines end.
+//! One output of an attempt while it is followed: the new part at each look, cut into lines.
 
 use std::mem;
 
 use crate::store::Captured;
 
-/// A line that is longer is printed in pieces of this many bytes, as much as a usual pipe takes at once
-/// (PIPE_BUF, pipe(7)); a program that ends no line must not fill the memory of whoever looks.
+/// A longer line is printed in pieces of this many bytes, which is what a usual pipe takes in one write
+/// (PIPE_BUF, pipe(7)). So a program that never ends a line cannot fill the memory.
 const LINE_BYTES: usize = 4096;
 
-/// What came since the last look.
+/// A part of the output since the last look.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// The next bytes.
     Bytes(Vec<u8>),
-    /// So many bytes went by unseen.
+    /// The number of bytes that were not kept long enough to be seen.
     Missed(u64),
 }
 
-/// How much of an output was seen.
+/// How many bytes of an output were seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen(u64);
 
 impl Seen {
-    /// What an output that now holds `captured` has new, in its order. One that holds less than was seen
-    /// has nothing new.
+    /// The new parts of an output that now holds `captured`, in order. If it holds less than was seen, there are
+    /// none.
     pub(super) fn news(&mut self, captured: &Captured) -> Vec<News> {
         let Captured { head, tail, total } = captured;
         let tail_begins = total.saturating_sub(tail.len() as u64);
@@ -52,7 +52,7 @@ impl Seen {
     }
 }
 
-/// Cuts what comes into lines.
+/// Cuts output into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines(Vec<u8>);
 
@@ -75,7 +75,7 @@ impl Lines {
         lines
     }
 
-    /// What was printed and has no line end yet: its program may wait for an answer, or have ended.
+    /// The text after the last line end: its program may wait for an answer, or have ended.
     pub(super) fn rest(&mut self) -> Option<String> {
         let rest = mem::take(&mut self.0);
         (!rest.is_empty()).then(|| String::from_utf8_lossy(&rest).into_owned())

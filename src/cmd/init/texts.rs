@@ -4,8 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use crate::cli::DEFAULT_CONFIG;
-use crate::model::Name;
+use crate::model::{DEFAULT_CONFIG, Name};
 use crate::provider::Scheme;
 
 const MIB: u64 = 1024 * 1024;

@@ -254,7 +254,14 @@ fn forbidden(
         match outcome {
             Some(Outcome::Failed | Outcome::NotStarted) if over => None,
             Some(Outcome::Failed) => Some(format!("attempt {earlier} still ran")),
-            Some(outcome) => Some(format!("attempt {earlier} was {outcome}")),
+            Some(
+                outcome @ (Outcome::Succeeded
+                | Outcome::Rejected
+                | Outcome::TimedOut
+                | Outcome::Unknown
+                | Outcome::Cancelled
+                | Outcome::NotStarted),
+            ) => Some(format!("attempt {earlier} was {outcome}")),
             None => Some(format!("attempt {earlier} runs")),
         }
     })
@@ -276,7 +283,16 @@ fn contradiction(
             Some("failed, and did not say so")
         }
         Some(Outcome::NotStarted) if trace.is_some() => Some("never started, and it was"),
-        _ => None,
+        None
+        | Some(
+            Outcome::Succeeded
+            | Outcome::Failed
+            | Outcome::NotStarted
+            | Outcome::Rejected
+            | Outcome::TimedOut
+            | Outcome::Unknown
+            | Outcome::Cancelled,
+        ) => None,
     }
 }
 

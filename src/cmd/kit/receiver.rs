@@ -23,7 +23,6 @@ use rustix::process::{
 use tokio::time::{sleep, timeout};
 
 use super::PATIENCE;
-use super::site::Site;
 use crate::exit::{Exit, Failure};
 use crate::runner::folder;
 
@@ -41,15 +40,14 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts a receiver that appends to `receiver.log`, and waits until it serves.
-    pub(crate) async fn start(site: &Site) -> Result<Self, Failure> {
-        let log_path = site.path("receiver.log");
+    /// Starts a receiver that appends to the log at `log_path`, and waits until it serves.
+    pub(super) async fn start(config: &Path, log_path: &Path) -> Result<Self, Failure> {
         let spawn = || {
-            let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&log_path)?;
+            let log = OpenOptions::new().append(true).create(true).mode(0o600).open(log_path)?;
             let logged = log.metadata()?.len();
             let mut command = Command::new(std::env::current_exe()?);
             command.args(["serve", "--log", "info", "--config"]);
-            command.arg(site.config()).env_clear();
+            command.arg(config).env_clear();
             for name in ENVIRONMENT {
                 command.envs(std::env::var_os(name).map(|value| (name, value)));
             }
@@ -59,13 +57,12 @@ impl Receiver {
             unsafe { command.pre_exec(end_with_parent) };
             Ok((command.spawn()?, logged))
         };
-        let (child, logged) = spawn().map_err(|error: io::Error| {
-            Failure::new(Exit::Io, format!("failed to start the receiver: {error}"))
-        })?;
+        let spawned: io::Result<_> = spawn();
+        let (child, logged) = spawned.map_err(Failure::io("start the receiver"))?;
         let mut receiver = Receiver { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
         let serves = timeout(PATIENCE, async {
             while let Ok(None) = receiver.child.try_wait() {
-                if let Some(address) = serving_address(&log_path, logged) {
+                if let Some(address) = serving_address(log_path, logged) {
                     return Some(address);
                 }
                 sleep(POLL).await;

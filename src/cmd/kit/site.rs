@@ -18,6 +18,7 @@ use super::receiver::{Receiver, Runner};
 use crate::admin::{ShowEvent, StoreClient};
 use crate::clock::Clock;
 use crate::cmd::store;
+use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::model::{EventId, State};
 use crate::store::{EventFilter, JobFilter};
@@ -36,7 +37,7 @@ impl Site {
     /// empty. Only their owner can read them; scripts are executable.
     pub(crate) fn new(place: Option<&Path>, files: &[(&str, &str)]) -> Result<Self, Failure> {
         let failed = |path: &Path, error: io::Error| {
-            Failure::new(Exit::Io, format!("failed to write {}: {error}", path.display()))
+            Failure::io(format_args!("write {}", path.display()))(error)
         };
         let (root, temporary) = match place {
             Some(path) => (path.to_owned(), None),
@@ -100,10 +101,7 @@ impl Site {
         match fs::read_to_string(&path) {
             Ok(text) => Ok(Ledger::read(&text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ledger::default()),
-            Err(error) => {
-                let message = format!("failed to read {}: {error}", path.display());
-                Err(Failure::new(Exit::Io, message))
-            }
+            Err(error) => Err(Failure::io(format_args!("read {}", path.display()))(error)),
         }
     }
 
@@ -135,11 +133,16 @@ impl Site {
         ids.dedup();
         let mut stored = Vec::new();
         for event in ids {
-            let found = store::call(&client, ShowEvent { source: None, event }).await?.events;
+            let found = client.call(ShowEvent { source: None, event }).await?.events;
             stored.extend(found.into_iter().map(Stored::from));
         }
         client.close().await;
         Ok(stored)
+    }
+
+    /// Starts a receiver that appends to `receiver.log`, and waits until it serves.
+    pub(crate) async fn start(&self) -> Result<Receiver, Failure> {
+        Receiver::start(&self.config(), &self.path("receiver.log")).await
     }
 
     /// Stops the receiver, and then the runner, so that no receiver starts another runner.
@@ -160,8 +163,8 @@ impl Site {
     }
 
     async fn client(&self) -> Result<StoreClient, Failure> {
-        let settings = store::load_whole(&self.config())?.store();
-        StoreClient::open(&settings, Clock::system()).await.map_err(store::connect_failure)
+        let settings = config::load(&self.config())?.store();
+        Ok(StoreClient::open(&settings, Clock::system()).await?)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `quarantine drop`: forgets failed deliveries, after a count and a question.
+//! `quarantine drop`: deletes failed deliveries, after a count and a question.
 
 use serde_json::json;
 
@@ -8,16 +8,16 @@ use crate::exit::{Exit, Failure};
 
 use crate::cmd::{confirm, output, store};
 
-use super::{deliveries, meant};
+use super::select::{self, deliveries, meant};
 
 /// Counts, asks, forgets.
 pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
+    let config = store::load(&args.options)?;
     let asks = !args.dry_run && !args.yes;
     if asks {
-        confirm::somebody_is_there()?;
+        confirm::need_terminal()?;
     }
-    let filter = super::filter(&args.which)?;
+    let filter = select::filter(&args.which)?;
     let (filter, matching) =
         store::with_client(&config, async |client| meant(client, filter).await)?;
     let all = deliveries(matching);
@@ -33,5 +33,5 @@ pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
         false => format!("forgot {}", deliveries(dropped)),
     };
     let json = json!({ "matching": matching, "dropped": dropped, "dry_run": args.dry_run });
-    output::answer(&args.format, json, text)
+    output::answer(&args.options.format, json, text)
 }

@@ -1,8 +1,8 @@
-//! `quarantine verify` and `quarantine accept`: judged again, counted, and perhaps accepted.
+//! `quarantine verify` and `quarantine accept`: verify failed deliveries again, count, and accept them.
 //!
-//! The receiver judges with the sources it has; where none runs this process does, with those of the
-//! configuration, under the store's lock. The way to the store is closed while a person thinks, and what
-//! came after the count is not meant.
+//! A running receiver judges with the sources it has; otherwise this process does, with the sources of the
+//! configuration and under the store's lock. The store is closed while the operator decides. Deliveries that
+//! arrive after the count are not included.
 
 use std::collections::BTreeMap;
 
@@ -17,77 +17,82 @@ use crate::store::{Judge, QuarantineFilter, Verdicts};
 use crate::cmd::output::{self, Field, thousands};
 use crate::cmd::{confirm, progress, store};
 
-use super::{deliveries, meant};
+use super::select::{self, deliveries, meant};
 
-/// What was found so far.
+/// The results so far.
 #[derive(Default)]
 struct Found {
     looked_at: u64,
     sources: BTreeMap<Name, Verdicts>,
 }
 
+impl Found {
+    fn sum(&self, of: impl Fn(&Verdicts) -> u64) -> u64 {
+        self.sources.values().map(of).sum()
+    }
+}
+
 /// Says how many would be accepted now.
 pub(super) fn verify(args: &cli::VerifyAgain) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
-    let filter = super::filter(&args.which)?;
-    judged(&config, filter, args.format.json, &output::config_suffix(&args.file.config))
+    let config = store::load(&args.options)?;
+    let (found, ..) = verified(&config, args)?;
+    report(&found, false, &args.options)
 }
 
 pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
-    let (filter, json) = (super::filter(&args.which)?, args.format.json);
-    let suffix = output::config_suffix(&args.file.config);
+    let options = &args.verify.options;
     if args.dry_run {
-        return judged(&config, filter, json, &suffix);
+        return verify(&args.verify);
     }
-    if !args.yes {
-        confirm::somebody_is_there()?;
-    }
-    let (filter, matching) = open(&config, async |client| meant(client, filter).await)?;
-    if !args.yes {
-        let mut found = Found::default();
-        open(&config, async |client| go(client, &filter, false, matching, json, &mut found).await)?;
-        let good: u64 = found.sources.values().map(|one| one.good).sum();
-        if good == 0 {
-            return told(&found, false, json, &suffix);
+    let config = store::load(options)?;
+    let (filter, matching) = if args.yes {
+        let filter = select::filter(&args.verify.which)?;
+        open(&config, async |client| meant(client, filter).await)?
+    } else {
+        confirm::need_terminal()?;
+        let (found, filter, matching) = verified(&config, &args.verify)?;
+        if found.sum(|one| one.good) == 0 {
+            return report(&found, false, options);
         }
-        let which: Vec<String> = found
-            .sources
-            .iter()
-            .filter(|(_, one)| one.good > 0)
-            .map(|(source, one)| format!("{source} {}", thousands(one.good)))
-            .collect();
-        let question = format!("accept {} ({})", deliveries(good), which.join(", "));
-        if !confirm::confirmed(&question)? {
+        if !confirm::confirmed(&question(&found))? {
             return Ok(confirm::declined());
         }
-    }
+        (filter, matching)
+    };
     let mut found = Found::default();
-    let done =
-        open(&config, async |client| go(client, &filter, true, matching, json, &mut found).await);
-    let settled: u64 = found.sources.values().map(|one| one.accepted + one.duplicates).sum();
-    done.map_err(|failure| {
-        let settled = deliveries(settled);
+    let accepted = open(&config, async |client| {
+        go(client, &filter, true, matching, options.json(), &mut found).await
+    });
+    accepted.map_err(|failure| {
+        let settled = deliveries(found.sum(|one| one.accepted + one.duplicates));
         failure.help(format!("{settled} were accepted before; the same command goes on"))
     })?;
-    told(&found, true, json, &suffix)
+    report(&found, true, options)
 }
 
-fn judged(
+/// What would be accepted now, the filter without deliveries that arrived since, and how many match it.
+fn verified(
     config: &Config,
-    filter: QuarantineFilter,
-    json: bool,
-    suffix: &str,
-) -> Result<Exit, Failure> {
+    args: &cli::VerifyAgain,
+) -> Result<(Found, QuarantineFilter, u64), Failure> {
+    let filter = select::filter(&args.which)?;
     let mut found = Found::default();
-    open(config, async |client| {
+    let (filter, matching) = open(config, async |client| {
         let (filter, matching) = meant(client, filter).await?;
-        go(client, &filter, false, matching, json, &mut found).await
+        go(client, &filter, false, matching, args.options.json(), &mut found).await?;
+        Ok((filter, matching))
     })?;
-    told(&found, false, json, suffix)
+    Ok((found, filter, matching))
 }
 
-/// Opens the way to the store; a stopped one is told how to judge.
+fn question(found: &Found) -> String {
+    let good = found.sources.iter().filter(|(_, one)| one.good > 0);
+    let which = good.map(|(source, one)| format!("{source} {}", thousands(one.good)));
+    let which = which.collect::<Vec<_>>().join(", ");
+    format!("accept {} ({which})", deliveries(found.sum(|one| one.good)))
+}
+
+/// Like [`store::with_client`], and gives a stopped store today's judge.
 fn open<T>(
     config: &Config,
     work: impl AsyncFnOnce(&StoreClient) -> Result<T, Failure>,
@@ -105,8 +110,8 @@ fn judge(config: &Config) -> Result<Judge, Failure> {
     store::need_whole(config)?;
     let parts = config.resolve(&Environment::capture());
     let parts = parts.map_err(|problems| {
-        let failure = store::config_failure(&problems);
-        failure.help("a running receiver judges with the secrets it has: hooklatch serve")
+        Failure::from(problems)
+            .help("a running receiver judges with the secrets it has: hooklatch serve")
     })?;
     let sources = http::Sources::new(parts.sources);
     let sources = sources.map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
@@ -126,8 +131,8 @@ async fn go(
     progress::walk(matching, "deliveries", json, async || {
         let (Some(after_now), filter) = (after, filter.clone()) else { return Ok(None) };
         let judged = match accept {
-            true => store::call(client, AcceptQuarantine { filter, after: after_now }).await?,
-            false => store::call(client, VerifyQuarantine { filter, after: after_now }).await?,
+            true => client.call(AcceptQuarantine { filter, after: after_now }).await?,
+            false => client.call(VerifyQuarantine { filter, after: after_now }).await?,
         };
         found.looked_at += judged.looked_at;
         for (source, more) in judged.sources {
@@ -155,36 +160,33 @@ fn add(sum: &mut Verdicts, more: Verdicts) {
     }
 }
 
-fn told(found: &Found, accepted: bool, json: bool, suffix: &str) -> Result<Exit, Failure> {
-    if json {
-        output::json(&serde_json::json!({
-            "verb": if accepted { "accept" } else { "verify" },
-            "looked_at": found.looked_at,
-            "sources": found.sources,
-        }))?;
-        return Ok(Exit::Ok);
-    }
+fn report(found: &Found, accepted: bool, options: &cli::Options) -> Result<Exit, Failure> {
+    let json = serde_json::json!({
+        "verb": if accepted { "accept" } else { "verify" },
+        "looked_at": found.looked_at,
+        "sources": found.sources,
+    });
+    output::either(&options.format, &json, || print(found, accepted, &options.suffix()))
+}
+
+fn print(found: &Found, accepted: bool, suffix: &str) -> Result<(), Failure> {
     let row = |(source, one): (&Name, &Verdicts)| {
-        let bad = one
-            .bad
-            .iter()
-            .map(|(reason, deliveries)| format!("{} {reason}", thousands(*deliveries)));
+        let bad = one.bad.iter();
+        let bad = bad.map(|(reason, deliveries)| format!("{} {reason}", thousands(*deliveries)));
         let mut bad: Vec<String> = bad.collect();
         if one.bodiless > 0 {
             bad.push(format!("{} without a body", thousands(one.bodiless)));
         }
-        let bad = Field::from(bad.join(", "));
-        let source = Field::from(source);
-        match accepted {
-            false => vec![source, thousands(one.good).into(), bad],
-            true => {
-                let new = match one.held {
-                    0 => thousands(one.accepted),
-                    held => format!("{} ({} held)", thousands(one.accepted), thousands(held)),
-                };
-                vec![source, new.into(), thousands(one.duplicates).into(), bad]
-            }
-        }
+        let good: Vec<String> = match (accepted, one.held) {
+            (false, _) => vec![thousands(one.good)],
+            (true, 0) => vec![thousands(one.accepted), thousands(one.duplicates)],
+            (true, held) => vec![
+                format!("{} ({} held)", thousands(one.accepted), thousands(held)),
+                thousands(one.duplicates),
+            ],
+        };
+        let texts = [source.to_string()].into_iter().chain(good).chain([bad.join(", ")]);
+        texts.map(Field::from).collect()
     };
     let head: &[&'static str] = match accepted {
         true => &["SOURCE", "ACCEPTED", "DUPLICATE", "STILL BAD"],
@@ -192,12 +194,12 @@ fn told(found: &Found, accepted: bool, json: bool, suffix: &str) -> Result<Exit,
     };
     let empty = "no failed delivery matches";
     output::table(head, found.sources.iter().map(row).collect(), empty)?;
-    let good: u64 = found.sources.values().map(|one| one.good).sum();
+    let good = found.sum(|one| one.good);
     if !accepted && good > 0 {
         output::line(format_args!(
             "{} would be accepted: hooklatch quarantine accept{suffix}",
             deliveries(good)
         ))?;
     }
-    Ok(Exit::Ok)
+    Ok(())
 }

@@ -1,59 +1,35 @@
-//! `hooklatch quarantine`: what failed verification, and what is made of it.
+//! `hooklatch quarantine`: lists deliveries that failed verification, verifies them again, or deletes them.
 
 mod drop;
 mod judge;
+mod select;
 
-use crate::admin::StoreClient;
 use crate::cli::{self, QuarantineCommand};
 use crate::exit::{Exit, Failure};
 use crate::store::{LeftOut, Quarantine, QuarantineFilter, QuarantinedRow};
 
 use super::output::{self, below, cut, local, size, thousands, whole};
-use super::{jobs, store};
+use super::store;
+use select::deliveries;
 
-/// Lists them, or does what the subcommand says.
+/// Lists failed deliveries, or runs the subcommand.
 pub(super) fn run(args: &cli::Quarantine) -> Result<Exit, Failure> {
     match &args.command {
-        None => list(&args.file, filter(&args.which)?, &args.listing),
+        None => list(select::filter(&args.which)?, &args.listing),
         Some(QuarantineCommand::Verify(args)) => judge::verify(args),
         Some(QuarantineCommand::Accept(args)) => judge::accept(args),
         Some(QuarantineCommand::Drop(args)) => drop::run(args),
     }
 }
 
-/// What was typed, as the store understands it.
-fn filter(which: &cli::Kept) -> Result<QuarantineFilter, Failure> {
-    Ok(QuarantineFilter {
-        source: which.source.clone(),
-        reason: which.reason.clone(),
-        since: jobs::since(which.since)?,
-        ..QuarantineFilter::default()
-    })
-}
-
-/// The same filter without what is still to come, and how many it means.
-async fn meant(
-    client: &StoreClient,
-    filter: QuarantineFilter,
-) -> Result<(QuarantineFilter, u64), Failure> {
-    let newest = QuarantineFilter { limit: Some(1), ..filter.clone() };
-    let kept = store::call(client, newest).await?;
-    let upto = Some(kept.deliveries.first().map_or(0, |newest| newest.id));
-    Ok((QuarantineFilter { upto, ..filter }, kept.matching))
-}
-
-/// Lists what is kept; also for `events --rejected`.
-pub(super) fn list(
-    file: &cli::ConfigFile,
-    filter: QuarantineFilter,
-    listing: &cli::Listing,
-) -> Result<Exit, Failure> {
+/// Lists failed deliveries; also for `events --rejected`.
+pub(super) fn list(filter: QuarantineFilter, listing: &cli::Listing) -> Result<Exit, Failure> {
     let filter = QuarantineFilter { limit: Some(listing.limit), ..filter };
-    let kept = store::ask_of(&store::load(&file.config)?, filter)?;
-    if listing.format.json {
-        output::json(&kept)?;
-        return Ok(Exit::Ok);
-    }
+    let kept = store::ask_of(&store::load(&listing.options)?, filter)?;
+    output::either(&listing.options.format, &kept, || print(&kept, listing))
+}
+
+fn print(kept: &Quarantine, listing: &cli::Listing) -> Result<(), Failure> {
     let columns = [
         whole("RECEIVED"),
         cut("SOURCE", 8),
@@ -65,9 +41,7 @@ pub(super) fn list(
     ];
     let rows = kept.deliveries.iter().map(row).collect();
     output::listing(columns.into(), rows, listing.wide, "no failed deliveries")?;
-    let suffix = output::config_suffix(&file.config);
-    told(&kept, &suffix).iter().try_for_each(output::line)?;
-    Ok(Exit::Ok)
+    notes(kept, &listing.options.suffix()).iter().try_for_each(output::line)
 }
 
 fn row(failed: &QuarantinedRow) -> Vec<output::Field> {
@@ -86,8 +60,8 @@ fn row(failed: &QuarantinedRow) -> Vec<output::Field> {
     ]
 }
 
-/// What the rows do not say. `suffix`: what a command needs to find the configuration.
-fn told(kept: &Quarantine, suffix: &str) -> Vec<String> {
+/// What the rows do not say. `suffix` is the `--config` option for printed commands.
+fn notes(kept: &Quarantine, suffix: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let shown = kept.deliveries.len() as u64;
     if shown < kept.matching {
@@ -108,13 +82,6 @@ fn told(kept: &Quarantine, suffix: &str) -> Vec<String> {
         ));
     }
     lines
-}
-
-fn deliveries(number: u64) -> String {
-    match number {
-        1 => "1 delivery".to_owned(),
-        _ => format!("{} deliveries", thousands(number)),
-    }
 }
 
 fn left_out(why: LeftOut) -> &'static str {

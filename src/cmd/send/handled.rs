@@ -4,36 +4,34 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::admin::{Client, ShowEvent};
+use crate::admin::ShowEvent;
 use crate::config::{Config, Handler};
 use crate::document::nearest;
 use crate::exit::{Exit, Failure};
-use crate::model::{EventId, HeldReason, Name, State};
+use crate::model::{EventId, HeldReason, State};
 use crate::pattern::Pattern;
 use crate::store::{EventDetail, JobDetail};
 
 use super::super::output::{self, escape};
-use super::super::{jobs, show, store};
-use super::Verdict;
+use super::super::{jobs, show};
+use super::delivery::Delivery;
+use super::verdict::Verdict;
 
 /// The pause between two requests for the event.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The event that was sent with this body. Returns when none of its jobs is running or ready to run, or
-/// after `wait`.
-pub(super) async fn wait(
-    client: &Client,
-    source: &Name,
-    event: &EventId,
-    body: &[u8],
-    wait: Duration,
-) -> Result<EventDetail, Failure> {
-    let end = Instant::now() + wait;
+/// The stored event of the delivery. Returns when none of its jobs is running or ready to run, or after the
+/// time that the operator wants to wait.
+pub(super) async fn wait(delivery: &Delivery<'_>, event: &EventId) -> Result<EventDetail, Failure> {
+    let client = delivery.connect().await?;
+    let end = Instant::now() + delivery.args.wait;
+    let body = &delivery.event.body;
     loop {
-        let request = ShowEvent { source: Some(source.clone()), event: event.clone() };
-        let found = client.call(&request).await.map_err(store::call_failure)?.events;
+        let source = Some(delivery.args.source.clone());
+        let request = ShowEvent { source, event: event.clone() };
+        let found = client.call(&request).await?.events;
         // Another body under the same id is another variant.
-        let sent = |one: &EventDetail| one.body.as_ref().is_some_and(|kept| kept[..] == *body);
+        let sent = |one: &EventDetail| one.body.as_ref().is_some_and(|kept| kept[..] == body[..]);
         let nth = found.iter().position(sent).unwrap_or(found.len().saturating_sub(1));
         let Some(detail) = found.into_iter().nth(nth) else {
             return Err(Failure::new(Exit::NotFound, format!("no such event: {event}")));
@@ -78,17 +76,13 @@ pub(super) fn print(detail: &EventDetail, config: &Config) -> Result<(), Failure
     Ok(())
 }
 
-/// Whether every job of the event has succeeded. `suffix` is the `--config` option for printed commands.
-pub(super) fn verdict(
-    detail: &EventDetail,
-    config: &Config,
-    waited: Duration,
-    suffix: &str,
-) -> Verdict {
+/// Whether every job of the event has succeeded.
+pub(super) fn verdict(detail: &EventDetail, delivery: &Delivery<'_>) -> Verdict {
+    let suffix = &delivery.suffix;
     let (event, source) = (detail.event.event_id.shell_word(), &detail.event.source);
     let look = |command: &str| format!("hooklatch {command} {event} --source {source}{suffix}");
     if detail.jobs.is_empty() {
-        return unwanted(detail, config, suffix);
+        return unwanted(detail, delivery.config, suffix);
     }
     let rank = |one: &&JobDetail| match one.job.state {
         State::Held => 0,
@@ -129,7 +123,7 @@ pub(super) fn verdict(
             not(format!("as expected: handler {handler} is paused"), resume)
         }
         _ => {
-            let seconds = waited.as_secs_f64();
+            let seconds = delivery.args.wait.as_secs_f64();
             let text = format!("known yet: handler {handler} is {state} after {seconds} s");
             not(text, format!("{} --follow", look("show")))
         }

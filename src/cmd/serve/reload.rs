@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use crate::admin::{self, FailureKind, Reloaded};
-use crate::cmd::store;
-use crate::config::{self, Environment};
+use crate::config::{self, Config, Environment};
+use crate::document::Problem;
+use crate::exit::Failure;
 use crate::handler::runner_client::CannotLoad;
 use crate::handler::runner_pool::NotLoaded;
+use crate::model::RunnerName;
 use crate::serve::{ReloadError, Serving};
 
-use super::check_for_runner;
-
-/// What the configuration is read from, at the start and at each reload.
+/// The files and the environment that the configuration is read from, at the start and at each reload.
 pub(super) struct Files<'a> {
     pub(super) path: &'a Path,
     pub(super) environment: &'a Environment,
@@ -20,7 +20,7 @@ pub(super) struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Has the receiver take the configuration as it is now, and logs what came of it.
+    /// Makes the receiver load the configuration again, and logs the result.
     pub(super) async fn reload(&self, serving: &mut Serving) -> Result<Reloaded, admin::Failure> {
         let reloaded = self.try_reload(serving).await.map_err(failure);
         match &reloaded {
@@ -35,6 +35,25 @@ impl Files<'_> {
         check_for_runner(&config, self.environment, self.launches).map_err(ReloadError::Config)?;
         serving.reload(config, self.environment).await
     }
+}
+
+/// Finds the problems that a runner launched by this process would find too, and could not report.
+pub(super) fn check_for_runner(
+    config: &Config,
+    environment: &Environment,
+    launches: bool,
+) -> Result<(), Vec<Problem>> {
+    if !launches {
+        return Ok(());
+    }
+    let problems = config.unresolved(environment);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    for unwise in config.check_commands(environment, &RunnerName::default()) {
+        tracing::warn!("{unwise}");
+    }
+    Ok(())
 }
 
 fn log_reloaded(reloaded: &Reloaded) {
@@ -55,7 +74,7 @@ fn failure(error: ReloadError) -> admin::Failure {
         ReloadError::Runner(_) | ReloadError::Dispatcher(_) => FailureKind::Unavailable,
     };
     let message = match &error {
-        ReloadError::Config(problems) => store::config_failure(problems).message,
+        ReloadError::Config(problems) => Failure::from(problems.as_slice()).message,
         error => error.to_string(),
     };
     admin::Failure::new(kind, message)

@@ -16,27 +16,24 @@ use super::output::{self, count, escape, local, size, thousands};
 use super::store;
 use screen::{Screen, Site, SourceLine, Verdict, screen};
 
-/// Asks how everything stands and prints it.
-pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
-    let config = store::load(&args.file.config)?;
+/// Asks the receiver or the store, and prints the answer.
+pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
+    let config = store::load(args)?;
     let sources: Vec<_> =
         config.sources.iter().map(|own| (own.name.clone(), own.path.value.clone())).collect();
     let names = sources.iter().map(|(name, _)| name.clone()).collect();
     let asked = store::ask_of(&config, GetStatus { sources: names });
-    // Without an answer nothing is served, for whatever cause: the store may not exist yet.
+    // Without an answer nothing is served, even if only the store does not exist yet.
     let status = asked.map_err(|failure| Failure { exit: Exit::Unavailable, ..failure })?;
-    let (path, suffix) = (config.store().path, output::config_suffix(&args.file.config));
+    let (path, suffix) = (config.store().path, args.suffix());
     let site = Site { sources, store: &path, suffix: &suffix };
     let screen = screen(status, &site, Clock::system().now());
-    match args.format.json {
-        true => output::json(&screen)?,
-        false => {
-            for (about, colour, lines) in facts(&screen) {
-                let style = colour.map_or(Style::new(), |colour| colour.on_default().bold());
-                output::facts(about, style, &lines)?;
-            }
-        }
-    }
+    output::either(&args.format, &screen, || {
+        facts(&screen).iter().try_for_each(|(about, colour, lines)| {
+            let style = colour.map_or(Style::new(), |colour| colour.on_default().bold());
+            output::facts(about, style, lines)
+        })
+    })?;
     Ok(match screen.verdict {
         Verdict::Well => Exit::Ok,
         Verdict::NeedsAPerson => Exit::No,
@@ -44,7 +41,7 @@ pub(super) fn run(args: &cli::Overview) -> Result<Exit, Failure> {
     })
 }
 
-/// A word that says what the lines are about, its colour, and the lines.
+/// A label, its colour, and the lines after it.
 type Fact = (&'static str, Option<AnsiColor>, Vec<String>);
 
 /// The screen for people.

@@ -1,26 +1,26 @@
-//! What `status` says, and what it makes of it: a pure function of what was answered.
+//! The facts that `status` prints, and its verdict: a pure function of the receiver's and the store's answer.
 //!
-//! What must stay true: only what strangers cannot bring about changes the verdict, or whoever can post
-//! to a path could wake a person; every verdict but "well" has a sentence and a command.
+//! Must stay true: only facts that strangers cannot cause change the verdict, because otherwise anyone who can
+//! post to a path could wake the operator. Every verdict but "well" has a sentence and a command.
 
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::admin::{ReceiverStatus, Status};
+use crate::admin::{ReceiverStatus, Refusal, Status};
 use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
-use crate::store::{Backlog, Disk, LastWord, PausedRow, RestoredRow, Standing, Stuck};
+use crate::store::{Backlog, Disk, LastWord, PausedRow, RestoredRow, Stuck};
 use crate::traffic::UnknownPath;
 
 use crate::cmd::output::count;
 
-/// How far the clock may have moved before it is worth a word: more than a slewed clock's 1.8 s an hour
-/// makes of a day (adjtimex(2)), less than the shortest tolerance of a signature's age.
+/// How far the clock may move before a note. More than a slewed clock moves in a day, at 1.8 s an hour
+/// (adjtimex(2)); less than the shortest tolerance of a signature's age.
 const CLOCK_MOVED_MILLIS: u64 = 60_000;
 
-/// The answer of `status` in a word; each has its exit code.
+/// The answer of `status`; each has an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
@@ -37,11 +37,11 @@ pub(super) struct Screen {
     pub(super) verdict: Verdict,
     /// The sentences behind the verdict.
     pub(super) why: Vec<String>,
-    /// What is worth a look and does not change the verdict.
+    /// Facts to look at that do not change the verdict.
     pub(super) notes: Vec<String>,
     /// The one command to run next.
     pub(super) next: String,
-    /// None where the store is stopped.
+    /// `None` if the store is stopped.
     pub(super) receiver: Option<Serving>,
     pub(super) refused: Option<String>,
     pub(super) oldest_ready: Option<Backlog>,
@@ -50,13 +50,13 @@ pub(super) struct Screen {
     pub(super) waiting: Vec<Backlog>,
     pub(super) stuck: Vec<Stuck>,
     pub(super) paused: Vec<PausedRow>,
-    /// Handlers that cannot run. Empty where the store is stopped: then nothing is known of them.
+    /// Handlers that cannot run. Empty if the store is stopped, because then they are not known.
     pub(super) broken: Vec<Broken>,
-    /// From backups; what came in their gaps is not known here.
+    /// Restored backups; events that arrived in their gaps are not known here.
     pub(super) restores: Vec<RestoredRow>,
     pub(super) sources: Vec<SourceLine>,
     pub(super) unknown_paths: Vec<UnknownPath>,
-    /// None where the store is stopped.
+    /// `None` if the store is stopped.
     pub(super) runners: Option<Vec<RunnerStatus>>,
     pub(super) disk: Option<Disk>,
     pub(super) now: Timestamp,
@@ -72,11 +72,11 @@ pub(super) struct Serving {
     pub(super) clock_moved_millis: i64,
 }
 
-/// One source: what store and receiver know of it together.
+/// The facts about one source from store and receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct SourceLine {
     pub(super) source: Name,
-    /// Where it is, or would be, served; none where it is not configured any more.
+    /// Its URL path; `None` if it is not configured any more.
     pub(super) path: Option<String>,
     /// The receiver has it.
     pub(super) served: bool,
@@ -116,13 +116,13 @@ impl SourceLine {
     }
 }
 
-/// How commands are written for whoever reads the screen.
+/// The configuration's facts for sources and printed commands.
 pub(super) struct Site<'a> {
     /// The configured sources with their paths.
     pub(super) sources: Vec<(Name, String)>,
     /// The database.
     pub(super) store: &'a Path,
-    /// What a command needs to find this configuration; empty for the usual place.
+    /// The `--config` option for printed commands; empty for the default file.
     pub(super) suffix: &'a str,
 }
 
@@ -132,103 +132,45 @@ impl Site<'_> {
     }
 }
 
-/// Makes the screen of an answer. `now`: this machine's wall clock.
+/// Makes the screen of an answer. `now` is this machine's wall clock.
 pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen {
-    let (mut why, mut notes, mut commands) = (Vec::new(), Vec::new(), Vec::new());
     let Status { receiver, refused, store } = status;
+    let (receiver, store) = (receiver.as_ref(), store.as_ref());
+    let mut findings = Findings { site, why: Vec::new(), notes: Vec::new(), commands: Vec::new() };
     if receiver.is_none() {
-        why.push("no receiver runs: the store is stopped".to_owned());
-        commands.push(site.command("serve"));
+        findings.problem("no receiver runs: the store is stopped".to_owned(), "serve");
     }
     if let Some(refused) = &refused {
-        why.push(format!("every delivery is answered 503: {}", refused.reason));
-        let folder = site.store.parent().unwrap_or(site.store).display();
-        commands.push(match refused.space {
-            true => format!("df -h {}", shell_word(&folder.to_string())),
-            false => site.command("status"),
-        });
+        findings.refusal(refused);
     }
-    let serving = why.is_empty();
-    let broken = receiver.as_ref().map_or(Vec::new(), |receiver| receiver.traffic.broken.clone());
-    for one in &broken {
-        let said = format!("handler {} cannot run", one.handler);
-        match one.tries > BROKEN_AFTER {
-            true => why.push(said),
-            // A program that is being replaced is missing for a moment.
-            false => notes.push(said),
-        }
-        commands.push(site.command(&format!("explain {}", one.event_id.shell_word())));
+    let serving = findings.why.is_empty();
+    if let Some(receiver) = receiver {
+        findings.of_receiver(receiver);
     }
-    let runners = receiver.as_ref().map(|receiver| receiver.runners.clone());
-    for (view, reason) in
-        runners.iter().flatten().filter_map(|view| Some((view, no_commands(view)?)))
-    {
-        why.push(reason);
-        commands.push(match &view.unit {
-            Some(unit) => format!("systemctl status {}", shell_word(unit)),
-            None => site.command("runner"),
-        });
-    }
-    for source in receiver.iter().flat_map(|receiver| &receiver.without_secret) {
-        why.push(format!(
-            "the secret of source {source} is empty: its deliveries are answered 401"
-        ));
-        commands.push(site.command("config check"));
-    }
-    let stuck = store.as_ref().map_or(Vec::new(), |store| store.stuck.clone());
-    for state in [State::Held, State::Dead] {
-        let of_state: Vec<&Stuck> = stuck.iter().filter(|stuck| stuck.state == state).collect();
-        let jobs: u64 = of_state.iter().map(|stuck| stuck.jobs).sum();
-        if jobs > 0 {
-            why.push(format!("{} {state}", count(jobs, "job")));
-            commands.push(site.command(&format!("{state}{}", only(&of_state))));
-        }
-    }
-    let sources = sources(receiver.as_ref(), store.as_ref().map(|s| &s.sources[..]), site);
-    for line in &sources {
-        if receiver.is_some() && !line.served && line.path.is_some() {
-            notes.push(format!("source {} is configured and not served: reload", line.source));
-            commands.push(site.command("reload"));
-        }
-        if let Some(refusing) = line.refusing() {
-            notes.push(refusing);
-            let judge =
-                if line.quarantined > 0 { "quarantine verify" } else { "events --rejected" };
-            commands.push(site.command(&format!("{judge} --source {}", line.source)));
-        }
-    }
-    let paused = store.as_ref().map_or(Vec::new(), |store| store.paused.clone());
+    let stuck = list(store, |store| &store.stuck);
+    findings.of_stuck_jobs(&stuck);
+    let sources = sources(receiver, store.map(|store| &store.sources[..]), site);
+    findings.of_sources(&sources, receiver.is_some());
+    let paused = list(store, |store| &store.paused);
     for row in &paused {
-        notes.push(format!("handler {} is paused", row.handler));
-        commands.push(site.command(&format!("resume {}", row.handler)));
+        let resume = format!("resume {}", row.handler);
+        findings.note(format!("handler {} is paused", row.handler), &resume);
     }
-    let moved = receiver.as_ref().map_or(0, |receiver| receiver.clock_moved_millis);
-    if moved.unsigned_abs() > CLOCK_MOVED_MILLIS {
-        let seconds = moved / 1000;
-        notes.push(format!("the clock has moved by {seconds:+} s since the receiver's start"));
-    }
-    let newest = store.as_ref().and_then(|store| store.newest_event_at);
-    if newest.is_some_and(|newest| newest.since(now).as_millis() > CLOCK_MOVED_MILLIS.into()) {
-        notes.push("the newest event lies in the future: the clock was set back".to_owned());
-    }
+    findings.of_clocks(receiver, store.and_then(|store| store.newest_event_at), now);
+    let Findings { why, notes, commands, .. } = findings;
     let verdict = match (serving, why.is_empty()) {
         (false, _) => Verdict::NotServing,
         (true, false) => Verdict::NeedsAPerson,
         (true, true) => Verdict::Well,
     };
-    let unknown_paths =
-        receiver.as_ref().map_or(Vec::new(), |receiver| receiver.traffic.unknown_paths.clone());
-    let store_ref = store.as_ref();
-    let backlogs =
-        |of: fn(&Standing) -> &Vec<Backlog>| store_ref.map(of).cloned().unwrap_or_default();
-    let ready = backlogs(|store| &store.ready);
+    let ready = list(store, |store| &store.ready);
     Screen {
         verdict,
         why,
         notes,
         next: commands.into_iter().next().unwrap_or_else(|| site.command("events")),
         receiver: receiver.map(|receiver| Serving {
-            version: receiver.version,
+            version: receiver.version.clone(),
             pid: receiver.pid,
             started_at: receiver.started_at,
             clock_moved_millis: receiver.clock_moved_millis,
@@ -236,18 +178,126 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         refused: refused.map(|refused| refused.reason),
         oldest_ready: ready.iter().min_by_key(|backlog| backlog.since).cloned(),
         ready,
-        running: backlogs(|store| &store.running),
-        waiting: backlogs(|store| &store.waiting),
+        running: list(store, |store| &store.running),
+        waiting: list(store, |store| &store.waiting),
         stuck,
         paused,
-        broken,
-        restores: store.as_ref().map_or(Vec::new(), |store| store.restores.clone()),
+        broken: list(receiver, |receiver| &receiver.traffic.broken),
+        restores: list(store, |store| &store.restores),
         sources,
-        unknown_paths,
-        runners,
-        last_commit_at: store.as_ref().and_then(|store| store.last_commit_at),
-        disk: store.map(|store| store.disk),
+        unknown_paths: list(receiver, |receiver| &receiver.traffic.unknown_paths),
+        runners: receiver.map(|receiver| receiver.runners.clone()),
+        last_commit_at: store.and_then(|store| store.last_commit_at),
+        disk: store.map(|store| store.disk.clone()),
         now,
+    }
+}
+
+/// A list of the receiver's or the store's answer; empty without an answer.
+fn list<A, T: Clone>(answer: Option<&A>, of: fn(&A) -> &Vec<T>) -> Vec<T> {
+    answer.map(of).cloned().unwrap_or_default()
+}
+
+/// The sentences for people and the commands to run, most important first.
+struct Findings<'a> {
+    site: &'a Site<'a>,
+    /// The sentences behind the verdict.
+    why: Vec<String>,
+    notes: Vec<String>,
+    commands: Vec<String>,
+}
+
+impl Findings<'_> {
+    /// Adds a sentence that changes the verdict. `typed` is the command to run, without `hooklatch`.
+    fn problem(&mut self, sentence: String, typed: &str) {
+        self.why.push(sentence);
+        self.commands.push(self.site.command(typed));
+    }
+
+    /// Adds a sentence that does not change the verdict, as [`Findings::problem`] does.
+    fn note(&mut self, sentence: String, typed: &str) {
+        self.notes.push(sentence);
+        self.commands.push(self.site.command(typed));
+    }
+
+    fn refusal(&mut self, refused: &Refusal) {
+        self.why.push(format!("every delivery is answered 503: {}", refused.reason));
+        let folder = self.site.store.parent().unwrap_or(self.site.store).display();
+        self.commands.push(match refused.space {
+            true => format!("df -h {}", shell_word(&folder.to_string())),
+            false => self.site.command("status"),
+        });
+    }
+
+    fn of_receiver(&mut self, receiver: &ReceiverStatus) {
+        for broken in &receiver.traffic.broken {
+            let sentence = format!("handler {} cannot run", broken.handler);
+            let explain = format!("explain {}", broken.event_id.shell_word());
+            match broken.tries > BROKEN_AFTER {
+                true => self.problem(sentence, &explain),
+                // A program that is being replaced is missing for a moment.
+                false => self.note(sentence, &explain),
+            }
+        }
+        for runner in &receiver.runners {
+            let Some(reason) = no_commands(runner) else { continue };
+            self.why.push(reason);
+            self.commands.push(match &runner.unit {
+                Some(unit) => format!("systemctl status {}", shell_word(unit)),
+                None => self.site.command("runner"),
+            });
+        }
+        for source in &receiver.without_secret {
+            let sentence =
+                format!("the secret of source {source} is empty: its deliveries are answered 401");
+            self.problem(sentence, "config check");
+        }
+    }
+
+    fn of_stuck_jobs(&mut self, stuck: &[Stuck]) {
+        for state in [State::Held, State::Dead] {
+            let of_state: Vec<&Stuck> = stuck.iter().filter(|stuck| stuck.state == state).collect();
+            let jobs: u64 = of_state.iter().map(|stuck| stuck.jobs).sum();
+            if jobs > 0 {
+                let listing = format!("{state}{}", only(&of_state));
+                self.problem(format!("{} {state}", count(jobs, "job")), &listing);
+            }
+        }
+    }
+
+    fn of_sources(&mut self, sources: &[SourceLine], receiver_runs: bool) {
+        for line in sources {
+            let source = &line.source;
+            if receiver_runs && !line.served && line.path.is_some() {
+                let sentence = format!("source {source} is configured and not served: reload");
+                self.note(sentence, "reload");
+            }
+            if let Some(refusing) = line.refusing() {
+                let command = match line.quarantined {
+                    0 => "events --rejected",
+                    _ => "quarantine verify",
+                };
+                self.note(refusing, &format!("{command} --source {source}"));
+            }
+        }
+    }
+
+    fn of_clocks(
+        &mut self,
+        receiver: Option<&ReceiverStatus>,
+        newest_event_at: Option<Timestamp>,
+        now: Timestamp,
+    ) {
+        let moved = receiver.map_or(0, |receiver| receiver.clock_moved_millis);
+        if moved.unsigned_abs() > CLOCK_MOVED_MILLIS {
+            let seconds = moved / 1000;
+            let note = format!("the clock has moved by {seconds:+} s since the receiver's start");
+            self.notes.push(note);
+        }
+        if newest_event_at.is_some_and(|at| at.since(now).as_millis() > CLOCK_MOVED_MILLIS.into()) {
+            let note = "the newest event lies in the future: the clock was set back";
+            self.notes.push(note.to_owned());
+        }
     }
 }
 

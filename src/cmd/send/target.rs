@@ -1,5 +1,5 @@
-//! Delivers to a source's public URL as the provider does, through name resolution, TLS and the proxy.
-//! An error names the step that failed.
+//! Where a test delivery goes: directly to the receiver, or to the source's public URL as the provider's do,
+//! through name resolution, TLS and the proxy. An error names the step that failed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,11 +17,13 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::super::kit::provider::{Answer, exchange};
 use crate::model::Headers;
 
-/// The timeout of a delivery: longer than any provider waits for an answer.
+/// The timeout of a delivery to a public URL: longer than any provider waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An absolute `http` or `https` URL.
-pub(super) struct PublicUrl {
+pub(super) struct Target {
+    /// Whether it is a public URL, and not the receiver's address.
+    pub(super) is_public: bool,
     /// The value of the header `Host`.
     authority: String,
     host: String,
@@ -30,9 +32,9 @@ pub(super) struct PublicUrl {
     path: String,
 }
 
-impl PublicUrl {
+impl Target {
     /// Reads a URL. `path` replaces a missing path.
-    pub(super) fn parse(text: &str, path: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, path: &str, is_public: bool) -> Result<Self, String> {
         let wrong = || format!("'{text}' is not a URL such as https://hooks.example.org{path}");
         let uri: Uri = text.parse().map_err(|_| wrong())?;
         let tls = match uri.scheme_str() {
@@ -49,7 +51,8 @@ impl PublicUrl {
             None | Some("/") => path,
             Some(given) => given,
         };
-        Ok(PublicUrl {
+        Ok(Target {
+            is_public,
             authority: authority.to_owned(),
             host: host.trim_matches(['[', ']']).to_owned(),
             port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
@@ -60,17 +63,24 @@ impl PublicUrl {
 
     /// Posts `body` on a new connection. An `Err` says which step failed.
     pub(super) async fn post(&self, headers: &Headers, body: Bytes) -> Result<Answer, String> {
-        let posted = timeout(PATIENCE, self.try_post(headers, body)).await;
+        let post = self.try_post(headers, body);
+        if !self.is_public {
+            return post.await;
+        }
+        let posted = timeout(PATIENCE, post).await;
         posted.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?
     }
 
     async fn try_post(&self, headers: &Headers, body: Bytes) -> Result<Answer, String> {
-        let PublicUrl { authority, host, path, .. } = self;
+        let Target { authority, host, path, .. } = self;
         let found = lookup_host((host.as_str(), self.port)).await;
         let found = found.map_err(|error| format!("name {host} has no address: {error}"))?;
         let found: Vec<SocketAddr> = found.collect();
         let stream = TcpStream::connect(&found[..]).await;
-        let stream = stream.map_err(|error| format!("nothing answers at {found:?}: {error}"))?;
+        let stream = stream.map_err(|error| {
+            let found: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
+            format!("nothing answers at {}: {error}", found.join(", "))
+        })?;
         let answer = match self.tls {
             false => exchange(stream, authority, path, headers, body).await,
             true => {
@@ -87,7 +97,7 @@ impl PublicUrl {
     }
 }
 
-impl std::fmt::Display for PublicUrl {
+impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let scheme = if self.tls { "https" } else { "http" };
         write!(f, "{scheme}://{}{}", self.authority, self.path)

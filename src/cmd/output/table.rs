@@ -1,18 +1,15 @@
-//! Fits output to the width of a screen: wraps prose at words and narrows the columns of tables.
-//!
-//! In a pipe or a file it does not wrap or cut, so that a row is one line for `grep`, unless the variable
-//! COLUMNS gives a width.
+//! Tables: one for every listing. Columns are narrowed until a row fits the width of the screen.
 
-use std::os::fd::AsFd;
-
-use anstyle::Style;
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
 use textwrap::core::display_width;
-use textwrap::{Options, WordSeparator, WordSplitter};
 
-use crate::exit::Failure;
+use crate::cli::Format;
+use crate::exit::{Exit, Failure};
 
-/// The assumed width of a terminal that does not report its width.
-const USUAL_CHARS: usize = 80;
+use super::print;
+use super::text::escape;
+use super::wrap::{chars, words, wrap};
 
 /// The space between two columns.
 const GAP: &str = "  ";
@@ -20,74 +17,8 @@ const GAP: &str = "  ";
 /// The indent of a text on its own line below a row.
 const BELOW: &str = "    ";
 
-/// How many characters fit on a line of this output; `None` without a limit.
-pub(super) fn chars(output: impl AsFd) -> Option<usize> {
-    let chars = match rustix::termios::tcgetwinsize(output) {
-        Ok(size) if size.ws_col > 0 => return Some(usize::from(size.ws_col)),
-        Ok(_) => Some(USUAL_CHARS),
-        Err(_) => None,
-    };
-    let variable = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    variable.filter(|&columns| columns > 0).or(chars)
-}
-
-/// Splits `text` into lines of at most `chars`; every line but the first begins with `indent`. A command
-/// at the end stays in one piece, on a separate line if necessary, so that it can be copied. A command
-/// that is too long is broken before an option, with a backslash.
-pub(super) fn wrap(text: &str, chars: Option<usize>, indent: &str) -> Vec<String> {
-    let Some(chars) = chars.filter(|&chars| display_width(text) > chars) else {
-        return vec![text.to_owned()];
-    };
-    let (prose, command) = text.split_at(command_at(text).unwrap_or(text.len()));
-    if command.is_empty() {
-        return words(prose, chars, indent);
-    }
-    if prose.trim_start().is_empty() {
-        return pieces(command, chars, prose);
-    }
-    let mut lines = words(prose.trim_end(), chars, indent);
-    match lines.last_mut() {
-        Some(last) if display_width(last) + 1 + display_width(command) <= chars => {
-            last.push(' ');
-            last.push_str(command);
-        }
-        _ => lines.extend(pieces(command, chars, indent)),
-    }
-    lines
-}
-
-/// The position of a command that takes up the rest of the text.
-fn command_at(text: &str) -> Option<usize> {
-    let mut places = text.rmatch_indices("hooklatch ").map(|(at, _)| at);
-    places.find(|&at| text[..at].trim_start().is_empty() || text[..at].ends_with(": "))
-}
-
-fn words(text: &str, chars: usize, indent: &str) -> Vec<String> {
-    let options = Options::new(chars)
-        .subsequent_indent(indent)
-        .break_words(false)
-        .word_separator(WordSeparator::AsciiSpace)
-        .word_splitter(WordSplitter::NoHyphenation);
-    textwrap::wrap(text, options).into_iter().map(|line| line.into_owned()).collect()
-}
-
-fn pieces(command: &str, chars: usize, indent: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut line = indent.to_owned();
-    for (nth, option) in command.split(" --").enumerate() {
-        let option = if nth == 0 { option.to_owned() } else { format!(" --{option}") };
-        if nth > 0 && display_width(&line) + display_width(&option) + 2 > chars {
-            lines.push(format!("{line} \\"));
-            line = format!("{indent}   ");
-        }
-        line.push_str(&option);
-    }
-    lines.push(line);
-    lines
-}
-
 /// A column of a table: its head, and how its texts are shortened if a line is too long.
-pub(in crate::cmd) struct Column(&'static str, Fit);
+pub(crate) struct Column(&'static str, Fit);
 
 enum Fit {
     Whole,
@@ -97,40 +28,40 @@ enum Fit {
 }
 
 /// A column whose texts are not cut or wrapped.
-pub(in crate::cmd) const fn whole(head: &'static str) -> Column {
+pub(crate) const fn whole(head: &'static str) -> Column {
     Column(head, Fit::Whole)
 }
 
 /// A column whose texts may be cut, but not to fewer than `shortest` characters.
-pub(in crate::cmd) const fn cut(head: &'static str, shortest: usize) -> Column {
+pub(crate) const fn cut(head: &'static str, shortest: usize) -> Column {
     Column(head, Fit::Cut { shortest })
 }
 
 /// A column whose texts are wrapped at words.
-pub(in crate::cmd) const fn words_of(head: &'static str) -> Column {
+pub(crate) const fn words_of(head: &'static str) -> Column {
     Column(head, Fit::Words)
 }
 
 /// A column whose texts are on separate lines below the row on a screen. Only the last column may be one.
-pub(in crate::cmd) const fn below(head: &'static str) -> Column {
+pub(crate) const fn below(head: &'static str) -> Column {
     Column(head, Fit::Below)
 }
 
 /// One cell's text, safe for a terminal, and its style.
-pub(in crate::cmd) struct Field {
-    pub(super) text: String,
-    pub(super) style: Style,
+pub(crate) struct Field {
+    text: String,
+    style: Style,
 }
 
 impl<T: std::fmt::Display> From<T> for Field {
     fn from(text: T) -> Self {
-        let (text, style) = (super::escape(&text.to_string()), Style::new());
+        let (text, style) = (escape(&text.to_string()), Style::new());
         Field { text, style }
     }
 }
 
 /// A table that may be printed in parts: a wider row widens the columns of later rows.
-pub(in crate::cmd) struct Table {
+pub(crate) struct Table {
     columns: Vec<Column>,
     /// The width of the longest text of each column.
     longest: Vec<usize>,
@@ -143,7 +74,7 @@ pub(in crate::cmd) struct Table {
 
 impl Table {
     /// `chars` is the width of a line; `None` without a limit.
-    pub(in crate::cmd) fn new(columns: Vec<Column>, chars: Option<usize>) -> Self {
+    pub(crate) fn new(columns: Vec<Column>, chars: Option<usize>) -> Self {
         let (longest, least) = (vec![0; columns.len()], vec![0; columns.len()]);
         let mut table = Table { columns, longest, least, chars, begun: false };
         table.measure(&table.heads());
@@ -152,17 +83,17 @@ impl Table {
 
     fn heads(&self) -> Vec<Field> {
         let dimmed = Style::new().dimmed();
-        self.columns.iter().map(|Column(head, _)| super::styled(head, dimmed)).collect()
+        self.columns.iter().map(|Column(head, _)| styled(head, dimmed)).collect()
     }
 
     /// Prints rows with common column widths. The first call prints the head too.
-    pub(in crate::cmd) fn print(&mut self, rows: &[Vec<Field>]) -> Result<(), Failure> {
+    pub(crate) fn print(&mut self, rows: &[Vec<Field>]) -> Result<(), Failure> {
         rows.iter().for_each(|row| self.measure(row));
         if !self.begun {
-            super::lines(&self.head())?;
+            print::lines(&self.head())?;
             self.begun = true;
         }
-        rows.iter().try_for_each(|row| super::lines(&self.lines(row)))
+        rows.iter().try_for_each(|row| print::lines(&self.lines(row)))
     }
 
     /// Widens the columns to fit a row.
@@ -235,6 +166,51 @@ impl Table {
     }
 }
 
+/// Prints a table whose texts are wrapped at words; prints `empty` if there are no rows.
+pub(crate) fn table(
+    head: &[&'static str],
+    rows: Vec<Vec<Field>>,
+    empty: &str,
+) -> Result<(), Failure> {
+    listing(head.iter().map(|head| words_of(head)).collect(), rows, false, empty)
+}
+
+/// Prints a table that fits the screen; with `wide`, texts are not cut or wrapped. Prints `empty` if there
+/// are no rows.
+pub(crate) fn listing(
+    columns: Vec<Column>,
+    rows: Vec<Vec<Field>>,
+    wide: bool,
+    empty: &str,
+) -> Result<(), Failure> {
+    if rows.is_empty() {
+        return print::line(empty);
+    }
+    Table::new(columns, chars().filter(|_| !wide)).print(&rows)
+}
+
+/// Prints values: all of them as JSON, or a table with a row for each.
+pub(crate) fn rows<T: Serialize>(
+    format: &Format,
+    values: &[T],
+    columns: Vec<Column>,
+    row: impl FnMut(&T) -> Vec<Field>,
+    wide: bool,
+    empty: &str,
+) -> Result<Exit, Failure> {
+    print::either(format, &values, || {
+        listing(columns, values.iter().map(row).collect(), wide, empty)
+    })
+}
+
+pub(crate) fn painted(text: impl std::fmt::Display, colour: AnsiColor) -> Field {
+    styled(text, colour.on_default())
+}
+
+pub(crate) fn styled(text: impl std::fmt::Display, style: Style) -> Field {
+    Field { style, ..text.into() }
+}
+
 /// Cuts a text to at most `most` characters; `…` marks a cut.
 fn short(text: &str, most: usize) -> String {
     if display_width(text) <= most {
@@ -263,23 +239,6 @@ mod tests {
         rows.iter().for_each(|row| table.measure(row));
         let lines = table.head().into_iter().chain(rows.iter().flat_map(|row| table.lines(row)));
         lines.map(|line| anstream::adapter::strip_str(&line).to_string()).collect()
-    }
-
-    #[test]
-    fn prose_wraps_at_words_and_a_command_stays_in_one_piece() {
-        let wrapped = |text, chars| wrap(text, Some(chars), "  ");
-        assert_eq!(wrapped("one two three", 8), ["one two", "  three"]);
-        assert_eq!(wrapped("a-word_that/is.long x", 6), ["a-word_that/is.long", "  x"]);
-        let text = "once it is right: hooklatch quarantine verify --config a.toml";
-        assert_eq!(
-            wrapped(text, 50),
-            ["once it is right:", "  hooklatch quarantine verify --config a.toml"]
-        );
-        assert_eq!(
-            wrapped(text, 40),
-            ["once it is right:", "  hooklatch quarantine verify \\", "      --config a.toml"]
-        );
-        assert_eq!(wrap(text, None, "  "), [text]);
     }
 
     #[test]

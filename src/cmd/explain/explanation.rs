@@ -1,0 +1,90 @@
+//! An explained event, for programs and for people.
+
+use serde::Serialize;
+
+use crate::model::{JobId, Name, State, Timestamp};
+
+/// One event explained.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Explanation {
+    pub(super) source: Name,
+    pub(super) event: String,
+    pub(super) event_type: String,
+    /// Why it was accepted, and what happened to it since.
+    pub(super) arrival: Vec<String>,
+    /// What the replay guard decided, and why.
+    pub(super) replay_guard: String,
+    /// Every handler of its source, and every handler that has a job for it.
+    pub(super) handlers: Vec<HandlerPart>,
+    /// What the operator can do if no handler wants the event.
+    pub(super) next: Option<Next>,
+}
+
+/// How a handler treats the event.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct HandlerPart {
+    pub(super) handler: Name,
+    /// Whether the current configuration gives this event to the handler.
+    pub(super) wants: bool,
+    pub(super) why: String,
+    pub(super) job: Option<JobPart>,
+    /// What to do if the handler wants the event and has no job for it.
+    pub(super) next: Option<Next>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct JobPart {
+    pub(super) job: JobId,
+    pub(super) state: State,
+    pub(super) reason: Option<String>,
+    pub(super) attempts: Vec<String>,
+    pub(super) next: Next,
+}
+
+/// What happens next.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Next {
+    pub(super) what: String,
+    /// When it happens, if known.
+    pub(super) at: Option<Timestamp>,
+    /// The command to type, if the operator has to act.
+    pub(super) command: Option<String>,
+}
+
+/// A line of output: its label, which is empty if it continues the line before, and its text.
+pub(super) type Fact = (&'static str, String);
+
+/// The explanation as text: one paragraph for the event, then one for each handler.
+pub(super) fn paragraphs(all: &Explanation) -> Vec<Vec<Fact>> {
+    let Explanation { event, event_type, source, .. } = all;
+    let mut facts = vec![("event", format!("{event} of type {event_type}, source {source}"))];
+    let about = std::iter::once("arrival").chain(std::iter::repeat(""));
+    facts.extend(about.zip(all.arrival.iter().cloned()));
+    facts.push(("", format!("replay guard: {}", all.replay_guard)));
+    facts.extend(all.next.iter().flat_map(Next::facts));
+    let handlers = all.handlers.iter().map(HandlerPart::facts);
+    std::iter::once(facts).chain(handlers).collect()
+}
+
+impl HandlerPart {
+    fn facts(&self) -> Vec<Fact> {
+        let wants = if self.wants { "wants it" } else { "does not want it" };
+        let mut facts = vec![("handler", format!("{} {wants}: {}", self.handler, self.why))];
+        if let Some(JobPart { job, state, reason, attempts, next }) = &self.job {
+            let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            facts.push(("job", format!("{job} is {state}{reason}")));
+            facts.extend(attempts.iter().map(|attempt| ("", attempt.clone())));
+            facts.extend(next.facts());
+        }
+        facts.extend(self.next.iter().flat_map(Next::facts));
+        facts
+    }
+}
+
+impl Next {
+    fn facts(&self) -> Vec<Fact> {
+        let mut facts = vec![("next", self.what.clone())];
+        facts.extend(self.command.iter().map(|command| ("", command.clone())));
+        facts
+    }
+}

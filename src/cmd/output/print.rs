@@ -1,0 +1,108 @@
+//! Prints lines for people and JSON for programs: the only place that writes to standard output and error.
+
+use std::io::Write;
+
+use anstyle::Style;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cli::Format;
+use crate::exit::{Exit, Failure};
+
+use super::wrap::{chars, width_of, wrap};
+
+/// Prints one indented JSON document and a newline.
+fn json(value: &impl Serialize) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// Prints lines, wrapped at words to the width of the screen.
+pub(crate) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
+    let text = text.to_string();
+    for text in text.split('\n') {
+        let indent = &text[..text.len() - text.trim_start().len()];
+        lines(&wrap(text, chars(), indent))?;
+    }
+    Ok(())
+}
+
+/// Prints a text after its label.
+pub(crate) fn fact(about: &str, text: impl std::fmt::Display) -> Result<(), Failure> {
+    let text = format!("{about:<10}{text}");
+    lines(&wrap(&text, chars(), &" ".repeat(10)))
+}
+
+/// Prints texts after a styled label, wrapped at the screen's width but at most 100 characters; at 80
+/// without a screen.
+pub(crate) fn facts(about: &str, style: Style, texts: &[String]) -> Result<(), Failure> {
+    let most = Some(chars().map_or(80, |chars| chars.min(100)));
+    let indent = " ".repeat(10);
+    let wrapped = |text: &String| wrap(&format!("{indent}{text}"), most, &indent);
+    let text = texts.iter().flat_map(wrapped).collect::<Vec<_>>().join("\n");
+    let rest = text.get(about.len()..).unwrap_or_default();
+    verbatim(format_args!("{style}{about}{style:#}{rest}"))
+}
+
+/// Prints a line without wrapping: a program's output, or a text to copy.
+pub(crate) fn verbatim(text: impl std::fmt::Display) -> Result<(), Failure> {
+    writeln!(anstream::stdout().lock(), "{text}")?;
+    Ok(())
+}
+
+pub(super) fn lines(lines: &[String]) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// Prints one JSON value on one line.
+pub(crate) fn json_line(value: &impl Serialize) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    serde_json::to_writer(&mut out, value).map_err(std::io::Error::from)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// Prints a note on standard error. Ignores a closed standard error.
+pub(crate) fn note(text: impl std::fmt::Display) {
+    said("note", Style::new(), &text.to_string());
+}
+
+/// Prints a text after its kind on standard error. Ignores a closed standard error.
+pub(crate) fn said(kind: &str, style: Style, text: &str) {
+    let mut err = anstream::stderr().lock();
+    let indent = " ".repeat(kind.len() + 2);
+    for (nth, text) in text.split('\n').enumerate() {
+        let text = match nth {
+            0 => format!("{style}{kind}{style:#}: {text}"),
+            _ => text.to_owned(),
+        };
+        for line in wrap(&text, width_of(std::io::stderr()), &indent) {
+            let _ = writeln!(err, "{line}");
+        }
+    }
+}
+
+/// Prints the answer of a command: JSON, or what `text` prints for people.
+pub(crate) fn either(
+    format: &Format,
+    value: &impl Serialize,
+    text: impl FnOnce() -> Result<(), Failure>,
+) -> Result<Exit, Failure> {
+    if format.json { json(value) } else { text() }?;
+    Ok(Exit::Ok)
+}
+
+/// Prints the answer of a command that people read in one sentence or a few lines.
+pub(crate) fn answer(
+    format: &Format,
+    value: Value,
+    text: impl std::fmt::Display,
+) -> Result<Exit, Failure> {
+    either(format, &value, || line(text))
+}
