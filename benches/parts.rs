@@ -18,11 +18,11 @@ use futures_util::future::join_all;
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
 use hooklatch::model::{Headers, Name, OnRedelivery, Outcome, Timestamp};
-use hooklatch::probe;
 use hooklatch::provider::Scheme;
+use hooklatch::provider::place::Pointer;
 use hooklatch::retry::Next;
 use hooklatch::store::{Accept, Accepted, Claimed, Completion, Record, Settings, Store};
-use hooklatch::verify::{Key, Request, Verified, key, verify};
+use hooklatch::verify::{Key, Request, Verified, extract, key, verify};
 use requests::{Kind, SECRET, request};
 use tempfile::TempDir;
 use tokio::runtime::{self, Runtime};
@@ -50,11 +50,13 @@ fn reading_facts(bencher: Bencher, kind: Kind) {
         Kind::GitHub => (Some("payload"), &["/action"]),
         Kind::Stripe => (None, &["/id", "/type"]),
     };
-    let pointers: Vec<String> = pointers.iter().map(|&pointer| pointer.to_owned()).collect();
+    let pointers: Vec<Pointer> =
+        pointers.iter().map(|pointer| Pointer::parse(pointer).unwrap()).collect();
+    let pointers: Vec<&Pointer> = pointers.iter().collect();
     let (_, body) = delivery(kind, 0);
     bencher
         .counter(BytesCount::new(body.len()))
-        .bench(|| probe::facts(black_box(&body), field, &pointers).unwrap());
+        .bench(|| extract::follow(&extract::json_of(black_box(&body), field).unwrap(), &pointers));
 }
 
 /// The digest of the body without its scheme's volatile fields.
@@ -67,7 +69,7 @@ fn digest(bencher: Bencher, kind: Kind) {
     let (_, body) = delivery(kind, 0);
     bencher
         .counter(BytesCount::new(body.len()))
-        .bench(|| probe::digest(black_box(&body), &volatile));
+        .bench(|| extract::digest(black_box(&body), &volatile));
 }
 
 /// Accepting one event durably, which mostly waits for the disk.

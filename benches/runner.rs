@@ -14,7 +14,6 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use hooklatch::config;
-use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, RunnerName, Timestamp};
 use hooklatch::runner::client::{Events, Sender, connect};
 use hooklatch::runner::folder;
@@ -132,7 +131,7 @@ impl Receiver {
             runner: None,
         };
         let socket = folder::socket(&folder::of(&site.join("store.db")));
-        let (list, say, hear) = connect(&socket, &hello, &Limits::default()).await.unwrap();
+        let (list, say, hear) = connect(&socket, &hello).await.unwrap();
         let config = config::load(&site.join("hooklatch.toml")).ok().unwrap();
         let commands = config
             .resolve_commands(&config::Environment::capture(), &RunnerName::default())

@@ -4,89 +4,17 @@
 //! [`Section::finish`] reports the other keys as unknown and suggests the nearest known one. Must
 //! stay true: reading does not stop at the first problem, so that one run reports all of them.
 
+mod problem;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// One mistake in a file, with its position and, if known, the fix.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// The file's name as the caller gave it.
-    pub file: String,
-    /// Line from 1; 0 for a problem with the whole file.
-    pub line: usize,
-    /// Column in characters from 1; 0 for a problem with the whole file.
-    pub column: usize,
-    /// Dotted path of the key; empty if the problem is not about a key.
-    pub key: String,
-    /// A lower-case fragment that says what is wrong.
-    pub message: String,
-    /// What the operator can do about it.
-    pub help: Option<String>,
-}
-
-impl fmt::Display for Problem {
-    /// Writes `file:line:column: key: message`, and the help on a second line.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if self.line > 0 {
-            write!(f, ":{}:{}", self.line, self.column)?;
-        }
-        if !self.key.is_empty() {
-            write!(f, ": {}", self.key)?;
-        }
-        write!(f, ": {}", self.message)?;
-        if let Some(help) = &self.help {
-            write!(f, "\n    help: {help}")?;
-        }
-        Ok(())
-    }
-}
-
-/// The problems found so far, shared by the sections of any number of documents.
-#[derive(Debug, Default)]
-pub struct Problems(RefCell<Vec<Problem>>);
-
-impl Problems {
-    /// An empty list.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a problem; the order does not matter.
-    pub fn push(&self, problem: Problem) {
-        self.0.borrow_mut().push(problem);
-    }
-
-    /// Adds a problem with a whole file.
-    pub fn file(&self, file: &str, message: impl Into<String>, help: Option<String>) {
-        self.push(Problem {
-            file: file.to_owned(),
-            line: 0,
-            column: 0,
-            key: String::new(),
-            message: message.into(),
-            help,
-        });
-    }
-
-    /// Whether no problem was found so far.
-    pub fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
-    }
-
-    /// All problems, sorted by file and position.
-    pub fn into_sorted(self) -> Vec<Problem> {
-        let mut all = self.0.into_inner();
-        all.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
-        all
-    }
-}
+pub use problem::{At, Fault, Problem, Problems};
 
 /// A parsed TOML file.
 pub struct Document<'t> {
@@ -101,14 +29,9 @@ impl<'t> Document<'t> {
         match DeTable::parse(text) {
             Ok(root) => Some(Document { file, text, root }),
             Err(error) => {
-                let (line, column) = error.span().map_or((0, 0), |span| place(text, span.start));
-                problems.push(Problem {
-                    file: file.to_owned(),
-                    line,
-                    column,
-                    key: String::new(),
-                    message: error.message().to_owned(),
-                    help: None,
+                problems.push(match error.span() {
+                    Some(span) => At::byte(file, text, span.start, "").problem(error.message()),
+                    None => Problem::of_file(file, error.message()),
                 });
                 None
             }
@@ -135,68 +58,14 @@ impl<'t> Document<'t> {
     }
 }
 
-/// Line and column, from 1, of a byte offset.
-fn place(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
-    (line, column)
-}
-
-/// A value with its position, for problems that are found later.
-#[derive(Debug, Clone, PartialEq)]
+/// A value with its position, for problems that are found later. Serializes as the value alone.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[serde(transparent)]
 pub struct Value<T> {
-    /// The converted value.
     pub value: T,
     /// The value's position in the file.
+    #[serde(skip)]
     pub at: At,
-}
-
-/// As the value: its place is for problems alone.
-impl<T: serde::Serialize> serde::Serialize for Value<T> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.value.serialize(serializer)
-    }
-}
-
-/// A place in a file. All places are equal, so that two configurations compare by what they say and not by
-/// where they say it.
-#[derive(Debug, Clone)]
-pub struct At {
-    file: String,
-    line: usize,
-    column: usize,
-    key: String,
-}
-
-impl PartialEq for At {
-    fn eq(&self, _other: &Self) -> bool {
-        true
-    }
-}
-
-impl At {
-    /// A problem at this position.
-    pub fn problem(&self, message: impl Into<String>, help: Option<String>) -> Problem {
-        Problem {
-            file: self.file.clone(),
-            line: self.line,
-            column: self.column,
-            key: self.key.clone(),
-            message: message.into(),
-            help,
-        }
-    }
-
-    /// The line, from 1.
-    pub fn line(&self) -> usize {
-        self.line
-    }
-
-    /// The position as `file:line:column`.
-    pub fn position(&self) -> String {
-        format!("{}:{}:{}", self.file, self.line, self.column)
-    }
 }
 
 /// A type that a TOML value can be converted to.
@@ -299,64 +168,50 @@ pub struct Section<'d> {
 impl<'d> Section<'d> {
     /// The key's value; `None` if the key is absent, or wrong, which is reported as a problem.
     pub fn get<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
-        self.asked.borrow_mut().insert(key);
-        self.read(key, self.table.get(key)?)
+        self.read(key, self.value(key)?)
     }
 
-    fn read<T: FromToml>(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Value<T>> {
-        let at = self.at(key, value.span());
-        match T::from_toml(value.get_ref()) {
+    /// The key's value. A missing key is reported as a problem.
+    pub fn required<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
+        self.lacks(key, format!("add {key} = {}", T::EXPECTED));
+        self.get(key)
+    }
+
+    /// Whether the key is missing, which is reported with this help.
+    pub fn lacks(&self, key: &'static str, help: impl Into<String>) -> bool {
+        let missing = !self.has(key);
+        if missing {
+            self.problem(Fault::new(format!("'{key}' is missing"), help));
+        }
+        missing
+    }
+
+    /// Converts a value that was read. An error becomes a problem at the value's position.
+    pub fn convert<T, U, F: Into<Fault>>(
+        &self,
+        read: Option<Value<T>>,
+        convert: impl FnOnce(T) -> Result<U, F>,
+    ) -> Option<Value<U>> {
+        let Value { value, at } = read?;
+        match convert(value) {
             Ok(value) => Some(Value { value, at }),
-            Err(wrong) => {
-                let found = value.get_ref().type_str();
-                let message =
-                    wrong.unwrap_or_else(|| format!("expected {}, found {found}", T::EXPECTED));
-                self.problems.push(at.problem(message, None));
+            Err(fault) => {
+                self.report(&at, fault);
                 None
             }
         }
     }
 
-    /// The key's value. A missing key is reported as a problem.
-    pub fn required<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
-        if self.table.get(key).is_none() {
-            self.asked.borrow_mut().insert(key);
-            self.problems.push(self.here().problem(
-                format!("'{key}' is missing"),
-                Some(format!("add {key} = {}", T::EXPECTED)),
-            ));
-            return None;
-        }
-        self.get(key)
-    }
-
     /// The strings of a string or a list of strings, each with its position.
     pub fn texts(&self, key: &'static str) -> Option<Vec<Value<String>>> {
-        self.asked.borrow_mut().insert(key);
-        self.texts_of(key, self.table.get(key)?)
+        self.texts_of(key, self.value(key)?)
     }
 
     /// Every key of this table with its strings. A value that is not a string or a list of strings is
     /// reported as a problem.
     pub fn named_texts(&self) -> Vec<(String, Vec<Value<String>>)> {
-        let named = |(name, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
-            let name: &str = AsRef::<str>::as_ref(name.get_ref());
-            self.texts_of(name, value).map(|texts| (name.to_owned(), texts))
-        };
-        self.table.iter().filter_map(named).collect()
-    }
-
-    fn texts_of(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Vec<Value<String>>> {
-        let whole = self.read::<OneOrMany>(key, value)?;
-        let Some(array) = value.get_ref().as_array() else {
-            let one = |value| Value { value, at: whole.at.clone() };
-            return Some(whole.value.0.into_iter().map(one).collect());
-        };
-        let each = |(value, item): (String, &Spanned<DeValue<'_>>)| Value {
-            value,
-            at: self.at(key, item.span()),
-        };
-        Some(whole.value.0.into_iter().zip(array.iter()).map(each).collect())
+        let texts = |(name, value)| Some((str::to_owned(name), self.texts_of(name, value)?));
+        self.members().filter_map(texts).collect()
     }
 
     /// The key's value if it is a string. Does not report other values, and does not count as asking
@@ -369,83 +224,58 @@ impl<'d> Section<'d> {
 
     /// The position of the key's value, if the key is present. Its type does not matter.
     pub fn place_of(&self, key: &'static str) -> Option<At> {
-        self.asked.borrow_mut().insert(key);
-        self.table.get(key).map(|value| self.at(key, value.span()))
+        self.value(key).map(|value| self.at(key, value.span()))
     }
 
     /// Whether the key is present. Its type does not matter.
     pub fn has(&self, key: &'static str) -> bool {
-        self.asked.borrow_mut().insert(key);
-        self.table.contains_key(key)
+        self.value(key).is_some()
     }
 
     /// The table `[key]`; `None` if it is absent, or is not a table, which is reported as a problem.
     pub fn section(&self, key: &'static str) -> Option<Section<'d>> {
-        self.asked.borrow_mut().insert(key);
-        let value = self.table.get(key)?;
-        self.child(key, key, value)
+        self.child(key, self.value(key)?)
+    }
+
+    /// The table `[key]`. A missing table is reported with this help.
+    pub fn required_section(&self, key: &'static str, help: &str) -> Option<Section<'d>> {
+        if !self.has(key) {
+            self.problem(Fault::new(format!("[{key}] is missing"), help));
+        }
+        self.section(key)
     }
 
     /// The tables `[key.NAME]`, with their names.
     pub fn sections(&self, key: &'static str) -> Vec<(String, Section<'d>)> {
         let Some(parent) = self.section(key) else { return Vec::new() };
-        parent.entries()
-    }
-
-    /// The tables of the array `[[key]]`.
-    pub fn list(&self, key: &'static str) -> Vec<Section<'d>> {
-        self.asked.borrow_mut().insert(key);
-        let Some(value) = self.table.get(key) else { return Vec::new() };
-        let Some(array) = value.get_ref().as_array() else {
-            let found = value.get_ref().type_str();
-            let message = format!("expected a list of tables, found {found}");
-            self.problems.push(self.at(key, value.span()).problem(message, None));
-            return Vec::new();
-        };
-        let item = |(n, value)| self.child(key, &format!("{key}[{n}]"), value);
-        array.iter().enumerate().filter_map(item).collect()
-    }
-
-    /// The tables in this table, with their names. A value that is not a table is reported as a problem.
-    pub fn entries(&self) -> Vec<(String, Section<'d>)> {
-        let entry = |(name, value): (&Spanned<_>, &'d Spanned<DeValue<'d>>)| {
-            let name: &str = AsRef::<str>::as_ref(name.get_ref());
-            self.child(name, name, value).map(|section| (name.to_owned(), section))
-        };
-        self.table.iter().filter_map(entry).collect()
+        let child = |(name, value)| Some((str::to_owned(name), parent.child(name, value)?));
+        parent.members().filter_map(child).collect()
     }
 
     /// The strings in this table, with their keys. A value that is not a string is reported as a problem.
     pub fn strings(&self) -> Vec<(String, Value<String>)> {
-        let mut all = Vec::new();
-        for (name, value) in self.table {
-            let name: &str = AsRef::<str>::as_ref(name.get_ref());
-            let at = self.at(name, value.span());
-            match value.get_ref().as_str() {
-                Some(text) => all.push((name.to_owned(), Value { value: text.to_owned(), at })),
-                None => {
-                    let found = value.get_ref().type_str();
-                    self.problems
-                        .push(at.problem(format!("expected a string, found {found}"), None));
-                }
-            }
-        }
-        all
+        let string = |(name, value)| Some((str::to_owned(name), self.read(name, value)?));
+        self.members().filter_map(string).collect()
     }
 
     /// The position of this table.
     pub fn here(&self) -> At {
-        self.position(self.path.clone(), self.span.start)
+        At::byte(self.file, self.text, self.span.start, &*self.path)
     }
 
     /// Adds a problem at this table's position.
-    pub fn problem(&self, message: impl Into<String>, help: Option<String>) {
-        self.problems.push(self.here().problem(message, help));
+    pub fn problem(&self, fault: impl Into<Fault>) {
+        self.report(&self.here(), fault);
     }
 
-    /// The list that this table's problems are added to.
-    pub fn problems(&self) -> &'d Problems {
-        self.problems
+    /// Adds a problem at the position of one of its values.
+    pub fn report(&self, at: &At, fault: impl Into<Fault>) {
+        self.problems.report(at, fault);
+    }
+
+    /// Adds a problem at the position of one of its values, with its help.
+    pub fn reject(&self, at: &At, message: impl Into<String>, help: impl Into<String>) {
+        self.problems.reject(at, message, help);
     }
 
     /// Reports every key that the caller did not ask for as unknown. Call it last.
@@ -459,22 +289,50 @@ impl<'d> Section<'d> {
             // The operator may have left out the unit at the end of a key.
             let with_unit =
                 |key: &&str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
-            let help = nearest(name, asked.iter().copied())
-                .or_else(|| asked.iter().copied().find(with_unit))
-                .map(|near| format!("did you mean '{near}'?"))
-                .or_else(|| {
-                    let known = asked.iter().copied().collect::<Vec<_>>().join(", ");
-                    Some(format!("the keys here are: {known}"))
-                });
-            self.problems.push(self.at(name, key.span()).problem("unknown key", help));
+            let near = nearest(name, asked.iter().copied())
+                .or_else(|| asked.iter().copied().find(with_unit));
+            let help = match near {
+                Some(near) => format!("did you mean '{near}'?"),
+                None => {
+                    let known: Vec<_> = asked.iter().copied().collect();
+                    format!("the keys here are: {}", known.join(", "))
+                }
+            };
+            self.report(&self.at(name, key.span()), Fault::new("unknown key", help));
         }
     }
 
-    fn child(&self, key: &str, step: &str, value: &'d Spanned<DeValue<'d>>) -> Option<Section<'d>> {
+    /// The key's value. The key counts as asked for.
+    fn value(&self, key: &'static str) -> Option<&'d Spanned<DeValue<'d>>> {
+        self.asked.borrow_mut().insert(key);
+        self.table.get(key)
+    }
+
+    fn members(&self) -> impl Iterator<Item = (&'d str, &'d Spanned<DeValue<'d>>)> {
+        self.table.iter().map(|(name, value)| (AsRef::<str>::as_ref(name.get_ref()), value))
+    }
+
+    fn read<T: FromToml>(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Value<T>> {
+        let at = self.at(key, value.span());
+        self.convert(Some(Value { value: value.get_ref(), at }), |value| {
+            T::from_toml(value)
+                .map_err(|wrong| wrong.unwrap_or_else(|| mismatch(T::EXPECTED, value)))
+        })
+    }
+
+    fn texts_of(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Vec<Value<String>>> {
+        let Value { value: OneOrMany(texts), at } = self.read(key, value)?;
+        let places = match value.get_ref().as_array() {
+            Some(items) => items.iter().map(|item| self.at(key, item.span())).collect(),
+            None => vec![at],
+        };
+        let texts = texts.into_iter().zip(places);
+        Some(texts.map(|(value, at)| Value { value, at }).collect())
+    }
+
+    fn child(&self, key: &str, value: &'d Spanned<DeValue<'d>>) -> Option<Section<'d>> {
         let Some(table) = value.get_ref().as_table() else {
-            let found = value.get_ref().type_str();
-            let message = format!("expected a table, found {found}");
-            self.problems.push(self.at(key, value.span()).problem(message, None));
+            self.report(&self.at(key, value.span()), mismatch("a table", value.get_ref()));
             return None;
         };
         // The span of a `[header]` table is its header. A table made by dotted keys has an empty span,
@@ -487,7 +345,7 @@ impl<'d> Section<'d> {
         Some(Section {
             file: self.file,
             text: self.text,
-            path: self.join(step),
+            path: self.join(key),
             table,
             span,
             asked: RefCell::default(),
@@ -495,18 +353,17 @@ impl<'d> Section<'d> {
         })
     }
 
-    fn join(&self, step: &str) -> String {
-        if self.path.is_empty() { step.to_owned() } else { format!("{}.{step}", self.path) }
+    fn join(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     fn at(&self, key: &str, span: Range<usize>) -> At {
-        self.position(self.join(key), span.start)
+        At::byte(self.file, self.text, span.start, self.join(key))
     }
+}
 
-    fn position(&self, key: String, offset: usize) -> At {
-        let (line, column) = place(self.text, offset);
-        At { file: self.file.to_owned(), line, column, key }
-    }
+fn mismatch(expected: &str, found: &DeValue<'_>) -> String {
+    format!("expected {expected}, found {}", found.type_str())
 }
 
 /// The known word with the smallest edit distance to `word`. The distance may be 1 plus a quarter of

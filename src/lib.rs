@@ -46,6 +46,8 @@ pub mod serve;
 pub mod cmd;
 pub mod exit;
 
-// Private parsers for `fuzz/` and `tests/http/corpus.rs`.
+// Private parsers for `fuzz/` and `tests/http/corpus.rs`; not in a release build.
+#[cfg(debug_assertions)]
 #[doc(hidden)]
+#[path = "../fuzz/probe.rs"]
 pub mod probe;

@@ -1,14 +1,14 @@
 //! Every limit of the product: default, range, reason.
 //!
-//! A limit is one line of the table below. Its name ends in its unit, is its key under `[limits]` in
-//! the configuration, and is its field in [`Limits`]. A limit that a provider, source or handler
-//! sets for itself (body size, handler time, concurrency, attempts) has its default here and its
-//! key there.
-
-pub mod fixed;
+//! A limit that an operator can set is a row of the table below. Its name ends in its unit, is its key
+//! under `[limits]` in the configuration, and is its field in [`Limits`]. A limit that a provider, source
+//! or handler sets for itself (body size, handler time, concurrency, attempts) has its default here and
+//! its key there. A limit that no operator has a reason to set is a constant.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 /// What a limit counts, which is also how it is written in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,17 @@ impl Unit {
     }
 }
 
+/// What puts a changed value into force. `tests/it/fixed_limits.rs` compares this with where the code reads
+/// each limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AppliedBy {
+    Reload,
+    /// A restart of the receiver. A reload that changes the value is refused.
+    ReceiverStart,
+    /// A restart of the runner, or the execution of its program again.
+    RunnerStart,
+}
+
 /// One limit's name, bounds and reason.
 #[derive(Debug, Clone)]
 pub struct Limit {
@@ -46,6 +57,7 @@ pub struct Limit {
     pub default: u64,
     /// What the configuration may say.
     pub range: RangeInclusive<u64>,
+    pub applied_by: AppliedBy,
     /// Why it exists and why it has this default.
     pub reason: &'static str,
 }
@@ -60,7 +72,7 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
 macro_rules! limits {
-    ($($name:ident: $unit:ident = $default:expr, $range:expr, $reason:literal;)+) => {
+    ($($name:ident: $unit:ident = $default:expr, $range:expr, $applied_by:ident, $reason:literal;)+) => {
         /// The limits in force.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct Limits { $(#[doc = $reason] pub $name: u64,)+ }
@@ -73,7 +85,8 @@ macro_rules! limits {
 
         /// The table: every limit in the order in which it is shown.
         pub const TABLE: &[Limit] = &[$(Limit {
-            key: stringify!($name), unit: Unit::$unit, default: $default, range: $range, reason: $reason,
+            key: stringify!($name), unit: Unit::$unit, default: $default, range: $range,
+            applied_by: AppliedBy::$applied_by, reason: $reason,
         },)+];
 
         impl Limits {
@@ -112,143 +125,197 @@ pub const ADMIN_STREAMS: usize = 32;
 /// How long either end of the admin API waits for the other's next byte, and a stop for requests under way.
 pub const ADMIN_WAIT: Duration = Duration::from_secs(30);
 
+/// Largest body that uses the pool of small ones, so that large uploads never shut ordinary events out.
+pub const SMALL_BODY_BYTES: u64 = 64 << 10;
+
+/// Memory of one connection: two buffers of 8 KiB each in the HTTP server, its task, and a head of
+/// [`USUAL_HEAD_BYTES`].
+pub const CONNECTION_BYTES: u64 = 24 << 10;
+
+/// A longer head takes twice its bound from the connections' memory: one copy is in the connection and one in
+/// the HTTP server.
+pub const USUAL_HEAD_BYTES: usize = 4 << 10;
+
+/// The kernel's buffer for answers that the client has not read. Several fit: each has less than 1 KiB, but
+/// for the answers of handlers.
+pub const SEND_BUFFER_BYTES: usize = 16 << 10;
+
+/// Most addresses of `X-Forwarded-For` that are read. A real chain of proxies is shorter.
+pub const FORWARDED_HOPS: usize = 16;
+
+/// Longest value of a header that names a caller: as long as a key.
+pub const CALLER_BYTES: usize = 200;
+
+/// Most callers whose request rates are remembered, at about 200 bytes each. Further ones share one rate.
+pub const RATED_CALLERS: usize = 10_000;
+
+/// Most unknown paths that `status` shows; the least recent is dropped. This is enough for an operator to find
+/// a misspelt path among those of scanners, if it was requested recently.
+pub const UNKNOWN_PATHS: usize = 10;
+
+/// Longest part of an unknown path that is kept: longer than the path of any source.
+pub const UNKNOWN_PATH_BYTES: usize = 200;
+
+/// Most queued log lines: about 2 MiB, and half a second of the busiest receiver. Further ones are dropped and
+/// counted.
+pub const LOG_QUEUE_LINES: usize = 8192;
+
+/// Longest value in a log line. A longer one is truncated.
+pub const LOG_VALUE_BYTES: usize = 4096;
+
+/// All kept headers of one event together. Those of a provider have less than 4 KiB.
+pub const HEADERS_KEPT_BYTES: u64 = 16 << 10;
+
+/// Between the pause of accepting and the stop, so that clients see `Connection: close`: with it no request
+/// failed in 72 restarts.
+pub const STOP_LINGER: Duration = Duration::from_millis(300);
+
+/// Differing bodies kept per event as evidence when a signed id is used again with other content.
+pub const EVIDENCE_COUNT: u32 = 4;
+
+/// Largest body kept of a failed delivery; a larger one is listed and can never be accepted.
+pub const QUARANTINE_BODY_BYTES: u64 = 1 << 20;
+
+/// How long a forward may take to connect. A failure to connect is the handler's, and costs no attempt.
+pub const FORWARD_CONNECT: Duration = Duration::from_secs(5);
+
+/// Kept of a forward's answer.
+pub const ANSWER_KEPT_BYTES: usize = 4 << 10;
+
+/// Connections to a runner at once: a new receiver must be admitted next to one that hangs.
+pub const RUNNER_CONNECTIONS: usize = 16;
+
+/// How long receiver and runner wait for the rest of a message, or for the other to read one.
+pub const RUNNER_WAIT: Duration = Duration::from_secs(30);
+
+/// Scrapers of the metrics served at once; further ones wait in the kernel's queue. Prometheus is one, and a
+/// second one and a person's `curl` fit.
+pub const METRICS_CONNECTIONS: usize = 8;
+
+/// How long one scrape of the metrics may take in all: Prometheus' own default.
+pub const METRICS_WAIT: Duration = Duration::from_secs(10);
+
+/// Longest request of a scraper. Prometheus sends some 300 bytes.
+pub const METRICS_REQUEST_BYTES: u64 = 8 << 10;
+
+/// The largest configuration or provider file that is read.
+pub const CONFIG_BYTES: u64 = 1 << 20;
+
+/// Most files read from `conf.d` or `providers`.
+pub const CONFIG_FILES: usize = 1_000;
+
+/// The largest secret; one trailing newline does not count.
+pub const SECRET_BYTES: u64 = 4 << 10;
+
 /// The limit called `key`.
 pub fn limit(key: &str) -> Option<&'static Limit> {
     TABLE.iter().find(|limit| limit.key == key)
 }
 
 limits! {
-    body_default_bytes: Bytes = MIB, KIB..=100 * MIB,
+    body_default_bytes: Bytes = MIB, KIB..=100 * MIB, Reload,
         "The largest body of a source whose provider file and configuration say nothing; providers' events are a few KiB.";
-    bodies_in_flight_bytes: Bytes = 128 * MIB, MIB..=64 * GIB,
+    bodies_in_flight_bytes: Bytes = 128 * MIB, MIB..=64 * GIB, Reload,
         "All bodies in memory together, taken by declared length before reading; without it 200 stalled 25 MiB uploads held 2 GB.";
-    small_body_bytes: Bytes = 64 * KIB, KIB..=MIB,
-        "Bodies up to this size use the small lane, so that large uploads never shut ordinary events out.";
-    small_bodies_in_flight_bytes: Bytes = 16 * MIB, MIB..=GIB,
-        "All small bodies in memory together: the lane that large uploads cannot fill.";
-    body_grace_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE,
+    small_bodies_in_flight_bytes: Bytes = 16 * MIB, MIB..=GIB, Reload,
+        "All bodies of up to 64 KiB in memory together: the pool that large uploads cannot fill.";
+    body_grace_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE, ReceiverStart,
         "How long a body may take before its rate is looked at, how long it may pause, and for how long the rest of a refused one is thrown away.";
-    body_rate_bytes_per_second: Bytes = 8 * KIB, 1..=GIB,
+    body_rate_bytes_per_second: Bytes = 8 * KIB, 1..=GIB, Reload,
         "The slowest whole body that is waited for; the HTTP server itself has no body time-out, so a stalled body would stay open for ever.";
-    header_read_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE,
+    header_read_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE, ReceiverStart,
         "How long a client may take to send a request's head.";
-    head_bytes: Bytes = 32 * KIB, 4 * KIB..=60 * KIB,
+    head_bytes: Bytes = 32 * KIB, 4 * KIB..=60 * KIB, ReceiverStart,
         "A request's head, request line included; over it 431. Providers send some 2 KiB, and the HTTP server's decoder panics at a header name of 64 KiB.";
-    keep_alive_millis: Millis = 180 * SECOND, SECOND..=HOUR,
+    keep_alive_millis: Millis = 180 * SECOND, SECOND..=HOUR, ReceiverStart,
         "How long a connection is kept that is idle, or whose client takes no answers; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";
-    connections_count: Count = 8_000, 16..=1_000_000,
+    connections_count: Count = 8_000, 16..=1_000_000, ReceiverStart,
         "Open connections over all workers, at 24 KiB each; a head over 4 KiB takes the places of several. Beyond it the most stalled one is closed.";
-    headers_kept_bytes: Bytes = 16 * KIB, KIB..=256 * KIB,
-        "All kept headers of one event together.";
-    accept_wait_millis: Millis = 8 * SECOND, 100..=MINUTE,
+    accept_wait_millis: Millis = 8 * SECOND, 100..=MINUTE, Reload,
         "How long a provider waits for a commit before it is told 503; lower where the provider file gives a tighter deadline. The event may still be stored.";
-    writer_queue_count: Count = 10_000, 16..=1_000_000,
+    writer_queue_count: Count = 10_000, 16..=1_000_000, ReceiverStart,
         "Accepts waiting for the writer; full is a 503, not a wait.";
-    writer_queue_bytes: Bytes = 64 * MIB, MIB..=16 * GIB,
+    writer_queue_bytes: Bytes = 64 * MIB, MIB..=16 * GIB, ReceiverStart,
         "Compressed bytes waiting for the writer.";
-    batch_count: Count = 512, 1..=10_000,
+    batch_count: Count = 512, 1..=10_000, ReceiverStart,
         "Most items in one transaction.";
-    batch_bytes: Bytes = 16 * MIB, MIB..=GIB,
+    batch_bytes: Bytes = 16 * MIB, MIB..=GIB, ReceiverStart,
         "Most compressed bytes in one transaction; one larger item makes a batch alone.";
-    log_bytes: Bytes = 64 * MIB, 4 * MIB..=4 * GIB,
+    log_bytes: Bytes = 64 * MIB, 4 * MIB..=4 * GIB, ReceiverStart,
         "The write-ahead log's bound: over it the writer finishes a checkpoint between two batches, and from half of it on where little is left to copy.";
-    disk_floor_bytes: Bytes = 128 * MIB, MIB..=PIB,
+    disk_floor_bytes: Bytes = 128 * MIB, MIB..=PIB, ReceiverStart,
         "Free space below which accepts are answered 503 while completions go on: twice the log's bound.";
-    ballast_bytes: Bytes = 16 * MIB, 0..=GIB,
+    ballast_bytes: Bytes = 16 * MIB, 0..=GIB, ReceiverStart,
         "A file given up on a full disk so that the results of running jobs can still be written.";
-    evidence_count: Count = 4, 0..=64,
-        "Differing bodies kept per event as evidence when a signed id comes again with other content.";
-    quarantine_bytes: Bytes = 64 * MIB, 0..=4 * GIB,
+    quarantine_bytes: Bytes = 64 * MIB, 0..=4 * GIB, ReceiverStart,
         "All failed deliveries kept to be verified again; over it the address that has the most gives up its oldest. 0 keeps none.";
-    quarantine_body_bytes: Bytes = MIB, 0..=100 * MIB,
-        "Largest body kept of a failed delivery; a larger one is listed and can never be accepted.";
-    quarantine_age_millis: Millis = 7 * DAY, HOUR..=90 * DAY,
+    quarantine_age_millis: Millis = 7 * DAY, HOUR..=90 * DAY, ReceiverStart,
         "How long failed deliveries are kept: longer than a weekend, and than the 3 days in which GitHub can be told to re-send; never longer than keep_ids.";
-    quarantine_rate_bytes_per_second: Bytes = 256 * KIB, KIB..=GIB,
+    quarantine_rate_bytes_per_second: Bytes = 256 * KIB, KIB..=GIB, ReceiverStart,
         "Of one source's failed deliveries so much is kept, over a minute or so, and a quarter of it from one address; the rest is only counted, so a flood of forgeries costs little.";
-    quarantine_queue_bytes: Bytes = 8 * MIB, 64 * KIB..=GIB,
+    quarantine_queue_bytes: Bytes = 8 * MIB, 64 * KIB..=GIB, ReceiverStart,
         "Failed deliveries in memory that wait to be written; further ones are only counted.";
-    jobs_in_flight_count: Count = 64, 1..=10_000,
+    jobs_in_flight_count: Count = 64, 1..=10_000, Reload,
         "Attempts running at once, over all handlers.";
-    command_concurrency_count: Count = 1, 1..=1_000,
+    command_concurrency_count: Count = 1, 1..=1_000, Reload,
         "Attempts of one command handler at once, where the handler says nothing: scripts are rarely written to run beside themselves.";
-    forward_concurrency_count: Count = 8, 1..=1_000,
+    forward_concurrency_count: Count = 8, 1..=1_000, Reload,
         "Attempts of one forward handler at once, where the handler says nothing.";
-    command_timeout_millis: Millis = 10 * MINUTE, SECOND..=7 * DAY,
+    command_timeout_millis: Millis = 10 * MINUTE, SECOND..=7 * DAY, Reload,
         "How long a command may run, where the handler says nothing.";
-    command_grace_millis: Millis = 10 * SECOND, 100..=10 * MINUTE,
+    command_grace_millis: Millis = 10 * SECOND, 100..=10 * MINUTE, Reload,
         "How long a command may take to end between SIGTERM and SIGKILL.";
-    forward_timeout_millis: Millis = 30 * SECOND, SECOND..=HOUR,
+    forward_timeout_millis: Millis = 30 * SECOND, SECOND..=HOUR, Reload,
         "How long a forward may take to answer, where the handler says nothing.";
-    forward_connect_millis: Millis = 5 * SECOND, 100..=MINUTE,
-        "How long a forward may take to connect; not connecting is the handler's failure and costs no attempt.";
-    max_attempts_count: Count = 5, 1..=100,
+    max_attempts_count: Count = 5, 1..=100, Reload,
         "Attempts of one job, where the handler says nothing: at once, then after 10 s, 40 s, 3 min and 11 min.";
-    give_up_after_millis: Millis = 3 * DAY, MINUTE..=90 * DAY,
+    give_up_after_millis: Millis = 3 * DAY, MINUTE..=90 * DAY, Reload,
         "How long a forward is retried, where the handler says nothing: as long as Stripe would.";
-    backoff_base_millis: Millis = 10 * SECOND, 100..=HOUR,
+    backoff_base_millis: Millis = 10 * SECOND, 100..=HOUR, Reload,
         "The delay before the second attempt; each further one is four times the last.";
-    backoff_max_millis: Millis = HOUR, SECOND..=7 * DAY,
+    backoff_max_millis: Millis = HOUR, SECOND..=7 * DAY, Reload,
         "The longest delay between two attempts, whatever a Retry-After or a moved clock says.";
-    handler_backoff_base_millis: Millis = SECOND, 100..=HOUR,
+    handler_backoff_base_millis: Millis = SECOND, 100..=HOUR, Reload,
         "The first pause of a handler that cannot run at all; doubled each time.";
-    handler_backoff_max_millis: Millis = 5 * MINUTE, SECOND..=DAY,
+    handler_backoff_max_millis: Millis = 5 * MINUTE, SECOND..=DAY, Reload,
         "The longest pause of a handler that cannot run at all.";
-    output_head_bytes: Bytes = 16 * KIB, 0..=MIB,
+    output_head_bytes: Bytes = 16 * KIB, 0..=MIB, Reload,
         "Kept from the start of an attempt's standard output, and as much of its standard error.";
-    output_tail_bytes: Bytes = 16 * KIB, 0..=MIB,
+    output_tail_bytes: Bytes = 16 * KIB, 0..=MIB, Reload,
         "Kept from the end of an attempt's standard output, and as much of its standard error.";
-    answer_kept_bytes: Bytes = 4 * KIB, 0..=MIB,
-        "Kept of a forward's answer.";
-    answer_whole_bytes: Bytes = MIB, KIB..=16 * MIB,
+    answer_whole_bytes: Bytes = MIB, KIB..=16 * MIB, Reload,
         "The body of an answer that is stored for whoever asks again with the same key; a longer one is not stored, and is never cut.";
-    reply_wait_millis: Millis = 5 * SECOND, 0..=10 * MINUTE,
+    reply_wait_millis: Millis = 5 * SECOND, 0..=10 * MINUTE, Reload,
         "How long a repeat waits for the answer of the first request with its key, where the source says nothing; then it is told to come again.";
-    callers_waiting_count: Count = 1_000, 1..=100_000,
+    callers_waiting_count: Count = 1_000, 1..=100_000, ReceiverStart,
         "Requests that wait for a handler's answer at once, over all sources, one of a client that hung up too; further ones are told to come again, so that connections are left for everybody else.";
-    keep_answers_millis: Millis = DAY, MINUTE..=90 * DAY,
+    keep_answers_millis: Millis = DAY, MINUTE..=90 * DAY, Reload,
         "How long a key and its answer are kept, where the source says nothing: 24 hours is usual, 24 to 72 for payments.";
-    keep_error_answers_millis: Millis = 10 * MINUTE, 0..=90 * DAY,
+    keep_error_answers_millis: Millis = 10 * MINUTE, 0..=90 * DAY, Reload,
         "How long an answer that says \"not now\" (5xx, 408, 425, 429) is kept, where the source says nothing: the handler may be well again soon.";
-    requests_per_minute_count: Count = 600, 0..=1_000_000,
+    requests_per_minute_count: Count = 600, 0..=1_000_000, Reload,
         "Requests of one caller in a minute, where the source says nothing; 0 means no bound.";
-    stdin_memory_bytes: Bytes = MIB, 0..=64 * MIB,
+    stdin_memory_bytes: Bytes = MIB, 0..=64 * MIB, Reload,
         "Bodies up to this size reach a command from memory, larger ones from an unlinked file: the memory of a memfd cannot be reclaimed.";
-    runner_attempts_count: Count = 256, 1..=10_000,
+    runner_attempts_count: Count = 256, 1..=10_000, RunnerStart,
         "Attempts that a runner has at once, running or not acknowledged; further ones wait.";
-    runner_connections_count: Count = 16, 2..=1_000,
-        "Connections to a runner at once; a new receiver must get in beside a hanging one.";
-    runner_wait_millis: Millis = 30 * SECOND, 100..=10 * MINUTE,
-        "How long receiver and runner wait for the rest of a message, or for the other to read one.";
-    runner_idle_millis: Millis = MINUTE, 100..=DAY,
+    runner_idle_millis: Millis = MINUTE, 100..=DAY, RunnerStart,
         "How long a runner that was started by hand stays without a receiver, a command and an unread result.";
-    runner_drain_millis: Millis = 10 * MINUTE, 100..=7 * DAY,
+    runner_drain_millis: Millis = 10 * MINUTE, 100..=7 * DAY, RunnerStart,
         "How long a runner that is told to stop waits for its commands and for their results to be fetched, before it ends them.";
-    stop_wait_millis: Millis = 30 * SECOND, 0..=HOUR,
+    stop_wait_millis: Millis = 30 * SECOND, 0..=HOUR, ReceiverStart,
         "How long a stop waits for requests and forwards in flight; a second signal shortens it.";
-    stop_linger_millis: Millis = 300, 0..=MINUTE,
-        "Between the pause of accepting and the stop, so that clients see `Connection: close`: with it no request failed in 72 restarts.";
-    tick_millis: Millis = 15 * SECOND, 100..=10 * MINUTE,
+    tick_millis: Millis = 15 * SECOND, 100..=10 * MINUTE, Reload,
         "How often the dispatcher looks at the store and the clock without being woken.";
-    keep_payloads_millis: Millis = 30 * DAY, HOUR..=3650 * DAY,
+    keep_payloads_millis: Millis = 30 * DAY, HOUR..=3650 * DAY, Reload,
         "How long a settled event's body and headers are kept, since it arrived and since its last job ended.";
-    keep_ids_millis: Millis = 90 * DAY, DAY..=3650 * DAY,
+    keep_ids_millis: Millis = 90 * DAY, DAY..=3650 * DAY, Reload,
         "How long an event's id is remembered: far longer than any provider re-sends.";
-    keep_dead_millis: Millis = 365 * DAY, DAY..=3650 * DAY,
+    keep_dead_millis: Millis = 365 * DAY, DAY..=3650 * DAY, Reload,
         "How long a dead letter keeps its payload: long enough for a person to come back to it, and not for ever, or a handler that is broken for good fills the disk.";
-    metrics_connections_count: Count = 8, 1..=1_000,
-        "Scrapers of the metrics served at once; further ones wait. Prometheus is one, a second one and a person's `curl` fit.";
-    metrics_wait_millis: Millis = 10 * SECOND, SECOND..=10 * MINUTE,
-        "How long one scrape of the metrics may take in all: Prometheus' own default.";
-    config_bytes: Bytes = MIB, KIB..=64 * MIB,
-        "The largest configuration or provider file that is read.";
-    config_files_count: Count = 1_000, 1..=100_000,
-        "Most files read from conf.d or providers.";
-    secret_bytes: Bytes = 4 * KIB, 1..=MIB,
-        "The largest secret; one trailing newline does not count.";
-    list_count: Count = 1_000, 1..=100_000,
+    list_count: Count = 1_000, 1..=100_000, ReceiverStart,
         "Most rows one listing returns.";
-    list_millis: Millis = SECOND, 10..=10 * MINUTE,
+    list_millis: Millis = SECOND, 10..=10 * MINUTE, ReceiverStart,
         "How long one listing may look through the store, for each thousand rows that it may return.";
 }
 
@@ -257,6 +324,28 @@ impl Limits {
     pub fn duration(millis: u64) -> Duration {
         Duration::from_millis(millis)
     }
+
+    /// The values that differ in `new`, of the limits that `selects` takes, in the order of the table.
+    pub fn changes(&self, new: &Limits, selects: impl Fn(AppliedBy) -> bool) -> Vec<Change> {
+        let change = |limit: &Limit| {
+            let (from, to) = (self.get(limit.key)?, new.get(limit.key)?);
+            let show = |value| limit.unit.show(value);
+            let key = limit.key.to_owned();
+            (from != to).then(|| Change { key, from: show(from), to: show(to) })
+        };
+        TABLE.iter().filter(|limit| selects(limit.applied_by)).filter_map(change).collect()
+    }
+}
+
+/// A value that differs between two configurations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The limit's key, or the configuration's dotted one.
+    pub key: String,
+    /// What it is in the configuration in force.
+    pub from: String,
+    /// What it is in the new one.
+    pub to: String,
 }
 
 #[cfg(test)]
@@ -296,5 +385,26 @@ mod tests {
         let mut limits = Limits::default();
         assert!(limits.set("batch_count", 7) && limits.batch_count == 7);
         assert!(!limits.set("batch_count", 0) && !limits.set("nothing", 1));
+    }
+
+    #[test]
+    fn changes_are_found_by_what_applies_them() {
+        let (start, mut new) = (Limits::default(), Limits::default());
+        for limit in TABLE {
+            assert!(new.set(limit.key, *limit.range.start()), "{}", limit.key);
+        }
+        for applied_by in [AppliedBy::Reload, AppliedBy::ReceiverStart, AppliedBy::RunnerStart] {
+            let all = TABLE.iter().filter(|limit| limit.applied_by == applied_by);
+            let keys: Vec<_> = all
+                .filter(|limit| limit.default != *limit.range.start())
+                .map(|limit| limit.key)
+                .collect();
+            let changes = start.changes(&new, |one| one == applied_by);
+            let changed: Vec<_> = changes.iter().map(|change| change.key.as_str()).collect();
+            assert_eq!(changed, keys);
+        }
+        let new = Limits { tick_millis: 100, ..start.clone() };
+        let change = Change { key: "tick_millis".into(), from: "15s".into(), to: "100ms".into() };
+        assert_eq!(start.changes(&new, |_| true), [change]);
     }
 }

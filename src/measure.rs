@@ -12,12 +12,7 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// Adds 1.
     pub fn one(&self) {
-        self.add(1);
-    }
-
-    /// Adds `more` without a lock; the total wraps around at 2^64.
-    pub fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The total so far.

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use hooklatch::config::{Reference, ReferenceError};
+use hooklatch::config::Reference;
+use hooklatch::document::Fault;
 
 /// One invalid reference of each kind.
 const WRONG: [&str; 4] = ["x", "env:1", "file:", "credential:.."];
@@ -16,7 +17,7 @@ pub(super) fn check(data: &[u8]) {
             assert_eq!(parse(&reference.to_string()), Ok(reference));
         }
         Err(error) => {
-            let texts = |error: &ReferenceError| format!("{error} {error:?} {}", error.help());
+            let texts = |error: &Fault| format!("{error} {error:?}");
             let fixed = WRONG.iter().filter_map(|wrong| parse(wrong).err());
             assert!(
                 fixed.map(|wrong| texts(&wrong)).any(|fixed| fixed == texts(&error)),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use super::failure::Failure;
-use crate::limits::fixed::Change;
+use crate::limits::Change;
 use crate::model::{Name, RunnerName};
 
 /// What a reload has changed. Everything here is in force.

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::config::{Environment, Reference};
 use crate::document::Problems;
 use crate::exit::{Exit, Failure};
-use crate::limits::Limits;
+use crate::limits::CONFIG_BYTES;
 use crate::model::{EventId, Headers, Timestamp};
 use crate::provider::Scheme;
 use crate::verify::{self, Key, Request};
@@ -84,7 +84,7 @@ fn scheme(provider: &str) -> Result<Scheme> {
         let known = Scheme::embedded_names().collect::<Vec<_>>().join(", ");
         return Err(wrong(format!("no provider '{provider}'; built in are: {known}")));
     }
-    let text = input::read(Path::new(provider), Limits::default().config_bytes)?;
+    let text = input::read(Path::new(provider), CONFIG_BYTES)?;
     let text = String::from_utf8(text).map_err(|error| wrong(format!("{provider}: {error}")))?;
     let problems = Problems::new();
     Scheme::parse(provider, &text, &problems).ok_or_else(|| {
@@ -100,9 +100,8 @@ fn key(scheme: &Scheme, text: &str, environment: &Environment) -> Result<Key> {
             // A bad reference is not quoted: it may be the secret itself, typed without its prefix.
             let reference = Reference::parse(text, Path::new("."))
                 .map_err(|_| wrong("--secret takes env:NAME, file:PATH or literal:TEXT"))?;
-            let secret = reference
-                .read(environment, Limits::default().secret_bytes)
-                .map_err(|error| wrong(format!("--secret {error}")))?;
+            let secret =
+                reference.read(environment).map_err(|error| wrong(format!("--secret {error}")))?;
             (text, secret)
         }
     };

@@ -1,56 +1,47 @@
-//! What a reload means: which parts differ from the configuration in force, and which of them a running
-//! process cannot change.
+//! Compares a configuration with the one in force, for a reload: what differs, and which of the differences a
+//! running process cannot take over.
 
 use std::net::SocketAddr;
 
 use crate::admin::{Names, SecretRead};
-use crate::document::{Problem, Problems};
-use crate::limits::Limits;
-use crate::limits::fixed::{self, Change};
+use crate::document::{Fault, Problem, Problems};
+use crate::limits::{AppliedBy, Change, Limits};
 use crate::model::{Name, RunnerName};
 
-use super::Config;
-use super::handlers::{Action, Handler};
+use super::configuration::Config;
 use super::settings;
-use super::variables::Variable;
+use super::sources::Source;
 
-/// Why reading these again finds nothing new, by how a reference begins.
+/// References whose secrets a running process cannot read again, by prefix, and why.
 const STAY: [(&str, &str); 2] = [
     ("credential:", "systemd renews credentials when the unit is restarted"),
     ("env:", "a process keeps the environment of its start"),
 ];
 
-/// How to change what the receiver reads at its start only.
+/// The help for a setting that the receiver reads at its start only.
 const RESTART: &str = "restart the receiver to change it: systemctl restart hooklatch";
 
 impl Config {
-    /// Each setting that differs from the configuration that a running receiver goes by, and that it cannot
+    /// Each setting that differs from the configuration of a running receiver, and that the receiver cannot
     /// change before a restart.
     pub fn receiver_restarts(&self, running: &Config) -> Vec<Problem> {
-        let metrics = |config: &Config| match config.metrics {
-            Some(address) => address.to_string(),
-            None => "none".to_owned(),
+        let texts = |config: &Config| {
+            let settings = &config.settings;
+            let metrics = settings.metrics.map_or("none".to_owned(), |address| address.to_string());
+            let store = settings.store_path.display().to_string();
+            [settings.server.listen.to_string(), store, metrics]
         };
-        let path = |config: &Config| config.store_path.display().to_string();
-        let listen = |config: &Config| config.server.listen.to_string();
-        let change = |key: &str, value: &dyn Fn(&Config) -> String| Change {
-            key: key.to_owned(),
-            from: value(running),
-            to: value(self),
-        };
-        let settings = [
-            change(settings::LISTEN, &listen),
-            change(settings::STORE_PATH, &path),
-            change(settings::METRICS_LISTEN, &metrics),
-        ];
-        let limits = running.limits.changes_of_fixed(&self.limits, fixed::OF_RECEIVER);
-        let changes = settings.into_iter().filter(|change| change.from != change.to);
-        self.restarts(changes.chain(limits.into_iter().map(with_dotted_key)), RESTART)
+        let keys = [settings::LISTEN, settings::STORE_PATH, settings::METRICS_LISTEN];
+        let settings = keys.into_iter().zip(texts(running)).zip(texts(self));
+        let settings = settings.filter(|((_, from), to)| from != to);
+        let settings = settings.map(|((key, from), to)| Change { key: key.to_owned(), from, to });
+        let limits = running.limits().changes(self.limits(), |by| by == AppliedBy::ReceiverStart);
+        self.restarts(settings.chain(limits.into_iter().map(with_dotted_key)), RESTART)
     }
 
-    /// The same of a runner that was started with these limits.
+    /// The same for a runner that was started with these limits.
     pub fn runner_restarts(&self, start: &Limits, runner: &RunnerName) -> Vec<Problem> {
-        let limits = start.changes_of_fixed(&self.limits, fixed::OF_RUNNER);
+        let limits = start.changes(self.limits(), |by| by == AppliedBy::RunnerStart);
         let help = format!(
             "SIGUSR2 to the runner changes it and keeps its commands: systemctl reload {}",
             runner.unit()
@@ -59,76 +50,57 @@ impl Config {
     }
 
     fn restarts(&self, changes: impl Iterator<Item = Change>, help: &str) -> Vec<Problem> {
-        let problems = Problems::new();
-        for Change { key, from, to } in changes {
+        let problem = |Change { key, from, to }| {
             let message = format!("a reload cannot change it from {from} to {to}");
-            problems.push(match self.places.get(&key) {
-                Some(at) => at.problem(message, Some(help.to_owned())),
+            let fault = Fault::new(message, help);
+            match self.settings.places.get(&key) {
+                Some(at) => at.problem(fault),
                 // It was removed from the file.
-                None => Problem {
-                    file: self.file.clone(),
-                    line: 0,
-                    column: 0,
-                    key,
-                    message,
-                    help: Some(help.to_owned()),
-                },
-            });
-        }
-        problems.into_sorted()
-    }
-
-    /// What is wrong with this configuration where deliveries come in at these addresses, whatever is
-    /// written: sources that prove nothing, and an address that is not only this machine's.
-    pub fn exposed_at(&self, addresses: &[SocketAddr]) -> Vec<Problem> {
-        let problems = Problems::new();
-        let Some(listen) = addresses.iter().find(|one| !one.ip().to_canonical().is_loopback())
-        else {
-            return Vec::new();
+                None => Problem { key, ..Problem::of_file(&self.file, fault) },
+            }
         };
-        for source in self.sources.iter().filter(|source| source.takes_anybody()) {
-            let message = format!(
-                "source '{}' takes events from anybody, and the receiver listens on {listen}, which is not only this machine",
-                source.name
-            );
-            let help =
-                "let the socket unit listen on a loopback address and restart the receiver first";
-            problems.push(source.at.problem(message, Some(help.to_owned())));
-        }
-        problems.into_sorted()
+        changes.map(problem).collect::<Problems>().into_sorted()
     }
 
-    /// The sources that are others than in `before`.
+    /// The sources that verify nothing, if other machines can reach one of `addresses`, where deliveries
+    /// come in.
+    pub fn exposed_at(&self, addresses: &[SocketAddr]) -> Vec<Problem> {
+        let is_open = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
+        let Some(open) = addresses.iter().find(is_open) else { return Vec::new() };
+        let problem = |source: &Source| {
+            source.at.problem(Fault::new(
+                format!("source '{}' takes events from anybody, and {open} is not only this machine", source.name),
+                "let the socket unit listen on 127.0.0.1 and restart the receiver, or give the source a provider that verifies",
+            ))
+        };
+        let unproven = self.sources.iter().filter(|source| source.takes_anybody());
+        unproven.map(problem).collect::<Problems>().into_sorted()
+    }
+
+    /// The sources that differ from those in `before`.
     pub fn changed_sources(&self, before: &Config) -> Names {
         names(&before.sources, &self.sources, |source| &source.name)
     }
 
-    /// The handlers that are others than in `before`.
+    /// The handlers that differ from those in `before`.
     pub fn changed_handlers(&self, before: &Config) -> Names {
         names(&before.handlers, &self.handlers, |handler| &handler.name)
     }
 
     /// The limits that have another value than in `before`.
     pub fn changed_limits(&self, before: &Config) -> Vec<Change> {
-        before.limits.changes(&self.limits).into_iter().map(with_dotted_key).collect()
+        before.limits().changes(self.limits(), |_| true).into_iter().map(with_dotted_key).collect()
     }
 
-    /// The secrets of the handlers: a command's environment's, which its runner reads, and a forward's own.
+    /// The secrets of the handlers. A runner reads those of its commands.
     pub fn handler_secrets(&self) -> Vec<SecretRead> {
-        let of = |handler: &Handler| -> Vec<SecretRead> {
-            let references: Vec<_> = match &handler.action {
-                Action::Command(command) => {
-                    let variables = command.env.iter().map(|(_, variable)| &variable.value);
-                    variables.filter_map(Variable::reference).collect()
-                }
-                Action::Forward(forward) => {
-                    forward.secret().map(|(own, _)| own).into_iter().collect()
-                }
-            };
+        let mut all = Vec::new();
+        for handler in &self.handlers {
             let of = format!("handler {}", handler.name);
-            references.into_iter().map(|own| read(own.to_string(), of.clone(), None)).collect()
-        };
-        self.handlers.iter().flat_map(of).collect()
+            let secrets = handler.secrets().into_iter();
+            all.extend(secrets.map(|(secret, _)| read(secret.to_string(), of.clone(), None)));
+        }
+        all
     }
 }
 
@@ -144,16 +116,15 @@ fn with_dotted_key(change: Change) -> Change {
 }
 
 fn names<T: PartialEq>(before: &[T], now: &[T], name: impl Fn(&T) -> &Name) -> Names {
-    let find = |all: &'_ [T], wanted: &T| all.iter().position(|one| name(one) == name(wanted));
     let mut found = Names::default();
     for one in now {
-        match find(before, one) {
+        match before.iter().find(|other| name(other) == name(one)) {
             None => found.added.push(name(one).clone()),
-            Some(at) if before[at] != *one => found.changed.push(name(one).clone()),
+            Some(other) if other != one => found.changed.push(name(one).clone()),
             Some(_) => {}
         }
     }
-    let gone = before.iter().filter(|one| find(now, one).is_none());
+    let gone = before.iter().filter(|one| now.iter().all(|other| name(other) != name(one)));
     found.gone = gone.map(|one| name(one).clone()).collect();
     found
 }
@@ -226,7 +197,7 @@ env = { A = "1" }
         };
         assert_eq!(after.changed_limits(&before), [change("limits.tick_millis", "1s", "2s")]);
         assert_eq!(after.receiver_restarts(&before), []);
-        assert_eq!(after.runner_restarts(&before.limits, &RunnerName::default()), []);
+        assert_eq!(after.runner_restarts(&before.settings.limits, &RunnerName::default()), []);
     }
 
     #[test]
@@ -255,7 +226,7 @@ env = { A = "1" }
             problem(28, "metrics.listen", "none", "127.0.0.1:3"),
         ];
         assert_eq!(shown(after.receiver_restarts(&before)), expected);
-        let found = after.runner_restarts(&before.limits, &RunnerName::default());
+        let found = after.runner_restarts(&before.settings.limits, &RunnerName::default());
         assert_eq!(shown(found), [problem(6, "limits.runner_idle_millis", "1min", "1s")]);
     }
 

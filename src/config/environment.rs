@@ -1,7 +1,7 @@
 //! The process's environment, captured once.
 //!
-//! Layers 4 and 5 ask this and never the process, so that a test owns every variable. It has no
-//! `Debug`: variables hold secrets.
+//! The other modules read it and never the process's, so that a test sets every variable. It does not
+//! implement `Debug`, because variables may hold secrets.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,6 @@ impl Environment {
         environment
     }
 
-    /// No variable at all.
     pub fn empty() -> Self {
         Self::default()
     }
@@ -38,7 +37,7 @@ impl Environment {
         self
     }
 
-    /// The variable called `name`; an empty one is there.
+    /// The variable called `name`, which may be empty.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str)
     }

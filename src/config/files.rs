@@ -6,17 +6,16 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::document::{Problem, Problems};
-use crate::limits::{Limits, Unit};
+use crate::document::{At, Fault, Problem, Problems};
+use crate::limits::{CONFIG_BYTES, CONFIG_FILES, Unit};
 use crate::model::{DEFAULT_CONFIG, shell_word};
 
-/// What is wrong where there is no main file.
+/// The problem if the main file is missing.
 pub const NO_CONFIGURATION: &str = "there is no configuration here";
 
-/// How `init` calls the main file, in whatever folder.
+/// The name that `init` gives the main file.
 const USUAL_NAME: &str = "hooklatch.toml";
 
-/// One file as it was read.
 pub(super) struct Text {
     /// Its path, as messages name it.
     pub(super) name: String,
@@ -34,9 +33,9 @@ pub(super) struct Folder {
 /// The files of `conf.d` or `providers`.
 #[derive(Default)]
 pub(super) struct Texts {
-    /// Those that could be read, by name.
+    /// The readable ones, sorted by name.
     pub(super) texts: Vec<Text>,
-    /// Whether that is all of them; otherwise a name that seems missing may not be.
+    /// False if a file could not be read: it may have a name that seems to be missing.
     pub(super) complete: bool,
 }
 
@@ -48,39 +47,42 @@ pub(super) fn folder_of(path: &Path, problems: &Problems) -> Option<Folder> {
         Ok(absolute) => Some(Folder { written, absolute }),
         Err(error) => {
             let message = format!("failed to find the current folder: {}", reason(&error));
-            problems.file(&path.display().to_string(), message, None);
+            problems.push(Problem::of_file(path.display().to_string(), message));
             None
         }
     }
 }
 
-/// Reads one file of at most `limit_bytes`; what is wrong with it goes to `problems`.
-pub(super) fn read(path: &Path, limit_bytes: u64, problems: &Problems) -> Option<Text> {
+/// Reads one file. An error is added to `problems`.
+pub(super) fn read(path: &Path, problems: &Problems) -> Option<Text> {
     let name = path.display().to_string();
-    let bytes = match read_regular(path, limit_bytes) {
+    let bytes = match read_regular(path, CONFIG_BYTES) {
         Ok(bytes) => bytes,
         Err(error) => {
-            let help = match error {
-                ReadError::TooLarge(_) => Some(
-                    "split it into files in conf.d, or raise limits.config_bytes for those"
-                        .to_owned(),
-                ),
-                _ => None,
+            let fault = match error {
+                ReadError::TooLarge(_) => {
+                    Fault::new(error.to_string(), "split it into files in conf.d")
+                }
+                ReadError::Io(_) | ReadError::Kind(_) => error.to_string().into(),
             };
-            problems.file(&name, error.to_string(), help);
+            problems.push(Problem::of_file(name, fault));
             return None;
         }
     };
     match String::from_utf8(bytes) {
         Ok(text) => Some(Text { name, text }),
         Err(error) => {
-            problems.push(not_utf8(name, error.as_bytes(), error.utf8_error().valid_up_to()));
+            let (good, rest) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+            let byte = rest.first().copied().unwrap_or_default();
+            let at = At::byte(&name, &String::from_utf8_lossy(good), good.len(), "");
+            let message = format!("the file is not UTF-8: byte 0x{byte:02x}");
+            problems.reject(&at, message, "save it as UTF-8, which TOML demands");
             None
         }
     }
 }
 
-/// Reads the main file. Without one there is no configuration.
+/// Reads the main file. A missing one is a problem whose help says how to make it.
 pub(super) fn read_main(path: &Path, problems: &Problems) -> Option<Text> {
     let missing = path.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
     if missing {
@@ -94,15 +96,15 @@ pub(super) fn read_main(path: &Path, problems: &Problems) -> Option<Text> {
                 format!("hooklatch init --source github --config {} makes one", shell_word(&name))
             }
         };
-        problems.file(&name, NO_CONFIGURATION, Some(help));
+        problems.push(Problem::of_file(name, Fault::new(NO_CONFIGURATION, help)));
         return None;
     }
-    read(path, Limits::default().config_bytes, problems)
+    read(path, problems)
 }
 
-/// Reads every `*.toml` of a folder in the order of their names, hidden ones left out (editors keep
-/// their copies so). No folder is no problem.
-pub(super) fn read_folder(folder: &Path, limits: &Limits, problems: &Problems) -> Texts {
+/// Reads every `*.toml` of a folder, sorted by name, except hidden files, which are copies that editors
+/// keep. The folder may be missing.
+pub(super) fn read_folder(folder: &Path, problems: &Problems) -> Texts {
     let mut paths = match list(folder) {
         Ok(paths) => paths,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -110,20 +112,18 @@ pub(super) fn read_folder(folder: &Path, limits: &Limits, problems: &Problems) -
         }
         Err(error) => {
             let message = format!("failed to list the folder: {}", reason(&error));
-            problems.file(&folder.display().to_string(), message, None);
+            problems.push(Problem::of_file(folder.display().to_string(), message));
             return Texts::default();
         }
     };
     paths.sort();
-    let most = usize::try_from(limits.config_files_count).unwrap_or(usize::MAX);
-    if paths.len() > most {
-        let message = format!("has {} files; {most} is the limit", paths.len());
-        let help = Some("raise limits.config_files_count".to_owned());
-        problems.file(&folder.display().to_string(), message, help);
+    if paths.len() > CONFIG_FILES {
+        let message = format!("has {} files; {CONFIG_FILES} is the limit", paths.len());
+        let fault = Fault::new(message, "join some of them into one");
+        problems.push(Problem::of_file(folder.display().to_string(), fault));
         return Texts::default();
     }
-    let texts: Vec<_> =
-        paths.iter().filter_map(|path| read(path, limits.config_bytes, problems)).collect();
+    let texts: Vec<_> = paths.iter().filter_map(|path| read(path, problems)).collect();
     Texts { complete: texts.len() == paths.len(), texts }
 }
 
@@ -142,13 +142,11 @@ fn list(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// Why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    /// The system says no.
     #[error("failed to read the file: {}", reason(.0))]
     Io(#[from] io::Error),
-    /// A folder, pipe, socket or device.
+    /// The file is not a regular file: a folder, pipe, socket or device.
     #[error("failed to read the file: it is {0}")]
     Kind(&'static str),
-    /// More bytes than its limit.
     #[error("the file is larger than {}", Unit::Bytes.show(*.0))]
     TooLarge(u64),
 }
@@ -170,24 +168,11 @@ pub(super) fn read_regular(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Rea
     Ok(bytes)
 }
 
-/// What the system says, without the number that Rust adds.
+/// The system's message for an error, without the number that Rust appends.
 pub(super) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {
         Some(end) => text[..end].to_lowercase(),
         None => text,
-    }
-}
-
-fn not_utf8(file: String, bytes: &[u8], good: usize) -> Problem {
-    let before = String::from_utf8_lossy(bytes.get(..good).unwrap_or_default());
-    let byte = bytes.get(good).copied().unwrap_or_default();
-    Problem {
-        file,
-        line: before.matches('\n').count() + 1,
-        column: before.chars().rev().take_while(|&c| c != '\n').count() + 1,
-        key: String::new(),
-        message: format!("the file is not UTF-8: byte 0x{byte:02x}"),
-        help: Some("save it as UTF-8, which TOML demands".to_owned()),
     }
 }

@@ -1,22 +1,21 @@
-//! `[handlers.NAME]`: what one handler says, checked by itself.
+//! Reads `[handlers.NAME]`, and checks what one handler alone can show.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use crate::document::{At, FromToml, Section, Value, nearest};
+use crate::document::{At, Fault, FromToml, Section, Value, nearest};
 use crate::handler::Target;
-use crate::limits::Limits;
 use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown, RunnerName};
 use crate::retry::GiveUp;
 
-use super::read::{Context, Declared, bad_text, missing, normal, parsed, path, ranged};
+use super::read::{Context, Declared, bad_text, normal, parsed, path};
 use super::secrets::{Reference, STARS};
 use super::shown;
 use super::variables::{self, Variable};
 
-/// One handler; what its environment refers to is not read. `config show` prints it as it serializes.
+/// One handler, as `config show` prints it. Secrets are references.
 #[derive(PartialEq, Serialize)]
 pub(crate) struct Handler {
     pub(crate) name: Name,
@@ -46,11 +45,29 @@ impl Handler {
         self.events.iter().map(|event| event.value.as_str())
     }
 
-    /// None of a forward.
+    /// Its command; `None` for a forward.
     pub(crate) fn command(&self) -> Option<&Command> {
         match &self.action {
             Action::Command(command) => Some(command),
             Action::Forward(_) => None,
+        }
+    }
+
+    /// The secrets that its command's environment or its `sign` refers to, with their positions.
+    pub(super) fn secrets(&self) -> Vec<(&Reference, &At)> {
+        match &self.action {
+            Action::Command(command) => {
+                let references =
+                    command.env.iter().filter_map(|(_, variable)| match &variable.value {
+                        Variable::Reference(reference) => Some((reference, &variable.at)),
+                        Variable::Text(_) => None,
+                    });
+                references.collect()
+            }
+            Action::Forward(Forward { sign, .. }) => match sign {
+                Some(Value { value: Sign::With(reference), at }) => vec![(reference, at)],
+                _ => Vec::new(),
+            },
         }
     }
 }
@@ -66,19 +83,9 @@ pub(crate) enum Action {
 pub(crate) struct Forward {
     #[serde(rename = "forward", serialize_with = "shown::text")]
     pub(crate) target: Target,
-    /// Whether and how its requests are signed anew; none where nothing is written.
+    /// Whether and how its requests are signed anew; `None` if the key is missing.
     #[serde(serialize_with = "serialize_sign")]
     pub(crate) sign: Option<Value<Sign>>,
-}
-
-impl Forward {
-    /// The secret that `sign` names, and its place.
-    pub(super) fn secret(&self) -> Option<(&Reference, &At)> {
-        match self.sign.as_ref() {
-            Some(Value { value: Sign::With(reference), at }) => Some((reference, at)),
-            _ => None,
-        }
-    }
 }
 
 /// The value of `sign`.
@@ -109,7 +116,7 @@ pub(crate) struct Command {
     pub(crate) runner: Value<RunnerName>,
 }
 
-/// The keys of the one kind of handler that the other has not: key, and why.
+/// The keys that only handlers of one kind have, and why the other kind does not have them.
 const COMMAND_KEYS: [(&str, &str); 6] = [
     ("cwd", "a forward runs no program"),
     ("env", "a forward runs no program"),
@@ -123,151 +130,142 @@ const FORWARD_KEYS: [(&str, &str); 2] = [
     ("sign", "a command gets no request that could be signed"),
 ];
 
-/// Reads one; problems go to the section's. Nothing where no handler can be made of it.
+/// Reads one handler; `None` if its table has too little of one. Problems go to the section's.
 pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Handler> {
     let sources = read_sources(&section, context);
     let events = read_events(&section);
-    let (command, forward) = (section.place_of("command"), section.place_of("forward"));
-    let on_unknown = parsed::<OnUnknown>(&section, "on_unknown").map(|read| read.value);
-    let handler = match (command, forward) {
-        (Some(_), None) => {
-            refuse(&section, &FORWARD_KEYS, "is for forwards, and this handler is a command");
-            read_command(&section, context)
-        }
-        (None, Some(_)) => {
-            refuse(&section, &COMMAND_KEYS, "is for commands, and this handler is a forward");
-            read_forward(&section, context)
-        }
-        (both, _) => {
-            let (message, help) = match both {
-                Some(_) => (
-                    "both 'command' and 'forward' are given",
-                    "a handler does one of them; for both, make two handlers of the same events",
-                ),
-                None => (
-                    "neither 'command' nor 'forward' is given",
-                    "add command = [\"/path/to/program\"] or forward = \"http://127.0.0.1:PORT/PATH\"",
-                ),
-            };
-            section.problem(message, Some(help.to_owned()));
-            for (key, _) in COMMAND_KEYS.into_iter().chain(FORWARD_KEYS) {
-                section.has(key);
-            }
-            section.has("timeout");
-            section.has("concurrency");
-            None
-        }
-    };
-    let answers = sources.iter().flatten().any(|own| context.replying.contains(&own.value));
+    let on_unknown = parsed::<OnUnknown>(&section, "on_unknown");
+    let work = read_work(&section, context);
+    let replies = |source: &&Value<String>| context.replying.contains(&source.value);
+    let answers = sources.iter().flatten().any(|source| replies(&source));
     if answers {
-        check_answers(&section, &sources, &events, on_unknown, context);
+        let other = sources.iter().flatten().find(|source| !replies(source));
+        check_answers(&section, other, events.as_deref(), on_unknown.as_ref());
     }
     section.finish();
-    let handler = handler?;
+    let Work { action, timeout, concurrency, give_up } = work?;
     Some(Handler {
         name: name.clone(),
         sources: sources?,
         events: events?,
-        on_unknown: on_unknown.unwrap_or(match handler.action {
-            Action::Forward(_) if !answers => OnUnknown::Rerun,
-            Action::Command(_) | Action::Forward(_) => OnUnknown::Hold,
-        }),
+        on_unknown: match (on_unknown, &action) {
+            (Some(written), _) => written.value,
+            (None, Action::Forward(_)) if !answers => OnUnknown::Rerun,
+            (None, _) => OnUnknown::Hold,
+        },
         answers,
-        action: handler.action,
-        timeout: handler.timeout,
-        concurrency: handler.concurrency,
-        // The repeat of whoever asked is the next attempt.
-        give_up: if answers { GiveUp::Attempts(1) } else { handler.give_up },
+        action,
+        timeout,
+        concurrency,
+        // The caller's next request with the same key is the next attempt.
+        give_up: if answers { GiveUp::Attempts(1) } else { give_up },
     })
 }
 
-/// What a handler that answers cannot say: it runs once for each key, for whatever its sources are sent, and
-/// again only where its caller, or a person, says so.
+/// Reports what a handler that answers cannot say: it runs once for each key, for everything that its
+/// sources are sent, and runs again only if its caller or an operator says so. `other` is a source of it
+/// that waits for no answer.
 fn check_answers(
     section: &Section<'_>,
-    sources: &Option<Vec<Value<String>>>,
-    events: &Option<Vec<Value<String>>>,
-    on_unknown: Option<OnUnknown>,
-    context: &Context<'_>,
+    other: Option<&Value<String>>,
+    events: Option<&[Value<String>]>,
+    on_unknown: Option<&Value<OnUnknown>>,
 ) {
-    let push = |at: &At, message: String, help: &str| {
-        section.problems().push(at.problem(message, Some(help.to_owned())));
-    };
-    let other = sources.iter().flatten().find(|own| !context.replying.contains(&own.value));
-    if let Some(other) = other {
-        push(
-            &other.at,
-            format!(
-                "source '{}' waits for no answer, and another of this handler does",
-                other.value
-            ),
+    if let Some(Value { value: other, at }) = other {
+        section.reject(
+            at,
+            format!("source '{other}' waits for no answer, and another of this handler does"),
             "make two handlers: one that answers, and one that does not",
         );
     }
-    for key in ["max_attempts", "give_up_after"] {
-        if let Some(at) = section.place_of(key) {
-            push(
-                &at,
-                "a handler that answers is tried once".to_owned(),
-                "remove it: whoever asks again with the same key runs it again, where it is known to have failed",
-            );
-        }
-    }
-    if let Some(at) =
-        section.place_of("on_unknown").filter(|_| on_unknown == Some(OnUnknown::Rerun))
+    for at in ["max_attempts", "give_up_after"].into_iter().filter_map(|key| section.place_of(key))
     {
-        push(
+        section.reject(
             &at,
-            "a handler that answers is not run again by itself".to_owned(),
-            "remove it: a job whose outcome is unknown is held, and whoever asks is told so",
+            "a handler that answers is tried once",
+            "remove it: a request with the same key runs it again if it is known to have failed",
         );
     }
-    let all = |events: &Vec<Value<String>>| events.iter().any(|event| event.value == "*");
-    if let (Some(at), Some(false)) = (section.place_of("events"), events.as_ref().map(all)) {
-        push(
+    if let Some(Value { value: OnUnknown::Rerun, at }) = on_unknown {
+        section.reject(
+            at,
+            "a handler that answers is not run again by itself",
+            "remove it: a job whose outcome is unknown is held, and the caller gets that as the answer",
+        );
+    }
+    if let (Some(at), Some(events)) = (section.place_of("events"), events)
+        && !events.iter().any(|event| event.value == "*")
+    {
+        section.reject(
             &at,
-            "a handler that answers takes every event of its sources".to_owned(),
+            "a handler that answers takes every event of its sources",
             "write events = [\"*\"], and look at the type in the handler",
         );
     }
 }
 
-/// What the two kinds read in their own way.
-struct Kind {
+/// What commands and forwards read differently.
+struct Work {
     action: Action,
     timeout: Duration,
     concurrency: usize,
     give_up: GiveUp,
 }
 
+fn read_work(section: &Section<'_>, context: &Context<'_>) -> Option<Work> {
+    let fault = match (section.has("command"), section.has("forward")) {
+        (true, false) => {
+            refuse(section, &FORWARD_KEYS, "is for forwards, and this handler is a command");
+            return read_command(section, context);
+        }
+        (false, true) => {
+            refuse(section, &COMMAND_KEYS, "is for commands, and this handler is a forward");
+            return read_forward(section, context);
+        }
+        (true, true) => Fault::new(
+            "both 'command' and 'forward' are given",
+            "a handler does one of them; for both, make two handlers of the same events",
+        ),
+        (false, false) => Fault::new(
+            "neither 'command' nor 'forward' is given",
+            "add command = [\"/path/to/program\"] or forward = \"http://127.0.0.1:PORT/PATH\"",
+        ),
+    };
+    section.problem(fault);
+    // They are known keys of a handler of either kind.
+    let either = COMMAND_KEYS.iter().chain(&FORWARD_KEYS).map(|(key, _)| *key);
+    for key in either.chain(["timeout", "concurrency"]) {
+        section.has(key);
+    }
+    None
+}
+
 fn refuse(section: &Section<'_>, keys: &[(&'static str, &str)], message: &str) {
     for (key, help) in keys {
         if let Some(at) = section.place_of(key) {
-            section.problems().push(at.problem(message, Some((*help).to_owned())));
+            section.reject(&at, message, *help);
         }
     }
 }
 
 fn read_sources(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Value<String>>> {
-    if missing(section, "source", "add source = \"NAME\", a source's name or a list of them") {
+    if section.lacks("source", "add source = \"NAME\", a source's name or a list of them") {
         return None;
     }
     let sources = section.texts("source")?;
     if sources.is_empty() {
-        section.problem("no source can reach this handler: 'source' is empty", None);
+        section.problem("no source can reach this handler: 'source' is empty");
         return None;
     }
-    for (n, source) in sources.iter().enumerate() {
-        if sources[..n].iter().any(|other| other.value == source.value) {
-            let message = format!("source '{}' is there twice", source.value);
-            section.problems().push(source.at.problem(message, None));
+    for (n, Value { value: source, at }) in sources.iter().enumerate() {
+        if sources[..n].iter().any(|other| other.value == *source) {
+            section.report(at, format!("source '{source}' is there twice"));
         } else if let Some(known) = context.sources
-            && source.value != INTERNAL_SOURCE
-            && !known.keys().any(|name| name.as_str() == source.value)
+            && source != INTERNAL_SOURCE
+            && !known.keys().any(|name| name.as_str() == source)
         {
-            let message = format!("there is no source '{}'", source.value);
-            let help = Some(which_sources(&source.value, known));
-            section.problems().push(source.at.problem(message, help));
+            let help = which_sources(source, known);
+            section.reject(at, format!("there is no source '{source}'"), help);
         }
     }
     Some(sources)
@@ -283,91 +281,69 @@ fn which_sources(meant: &str, known: &Declared) -> String {
 }
 
 fn read_events(section: &Section<'_>) -> Option<Vec<Value<String>>> {
-    if missing(section, "events", "add events = [\"TYPE\"], or events = [\"*\"] for all of them") {
+    if section.lacks("events", "add events = [\"TYPE\"], or events = [\"*\"] for all of them") {
         return None;
     }
     let events = section.texts("events")?;
     if events.is_empty() {
-        let help = "name the types it wants, or \"*\" for all of them";
-        section.problem("this handler wants no event: 'events' is empty", Some(help.to_owned()));
+        section.problem(Fault::new(
+            "this handler wants no event: 'events' is empty",
+            "name the types it wants, or \"*\" for all of them",
+        ));
     }
-    for event in &events {
-        let fixed = event.value.bytes().filter(|&b| b != b'*');
-        if event.value.is_empty()
+    for Value { value: event, at } in &events {
+        let fixed = event.bytes().filter(|&b| b != b'*');
+        if event.is_empty()
             || fixed.clone().count() > EVENT_TYPE_MAX_BYTES
             || !fixed.clone().all(|b| b.is_ascii_graphic())
         {
-            let message = format!("'{}' can never match", event.value);
             let help = format!("types are 1 to {EVENT_TYPE_MAX_BYTES} visible ASCII characters");
-            section.problems().push(event.at.problem(message, Some(help)));
+            section.reject(at, format!("'{event}' can never match"), help);
         }
     }
     Some(events)
 }
 
-fn read_command(section: &Section<'_>, context: &Context<'_>) -> Option<Kind> {
-    let limits = context.limits;
+fn read_command(section: &Section<'_>, context: &Context<'_>) -> Option<Work> {
     let argv = read_argv(section, context.folder);
-    let cwd_at = section.place_of("cwd");
     let cwd = path(section, "cwd", context.folder);
     let env = variables::read_env(section, context.folder);
     let pass_env = variables::read_pass_env(section, &env);
-    let grace = millis(section, "grace", "command_grace_millis", limits.command_grace_millis);
-    let timeout =
-        millis(section, "timeout", "command_timeout_millis", limits.command_timeout_millis);
-    let concurrency = count(
-        section,
-        "concurrency",
-        "command_concurrency_count",
-        limits.command_concurrency_count,
-    );
-    let attempts = count(section, "max_attempts", "max_attempts_count", limits.max_attempts_count);
-    let cwd = cwd.zip(cwd_at).map(|(value, at)| Value { value, at });
-    let runner = parsed(section, "runner");
-    let default = || Value { value: RunnerName::default(), at: section.here() };
-    let runner = runner.unwrap_or_else(default);
+    let grace = context.duration(section, "grace", "command_grace_millis").value;
+    let timeout = context.duration(section, "timeout", "command_timeout_millis").value;
+    let concurrency = context.number(section, "concurrency", "command_concurrency_count").value;
+    let attempts = context.number(section, "max_attempts", "max_attempts_count").value;
+    let runner = parsed(section, "runner")
+        .unwrap_or_else(|| Value { value: RunnerName::default(), at: section.here() });
     let (argv, program) = argv?;
-    Some(Kind {
-        action: Action::Command(Box::new(Command {
-            argv,
-            program,
-            cwd,
-            env,
-            pass_env,
-            grace,
-            runner,
-        })),
+    let command = Command { argv, program, cwd, env, pass_env, grace, runner };
+    Some(Work {
+        action: Action::Command(Box::new(command)),
         timeout,
-        concurrency,
+        concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
         give_up: GiveUp::Attempts(u32::try_from(attempts).unwrap_or(u32::MAX)),
     })
 }
 
-fn read_forward(section: &Section<'_>, context: &Context<'_>) -> Option<Kind> {
-    let limits = context.limits;
-    let target =
-        section.get::<String>("forward").and_then(|read| match Target::parse(&read.value) {
-            Ok(target) => Some(target),
-            Err(wrong) => {
-                section.problems().push(read.at.problem(wrong, None));
-                None
-            }
-        });
-    let timeout =
-        millis(section, "timeout", "forward_timeout_millis", limits.forward_timeout_millis);
-    let concurrency = count(
-        section,
-        "concurrency",
-        "forward_concurrency_count",
-        limits.forward_concurrency_count,
-    );
-    let age = millis(section, "give_up_after", "give_up_after_millis", limits.give_up_after_millis);
-    let sign = read_sign(section, context.folder);
-    let action = Action::Forward(Forward { target: target?, sign });
-    Some(Kind { action, timeout, concurrency, give_up: GiveUp::After(age) })
+fn read_forward(section: &Section<'_>, context: &Context<'_>) -> Option<Work> {
+    let target = section.convert(section.get::<String>("forward"), |text| Target::parse(&text));
+    let timeout = context.duration(section, "timeout", "forward_timeout_millis").value;
+    let concurrency = context.number(section, "concurrency", "forward_concurrency_count").value;
+    let age = context.duration(section, "give_up_after", "give_up_after_millis").value;
+    let sign = section.convert(section.get::<Signed>("sign"), |Signed(signed)| match signed {
+        Ok(false) => Ok(Sign::No),
+        Ok(true) => Ok(Sign::Source),
+        Err(text) => Reference::parse(&text, context.folder).map(Sign::With),
+    });
+    Some(Work {
+        action: Action::Forward(Forward { target: target?.value, sign }),
+        timeout,
+        concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
+        give_up: GiveUp::After(age),
+    })
 }
 
-/// `sign` before it is understood: true, false, or a text that should be a reference.
+/// The value of `sign` as written: true, false, or a text that should be a reference.
 struct Signed(Result<bool, String>);
 
 impl FromToml for Signed {
@@ -378,86 +354,55 @@ impl FromToml for Signed {
     }
 }
 
-fn read_sign(section: &Section<'_>, folder: &Path) -> Option<Value<Sign>> {
-    let Value { value: Signed(signed), at } = section.get("sign")?;
-    let value = match signed {
-        Ok(false) => Sign::No,
-        Ok(true) => Sign::Source,
-        Err(text) => match Reference::parse(&text, folder) {
-            Ok(reference) => Sign::With(reference),
-            Err(wrong) => {
-                section.problems().push(at.problem(wrong.to_string(), Some(wrong.help())));
-                return None;
-            }
-        },
-    };
-    Some(Value { value, at })
-}
-
-fn millis(section: &Section<'_>, key: &'static str, limit: &str, default: u64) -> Duration {
-    Limits::duration(ranged(section, key, limit).map_or(default, |read| read.value))
-}
-
-fn count(section: &Section<'_>, key: &'static str, limit: &str, default: u64) -> usize {
-    let value = ranged(section, key, limit).map_or(default, |read| read.value);
-    usize::try_from(value).unwrap_or(usize::MAX)
-}
-
-/// How a command line is written as a list: what only a shell understands needs one.
+/// How a command line is written as a list. It names a shell if the line has a shell's special characters.
 pub(super) fn as_list(line: &str) -> String {
     let of_shell = line.contains(|c: char| "&|;<>$`\"'\\*?()~#\n".contains(c));
-    let words = match of_shell {
-        true => vec!["sh", "-c", line],
-        false => line.split_whitespace().collect(),
-    };
+    let words = if of_shell { vec!["sh", "-c", line] } else { line.split_whitespace().collect() };
     format!("{words:?}")
 }
 
-/// A program with a slash is a path, from the configuration file's folder where it is relative; one
-/// without is looked up in `PATH`.
+/// The command, and its program as it is written. A program with a slash is a path, from the configuration
+/// file's folder where it is relative; one without is looked up in `PATH`.
 fn read_argv(section: &Section<'_>, folder: &Path) -> Option<(Value<Vec<String>>, String)> {
     if let Some(line) = section.text("command") {
         let help = format!("write {}", as_list(&line.value));
-        section
-            .problems()
-            .push(line.at.problem("expected a list of strings, found string", Some(help)));
+        section.reject(&line.at, "expected a list of strings, found string", help);
         return None;
     }
-    let mut argv = section.get::<Vec<String>>("command")?;
-    let push = |message: &str, help: &str| {
-        section.problems().push(argv.at.problem(message, Some(help.to_owned())));
-    };
-    let Some(program) = argv.value.first() else {
-        push(
-            "the command is empty",
-            "write the program and its arguments: [\"/path\", \"--flag\"]",
-        );
-        return None;
-    };
-    if let Some(wrong) = bad_text(program) {
-        push(&format!("the program {wrong}"), "its name or path comes first");
-        return None;
-    }
-    if argv.value.iter().any(|argument| argument.contains('\0')) {
-        push("an argument has a NUL character", "no program can be given one");
-        return None;
-    }
-    let written = program.clone();
-    if program.contains('/') {
-        let absolute = normal(&folder.join(program));
-        let Some(absolute) = absolute.to_str() else {
-            push("the program's path is not UTF-8", "rename the configuration's folder");
-            return None;
+    let argv = section.convert(section.get::<Vec<String>>("command"), |argv| {
+        let Some(program) = argv.first() else {
+            let help = "write the program and its arguments: [\"/path\", \"--flag\"]";
+            return Err(Fault::new("the command is empty", help));
         };
-        let absolute = absolute.to_owned();
-        if let Some(program) = argv.value.first_mut() {
-            *program = absolute;
+        if let Some(wrong) = bad_text(program) {
+            let help = "its name or path comes first";
+            return Err(Fault::new(format!("the program {wrong}"), help));
         }
+        if argv.iter().any(|argument| argument.contains('\0')) {
+            let help = "no program can be given one";
+            return Err(Fault::new("an argument has a NUL character", help));
+        }
+        Ok(argv)
+    })?;
+    let written = argv.value.first()?.clone();
+    if !written.contains('/') {
+        return Some((argv, written));
     }
+    let argv =
+        section.convert(Some(argv), |mut argv| match normal(&folder.join(&written)).to_str() {
+            Some(absolute) => {
+                absolute.clone_into(&mut argv[0]);
+                Ok(argv)
+            }
+            None => {
+                let help = "rename the configuration's folder";
+                Err(Fault::new("the program's path is not UTF-8", help))
+            }
+        })?;
     Some((argv, written))
 }
 
-/// As in the configuration, but for secrets.
+/// The value for an operator; of a secret only the reference.
 pub(crate) fn sign_text(sign: &Sign) -> String {
     match sign {
         Sign::No => "no".to_owned(),

@@ -1,4 +1,4 @@
-//! What the readers of sections share: ranges, words and paths.
+//! Reads single values: numbers in a range, paths, header names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -8,91 +8,102 @@ use std::time::Duration;
 
 use crate::document::{At, Section, Size, Value};
 use crate::limits::{self, Limit, Limits, Unit};
-use crate::model::Name;
+use crate::model::{Name, is_header_name};
 
 use super::providers::Catalogue;
 
-/// Every name that is written anywhere, also of what could not be read, and where it stands.
+/// Every name that is written, also of sources that could not be read, with its position.
 pub(super) type Declared = BTreeMap<Name, At>;
 
-/// What a source or handler is read against.
+/// What the readers of sources and handlers need to know of the rest of the configuration.
 pub(super) struct Context<'a> {
-    /// What relative paths are relative to: the main file's folder.
+    /// The main file's folder, where relative paths begin.
     pub(super) folder: &'a Path,
     /// The limits in force, which hold the defaults.
     pub(super) limits: &'a Limits,
-    /// The providers there are.
     pub(super) catalogue: &'a Catalogue,
-    /// The names of all sources; nothing where a file could not be read, in which one may stand.
+    /// The names of all sources; `None` if a file that may have further ones could not be read.
     pub(super) sources: Option<&'a Declared>,
-    /// Those among them whose requests get their handler's answer; known once the sources are read.
+    /// The sources whose requests get their handler's answer; empty while the sources are read.
     pub(super) replying: &'a BTreeSet<String>,
+}
+
+impl Context<'_> {
+    /// The number at `key`, in the unit and range of the limit `limit`, which is also the default.
+    pub(super) fn number(
+        &self,
+        section: &Section<'_>,
+        key: &'static str,
+        limit: &str,
+    ) -> Value<u64> {
+        let default = || self.limits.get(limit).unwrap_or_default();
+        ranged(section, key, limit)
+            .unwrap_or_else(|| Value { value: default(), at: section.here() })
+    }
+
+    /// The same for a limit in milliseconds.
+    pub(super) fn duration(
+        &self,
+        section: &Section<'_>,
+        key: &'static str,
+        limit: &str,
+    ) -> Value<Duration> {
+        let Value { value, at } = self.number(section, key, limit);
+        Value { value: Limits::duration(value), at }
+    }
 }
 
 /// A number of the unit of the limit called `limit`, in the range of that limit.
 pub(super) fn ranged(section: &Section<'_>, key: &'static str, limit: &str) -> Option<Value<u64>> {
-    let limit = limits::limit(limit)?;
-    let read = match limit.unit {
-        Unit::Bytes => section.get::<Size>(key).map(|read| with(read.at, read.value.0)),
-        Unit::Millis => section
-            .get::<Duration>(key)
-            .map(|read| with(read.at, u64::try_from(read.value.as_millis()).unwrap_or(u64::MAX))),
-        Unit::Count => section.get::<u64>(key),
-    }?;
-    if limit.range.contains(&read.value) {
-        return Some(read);
+    let Limit { unit, range, .. } = limits::limit(limit)?;
+    let in_range = |value: u64| {
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        let (least, most) = (unit.show(*range.start()), unit.show(*range.end()));
+        Err(format!("{} is out of range: it may be {least} to {most}", unit.show(value)))
+    };
+    match unit {
+        Unit::Bytes => section.convert(section.get(key), |Size(bytes)| in_range(bytes)),
+        Unit::Millis => section.convert(section.get(key), |time| in_range(millis(time))),
+        Unit::Count => section.convert(section.get(key), in_range),
     }
-    section.problems().push(read.at.problem(out_of_range(limit, read.value), None));
-    None
 }
 
-fn with(at: At, value: u64) -> Value<u64> {
-    Value { value, at }
+/// A duration as the value of a limit.
+pub(super) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn out_of_range(limit: &Limit, value: u64) -> String {
-    let show = |value| limit.unit.show(value);
-    let (least, most) = (show(*limit.range.start()), show(*limit.range.end()));
-    format!("{} is out of range: it may be {least} to {most}", show(value))
-}
-
-/// A string that is one of a type's texts.
+/// A string that a type parses.
 pub(super) fn parsed<T>(section: &Section<'_>, key: &'static str) -> Option<Value<T>>
 where
     T: FromStr<Err: Display>,
 {
-    let read = section.get::<String>(key)?;
-    match read.value.parse() {
-        Ok(value) => Some(Value { value, at: read.at }),
-        Err(error) => {
-            section.problems().push(read.at.problem(error.to_string(), None));
-            None
-        }
-    }
+    section.convert(section.get::<String>(key), |text| {
+        text.parse().map_err(|error: T::Err| error.to_string())
+    })
 }
 
-/// A path, made absolute: a relative one is meant from the configuration file's folder.
-pub(super) fn path(section: &Section<'_>, key: &'static str, folder: &Path) -> Option<PathBuf> {
-    let read = section.get::<String>(key)?;
-    match bad_text(&read.value) {
-        None => Some(normal(&folder.join(read.value))),
-        Some(wrong) => {
-            section.problems().push(read.at.problem(format!("the path {wrong}"), None));
-            None
-        }
-    }
+/// A path, made absolute: a relative one begins in the configuration file's folder.
+pub(super) fn path(
+    section: &Section<'_>,
+    key: &'static str,
+    folder: &Path,
+) -> Option<Value<PathBuf>> {
+    section.convert(section.get::<String>(key), |text| match bad_text(&text) {
+        None => Ok(normal(&folder.join(text))),
+        Some(wrong) => Err(format!("the path {wrong}")),
+    })
 }
 
-/// Whether `key` is not there, which is a problem with this help.
-pub(super) fn missing(section: &Section<'_>, key: &'static str, help: &str) -> bool {
-    let missing = section.place_of(key).is_none();
-    if missing {
-        section.problem(format!("'{key}' is missing"), Some(help.to_owned()));
-    }
-    missing
+pub(super) fn header(section: &Section<'_>, key: &'static str) -> Option<Value<String>> {
+    section.convert(section.get::<String>(key), |name| {
+        if is_header_name(&name) { Ok(name) } else { Err(format!("'{name}' is not a header name")) }
+    })
 }
 
-/// What no path, argument or variable may be.
+/// Why a text cannot be a path, an argument or a variable's value.
 pub(super) fn bad_text(text: &str) -> Option<&'static str> {
     match text {
         "" => Some("is empty"),
@@ -101,12 +112,12 @@ pub(super) fn bad_text(text: &str) -> Option<&'static str> {
     }
 }
 
-/// The path without `.` steps; `..` stays, since a link may stand before it.
+/// The path without `.` steps; `..` stays, because the step before it may be a link.
 pub(super) fn normal(path: &Path) -> PathBuf {
     path.components().collect()
 }
 
-/// Whether `name` can be an environment variable's.
+/// Whether `name` can be the name of an environment variable.
 pub(super) fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')

@@ -1,4 +1,4 @@
-//! The second step: secrets and variables are read, and the structs of the other modules made.
+//! The second step: reads secrets and variables, and builds the structs of the other modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use crate::dispatcher::Worker;
-use crate::document::{Problem, Problems, Value};
+use crate::document::{At, Fault, Problem, Problems, Value};
 use crate::handler::{self, ForwardSettings};
 use crate::http;
-use crate::limits::Limits;
+use crate::limits::{self, Limits};
 use crate::model::{Digest, Name, RunnerName};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
@@ -20,14 +20,13 @@ use crate::runner;
 use crate::runner::{CommandSettings, Configured};
 use crate::verify::{self, Resigner};
 
-use super::Config;
+use super::configuration::Config;
 use super::environment::Environment;
 use super::handlers::{Action, Command, Handler, Sign};
 use super::secrets::{Reference, SecretError};
 use super::sources::Source;
 use super::variables::Variable;
 
-/// What the receiver is made of.
 pub struct Resolved {
     /// The inbound endpoints, in the order of their names.
     pub sources: Vec<http::Source>,
@@ -38,8 +37,8 @@ pub struct Resolved {
 }
 
 impl Config {
-    /// Reads every secret of a source; what commands refer to is their runner's alone. An `Err` has
-    /// every one that cannot be had or used, sorted by file and position, and never its text.
+    /// Reads the secrets of sources and forwards; runners read those of their commands. An `Err` has every
+    /// secret that cannot be read or used, sorted by file and position, and never its text.
     pub fn resolve(&self, environment: &Environment) -> Result<Resolved, Vec<Problem>> {
         let resolver = Resolver::new(self, environment);
         let sources = resolver.sources();
@@ -52,8 +51,8 @@ impl Config {
 }
 
 impl Config {
-    /// The commands of one runner alone: no secret of a source or of another runner's command is read, and
-    /// what a command's environment refers to is the runner's own. An `Err` as of [`Config::resolve`].
+    /// The commands of one runner. Does not read the secrets of sources and of other runners. An `Err` is as
+    /// that of [`Config::resolve`].
     pub fn resolve_commands(
         &self,
         environment: &Environment,
@@ -62,7 +61,7 @@ impl Config {
         let resolver = Resolver::new(self, environment);
         let configured = |(handler, command): (&Handler, &Command)| Configured {
             name: handler.name.clone(),
-            digest: digest(handler, command, &self.limits),
+            digest: digest(handler, command, self.limits()),
             settings: resolver.command(handler, command),
         };
         let commands = self.commands_of(runner).map(configured).collect();
@@ -70,57 +69,47 @@ impl Config {
         if found.is_empty() { Ok(commands) } else { Err(found) }
     }
 
-    /// Everything that cannot be had of what the configuration refers to, the sources' and the default
-    /// runner's commands' together, sorted as in [`Config::resolve`]. Another runner may be another user,
-    /// who alone can tell.
+    /// What [`Config::resolve`] and [`Config::resolve_commands`] of the default runner report, sorted. Another
+    /// runner may be another user, with other permissions.
     pub fn unresolved(&self, environment: &Environment) -> Vec<Problem> {
-        let mut found = self.unresolved_sources(environment);
-        found.extend(self.unresolved_commands(environment, &RunnerName::default()));
-        found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
-        found
+        let of_runner = self.unresolved_commands(environment, &RunnerName::default());
+        let all = self.unresolved_sources(environment).into_iter().chain(of_runner);
+        all.collect::<Problems>().into_sorted()
     }
 
-    /// The receiver's part of it: the sources' and the forwards'.
+    /// What [`Config::resolve`] reports.
     pub fn unresolved_sources(&self, environment: &Environment) -> Vec<Problem> {
         self.resolve(environment).err().unwrap_or_default()
     }
 
-    /// What [`Config::resolve`] warns of; a secret that cannot be read has no part in it.
+    /// The warnings of [`Config::resolve`], even if it fails.
     pub fn secret_warnings(&self, environment: &Environment) -> Vec<Problem> {
         let resolver = Resolver::new(self, environment);
         resolver.sources();
         resolver.warnings.into_sorted()
     }
 
-    /// The commands' part of it, for the runner that has them.
+    /// What [`Config::resolve_commands`] reports.
     pub fn unresolved_commands(
         &self,
         environment: &Environment,
         runner: &RunnerName,
     ) -> Vec<Problem> {
-        let resolver = Resolver::new(self, environment);
-        for (handler, command) in self.commands_of(runner) {
-            resolver.command(handler, command);
-        }
-        resolver.problems.into_sorted()
+        self.resolve_commands(environment, runner).err().unwrap_or_default()
     }
 
-    /// The handlers whose commands another runner than the default one runs, which nobody launches.
+    /// The handlers of runners other than the default one, which the receiver does not launch.
     pub fn other_runners(&self) -> Vec<Problem> {
-        let other = |(_, command): (&Handler, &Command)| {
-            let runner = &command.runner;
-            let told = || {
-                let (name, unit) = (&runner.value, runner.value.unit());
-                let message = format!("runner '{name}' is a service of its own");
-                let help = format!(
-                    "start {unit}, and the receiver with --runners; by hand there is only the \
-                     default runner, which runs what names none"
-                );
-                runner.at.problem(message, Some(help))
-            };
-            (!runner.value.is_default()).then(told)
+        let others = self.commands().filter(|(_, command)| !command.runner.value.is_default());
+        let problem = |(_, command): (&Handler, &Command)| {
+            let Value { value: name, at } = &command.runner;
+            let unit = name.unit();
+            at.problem(Fault::new(
+                format!("runner '{name}' is a separate service"),
+                format!("start {unit}, and the receiver with --runners; by hand there is only the default runner, which runs what names none"),
+            ))
         };
-        self.commands().filter_map(other).collect()
+        others.map(problem).collect()
     }
 
     /// The runners that run a handler's command.
@@ -136,15 +125,12 @@ impl Config {
     }
 
     fn commands(&self) -> impl Iterator<Item = (&Handler, &Command)> {
-        self.handlers.iter().filter_map(|handler| match &handler.action {
-            Action::Command(command) => Some((handler, &**command)),
-            Action::Forward(_) => None,
-        })
+        self.handlers.iter().filter_map(|handler| Some((handler, handler.command()?)))
     }
 }
 
-/// Of all that decides how a command is run, made from what is written, so that a receiver which may
-/// read none of the values has the same as its runner. JSON keeps the parts apart.
+/// The digest of everything that decides how a command is run. It is made from what is written, so that a
+/// receiver, which may not read the values, computes the same as its runner. JSON keeps the parts apart.
 fn digest(handler: &Handler, command: &Command, limits: &Limits) -> Digest {
     let variable = |(name, variable): &(String, Value<Variable>)| match &variable.value {
         Variable::Text(text) => serde_json::json!([name, "text", text]),
@@ -175,48 +161,52 @@ struct Resolver<'a> {
     warnings: Problems,
 }
 
+/// A secret of a source.
+struct Secret<'a> {
+    caller: Option<&'a Name>,
+    written: &'a Value<Reference>,
+    key: verify::Key,
+}
+
 impl<'a> Resolver<'a> {
     fn new(config: &'a Config, environment: &'a Environment) -> Self {
         Resolver { config, environment, problems: Problems::new(), warnings: Problems::new() }
     }
 
     fn sources(&self) -> Vec<http::Source> {
-        let sources: Vec<_> =
-            self.config.sources.iter().map(|source| self.source(source)).collect();
-        self.warn_of_shared(&sources);
-        sources
+        let sources = &self.config.sources;
+        let secrets: Vec<_> = sources.iter().map(|source| self.secrets(source)).collect();
+        self.warn_of_shared(&secrets);
+        sources.iter().zip(secrets).map(|(source, secrets)| self.source(source, secrets)).collect()
     }
 
-    /// A delivery of one source would be accepted, and run, as another's that has its secret.
-    fn warn_of_shared(&self, sources: &[http::Source]) {
-        for (n, source) in sources.iter().enumerate() {
-            for other in &sources[..n] {
-                let same = |key: &&verify::Key| other.keys.iter().any(|own| own.is_same(key));
-                let Some(key) = source.keys.iter().find(same) else { continue };
-                let own = self.config.sources.iter().find(|own| own.name == source.name);
-                let written =
-                    |secret: &&Value<Reference>| secret.value.to_string() == key.reference();
-                let Some(secret) = own.and_then(|own| own.all_secrets().find(written)) else {
-                    continue;
+    /// Warns of secrets that two sources share: a delivery to one would be accepted, and run, at the other.
+    /// `secrets` are in the order of the sources.
+    fn warn_of_shared(&self, secrets: &[Vec<Secret<'_>>]) {
+        for (n, own) in secrets.iter().enumerate() {
+            for (other, theirs) in self.config.sources.iter().zip(&secrets[..n]) {
+                let is_theirs = |secret: &&Secret<'_>| {
+                    theirs.iter().any(|their| their.key.is_same(&secret.key))
                 };
-                let message = format!("source '{}' has the same secret", other.name);
-                let help = "give each source its own: a delivery to one may be sent to the other";
-                self.warnings.push(secret.at.problem(message, Some(help.to_owned())));
+                if let Some(Secret { written, .. }) = own.iter().find(is_theirs) {
+                    let message = format!("source '{}' has the same secret", other.name);
+                    let help =
+                        "give each source its own: a delivery to one may be sent to the other";
+                    self.warnings.reject(&written.at, message, help);
+                }
             }
         }
     }
-    fn source(&self, source: &Source) -> http::Source {
-        let keys: Vec<_> =
-            source.all_secrets().filter_map(|secret| self.source_key(source, secret)).collect();
-        self.check_callers(source, &keys);
+
+    fn source(&self, source: &Source, secrets: Vec<Secret<'_>>) -> http::Source {
         http::Source {
             name: source.name.clone(),
             path: source.path.value.clone(),
             scheme: source.scheme.clone(),
-            keys,
+            keys: secrets.into_iter().map(|secret| secret.key).collect(),
             public_url: source.public_url.clone(),
             body_limit_bytes: source.body_limit_bytes,
-            accept_wait: accept_wait(&self.config.limits, source.scheme.deadline()),
+            accept_wait: accept_wait(self.config.limits(), source.scheme.deadline()),
             refuse_proxied: source.takes_anybody(),
             on_redelivery: source.on_redelivery,
             reply: self.reply(source),
@@ -224,31 +214,30 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Two callers with one secret would be one caller.
-    fn check_callers(&self, source: &Source, keys: &[verify::Key]) {
-        let callers = source.replies.iter().flat_map(|replies| &replies.callers);
-        let of = |key: &verify::Key| {
-            callers.clone().find(|(_, secret)| secret.value.to_string() == key.reference())
-        };
-        for (n, key) in keys.iter().enumerate() {
-            let Some(same) = keys[..n].iter().find(|other| other.is_same(key)) else { continue };
-            if let (Some((other, _)), Some((caller, secret))) = (of(same), of(key))
-                && other != caller
+    /// The secrets of a source that can be used. Two callers with one secret would be one caller.
+    fn secrets<'s>(&self, source: &'s Source) -> Vec<Secret<'s>> {
+        let mut secrets: Vec<Secret<'s>> = Vec::new();
+        for (caller, written) in source.all_secrets() {
+            let Some(key) = self.source_key(&source.scheme, written) else { continue };
+            let twin = secrets.iter().find(|other| other.key.is_same(&key));
+            if let (Some(caller), Some(other)) = (caller, twin.and_then(|twin| twin.caller))
+                && caller != other
             {
-                let message = format!("'{}' is the secret of caller '{other}' too", secret.value);
-                let help = "give each caller a secret of its own".to_owned();
-                self.problems.push(secret.at.problem(message, Some(help)));
+                let message = format!("'{}' is the secret of caller '{other}' too", written.value);
+                self.problems.reject(&written.at, message, "give each caller a secret of its own");
             }
+            secrets.push(Secret { caller, written, key });
         }
+        secrets
     }
 
-    /// Nothing where no one handler answers, which loading the configuration refuses first.
+    /// `None` if no handler takes the source's events, which loading refuses.
     fn reply(&self, source: &Source) -> Option<http::Reply> {
         let replies = source.replies.as_ref()?;
         let handler = self.config.handlers.iter().find(|handler| handler.takes(&source.name))?;
         let grace = handler.command().map_or(Duration::ZERO, |command| command.grace);
-        let accept_wait = Limits::duration(self.config.limits.accept_wait_millis);
-        // The job may wait its turn, and its end is committed.
+        let accept_wait = Limits::duration(self.config.limits().accept_wait_millis);
+        // The job may wait for a slot, and its end is committed.
         let whole = handler.timeout.saturating_add(grace).saturating_add(accept_wait);
         let deadline = source.scheme.deadline().map(|deadline| deadline * 4 / 5);
         let caller =
@@ -268,43 +257,35 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// The key of a source. An empty secret is one that the operator has yet to fill in: it must not
-    /// keep the other sources from being served.
-    fn source_key(&self, source: &Source, secret: &Value<Reference>) -> Option<verify::Key> {
-        let read = secret.value.read(self.environment, self.config.limits.secret_bytes);
-        let Err(error @ SecretError::Empty(_)) = read else {
-            return self.key(&source.scheme, secret);
+    /// A source's key. A secret that is still empty must not keep the other sources from being served.
+    fn source_key(&self, scheme: &Scheme, secret: &Value<Reference>) -> Option<verify::Key> {
+        let read = secret.value.read(self.environment);
+        let Err(SecretError::Empty(fault)) = read else {
+            return self.key(scheme, &secret.value, &secret.at);
         };
         let message = format!(
-            "{error}; until it is filled in, a delivery signed with it is answered 401 and kept in quarantine"
+            "{fault}; until it is filled in, a delivery signed with it is answered 401 and kept in quarantine"
         );
         let help = "put the provider's signing secret into it, then `hooklatch reload`";
-        self.warnings.push(secret.at.problem(message, Some(help.to_owned())));
+        self.warnings.reject(&secret.at, message, help);
         None
     }
 
-    fn key(&self, scheme: &Scheme, secret: &Value<Reference>) -> Option<verify::Key> {
-        let text = self.read(secret)?;
-        match verify::key(scheme, &secret.value.to_string(), &text) {
-            Ok(key) => Some(key),
-            Err(wrong) => {
-                let provider = scheme.name();
-                let message =
-                    format!("'{}' is not a secret of provider '{provider}': {wrong}", secret.value);
-                self.problems.push(secret.at.problem(message, None));
-                None
-            }
-        }
+    fn key(&self, scheme: &Scheme, reference: &Reference, at: &At) -> Option<verify::Key> {
+        let text = self.read(reference, at)?;
+        let key = verify::key(scheme, &reference.to_string(), &text);
+        key.map_err(|wrong| {
+            let provider = scheme.name();
+            let message =
+                format!("'{reference}' is not a secret of provider '{provider}': {wrong}");
+            self.problems.report(at, message);
+        })
+        .ok()
     }
 
-    fn read(&self, secret: &Value<Reference>) -> Option<zeroize::Zeroizing<String>> {
-        match secret.value.read(self.environment, self.config.limits.secret_bytes) {
-            Ok(text) => Some(text),
-            Err(error) => {
-                self.problems.push(secret.at.problem(error.to_string(), error.help()));
-                None
-            }
-        }
+    fn read(&self, reference: &Reference, at: &At) -> Option<zeroize::Zeroizing<String>> {
+        let text = reference.read(self.environment);
+        text.map_err(|error| self.problems.report(at, error)).ok()
     }
 
     fn routes(&self, source: &Source) -> Vec<http::Route> {
@@ -335,11 +316,10 @@ impl<'a> Resolver<'a> {
             let key = match sign {
                 Sign::No => break,
                 Sign::Source => source.keys.first().cloned(),
-                Sign::With(reference) => {
-                    let secret = Value { value: reference.clone(), at: at.clone() };
-                    let Some(key) = self.key(&source.scheme, &secret) else { break };
-                    Some(key)
-                }
+                Sign::With(reference) => match self.key(&source.scheme, reference, at) {
+                    None => break,
+                    key => key,
+                },
             };
             let url = source.public_url.as_deref().filter(|_| source.scheme.signs_url());
             let url = url.map(|url| http::public_url(url, &source.path, None));
@@ -350,7 +330,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn worker(&self, handler: &Handler, sources: &[http::Source]) -> Worker {
-        let limits = &self.config.limits;
+        let limits = self.config.limits();
         let whole_answer_bytes = handler.answers.then(|| size(limits.answer_whole_bytes));
         let built = match &handler.action {
             Action::Command(command) => handler::Handler::Command(handler::Command {
@@ -364,8 +344,8 @@ impl<'a> Resolver<'a> {
                 target: forward.target.clone(),
                 resigners: Arc::new(self.resigners(handler, forward.sign.as_ref(), sources)),
                 timeout: handler.timeout,
-                connect_timeout: Limits::duration(limits.forward_connect_millis),
-                answer_bytes: size(limits.answer_kept_bytes),
+                connect_timeout: limits::FORWARD_CONNECT,
+                answer_bytes: limits::ANSWER_KEPT_BYTES,
                 whole_answer_bytes,
             }),
         };
@@ -384,7 +364,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn command(&self, handler: &Handler, command: &Command) -> CommandSettings {
-        let limits = &self.config.limits;
+        let limits = self.config.limits();
         CommandSettings {
             argv: command.argv.value.clone(),
             cwd: command.cwd.as_ref().map(|cwd| cwd.value.clone()),
@@ -398,14 +378,14 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The user's home, else the root: a system user's home is often a folder that does not exist.
+    /// The user's home folder, or the root folder if it does not exist, as for many system users.
     fn home(&self) -> PathBuf {
         let home = self.environment.text("HOME").map(PathBuf::from);
         home.filter(|home| home.is_dir()).unwrap_or_else(|| PathBuf::from("/"))
     }
 
-    /// What the configuration adds to a command's environment, by name: `pass_env`, then `env`. A
-    /// variable that is to be passed on and is not there is left out.
+    /// What the configuration adds to a command's environment, by name: `pass_env`, then `env`. A variable of
+    /// `pass_env` that is not set is left out.
     fn variables(&self, command: &Command) -> Vec<(String, String)> {
         let mut variables = BTreeMap::new();
         for name in &command.pass_env {
@@ -414,7 +394,7 @@ impl<'a> Resolver<'a> {
                 Some(text) => drop(variables.insert(name.value.clone(), text.to_owned())),
                 None => {
                     let message = format!("the value of {} is not UTF-8", name.value);
-                    self.problems.push(name.at.problem(message, None));
+                    self.problems.report(&name.at, message);
                 }
             }
         }
@@ -422,12 +402,11 @@ impl<'a> Resolver<'a> {
             let text = match &variable.value {
                 Variable::Text(text) => Some(text.clone()),
                 Variable::Reference(reference) => {
-                    let secret = Value { value: reference.clone(), at: variable.at.clone() };
-                    self.read(&secret).map(|text| text.to_string())
+                    self.read(reference, &variable.at).map(|text| text.to_string())
                 }
             };
             if text.as_ref().is_some_and(|text| text.contains('\0')) {
-                self.problems.push(variable.at.problem("the value has a NUL character", None));
+                self.problems.report(&variable.at, "the value has a NUL character");
             }
             variables.extend(text.map(|text| (name.clone(), text)));
         }
@@ -435,7 +414,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// The `PATH` that a command gets, and that its program is looked for in.
+/// The `PATH` that a command gets, and in which its program is looked up.
 pub(super) fn search_path(command: &Command, environment: &Environment) -> String {
     let own = command.env.iter().find(|(name, _)| name == "PATH");
     if let Some(Variable::Text(text)) = own.map(|(_, variable)| &variable.value) {
@@ -445,8 +424,8 @@ pub(super) fn search_path(command: &Command, environment: &Environment) -> Strin
     environment.text("PATH").filter(|_| passed).unwrap_or(runner::PATH).to_owned()
 }
 
-/// How long a commit is waited for: no longer than four fifths of what the provider waits for us,
-/// so that its 503 is heard.
+/// How long a request waits for its commit: at most four fifths of the provider's own time-out, so that
+/// the provider still gets the 503.
 fn accept_wait(limits: &Limits, deadline: Option<Duration>) -> Duration {
     let wait = Limits::duration(limits.accept_wait_millis);
     deadline.map_or(wait, |deadline| wait.min(deadline * 4 / 5))

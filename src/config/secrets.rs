@@ -1,7 +1,7 @@
 //! Secrets by reference: `env:NAME`, `file:PATH`, `credential:NAME`.
 //!
-//! A secret's text exists only between [`Reference::read`] and the key or variable made of it, and
-//! no message ever has it, nor anything that might be one.
+//! Must stay true: a secret's text exists only between [`Reference::read`] and the key or variable made of
+//! it, and no message has it, or a text that may be a secret.
 
 use std::fmt;
 use std::io;
@@ -10,24 +10,24 @@ use std::path::{Path, PathBuf};
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use zeroize::Zeroizing;
 
-use crate::document::{Section, Value};
-use crate::limits::Unit;
+use crate::document::{Fault, Section, Value};
+use crate::limits::{SECRET_BYTES, Unit};
 
 use super::environment::Environment;
 use super::files::{ReadError, read_regular, reason};
-use super::read::{is_variable, normal};
+use super::read::{bad_text, is_variable, normal};
 
 /// systemd's folder of a unit's credentials (`LoadCredential=`), as its environment names it.
 pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// What systemd puts before the name of each file of a whole folder that is loaded: the units' line
-/// `LoadCredential=secrets:/etc/hooklatch/secrets` makes `secrets_stripe` of its file `stripe`.
+/// The prefix that systemd gives to the files of a folder that is loaded as a whole: the units' line
+/// `LoadCredential=secrets:/etc/hooklatch/secrets` turns its file `stripe` into `secrets_stripe`.
 const OF_FOLDER: &str = "secrets_";
 
-/// What is shown in place of a secret.
+/// Shown instead of a secret.
 pub(super) const STARS: &str = "***";
 
-/// Where a secret is to be found.
+/// The place of a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     written: String,
@@ -41,7 +41,7 @@ enum Place {
     Credential(String),
 }
 
-/// Where it is, as written, and stars in its place.
+/// Serializes as the reference, and stars instead of the secret.
 impl Serialize for Reference {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut secret = serializer.serialize_struct("Reference", 2)?;
@@ -51,70 +51,49 @@ impl Serialize for Reference {
     }
 }
 
-/// A text that is no reference. The text is not told: it may be the secret itself.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReferenceError {
-    /// None of the three forms.
-    #[error("expected a reference to a secret, not the secret itself (it is not shown here)")]
-    NotOne,
-    /// `env:` and no variable's name.
-    #[error("what follows 'env:' is not a variable name")]
-    BadVariable,
-    /// `file:` and nothing.
-    #[error("what follows 'file:' is not a path")]
-    BadPath,
-    /// `credential:` and no file's name.
-    #[error("what follows 'credential:' is not a credential name")]
-    BadCredential,
-}
-
-/// Why a secret cannot be read.
+/// Why a secret cannot be used. No message quotes it.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// No such variable.
-    #[error("'{0}': the environment has no such variable")]
-    NoVariable(String),
-    /// Not in a unit with credentials.
-    #[error("'{0}': {CREDENTIALS} is not set")]
-    NoCredentials(String),
-    /// Its file cannot be read.
-    #[error("'{reference}': failed to read {path}: {reason}")]
-    Unreadable {
-        /// As it is written.
-        reference: String,
-        /// The file that was meant.
-        path: PathBuf,
-        /// What the system says.
-        reason: String,
-        help: &'static str,
-    },
-    /// Nothing there but perhaps a newline.
-    #[error("'{0}': the secret is empty")]
-    Empty(String),
-    /// Over `limits.secret_bytes`.
-    #[error("'{0}': the secret is larger than {limit}", limit = Unit::Bytes.show(*.1))]
-    TooLarge(String, u64),
-    /// Binary.
-    #[error("'{0}': the secret is not UTF-8")]
-    NotText(String),
+    /// Empty but for a newline: the operator has yet to fill it in.
+    #[error("{0}")]
+    Empty(Fault),
+    #[error("{0}")]
+    Unusable(Fault),
+}
+
+impl From<SecretError> for Fault {
+    fn from(error: SecretError) -> Self {
+        match error {
+            SecretError::Empty(fault) | SecretError::Unusable(fault) => fault,
+        }
+    }
 }
 
 impl Reference {
-    /// Reads the three forms; a relative path is meant from `folder`.
-    pub fn parse(text: &str, folder: &Path) -> Result<Reference, ReferenceError> {
-        let (kind, rest) = text.split_once(':').ok_or(ReferenceError::NotOne)?;
-        let place = match kind {
-            "env" if is_variable(rest) => Place::Variable(rest.to_owned()),
-            "env" => return Err(ReferenceError::BadVariable),
-            "file" if !rest.is_empty() && !rest.contains('\0') => {
-                Place::File(normal(&folder.join(rest)))
+    /// Reads the three forms; a relative path begins in `folder`. An error does not quote the text, which
+    /// may be the secret itself.
+    pub fn parse(text: &str, folder: &Path) -> Result<Reference, Fault> {
+        let wrong = match text.split_once(':') {
+            Some(("env", name)) if is_variable(name) => {
+                return Ok(Reference::new(text, Place::Variable(name.to_owned())));
             }
-            "file" => return Err(ReferenceError::BadPath),
-            "credential" if is_file_name(rest) => Place::Credential(rest.to_owned()),
-            "credential" => return Err(ReferenceError::BadCredential),
-            _ => return Err(ReferenceError::NotOne),
+            Some(("file", path)) if bad_text(path).is_none() => {
+                return Ok(Reference::new(text, Place::File(normal(&folder.join(path)))));
+            }
+            Some(("credential", name)) if is_file_name(name) => {
+                return Ok(Reference::new(text, Place::Credential(name.to_owned())));
+            }
+            Some(("env", _)) => "what follows 'env:' is not a variable name",
+            Some(("file", _)) => "what follows 'file:' is not a path",
+            Some(("credential", _)) => "what follows 'credential:' is not a credential name",
+            _ => "expected a reference to a secret, not the secret itself (it is not shown here)",
         };
-        Ok(Reference { written: text.to_owned(), place })
+        let help = "put the secret into a file that only hooklatch can read and write \"file:/path\", or write \"credential:NAME\" or \"env:NAME\"";
+        Err(Fault::new(wrong, help))
+    }
+
+    fn new(written: &str, place: Place) -> Self {
+        Reference { written: written.to_owned(), place }
     }
 
     /// The file it names, for a look at its permissions.
@@ -125,40 +104,41 @@ impl Reference {
         }
     }
 
-    /// The secret without one trailing newline: 1 to `limit_bytes` bytes of UTF-8.
-    pub fn read(
-        &self,
-        environment: &Environment,
-        limit_bytes: u64,
-    ) -> Result<Zeroizing<String>, SecretError> {
-        let written = || self.written.clone();
+    /// The secret without one trailing newline: 1 to [`SECRET_BYTES`] bytes of UTF-8.
+    pub fn read(&self, environment: &Environment) -> Result<Zeroizing<String>, SecretError> {
         let bytes = Zeroizing::new(match &self.place {
             Place::Variable(name) => match environment.get(name) {
                 Some(value) => value.as_encoded_bytes().to_vec(),
-                None => return Err(SecretError::NoVariable(written())),
+                None => {
+                    let help = "set it for the process that runs hooklatch";
+                    return Err(self.unusable("the environment has no such variable", help));
+                }
             },
-            Place::File(path) => self.read_file(path, limit_bytes)?,
+            Place::File(path) => self.read_file(path, None)?,
             Place::Credential(name) => match environment.get(CREDENTIALS) {
-                Some(folder) => self.read_credential(Path::new(folder), name, limit_bytes)?,
-                None => return Err(SecretError::NoCredentials(written())),
+                Some(folder) => self.read_credential(Path::new(folder), name)?,
+                None => {
+                    let help = "systemd sets it for a unit with LoadCredential=NAME:/path; elsewhere use \"file:/path\"";
+                    return Err(self.unusable(&format!("{CREDENTIALS} is not set"), help));
+                }
             },
         });
-        let text = std::str::from_utf8(&bytes).map_err(|_| SecretError::NotText(written()))?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| {
+            self.unusable("the secret is not UTF-8", "write the secret as the provider shows it")
+        })?;
         let text = text.strip_suffix('\n').map_or(text, |t| t.strip_suffix('\r').unwrap_or(t));
-        match text.len() as u64 {
-            0 => Err(SecretError::Empty(written())),
-            length if length > limit_bytes => Err(SecretError::TooLarge(written(), limit_bytes)),
-            _ => Ok(Zeroizing::new(text.to_owned())),
+        if text.is_empty() {
+            let help = "put the provider's signing secret into it";
+            return Err(SecretError::Empty(self.fault("the secret is empty", help)));
         }
+        if text.len() as u64 > SECRET_BYTES {
+            return Err(self.too_large());
+        }
+        Ok(Zeroizing::new(text.to_owned()))
     }
 
     /// The credential of that name, or the file of that name in the folder that is loaded as a whole.
-    fn read_credential(
-        &self,
-        folder: &Path,
-        name: &str,
-        limit_bytes: u64,
-    ) -> Result<Vec<u8>, SecretError> {
+    fn read_credential(&self, folder: &Path, name: &str) -> Result<Vec<u8>, SecretError> {
         let own = folder.join(name);
         let path = match own.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -166,60 +146,40 @@ impl Reference {
             }
             _ => own,
         };
-        self.read_file(&path, limit_bytes).map_err(|error| match error {
-            SecretError::Unreadable { reference, path, reason, .. } if !path.exists() => {
-                let help = "put it into the folder that LoadCredential= of the unit names, /etc/hooklatch/secrets (a command's: /etc/hooklatch/runner-secrets), and restart the unit";
-                SecretError::Unreadable { reference, path, reason, help }
-            }
-            error => error,
-        })
+        let help = "put it into the folder that LoadCredential= of the unit names, /etc/hooklatch/secrets (a command's: /etc/hooklatch/runner-secrets), and restart the unit";
+        self.read_file(&path, (!path.exists()).then_some(help))
     }
 
     /// The file's bytes: up to two more than the limit, for the newline.
-    fn read_file(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, SecretError> {
-        let unreadable = |reason: String, help| SecretError::Unreadable {
-            reference: self.written.clone(),
-            path: path.to_owned(),
-            reason,
-            help,
+    fn read_file(&self, path: &Path, help: Option<&str>) -> Result<Vec<u8>, SecretError> {
+        let unreadable = |reason: &str, fix| {
+            let what = format!("failed to read {}: {reason}", path.display());
+            self.unusable(&what, help.unwrap_or(fix))
         };
-        read_regular(path, limit_bytes + 2).map_err(|error| match error {
-            ReadError::TooLarge(_) => SecretError::TooLarge(self.written.clone(), limit_bytes),
-            ReadError::Kind(kind) => unreadable(format!("it is {kind}"), "name a file"),
-            ReadError::Io(error) => unreadable(reason(&error), mend(&error)),
+        read_regular(path, SECRET_BYTES + 2).map_err(|error| match error {
+            ReadError::TooLarge(_) => self.too_large(),
+            ReadError::Kind(kind) => unreadable(&format!("it is {kind}"), "name a file"),
+            ReadError::Io(error) => unreadable(&reason(&error), fix(&error)),
         })
+    }
+
+    fn fault(&self, what: &str, help: &str) -> Fault {
+        Fault::new(format!("'{}': {what}", self.written), help)
+    }
+
+    fn unusable(&self, what: &str, help: &str) -> SecretError {
+        SecretError::Unusable(self.fault(what, help))
+    }
+
+    fn too_large(&self) -> SecretError {
+        let what = format!("the secret is larger than {}", Unit::Bytes.show(SECRET_BYTES));
+        self.unusable(&what, "is this the right file?")
     }
 }
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.written)
-    }
-}
-
-impl ReferenceError {
-    /// What to write instead.
-    pub fn help(&self) -> String {
-        "put the secret into a file that only hooklatch can read and write \"file:/path\", or write \"credential:NAME\" or \"env:NAME\"".to_owned()
-    }
-}
-
-impl SecretError {
-    /// What to do about it.
-    pub fn help(&self) -> Option<String> {
-        let help = match self {
-            SecretError::NoVariable(_) => "set it for the process that runs hooklatch",
-            SecretError::NoCredentials(_) => {
-                "systemd sets it for a unit with LoadCredential=NAME:/path; elsewhere use \"file:/path\""
-            }
-            SecretError::Unreadable { help, .. } => help,
-            SecretError::Empty(_) => "put the provider's signing secret into it",
-            SecretError::TooLarge(..) => {
-                "is this the right file? limits.secret_bytes can be raised"
-            }
-            SecretError::NotText(_) => "write the secret as the provider shows it",
-        };
-        Some(help.to_owned())
     }
 }
 
@@ -231,21 +191,18 @@ pub(super) fn read_references(
 ) -> Vec<Value<Reference>> {
     let mut references: Vec<Value<Reference>> = Vec::new();
     for text in texts {
-        match Reference::parse(&text.value, folder) {
-            Ok(reference) if references.iter().any(|other| other.value == reference) => {
-                let message = format!("'{reference}' is there twice");
-                section.problems().push(text.at.problem(message, None));
-            }
-            Ok(reference) => references.push(Value { value: reference, at: text.at }),
-            Err(error) => {
-                section.problems().push(text.at.problem(error.to_string(), Some(error.help())));
-            }
+        let read = section.convert(Some(text), |text| Reference::parse(&text, folder));
+        let Some(reference) = read else { continue };
+        if references.contains(&reference) {
+            section.report(&reference.at, format!("'{}' is there twice", reference.value));
+        } else {
+            references.push(reference);
         }
     }
     references
 }
 
-fn mend(error: &io::Error) -> &'static str {
+fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "create it, or correct the path",
         io::ErrorKind::PermissionDenied => {

@@ -1,5 +1,5 @@
-//! How the configuration in force is shown: by [`Config`]'s derived serialization, with these forms. A secret is a
-//! [`Reference`](super::Reference), which serializes as its place and stars.
+//! The forms of values in `config show`, for the derived serialization of [`Config`](super::Config). A secret is
+//! a [`Reference`](super::Reference), which serializes as its place and stars.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,6 +12,7 @@ use crate::limits::Unit;
 use crate::provider::Scheme;
 use crate::retry::GiveUp;
 
+use super::read::millis;
 use super::secrets::STARS;
 use super::variables::Variable;
 
@@ -20,7 +21,7 @@ const HARMLESS: [&str; 8] = ["HOME", "LANG", "LANGUAGE", "PATH", "SHELL", "TMPDI
 
 /// As in the configuration: `10min`.
 pub(crate) fn duration_text(time: Duration) -> String {
-    Unit::Millis.show(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    Unit::Millis.show(millis(time))
 }
 
 /// A variable's value if its name says that it is harmless.

@@ -1,13 +1,14 @@
-//! What `send` needs to sign as a source's provider.
+//! Signs test deliveries of `send` as a source's provider does.
 
 use std::sync::Arc;
 
+use crate::document::Value;
 use crate::http;
 use crate::model::Name;
 use crate::provider::Scheme;
 use crate::verify::{self, Signer};
 
-use super::Config;
+use super::configuration::Config;
 use super::environment::Environment;
 use super::secrets::{Reference, SecretError};
 use super::sources::Source;
@@ -17,11 +18,11 @@ pub struct Endpoint<'a> {
     /// Its provider's scheme.
     pub scheme: &'a Arc<Scheme>,
     pub path: &'a str,
-    /// The URL that its provider signs, where it signs one.
+    /// The URL that its provider signs, if it signs one.
     pub signed_url: Option<String>,
     /// Whether its requests get their handler's answer.
     pub replies: bool,
-    /// Whether it takes a trusted proxy's word alone on who calls.
+    /// Whether a trusted proxy alone names the caller.
     pub certified: bool,
     source: &'a Source,
 }
@@ -29,13 +30,13 @@ pub struct Endpoint<'a> {
 /// Why this process cannot sign as a source.
 #[derive(Debug)]
 pub enum CannotSign {
-    /// The secret is empty, for the receiver too: what to put where.
+    /// The secret is empty, also for the receiver: how to fill it in.
     Empty(String),
-    /// The receiver may be able to read it: why this process is not.
+    /// Why this process cannot read the secret; the receiver may be able to.
     Unreadable(String),
 }
 
-/// Which secret belongs into an empty `reference`.
+/// How to fill in an empty secret.
 fn fill_in(source: &Source, reference: &Reference) -> String {
     let place = match reference.file() {
         Some(path) => path.display().to_string(),
@@ -55,36 +56,38 @@ impl Config {
 
     /// The source called `name`.
     pub fn endpoint(&self, name: &Name) -> Option<Endpoint<'_>> {
-        let source = self.sources.iter().find(|source| source.name == *name)?;
+        let source = self.source(name)?;
         let configured = source.public_url.as_deref().filter(|_| source.scheme.signs_url());
         let path = source.path.value.as_str();
-        let signed_url = configured.map(|url| http::public_url(url, path, None));
         let replies = source.replies.as_ref();
-        let certified = replies.is_some_and(|replies| replies.certificate_header.is_some());
-        let replies = replies.is_some();
-        Some(Endpoint { scheme: &source.scheme, path, signed_url, replies, certified, source })
+        Some(Endpoint {
+            scheme: &source.scheme,
+            path,
+            signed_url: configured.map(|url| http::public_url(url, path, None)),
+            replies: replies.is_some(),
+            certified: replies.is_some_and(|replies| replies.certificate_header.is_some()),
+            source,
+        })
     }
 
-    /// What signs as this source: with its first secret, of which any is taken. An `Err` never quotes it.
+    /// The signer of the source's first secret. An `Err` does not quote it.
     pub fn signer(
         &self,
         endpoint: &Endpoint<'_>,
         environment: &Environment,
     ) -> Result<Signer, CannotSign> {
         let source = endpoint.source;
-        let key = match source.all_secrets().next() {
-            None => None,
-            Some(secret) => {
-                let reference = &secret.value;
-                let text = reference.read(environment, self.limits.secret_bytes);
-                let text = text.map_err(|error| match error {
-                    SecretError::Empty(_) => CannotSign::Empty(fill_in(source, reference)),
-                    error => CannotSign::Unreadable(error.to_string()),
-                })?;
-                let key = verify::key(&source.scheme, &reference.to_string(), &text);
-                Some(key.map_err(CannotSign::Unreadable)?)
-            }
+        let key = |secret: &Value<Reference>| {
+            let reference = &secret.value;
+            let text = reference.read(environment);
+            let text = text.map_err(|error| match error {
+                SecretError::Empty(_) => CannotSign::Empty(fill_in(source, reference)),
+                SecretError::Unusable(fault) => CannotSign::Unreadable(fault.to_string()),
+            })?;
+            verify::key(&source.scheme, &reference.to_string(), &text)
+                .map_err(CannotSign::Unreadable)
         };
+        let key = source.all_secrets().next().map(|(_, secret)| key(secret)).transpose()?;
         Ok(Signer::new(Arc::clone(&source.scheme), key))
     }
 }

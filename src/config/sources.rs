@@ -1,24 +1,24 @@
-//! `[sources.NAME]`: what one inbound endpoint says, checked by itself.
+//! Reads `[sources.NAME]`, and checks what one source alone can show.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::document::{At, Section, Value};
+use crate::document::{At, Fault, Section, Value};
 use crate::http::RESERVED_PATHS;
 use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery};
 use crate::provider::Scheme;
 
-use super::read::{Context, missing, parsed, ranged};
+use super::read::{Context, parsed, ranged};
 use super::replies::{self, Replies};
 use super::secrets::{Reference, read_references};
 use super::shown;
 
-/// One source; its secrets are references. `config show` prints it as it serializes.
+/// One source, as `config show` prints it. Secrets are references.
 #[derive(PartialEq, Serialize)]
 pub(crate) struct Source {
     pub(crate) name: Name,
-    /// The place of its table.
+    /// The position of its table.
     #[serde(skip)]
     pub(super) at: At,
     pub(crate) path: Value<String>,
@@ -30,32 +30,33 @@ pub(crate) struct Source {
     #[serde(rename = "max_body_bytes")]
     pub(crate) body_limit_bytes: u64,
     pub(crate) on_redelivery: OnRedelivery,
-    /// How its requests get their handler's answer; none where a delivery is answered once it is stored.
+    /// How its requests get their handler's answer; `None` if a delivery is answered once it is stored.
     #[serde(rename = "reply")]
     pub(crate) replies: Option<Replies>,
 }
 
 impl Source {
-    /// Whether nothing proves who sends to it: neither the request nor a proxy.
+    /// Whether neither the request nor a proxy proves who sent a delivery.
     pub(super) fn takes_anybody(&self) -> bool {
         let named = self.replies.as_ref().is_some_and(|own| own.certificate_header.is_some());
         self.scheme.is_unsigned() && !named
     }
 
-    /// Every secret, whoever's it is.
-    pub(super) fn all_secrets(&self) -> impl Iterator<Item = &Value<Reference>> {
+    /// Every secret; those of callers with the caller's name.
+    pub(super) fn all_secrets(&self) -> impl Iterator<Item = (Option<&Name>, &Value<Reference>)> {
         let callers = self.replies.iter().flat_map(|replies| &replies.callers);
-        self.secrets.iter().chain(callers.map(|(_, secret)| secret))
+        let of_callers = callers.map(|(caller, secret)| (Some(caller), secret));
+        self.secrets.iter().map(|secret| (None, secret)).chain(of_callers)
     }
 }
 
-/// Reads one; problems go to the section's. Nothing where no source can be made of it.
+/// Reads one source; `None` if its table has too little of one. Problems go to the section's.
 pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Source> {
     if name.as_str() == INTERNAL_SOURCE {
-        let message = format!("'{name}' is the source of the receiver's own events");
-        let help =
-            "give this one another name; a handler takes the receiver's own by its source alone";
-        section.problem(message, Some(help.to_owned()));
+        section.problem(Fault::new(
+            format!("'{name}' is the source of the receiver's own events"),
+            "give this one another name; a handler takes the receiver's own by its source alone",
+        ));
     }
     let scheme = read_provider(&section, context);
     let path = read_path(&section, name);
@@ -67,10 +68,11 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let replies = replies::read(&section, scheme.as_ref(), context);
     if let Some(scheme) = &scheme {
         check_signing(&section, scheme, allow_unsigned, secrets.is_some(), replies.as_ref());
-        if scheme.value.signs_url() && section.place_of("public_url").is_none() {
-            let message = format!("provider '{}' signs the URL", scheme.value.name());
-            let help = "add public_url, the URL that the provider was given";
-            section.problem(message, Some(help.to_owned()));
+        if scheme.value.signs_url() && !section.has("public_url") {
+            section.problem(Fault::new(
+                format!("provider '{}' signs the URL", scheme.value.name()),
+                "add public_url, the URL that the provider was given",
+            ));
         }
     }
     let at = section.here();
@@ -86,7 +88,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         path: path?,
         scheme,
         secrets: secrets.unwrap_or_default(),
-        public_url,
+        public_url: public_url.map(|read| read.value),
         body_limit_bytes,
         on_redelivery: on_redelivery.map_or(OnRedelivery::Ignore, |read| read.value),
         replies,
@@ -94,26 +96,22 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
 }
 
 fn read_provider(section: &Section<'_>, context: &Context<'_>) -> Option<Value<Arc<Scheme>>> {
-    if missing(
-        section,
-        "provider",
-        &format!("add provider = \"NAME\"; {}", context.catalogue.names()),
-    ) {
+    let help = format!("add provider = \"NAME\"; {}", context.catalogue.names());
+    if section.lacks("provider", help) {
         return None;
     }
-    let provider = section.get::<String>("provider")?;
-    match context.catalogue.get(&provider.value) {
-        Ok(scheme) => Some(Value { value: scheme, at: provider.at }),
+    let Value { value: name, at } = section.get::<String>("provider")?;
+    match context.catalogue.get(&name) {
+        Ok(scheme) => Some(Value { value: scheme, at }),
         Err(None) => None,
-        Err(help) => {
-            let message = format!("there is no provider '{}'", provider.value);
-            section.problems().push(provider.at.problem(message, help));
+        Err(Some(help)) => {
+            section.reject(&at, format!("there is no provider '{name}'"), help);
             None
         }
     }
 }
 
-/// A source without proof must say so twice, and one with proof must not say the opposite.
+/// Checks that an unsigned source says so twice, and that a signed one does not say the opposite.
 fn check_signing(
     section: &Section<'_>,
     scheme: &Value<Arc<Scheme>>,
@@ -122,84 +120,74 @@ fn check_signing(
     replies: Option<&Replies>,
 ) {
     let provider = scheme.value.name();
-    let push = |at: &At, message: String, help: &str| {
-        section.problems().push(at.problem(message, Some(help.to_owned())));
-    };
     let allowed = allow_unsigned.as_ref().filter(|allow| allow.value);
     match (scheme.value.is_unsigned(), allowed) {
-        (true, Some(allow)) if replies.is_some() => push(
+        (true, Some(allow)) if replies.is_some() => section.reject(
             &allow.at,
-            "nobody gets an answer unless it is known who asks".to_owned(),
+            "a source that answers must know its callers",
             "remove allow_unsigned",
         ),
-        // What proves it instead is checked with the answers.
+        // `replies::read` checks what proves the caller instead.
         (true, None) if replies.is_some() => {}
-        (true, None) => push(
+        (true, None) => section.reject(
             &scheme.at,
             format!("provider '{provider}' proves nothing about who sent a request"),
             "choose the sender's provider, or add allow_unsigned = true to take events from anybody",
         ),
-        (false, Some(allow)) => push(
+        (false, Some(allow)) => section.reject(
             &allow.at,
             format!("provider '{provider}' verifies every request, so nothing unsigned is allowed"),
             "remove allow_unsigned, or write provider = \"none\" as well",
         ),
         _ => {}
     }
-    let (secrets, callers) = (section.place_of("secrets"), section.place_of("callers"));
-    let callers = callers.filter(|_| replies.is_some());
+    let secrets = section.place_of("secrets");
+    let callers = section.place_of("callers").filter(|_| replies.is_some());
     let used = if secrets.is_some() { "secrets" } else { "callers" };
     match (scheme.value.is_unsigned(), secrets.as_ref().or(callers.as_ref())) {
-        (false, Some(at)) if secrets.is_some() && callers.is_some() => push(
+        (false, Some(at)) if secrets.is_some() && callers.is_some() => section.reject(
             at,
-            "both 'secrets' and 'callers' are given".to_owned(),
+            "both 'secrets' and 'callers' are given",
             "a source has one caller, or each has a name: move these to callers",
         ),
-        (false, None) => section.problem(
+        (false, None) => section.problem(Fault::new(
             format!("provider '{provider}' needs a secret, and 'secrets' is missing"),
-            Some(format!("add secrets = [\"file:/path/to/{provider}.secret\"]")),
-        ),
-        (true, Some(at)) if has_secrets || callers.is_some() => push(
+            format!("add secrets = [\"file:/path/to/{provider}.secret\"]"),
+        )),
+        (true, Some(at)) if has_secrets || callers.is_some() => section.reject(
             at,
             format!("provider '{provider}' uses no secret"),
-            &format!("remove {used}, or choose the sender's provider"),
+            format!("remove {used}, or choose the sender's provider"),
         ),
         _ => {}
     }
 }
 
-/// The references; nothing where the key is absent or one of them is wrong.
+/// The references; `None` if the key is absent or one of them is wrong.
 fn read_secrets(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Value<Reference>>> {
     let texts = section.texts("secrets")?;
-    if texts.is_empty() {
-        let help = Some("name at least one, such as \"file:/path\"".to_owned());
-        if let Some(at) = section.place_of("secrets") {
-            section.problems().push(at.problem("the list is empty", help));
-        }
-        return None;
-    }
     let count = texts.len();
+    if count == 0
+        && let Some(at) = section.place_of("secrets")
+    {
+        section.reject(&at, "the list is empty", "name at least one, such as \"file:/path\"");
+    }
     let references = read_references(section, texts, context.folder);
-    (references.len() == count).then_some(references)
+    (count > 0 && references.len() == count).then_some(references)
 }
 
 fn read_path(section: &Section<'_>, name: &Name) -> Option<Value<String>> {
-    let Some(path) = section.get::<String>("path") else {
-        let default = || Value { value: format!("/hooks/{name}"), at: section.here() };
-        return section.place_of("path").is_none().then(default);
-    };
-    match bad_path(&path.value) {
-        None => Some(path),
-        Some(wrong) => {
-            let message = format!("'{}' {wrong}", path.value);
-            section.problems().push(path.at.problem(message, None));
-            None
-        }
+    if !section.has("path") {
+        return Some(Value { value: format!("/hooks/{name}"), at: section.here() });
     }
+    section.convert(section.get::<String>("path"), |path| match bad_path(&path) {
+        None => Ok(path),
+        Some(wrong) => Err(format!("'{path}' {wrong}")),
+    })
 }
 
-/// A path must be what every proxy and library leaves as it is: two spellings of one path are two
-/// places to look at.
+/// Why `path` cannot be a source's. It must be what every proxy and library leaves unchanged, because two
+/// spellings of one path could reach two sources.
 fn bad_path(path: &str) -> Option<&'static str> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&b);
     if !path.starts_with('/') {
@@ -217,17 +205,14 @@ fn bad_path(path: &str) -> Option<&'static str> {
     }
 }
 
-fn read_public_url(section: &Section<'_>) -> Option<String> {
-    let url = section.get::<String>("public_url")?;
-    match bad_url(&url.value) {
-        None => Some(url.value),
-        Some(wrong) => {
-            let message = format!("'{}' {wrong}", url.value);
-            let help = "write the URL that the provider was given, such as \"https://hooks.example.org/square\"";
-            section.problems().push(url.at.problem(message, Some(help.to_owned())));
-            None
-        }
-    }
+fn read_public_url(section: &Section<'_>) -> Option<Value<String>> {
+    section.convert(section.get::<String>("public_url"), |url| match bad_url(&url) {
+        None => Ok(url),
+        Some(wrong) => Err(Fault::new(
+            format!("'{url}' {wrong}"),
+            "write the URL that the provider was given, such as \"https://hooks.example.org/square\"",
+        )),
+    })
 }
 
 fn bad_url(url: &str) -> Option<&'static str> {

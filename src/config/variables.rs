@@ -1,8 +1,8 @@
-//! `env` and `pass_env`: what a command's environment gets beyond the fixed variables.
+//! Reads `env` and `pass_env`, which add to the fixed variables of a command's environment.
 
 use std::path::Path;
 
-use crate::document::{Section, Value};
+use crate::document::{Fault, Section, Value};
 use crate::systemd;
 
 use super::read::is_variable;
@@ -25,56 +25,42 @@ const FACTS: [&str; 9] = [
 #[derive(PartialEq, Eq)]
 pub(crate) enum Variable {
     Text(String),
-    /// What a file or credential holds.
+    /// The content of a file or credential.
     Reference(Reference),
-}
-
-impl Variable {
-    /// Where its value is read from, where it does not stand there itself.
-    pub(super) fn reference(&self) -> Option<&Reference> {
-        match self {
-            Variable::Text(_) => None,
-            Variable::Reference(reference) => Some(reference),
-        }
-    }
 }
 
 /// `env`: names and values, each with its place.
 pub(super) fn read_env(section: &Section<'_>, folder: &Path) -> Vec<(String, Value<Variable>)> {
     let Some(env) = section.section("env") else { return Vec::new() };
     let mut variables = Vec::new();
-    for (name, Value { value: text, at }) in env.strings() {
-        let wrong = bad_variable(&name).or_else(|| {
-            text.contains('\0').then(|| ("the value has a NUL character".to_owned(), None))
+    for (name, text) in env.strings() {
+        let variable = env.convert(Some(text), |text| match bad_variable(&name) {
+            Some(fault) => Err(fault),
+            None => read_variable(text, folder),
         });
-        if let Some((message, help)) = wrong {
-            env.problems().push(at.problem(message, help));
-            continue;
-        }
-        match read_variable(text, folder) {
-            Ok(value) => variables.push((name, Value { value, at })),
-            Err((message, help)) => env.problems().push(at.problem(message, Some(help))),
-        }
+        variables.extend(variable.map(|variable| (name, variable)));
     }
     variables
 }
 
 /// `file:` and `credential:` are references, `literal:` is cut off, anything else is the text.
-fn read_variable(text: String, folder: &Path) -> Result<Variable, (String, String)> {
+fn read_variable(text: String, folder: &Path) -> Result<Variable, Fault> {
+    if text.contains('\0') {
+        return Err("the value has a NUL character".into());
+    }
     if let Some(literal) = text.strip_prefix("literal:") {
         return Ok(Variable::Text(literal.to_owned()));
     }
     if text.starts_with("env:") {
-        return Err((
-            "a variable is not passed on by reference".to_owned(),
-            "name it in pass_env, or write literal: before a text that begins with env:".to_owned(),
+        return Err(Fault::new(
+            "a variable is not passed on by reference",
+            "name it in pass_env, or write literal: before a text that begins with env:",
         ));
     }
     if text.starts_with("file:") || text.starts_with("credential:") {
-        return Reference::parse(&text, folder).map(Variable::Reference).map_err(|error| {
-            let help = "write literal: before a text that only looks like a reference";
-            (error.to_string(), help.to_owned())
-        });
+        let help = "write literal: before a text that only looks like a reference";
+        let reference = Reference::parse(&text, folder).map_err(|fault| fault.with_help(help))?;
+        return Ok(Variable::Reference(reference));
     }
     Ok(Variable::Text(text))
 }
@@ -85,28 +71,25 @@ pub(super) fn read_pass_env(
     env: &[(String, Value<Variable>)],
 ) -> Vec<Value<String>> {
     let names = section.texts("pass_env").unwrap_or_default();
-    for name in &names {
-        let wrong = bad_variable(&name.value).or_else(|| {
-            let other = env.iter().find(|(other, _)| *other == name.value)?;
-            let message =
-                format!("'{}' is also set under env ({})", name.value, other.1.at.position());
-            Some((message, Some("remove one of them".to_owned())))
-        });
-        if let Some((message, help)) = wrong {
-            section.problems().push(name.at.problem(message, help));
+    for Value { value: name, at } in &names {
+        if let Some(fault) = bad_variable(name) {
+            section.report(at, fault);
+        } else if let Some((_, set)) = env.iter().find(|(other, _)| other == name) {
+            let message = format!("'{name}' is also set under env ({})", set.at);
+            section.reject(at, message, "remove one of them");
         }
     }
     names
 }
 
-fn bad_variable(name: &str) -> Option<(String, Option<String>)> {
+fn bad_variable(name: &str) -> Option<Fault> {
     if !is_variable(name) {
-        return Some((format!("'{name}' is not a variable name"), None));
+        return Some(format!("'{name}' is not a variable name").into());
     }
     if systemd::VARIABLES.contains(&name) {
         let message = format!("{name} is what systemd says to hooklatch alone");
-        return Some((message, Some("remove it".to_owned())));
+        return Some(Fault::new(message, "remove it"));
     }
-    let fact = FACTS.contains(&name);
-    fact.then(|| (format!("{name} is set by hooklatch for every attempt"), None))
+    let message = || format!("{name} is set by hooklatch for every attempt").into();
+    FACTS.contains(&name).then(message)
 }

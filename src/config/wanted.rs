@@ -1,4 +1,4 @@
-//! What the commands of the operator need to know of a handler.
+//! Which events a handler takes, for the operator's commands.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::pattern::Pattern;
 use crate::provider::Scheme;
 use crate::store::{Interest, Wanted};
 
-use super::Config;
+use super::configuration::Config;
 use super::handlers::Handler;
 use super::sources::Source;
 
@@ -16,7 +16,7 @@ use super::sources::Source;
 pub(super) const INTERNAL_TWO_LEVELS: bool = true;
 
 impl Handler {
-    /// The internal source's name, where it is one of this handler's.
+    /// The internal source's name, if this handler takes its events.
     pub(super) fn takes_internal(&self) -> Option<Name> {
         let own = self.sources.iter().find(|source| source.value == INTERNAL_SOURCE)?;
         own.value.parse().ok()
@@ -24,7 +24,7 @@ impl Handler {
 }
 
 impl Config {
-    /// How the provider of `source` signs; none where there is no such source.
+    /// The provider of `source`; `None` if the source is unknown.
     pub fn scheme_of(&self, source: &Name) -> Option<&Scheme> {
         self.source(source).map(|source| &*source.scheme)
     }
@@ -42,15 +42,15 @@ impl Config {
             let pattern = |text: &Value<String>| Pattern::new(&*text.value, INTERNAL_TWO_LEVELS);
             (handler.name.clone(), handler.events.iter().map(pattern).collect())
         };
-        // Absolute: the reader of a mail does not know the receiver's working directory.
+        // Absolute, because the reader of a mail does not know the receiver's working directory.
         let file = std::path::absolute(&self.file).unwrap_or_else(|_| PathBuf::from(&self.file));
         let interest = Interest::new(self.handlers.iter().filter(takes).map(wants).collect());
         interest.with_config_option(config_option(&file))
     }
 
-    /// What `handler` wants of its sources, or of the one named, and of that only the types that
-    /// `only` means, written like an entry of `events`. Empty where that source is none of its own,
-    /// and none where there is no such handler.
+    /// The events that `handler` takes from its sources, or from `source` alone; of these only the types that
+    /// match `only`, which has the form of an entry of `events`. Empty if the handler does not take events
+    /// of `source`; `None` if the handler is unknown.
     pub fn wanted_by(
         &self,
         handler: &Name,
@@ -58,8 +58,8 @@ impl Config {
         only: Option<&str>,
     ) -> Option<Vec<Wanted>> {
         let handler = self.handler(handler)?;
-        // Every source of one sort together: sent source by source, the patterns of a handler with
-        // many of both would not fit into a request.
+        // One item for all sources with one-level types and one for those with two levels: one item for
+        // each source would repeat the patterns and could exceed a request's limit.
         let of_sort = |two_levels| {
             let its = |own: &&Source| {
                 own.scheme.two_levels() == two_levels

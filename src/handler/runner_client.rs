@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-use crate::limits::Limits;
 use crate::model::{Incarnation, RunnerName};
 use crate::runner::client::{self, ConnectError, Events, Sender};
 use crate::runner::launch::Launch;
@@ -49,8 +48,6 @@ pub struct ClientSettings {
     pub place: Place,
     /// The store whose attempts these are.
     pub store: uuid::Uuid,
-    /// The limits of the receiver's start.
-    pub limits: Limits,
 }
 
 /// Where a runner is.
@@ -296,7 +293,7 @@ impl RunnerClient {
 
     /// One try, with a runner of its own where none is there.
     async fn reach(&self, hello: &Hello) -> Result<(HelloOk, Sender, Events), String> {
-        let ClientSettings { name, place, limits, .. } = &self.shared.settings;
+        let ClientSettings { name, place, .. } = &self.shared.settings;
         let (socket, launch) = match place {
             Place::Launched(socket, launch) => (socket, Some(launch)),
             Place::Service(socket) => (socket, None),
@@ -304,7 +301,7 @@ impl RunnerClient {
                 return Err(format!("only `hooklatch serve --runners` reaches runner '{name}'"));
             }
         };
-        let launch = match (client::connect(socket, hello, limits).await, launch) {
+        let launch = match (client::connect(socket, hello).await, launch) {
             (Err(ConnectError::Unreachable { .. }), Some(launch)) => launch.clone(),
             (Err(error @ ConnectError::Unreachable { .. }), None) => {
                 return Err(format!("{error} (does {} run?)", name.unit()));
@@ -314,7 +311,7 @@ impl RunnerClient {
         let log = launch.log.clone();
         let launched = tokio::task::spawn_blocking(move || launch.run()).await;
         launched.map_err(|panic| panic.to_string())?.map_err(|error| error.to_string())?;
-        let connected = client::connect(socket, hello, limits).await;
+        let connected = client::connect(socket, hello).await;
         connected
             .map_err(|error| format!("{error} (the launched one says why in {})", log.display()))
     }

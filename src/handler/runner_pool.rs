@@ -17,7 +17,6 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::sync::watch;
 
-use crate::limits::Limits;
 use crate::model::RunnerName;
 use crate::runner::folder;
 use crate::runner::launch::Launch;
@@ -47,8 +46,6 @@ pub struct PoolSettings {
     pub database: PathBuf,
     /// The store whose attempts these are.
     pub store: uuid::Uuid,
-    /// The limits in force, for each runner.
-    pub limits: Limits,
 }
 
 /// Why nothing is reloaded: a runner does not go along.
@@ -204,7 +201,7 @@ impl RunnerPool {
     }
 
     fn settings_of(&self, name: &RunnerName) -> ClientSettings {
-        let PoolSettings { runners, database, store, limits } = &self.shared.settings;
+        let PoolSettings { runners, database, store } = &self.shared.settings;
         let place = match runners {
             Runners::In(folder) => Place::Service(folder::named_socket(folder, name)),
             Runners::BesideStore(_) if !name.is_default() => Place::Nowhere,
@@ -216,7 +213,7 @@ impl RunnerPool {
                 }
             }
         };
-        ClientSettings { name: name.clone(), place, store: *store, limits: limits.clone() }
+        ClientSettings { name: name.clone(), place, store: *store }
     }
 
     /// A panic elsewhere has changed nothing here by half.

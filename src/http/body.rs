@@ -17,7 +17,7 @@ use crate::limits::Limits;
 
 /// Why a body was not read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unread {
+pub(super) enum BodyError {
     /// Over the source's limit.
     TooLarge,
     /// A pause was too long, or the rate too low.
@@ -61,21 +61,16 @@ pub(super) async fn read(
     limit: u64,
     pace: Pace,
     permit: &mut Permit,
-    gate: Option<&Gate>,
-) -> Result<Bytes, Unread> {
-    let record = |start, received, expected| {
-        if let Some(gate) = gate {
-            gate.record_progress(start, received, expected);
-        }
-    };
+    gate: &Gate,
+) -> Result<Bytes, BodyError> {
     let declared = declared.unwrap_or(0);
     if declared > limit {
-        return Err(Unread::TooLarge);
+        return Err(BodyError::TooLarge);
     }
     let start = Instant::now();
-    record(start, 0, declared.max(1));
+    gate.record_progress(start, 0, declared.max(1));
     if !permit.declare(declared).await {
-        return Err(Unread::NoRoom);
+        return Err(BodyError::NoRoom);
     }
     if declared > permit.small_body() {
         permit.record_progress(start, 0, declared);
@@ -86,27 +81,27 @@ pub(super) async fn read(
         let patience = pace.patience(last - start, body.len() as u64);
         let next = tokio::select! {
             biased;
-            () = permit.evicted() => return Err(Unread::NoRoom),
-            () = evicted(gate) => return Err(Unread::NoRoom),
+            () = permit.evicted() => return Err(BodyError::NoRoom),
+            () = poll_fn(|cx| gate.poll_evicted(cx)) => return Err(BodyError::NoRoom),
             next = timeout_at(start + patience, payload.next()) => next,
         };
         let chunk = match next {
-            Err(_) => return Err(Unread::TooSlow),
+            Err(_) => return Err(BodyError::TooSlow),
             Ok(None) => {
                 permit.complete();
                 return Ok(body.freeze());
             }
-            Ok(Some(Err(_))) => return Err(Unread::Broken),
+            Ok(Some(Err(_))) => return Err(BodyError::Broken),
             Ok(Some(Ok(chunk))) => chunk,
         };
         let total = body.len() as u64 + chunk.len() as u64;
         if total > limit {
-            return Err(Unread::TooLarge);
+            return Err(BodyError::TooLarge);
         }
         let grows = total > declared && total > permit.small_body();
         // An undeclared body may reach the limit.
         if !permit.make_room(if grows { limit } else { total }).await {
-            return Err(Unread::NoRoom);
+            return Err(BodyError::NoRoom);
         }
         if body.is_empty() {
             // Untouched pages are not resident, so the cost is only the bytes that have arrived.
@@ -116,20 +111,13 @@ pub(super) async fn read(
             // A buffer that grows in steps leaves holes in the heap that cost as much again.
             body.reserve(usize::try_from(limit).unwrap_or(0).saturating_sub(body.len()));
         }
+        let expected = if grows { limit } else { declared.max(total) };
         if total != declared {
-            permit.record_progress(start, total, if grows { limit } else { declared.max(total) });
+            permit.record_progress(start, total, expected);
         }
         body.extend_from_slice(&chunk);
-        record(start, total, if grows { limit } else { declared.max(total) });
+        gate.record_progress(start, total, expected);
         last = Instant::now();
-    }
-}
-
-/// Resolves when the connection is evicted.
-async fn evicted(gate: Option<&Gate>) {
-    match gate {
-        Some(gate) => poll_fn(|cx| gate.poll_evicted(cx)).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
 
 use super::eviction::{Place, Unfinished};
-use crate::limits::Limits;
+use crate::limits::{Limits, SMALL_BODY_BYTES};
 
 /// The largest body that `limits` can ever admit: the budget without the small pool. A source with a larger
 /// limit would refuse such bodies permanently.
@@ -21,13 +21,12 @@ pub fn largest_body_bytes(limits: &Limits) -> u64 {
     limits
         .bodies_in_flight_bytes
         .saturating_sub(limits.small_bodies_in_flight_bytes)
-        .max(limits.small_body_bytes)
+        .max(SMALL_BODY_BYTES)
 }
 
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// The limits that it was made from: the largest small body and the sizes of both pools.
-    made_of: [u64; 3],
+    /// Largest body of the small pool.
     small_body: u64,
     small: Pool,
     large: Pool,
@@ -36,13 +35,14 @@ pub(super) struct Budget {
 /// Bytes that many bodies or connections share.
 #[derive(Debug)]
 pub(super) struct Pool {
+    bytes: u64,
     free: AtomicU64,
     unfinished: Arc<Unfinished>,
 }
 
 impl Pool {
     pub(super) fn new(bytes: u64) -> Self {
-        Pool { free: bytes.into(), unfinished: Arc::default() }
+        Pool { bytes, free: bytes.into(), unfinished: Arc::default() }
     }
 
     pub(super) fn take(&self, bytes: u64) -> bool {
@@ -51,8 +51,8 @@ impl Pool {
             .is_ok()
     }
 
-    fn free(&self) -> u64 {
-        self.free.load(Ordering::Relaxed)
+    fn used(&self) -> u64 {
+        self.bytes.saturating_sub(self.free.load(Ordering::Relaxed))
     }
 
     /// The members of the pool that may be evicted.
@@ -67,30 +67,26 @@ impl Pool {
 
 impl Budget {
     pub(super) fn new(limits: &Limits) -> Arc<Self> {
-        let (small_body, small) = (limits.small_body_bytes, limits.small_bodies_in_flight_bytes);
         let large = largest_body_bytes(limits);
-        Arc::new(Budget {
-            made_of: [small_body, small, large],
-            small_body,
-            small: Pool::new(small),
-            large: Pool::new(large),
-        })
+        Self::of_pools(SMALL_BODY_BYTES, limits.small_bodies_in_flight_bytes, large)
+    }
+
+    fn of_pools(small_body: u64, small: u64, large: u64) -> Arc<Self> {
+        Arc::new(Budget { small_body, small: Pool::new(small), large: Pool::new(large) })
     }
 
     /// Compares the limits, not the bytes in use.
     pub(super) fn is_like(&self, other: &Budget) -> bool {
-        self.made_of == other.made_of
+        (self.small.bytes, self.large.bytes) == (other.small.bytes, other.large.bytes)
     }
 
     /// In use and free.
     pub(super) fn bytes(&self) -> u64 {
-        let [_, small, large] = self.made_of;
-        small + large
+        self.small.bytes + self.large.bytes
     }
 
     pub(super) fn used(&self) -> u64 {
-        let free = self.small.free() + self.large.free();
-        self.bytes().saturating_sub(free)
+        self.small.used() + self.large.used()
     }
 
     /// A permit that has taken nothing yet.
@@ -186,12 +182,7 @@ mod tests {
     use super::*;
 
     fn budget() -> Arc<Budget> {
-        Budget::new(&Limits {
-            bodies_in_flight_bytes: 1000,
-            small_bodies_in_flight_bytes: 200,
-            small_body_bytes: 100,
-            ..Limits::default()
-        })
+        Budget::of_pools(100, 200, 800)
     }
 
     fn free(budget: &Budget) -> (u64, u64) {
@@ -284,13 +275,13 @@ mod tests {
 
     #[test]
     fn a_budget_smaller_than_its_small_pool_still_admits_small_bodies() {
+        let mib = 1 << 20;
         let limits = Limits {
-            bodies_in_flight_bytes: 100,
-            small_bodies_in_flight_bytes: 200,
-            small_body_bytes: 50,
+            bodies_in_flight_bytes: mib,
+            small_bodies_in_flight_bytes: 2 * mib,
             ..Limits::default()
         };
-        assert_eq!(largest_body_bytes(&limits), 50);
+        assert_eq!(largest_body_bytes(&limits), SMALL_BODY_BYTES);
         assert_eq!(
             largest_body_bytes(&Limits::default()),
             112 * 1024 * 1024,

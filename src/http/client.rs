@@ -7,13 +7,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::limits::FORWARDED_HOPS;
 use crate::model::Headers;
 
 /// The proxies that are trusted to report a client's address.
 pub type Proxies = Vec<IpNet>;
-
-/// Most addresses of `X-Forwarded-For` that are read. A real chain of proxies is shorter.
-const HOPS: usize = 16;
 
 /// The client's address. Each trusted proxy appends the address of its peer to `X-Forwarded-For`. Everything
 /// before the first untrusted address may be forged. `Forwarded` is not read, because a proxy that writes
@@ -25,7 +23,7 @@ pub(super) fn address(peer: IpAddr, headers: &Headers, proxies: &Proxies) -> IpA
     }
     let lines: Vec<&[u8]> = headers.all("x-forwarded-for").collect();
     let hops = lines.iter().rev().flat_map(|line| line.rsplit(|&byte| byte == b','));
-    for hop in hops.take(HOPS) {
+    for hop in hops.take(FORWARDED_HOPS) {
         if !is_proxy(address, proxies) {
             break;
         }

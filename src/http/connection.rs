@@ -13,53 +13,33 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use actix_web::HttpMessage;
+use bytes::{Buf as _, BytesMut};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::budget::Pool;
 use super::chunks::{Chunks, declared};
 use super::eviction::Place;
+use super::head::{Head, Took};
+use super::open::{Counted, Open};
 use crate::crash;
+use crate::limits::{CONNECTION_BYTES, SEND_BUFFER_BYTES, USUAL_HEAD_BYTES};
 
-/// Bytes of one read while the length of the request is unknown: a usual head and body.
+/// Bytes of one read: a usual head and body.
 const AHEAD_BYTES: usize = 16 * 1024;
-
-/// Memory of one connection: two buffers of 8 KiB each in the HTTP server, its task, and a head of
-/// [`USUAL_HEAD_BYTES`].
-const CONNECTION_BYTES: u64 = 24 * 1024;
-
-/// A longer head takes twice its bound from the pool: one copy is here and one in the HTTP server.
-const USUAL_HEAD_BYTES: usize = 4 * 1024;
-
-/// How often, and at what interval, a new connection asks for room: for a second in total.
-const TRIES: u32 = 20;
-const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// One part in so many of the expected bytes counts as received from the start, so that a fifth of a second of
 /// silence, which is longer than a round trip, does not count as a stall.
 const CREDIT: u64 = 10;
 
-/// Fewer connections have held too little memory to trim the heap after them.
-const MANY: usize = 256;
-
-/// How long after a drop of the connections the heap is trimmed, so that one trim serves many of them.
-const SETTLED: Duration = Duration::from_secs(3);
-
 /// Replaces a head over its bound, so that actix sends the refusal in the order of the requests. It declares a
 /// body because actix discards the rest of a request only if it expects a body.
 const IN_PLACE_OF_HEAD: &[u8] = b"POST / HTTP/1.1\r\nhost: _\r\ncontent-length: 1\r\n\r\n";
-
-/// The kernel's buffer for answers that the client has not read. Several of ours fit: each has less than 1 KiB,
-/// but for the answers of handlers.
-const SEND_BUFFER_BYTES: usize = 16 * 1024;
 
 /// What a connection passes to actix now.
 #[derive(Debug, Clone, Copy)]
@@ -81,13 +61,15 @@ pub(super) struct Gate {
     state: Cell<ReadState>,
     /// Bytes read and not yet passed on.
     ahead: Cell<u64>,
-    /// How many requests have begun on this connection.
-    begun: Cell<u64>,
+    /// No request has begun on this connection.
+    is_first: Cell<bool>,
     /// The head was over its bound, and actix got [`IN_PLACE_OF_HEAD`].
     over_bound: Cell<bool>,
     open: Arc<Open>,
     /// Its place among the connections that may be evicted; `None` while a request is handled.
     place: RefCell<Option<Place>>,
+    /// When the head that has begun to arrive must be complete.
+    head_deadline: RefCell<Option<Pin<Box<Sleep>>>>,
     reader: Cell<Option<Waker>>,
 }
 
@@ -95,7 +77,8 @@ impl Gate {
     /// Called when a request has arrived. A connection upgrade, whose body would end with the connection, has no
     /// body.
     pub(super) fn begin(&self, request: &impl HttpMessage) {
-        self.begun.set(self.begun.get() + 1);
+        self.is_first.set(false);
+        self.head_deadline.take();
         if self.over_bound.get() {
             return self.state.set(ReadState::Rest);
         }
@@ -160,92 +143,11 @@ impl Gate {
             reader.wake();
         }
     }
-}
 
-/// The connections of all workers, and the bytes that they share.
-#[derive(Debug)]
-pub(super) struct Open {
-    pool: Pool,
-    now: AtomicUsize,
-    most: usize,
-    /// Most connections since the heap was last trimmed.
-    peak: AtomicUsize,
-    fell: Notify,
-}
-
-impl Open {
-    pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Open {
-            pool: Pool::new((most as u64).saturating_mul(CONNECTION_BYTES)),
-            now: AtomicUsize::new(0),
-            most,
-            peak: AtomicUsize::new(0),
-            fell: Notify::new(),
-        })
-    }
-
-    /// Admits a new connection, for which the slowest one may be evicted. `None` if the pool is full and no
-    /// connection stalls.
-    pub(super) async fn enter(self: &Arc<Self>) -> Option<Counted> {
-        self.pay(CONNECTION_BYTES).await.then(|| Counted::new(self))
-    }
-
-    /// Takes `bytes`. It retries for a second, because a connection may begin to stall meanwhile.
-    async fn pay(&self, bytes: u64) -> bool {
-        for _ in 0..TRIES {
-            if self.pool.unfinished().make_room(|| self.pool.take(bytes)).await {
-                return true;
-            }
-            sleep(BETWEEN_TRIES).await;
-        }
-        false
-    }
-
-    pub(super) fn count(&self) -> u64 {
-        self.now.load(Ordering::Relaxed) as u64
-    }
-
-    /// Whether more than half of the connections are in use. Then idle connections are closed: an idle
-    /// connection costs a client one request in minutes, and enough of them would shut out all others.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.now.load(Ordering::Relaxed) > self.most / 2
-    }
-
-    /// Calls `give_back` each time the number of connections has halved. Never returns.
-    pub(super) async fn after_each_fall(self: Arc<Self>, give_back: impl Fn()) {
-        loop {
-            self.fell.notified().await;
-            sleep(SETTLED).await;
-            self.peak.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
-            give_back();
-        }
-    }
-}
-
-/// An open connection in the count, and the bytes that it has taken.
-#[derive(Debug)]
-pub(super) struct Counted {
-    open: Arc<Open>,
-    bytes: u64,
-}
-
-impl Counted {
-    fn new(open: &Arc<Open>) -> Self {
-        let now = open.now.fetch_add(1, Ordering::Relaxed) + 1;
-        open.peak.fetch_max(now, Ordering::Relaxed);
-        Counted { open: Arc::clone(open), bytes: CONNECTION_BYTES }
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.open.pool.give(self.bytes);
-        self.open.pool.unfinished().notify_freed();
-        let now = self.open.now.fetch_sub(1, Ordering::Relaxed) - 1;
-        let peak = self.open.peak.load(Ordering::Relaxed);
-        if peak >= MANY && now == peak / 2 {
-            self.open.fell.notify_one();
-        }
+    /// Pending until the request is answered.
+    fn wait_for_answer(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        self.reader.set(Some(cx.waker().clone()));
+        Poll::Pending
     }
 }
 
@@ -254,23 +156,18 @@ pub(super) struct Connection {
     counted: Counted,
     gate: Rc<Gate>,
     head_bytes: u64,
+    head_time: Duration,
     /// Waits for room for a long head.
     growing: Option<Pin<Box<dyn Future<Output = bool>>>>,
-    /// Bytes read from the stream; from `handed` on they are not yet passed on.
-    ahead: Vec<u8>,
-    handed: usize,
+    /// Bytes read from the stream and not yet passed on.
+    ahead: BytesMut,
     head: Head,
     /// The remaining length of the complete head that is being passed on.
     whole: usize,
-    /// The number of the request whose chunks are read, and their state.
-    chunks: (u64, Chunks),
     /// A head was passed on: actix must decode it before it gets more.
     paused: bool,
-    /// How many requests came before the head, or the empty line before it, that has begun to arrive.
-    coming: Option<u64>,
-    head_time: Duration,
-    /// When the arriving head must be complete, and how many requests came before it.
-    deadline: Option<(u64, Pin<Box<Sleep>>)>,
+    /// The chunks of the request whose head was passed on last.
+    chunks: Chunks,
 }
 
 impl Connection {
@@ -292,10 +189,11 @@ impl Connection {
         let gate = Gate {
             state: Cell::new(ReadState::Head),
             ahead: Cell::default(),
-            begun: Cell::default(),
+            is_first: Cell::new(true),
             over_bound: Cell::default(),
             open: Arc::clone(&counted.open),
             place: RefCell::default(),
+            head_deadline: RefCell::default(),
             reader: Cell::default(),
         };
         gate.record_progress(Instant::now(), 0, CREDIT);
@@ -304,16 +202,13 @@ impl Connection {
             counted,
             gate: Rc::new(gate),
             head_bytes,
+            head_time,
             growing: None,
-            ahead: Vec::new(),
-            handed: 0,
+            ahead: BytesMut::new(),
             head: Head::new(usize::try_from(head_bytes).unwrap_or(usize::MAX)),
             whole: 0,
-            chunks: (0, Chunks::default()),
             paused: false,
-            coming: None,
-            head_time,
-            deadline: None,
+            chunks: Chunks::default(),
         }
     }
 
@@ -327,33 +222,68 @@ impl Connection {
         let mut block = ReadBuf::uninit(&mut block);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut block))?;
         self.ahead.extend_from_slice(block.filled());
-        self.gate.ahead.set((self.ahead.len() - self.handed) as u64);
+        self.gate.ahead.set(self.ahead.len() as u64);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Passes on the next `bytes` that were read ahead.
+    fn pass_on(&mut self, out: &mut ReadBuf<'_>, bytes: usize) {
+        out.put_slice(&self.ahead[..bytes]);
+        self.ahead.advance(bytes);
+        self.gate.ahead.set(self.ahead.len() as u64);
+        if self.ahead.is_empty() {
+            // An idle connection keeps no buffer.
+            self.ahead = BytesMut::new();
+        }
+    }
+
+    /// Passes on the next head, once it is complete.
+    fn pass_head(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if std::mem::take(&mut self.paused) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if self.whole == 0 {
+            ready!(self.read_head(cx))?;
+        }
+        let bytes = out.remaining().min(self.whole);
+        self.whole -= bytes;
+        self.paused = bytes > 0 && self.whole == 0;
+        self.chunks = Chunks::default();
+        self.pass_on(out, bytes);
         Poll::Ready(Ok(()))
     }
 
     /// Reads the next head until it is complete or the client has closed.
     fn read_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            let unread = self.ahead.len();
-            match self.head.take(&self.ahead[self.handed..]) {
+            match self.head.take(&self.ahead) {
                 Took::Whole(bytes) => {
                     self.whole = bytes;
                     return Poll::Ready(Ok(()));
                 }
                 Took::OverBound => {
                     self.gate.over_bound.set(true);
-                    (self.ahead, self.handed) = (IN_PLACE_OF_HEAD.to_vec(), 0);
+                    self.ahead = BytesMut::from(IN_PLACE_OF_HEAD);
                     self.whole = self.ahead.len();
                     return Poll::Ready(Ok(()));
                 }
-                Took::Part(0) => {}
-                Took::Part(_) => self.coming = Some(self.gate.begun.get()),
+                // actix itself bounds the time of a connection's first head, and answers it.
+                Took::Part(bytes) if bytes > 0 && !self.gate.is_first.get() => {
+                    let mut deadline = self.gate.head_deadline.borrow_mut();
+                    deadline.get_or_insert_with(|| Box::pin(sleep(self.head_time)));
+                }
+                Took::Part(_) => {}
             }
             if !ready!(self.pay_for_head(cx)) {
-                return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted)));
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
+            let unread = self.ahead.len();
             if self.fill(cx)?.is_pending() {
-                return self.wait_for_head(cx);
+                let mut deadline = self.gate.head_deadline.borrow_mut();
+                let Some(deadline) = &mut *deadline else { return Poll::Pending };
+                ready!(deadline.as_mut().poll(cx));
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             if self.ahead.len() == unread {
                 return Poll::Ready(Ok(()));
@@ -363,8 +293,7 @@ impl Connection {
 
     /// Takes room, once, for a head that is longer than usual. False if the pool is full.
     fn pay_for_head(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let held = self.ahead.len() - self.handed;
-        if held <= USUAL_HEAD_BYTES || self.counted.bytes > CONNECTION_BYTES {
+        if self.ahead.len() <= USUAL_HEAD_BYTES || self.counted.bytes > CONNECTION_BYTES {
             return Poll::Ready(true);
         }
         let (open, bytes) = (Arc::clone(&self.counted.open), self.head_bytes * 2);
@@ -377,36 +306,6 @@ impl Connection {
         }
         Poll::Ready(paid)
     }
-
-    /// Passes on the next `bytes` that were read ahead.
-    fn pass_on(&mut self, out: &mut ReadBuf<'_>, bytes: usize) {
-        out.put_slice(&self.ahead[self.handed..self.handed + bytes]);
-        self.handed += bytes;
-        self.gate.ahead.set((self.ahead.len() - self.handed) as u64);
-        if self.handed == self.ahead.len() {
-            // An idle connection keeps no buffer.
-            (self.ahead, self.handed) = (Vec::new(), 0);
-        }
-    }
-
-    fn is_head(&self) -> bool {
-        matches!(self.gate.state.get(), ReadState::Head)
-    }
-
-    /// Pending, or the error of a head that takes too long. actix itself times the first head of a connection and
-    /// answers it.
-    fn wait_for_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let begun = self.gate.begun.get();
-        if begun == 0 || self.coming != Some(begun) || !self.is_head() {
-            return Poll::Pending;
-        }
-        let current = self.deadline.take().filter(|(of, _)| *of == begun);
-        let (_, deadline) = self
-            .deadline
-            .insert(current.unwrap_or_else(|| (begun, Box::pin(sleep(self.head_time)))));
-        ready!(deadline.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut)))
-    }
 }
 
 impl AsyncRead for Connection {
@@ -416,77 +315,49 @@ impl AsyncRead for Connection {
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let empty = this.ahead.is_empty();
         let state = this.gate.state.get();
-        if matches!(state, ReadState::Head | ReadState::Rest)
-            && this.gate.poll_evicted(cx).is_ready()
-        {
-            return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted)));
-        }
         match state {
-            ReadState::Answer | ReadState::Declared(0) => {
-                this.gate.reader.set(Some(cx.waker().clone()));
-                Poll::Pending
+            ReadState::Head | ReadState::Rest if this.gate.poll_evicted(cx).is_ready() => {
+                Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
             }
+            ReadState::Head => this.pass_head(cx, out),
+            ReadState::Answer | ReadState::Declared(0) => this.gate.wait_for_answer(cx),
+            ReadState::Undeclared if this.chunks.is_over() => this.gate.wait_for_answer(cx),
             ReadState::Declared(left) => {
                 let most = out.remaining().min(usize::try_from(left).unwrap_or(usize::MAX));
-                let bytes = if empty {
+                let bytes = if this.ahead.is_empty() {
+                    // Straight to actix: what it does not take now stays in the kernel's buffer.
                     let mut part = ReadBuf::new(out.initialize_unfilled_to(most));
                     ready!(Pin::new(&mut this.stream).poll_read(cx, &mut part))?;
                     let bytes = part.filled().len();
                     out.advance(bytes);
                     bytes
                 } else {
-                    let bytes = most.min(this.ahead.len() - this.handed);
+                    let bytes = most.min(this.ahead.len());
                     this.pass_on(out, bytes);
                     bytes
                 };
                 this.gate.state.set(ReadState::Declared(left - bytes as u64));
                 Poll::Ready(Ok(()))
             }
+            ReadState::Undeclared => {
+                if this.ahead.is_empty() {
+                    ready!(this.fill(cx))?;
+                }
+                let most = out.remaining().min(this.ahead.len());
+                let bytes = this.chunks.pass_on(&this.ahead[..most]);
+                this.pass_on(out, bytes);
+                Poll::Ready(Ok(()))
+            }
             ReadState::Rest => {
                 // actix would buffer 128 KiB before it discards them.
-                (this.ahead, this.handed) = (Vec::new(), 0);
-                let mut block = [MaybeUninit::uninit(); AHEAD_BYTES];
-                let mut block = ReadBuf::uninit(&mut block);
-                ready!(Pin::new(&mut this.stream).poll_read(cx, &mut block))?;
-                if block.filled().is_empty() {
+                this.ahead = BytesMut::new();
+                ready!(this.fill(cx))?;
+                if this.ahead.is_empty() {
                     return Poll::Ready(Ok(()));
                 }
                 cx.waker().wake_by_ref();
                 Poll::Pending
-            }
-            ReadState::Undeclared => {
-                let begun = this.gate.begun.get();
-                if this.chunks.0 != begun {
-                    this.chunks = (begun, Chunks::default());
-                }
-                if this.chunks.1.is_over() {
-                    this.gate.reader.set(Some(cx.waker().clone()));
-                    return Poll::Pending;
-                }
-                if empty {
-                    ready!(this.fill(cx))?;
-                }
-                let most = out.remaining().min(this.ahead.len() - this.handed);
-                let piece = &this.ahead[this.handed..this.handed + most];
-                let bytes = this.chunks.1.pass_on(piece);
-                this.pass_on(out, bytes);
-                Poll::Ready(Ok(()))
-            }
-            ReadState::Head => {
-                if std::mem::take(&mut this.paused) {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                if this.whole == 0 {
-                    ready!(this.read_head(cx))?;
-                }
-                let bytes = out.remaining().min(this.whole);
-                this.pass_on(out, bytes);
-                this.whole -= bytes;
-                this.paused = bytes > 0 && this.whole == 0;
-                Poll::Ready(Ok(()))
             }
         }
     }
@@ -512,112 +383,5 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-}
-
-/// Finds the blank line that ends a head. A blank line found too early costs a round of actix's dispatcher; one
-/// that is missed would pass on two requests at once.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Lines {
-    /// Before the first line; line ends here are skipped (RFC 9112, section 2.2).
-    #[default]
-    Before,
-    Within,
-    /// After a line's end.
-    Behind,
-}
-
-impl Lines {
-    /// The length of `bytes` up to the end of a blank line, and whether there is one. Without one, all of them.
-    fn up_to_blank_line(&mut self, bytes: &[u8]) -> (usize, bool) {
-        for (at, byte) in bytes.iter().enumerate() {
-            *self = match (byte, *self) {
-                (b'\n', Lines::Behind) => {
-                    *self = Lines::Before;
-                    return (at + 1, true);
-                }
-                (b'\n', Lines::Within) => Lines::Behind,
-                (b'\r' | b'\n', as_before) => as_before,
-                _ => Lines::Within,
-            };
-        }
-        (bytes.len(), false)
-    }
-}
-
-/// The result of [`Head::take`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Took {
-    /// This many bytes of an incomplete head.
-    Part(usize),
-    /// The head is complete and has this many bytes.
-    Whole(usize),
-    OverBound,
-}
-
-/// Finds the end of a head in the bytes of a connection.
-#[derive(Debug)]
-pub(crate) struct Head {
-    most: usize,
-    seen: usize,
-    lines: Lines,
-}
-
-impl Head {
-    /// `most` includes line ends before the head.
-    pub(crate) fn new(most: usize) -> Self {
-        Head { most, seen: 0, lines: Lines::default() }
-    }
-
-    /// `bytes` begin with the head and grow with each call. Each byte is examined once.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Took {
-        let (more, blank) = self.lines.up_to_blank_line(&bytes[self.seen..]);
-        self.seen += more;
-        if self.seen > self.most {
-            return Took::OverBound;
-        }
-        if blank { Took::Whole(std::mem::take(&mut self.seen)) } else { Took::Part(self.seen) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_head_over_its_bound_is_refused_however_it_is_split() {
-        let text = b"\r\nGET / HTTP/1.1\r\nA: b\r\n\r\n";
-        for step in 1..=text.len() {
-            for (most, whole) in [(text.len(), true), (text.len() - 1, false)] {
-                let mut head = Head::new(most);
-                let cuts = (step..text.len()).step_by(step).chain([text.len()]);
-                let last = cuts.map(|cut| head.take(&text[..cut])).last();
-                let wanted = if whole { Took::Whole(text.len()) } else { Took::OverBound };
-                assert_eq!(last, Some(wanted), "in steps of {step}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_blank_line_ends_a_head_however_it_is_split() {
-        let text = b"\r\nGET / HTTP/1.1\r\nA: b\r\n\r\nGET /2 HTTP/1.1\n\nrest";
-        let wanted = ["\r\nGET / HTTP/1.1\r\nA: b\r\n\r\n", "GET /2 HTTP/1.1\n\n"];
-        for step in 1..=text.len() {
-            let (mut lines, mut pieces, mut piece) = (Lines::default(), Vec::new(), Vec::new());
-            for mut block in text.chunks(step) {
-                while !block.is_empty() {
-                    let (bytes, blank) = lines.up_to_blank_line(block);
-                    piece.extend_from_slice(&block[..bytes]);
-                    block = &block[bytes..];
-                    if blank {
-                        pieces.push(
-                            String::from_utf8_lossy(&std::mem::take(&mut piece)).into_owned(),
-                        );
-                    }
-                }
-            }
-            assert_eq!(pieces, wanted, "in steps of {step}");
-            assert_eq!((lines, piece.as_slice()), (Lines::Within, b"rest".as_slice()));
-        }
     }
 }

@@ -5,9 +5,8 @@
 //! Must stay true: an answer is sent only after it is committed (I1), and only to the caller that owns the key; a
 //! request that waits holds no body in memory.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use actix_web::dev::RequestHead;
 use sha2::{Digest as _, Sha256};
@@ -17,19 +16,17 @@ use tracing::info;
 use super::budget::Permit;
 use super::client;
 use super::problem::Problem;
-use super::refusal::refuse;
-use super::reply::{self, Answer};
+use super::refusal::Cause;
+use super::reply::Answer;
 use super::shared::Shared;
 use super::snapshot::Snapshot;
 use super::source::{Reply, ServedSource};
-use crate::model::{Digest, EventId, EventType, Headers, JobId, Timestamp};
-use crate::store::{Ask, Asked, KeyState, Refused};
+use crate::limits::CALLER_BYTES;
+use crate::model::{Digest, EventType, Headers, Timestamp};
+use crate::store::{Ask, Asked, KeyState};
 use crate::traffic::Keyed;
 use crate::verify::Verified;
 use crate::verify::extract::add_part;
-
-/// Longest value of a header that names a caller, in bytes: as long as a key.
-const CALLER_BYTES: usize = 200;
 
 /// Separates the parts of a caller's name, for handlers too. No part can contain it.
 const BETWEEN: &str = "\t";
@@ -63,54 +60,20 @@ pub(super) struct Request {
     pub(super) received_at: Timestamp,
     pub(super) begun: Instant,
     pub(super) permit: Permit,
-    pub(super) address: Option<IpAddr>,
-}
-
-/// Why a request is refused.
-struct Refusal {
-    answer: Answer,
-    /// One of a few words, for the log.
-    reason: &'static str,
-    /// A sentence for the operator.
-    told: Cow<'static, str>,
-}
-
-impl Refusal {
-    fn new(answer: Answer, reason: &'static str, told: &'static str) -> Refusal {
-        Refusal { answer, reason, told: told.into() }
-    }
-}
-
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Refusal {
-        let reason = reply::word(&refused);
-        Refusal { answer: Answer::Unavailable(reason), reason, told: refused.to_string().into() }
-    }
 }
 
 impl Request {
+    /// Returns the handler's answer, or the problem in its place.
+    ///
+    /// # Errors
+    /// The request is refused: its handler is not asked.
     pub(super) async fn take(
         self,
         shared: &Shared,
         served: &ServedSource,
         reply: &Reply,
-    ) -> Answer {
-        let address = self.address;
-        match self.ask(shared, served, reply).await {
-            Ok(answer) => answer,
-            Err(Refusal { answer, reason, told }) => {
-                refuse(shared, served, answer, reason, &told, address)
-            }
-        }
-    }
-
-    async fn ask(
-        self,
-        shared: &Shared,
-        served: &ServedSource,
-        reply: &Reply,
-    ) -> Result<Answer, Refusal> {
-        let Request { sent, headers, delivery, received_at, begun, permit, .. } = self;
+    ) -> Result<Answer, Cause> {
+        let Request { sent, headers, delivery, received_at, begun, permit } = self;
         let source = &served.source;
         let caller = caller(reply, delivery.secret(), &headers, sent.by_proxy)?;
         admit(shared, served, reply, &caller)?;
@@ -133,10 +96,7 @@ impl Request {
                     keep: reply.keep,
                     keep_errors: reply.keep_errors,
                 };
-                let slow = |_| {
-                    let told = "not committed in time; it may still be";
-                    Refusal::new(Answer::Unavailable("slow"), "slow", told)
-                };
+                let slow = |_| Cause::unavailable("slow", "not committed in time; it may still be");
                 timeout(source.accept_wait, shared.store.ask(ask)).await.map_err(slow)??
             }
         };
@@ -146,48 +106,46 @@ impl Request {
             Asked::Known { job, state } => (job, false, true, state),
             Asked::Conflict => {
                 served.traffic.keyed(Keyed::Conflict);
-                let told = "a key was used again for another request";
-                return Err(Refusal::new(Answer::Problem(Problem::Conflict), "conflict", told));
+                let detail = "a key was used again for another request";
+                return Err(Cause::new(Answer::Problem(Problem::Conflict), "conflict", detail));
             }
         };
         let wait = if created { reply.first_wait } else { reply.repeat_wait };
         let state = match state {
             KeyState::Pending => {
                 // The job continues without the request that is refused here.
-                let told = "limits.callers_waiting_count requests wait for an answer";
-                let busy = |_| Refusal::new(Answer::Unavailable("busy"), "busy", told);
+                let detail = "limits.callers_waiting_count requests wait for an answer";
+                let busy = |_| Cause::unavailable("busy", detail);
                 let _place = shared.waiting.try_acquire().map_err(busy)?;
                 shared.store.await_answer(job, wait).await?
             }
             settled => settled,
         };
-        let (answer, result) = told(state, created);
+        let (answer, result) = outcome(state, created);
         let took = begun.elapsed();
         served.traffic.good(again, received_at, took);
         served.traffic.keyed(result);
-        log(served, &answer, result, &key, &caller, job, took);
+        let (name, result) = (answer.name(), result.as_str());
+        let caller = (!caller.is_empty()).then_some(caller);
+        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        info!(source = %source.name, answer = name, result, %key, caller, %job, millis, "delivery");
         Ok(answer)
     }
 }
 
 /// Counts a request against the rate of its caller.
-fn admit(
-    shared: &Shared,
-    served: &ServedSource,
-    reply: &Reply,
-    caller: &str,
-) -> Result<(), Refusal> {
+fn admit(shared: &Shared, served: &ServedSource, reply: &Reply, caller: &str) -> Result<(), Cause> {
     let Some(per_minute) = reply.requests_per_minute else { return Ok(()) };
     let bucket = format!("{}{BETWEEN}{caller}", served.source.name);
     shared.rates.take(bucket, per_minute, shared.clock.monotonic()).map_err(|wait| {
         served.traffic.keyed(Keyed::Limited);
-        let told = "a caller is over requests_per_minute";
-        Refusal::new(Answer::Problem(Problem::Limited(wait)), "limited", told)
+        let detail = "a caller is over requests_per_minute";
+        Cause::new(Answer::Problem(Problem::Limited(wait)), "limited", detail)
     })
 }
 
 /// The answer for the state of a key. `created` if this request began the run.
-fn told(state: KeyState, created: bool) -> (Answer, Keyed) {
+fn outcome(state: KeyState, created: bool) -> (Answer, Keyed) {
     let (problem, result) = match (state, created) {
         (KeyState::Answered(answer), true) => {
             return (Answer::Answered { answer, created }, Keyed::Created);
@@ -204,21 +162,6 @@ fn told(state: KeyState, created: bool) -> (Answer, Keyed) {
         (KeyState::Dropped, _) => (Problem::Dropped, Keyed::Unknown),
     };
     (Answer::Problem(problem), result)
-}
-
-fn log(
-    served: &ServedSource,
-    answer: &Answer,
-    result: Keyed,
-    key: &EventId,
-    caller: &str,
-    job: JobId,
-    took: Duration,
-) {
-    let (source, answer, result) = (&served.source.name, answer.name(), result.as_str());
-    let caller = (!caller.is_empty()).then_some(caller);
-    let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    info!(%source, answer, result, %key, caller, %job, millis, "delivery");
 }
 
 /// Identifies the request: a digest of its parts, each after its length.
@@ -238,25 +181,25 @@ fn caller(
     secret: Option<&str>,
     headers: &Headers,
     by_proxy: bool,
-) -> Result<String, Refusal> {
+) -> Result<String, Cause> {
     let named = reply.callers.iter().find(|(reference, _)| Some(reference.as_str()) == secret);
     let mut parts: Vec<&str> = named.iter().map(|(_, name)| name.as_str()).collect();
     if let Some(header) = &reply.certificate_header {
         if !by_proxy {
-            let told =
+            let detail =
                 "did not come straight from a trusted proxy, which alone can name certificates";
-            return Err(Refusal::new(Answer::Rejected, "no_proxy", told));
+            return Err(Cause::new(Answer::Rejected, "no_proxy", detail));
         }
         // Names of certificates contain spaces.
         let name = only(headers, header, |byte| (b' '..=b'~').contains(&byte));
-        let told = "no certificate is named, or several, or not in 1 to 200 bytes of ASCII";
-        parts.push(name.ok_or_else(|| Refusal::new(Answer::Rejected, "no_certificate", told))?);
+        let detail = "no certificate is named, or several, or not in 1 to 200 bytes of ASCII";
+        parts.push(name.ok_or_else(|| Cause::new(Answer::Rejected, "no_certificate", detail))?);
     }
     if let Some(header) = &reply.caller_header {
         let name = only(headers, header, |byte| byte.is_ascii_graphic());
         let answer = Answer::Problem(Problem::Malformed("bad_caller"));
-        let told = "caller_header is not there once, in 1 to 200 bytes of visible ASCII";
-        parts.push(name.ok_or_else(|| Refusal::new(answer, "bad_caller", told))?);
+        let detail = "caller_header is not there once, in 1 to 200 bytes of visible ASCII";
+        parts.push(name.ok_or_else(|| Cause::new(answer, "bad_caller", detail))?);
     }
     Ok(parts.join(BETWEEN))
 }
@@ -272,6 +215,8 @@ fn only<'h>(headers: &'h Headers, name: &'h str, fits: fn(u8) -> bool) -> Option
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
     use super::*;
 
     fn reply() -> Reply {
@@ -354,7 +299,7 @@ mod tests {
 
     #[test]
     fn only_the_request_that_began_a_run_learns_how_it_failed() {
-        let told = |state: &KeyState, created| told(state.clone(), created);
+        let outcome = |state: &KeyState, created| outcome(state.clone(), created);
         let lost = KeyState::Unknown { timed_out: false };
         let late = KeyState::Unknown { timed_out: true };
         for (state, first, repeat, result) in [
@@ -364,8 +309,8 @@ mod tests {
             (late, Problem::TimedOut, Problem::Unknown, Keyed::Unknown),
             (KeyState::Dropped, Problem::Dropped, Problem::Dropped, Keyed::Unknown),
         ] {
-            assert_eq!(told(&state, true), (Answer::Problem(first), result));
-            assert_eq!(told(&state, false), (Answer::Problem(repeat), result));
+            assert_eq!(outcome(&state, true), (Answer::Problem(first), result));
+            assert_eq!(outcome(&state, false), (Answer::Problem(repeat), result));
         }
     }
 }

@@ -7,8 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most callers whose buckets are kept, at about 200 bytes each. Further ones share one bucket.
-const CALLERS: usize = 10_000;
+use crate::limits::RATED_CALLERS;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -30,10 +29,10 @@ impl Rates {
         let each = MINUTE / per_minute.max(1);
         // A panic elsewhere cannot have left a broken map.
         let mut full_at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if full_at.len() >= CALLERS && !full_at.contains_key(&caller) {
+        if full_at.len() >= RATED_CALLERS && !full_at.contains_key(&caller) {
             full_at.retain(|_, full_at| *full_at > now);
         }
-        let known = full_at.contains_key(&caller) || full_at.len() < CALLERS;
+        let known = full_at.contains_key(&caller) || full_at.len() < RATED_CALLERS;
         let full_at = full_at.entry(if known { caller } else { String::new() }).or_default();
         let next = now.max(*full_at) + each;
         match next.checked_sub(now + MINUTE) {
@@ -75,10 +74,10 @@ mod tests {
     fn invented_callers_use_bounded_memory_and_no_requests_of_others() {
         let (rates, begin) = (Rates::default(), Duration::from_secs(1000));
         assert_eq!(asks(&rates, "known", 59, begin), 59);
-        for number in 0..2 * CALLERS {
+        for number in 0..2 * RATED_CALLERS {
             let _taken = rates.take(format!("invented {number}"), 60, begin);
         }
-        assert!(rates.0.lock().is_ok_and(|full_at| full_at.len() <= CALLERS + 1));
+        assert!(rates.0.lock().is_ok_and(|full_at| full_at.len() <= RATED_CALLERS + 1));
         assert_eq!(asks(&rates, "known", 9, begin), 1);
         assert_eq!(asks(&rates, "one more", 9, begin), 0, "what is left is shared");
         // A full bucket is forgotten.

@@ -4,7 +4,6 @@
 //! its end in a separate task. If the client hangs up, or the commit takes longer than the provider waits, the
 //! event is still stored, and the redelivery is a duplicate.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,19 +14,20 @@ use bytes::Bytes;
 use tokio::time::timeout;
 use tracing::info;
 
-use super::body::{self, Unread};
+use super::body::{self, BodyError};
 use super::budget::Permit;
 use super::chunks;
 use super::connection::Gate;
 use super::keyed;
-use super::refusal::{Origin, headers, refuse, reject};
-use super::reply::{self, Answer};
+use super::refusal::{Cause, Origin, headers, refuse, reject};
+use super::reply::Answer;
 use super::shared::Shared;
 use super::snapshot::Snapshot;
 use super::source::{ServedSource, Source};
+use crate::limits::HEADERS_KEPT_BYTES;
 use crate::model::{Headers, Timestamp, host};
 use crate::panics::{contain, contained};
-use crate::store::{Accept, Accepted};
+use crate::store::Accepted;
 use crate::verify::{self, Verified};
 
 /// Larger bodies are verified on a blocking thread: HMAC takes about 1 GB/s, so a larger body would occupy a worker,
@@ -51,12 +51,13 @@ pub(super) fn admit(
 ) -> Result<Admitted, Answer> {
     let source = &served.source;
     let origin = Origin::of(snapshot, source, head);
-    let refuse =
-        |answer, reason, told| refuse(shared, served, answer, reason, told, origin.address);
+    let refuse = |answer, reason, detail| {
+        refuse(shared, served, Cause::new(answer, reason, detail), origin.address)
+    };
     if source.refuse_proxied
-        && let Some((reason, told)) = untrusted(&head.headers)
+        && let Some((reason, detail)) = untrusted(&head.headers)
     {
-        return Err(refuse(Answer::Refused(told), reason, told));
+        return Err(refuse(Answer::Refused(detail), reason, detail));
     }
     let needs = verify::needs(&source.scheme);
     let named = source.reply.iter().flat_map(|reply| {
@@ -67,10 +68,13 @@ pub(super) fn admit(
         needs(name) || named.iter().any(|known| known.eq_ignore_ascii_case(name))
     });
     // Checked before verification, because those of a rejected delivery are kept too.
-    if verify::evidence_bytes(&source.scheme, &headers) > snapshot.headers_kept {
-        let (reason, told) =
-            ("headers_too_large", "the headers to keep are over limits.headers_kept_bytes");
-        return Err(refuse(Answer::Malformed(reason), reason, told));
+    if verify::evidence_bytes(&source.scheme, &headers) > HEADERS_KEPT_BYTES {
+        let reason = "headers_too_large";
+        return Err(refuse(
+            Answer::Malformed(reason),
+            reason,
+            "the headers to keep are over 16 KiB",
+        ));
     }
     if let Err(rejection) = verify::precheck(&source.scheme, &headers) {
         return Err(reject(shared, served, rejection, origin, &headers, None));
@@ -88,7 +92,7 @@ pub(super) async fn receive(
     snapshot: &Snapshot,
     served: &Arc<ServedSource>,
     request: &mut ServiceRequest,
-    gate: Option<&Gate>,
+    gate: &Gate,
     payload: &mut Payload,
 ) -> Answer {
     let begun = Instant::now();
@@ -100,7 +104,7 @@ pub(super) async fn receive(
         Err(answer) => return answer,
     };
     let address = origin.address;
-    let refuse = |answer, reason, told| refuse(shared, served, answer, reason, told, address);
+    let refuse = |cause| refuse(shared, served, cause, address);
     // Free all other headers: 90 short ones take 34 KiB.
     drop(std::mem::take(&mut request.head_mut().headers));
     let limit = source.body_limit_bytes;
@@ -109,22 +113,23 @@ pub(super) async fn receive(
     let body = match read {
         Ok(body) => {
             // The connection reads nothing more until this request is answered.
-            if let Some(gate) = gate {
-                gate.read_to_end();
-            }
+            gate.read_to_end();
             body
         }
-        Err(Unread::TooLarge) => {
-            return refuse(Answer::TooLarge(limit), "too_large", "body over the limit");
-        }
-        Err(Unread::TooSlow) => return refuse(Answer::TooSlow, "too_slow", "body too slow"),
-        Err(Unread::NoRoom) => {
-            let told = "bodies in flight use up the budget";
-            return refuse(Answer::Unavailable("busy"), "no_room", told);
-        }
-        Err(Unread::Broken) => {
-            let reason = "broken_body";
-            return refuse(Answer::Malformed(reason), reason, "the body ended early");
+        Err(unread) => {
+            let (answer, reason, detail) = match unread {
+                BodyError::TooLarge => {
+                    (Answer::TooLarge(limit), "too_large", "body over the limit")
+                }
+                BodyError::TooSlow => (Answer::TooSlow, "too_slow", "body too slow"),
+                BodyError::NoRoom => {
+                    (Answer::Unavailable("busy"), "no_room", "bodies in flight use up the budget")
+                }
+                BodyError::Broken => {
+                    (Answer::Malformed("broken_body"), "broken_body", "the body ended early")
+                }
+            };
+            return refuse(Cause::new(answer, reason, detail));
         }
     };
     let delivery = Delivery {
@@ -145,12 +150,8 @@ pub(super) async fn receive(
     let patience = if source.reply.is_none() { source.accept_wait } else { Duration::MAX };
     match timeout(patience, rt::spawn(contained(delivery.take()))).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => {
-            refuse(Answer::Unavailable("failed"), "failed", "the delivery's task broke off")
-        }
-        Err(_) => {
-            refuse(Answer::Unavailable("slow"), "slow", "not committed in time; it may still be")
-        }
+        Ok(Err(_)) => refuse(Cause::unavailable("failed", "the delivery's task broke off")),
+        Err(_) => refuse(Cause::unavailable("slow", "not committed in time; it may still be")),
     }
 }
 
@@ -172,24 +173,25 @@ struct Delivery {
 }
 
 impl Delivery {
-    /// Verifies and stores it. The permit is held to the end, because the body is in memory until then.
+    /// Verifies and stores it, and counts and logs its refusal.
     async fn take(self) -> Answer {
+        let (shared, served) = (Arc::clone(&self.shared), Arc::clone(&self.served));
+        let address = self.origin.address;
+        let answer = self.verify_and_store(&shared, &served).await;
+        answer.unwrap_or_else(|cause| refuse(&shared, &served, cause, address))
+    }
+
+    async fn verify_and_store(
+        self,
+        shared: &Shared,
+        served: &Arc<ServedSource>,
+    ) -> Result<Answer, Cause> {
         let Delivery {
-            shared,
-            served,
-            begun,
-            received_at,
-            method,
-            url,
-            origin,
-            sent,
-            headers,
-            body,
-            permit,
+            begun, received_at, method, url, origin, sent, headers, body, permit, ..
         } = self;
-        let (address, evidence) = (origin.address, body.clone());
+        let evidence = body.clone();
         let large = body.len() > VERIFY_INLINE_BYTES;
-        let for_check = Arc::clone(&served);
+        let for_check = Arc::clone(served);
         let check = move || {
             let request =
                 verify::Request { method: &method, url: url.as_deref(), headers: &headers, body };
@@ -202,35 +204,23 @@ impl Delivery {
         } else {
             Some(check())
         };
-        let Some((verdict, headers)) = checked else {
-            let answer = Answer::Unavailable("failed");
-            let told = "no thread to verify on";
-            return refuse(&shared, &served, answer, "failed", told, origin.address);
-        };
-        let answer = match verdict {
+        let no_thread = || Cause::unavailable("failed", "no thread to verify on");
+        let (verdict, headers) = checked.ok_or_else(no_thread)?;
+        let delivery = match verdict {
+            Ok(verified) => verified,
             Err(rejection) => {
-                let at = Some((received_at, evidence));
-                reject(&shared, &served, rejection, origin, &headers, at)
-            }
-            Ok(verified) => {
-                drop(evidence);
-                served.traffic.verified();
-                if let (Some(sent), Some(reply)) = (sent, &served.source.reply) {
-                    let delivery = verified;
-                    let asked = keyed::Request {
-                        sent,
-                        headers,
-                        delivery,
-                        received_at,
-                        begun,
-                        permit,
-                        address,
-                    };
-                    return asked.take(&shared, &served, reply).await;
-                }
-                store(&shared, &served, verified, received_at, begun, address).await
+                let read = Some((received_at, evidence));
+                return Ok(reject(shared, served, rejection, origin, &headers, read));
             }
         };
+        drop(evidence);
+        served.traffic.verified();
+        if let (Some(sent), Some(reply)) = (sent, &served.source.reply) {
+            let request = keyed::Request { sent, headers, delivery, received_at, begun, permit };
+            return request.take(shared, served, reply).await;
+        }
+        let answer = store(shared, served, delivery, received_at, begun).await;
+        // Held until here, because the body was in memory.
         drop(permit);
         answer
     }
@@ -243,45 +233,31 @@ async fn store(
     delivery: Verified,
     received_at: Timestamp,
     begun: Instant,
-    address: Option<IpAddr>,
-) -> Answer {
+) -> Result<Answer, Cause> {
     let source = &served.source;
     let event = delivery.event_id().clone();
     let event_type = delivery.event_type().clone();
     let bytes = delivery.body().len();
-    let handlers = source.handlers(event_type.as_str());
-    let new = Accept {
-        source: source.name.clone(),
-        received_at,
-        delivery,
-        handlers,
-        on_redelivery: source.on_redelivery,
-    };
-    let outcome = shared.store.accept(new).await;
+    let accepted = shared.store.accept(source.accept(delivery, received_at)).await?;
     let took = begun.elapsed();
     let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     let (name, event_type) = (&source.name, event_type.as_str());
-    match outcome {
-        Ok(Accepted::Created { jobs, held, flagged }) => {
-            served.traffic.good(false, received_at, took);
+    let is_duplicate = matches!(accepted, Accepted::Duplicate { .. });
+    served.traffic.good(is_duplicate, received_at, took);
+    Ok(match accepted {
+        Accepted::Created { jobs, held, flagged } => {
             let held = held.map(|reason| reason.as_str());
             info!(source = %name, answer = "accepted", %event, r#type = event_type, jobs, bytes, millis,
                 held, flagged, "delivery");
             Answer::Accepted(event)
         }
-        Ok(Accepted::Duplicate { state, removed, replayed, first_received_at, conflict }) => {
-            served.traffic.good(true, received_at, took);
+        Accepted::Duplicate { state, removed, replayed, first_received_at, conflict } => {
             let state_word = state.map(|state| state.as_str());
             info!(source = %name, answer = "duplicate", %event, r#type = event_type, bytes, millis,
                 state = state_word, first = %first_received_at, conflict, replayed, "delivery");
             Answer::Duplicate { event, state, removed, replayed }
         }
-        Err(refused) => {
-            let reason = reply::word(&refused);
-            let answer = Answer::Unavailable(reason);
-            refuse(shared, served, answer, reason, &refused.to_string(), address)
-        }
-    }
+    })
 }
 
 /// Why a source without signatures refuses a request: a fixed word and a sentence. The presence of a proxy's header
@@ -290,19 +266,19 @@ fn untrusted(headers: &HeaderMap) -> Option<(&'static str, &'static str)> {
     let proxied =
         |name: &str| name == "forwarded" || name == "via" || name.starts_with("x-forwarded-");
     if headers.keys().any(|name| proxied(name.as_str())) {
-        let told =
+        let detail =
             "this source takes unsigned requests, so it takes none that came through a proxy";
-        return Some(("proxied", told));
+        return Some(("proxied", detail));
     }
     let own = |site: &[u8]| matches!(site, b"none" | b"same-origin");
     let other_site = headers.get_all("sec-fetch-site").any(|site| !own(site.as_bytes()));
     if headers.contains_key(ORIGIN) || other_site {
-        let told = "this source takes unsigned requests, so it takes none of a web page";
-        return Some(("from_browser", told));
+        let detail = "this source takes unsigned requests, so it takes none of a web page";
+        return Some(("from_browser", detail));
     }
     if !headers.get(HOST).is_some_and(|name| host::is_this_machine(name.as_bytes())) {
-        let told = "this source takes unsigned requests, so it takes none whose Host is not an IP address or localhost";
-        return Some(("foreign_host", told));
+        let detail = "this source takes unsigned requests, so it takes none whose Host is not an IP address or localhost";
+        return Some(("foreign_host", detail));
     }
     None
 }

@@ -1,5 +1,6 @@
 //! Refuses deliveries: the answer is a fixed word, the reason goes to the log, the counters and quarantine.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,13 +11,13 @@ use tracing::warn;
 
 use super::client;
 use super::problem::Problem;
-use super::reply::Answer;
+use super::reply::{self, Answer};
 use super::shared::Shared;
 use super::snapshot::Snapshot;
 use super::source::{ServedSource, Source};
 use crate::model::{Headers, Timestamp};
 use crate::notify;
-use crate::store::Quarantined;
+use crate::store::{self, Quarantined};
 use crate::traffic::{Refusal, Refused};
 use crate::verify::{self, Rejection};
 
@@ -46,24 +47,66 @@ pub(super) fn address(snapshot: &Snapshot, head: &RequestHead) -> Option<IpAddr>
     head.peer_addr.map(|peer| client::address(peer.ip(), &forwarded, proxies))
 }
 
-/// A refusal that says nothing about the signature. `reason` is one of a few words; `told` is a sentence for
-/// the operator.
+/// Why a delivery is refused, other than for its signature.
+pub(super) struct Cause {
+    answer: Answer,
+    /// One of a few words, for the log and the counters.
+    reason: &'static str,
+    /// A sentence for the operator.
+    detail: Cow<'static, str>,
+}
+
+impl Cause {
+    pub(super) fn new(answer: Answer, reason: &'static str, detail: &'static str) -> Self {
+        Cause { answer, reason, detail: detail.into() }
+    }
+
+    /// The delivery cannot be stored now.
+    pub(super) fn unavailable(reason: &'static str, detail: &'static str) -> Self {
+        Cause::new(Answer::Unavailable(reason), reason, detail)
+    }
+}
+
+impl From<store::Refused> for Cause {
+    fn from(refused: store::Refused) -> Self {
+        let reason = reply::word(&refused);
+        Cause { answer: Answer::Unavailable(reason), reason, detail: refused.to_string().into() }
+    }
+}
+
+/// Counts and logs a refusal, and returns its answer.
 pub(super) fn refuse(
     shared: &Shared,
     served: &ServedSource,
-    answer: Answer,
-    reason: &'static str,
-    told: &str,
+    cause: Cause,
     address: Option<IpAddr>,
 ) -> Answer {
-    let refusal = Refusal { answer: answer.name(), reason, told, unproven: false };
-    if served.traffic.refused(refusal, shared.clock.now()).first {
-        let source = &served.source.name;
+    record(shared, served, &cause, &cause.detail, false, address);
+    cause.answer
+}
+
+/// Counts a refusal, logs it if it is the first of a burst, and notifies of a source that begins to fail. `told` is
+/// what `status` shows of it, and has no text from the request.
+fn record(
+    shared: &Shared,
+    served: &ServedSource,
+    cause: &Cause,
+    told: &str,
+    unproven: bool,
+    address: Option<IpAddr>,
+) {
+    let (source, now) = (&served.source.name, shared.clock.now());
+    let Cause { answer, reason, detail } = cause;
+    let refusal = Refusal { answer: answer.name(), reason, told, unproven };
+    let Refused { first, failing } = served.traffic.refused(refusal, now);
+    if first {
         let address = address.map(tracing::field::display);
-        warn!(%source, answer = answer.name(), reason, detail = told, address, "delivery");
+        warn!(%source, answer = answer.name(), reason, detail = &**detail, address, "delivery");
         shared.traffic.wake_refusal_log();
     }
-    answer
+    if let Some((count, first_at)) = failing {
+        notify::failing(&shared.store, source, reason, count, first_at, now);
+    }
 }
 
 /// Rejects a delivery that is not proven. The client learns only that; the log gets the reason, and quarantine
@@ -76,26 +119,18 @@ pub(super) fn reject(
     headers: &Headers,
     read: Option<(Timestamp, Bytes)>,
 ) -> Answer {
-    let (source, now) = (&served.source, shared.clock.now());
+    let source = &served.source;
     let Rejection { reason, detail, malformed } = rejection;
     let answer = match malformed {
         true if source.reply.is_some() => Answer::Problem(Problem::Malformed(reason)),
         true => Answer::Malformed(reason),
         false => Answer::Rejected,
     };
-    let refusal = Refusal { answer: answer.name(), reason, told: reason, unproven: !malformed };
-    let Refused { first, failing } = served.traffic.refused(refusal, now);
-    if first {
-        let address = origin.address.map(tracing::field::display);
-        warn!(source = %source.name, answer = answer.name(), reason, detail, address, "delivery");
-        shared.traffic.wake_refusal_log();
-    }
-    if let Some((count, first_at)) = failing {
-        notify::failing(&shared.store, &source.name, reason, count, first_at, now);
-    }
+    let cause = Cause { answer, reason, detail: detail.clone().into() };
+    record(shared, served, &cause, reason, !malformed, origin.address);
     // A caller that waits for an answer gets the refusal, and can repeat the request.
     if !source.scheme.is_unsigned() && source.reply.is_none() {
-        let received_at = read.as_ref().map_or(now, |(at, _)| *at);
+        let received_at = read.as_ref().map_or_else(|| shared.clock.now(), |(at, _)| *at);
         let body = read.map(|(_, body)| body);
         let body_bytes = body.as_ref().map_or(0, |body| body.len() as u64);
         shared.store.quarantine(Quarantined {
@@ -112,7 +147,7 @@ pub(super) fn reject(
             body: body.filter(|_| verify::can_be_judged_again(&source.scheme)),
         });
     }
-    answer
+    cause.answer
 }
 
 pub(super) fn headers(map: &HeaderMap, wanted: impl Fn(&str) -> bool) -> Headers {

@@ -89,48 +89,34 @@ pub(super) fn word(refused: &Refused) -> &'static str {
 }
 
 impl Answer {
-    /// The answer's name in logs.
-    pub(super) fn name(&self) -> &'static str {
+    /// The table: the answer's name in logs and documents, and its status.
+    fn row(&self) -> (&'static str, StatusCode) {
         match self {
-            Answer::Accepted(_) => "accepted",
-            Answer::Duplicate { .. } => "duplicate",
-            Answer::Answered { .. } => "answered",
-            Answer::Problem(Problem::Malformed(_)) => "malformed",
-            Answer::Problem(problem) => problem.word(),
-            Answer::Rejected => "rejected",
-            Answer::Malformed(_) => "malformed",
-            Answer::Refused(_) => "refused",
-            Answer::HeadTooLarge => "head_too_large",
-            Answer::NotFound => "not_found",
-            Answer::Method(_) => "method_not_allowed",
-            Answer::TooSlow => "too_slow",
-            Answer::TooLarge(_) => "too_large",
-            Answer::Unavailable(_) => "unavailable",
-            Answer::Alive => "alive",
-            Answer::Ready => "ready",
-            Answer::Unready(_) => "unready",
+            Answer::Accepted(_) => ("accepted", StatusCode::OK),
+            Answer::Duplicate { .. } => ("duplicate", StatusCode::OK),
+            Answer::Answered { answer, .. } => {
+                let status = StatusCode::from_u16(answer.status);
+                ("answered", status.unwrap_or(StatusCode::BAD_GATEWAY))
+            }
+            Answer::Problem(problem @ Problem::Malformed(_)) => ("malformed", problem.status()),
+            Answer::Problem(problem) => (problem.word(), problem.status()),
+            Answer::Rejected => ("rejected", StatusCode::UNAUTHORIZED),
+            Answer::Malformed(_) => ("malformed", StatusCode::BAD_REQUEST),
+            Answer::Refused(_) => ("refused", StatusCode::FORBIDDEN),
+            Answer::HeadTooLarge => ("head_too_large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+            Answer::NotFound => ("not_found", StatusCode::NOT_FOUND),
+            Answer::Method(_) => ("method_not_allowed", StatusCode::METHOD_NOT_ALLOWED),
+            Answer::TooSlow => ("too_slow", StatusCode::REQUEST_TIMEOUT),
+            Answer::TooLarge(_) => ("too_large", StatusCode::PAYLOAD_TOO_LARGE),
+            Answer::Unavailable(_) => ("unavailable", StatusCode::SERVICE_UNAVAILABLE),
+            Answer::Alive => ("alive", StatusCode::OK),
+            Answer::Ready => ("ready", StatusCode::OK),
+            Answer::Unready(_) => ("unready", StatusCode::SERVICE_UNAVAILABLE),
         }
     }
 
-    fn status(&self) -> StatusCode {
-        match self {
-            Answer::Accepted(_) | Answer::Duplicate { .. } | Answer::Alive | Answer::Ready => {
-                StatusCode::OK
-            }
-            Answer::Answered { answer, .. } => {
-                StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY)
-            }
-            Answer::Problem(problem) => problem.status(),
-            Answer::Malformed(_) => StatusCode::BAD_REQUEST,
-            Answer::Rejected => StatusCode::UNAUTHORIZED,
-            Answer::Refused(_) => StatusCode::FORBIDDEN,
-            Answer::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Answer::NotFound => StatusCode::NOT_FOUND,
-            Answer::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Answer::TooSlow => StatusCode::REQUEST_TIMEOUT,
-            Answer::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Answer::Unavailable(_) | Answer::Unready(_) => StatusCode::SERVICE_UNAVAILABLE,
-        }
+    pub(super) fn name(&self) -> &'static str {
+        self.row().0
     }
 
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
@@ -191,9 +177,9 @@ impl Answer {
     /// `unread` keeps the request's payload until the response is sent. Then actix sees that a part was not read, and
     /// discards it for a bounded time before it closes; otherwise it would drain chunks as long as they arrive.
     /// `close` asks the client for a new connection.
-    pub(super) fn respond(self, unread: Unread, close: bool) -> HttpResponse {
+    pub(super) fn respond(self, unread: UnreadBody, close: bool) -> HttpResponse {
         let (text, kind) = self.body();
-        let mut response = HttpResponse::with_body(self.status(), Text { text, _unread: unread })
+        let mut response = HttpResponse::with_body(self.row().1, Text { text, _unread: unread })
             .map_into_boxed_body();
         let headers = response.headers_mut();
         if let Some(kind) = kind {
@@ -248,29 +234,27 @@ fn replayed_hint(event: &EventId, replayed: usize) -> String {
 }
 
 /// The unread part of a request, kept until its answer is sent. Dropping it admits the next request.
-pub(super) struct Unread {
+pub(super) struct UnreadBody {
     _payload: Payload,
-    gate: Option<Rc<Gate>>,
+    gate: Rc<Gate>,
 }
 
-impl Unread {
-    pub(super) fn new(payload: Payload, gate: Option<Rc<Gate>>) -> Self {
-        Unread { _payload: payload, gate }
+impl UnreadBody {
+    pub(super) fn new(payload: Payload, gate: Rc<Gate>) -> Self {
+        UnreadBody { _payload: payload, gate }
     }
 }
 
-impl Drop for Unread {
+impl Drop for UnreadBody {
     fn drop(&mut self) {
-        if let Some(gate) = &self.gate {
-            gate.end();
-        }
+        self.gate.end();
     }
 }
 
 /// A response body that keeps the request's payload alive.
 struct Text {
     text: Bytes,
-    _unread: Unread,
+    _unread: UnreadBody,
 }
 
 impl MessageBody for Text {
@@ -331,9 +315,9 @@ mod tests {
     #[test]
     fn no_answer_unsubscribes_an_endpoint_or_causes_retries_of_a_stored_event() {
         for answer in every() {
-            assert!(![409, 410, 422].contains(&answer.status().as_u16()), "{answer:?}");
+            assert!(![409, 410, 422].contains(&answer.row().1.as_u16()), "{answer:?}");
             assert_eq!(
-                answer.status() == 503,
+                answer.row().1 == 503,
                 answer.header().is_some_and(|(name, _)| name == RETRY_AFTER),
                 "{answer:?}"
             );
@@ -344,7 +328,7 @@ mod tests {
     fn answers_have_the_documented_json() {
         let lines: Vec<String> = every()
             .iter()
-            .map(|answer| format!("{} {}", answer.status().as_u16(), answer.json()))
+            .map(|answer| format!("{} {}", answer.row().1.as_u16(), answer.json()))
             .collect();
         let wanted = [
             r#"200 {"event":"evt_1","status":"accepted"}"#,

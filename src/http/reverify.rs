@@ -12,7 +12,7 @@ impl Sources {
     /// Verifies a kept delivery with the schemes, secrets and routes of these sources, as of its arrival.
     pub fn judge(&self) -> Judge {
         let by_name: HashMap<Name, Arc<Source>> =
-            self.by_path.values().map(|source| (source.name.clone(), Arc::clone(source))).collect();
+            self.all.iter().map(|source| (source.name.clone(), Arc::clone(source))).collect();
         Arc::new(move |kept| match by_name.get(&kept.source) {
             Some(source) => reverify(source, kept),
             None => Err(NO_SUCH_SOURCE),
@@ -37,13 +37,7 @@ fn reverify(source: &Source, kept: Kept) -> Result<Accept, &'static str> {
     let request = verify::Request { method: "POST", url: url.as_deref(), headers: &headers, body };
     let delivery = verify::verify(&source.scheme, &source.keys, request, received_at)
         .map_err(|rejection| rejection.reason)?;
-    Ok(Accept {
-        source: source.name.clone(),
-        received_at,
-        handlers: source.handlers(delivery.event_type().as_str()),
-        delivery,
-        on_redelivery: source.on_redelivery,
-    })
+    Ok(source.accept(delivery, received_at))
 }
 
 #[cfg(test)]

@@ -17,29 +17,30 @@ use actix_http::{HttpMessage, HttpService, Request, Response};
 use actix_service::{
     IntoServiceFactory, Service, ServiceFactoryExt, apply_fn_factory, fn_service, map_config,
 };
-use actix_web::App;
 use actix_web::dev::{
     AppConfig, RequestHead, Server as Workers, ServerHandle, ServiceRequest, ServiceResponse,
 };
 use actix_web::http::Method;
+use actix_web::{App, HttpResponse};
 use arc_swap::ArcSwap;
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tracing::warn;
 
-use super::connection::{Connection, Gate, Open};
+use super::connection::{Connection, Gate};
+use super::open::Open;
 use super::rate::Rates;
-use super::refusal::{address, refuse};
-use super::reply::{Answer, Unread};
+use super::refusal::{Cause, address, refuse};
+use super::reply::{Answer, UnreadBody};
 use super::shared::Shared;
 use super::snapshot::Snapshot;
 use super::source::{ServedSource, Sources};
 use super::{chunks, files, health, receive, refusal_log};
 use crate::clock::Clock;
 use crate::crash;
-use crate::limits::Limits;
+use crate::limits::{Limits, STOP_LINGER};
 use crate::memory;
 use crate::metrics::Front;
 use crate::model::Name;
@@ -56,10 +57,9 @@ pub struct Server {
     shared: Arc<Shared>,
     handle: ServerHandle,
     task: JoinHandle<io::Result<()>>,
-    refusal_log: JoinHandle<()>,
-    trims: JoinHandle<()>,
+    /// Logs counts of refusals, and trims the heap. Dropping it ends both.
+    background: JoinSet<()>,
     addresses: Vec<SocketAddr>,
-    linger: Duration,
     wait: Duration,
 }
 
@@ -159,13 +159,11 @@ impl Server {
         }
         let running = server.run();
         let handle = running.handle();
-        let linger = Limits::duration(limits.stop_linger_millis);
-        let refusal_log =
-            tokio::spawn(refusal_log::run(shared.traffic.clone(), refusal_log::EVERY));
-        let falls = Arc::clone(&shared.open).after_each_fall(memory::give_back_heap);
-        let trims = tokio::spawn(falls);
+        let mut background = JoinSet::new();
+        background.spawn(refusal_log::run(shared.traffic.clone(), refusal_log::EVERY));
+        background.spawn(Arc::clone(&shared.open).after_each_fall(memory::give_back_heap));
         let task = tokio::spawn(running);
-        Ok(Server { shared, handle, task, refusal_log, trims, addresses, linger, wait })
+        Ok(Server { shared, handle, task, background, addresses, wait })
     }
 
     /// Returns a function that reads the state of the server.
@@ -200,15 +198,15 @@ impl Server {
         self.shared.snapshot.store(Arc::new(next));
     }
 
-    /// Stops accepting, asks every client for a new connection for `stop_linger_millis`, then waits for requests in
+    /// Stops accepting, asks every client for a new connection for [`STOP_LINGER`], then waits for requests in
     /// flight, for at most `stop_wait_millis`. When `hurry` resolves (a second signal), it stops waiting. Returns
     /// whether every request in flight was answered. The store commits its queue either way.
     pub async fn stop(self, hurry: impl Future<Output = ()>) -> bool {
-        let Server { shared, handle, mut task, refusal_log, trims, linger, wait, .. } = self;
+        let Server { shared, handle, mut task, background, wait, .. } = self;
         let gracefully = async {
             handle.pause().await;
             shared.closing.store(true, Ordering::Relaxed);
-            tokio::time::sleep(linger).await;
+            tokio::time::sleep(STOP_LINGER).await;
             tokio::time::timeout(wait, handle.stop(true)).await.is_ok()
         };
         let drained = tokio::select! {
@@ -220,8 +218,7 @@ impl Server {
             task.abort();
         }
         let _ = (&mut task).await;
-        refusal_log.abort();
-        trims.abort();
+        drop(background);
         refusal_log::log_counts(&shared.traffic);
         drained
     }
@@ -235,33 +232,32 @@ fn coarse(millis: u64) -> Duration {
 
 async fn answer(shared: Arc<Shared>, mut request: ServiceRequest) -> ServiceResponse {
     crash::point("request.panic");
-    let gate = request.conn_data::<Rc<Gate>>().cloned();
+    let Some(gate) = request.conn_data::<Rc<Gate>>().cloned() else {
+        // Cannot happen: every connection has one.
+        return request.into_response(HttpResponse::InternalServerError());
+    };
     let mut payload = request.take_payload();
-    if let Some(gate) = &gate {
-        gate.begin(&request);
-    }
-    let answer = if gate.as_ref().is_some_and(|gate| gate.is_over_bound()) {
+    gate.begin(&request);
+    let answer = if gate.is_over_bound() {
         unreadable(&shared.traffic, Answer::HeadTooLarge.name(), "a request head over its bound");
         Answer::HeadTooLarge
     } else {
         let snapshot = shared.snapshot.load_full();
         match route(&shared, &snapshot, request.head()) {
             Ok(served) => {
-                let gate = gate.as_deref();
-                receive::receive(&shared, &snapshot, &served, &mut request, gate, &mut payload)
+                receive::receive(&shared, &snapshot, &served, &mut request, &gate, &mut payload)
                     .await
             }
             Err(answer) => answer,
         }
     };
     // Reading a refused body that has arrived costs nothing; unread, it would cost the connection.
-    if gate.as_ref().is_some_and(|gate| gate.rest_is_here()) {
+    if gate.rest_is_here() {
         while payload.next().await.is_some() {}
     }
-    let close = shared.closing.load(Ordering::Relaxed)
-        || shared.open.is_crowded()
-        || gate.as_ref().is_some_and(|gate| gate.has_rest());
-    request.into_response(answer.respond(Unread::new(payload, gate), close))
+    let close =
+        shared.closing.load(Ordering::Relaxed) || shared.open.is_crowded() || gate.has_rest();
+    request.into_response(answer.respond(UnreadBody::new(payload, gate), close))
 }
 
 /// Decides whether a client that waits for "100 Continue" may send its body. The error is the answer that it gets
@@ -272,12 +268,12 @@ fn may_send(shared: &Shared, mut request: Request) -> Result<Request, Response<B
     let refused = route(shared, &snapshot, request.head())
         .and_then(|served| receive::admit(shared, &snapshot, &served, request.head(), declared));
     let Err(answer) = refused else { return Ok(request) };
-    let gate = request.conn_data::<Rc<Gate>>().cloned();
-    if let Some(gate) = &gate {
-        gate.begin(&request);
-    }
+    let Some(gate) = request.conn_data::<Rc<Gate>>().cloned() else {
+        return Err(Response::internal_server_error());
+    };
+    gate.begin(&request);
     let payload = request.take_payload();
-    Err(answer.respond(Unread::new(payload, gate), true).into())
+    Err(answer.respond(UnreadBody::new(payload, gate), true).into())
 }
 
 /// The source of a request, or the answer to a request without one. Paths are compared as sent: without decoding,
@@ -314,8 +310,8 @@ fn route(
             Err(Answer::NotFound)
         }
         Some(served) if head.method != Method::POST => {
-            let answer = Answer::Method("POST");
-            Err(refuse(shared, served, answer, "method", "only POST", client()))
+            let cause = Cause::new(Answer::Method("POST"), "method", "only POST");
+            Err(refuse(shared, served, cause, client()))
         }
         Some(served) => Ok(Arc::clone(served)),
     }

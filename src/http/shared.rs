@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
-use super::connection::Open;
+use super::open::Open;
 use super::rate::Rates;
 use super::snapshot::Snapshot;
 use crate::clock::Clock;

@@ -16,18 +16,11 @@ pub(super) struct Snapshot {
     pub(super) sources: ServedSources,
     pub(super) budget: Arc<Budget>,
     pub(super) pace: Pace,
-    /// Most bytes of headers that are kept of one delivery.
-    pub(super) headers_kept: u64,
 }
 
 impl Snapshot {
     pub(super) fn new(sources: ServedSources, limits: &Limits) -> Self {
-        Snapshot {
-            sources,
-            budget: Budget::new(limits),
-            pace: Pace::new(limits),
-            headers_kept: limits.headers_kept_bytes,
-        }
+        Snapshot { sources, budget: Budget::new(limits), pace: Pace::new(limits) }
     }
 
     /// The snapshot after a reload. Bodies in memory stay in the budget that admitted them, so a budget with the same
@@ -51,9 +44,9 @@ mod tests {
         let first = Snapshot::new(ServedSources::default(), &limits);
         let mut held = first.budget.permit();
         assert!(held.make_room(1000).await);
-        let other = Limits { headers_kept_bytes: 2048, ..limits.clone() };
+        let other = Limits { body_rate_bytes_per_second: 1, ..limits.clone() };
         let second = first.next(ServedSources::default(), &other);
-        assert!(Arc::ptr_eq(&first.budget, &second.budget) && second.headers_kept == 2048);
+        assert!(Arc::ptr_eq(&first.budget, &second.budget));
         let other = Limits { bodies_in_flight_bytes: limits.bodies_in_flight_bytes * 2, ..limits };
         assert!(!Arc::ptr_eq(
             &second.budget,

@@ -1,17 +1,18 @@
 //! The sources that a configuration names, and what the server serves of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::Proxies;
 use super::health;
-use crate::model::{Name, OnRedelivery};
+use crate::model::{Name, OnRedelivery, Timestamp};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
 use crate::provider::place::Pointer;
+use crate::store::Accept;
 use crate::traffic::{Place, SourceTraffic, Traffic};
-use crate::verify;
+use crate::verify::{self, Verified};
 
 /// Paths of the receiver, which a source cannot have.
 pub const RESERVED_PATHS: &[&str] = &[health::ALIVE, health::READY];
@@ -70,14 +71,14 @@ pub struct Route {
     pub patterns: Vec<Pattern>,
 }
 
-/// Every source by its path: one snapshot of the configuration.
+/// Every source of a configuration; no two have the same path.
 #[derive(Default)]
 pub struct Sources {
-    pub(super) by_path: HashMap<String, Arc<Source>>,
+    pub(super) all: Vec<Arc<Source>>,
     proxies: Proxies,
 }
 
-/// The sources of a snapshot with their statistics.
+/// The sources of a snapshot by their paths, with their statistics.
 #[derive(Default)]
 pub(super) struct ServedSources {
     by_path: HashMap<String, Arc<ServedSource>>,
@@ -102,16 +103,12 @@ impl Sources {
     /// # Errors
     /// Two sources have the same path, or one has a path of the receiver.
     pub fn new(sources: impl IntoIterator<Item = Source>) -> Result<Self, PathTaken> {
-        let mut by_path = HashMap::new();
-        for source in sources {
-            let path = source.path.clone();
-            let name = source.name.clone();
-            let reserved = RESERVED_PATHS.contains(&path.as_str());
-            if reserved || by_path.insert(path.clone(), Arc::new(source)).is_some() {
-                return Err(PathTaken { name, path });
-            }
+        let all: Vec<_> = sources.into_iter().map(Arc::new).collect();
+        let mut taken: HashSet<&str> = RESERVED_PATHS.iter().copied().collect();
+        if let Some(second) = all.iter().find(|source| !taken.insert(&source.path)) {
+            return Err(PathTaken { name: second.name.clone(), path: second.path.clone() });
         }
-        Ok(Sources { by_path, proxies: Proxies::new() })
+        Ok(Sources { all, proxies: Proxies::new() })
     }
 
     /// Trusts these proxies to report their clients' addresses.
@@ -121,12 +118,12 @@ impl Sources {
 
     /// From now on `traffic` counts for these sources and no others.
     pub(super) fn counted_by(self, traffic: &Traffic) -> ServedSources {
-        let Sources { by_path, proxies } = self;
-        let (paths, sources): (Vec<_>, Vec<_>) = by_path.into_iter().unzip();
-        let counts = traffic.set_sources(sources.iter().map(|source| source.place()).collect());
-        let served = |(source, traffic)| Arc::new(ServedSource { source, traffic });
-        let served = sources.into_iter().zip(counts).map(served);
-        ServedSources { by_path: paths.into_iter().zip(served).collect(), proxies }
+        let Sources { all, proxies } = self;
+        let counts = traffic.set_sources(all.iter().map(|source| source.place()).collect());
+        let served = |(source, traffic): (Arc<Source>, SourceTraffic)| {
+            (source.path.clone(), Arc::new(ServedSource { source, traffic }))
+        };
+        ServedSources { by_path: all.into_iter().zip(counts).map(served).collect(), proxies }
     }
 }
 
@@ -156,8 +153,19 @@ impl Source {
         }
     }
 
+    /// What the store gets of a genuine delivery.
+    pub(super) fn accept(&self, delivery: Verified, received_at: Timestamp) -> Accept {
+        Accept {
+            source: self.name.clone(),
+            received_at,
+            handlers: self.handlers(delivery.event_type().as_str()),
+            delivery,
+            on_redelivery: self.on_redelivery,
+        }
+    }
+
     /// The handlers that want an event of this type.
-    pub(super) fn handlers(&self, event_type: &str) -> Vec<Name> {
+    fn handlers(&self, event_type: &str) -> Vec<Name> {
         self.routes
             .iter()
             .filter(|route| route.patterns.iter().any(|pattern| pattern.matches(event_type)))

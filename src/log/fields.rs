@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use serde_json::Value;
 use tracing::Level;
 use tracing::field::{Field, Visit};
 
-/// Longest value in bytes. Longer ones are truncated.
-const VALUE_BYTES: usize = 4096;
+use crate::limits::LOG_VALUE_BYTES;
 
 #[derive(Debug)]
 pub(super) struct Line {
@@ -14,13 +14,6 @@ pub(super) struct Line {
     pub(super) target: &'static str,
     pub(super) message: String,
     pub(super) fields: Fields,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
-    Text(String),
-    /// As JSON writes it: a number, `true` or `false`.
-    Plain(String),
 }
 
 /// Each name once, with its last value.
@@ -36,14 +29,14 @@ impl Fields {
     }
 
     fn text(&mut self, name: &'static str, mut text: String) {
-        text.truncate(text.floor_char_boundary(VALUE_BYTES));
-        self.set(name, Value::Text(text));
+        text.truncate(text.floor_char_boundary(LOG_VALUE_BYTES));
+        self.set(name, text.into());
     }
 }
 
 impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.text(field.name(), value[..value.floor_char_boundary(VALUE_BYTES)].to_owned());
+        self.text(field.name(), value[..value.floor_char_boundary(LOG_VALUE_BYTES)].to_owned());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -55,24 +48,20 @@ impl Visit for Fields {
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.set(field.name(), Value::Plain(value.to_string()));
+        self.set(field.name(), value.into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.set(field.name(), Value::Plain(value.to_string()));
+        self.set(field.name(), value.into());
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.set(field.name(), Value::Plain(value.to_string()));
+        self.set(field.name(), value.into());
     }
 
+    /// JSON has no NaN and no infinity: they become null.
     fn record_f64(&mut self, field: &Field, value: f64) {
-        let text = value.to_string();
-        // JSON has no NaN or infinity.
-        self.set(
-            field.name(),
-            if value.is_finite() { Value::Plain(text) } else { Value::Text(text) },
-        );
+        self.set(field.name(), value.into());
     }
 }
 
@@ -83,8 +72,7 @@ mod tests {
     #[test]
     fn a_long_value_is_truncated_at_a_character_boundary() {
         let mut fields = Fields::default();
-        fields.text("a", "ä".repeat(VALUE_BYTES));
-        let Value::Text(text) = &fields.0[0].1 else { panic!("no text") };
-        assert_eq!(text.len(), VALUE_BYTES);
+        fields.text("a", "ä".repeat(LOG_VALUE_BYTES));
+        assert_eq!(fields.0[0].1.as_str().map(str::len), Some(LOG_VALUE_BYTES));
     }
 }

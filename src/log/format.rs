@@ -3,11 +3,13 @@
 use std::ffi::OsStr;
 use std::fmt::Write;
 
+use serde::Serializer as _;
+use serde_json::Value;
 use tracing::Level;
 
 use crate::clock::Clock;
 
-use super::fields::{Line, Value};
+use super::fields::Line;
 
 /// Precedes the name of each of our fields in the journal.
 const PREFIX: &str = "HOOKLATCH_";
@@ -69,9 +71,9 @@ fn sentence(line: &Line) -> String {
     for (name, value) in &line.fields.0 {
         // Writing to a string cannot fail.
         let _ = match value {
-            Value::Plain(value) => write!(text, " {name}={value}"),
-            Value::Text(value) if is_word(value) => write!(text, " {name}={value}"),
-            Value::Text(value) => write!(text, " {name}=\"{}\"", printable(value)),
+            Value::String(value) if is_word(value) => write!(text, " {name}={value}"),
+            Value::String(value) => write!(text, " {name}=\"{}\"", printable(value)),
+            value => write!(text, " {name}={value}"),
         };
     }
     text
@@ -91,33 +93,16 @@ fn printable(text: &str) -> String {
 }
 
 fn json(line: &Line) -> Vec<u8> {
+    let [timestamp, level, message, target] =
+        [&now(), line.level.as_str(), &line.message, line.target].map(Value::from);
+    let first = [("timestamp", &timestamp), ("level", &level), ("message", &message)];
+    let fields = line.fields.0.iter().map(|(name, value)| (*name, value));
+    let members = first.into_iter().chain(fields).chain([("target", &target)]);
     let mut bytes = Vec::with_capacity(USUAL_BYTES);
-    let mut member = |name: &str, value: &str, is_plain: bool| {
-        bytes.push(if bytes.is_empty() { b'{' } else { b',' });
-        quote(&mut bytes, name);
-        bytes.push(b':');
-        match is_plain {
-            true => bytes.extend_from_slice(value.as_bytes()),
-            false => quote(&mut bytes, value),
-        }
-    };
-    member("timestamp", &now(), false);
-    member("level", line.level.as_str(), false);
-    member("message", &line.message, false);
-    for (name, value) in &line.fields.0 {
-        match value {
-            Value::Plain(value) => member(name, value, true),
-            Value::Text(value) => member(name, value, false),
-        }
-    }
-    member("target", line.target, false);
-    bytes.extend_from_slice(b"}\n");
-    bytes
-}
-
-fn quote(bytes: &mut Vec<u8>, text: &str) {
     // Writing to a vector cannot fail.
-    let _ = serde_json::to_writer(bytes, text);
+    let _ = serde_json::Serializer::new(&mut bytes).collect_map(members);
+    bytes.push(b'\n');
+    bytes
 }
 
 fn journal(line: &Line) -> Vec<u8> {
@@ -138,9 +123,9 @@ fn journal(line: &Line) -> Vec<u8> {
     field("SYSLOG_IDENTIFIER", IDENTIFIER);
     field("TARGET", line.target);
     for (name, value) in &line.fields.0 {
-        let (Value::Text(value) | Value::Plain(value)) = value;
         let name = name.to_ascii_uppercase().replace('.', "_");
-        field(&format!("{PREFIX}{name}"), value);
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        field(&format!("{PREFIX}{name}"), &text);
     }
     bytes
 }
@@ -162,8 +147,8 @@ mod tests {
     use crate::log::fields::Fields;
 
     fn line(message: &str, fields: &[(&'static str, &str)]) -> Line {
-        let mut all = vec![("bytes", Value::Plain("7".to_owned()))];
-        all.extend(fields.iter().map(|(name, text)| (*name, Value::Text((*text).to_owned()))));
+        let mut all = vec![("bytes", Value::from(7))];
+        all.extend(fields.iter().map(|(name, text)| (*name, Value::from(*text))));
         let (level, message) = (Level::INFO, message.to_owned());
         Line { level, target: "hooklatch::http", message, fields: Fields(all) }
     }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::fields::{Fields, Line, Value};
+use super::fields::{Fields, Line};
 use super::writer::Writer;
 
 pub(super) struct Lines(Arc<Writer>);
@@ -46,7 +47,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
         event.record(&mut all);
         let at = all.0.iter().position(|(name, _)| *name == "message");
         let message = match at.map(|at| all.0.remove(at).1) {
-            Some(Value::Text(text) | Value::Plain(text)) => text,
+            Some(Value::String(text)) => text,
+            Some(other) => other.to_string(),
             None => String::new(),
         };
         let (level, target) = (*event.metadata().level(), event.metadata().target());

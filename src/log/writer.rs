@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use tracing::Level;
 
-use super::fields::{Fields, Line, Value};
+use crate::limits::LOG_QUEUE_LINES;
+
+use super::fields::{Fields, Line};
 use super::format::Format;
 
 /// Where the journal listens (systemd-journald.service(8)).
 const JOURNAL: &str = "/run/systemd/journal/socket";
-
-/// Most queued lines: about 2 MiB, and half a second of the busiest receiver.
-const WAITING: usize = 8192;
 
 /// The thread's pause between two writes. A line queued meanwhile does not have to wake the thread, which would
 /// cost more than the line.
@@ -102,7 +101,7 @@ impl Writer {
         let mut reported = 0;
         let mut lines = Vec::new();
         while let Ok(first) = messages.recv() {
-            for message in std::iter::once(first).chain(messages.try_iter().take(WAITING)) {
+            for message in std::iter::once(first).chain(messages.try_iter().take(LOG_QUEUE_LINES)) {
                 match message {
                     Message::Line(line) => lines.extend(line),
                     Message::Flush(done) => {
@@ -155,7 +154,7 @@ fn journal() -> std::io::Result<UnixDatagram> {
 }
 
 fn lines_lost(count: u64) -> Line {
-    let fields = Fields(vec![("count", Value::Plain(count.to_string()))]);
+    let fields = Fields(vec![("count", count.into())]);
     let message = "log lines were dropped: the log stalled".to_owned();
     Line { level: Level::WARN, target: module_path!(), message, fields }
 }
@@ -173,7 +172,7 @@ pub struct Background(Option<SyncSender<Message>>);
 /// answers providers. Call it after the process has changed its user, because it starts a thread.
 pub fn in_background() -> Background {
     let Some(writer) = OPENED.get() else { return Background(None) };
-    let (queue, messages) = sync_channel(WAITING);
+    let (queue, messages) = sync_channel(LOG_QUEUE_LINES);
     let background = Arc::clone(writer);
     let thread = std::thread::Builder::new().name("log".to_owned());
     if thread.spawn(move || background.run(&messages)).is_err() {

@@ -1,6 +1,11 @@
-//! Every family of metrics: name, type, labels, meaning. `docs/metrics.md` has the same table.
+//! Every family of metrics: name, type, labels, meaning, samples. `docs/metrics.md` has the same table.
 
 use std::fmt;
+
+use crate::model::{Name, State, Timestamp};
+
+use super::facts::Facts;
+use super::samples::Samples;
 
 /// What a family's numbers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,94 +37,251 @@ pub struct Family {
     pub labels: &'static [&'static str],
     /// What it says.
     pub help: &'static str,
+    pub(super) samples: fn(&Facts, &mut Samples<'_>),
 }
 
 macro_rules! families {
-    ($($constant:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)+) => {
-        $(pub(super) const $constant: Family = Family {
-            name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help,
-        };)+
-
+    ($($kind:ident $name:literal [$($label:literal),*] $help:literal $samples:expr;)+) => {
         /// Every family, in the order of the page.
-        pub const FAMILIES: &[Family] = &[$($constant),+];
+        pub const FAMILIES: &[Family] = &[$(Family {
+            name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help, samples: $samples,
+        }),+];
     };
 }
 
 families! {
-    BUILD_INFO: Gauge "hooklatch_build_info" ["version"]
-        "Always 1; the label is the program's version.";
-    START_TIME: Gauge "hooklatch_start_time_seconds" []
-        "When the receiver started, in Unix time.";
-    READY: Gauge "hooklatch_ready" []
-        "Whether deliveries are accepted now: 1 or 0, as /readyz says.";
-    OPEN_CONNECTIONS: Gauge "hooklatch_open_connections" []
-        "Open connections to the deliveries' port.";
-    BODY_BYTES: Gauge "hooklatch_body_bytes" []
-        "Bytes that the bodies in flight take of their budget.";
-    BODY_BOUND_BYTES: Gauge "hooklatch_body_bound_bytes" []
-        "The budget of all bodies in flight together.";
-    DELIVERIES: Counter "hooklatch_deliveries_total" ["source", "answer"]
-        "Deliveries to a source by how they were answered. One that was answered too late and is committed all the same counts as both.";
-    REFUSALS: Counter "hooklatch_refusals_total" ["source", "answer", "reason"]
-        "Refused deliveries by answer and reason; answer unavailable is a 503.";
-    KEYED: Counter "hooklatch_keyed_requests_total" ["source", "result"]
-        "Requests to a source whose handler answers, by what they were told. Absent for other sources.";
-    UNKNOWN_PATHS: Counter "hooklatch_unknown_path_requests_total" []
-        "Requests to paths that no source has.";
-    UNREADABLE: Counter "hooklatch_unreadable_requests_total" []
-        "What came to the deliveries' port and was no HTTP request.";
-    ACCEPT_SECONDS: Histogram "hooklatch_accept_duration_seconds" ["source"]
-        "Seconds from the head of a genuine delivery to its answer.";
-    DEADLINE_RATIO: Histogram "hooklatch_accept_deadline_ratio" ["source"]
-        "The same as a part of the time that the provider waits, where its file gives one; over 1 it has given up.";
-    LAST_ACCEPTED: Gauge "hooklatch_last_delivery_timestamp_seconds" ["source"]
-        "The last accepted or duplicate delivery since the start, in Unix time.";
-    SECRET_MATCH: Gauge "hooklatch_secret_last_match_timestamp_seconds" ["source", "secret"]
-        "When a configured secret last matched, to the minute, in Unix time; the label is its reference. Absent until it first matches.";
-    QUEUE_ITEMS: Gauge "hooklatch_writer_queue_items" []
-        "Items that wait for the writer.";
-    QUEUE_BYTES: Gauge "hooklatch_writer_queue_bytes" []
-        "Bytes of the events among them.";
-    BATCH_ITEMS: Histogram "hooklatch_writer_batch_items" []
-        "Items of one transaction.";
-    BATCH_SECONDS: Histogram "hooklatch_writer_batch_duration_seconds" []
-        "Seconds of one transaction with its flush.";
-    CHECKPOINT_SECONDS: Histogram "hooklatch_checkpoint_duration_seconds" []
-        "Seconds of one pass that copies the log into the database.";
-    DATABASE_BYTES: Gauge "hooklatch_store_database_bytes" []
-        "Size of the database file.";
-    FREE_PAGE_BYTES: Gauge "hooklatch_store_free_page_bytes" []
-        "Bytes of pages in it that hold nothing.";
-    LOG_BYTES: Gauge "hooklatch_store_log_bytes" []
-        "Size of the write-ahead log's file, which is kept and written anew.";
-    LOG_USED_BYTES: Gauge "hooklatch_store_log_used_bytes" []
-        "How much of the log was in use after the last batch.";
-    LOG_BOUND_BYTES: Gauge "hooklatch_store_log_bound_bytes" []
-        "The log's bound (limits.log_bytes).";
-    DISK_FREE_BYTES: Gauge "hooklatch_disk_free_bytes" []
-        "Free space for the receiver's user where the store lies.";
-    DISK_FLOOR_BYTES: Gauge "hooklatch_disk_floor_bytes" []
-        "Below this deliveries are answered 503 (limits.disk_floor_bytes).";
-    JOBS: Gauge "hooklatch_jobs" ["handler", "state"]
-        "Jobs that are ready, waiting or running, and those that wait for a person (held, dead: at most 100000 counted).";
-    SETTLED: Counter "hooklatch_jobs_settled_total" ["handler", "state"]
-        "Jobs that the end of an attempt has made succeeded, held or dead.";
-    ATTEMPTS: Counter "hooklatch_attempts_total" ["handler", "outcome"]
-        "Attempts that have ended.";
-    ATTEMPT_SECONDS: Histogram "hooklatch_attempt_duration_seconds" ["handler"]
-        "Seconds of the attempts that began and ended under this receiver.";
-    OLDEST_READY: Gauge "hooklatch_oldest_ready_age_seconds" ["handler"]
-        "For how long the job is ready that is claimed next; 0 where none is.";
-    PAUSED: Gauge "hooklatch_handler_paused" ["handler"]
-        "Whether the operator has paused the handler: 1 or 0.";
-    BROKEN: Gauge "hooklatch_handler_broken" ["handler"]
-        "Whether the handler could not run when it was last tried, and backs off: 1 or 0.";
-    RUNNER_CONNECTED: Gauge "hooklatch_runner_connected" ["runner"]
-        "Whether the runner has admitted this receiver: 1 or 0. Absent where no command is configured or runs still.";
-    RUNNER_RUNNING: Gauge "hooklatch_runner_running_attempts" ["runner"]
-        "Attempts that the runner has, or whose end is not recorded yet.";
-    RUNNER_ROOM: Gauge "hooklatch_runner_room_attempts" ["runner"]
-        "Attempts that the runner can have; 0 where it takes none.";
-    LOG_LINES_LOST: Counter "hooklatch_log_lines_lost_total" []
-        "Log lines that were dropped because the log stalled.";
+    Gauge "hooklatch_build_info" ["version"]
+        "Always 1; the label is the program's version."
+        |_, out| out.count(&[env!("CARGO_PKG_VERSION")], 1);
+    Gauge "hooklatch_start_time_seconds" []
+        "When the receiver started, in Unix time."
+        |facts, out| out.value(&[], seconds(facts.started_at));
+    Gauge "hooklatch_ready" []
+        "Whether deliveries are accepted now: 1 or 0, as /readyz says."
+        |facts, out| out.count(&[], facts.front.ready.into());
+    Gauge "hooklatch_open_connections" []
+        "Open connections to the deliveries' port."
+        |facts, out| out.count(&[], facts.front.connections);
+    Gauge "hooklatch_body_bytes" []
+        "Bytes that the bodies in flight take of their budget."
+        |facts, out| out.count(&[], facts.front.body_bytes);
+    Gauge "hooklatch_body_bound_bytes" []
+        "The budget of all bodies in flight together."
+        |facts, out| out.count(&[], facts.front.body_bound_bytes);
+    Counter "hooklatch_deliveries_total" ["source", "answer"]
+        "Deliveries to a source by how they were answered. One that was answered too late and is committed all the same counts as both."
+        deliveries;
+    Counter "hooklatch_refusals_total" ["source", "answer", "reason"]
+        "Refused deliveries by answer and reason; answer unavailable is a 503."
+        refusals;
+    Counter "hooklatch_keyed_requests_total" ["source", "result"]
+        "Requests to a source whose handler answers, by their result. Absent for other sources."
+        |facts, out| for source in facts.traffic.sources() {
+            for (result, count) in source.keyed_counts() {
+                out.count(&[source.name(), result], count);
+            }
+        };
+    Counter "hooklatch_unknown_path_requests_total" []
+        "Requests to paths that no source has."
+        |facts, out| out.count(&[], facts.traffic.unknown_path_requests());
+    Counter "hooklatch_unreadable_requests_total" []
+        "Requests on the deliveries' port that cannot be read as HTTP."
+        |facts, out| out.count(&[], facts.traffic.unreadable_requests());
+    Histogram "hooklatch_accept_duration_seconds" ["source"]
+        "Seconds from the head of a genuine delivery to its answer."
+        |facts, out| for source in facts.traffic.sources() {
+            out.histogram(&[source.name()], &source.counts.seconds.get());
+        };
+    Histogram "hooklatch_accept_deadline_ratio" ["source"]
+        "The same as a part of the time that the provider waits, where its file gives one; over 1 it has given up."
+        |facts, out| for source in facts.traffic.sources() {
+            if source.place.deadline.is_some() {
+                out.histogram(&[source.name()], &source.counts.shares.get());
+            }
+        };
+    Gauge "hooklatch_last_delivery_timestamp_seconds" ["source"]
+        "The last accepted or duplicate delivery since the start, in Unix time."
+        |facts, out| for source in facts.traffic.sources() {
+            if let Some(at) = source.last_good_at() {
+                out.value(&[source.name()], seconds(at));
+            }
+        };
+    Gauge "hooklatch_secret_last_match_timestamp_seconds" ["source", "secret"]
+        "When a configured secret last matched, to the minute, in Unix time; the label is its reference. Absent until it first matches."
+        secret_matches;
+    Gauge "hooklatch_writer_queue_items" []
+        "Items that wait for the writer."
+        |facts, out| out.count(&[], facts.writer.queue_items);
+    Gauge "hooklatch_writer_queue_bytes" []
+        "Bytes of the events among them."
+        |facts, out| out.count(&[], facts.writer.queue_bytes);
+    Histogram "hooklatch_writer_batch_items" []
+        "Items of one transaction."
+        |facts, out| out.histogram(&[], &facts.writer.batch_items);
+    Histogram "hooklatch_writer_batch_duration_seconds" []
+        "Seconds of one transaction with its flush."
+        |facts, out| out.histogram(&[], &facts.writer.batch_seconds);
+    Histogram "hooklatch_checkpoint_duration_seconds" []
+        "Seconds of one pass that copies the log into the database."
+        |facts, out| out.histogram(&[], &facts.writer.checkpoint_seconds);
+    Gauge "hooklatch_store_database_bytes" []
+        "Size of the database file."
+        |facts, out| out.count(&[], facts.writer.disk.database_bytes);
+    Gauge "hooklatch_store_free_page_bytes" []
+        "Bytes of pages in it that hold nothing."
+        |facts, out| if let Some(store) = &facts.store {
+            out.count(&[], store.free_page_bytes);
+        };
+    Gauge "hooklatch_store_log_bytes" []
+        "Size of the write-ahead log's file, which is kept and written anew."
+        |facts, out| out.count(&[], facts.writer.disk.log_bytes);
+    Gauge "hooklatch_store_log_used_bytes" []
+        "How much of the log was in use after the last batch."
+        |facts, out| out.count(&[], facts.writer.log_used_bytes);
+    Gauge "hooklatch_store_log_bound_bytes" []
+        "The log's bound (limits.log_bytes)."
+        |facts, out| out.count(&[], facts.writer.log_bound_bytes);
+    Gauge "hooklatch_disk_free_bytes" []
+        "Free space for the receiver's user where the store lies."
+        |facts, out| if let Some(free) = facts.writer.disk.free_bytes {
+            out.count(&[], free);
+        };
+    Gauge "hooklatch_disk_floor_bytes" []
+        "Below this deliveries are answered 503 (limits.disk_floor_bytes)."
+        |facts, out| out.count(&[], facts.writer.disk.floor_bytes);
+    Gauge "hooklatch_jobs" ["handler", "state"]
+        "Jobs that are ready, waiting or running, and those that wait for a person (held, dead: at most 100000 counted)."
+        jobs;
+    Counter "hooklatch_jobs_settled_total" ["handler", "state"]
+        "Jobs that the end of an attempt has made succeeded, held or dead."
+        |facts, out| for handler in facts.traffic.handlers() {
+            for (state, count) in &handler.counts.settled {
+                out.count(&[handler.name.as_str(), state.as_str()], count.get());
+            }
+        };
+    Counter "hooklatch_attempts_total" ["handler", "outcome"]
+        "Attempts that have ended."
+        |facts, out| for handler in facts.traffic.handlers() {
+            for (outcome, count) in &handler.counts.outcomes {
+                out.count(&[handler.name.as_str(), outcome.as_str()], count.get());
+            }
+        };
+    Histogram "hooklatch_attempt_duration_seconds" ["handler"]
+        "Seconds of the attempts that began and ended under this receiver."
+        |facts, out| for handler in facts.traffic.handlers() {
+            out.histogram(&[handler.name.as_str()], &handler.counts.seconds.get());
+        };
+    Gauge "hooklatch_oldest_ready_age_seconds" ["handler"]
+        "For how long the job is ready that is claimed next; 0 where none is."
+        oldest_ready;
+    Gauge "hooklatch_handler_paused" ["handler"]
+        "Whether the operator has paused the handler: 1 or 0."
+        |facts, out| if let Some(store) = &facts.store {
+            for handler in facts.traffic.handlers() {
+                out.count(&[handler.name.as_str()], store.paused.contains(&handler.name).into());
+            }
+        };
+    Gauge "hooklatch_handler_broken" ["handler"]
+        "Whether the handler could not run when it was last tried, and backs off: 1 or 0."
+        |facts, out| for handler in facts.traffic.handlers() {
+            out.count(&[handler.name.as_str()], handler.broken().is_some().into());
+        };
+    Gauge "hooklatch_runner_connected" ["runner"]
+        "Whether the runner has admitted this receiver: 1 or 0. Absent where no command is configured or runs still."
+        |facts, out| for runner in &facts.runners {
+            out.count(&[&runner.name], runner.connected.into());
+        };
+    Gauge "hooklatch_runner_running_attempts" ["runner"]
+        "Attempts that the runner has, or whose end is not recorded yet."
+        |facts, out| for runner in &facts.runners {
+            out.count(&[&runner.name], runner.running);
+        };
+    Gauge "hooklatch_runner_room_attempts" ["runner"]
+        "Attempts that the runner can have; 0 where it takes none."
+        |facts, out| for runner in &facts.runners {
+            out.count(&[&runner.name], runner.room);
+        };
+    Counter "hooklatch_log_lines_lost_total" []
+        "Log lines that were dropped because the log stalled."
+        |facts, out| out.count(&[], facts.log_lines_lost);
+}
+
+/// The answers to deliveries that are refused.
+const REFUSALS: [&str; 9] = [
+    "rejected",
+    "malformed",
+    "refused",
+    "method_not_allowed",
+    "too_slow",
+    "too_large",
+    "conflict",
+    "limited",
+    "unavailable",
+];
+
+/// The states whose jobs the store counts.
+const STATES: [State; 5] = [State::Ready, State::Waiting, State::Running, State::Held, State::Dead];
+
+fn deliveries(facts: &Facts, out: &mut Samples<'_>) {
+    for source in facts.traffic.sources() {
+        out.count(&[source.name(), "accepted"], source.counts.accepted.get());
+        out.count(&[source.name(), "duplicate"], source.counts.duplicates.get());
+        let refused = source.refused_counts();
+        for answer in REFUSALS {
+            let of_answer = refused.iter().filter(|(one, ..)| *one == answer);
+            out.count(&[source.name(), answer], of_answer.map(|(.., count)| count).sum());
+        }
+    }
+}
+
+fn refusals(facts: &Facts, out: &mut Samples<'_>) {
+    for source in facts.traffic.sources() {
+        for (answer, reason, count) in source.refused_counts() {
+            out.count(&[source.name(), answer, reason], count);
+        }
+    }
+}
+
+/// The store also has sources and secrets that are not configured any more.
+fn secret_matches(facts: &Facts, out: &mut Samples<'_>) {
+    let sources = facts.traffic.sources();
+    for used in facts.store.iter().flat_map(|store| &store.secrets) {
+        let is_configured = sources.iter().any(|source| {
+            source.place.name == used.source && source.place.secrets.contains(&used.reference)
+        });
+        if is_configured {
+            out.value(&[used.source.as_str(), &used.reference], seconds(used.last_matched_at));
+        }
+    }
+}
+
+/// A handler that is not configured any more may still have jobs.
+fn jobs(facts: &Facts, out: &mut Samples<'_>) {
+    let Some(store) = &facts.store else { return };
+    let handlers = facts.traffic.handlers();
+    let mut names: Vec<&Name> = handlers.iter().map(|handler| &handler.name).collect();
+    names.extend(store.jobs.iter().map(|(handler, ..)| handler));
+    names.sort();
+    names.dedup();
+    for name in names {
+        for state in STATES {
+            let found =
+                store.jobs.iter().find(|(of, in_state, _)| of == name && *in_state == state);
+            out.count(&[name.as_str(), state.as_str()], found.map_or(0, |(.., jobs)| *jobs));
+        }
+    }
+}
+
+fn oldest_ready(facts: &Facts, out: &mut Samples<'_>) {
+    let Some(store) = &facts.store else { return };
+    for handler in facts.traffic.handlers() {
+        let since = store.oldest_ready.iter().find(|(name, _)| *name == handler.name);
+        let age = since.map(|(_, since)| facts.now.since(*since).as_secs_f64());
+        out.value(&[handler.name.as_str()], age.unwrap_or(0.0));
+    }
+}
+
+/// Unix time in seconds.
+fn seconds(at: Timestamp) -> f64 {
+    at.0 as f64 / 1000.0
 }

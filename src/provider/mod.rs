@@ -6,7 +6,7 @@
 //! this module computes which parts a signature covers, and a file cannot claim it.
 
 mod parse;
-pub(crate) mod place;
+pub mod place;
 mod scheme;
 mod setup;
 pub(crate) mod template;
@@ -14,7 +14,8 @@ pub(crate) mod template;
 use crate::document::Problems;
 pub use scheme::Scheme;
 pub(crate) use scheme::{
-    Encoding, Event, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace, StampUnit,
+    Delivery, Encoding, Event, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace,
+    StampUnit,
 };
 pub use setup::Setup;
 

@@ -17,7 +17,7 @@ const POINTER_STEPS_MAX: usize = 16;
 
 impl Pointer {
     /// Reads a pointer such as `/a/b~1c/0`; an `Err` says what is wrong.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let Some(steps) = text.strip_prefix('/') else {
             return Err(format!(
                 "'{text}' is not a JSON pointer: it starts with '/', as in /data/id"

@@ -1,4 +1,4 @@
-//! What a provider file says about signatures, ids, types and repeats.
+//! The types of a provider file: signatures, ids, types and repeats.
 
 use std::time::Duration;
 
@@ -19,24 +19,32 @@ pub struct Scheme {
     pub(crate) event: Event,
     pub(crate) guard: ReplayGuard,
     pub(crate) flag_types: Vec<Pattern>,
-    pub(crate) resends_for: Option<Duration>,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) body_limit_bytes: Option<u64>,
-    pub(crate) keep_headers: Vec<String>,
+    pub(crate) delivery: Delivery,
     pub(crate) vectors: Option<String>,
     pub(crate) setup: Setup,
     /// Sample bodies as JSON text, see `verify::sample`; empty for a file of the operator.
     pub(crate) samples: &'static str,
 }
 
-/// Where the proof is and what kind it is.
+/// How the provider sends its events; `None` for what is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    pub(crate) resends_for: Option<Duration>,
+    /// How long it waits for an answer.
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) body_limit_bytes: Option<u64>,
+    /// The headers that are stored with an event, `Content-Type` first.
+    pub(crate) keep_headers: Vec<String>,
+}
+
+/// The proof of a delivery, and the headers that carry it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Signature {
-    /// Any of these may carry it; several where a provider numbers them.
+    /// Any of these may carry it; a provider that numbers its headers has several.
     pub(crate) headers: Vec<String>,
-    /// Whether one of them may honestly come on several lines.
+    /// Whether the provider itself may send one of them on several lines.
     pub(crate) repeatable: bool,
-    /// Before every value, case included.
+    /// The text before every value; case matters.
     pub(crate) prefix: String,
     pub(crate) format: Format,
     pub(crate) proof: Proof,
@@ -53,7 +61,6 @@ pub(crate) enum Format {
     List { label: String },
 }
 
-/// What proves a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proof {
     /// A keyed hash.
@@ -62,7 +69,6 @@ pub(crate) enum Proof {
     Token,
 }
 
-/// A keyed hash's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hash {
     Sha1,
@@ -70,12 +76,11 @@ pub(crate) enum Hash {
     Sha512,
 }
 
-/// How a signature is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
-    /// Lower case only, as the providers' libraries compare.
+    /// Lower case only, because the providers' libraries compare the text.
     Hex,
-    /// Either case, for the providers whose libraries decode first.
+    /// Either case, for providers whose libraries decode the text first.
     HexAnyCase,
     /// The standard alphabet with padding.
     Base64,
@@ -86,9 +91,9 @@ pub(crate) enum Encoding {
 /// How a secret's text becomes a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyText {
-    /// Its bytes, exactly as shown.
+    /// The bytes of the text.
     Text,
-    /// Base64 after a prefix that is cut where it is there.
+    /// Base64 after an optional prefix.
     Base64 { prefix: String },
     /// Hex, of either case.
     Hex,
@@ -99,11 +104,10 @@ pub(crate) enum KeyText {
 pub(crate) struct Stamp {
     pub(crate) place: StampPlace,
     pub(crate) unit: StampUnit,
-    /// Both ways, inclusive.
+    /// Before or after now, inclusive.
     pub(crate) tolerance: Duration,
 }
 
-/// Where the timestamp is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StampPlace {
     /// An item of the signature header.
@@ -114,7 +118,6 @@ pub(crate) enum StampPlace {
     Json(Pointer),
 }
 
-/// How the timestamp is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StampUnit {
     Seconds,
@@ -122,18 +125,18 @@ pub(crate) enum StampUnit {
     Iso8601,
 }
 
-/// Where an event's facts are.
+/// The places of an event's id and type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// The first that is there is the id.
+    /// The first place with a value is the id.
     pub(crate) ids: Vec<Place>,
-    /// The first that is there is the type.
+    /// The first place with a value is the type.
     pub(crate) types: Vec<Place>,
     /// The second level of the type.
     pub(crate) subtype: Option<Pointer>,
-    /// The types that the provider publishes; `*` stands for what the sender chooses. For warnings only.
+    /// The types that the provider publishes, for warnings; `*` stands for a part that the sender chooses.
     pub(crate) listed: Vec<String>,
-    /// The field that holds the JSON where the body is a form.
+    /// The field of a form that holds the JSON.
     pub(crate) form_field: Option<String>,
     /// Top-level members that differ between two deliveries of one event.
     pub(crate) volatile: Vec<String>,
@@ -146,18 +149,18 @@ impl Scheme {
 
     /// The largest body that the provider sends, if its file says so.
     pub fn body_limit_bytes(&self) -> Option<u64> {
-        self.body_limit_bytes
+        self.delivery.body_limit_bytes
     }
 
     /// How long the provider waits for an answer, if that is known.
     pub fn deadline(&self) -> Option<Duration> {
-        self.deadline
+        self.delivery.deadline
     }
 
     /// How long after the first delivery the provider may repeat it, if that is known. Ids must be remembered
     /// longer.
     pub fn resends_for(&self) -> Option<Duration> {
-        self.resends_for
+        self.delivery.resends_for
     }
 
     /// If not, every event has the type `?`.
@@ -177,17 +180,15 @@ impl Scheme {
 
     /// The listed type, or family of types, that is most similar to `text`.
     pub fn nearest_type(&self, text: &str) -> Option<String> {
-        let families = || {
-            let ends = |known: &'_ String| {
-                known.match_indices('.').map(|(end, _)| known[..end].to_owned()).collect::<Vec<_>>()
-            };
-            self.event.listed.iter().flat_map(ends)
-        };
-        let mut known = self.event.listed.clone();
-        match text.ends_with(".*") {
-            true => known.extend(families().map(|family| format!("{family}.*"))),
-            false if self.two_levels() => known.extend(families()),
-            false => {}
+        let listed = &self.event.listed;
+        let families = listed
+            .iter()
+            .flat_map(|known| known.match_indices('.').map(|(end, _)| known[..end].to_owned()));
+        let mut known = listed.clone();
+        if text.ends_with(".*") {
+            known.extend(families.map(|family| format!("{family}.*")));
+        } else if self.two_levels() {
+            known.extend(families);
         }
         // No listed type has a capital letter.
         nearest(&text.to_lowercase(), known.iter().map(String::as_str)).map(str::to_owned)
@@ -212,11 +213,6 @@ impl Scheme {
     /// Whether the signature covers the URL. The source must then have a `public_url`.
     pub fn signs_url(&self) -> bool {
         self.template().is_some_and(|signed| signed.has(&Part::Url))
-    }
-
-    /// The headers that are stored with an event, `Content-Type` first.
-    pub fn keeps_headers(&self) -> &[String] {
-        &self.keep_headers
     }
 
     /// The file of the provider's vectors, relative to the provider file.

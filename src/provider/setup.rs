@@ -34,8 +34,7 @@ pub(super) fn read(root: &Section<'_>) -> Setup {
     };
     for field in &setup.fields {
         if !field.contains(": ") {
-            section
-                .problem(format!("setup.fields: '{field}' is not of the form 'Name: value'"), None);
+            section.problem(format!("setup.fields: '{field}' is not of the form 'Name: value'"));
         }
     }
     section.finish();

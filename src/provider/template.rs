@@ -122,9 +122,10 @@ impl Template {
                         (fence, begins_after_last(fence.as_bytes(), bytes))
                     }
                 };
-                match clear {
-                    true => Ok(bytes),
-                    false => Err(Blurred { part: part.clone(), literal: fence.to_owned() }),
+                if clear {
+                    Ok(bytes)
+                } else {
+                    Err(Blurred { part: part.clone(), literal: fence.to_owned() })
                 }
             }
         };

@@ -35,7 +35,7 @@ fn the_embedded_files_are_sound_and_have_the_documented_limits() {
     assert_eq!(stripe.resends_for(), Some(Duration::from_secs(3 * 86_400)));
     assert_eq!((stripe.body_limit_bytes(), stripe.deadline()), (None, None));
     assert!(Scheme::embedded("none").unwrap().is_unsigned());
-    let keeps = stripe.keeps_headers().to_vec();
+    let keeps = stripe.delivery.keep_headers.clone();
     assert_eq!(keeps, ["Content-Type", "Stripe-Signature"]);
 }
 

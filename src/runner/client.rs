@@ -21,7 +21,7 @@ use super::message::{
 };
 use super::wire::{self, Bounds, WireError};
 use crate::crash;
-use crate::limits::Limits;
+use crate::limits::RUNNER_WAIT;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -69,9 +69,8 @@ pub struct Events {
 pub async fn connect(
     socket: &Path,
     hello: &Hello,
-    limits: &Limits,
 ) -> Result<(HelloOk, Sender, Events), ConnectError> {
-    let wait = Limits::duration(limits.runner_wait_millis);
+    let wait = RUNNER_WAIT;
     let bounds = |header_bytes| Bounds { header_bytes, body_bytes: BODY_BYTES, wait };
     let stream = UnixStream::connect(socket)
         .await

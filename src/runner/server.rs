@@ -27,7 +27,7 @@ use super::table::Table;
 use super::wire::Bounds;
 use super::{Ended, attempt, connection, launch, orphaned, zombies};
 use crate::crash;
-use crate::limits::Limits;
+use crate::limits::{Limits, RUNNER_CONNECTIONS, RUNNER_WAIT};
 use crate::memory;
 use crate::model::RunnerName;
 use crate::systemd::Manager;
@@ -217,7 +217,6 @@ impl Serving {
         let mut ready = false;
         let mut changes = self.table.changes();
         let idle = Limits::duration(self.limits.runner_idle_millis);
-        let most = usize::try_from(self.limits.runner_connections_count).unwrap_or(usize::MAX);
         let mut draining: Option<Drain> = None;
         let mut _stopping = None;
         loop {
@@ -238,7 +237,7 @@ impl Serving {
                 }
             };
             tokio::select! {
-                accepted = self.listener.accept(), if self.connections.len() < most => {
+                accepted = self.listener.accept(), if self.connections.len() < RUNNER_CONNECTIONS => {
                     self.serve(accepted).await;
                 }
                 Some(_) = self.connections.join_next(), if !self.connections.is_empty() => {}
@@ -279,7 +278,7 @@ impl Serving {
         match accepted {
             Ok((stream, _)) => {
                 self.accepted += 1;
-                let bounds = bounds(&self.limits);
+                let bounds = bounds();
                 let (table, reload) = (Arc::clone(&self.table), Arc::clone(&self.reload));
                 let served = connection::serve(stream, self.accepted, table, reload, bounds);
                 self.connections.spawn(served);
@@ -332,9 +331,8 @@ async fn rehearse(reexec: Reexec, rehearsed: mpsc::Sender<()>) {
 }
 
 /// What a runner reads and what it writes.
-fn bounds(limits: &Limits) -> [Bounds; 2] {
-    let wait = Limits::duration(limits.runner_wait_millis);
-    let bounds = |header_bytes| Bounds { header_bytes, body_bytes: BODY_BYTES, wait };
+fn bounds() -> [Bounds; 2] {
+    let bounds = |header_bytes| Bounds { header_bytes, body_bytes: BODY_BYTES, wait: RUNNER_WAIT };
     [bounds(TO_RUNNER_BYTES), bounds(TO_RECEIVER_BYTES)]
 }
 

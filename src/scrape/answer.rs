@@ -1,53 +1,40 @@
-//! Who is answered on the metrics port, and how.
+//! The answers on the metrics port.
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use actix_web::HttpResponse;
+use actix_web::dev::RequestHead;
+use actix_web::http::Method;
+use actix_web::http::header::{ALLOW, HOST, HeaderMap};
 
 use crate::metrics;
 use crate::model::host;
 
-/// The only path there is.
+/// The only path.
 const PATH: &str = "/metrics";
 
-/// Why `request` gets no page, or nothing where it gets one.
-pub(super) fn refusal<B>(request: &Request<B>) -> Option<Response<Full<Bytes>>> {
-    if !is_this_machine(request.headers()) {
-        // A page in a browser can be given any name for this machine, and would read what is here.
-        let told = "ask by an address or as localhost\n";
-        return Some(text(StatusCode::FORBIDDEN, told));
-    }
-    if request.uri().path() != PATH {
-        return Some(text(StatusCode::NOT_FOUND, "there is /metrics and nothing else\n"));
-    }
-    if request.method() != Method::GET {
-        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "GET only\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
-        return Some(response);
-    }
-    None
+/// The refusal of a request that does not get the page.
+pub(super) fn refusal(head: &RequestHead) -> Option<HttpResponse> {
+    let (mut response, detail) = if !is_this_machine(&head.headers) {
+        // A web page can give this machine any name, and would read the metrics through a browser.
+        (HttpResponse::Forbidden(), "ask by an address or as localhost\n")
+    } else if head.uri.path() != PATH {
+        (HttpResponse::NotFound(), "there is /metrics and nothing else\n")
+    } else if head.method != Method::GET {
+        let mut response = HttpResponse::MethodNotAllowed();
+        response.insert_header((ALLOW, "GET"));
+        (response, "GET only\n")
+    } else {
+        return None;
+    };
+    Some(response.content_type("text/plain; charset=utf-8").body(detail))
 }
 
-/// The page itself.
-pub(super) fn page(page: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(page));
-    let media = HeaderValue::from_static(metrics::CONTENT_TYPE);
-    response.headers_mut().insert(CONTENT_TYPE, media);
-    response
-}
-
-fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(text));
-    *response.status_mut() = status;
-    let media = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, media);
-    response
+pub(super) fn page(page: String) -> HttpResponse {
+    HttpResponse::Ok().content_type(metrics::CONTENT_TYPE).body(page)
 }
 
 /// Whether the one Host is an IP address or `localhost`, with or without a port.
 fn is_this_machine(headers: &HeaderMap) -> bool {
-    let mut hosts = headers.get_all(HOST).iter();
+    let mut hosts = headers.get_all(HOST);
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
     host::is_this_machine(host.as_bytes())
 }
@@ -55,14 +42,18 @@ fn is_this_machine(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use actix_web::http::header::HeaderValue;
+
     use super::*;
 
     fn asked(method: &str, path: &str, hosts: &[&str]) -> u16 {
-        let mut request = Request::builder().method(method).uri(path);
+        let mut head = RequestHead::default();
+        head.method = method.parse().unwrap();
+        head.uri = path.parse().unwrap();
         for host in hosts {
-            request = request.header(HOST, *host);
+            head.headers.append(HOST, HeaderValue::from_str(host).unwrap());
         }
-        refusal(&request.body(()).unwrap()).map_or(200, |response| response.status().as_u16())
+        refusal(&head).map_or(200, |response| response.status().as_u16())
     }
 
     #[test]

@@ -1,46 +1,47 @@
-//! Where Prometheus reads the metrics: a port of its own, and what is gathered when it asks.
+//! The port of the metrics, and the collection of what the page shows.
 //!
-//! For `serve`, where `metrics.listen` is configured. What must stay true: a slow or hostile client costs
-//! one of a few places for a few seconds, and nobody who delivers events anything; the store is asked at
-//! most once in [`FRESH`]; the page cannot be read through a browser that was led to another name for this
-//! machine, nor on the deliveries' port.
+//! For `serve`, where `metrics.listen` is configured. What must stay true: a slow or hostile client occupies one of a
+//! few connections for a few seconds, and delays no delivery; the store is asked at most once in [`FRESH`]; a web page
+//! cannot read the metrics through a browser, under another name for this machine; and the deliveries' port does not
+//! serve them.
 
 mod answer;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use actix_http::error::DispatchError;
+use actix_http::{HttpService, KeepAlive, Request};
+use actix_service::{Service, ServiceFactoryExt, apply_fn_factory, fn_service};
+use actix_web::dev::{Server as Workers, ServerHandle};
+use tokio::io::{AsyncReadExt, join};
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::clock::Clock;
-use crate::limits::Limits;
+use crate::limits::{Limits, METRICS_CONNECTIONS, METRICS_REQUEST_BYTES, METRICS_WAIT};
 use crate::log;
 use crate::metrics::{self, Facts, Front, Runner};
 use crate::model::Timestamp;
+use crate::panics::contained;
 use crate::store::{Admin, Gauges};
 use crate::traffic::Traffic;
 
-/// The longest head, in bytes: the least that hyper takes. Prometheus sends some 300.
-const HEAD_BYTES: usize = 8 * 1024;
-
-/// How long what the store has said is good for, so that it does not matter how often it is asked.
+/// How long the store's values are used again, so that frequent scrapes do not read the store more often.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Between two tries to accept, where the system refused.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long an answered client may take to close its end.
+const DISCONNECT: Duration = Duration::from_secs(1);
 
-/// Looks at something that another part owns.
+/// Reads the state of another part.
 type Look<T> = Box<dyn Fn() -> T + Send + Sync>;
 
-/// Where the facts come from.
+/// Collects the facts.
 pub struct Gatherer {
     store: Admin,
     runners: Look<Vec<Runner>>,
@@ -48,12 +49,12 @@ pub struct Gatherer {
     clock: Clock,
     front: Look<Front>,
     started_at: Timestamp,
-    /// What the store has said, and when.
+    /// The store's last values, and when they were read.
     gauges: Mutex<Option<(Instant, Gauges)>>,
 }
 
 impl Gatherer {
-    /// Of a receiver that starts now.
+    /// For a receiver that starts now.
     pub fn new(
         store: Admin,
         traffic: Traffic,
@@ -67,26 +68,20 @@ impl Gatherer {
         Gatherer { store, runners, traffic, clock, front, started_at, gauges }
     }
 
-    /// Everything as it is now.
     async fn gather(&self) -> Facts {
-        let sources = self.traffic.sources();
-        let handlers = self.traffic.handlers();
         Facts {
             store: self.gauges().await,
             now: self.clock.now(),
             started_at: self.started_at,
             front: (self.front)(),
-            sources: sources.iter().map(|source| source.counts()).collect(),
-            handlers: handlers.iter().map(|handler| handler.counts()).collect(),
-            unknown_path_requests: self.traffic.unknown_path_requests(),
-            unreadable_requests: self.traffic.unreadable_requests(),
+            traffic: self.traffic.clone(),
             writer: self.store.writer_gauges(),
             runners: (self.runners)(),
             log_lines_lost: log::lost_lines(),
         }
     }
 
-    /// Who asks meanwhile waits for the same answer.
+    /// Concurrent scrapes wait for the same values.
     async fn gauges(&self) -> Option<Gauges> {
         let mut kept = self.gauges.lock().await;
         if let Some((at, gauges)) = &*kept
@@ -100,25 +95,52 @@ impl Gatherer {
     }
 }
 
-/// The listening port. Dropping it stops nothing; [`Listener::stop`] does.
-#[derive(Debug)]
+/// The metrics' server. It serves until [`Listener::stop`].
 pub struct Listener {
     address: SocketAddr,
-    task: JoinHandle<()>,
+    handle: ServerHandle,
+    task: JoinHandle<io::Result<()>>,
 }
 
-/// Answers on `listener`, which does not block, within the `metrics_` limits. To be called inside a tokio
-/// runtime.
+/// Serves the page on `listener`. Call it in a tokio runtime.
 ///
 /// # Errors
-/// The system's, where the socket cannot be used.
+/// The listener cannot be used, or the thread cannot be started.
 pub fn serve(listener: TcpListener, gatherer: Gatherer, limits: &Limits) -> io::Result<Listener> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
-    Ok(Listener {
-        address,
-        task: tokio::spawn(accept(listener, Arc::new(gatherer), limits.clone())),
-    })
+    let gatherer = Arc::new(gatherer);
+    let head_time = Limits::duration(limits.header_read_millis);
+    let server = Workers::build()
+        .workers(1)
+        .disable_signals()
+        .max_concurrent_connections(METRICS_CONNECTIONS)
+        .listen("metrics", listener, move || {
+            let gatherer = Arc::clone(&gatherer);
+            let http = HttpService::build()
+                // One request for each connection, so that no client keeps its place.
+                .keep_alive(KeepAlive::Disabled)
+                .client_request_timeout(head_time)
+                .client_disconnect_timeout(DISCONNECT)
+                .h1(fn_service(move |request: Request| {
+                    let gatherer = Arc::clone(&gatherer);
+                    async move {
+                        Ok::<_, Infallible>(match answer::refusal(request.head()) {
+                            Some(refusal) => refusal,
+                            None => answer::page(metrics::page(&gatherer.gather().await)),
+                        })
+                    }
+                }));
+            let connected = fn_service(|stream: TcpStream| async {
+                let (read, write) = stream.into_split();
+                Ok::<_, DispatchError>((join(read.take(METRICS_REQUEST_BYTES), write), None))
+            });
+            apply_fn_factory(connected.and_then(http), |stream: TcpStream, served| {
+                let conversation = timeout(METRICS_WAIT, served.call(stream));
+                contained(async { conversation.await.unwrap_or(Ok(())) })
+            })
+        })?
+        .run();
+    Ok(Listener { address, handle: server.handle(), task: tokio::spawn(server) })
 }
 
 impl Listener {
@@ -126,58 +148,10 @@ impl Listener {
         self.address
     }
 
-    /// Stops at once: who asks again asks the next receiver.
+    /// Stops at once: a scraper asks again, and gets its answer from the next receiver.
     pub async fn stop(self) {
-        self.task.abort();
+        self.handle.stop(false).await;
+        // The server ends without an error, or was not running any more.
         let _ = self.task.await;
     }
-}
-
-async fn accept(listener: tokio::net::TcpListener, gatherer: Arc<Gatherer>, limits: Limits) {
-    let most = usize::try_from(limits.metrics_connections_count).unwrap_or(Semaphore::MAX_PERMITS);
-    let places = Arc::new(Semaphore::new(most));
-    let wait = Limits::duration(limits.metrics_wait_millis);
-    let head_wait = Limits::duration(limits.header_read_millis);
-    loop {
-        // A place first, so that further clients wait in the kernel's queue.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let gatherer = Arc::clone(&gatherer);
-                tokio::spawn(async move {
-                    // Too slow is over.
-                    let _ = timeout(wait, converse(stream, gatherer, head_wait)).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::debug!(%error, "failed to accept a scrape");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-/// One request and its answer; a second one comes on another connection, so that nobody keeps a place.
-async fn converse(
-    stream: TcpStream,
-    gatherer: Arc<Gatherer>,
-    head_wait: Duration,
-) -> hyper::Result<()> {
-    let service = service_fn(|request| {
-        let gatherer = Arc::clone(&gatherer);
-        async move {
-            Ok::<_, std::convert::Infallible>(match answer::refusal(&request) {
-                Some(refusal) => refusal,
-                None => answer::page(metrics::page(&gatherer.gather().await)),
-            })
-        }
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(head_wait)
-        .max_buf_size(HEAD_BYTES)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
 }

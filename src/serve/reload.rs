@@ -1,4 +1,4 @@
-//! A reload: another configuration is checked as a whole, and then takes the place of the one in force.
+//! A reload: checks another configuration as a whole, and then replaces the one in force.
 //!
 //! ```text
 //! check ─▶ secrets ─▶ runners read and check ─▶ dispatcher, limits ─▶ own events, sources, signers
@@ -13,7 +13,7 @@
 //! listeners, requests, and attempts, which run as they were claimed; the policy in force at their end decides
 //! what becomes of their jobs.
 
-use crate::admin::{ListenerInfo, Reloaded, RunnerTold, SecretRead};
+use crate::admin::{Reloaded, RunnerTold, SecretRead};
 use crate::config::{Config, Environment, secret_read};
 use crate::dispatcher::{self, Worker};
 use crate::document::Problem;
@@ -25,18 +25,17 @@ use crate::limits::ADMIN_WAIT;
 use crate::memory;
 use crate::model::RunnerName;
 use crate::runner::message::CommandDigest;
+use crate::verify::Key;
 
-use super::{Serving, signers, without_secret};
+use super::plan::Plan;
+use super::serving::Serving;
 
-/// Why nothing was reloaded: what was in force is in force.
+/// Why nothing was reloaded. The configuration that was in force stays in force.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The configuration is wrong, or a secret cannot be read: every problem.
     #[error("the configuration is wrong")]
     Config(Vec<Problem>),
-    /// Two sources on one path, which loading the configuration refuses first.
-    #[error(transparent)]
-    Sources(#[from] http::PathTaken),
     /// A runner cannot load it.
     #[error(transparent)]
     Runner(#[from] NotLoaded),
@@ -49,11 +48,12 @@ impl Serving {
     /// Takes this configuration instead of the one in force. Returns once it is in force, and says what
     /// has changed.
     ///
-    /// Dropped before it has returned, it may leave some parts with the old configuration: for a stop only.
+    /// If it is dropped before it has returned, some parts may keep the old configuration: only a stop may
+    /// drop it.
     ///
     /// # Errors
-    /// Nothing has changed, for this reason; but for [`ReloadError::Dispatcher`], which means that the receiver
-    /// stops.
+    /// Nothing has changed, for this reason; except for [`ReloadError::Dispatcher`], which means that the
+    /// receiver stops.
     pub async fn reload(
         &mut self,
         config: Config,
@@ -67,23 +67,19 @@ impl Serving {
         if !problems.is_empty() {
             return Err(ReloadError::Config(problems));
         }
-        let parts = config.resolve(environment).map_err(ReloadError::Config)?;
-        let secrets = self.secrets(&config, &parts.sources);
-        let (signers, without_secret) = (signers(&parts.sources), without_secret(&parts.sources));
-        let sources = http::Sources::new(parts.sources)?
-            .with_proxies(config.server().trusted_proxies.clone());
-        for unwise in config.warnings().iter().chain(&parts.warnings) {
-            tracing::warn!("{unwise}");
-        }
+        let resolved = config.resolve(environment).map_err(ReloadError::Config)?;
+        let secrets = self.secrets(&config, &resolved.sources);
+        let Plan { sources, workers, listeners } =
+            Plan::new(&config, resolved, self.http.addresses()).map_err(ReloadError::Config)?;
         let limits = config.limits().clone();
 
-        let loads = self.pool.load(&commands(&parts.workers), ADMIN_WAIT).await?;
+        let loads = self.pool.load(&commands(&workers), ADMIN_WAIT).await?;
 
         let handlers = config.changed_handlers(&self.config);
         // A failed count must not fail the reload; the dispatcher holds the jobs either way.
         let mut orphaned = self.store.admin.unfinished().await.unwrap_or_default();
         orphaned.retain(|(handler, _)| handlers.gone.contains(handler));
-        self.dispatcher.reload(parts.workers, limits.clone()).await?;
+        self.dispatcher.reload(workers, limits.clone()).await?;
         let told = |(name, load): &(RunnerName, RunnerLoad)| RunnerTold {
             name: name.clone(),
             loaded: load.is_loaded(),
@@ -93,8 +89,7 @@ impl Serving {
         self.store.admin.set_interest(config.interest());
         self.store.admin.set_judge(sources.judge());
         self.http.reload(sources, &limits);
-        let addresses = self.http.addresses().to_vec();
-        self.receiver.set_listeners(ListenerInfo { addresses, signers, without_secret });
+        self.receiver.set_listeners(listeners);
 
         let before = std::mem::replace(&mut self.config, config);
         memory::give_back_code();
@@ -110,22 +105,24 @@ impl Serving {
         })
     }
 
-    /// Every secret of the new configuration, and whether it is new to the receiver; none of a command's, which its
-    /// runner reads.
+    /// Every secret of the new configuration, and whether it is new to the receiver, which does not read
+    /// those of commands.
     fn secrets(&self, config: &Config, sources: &[http::Source]) -> Vec<SecretRead> {
-        let of = |source: &http::Source| -> Vec<SecretRead> {
+        let mut all = Vec::new();
+        for source in sources {
             let of = format!("source {}", source.name);
-            let read = |key: &crate::verify::Key| {
+            let read = |key: &Key| {
                 let changed = !self.http.has_secret(&source.name, key);
                 secret_read(key.reference().to_owned(), of.clone(), Some(changed))
             };
-            source.keys.iter().map(read).collect()
-        };
-        sources.iter().flat_map(of).chain(config.handler_secrets()).collect()
+            all.extend(source.keys.iter().map(read));
+        }
+        all.extend(config.handler_secrets());
+        all
     }
 }
 
-/// The commands as they are configured now.
+/// The commands of each runner.
 fn commands(workers: &[Worker]) -> Vec<(RunnerName, CommandDigest)> {
     let digest = |worker: &Worker| match &worker.handler {
         Handler::Command(command) => {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::measure::{Counter, Distribution, Histogram};
+use crate::measure::{Counter, Histogram};
 use crate::model::{Broken, Name, Outcome, State};
 
 /// Buckets of an attempt's seconds: from a local endpoint's answer to a long command.
@@ -16,34 +16,24 @@ const SETTLED: [State; 3] = [State::Succeeded, State::Held, State::Dead];
 /// Clones share their counts.
 #[derive(Debug, Clone)]
 pub struct HandlerTraffic {
-    pub(super) name: Name,
-    counts: Arc<Counts>,
+    pub(crate) name: Name,
+    pub(crate) counts: Arc<HandlerCounts>,
 }
 
 #[derive(Debug)]
-struct Counts {
-    outcomes: Vec<(Outcome, Counter)>,
-    settled: [(State, Counter); 3],
-    seconds: Histogram,
-    broken: Mutex<Option<Broken>>,
-}
-
-#[derive(Debug, Clone)]
-pub struct HandlerCounts {
-    pub name: Name,
+pub(crate) struct HandlerCounts {
     /// Attempts by outcome.
-    pub outcomes: Vec<(Outcome, u64)>,
+    pub(crate) outcomes: Vec<(Outcome, Counter)>,
     /// Jobs that an attempt left in a final state or held.
-    pub settled: Vec<(State, u64)>,
+    pub(crate) settled: [(State, Counter); 3],
     /// Seconds of attempts.
-    pub seconds: Distribution,
-    /// Its last attempt could not start.
-    pub broken: bool,
+    pub(crate) seconds: Histogram,
+    broken: Mutex<Option<Broken>>,
 }
 
 impl HandlerTraffic {
     pub(super) fn new(name: Name) -> Self {
-        let counts = Counts {
+        let counts = HandlerCounts {
             outcomes: Outcome::ALL.iter().map(|one| (*one, Counter::default())).collect(),
             settled: SETTLED.map(|state| (state, Counter::default())),
             seconds: Histogram::new(SECONDS),
@@ -52,7 +42,7 @@ impl HandlerTraffic {
         HandlerTraffic { name, counts: Arc::new(counts) }
     }
 
-    /// Counts a recorded end of an attempt. `state` is the job's state after it; `took` is `None` if another process
+    /// HandlerCounts a recorded end of an attempt. `state` is the job's state after it; `took` is `None` if another process
     /// started the attempt.
     pub fn ended(&self, outcome: Outcome, state: State, took: Option<Duration>) {
         let counts = &self.counts;
@@ -93,16 +83,5 @@ impl HandlerTraffic {
 
     fn lock(&self) -> MutexGuard<'_, Option<Broken>> {
         self.counts.broken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn counts(&self) -> HandlerCounts {
-        let counts = &self.counts;
-        HandlerCounts {
-            name: self.name.clone(),
-            outcomes: counts.outcomes.iter().map(|(one, count)| (*one, count.get())).collect(),
-            settled: counts.settled.iter().map(|(one, count)| (*one, count.get())).collect(),
-            seconds: counts.seconds.get(),
-            broken: self.lock().is_some(),
-        }
     }
 }

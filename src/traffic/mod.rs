@@ -6,30 +6,27 @@
 
 mod burst;
 mod handler;
+mod seen;
 mod source;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::document::nearest;
-use crate::measure::Counter;
+use crate::limits::{UNKNOWN_PATH_BYTES, UNKNOWN_PATHS};
 use crate::model::{Broken, Name, Timestamp};
 
 pub use burst::RefusalCount;
-pub use handler::{HandlerCounts, HandlerTraffic};
-pub use source::{Keyed, Place, Refusal, Refused, SourceCounts, SourceTraffic};
+pub use handler::HandlerTraffic;
+pub use seen::{Seen, SourceSeen, UnknownPath};
+pub use source::{Keyed, Place, Refusal, Refused, SourceTraffic};
 
-use burst::Burst;
+use burst::Bursts;
 
-/// Most unknown paths that are remembered; the least recent is dropped. This is enough for an operator to find a
-/// misspelt path among those of scanners, if it was requested recently.
-const PATHS: usize = 10;
-
-/// Longest part of an unknown path that is kept, in bytes: longer than the path of any source.
-const PATH_BYTES: usize = 200;
+/// The reasons of refused requests to no source.
+const UNKNOWN_PATH: &str = "unknown_path";
+const UNREADABLE: &str = "unreadable";
 
 /// Clones share their counts.
 #[derive(Debug, Clone, Default)]
@@ -38,8 +35,6 @@ pub struct Traffic(Arc<All>);
 #[derive(Debug, Default)]
 struct All {
     known: Mutex<Known>,
-    unknown_path_requests: Counter,
-    unreadable_requests: Counter,
     /// Notified by the first refusal of a burst.
     failing: Notify,
 }
@@ -50,52 +45,8 @@ struct Known {
     handlers: Vec<HandlerTraffic>,
     /// Their `nearest` is filled in when they are read.
     unknown_paths: Vec<UnknownPath>,
-    unknown_path: Burst,
-    unreadable: Burst,
-}
-
-/// The statistics that `status` shows.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Seen {
-    /// Every configured source.
-    pub sources: BTreeMap<Name, SourceSeen>,
-    /// Paths that no source has, the most recent first.
-    pub unknown_paths: Vec<UnknownPath>,
-    /// Handlers that cannot run, by name. A receiver of an earlier version omits them.
-    #[serde(default)]
-    pub broken: Vec<Broken>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceSeen {
-    pub path: String,
-    /// New events.
-    pub accepted: u64,
-    /// Deliveries of events that were stored before.
-    pub duplicates: u64,
-    /// Refused for any reason.
-    pub refused: u64,
-    /// Refused since the last good delivery.
-    #[serde(default)]
-    pub refused_in_a_row: u64,
-    /// Refused because the body was over the source's limit.
-    #[serde(default)]
-    pub too_large: u64,
-    /// The last accepted or duplicate delivery.
-    pub last_good_at: Option<Timestamp>,
-    /// The last refused delivery, and a fixed word or sentence that says why.
-    pub last_refused: Option<(Timestamp, String)>,
-}
-
-/// Requests to a path that no source has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnknownPath {
-    /// As sent, but truncated.
-    pub path: String,
-    pub requests: u64,
-    pub last_at: Timestamp,
-    /// The most similar path of a source.
-    pub nearest: Option<String>,
+    /// Those of no source.
+    refusals: Bursts,
 }
 
 impl Traffic {
@@ -164,8 +115,7 @@ impl Traffic {
 
     /// Counts a request to a path that no source has. True if it is the first of a burst and needs a log line.
     pub fn unknown_path(&self, path: &str, now: Timestamp) -> bool {
-        self.0.unknown_path_requests.one();
-        let path = &path[..path.floor_char_boundary(PATH_BYTES)];
+        let path = &path[..path.floor_char_boundary(UNKNOWN_PATH_BYTES)];
         self.with(|known| {
             let at = known.unknown_paths.iter().position(|known| known.path == path);
             let mut entry = match at {
@@ -177,23 +127,31 @@ impl Traffic {
             entry.requests += 1;
             entry.last_at = now;
             known.unknown_paths.insert(0, entry);
-            known.unknown_paths.truncate(PATHS);
-            known.unknown_path.add()
+            known.unknown_paths.truncate(UNKNOWN_PATHS);
+            known.refusals.add("not_found", UNKNOWN_PATH)
         })
     }
 
     /// Counts a malformed request. Returns the same as [`Traffic::unknown_path`].
     pub fn unreadable(&self) -> bool {
-        self.0.unreadable_requests.one();
-        self.with(|known| known.unreadable.add())
+        self.with(|known| known.refusals.add("bad_request", UNREADABLE))
     }
 
     pub fn unknown_path_requests(&self) -> u64 {
-        self.0.unknown_path_requests.get()
+        self.total(UNKNOWN_PATH)
     }
 
     pub fn unreadable_requests(&self) -> u64 {
-        self.0.unreadable_requests.get()
+        self.total(UNREADABLE)
+    }
+
+    /// The requests to no source that were refused for `reason`.
+    fn total(&self, reason: &str) -> u64 {
+        let of_reason = |known: &mut Known| {
+            let mut totals = known.refusals.totals();
+            totals.find(|(_, one, _)| *one == reason).map_or(0, |(.., count)| count)
+        };
+        self.with(of_reason)
     }
 
     /// Wakes [`Traffic::first_refusal`]. Called after the first refusal of a burst is logged.
@@ -209,21 +167,9 @@ impl Traffic {
     /// The refusals since the last call by source and reason, for one log line each. If it is empty, all bursts are
     /// over.
     pub fn take_refusal_counts(&self) -> Vec<RefusalCount> {
-        let mut counts = Vec::new();
-        let sources = self.with(|known| {
-            for (reason, answer, burst) in [
-                ("unknown_path", "not_found", &mut known.unknown_path),
-                ("unreadable", "bad_request", &mut known.unreadable),
-            ] {
-                if let Some(count) = burst.take_unlogged() {
-                    counts.push(RefusalCount { source: None, answer, reason, count });
-                }
-            }
-            known.sources.clone()
-        });
-        for source in sources {
-            source.take_refusal_counts(&mut counts);
-        }
+        let (mut counts, sources) =
+            self.with(|known| (known.refusals.take_unlogged(None), known.sources.clone()));
+        counts.extend(sources.iter().flat_map(SourceTraffic::take_refusal_counts));
         counts
     }
 
@@ -313,10 +259,10 @@ mod tests {
         traffic.unknown_path(&"ä".repeat(10_000), NOW);
         traffic.unknown_path("/999", Timestamp(2_000));
         let seen = traffic.seen().unknown_paths;
-        assert_eq!(seen.len(), PATHS);
+        assert_eq!(seen.len(), UNKNOWN_PATHS);
         assert_eq!((seen[0].path.as_str(), seen[0].requests), ("/999", 2));
         assert_eq!(seen[0].last_at, Timestamp(2_000));
-        assert_eq!(seen[1].path.len(), PATH_BYTES);
+        assert_eq!(seen[1].path.len(), UNKNOWN_PATH_BYTES);
     }
 
     #[test]
@@ -333,7 +279,7 @@ mod tests {
         assert_eq!(one.last_refused, Some((Timestamp(3_000), "bad_signature".to_owned())));
         assert_eq!(seen[&"stripe".parse().unwrap()].refused, 0);
         assert_eq!(seen.len(), 2);
-        let shares = github.counts().shares.unwrap().buckets;
+        let shares = github.counts.shares.get().buckets;
         assert!(shares.contains(&(0.75, 1)) && shares.contains(&(0.9, 2)), "{shares:?}");
     }
 

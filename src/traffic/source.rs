@@ -1,15 +1,15 @@
 //! The statistics of one source. A good delivery is counted without a lock, a refused one with a lock.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::measure::{Counter, Distribution, Histogram};
+use crate::measure::{Counter, Histogram};
 use crate::model::{Name, Timestamp};
 use crate::notify::Failures;
 
-use super::burst::{Burst, RefusalCount};
+use super::burst::{Bursts, RefusalCount};
+use super::seen::SourceSeen;
 
 /// Buckets of seconds until the answer: from a commit on an idle disk to the longest wait for one.
 const SECONDS: &[f64] =
@@ -53,28 +53,12 @@ pub enum Keyed {
 }
 
 impl Keyed {
-    /// In the order of the counters.
-    const ALL: [Keyed; 7] = [
-        Keyed::Created,
-        Keyed::Reused,
-        Keyed::Conflict,
-        Keyed::InProgress,
-        Keyed::Unknown,
-        Keyed::Failed,
-        Keyed::Limited,
-    ];
+    /// The fixed words in logs and metrics, in the order of the variants.
+    const WORDS: [&str; 7] =
+        ["created", "reused", "conflict", "in_progress", "unknown", "failed", "limited"];
 
-    /// The fixed word in logs and metrics.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Keyed::Created => "created",
-            Keyed::Reused => "reused",
-            Keyed::Conflict => "conflict",
-            Keyed::InProgress => "in_progress",
-            Keyed::Unknown => "unknown",
-            Keyed::Failed => "failed",
-            Keyed::Limited => "limited",
-        }
+        Self::WORDS[self as usize]
     }
 }
 
@@ -82,18 +66,22 @@ impl Keyed {
 /// snapshots that have a source of this name.
 #[derive(Debug, Clone)]
 pub struct SourceTraffic {
-    pub(super) place: Arc<Place>,
-    pub(super) counts: Arc<Counts>,
+    pub(crate) place: Arc<Place>,
+    pub(crate) counts: Arc<SourceCounts>,
 }
 
 /// The counts of one source since the start.
 #[derive(Debug)]
-pub(super) struct Counts {
-    accepted: Counter,
-    duplicates: Counter,
-    keyed: [Counter; Keyed::ALL.len()],
-    seconds: Histogram,
-    shares: Histogram,
+pub(crate) struct SourceCounts {
+    /// New events.
+    pub(crate) accepted: Counter,
+    /// Deliveries of events that were stored before.
+    pub(crate) duplicates: Counter,
+    keyed: [Counter; Keyed::WORDS.len()],
+    /// Seconds from a good delivery's head to its answer.
+    pub(crate) seconds: Histogram,
+    /// The same divided by the provider's time-out; empty if that is unknown.
+    pub(crate) shares: Histogram,
     last_good_at: AtomicI64,
     /// Refused deliveries since the last good one.
     refused_in_a_row: AtomicU64,
@@ -106,12 +94,12 @@ pub(super) struct Counts {
 struct Refusals {
     last: Option<(Timestamp, String)>,
     failures: Failures,
-    by_reason: BTreeMap<(&'static str, &'static str), Burst>,
+    by_kind: Bursts,
 }
 
-impl Default for Counts {
+impl Default for SourceCounts {
     fn default() -> Self {
-        Counts {
+        SourceCounts {
             accepted: Counter::default(),
             duplicates: Counter::default(),
             keyed: Default::default(),
@@ -145,28 +133,8 @@ pub struct Refused {
     pub failing: Option<(u64, Timestamp)>,
 }
 
-#[derive(Debug, Clone)]
-pub struct SourceCounts {
-    pub name: Name,
-    pub secrets: Vec<String>,
-    /// New events.
-    pub accepted: u64,
-    /// Deliveries of events that were stored before.
-    pub duplicates: u64,
-    /// Refused deliveries by answer and reason.
-    pub refused: Vec<(&'static str, &'static str, u64)>,
-    /// Requests with a key by result; empty if the source does not return its handler's answer.
-    pub keyed: Vec<(&'static str, u64)>,
-    /// Seconds from a good delivery's head to its answer.
-    pub seconds: Distribution,
-    /// The same divided by the provider's time-out, if that is known.
-    pub shares: Option<Distribution>,
-    /// The last accepted or duplicate delivery.
-    pub last_good_at: Option<Timestamp>,
-}
-
 impl SourceTraffic {
-    /// Counts a genuine delivery of a new or a stored event.
+    /// SourceCounts a genuine delivery of a new or a stored event.
     pub fn good(&self, duplicate: bool, now: Timestamp, took: Duration) {
         let counts = &self.counts;
         match duplicate {
@@ -194,7 +162,7 @@ impl SourceTraffic {
             self.counts.unproven.store(true, Ordering::Relaxed);
             refusals.failures.failed(now)
         });
-        let first = refusals.by_reason.entry((answer, reason)).or_default().add();
+        let first = refusals.by_kind.add(answer, reason);
         Refused { first, failing: failing.flatten() }
     }
 
@@ -206,52 +174,46 @@ impl SourceTraffic {
     }
 
     /// The refusals since the last call, for one log line each.
-    pub(super) fn take_refusal_counts(&self, counts: &mut Vec<RefusalCount>) {
-        for ((answer, reason), burst) in &mut self.refusals().by_reason {
-            if let Some(count) = burst.take_unlogged() {
-                let source = Some(self.place.name.clone());
-                counts.push(RefusalCount { source, answer, reason, count });
-            }
-        }
+    pub(super) fn take_refusal_counts(&self) -> Vec<RefusalCount> {
+        self.refusals().by_kind.take_unlogged(Some(&self.place.name))
     }
 
-    pub fn counts(&self) -> SourceCounts {
-        let (place, counts) = (&self.place, &self.counts);
-        let one = |((answer, reason), sum): (&(&'static str, &'static str), &Burst)| {
-            (*answer, *reason, sum.total())
-        };
-        let counted = Keyed::ALL.iter().zip(&counts.keyed);
-        let counted = counted.map(|(result, count)| (result.as_str(), count.get()));
-        SourceCounts {
-            name: place.name.clone(),
-            secrets: place.secrets.clone(),
-            accepted: counts.accepted.get(),
-            duplicates: counts.duplicates.get(),
-            refused: self.refusals().by_reason.iter().map(one).collect(),
-            keyed: counted.filter(|_| place.answers).collect(),
-            seconds: counts.seconds.get(),
-            shares: place.deadline.map(|_| counts.shares.get()),
-            last_good_at: self.last_good_at(),
-        }
+    pub fn name(&self) -> &str {
+        self.place.name.as_str()
+    }
+
+    /// Refused deliveries by answer and reason.
+    pub(crate) fn refused_counts(&self) -> Vec<(&'static str, &'static str, u64)> {
+        self.refusals().by_kind.totals().collect()
+    }
+
+    /// Requests with a key by result; none if the source does not return its handler's answer.
+    pub fn keyed_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.counts.keyed.iter().filter(|_| self.place.answers);
+        Keyed::WORDS.into_iter().zip(counts.map(Counter::get))
     }
 
     /// For `status`.
-    pub(super) fn seen(&self) -> super::SourceSeen {
+    pub(super) fn seen(&self) -> SourceSeen {
         let refusals = self.refusals();
-        let too_large = refusals.by_reason.iter().filter(|((answer, _), _)| *answer == "too_large");
-        super::SourceSeen {
+        let refused = |selects: fn(&str) -> bool| -> u64 {
+            let selected = refusals.by_kind.totals().filter(|(answer, ..)| selects(answer));
+            selected.map(|(.., count)| count).sum()
+        };
+        SourceSeen {
             path: self.place.path.clone(),
             accepted: self.counts.accepted.get(),
             duplicates: self.counts.duplicates.get(),
-            refused: refusals.by_reason.values().map(Burst::total).sum(),
+            refused: refused(|_| true),
             refused_in_a_row: self.counts.refused_in_a_row.load(Ordering::Relaxed),
-            too_large: too_large.map(|(_, sum)| sum.total()).sum(),
+            too_large: refused(|answer| answer == "too_large"),
             last_good_at: self.last_good_at(),
             last_refused: refusals.last.clone(),
         }
     }
 
-    fn last_good_at(&self) -> Option<Timestamp> {
+    /// The last accepted or duplicate delivery.
+    pub(crate) fn last_good_at(&self) -> Option<Timestamp> {
         let at = self.counts.last_good_at.load(Ordering::Relaxed);
         (at != NEVER).then_some(Timestamp(at))
     }

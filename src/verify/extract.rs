@@ -18,7 +18,7 @@ use crate::provider::{Scheme, StampPlace};
 
 /// The value at a JSON pointer or in a form field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     /// There is no such value, or it is `null`.
     Absent,
     /// A string's decoded text, or a whole number exactly as written in the body.
@@ -31,72 +31,58 @@ pub(crate) enum Found {
 
 /// The values that a scheme reads from one body.
 #[derive(Debug)]
-pub(super) struct Facts {
-    values: Vec<(Pointer, Found)>,
-    fields: Vec<(String, Found)>,
-    json: bool,
+pub(super) struct Facts<'a> {
+    body: &'a [u8],
+    values: Vec<(&'a Pointer, Found)>,
+    is_json: bool,
 }
 
-impl Facts {
-    /// Reads every value that the scheme refers to, in one pass over the body.
-    pub(super) fn read(scheme: &Scheme, body: &[u8]) -> Self {
+impl<'a> Facts<'a> {
+    /// Reads the value of every JSON pointer of the scheme, in one pass over the body.
+    pub(super) fn read(scheme: &'a Scheme, body: &'a [u8]) -> Self {
         let event = &scheme.event;
-        let places = || event.ids.iter().chain(&event.types);
-        let facts = places().filter_map(|place| match place {
+        let places = event.ids.iter().chain(&event.types).filter_map(|place| match place {
             Place::Json(pointer) => Some(pointer),
             Place::Header(_) | Place::Key(_) | Place::Form(_) | Place::Digest => None,
         });
-        let fields = places().filter_map(|place| match place {
-            Place::Form(name) => Some((name.clone(), field(body, name))),
-            Place::Header(_) | Place::Key(_) | Place::Json(_) | Place::Digest => None,
-        });
-        let fields = fields.collect();
         let stamp = scheme.timestamp.iter().filter_map(|stamp| match &stamp.place {
             StampPlace::Json(pointer) => Some(pointer),
             StampPlace::Item(_) | StampPlace::Header(_) => None,
         });
-        let mut pointers: Vec<&Pointer> = Vec::new();
-        for pointer in facts.chain(&event.subtype).chain(stamp) {
-            if !pointers.contains(&pointer) {
-                pointers.push(pointer);
-            }
-        }
+        let pointers: Vec<&Pointer> = places.chain(&event.subtype).chain(stamp).collect();
         let json = json_of(body, event.form_field.as_deref()).filter(|_| !pointers.is_empty());
         let found = json.and_then(|json| follow(&json, &pointers));
-        let json = found.is_some();
-        let found = found.unwrap_or_else(|| vec![Found::Absent; pointers.len()]);
-        Facts { values: pointers.into_iter().cloned().zip(found).collect(), fields, json }
+        let is_json = found.is_some();
+        let values = pointers.into_iter().zip(found.unwrap_or_default()).collect();
+        Facts { body, values, is_json }
     }
 
-    /// The value at `pointer`; [`Found::Absent`] for a pointer that the scheme does not have.
-    pub(super) fn get(&self, pointer: &Pointer) -> &Found {
-        self.values.iter().find(|(p, _)| p == pointer).map_or(&Found::Absent, |(_, found)| found)
-    }
-
-    /// The value at a place in the body; [`Found::Absent`] for headers and digests.
-    pub(super) fn at(&self, place: &Place) -> &Found {
+    /// The value at a place in the body; [`Found::Absent`] for headers, digests, and pointers that the
+    /// scheme does not have.
+    pub(super) fn at(&self, place: &Place) -> Found {
         match place {
-            Place::Json(pointer) => self.get(pointer),
-            Place::Form(name) => {
-                let field = self.fields.iter().find(|(field, _)| field == name);
-                field.map_or(&Found::Absent, |(_, found)| found)
-            }
-            Place::Header(_) | Place::Key(_) | Place::Digest => &Found::Absent,
+            Place::Json(pointer) => self.value(pointer).cloned().unwrap_or(Found::Absent),
+            Place::Form(name) => field(self.body, name),
+            Place::Header(_) | Place::Key(_) | Place::Digest => Found::Absent,
         }
     }
 
     /// The text at `pointer`, if it occurs exactly once and is a string or a whole number.
     pub(super) fn text(&self, pointer: &Pointer) -> Option<&str> {
-        match self.get(pointer) {
+        match self.value(pointer)? {
             Found::Text(text) => Some(text),
             Found::Absent | Found::Other(_) | Found::Twice => None,
         }
     }
 
+    fn value(&self, pointer: &Pointer) -> Option<&Found> {
+        self.values.iter().find(|(known, _)| *known == pointer).map(|(_, found)| found)
+    }
+
     /// Whether the body, or its form field, is JSON. False if the scheme has no JSON pointer,
     /// because the body is then not parsed.
     pub(super) fn is_json(&self) -> bool {
-        self.json
+        self.is_json
     }
 }
 
@@ -113,7 +99,7 @@ fn field(body: &[u8], name: &str) -> Found {
 /// The JSON text of a body: the body without a byte order mark (RFC 8259 lets a reader ignore it),
 /// or the one field of a form. The body's bytes decide which, because the signature covers them;
 /// it does not cover the content type.
-pub(crate) fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
+pub fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let first = body.iter().find(|b| !b.is_ascii_whitespace());
     match form_field {
@@ -130,7 +116,7 @@ pub(crate) fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Co
 }
 
 /// The values at `pointers`, in their order; `None` if the text is not exactly one JSON value.
-pub(crate) fn follow(json: &[u8], pointers: &[&Pointer]) -> Option<Vec<Found>> {
+pub fn follow(json: &[u8], pointers: &[&Pointer]) -> Option<Vec<Found>> {
     let mut found = vec![Found::Absent; pointers.len()];
     let targets =
         pointers.iter().enumerate().map(|(slot, p)| Target { slot, steps: p.steps() }).collect();
@@ -302,7 +288,7 @@ pub(crate) fn add_part(hash: &mut Sha256, part: &[u8]) {
 /// SHA-256 of a body. If the scheme has volatile fields and the body is a JSON object, it hashes the
 /// name and raw value of each other top-level member, so that two deliveries of one event have one
 /// digest. Values are not normalised: another spelling of the same value gives another digest.
-pub(crate) fn digest(body: &[u8], volatile: &[String]) -> Digest {
+pub fn digest(body: &[u8], volatile: &[String]) -> Digest {
     let stable = || {
         let mut hash = Sha256::new();
         let mut reader = serde_json::Deserializer::from_slice(body);

@@ -6,7 +6,7 @@
 //! nothing else; the signature over the raw bytes is checked before the body is parsed; no input
 //! makes this module panic.
 
-pub(crate) mod extract;
+pub mod extract;
 mod hint;
 mod request;
 mod sample;
@@ -22,7 +22,7 @@ use crate::provider::place::{Place, Pointer, key_text};
 use extract::Found;
 pub use hint::hint;
 pub use request::{Key, REASONS, Rejection, Request};
-pub use sample::{Told, sample, told};
+pub use sample::{BodyFacts, read_body, sample};
 pub use sign::{Draft, Resigner, SECRET_BYTES, Signer, can_resign, secret_text, sign};
 pub use signature::key;
 
@@ -111,17 +111,14 @@ pub fn verify(
     let digest = extract::digest(&request.body, &scheme.event.volatile);
     let (event_id, id_signed) = event_id(scheme, request.headers, &found, digest)?;
     let event_type = event_type(scheme, request.headers, &found);
-    let guard = match id_signed {
-        true => ReplayGuard::Off,
-        false => scheme.guard_for(event_type.as_str()),
-    };
+    let guard = if id_signed { ReplayGuard::Off } else { scheme.guard_for(event_type.as_str()) };
     Ok(Verified {
         event_id,
         event_type,
         id_signed,
         guard,
         digest,
-        headers: only(request.headers, |name| listed(&scheme.keep_headers, name)),
+        headers: only(request.headers, |name| listed(&scheme.delivery.keep_headers, name)),
         secret: secret.map(str::to_owned),
         body: request.body,
     })
@@ -143,7 +140,7 @@ pub fn can_be_judged_again(scheme: &Scheme) -> bool {
 /// Whether `scheme` reads or keeps the header `name`.
 pub fn needs(scheme: &Scheme) -> impl Fn(&str) -> bool {
     let reads = scheme.reads_headers();
-    move |name| listed(&reads, name) || listed(&scheme.keep_headers, name)
+    move |name| listed(&reads, name) || listed(&scheme.delivery.keep_headers, name)
 }
 
 /// The headers of a failed delivery that may be stored: those the scheme reads or keeps, without a
@@ -187,40 +184,34 @@ fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
 fn event_id(
     scheme: &Scheme,
     headers: &Headers,
-    found: &extract::Facts,
+    found: &extract::Facts<'_>,
     digest: Digest,
 ) -> Result<(EventId, bool), Rejection> {
+    let bad = |detail: String| Rejection::malformed("bad_id", detail);
     for place in &scheme.event.ids {
         let text = match place {
             Place::Header(name) => header(headers, name),
             Place::Key(name) => match header(headers, name) {
                 Some(value) => Some(key_text(&value).ok_or_else(|| {
-                    let detail =
-                        format!("the key, {place}, is neither bare nor a string in quotes");
-                    Rejection::malformed("bad_id", detail)
+                    bad(format!("the key, {place}, is neither bare nor a string in quotes"))
                 })?),
                 None => None,
             },
             Place::Digest => Some(digest.to_string()),
             Place::Json(_) | Place::Form(_) => match found.at(place) {
-                Found::Text(text) => Some(text.clone()),
+                Found::Text(text) => Some(text),
                 Found::Absent => None,
                 Found::Other(_) => {
-                    let detail =
-                        format!("the event id, {place}, is neither a string nor a whole number");
-                    return Err(Rejection::malformed("bad_id", detail));
+                    let form = "neither a string nor a whole number";
+                    return Err(bad(format!("the event id, {place}, is {form}")));
                 }
                 // Two parsers could read two ids, so one event could be stored under another's id.
-                Found::Twice => {
-                    let detail = format!("the event id, {place}, is there twice");
-                    return Err(Rejection::malformed("bad_id", detail));
-                }
+                Found::Twice => return Err(bad(format!("the event id, {place}, is there twice"))),
             },
         };
         if let Some(text) = text {
-            let id =
-                text.parse().map_err(|error| Rejection::malformed("bad_id", format!("{error}")));
-            return id.map(|id| (id, scheme.covers(place)));
+            let id = text.parse::<EventId>().map_err(|error| bad(error.to_string()))?;
+            return Ok((id, scheme.covers(place)));
         }
     }
     let places: Vec<String> = scheme.event.ids.iter().map(ToString::to_string).collect();
@@ -236,11 +227,11 @@ fn header(headers: &Headers, name: &str) -> Option<String> {
 
 /// The type from the first place that has a value. A malformed or repeated type is `?`: it is not a
 /// reason to refuse an event.
-fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts) -> EventType {
+fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts<'_>) -> EventType {
     let first = scheme.event.types.iter().find_map(|place| match place {
         Place::Header(name) | Place::Key(name) => header(headers, name),
         Place::Json(_) | Place::Form(_) => match found.at(place) {
-            Found::Text(text) => Some(text.clone()),
+            Found::Text(text) => Some(text),
             Found::Absent | Found::Other(_) | Found::Twice => None,
         },
         Place::Digest => None,

@@ -30,10 +30,10 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
         }
         return form.finish().into_bytes();
     }
-    let mut placeholders = Placeholders::new(id, now);
-    let mut body = described(scheme, event_type);
-    body.values_mut().for_each(|value| placeholders.fill(value));
-    if !placeholders.id_used {
+    let described = described(scheme, event_type).to_string();
+    let mut body: Map<String, Value> =
+        serde_json::from_str(&filled(&described, id, now)).unwrap_or_default();
+    if !FROM_ID.iter().any(|name| described.contains(name)) {
         body.insert("hooklatch_sample".to_owned(), id.into());
     }
     if let Some(stamp) = &scheme.timestamp
@@ -54,7 +54,7 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
 
 /// The provider's sample body with its placeholders. It merges the members for every type (`*`), then
 /// those for the type's family (`pull_request` of `pull_request.opened`), then those for the type.
-fn described(scheme: &Scheme, event_type: &str) -> Map<String, Value> {
+fn described(scheme: &Scheme, event_type: &str) -> Value {
     let samples: Map<String, Value> = serde_json::from_str(scheme.samples).unwrap_or_default();
     let family = event_type.rsplit_once('.').map(|(family, _)| family);
     let mut body = Value::Object(Map::new());
@@ -63,10 +63,7 @@ fn described(scheme: &Scheme, event_type: &str) -> Map<String, Value> {
             merge(&mut body, sample);
         }
     }
-    match body {
-        Value::Object(body) => body,
-        _ => Map::new(),
-    }
+    body
 }
 
 /// Merges `over` into `under`: objects member by member; any other value replaces the old one.
@@ -81,57 +78,27 @@ fn merge(under: &mut Value, over: &Value) {
     }
 }
 
-/// The values for the placeholders of a sample.
-struct Placeholders {
-    texts: [(&'static str, String); 4],
-    /// A string that consists of one of these becomes a JSON number.
-    numbers: [(&'static str, i64); 2],
-    /// Whether a value was filled in that depends on the id.
-    id_used: bool,
-}
+/// The placeholders whose values differ between ids.
+const FROM_ID: [&str; 4] = ["{{id}}", "{{hex}}", "{{sha}}", "{{number}}"];
 
-impl Placeholders {
-    fn new(id: &str, now: Timestamp) -> Self {
-        let digest: [u8; 32] = Sha256::digest(id).into();
-        let sha = data_encoding::HEXLOWER.encode(&digest[..20]);
-        let (number, _) = digest.split_first_chunk().unwrap_or((&[0; 4], &[]));
-        let seconds = Timestamp(now.seconds() * 1000);
-        Placeholders {
-            texts: [
-                ("{{id}}", id.to_owned()),
-                ("{{hex}}", sha[..24].to_owned()),
-                ("{{sha}}", sha),
-                ("{{iso}}", seconds.to_string().replace(".000", "")),
-            ],
-            numbers: [
-                ("{{number}}", i64::from(u32::from_be_bytes(*number))),
-                ("{{unix}}", now.seconds()),
-            ],
-            id_used: false,
-        }
-    }
-
-    fn fill(&mut self, value: &mut Value) {
-        match value {
-            Value::Object(members) => members.values_mut().for_each(|member| self.fill(member)),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.fill(item)),
-            Value::String(text) => {
-                let from_id = ["{{id}}", "{{hex}}", "{{sha}}", "{{number}}"];
-                self.id_used |= from_id.iter().any(|name| text.contains(name));
-                if let Some((_, number)) = self.numbers.iter().find(|(name, _)| name == text) {
-                    *value = (*number).into();
-                    return;
-                }
-                for (name, with) in &self.texts {
-                    *text = text.replace(name, with);
-                }
-                for (name, with) in &self.numbers {
-                    *text = text.replace(name, &with.to_string());
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
+/// The JSON text with the values of its placeholders. A string that consists of a placeholder for a number
+/// becomes a JSON number.
+fn filled(json: &str, id: &str, now: Timestamp) -> String {
+    let digest: [u8; 32] = Sha256::digest(id).into();
+    let sha = data_encoding::HEXLOWER.encode(&digest[..20]);
+    let number = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]).to_string();
+    let unix = now.seconds().to_string();
+    let seconds = Timestamp(now.seconds() * 1000).to_string().replace(".000", "");
+    let quoted = Value::from(id).to_string();
+    json.replace("\"{{number}}\"", &number)
+        .replace("\"{{unix}}\"", &unix)
+        .replace("{{number}}", &number)
+        .replace("{{unix}}", &unix)
+        .replace("{{hex}}", &sha[..24])
+        .replace("{{sha}}", &sha)
+        .replace("{{iso}}", &seconds)
+        // Last, because an id may have the form of a placeholder.
+        .replace("{{id}}", &quoted[1..quoted.len() - 1])
 }
 
 /// Splits a type into its two levels, such as `pull_request` and `opened`. The second is `None` if
@@ -145,7 +112,7 @@ pub(super) fn levels<'t>(scheme: &Scheme, event_type: &'t str) -> (&'t str, Opti
 
 /// The facts that a body states about its event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct BodyFacts {
     /// `None` if the scheme reads the id from another place, or the body lacks it.
     pub id: Option<String>,
     /// Whether the scheme reads the id from a header first, so that the sender can choose it.
@@ -157,10 +124,10 @@ pub struct Told {
 }
 
 /// Reads the facts of `body`, which the caller is going to send as `event_type`.
-pub fn told(scheme: &Scheme, body: &[u8], event_type: &str) -> Told {
+pub fn read_body(scheme: &Scheme, body: &[u8], event_type: &str) -> BodyFacts {
     let facts = Facts::read(scheme, body);
     let at = |places: &[Place]| match facts.at(places.first()?) {
-        Found::Text(text) => Some(text.clone()),
+        Found::Text(text) => Some(text),
         Found::Absent | Found::Other(_) | Found::Twice => None,
     };
     let in_body = |places: &[Place]| matches!(places, [Place::Json(_) | Place::Form(_)]);
@@ -174,7 +141,7 @@ pub fn told(scheme: &Scheme, body: &[u8], event_type: &str) -> Told {
     };
     let first = first.unwrap_or_else(|| levels(scheme, event_type).0.to_owned());
     let second = scheme.event.subtype.as_ref().and_then(|pointer| facts.text(pointer));
-    Told {
+    BodyFacts {
         id,
         id_is_free: scheme.event.ids.first().is_some_and(|place| place.header().is_some()),
         event_type: match second.filter(|second| !second.is_empty()) {

@@ -180,7 +180,7 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
                 |place| matches!(place, StampPlace::Header(own) if own.eq_ignore_ascii_case(name)),
             )
         })
-        .find(|name| !super::listed(&scheme.keep_headers, name));
+        .find(|name| !super::listed(&scheme.delivery.keep_headers, name));
     match lost {
         None => Ok(()),
         Some(name) => Err((

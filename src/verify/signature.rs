@@ -128,13 +128,8 @@ fn decode(signature: &Signature, value: &str) -> Option<Vec<u8>> {
     match &signature.proof {
         Proof::Token => (!value.is_empty()).then(|| value.as_bytes().to_vec()),
         Proof::Hmac { hash, encoding, .. } => {
-            let encoding = match encoding {
-                Encoding::Hex => &HEXLOWER,
-                Encoding::HexAnyCase => &HEXLOWER_PERMISSIVE,
-                Encoding::Base64 => &BASE64,
-                Encoding::Base64Url => &BASE64URL_NOPAD,
-            };
-            encoding.decode(value.as_bytes()).ok().filter(|bytes| bytes.len() == length(*hash))
+            let bytes = alphabet(*encoding).decode(value.as_bytes()).ok()?;
+            (bytes.len() == length(*hash)).then_some(bytes)
         }
     }
 }
@@ -253,6 +248,15 @@ pub(super) fn pieces<'a>(
     }
 }
 
+fn alphabet(encoding: Encoding) -> data_encoding::Encoding {
+    match encoding {
+        Encoding::Hex => HEXLOWER,
+        Encoding::HexAnyCase => HEXLOWER_PERMISSIVE,
+        Encoding::Base64 => BASE64,
+        Encoding::Base64Url => BASE64URL_NOPAD,
+    }
+}
+
 /// The output length of the hash, in bytes.
 fn length(hash: Hash) -> usize {
     match hash {
@@ -280,11 +284,7 @@ pub(super) fn tag(hash: Hash, key: &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
 pub(super) fn encode(signature: &Signature, bytes: &[u8]) -> String {
     let value = match &signature.proof {
         Proof::Token => String::from_utf8_lossy(bytes).into_owned(),
-        Proof::Hmac { encoding, .. } => match encoding {
-            Encoding::Hex | Encoding::HexAnyCase => HEXLOWER.encode(bytes),
-            Encoding::Base64 => BASE64.encode(bytes),
-            Encoding::Base64Url => BASE64URL_NOPAD.encode(bytes),
-        },
+        Proof::Hmac { encoding, .. } => alphabet(*encoding).encode(bytes),
     };
     format!("{}{value}", signature.prefix)
 }

@@ -16,7 +16,7 @@ const DIGITS_MAX: usize = 16;
 pub(super) fn check(
     scheme: &Scheme,
     presented: Option<&str>,
-    found: &Facts,
+    found: &Facts<'_>,
     now: Timestamp,
 ) -> Result<(), Rejection> {
     let Some(stamp) = &scheme.timestamp else { return Ok(()) };
@@ -50,7 +50,7 @@ pub(super) fn check(
 pub(super) fn text<'a>(
     stamp: &Stamp,
     presented: Option<&'a str>,
-    found: &'a Facts,
+    found: &'a Facts<'_>,
 ) -> Option<&'a str> {
     match &stamp.place {
         StampPlace::Item(_) | StampPlace::Header(_) => presented,

@@ -145,7 +145,7 @@ fn an_id_in_a_form_is_signed_and_must_occur_once() {
     }
     assert_eq!(judged("trigger+id=a&command=x&command=y").unwrap().event_type().as_str(), "?");
     let body = sample(&scheme, "an id", "a/type", NOW);
-    let told = told(&scheme, &body, "another");
+    let told = read_body(&scheme, &body, "another");
     assert_eq!((told.id.as_deref(), told.id_is_free), (Some("an id"), false));
     assert_eq!(told.event_type, "a/type");
 }
@@ -445,7 +445,7 @@ fn every_sample_has_no_placeholder_left_and_differs_by_id() {
             let [one, other] = ["evt-1", "evt-2"].map(|id| sample(&scheme, id, &kind, NOW));
             let text = String::from_utf8(one).unwrap();
             assert!(!text.contains("{{"), "{name} {kind}: {text}");
-            let said = told(&scheme, text.as_bytes(), &kind);
+            let said = read_body(&scheme, text.as_bytes(), &kind);
             assert_eq!((said.event_type, said.lacks), (kind.clone(), None), "{name}: {text}");
             assert_ne!(text.as_bytes(), other, "{name} {kind}");
         }

@@ -170,9 +170,9 @@ impl Front {
 
     /// The results of the source's requests with keys, with their counts over 0.
     fn counted(&self, source: &str) -> Vec<(&'static str, u64)> {
-        let mut counts = self.traffic.sources().into_iter().map(|source| source.counts());
-        let counts = counts.find(|counts| counts.name.as_str() == source).unwrap();
-        counts.keyed.into_iter().filter(|(_, count)| *count > 0).collect()
+        let sources = self.traffic.sources();
+        let source = sources.iter().find(|one| one.name() == source).unwrap();
+        source.keyed_counts().filter(|(_, count)| *count > 0).collect()
     }
 }
 

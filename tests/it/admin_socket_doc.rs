@@ -156,7 +156,7 @@ fn snake(name: &str) -> String {
 fn types() -> BTreeMap<String, Declared> {
     let mut types = BTreeMap::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    for folder in ["admin", "store", "traffic", "handler", "limits", "model"] {
+    for folder in ["admin", "store", "traffic", "handler", "model"] {
         read_folder(&root.join(folder), &mut types);
     }
     read_types(&fs::read_to_string(root.join("limits.rs")).unwrap(), &mut types);

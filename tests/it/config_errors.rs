@@ -53,6 +53,12 @@ fn prepare(case: &str, folder: &Path) {
             fs::create_dir(folder.join("conf.d")).unwrap();
             fs::write(folder.join("conf.d/large.toml"), vec![b'#'; 1024 * 1024 + 1]).unwrap();
         }
+        "too-many-files" => {
+            fs::create_dir(folder.join("conf.d")).unwrap();
+            for nth in 0..=1000 {
+                fs::write(folder.join(format!("conf.d/{nth}.toml")), "# nothing\n").unwrap();
+            }
+        }
         "secret-too-large" => fs::write(folder.join("secret"), vec![b'x'; 4097]).unwrap(),
         "secret-permissions" => {
             for (file, mode) in [("all", 0o644), ("writable", 0o620), ("own", 0o600)] {

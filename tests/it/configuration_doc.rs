@@ -7,11 +7,12 @@ use std::path::Path;
 
 use crate::support::made;
 use hooklatch::config;
-use hooklatch::limits::TABLE;
+use hooklatch::limits::{AppliedBy, TABLE};
 
 #[test]
 fn the_documented_limits_are_those_of_the_code() {
-    let mut table = String::from("| key | default | range | |\n|---|---|---|---|\n");
+    let mut table =
+        String::from("| key | default | range | changed by | |\n|---|---|---|---|---|\n");
     for limit in TABLE {
         // These are keys of [storage], which the page describes elsewhere.
         if matches!(limit.key, "keep_payloads_millis" | "keep_ids_millis" | "keep_dead_millis") {
@@ -20,7 +21,13 @@ fn the_documented_limits_are_those_of_the_code() {
         let show = |value| limit.unit.show(value);
         let (least, most) = (show(*limit.range.start()), show(*limit.range.end()));
         let (key, default, reason) = (limit.key, show(limit.default), limit.reason);
-        writeln!(table, "| `{key}` | `{default}` | `{least}` to `{most}` | {reason} |").unwrap();
+        let changed_by = match limit.applied_by {
+            AppliedBy::Reload => "reload",
+            AppliedBy::ReceiverStart => "restart",
+            AppliedBy::RunnerStart => "runner",
+        };
+        let range = format!("`{least}` to `{most}`");
+        writeln!(table, "| `{key}` | `{default}` | {range} | `{changed_by}` | {reason} |").unwrap();
     }
     made::holds("configuration.md", "limits", &table);
 }

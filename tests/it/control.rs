@@ -37,10 +37,8 @@ fn open(settings: &Settings) -> Store {
 
 /// A receiver whose link is not connected.
 fn receiver(settings: &Settings, store: &Store) -> ReceiverState {
-    let limits = settings.limits.clone();
     let (runners, database) = (Runners::BesideStore(None), settings.path.clone());
-    let links =
-        RunnerPool::new(PoolSettings { runners, database, store: store.admin.id(), limits });
+    let links = RunnerPool::new(PoolSettings { runners, database, store: store.admin.id() });
     ReceiverState::new(links, Traffic::default(), Clock::system())
 }
 

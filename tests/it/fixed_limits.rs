@@ -1,4 +1,4 @@
-//! Compares the lists of fixed limits in `src/limits/fixed.rs` with the code.
+//! Compares what applies a changed limit, by the table in `src/limits.rs`, with the code.
 //!
 //! A limit is fixed if it is read while making something that lives as long as its process; a reload
 //! applies every other limit. So this test assigns every file that reads a limit to one of four groups.
@@ -7,18 +7,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hooklatch::limits::TABLE;
-use hooklatch::limits::fixed::{OF_RECEIVER, OF_RUNNER};
+use hooklatch::limits::{AppliedBy, TABLE};
 
 /// Files whose limits the receiver keeps from its start; a folder stands for all of its files.
-const OF_THE_RECEIVERS_START: &[&str] = &[
-    "src/http/server.rs",
-    "src/handler/link",
-    "src/runner/client.rs",
-    "src/scrape",
-    "src/serve.rs",
-    "src/store/",
-];
+const OF_THE_RECEIVERS_START: &[&str] =
+    &["src/http/server.rs", "src/scrape", "src/serve.rs", "src/store/"];
 
 /// Files whose limits a runner keeps from its start.
 const OF_THE_RUNNERS_START: &[&str] = &["src/runner/server.rs"];
@@ -64,21 +57,29 @@ fn read_in(files: &[&str]) -> BTreeSet<&'static str> {
         }
         let text = fs::read_to_string(&path).unwrap();
         let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-        let reads = |key: &str| product.contains(&format!(".{key}"));
+        // As a field, or by name as the default of a key.
+        let reads = |key: &str| {
+            product.contains(&format!(".{key}")) || product.contains(&format!(", \"{key}\""))
+        };
         found.extend(TABLE.iter().map(|limit| limit.key).filter(|key| reads(key)));
     }
     found
 }
 
+/// The limits of the table that `by` applies, in its order.
+fn applied(by: AppliedBy) -> Vec<&'static str> {
+    TABLE.iter().filter(|limit| limit.applied_by == by).map(|limit| limit.key).collect()
+}
+
 #[test]
 fn every_limit_is_either_reloaded_or_listed_as_fixed() {
-    let receiver: BTreeSet<_> = OF_RECEIVER.iter().copied().collect();
-    let runner: BTreeSet<_> = OF_RUNNER.iter().copied().collect();
+    let receiver = BTreeSet::from_iter(applied(AppliedBy::ReceiverStart));
+    let runner = BTreeSet::from_iter(applied(AppliedBy::RunnerStart));
     let mut read = read_in(OF_THE_RECEIVERS_START);
     // Retention uses the reloaded value; the store reads it only to bound a fixed limit.
     read.remove("keep_ids_millis");
-    assert_eq!(receiver, read, "limits::fixed::OF_RECEIVER");
-    assert_eq!(runner, read_in(OF_THE_RUNNERS_START), "limits::fixed::OF_RUNNER");
+    assert_eq!(receiver, read, "applied by a start of the receiver");
+    assert_eq!(runner, read_in(OF_THE_RUNNERS_START), "applied by a start of a runner");
     let in_force = read_in(AS_IN_FORCE);
     let in_both: Vec<_> = in_force.intersection(&receiver).copied().collect();
     assert_eq!(in_both, IN_BOTH, "fixed limits that a file reads as reloaded ones");
@@ -86,18 +87,4 @@ fn every_limit_is_either_reloaded_or_listed_as_fixed() {
     let rest: Vec<_> =
         TABLE.iter().map(|limit| limit.key).filter(|key| !all.contains(key)).collect();
     assert_eq!(rest, Vec::<&str>::new(), "limits that are read only by files without a group");
-}
-
-#[test]
-fn the_documentation_lists_the_fixed_limits() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
-    let page = fs::read_to_string(page).unwrap();
-    let named = |from: &str, to: &str| -> Vec<String> {
-        let part = page.split(from).nth(1).unwrap().split(to).next().unwrap();
-        part.split('`').skip(1).step_by(2).map(str::to_owned).collect()
-    };
-    let [receiver, runner, end] = ["fixed of receiver", "fixed of runner", "end of fixed"]
-        .map(|mark| format!("<!-- {mark} -->"));
-    assert_eq!(named(&receiver, &runner), OF_RECEIVER);
-    assert_eq!(named(&runner, &end), OF_RUNNER);
 }

@@ -263,7 +263,7 @@ fn the_metrics_port_serves_only_the_metrics_page() {
 
 #[test]
 fn stalled_scrapers_block_other_scrapers_only_briefly() {
-    let limits = "[limits]\nheader_read_millis = \"1s\"\nmetrics_wait_millis = \"10min\"\n";
+    let limits = "[limits]\nheader_read_millis = \"1s\"\n";
     let site = Site::with(&format!("{LISTEN}{limits}"), "");
     let (receiver, address) = start(&site);
     let mut stalled: Vec<_> = (0..40)

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use hooklatch::limits::Limits;
+use hooklatch::limits::{Limits, STOP_LINGER};
 
 const SERVICES: [&str; 3] =
     ["hooklatch.service", "hooklatch-runner.service", "hooklatch-runner@.service"];
@@ -66,8 +66,7 @@ fn the_stop_timeout_is_longer_than_the_product_needs() {
     let stops = |name| humantime::parse_duration(&value(&unit(name), "TimeoutStopSec")).unwrap();
     let wait = |millis: &[u64]| Duration::from_millis(millis.iter().sum());
     // The receiver waits for requests and then for forwards, each for as long.
-    let receiver =
-        wait(&[limits.stop_linger_millis, limits.stop_wait_millis, limits.stop_wait_millis]);
+    let receiver = STOP_LINGER + wait(&[limits.stop_wait_millis, limits.stop_wait_millis]);
     assert!(stops("hooklatch.service") > receiver);
     let runner = wait(&[limits.runner_drain_millis, limits.command_grace_millis]);
     assert!(stops("hooklatch-runner.service") > runner);

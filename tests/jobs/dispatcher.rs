@@ -111,7 +111,6 @@ impl Bench {
             runners: Runners::BesideStore(Some(launch)),
             database,
             store: store.admin.id(),
-            limits: limits.clone(),
         });
         let clock = self.clock.clone();
         let traffic = Traffic::default();

@@ -505,10 +505,7 @@ fn by_hand_there_is_only_the_default_runner() {
     let checked = yard.site.run(&["config", "check"]);
     let said = String::from_utf8(checked.stdout).unwrap();
     assert_eq!(checked.status.code(), Some(0), "{said}");
-    assert!(
-        said.contains("warning:") && said.contains("'deploy' is a service of its own"),
-        "{said}"
-    );
+    assert!(said.contains("warning:") && said.contains("'deploy' is a separate service"), "{said}");
     let odd = yard.site.run(&["runner", "--name", "a@b", "--folder", "/nowhere"]);
     assert_eq!(odd.status.code(), Some(2));
     let homeless = yard.site.run(&["runner", "--name", "deploy"]);

@@ -183,7 +183,7 @@ fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Fa
         return Ok(Event { id, body: body.into(), at });
     };
     let body = Bytes::from(input::read(file, config.limits().bodies_in_flight_bytes)?);
-    let in_body = verify::told(scheme, &body, &args.event_type);
+    let in_body = verify::read_body(scheme, &body, &args.event_type);
     if let Some(lacks) = in_body.lacks {
         let (file, provider) = (file.display(), scheme.name());
         let message =

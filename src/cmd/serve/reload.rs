@@ -69,7 +69,6 @@ fn log_reloaded(reloaded: &Reloaded) {
 fn failure(error: ReloadError) -> admin::Failure {
     let kind = match &error {
         ReloadError::Config(_)
-        | ReloadError::Sources(_)
         | ReloadError::Runner(NotLoaded { why: CannotLoad::Refused(_), .. }) => FailureKind::Config,
         ReloadError::Runner(_) | ReloadError::Dispatcher(_) => FailureKind::Unavailable,
     };

@@ -7,7 +7,7 @@
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::limits::Limits;
+use crate::limits::RUNNER_WAIT;
 use crate::runner::client::Sender;
 use crate::runner::message::{Key, Stream};
 use crate::store::Captured;
@@ -89,8 +89,7 @@ impl RunnerClient {
             }
             answer
         };
-        let wait = Limits::duration(self.shared.settings.limits.runner_wait_millis);
-        match timeout(wait, answer).await {
+        match timeout(RUNNER_WAIT, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             _ => Err(CannotAsk::NoRunner),
         }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::place::Place;
 use super::setup;
 use super::template::Part;
-use super::{Event, Proof, Scheme, Signature, Stamp, StampPlace};
-use crate::document::{Document, OneOrMany, Problems, Section, Size, Value};
+use super::{Delivery, Event, Proof, Scheme, Signature, Stamp, StampPlace};
+use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits;
 use crate::model::{EventType, Name, ReplayGuard};
 use crate::pattern::Pattern;
@@ -46,10 +46,10 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     let delivery = delivery(root);
     let setup = setup::read(root);
     if root.has("handshake") {
-        root.problem(
+        root.problem(Fault::new(
             "[handshake] is reserved: challenges are not answered yet",
-            Some("leave it out and confirm the endpoint at the provider by hand".to_owned()),
-        );
+            "leave it out and confirm the endpoint at the provider by hand",
+        ));
     }
     let scheme = Scheme {
         name: name?,
@@ -58,10 +58,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         event: event?,
         guard: guard.unwrap_or(ReplayGuard::Off),
         flag_types: flag_types.into_iter().map(|text| Pattern::new(text, two_levels)).collect(),
-        resends_for: delivery.resends_for,
-        deadline: delivery.deadline,
-        body_limit_bytes: delivery.body_limit_bytes,
-        keep_headers: delivery.keep_headers,
+        delivery,
         vectors,
         setup,
         samples: "",
@@ -75,57 +72,41 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     let ids = &scheme.event.ids;
     if let Some(signed) = scheme.template() {
         if signed.has(&Part::Id) && !matches!(ids[..], [Place::Header(_)]) {
-            root.problem("{id} is signed, so event.id must be one header:NAME", None);
+            root.problem("{id} is signed, so event.id must be one header:NAME");
         }
         let by_body = matches!(&scheme.timestamp, Some(Stamp { place: StampPlace::Json(_), .. }));
         match (&scheme.timestamp, signed.has(&Part::Timestamp)) {
-            (None, true) => root.problem(
-                "{timestamp} is signed, but there is no [timestamp]",
-                Some("add [timestamp] with from, unit and tolerance".to_owned()),
-            ),
+            (None, true) => root.problem(Fault::new("{timestamp} is signed, but there is no [timestamp]", "add [timestamp] with from, unit and tolerance")),
             (Some(_), true) if by_body => root
-                .problem("{timestamp} cannot be taken from the body, which is signed itself", None),
-            (Some(_), false) if !by_body => root.problem(
-                "[timestamp] is not signed: an attacker who re-sends a delivery can write a new one",
-                Some("remove it, or add {timestamp} to signature.signed".to_owned()),
-            ),
+                .problem("{timestamp} cannot be taken from the body, which is signed itself"),
+            (Some(_), false) if !by_body => root.problem(Fault::new("[timestamp] is not signed: an attacker who re-sends a delivery can write a new one", "remove it, or add {timestamp} to signature.signed")),
             _ => {}
         }
     } else if scheme.timestamp.is_some() {
-        root.problem("[timestamp] proves nothing without a signature over it", None);
+        root.problem("[timestamp] proves nothing without a signature over it");
     }
     let unsigned_id = !ids.iter().all(|place| scheme.covers(place));
     if unsigned_id && !root.has("replay") {
-        root.problem(
-            "the signature does not cover the event id: say what the same body under a new id means",
-            Some("add [replay] with guard = \"hold\", \"flag\" or \"off\"".to_owned()),
-        );
+        root.problem(Fault::new("the signature does not cover the event id: say what the same body under a new id means", "add [replay] with guard = \"hold\", \"flag\" or \"off\""));
     }
     if let Some(Signature { proof: Proof::Token, headers, .. }) = &scheme.signature {
-        let kept =
-            |name: &&String| scheme.keep_headers.iter().any(|k| k.eq_ignore_ascii_case(name));
+        let kept = |name: &&String| {
+            scheme.delivery.keep_headers.iter().any(|k| k.eq_ignore_ascii_case(name))
+        };
         if let Some(name) = headers.iter().find(kept) {
-            root.problem(
-                format!("delivery.keep_headers has {name}, which is the secret itself"),
-                None,
-            );
+            root.problem(format!("delivery.keep_headers has {name}, which is the secret itself"));
         }
     }
 }
 
 fn event(root: &Section<'_>) -> Option<Event> {
-    let Some(section) = root.section("event") else {
-        if !root.has("event") {
-            root.problem("[event] is missing", Some("add it with id and type".to_owned()));
-        }
-        return None;
-    };
+    let section = root.required_section("event", "add it with id and type")?;
     let ids = places(&section, section.required::<OneOrMany>("id"), true);
     let types = places(&section, section.get::<OneOrMany>("type"), false);
     let subtype = section.get::<String>("subtype");
     let subtype = match subtype {
         None => None,
-        some => Some(parsed(&section, some, |text| match Place::parse(text)? {
+        some => Some(parsed(&section, some, |text| match Place::parse(&text)? {
             Place::Json(pointer) => Ok(pointer),
             _ => Err(format!("'{text}' is not a json:/POINTER")),
         })?),
@@ -133,7 +114,7 @@ fn event(root: &Section<'_>) -> Option<Event> {
     let listed = parsed(&section, section.get::<Vec<String>>("types"), |texts| {
         match texts.iter().find(|text| EventType::from_raw(text).raw().is_some()) {
             Some(bad) => Err(format!("'{bad}' is not an event type")),
-            None => Ok(texts.clone()),
+            None => Ok(texts),
         }
     });
     let form_field = section.get::<String>("form_field").map(|v| v.value);
@@ -171,27 +152,23 @@ fn replay(root: &Section<'_>) -> (Option<ReplayGuard>, Vec<String>) {
     (guard, flag_types)
 }
 
-#[derive(Default)]
-struct Delivery {
-    resends_for: Option<Duration>,
-    deadline: Option<Duration>,
-    body_limit_bytes: Option<u64>,
-    keep_headers: Vec<String>,
-}
-
 fn delivery(root: &Section<'_>) -> Delivery {
-    let mut delivery =
-        Delivery { keep_headers: vec!["Content-Type".to_owned()], ..Delivery::default() };
+    let mut delivery = Delivery {
+        resends_for: None,
+        deadline: None,
+        body_limit_bytes: None,
+        keep_headers: vec!["Content-Type".to_owned()],
+    };
     let Some(section) = root.section("delivery") else { return delivery };
     delivery.resends_for = section.get::<Duration>("resends_for").map(|v| v.value);
     delivery.deadline = section.get::<Duration>("deadline").map(|v| v.value);
-    delivery.body_limit_bytes = section.get::<Size>("body_limit").and_then(|v| {
-        let range = &limits::TABLE.iter().find(|l| l.key == "body_default_bytes")?.range;
-        if !range.contains(&v.value.0) {
-            let message = format!("must be {} to {} bytes", range.start(), range.end());
-            section.problems().push(v.at.problem(message, None));
+    delivery.body_limit_bytes = parsed(&section, section.get("body_limit"), |Size(bytes)| {
+        match limits::limit("body_default_bytes").map(|limit| &limit.range) {
+            Some(range) if !range.contains(&bytes) => {
+                Err(format!("must be {} to {} bytes", range.start(), range.end()))
+            }
+            _ => Ok(bytes),
         }
-        Some(v.value.0)
     });
     let kept = section.get::<Vec<String>>("keep_headers");
     let kept = kept.map(|v| Value { value: OneOrMany(v.value), at: v.at });

@@ -28,15 +28,8 @@ enum Algorithm {
 pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Stamp>) {
     let stamp = root.section("timestamp").and_then(timestamp);
     let key = root.section("secret").map(key_text);
-    let Some(section) = root.section("signature") else {
-        if !root.has("signature") {
-            root.problem(
-                "[signature] is missing",
-                Some("add it; algorithm = \"none\" where nothing is signed".to_owned()),
-            );
-        }
-        return (None, stamp);
-    };
+    let help = "add it; algorithm = \"none\" where nothing is signed";
+    let Some(section) = root.required_section("signature", help) else { return (None, stamp) };
     let algorithm = word(
         &section,
         "algorithm",
@@ -49,7 +42,7 @@ pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Sta
         ],
     );
     if key.is_some() && matches!(algorithm, Some(Algorithm::Token | Algorithm::Unsigned)) {
-        root.problem("[secret] says how a key is made, but the algorithm uses none", None);
+        root.problem("[secret] says how a key is made, but the algorithm uses none");
     }
     let key = key.flatten().unwrap_or(KeyText::Text);
     let signature = match algorithm {
@@ -68,7 +61,6 @@ pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Sta
     if item && signature.iter().flatten().any(unpaired) {
         root.problem(
             "timestamp.from is an item of the signature header, whose format is not \"pairs\"",
-            None,
         );
     }
     (signature, stamp)
@@ -104,9 +96,8 @@ fn format(section: &Section<'_>) -> Option<Format> {
 
 /// A required string that must not be empty.
 fn filled(section: &Section<'_>, key: &'static str) -> Option<String> {
-    parsed(section, section.required::<String>(key), |text| match text.is_empty() {
-        true => Err("must not be empty".to_owned()),
-        false => Ok(text.clone()),
+    parsed(section, section.required::<String>(key), |text| {
+        if text.is_empty() { Err("must not be empty") } else { Ok(text) }
     })
 }
 
@@ -122,7 +113,7 @@ fn hmac(section: &Section<'_>, hash: Hash, key: KeyText) -> Option<Proof> {
         ],
     );
     let signed = parsed(section, section.required::<String>("signed"), |text| {
-        Template::parse(text).map_err(|wrong| format!("'{text}' {wrong}"))
+        Template::parse(&text).map_err(|wrong| format!("'{text}' {wrong}"))
     });
     Some(Proof::Hmac { hash, encoding: encoding?, signed: signed?, key })
 }
@@ -163,12 +154,9 @@ fn timestamp(section: Section<'_>) -> Option<Stamp> {
         "unit",
         &[("s", StampUnit::Seconds), ("ms", StampUnit::Millis), ("iso8601", StampUnit::Iso8601)],
     );
-    let tolerance = section.required::<Duration>("tolerance").and_then(|v| {
-        if (Duration::from_secs(1)..=TOLERANCE_MAX).contains(&v.value) {
-            return Some(v.value);
-        }
-        section.problems().push(v.at.problem("must be 1 s to 1 day", None));
-        None
+    let tolerance = parsed(&section, section.required::<Duration>("tolerance"), |tolerance| {
+        let in_range = (Duration::from_secs(1)..=TOLERANCE_MAX).contains(&tolerance);
+        if in_range { Ok(tolerance) } else { Err("must be 1 s to 1 day") }
     });
     section.finish();
     Some(Stamp { place: place?, unit: unit?, tolerance: tolerance? })

@@ -1,35 +1,28 @@
 //! Reads values of a provider file and reports errors.
 
-use crate::document::{OneOrMany, Section, Value, nearest};
+use crate::document::{Fault, OneOrMany, Section, Value, nearest};
 use crate::model::is_header_name;
 
 pub(super) fn header_names(
     section: &Section<'_>,
-    value: Option<Value<OneOrMany>>,
+    names: Option<Value<OneOrMany>>,
 ) -> Option<Vec<String>> {
-    parsed(section, value, |OneOrMany(names)| {
+    parsed(section, names, |OneOrMany(names)| {
         match names.iter().find(|name| !is_header_name(name)) {
             Some(bad) => Err(format!("'{bad}' is not a header name")),
             None if names.is_empty() => Err("the list is empty".to_owned()),
-            None => Ok(names.clone()),
+            None => Ok(names),
         }
     })
 }
 
-/// Reads a value further. An error becomes a problem at the position of the value.
-pub(super) fn parsed<T, U>(
+/// [`Section::convert`] without the position.
+pub(super) fn parsed<T, U, F: Into<Fault>>(
     section: &Section<'_>,
-    value: Option<Value<T>>,
-    read: impl FnOnce(&T) -> Result<U, String>,
+    read: Option<Value<T>>,
+    parse: impl FnOnce(T) -> Result<U, F>,
 ) -> Option<U> {
-    let value = value?;
-    match read(&value.value) {
-        Ok(read) => Some(read),
-        Err(wrong) => {
-            section.problems().push(value.at.problem(wrong, None));
-            None
-        }
-    }
+    section.convert(read, parse).map(|read| read.value)
 }
 
 /// Reads a required key whose value is one of these words.
@@ -38,14 +31,15 @@ pub(super) fn word<T: Copy>(
     key: &'static str,
     words: &[(&str, T)],
 ) -> Option<T> {
-    let value = section.required::<String>(key)?;
-    if let Some((_, meant)) = words.iter().find(|(word, _)| *word == value.value) {
-        return Some(*meant);
-    }
-    let known = || words.iter().map(|(word, _)| *word);
-    let help = nearest(&value.value, known()).map(|near| format!("did you mean '{near}'?"));
-    let all = known().collect::<Vec<_>>().join(", ");
-    let message = format!("must be one of {all}, not '{}'", value.value);
-    section.problems().push(value.at.problem(message, help));
-    None
+    parsed(section, section.required::<String>(key), |text| {
+        if let Some((_, meant)) = words.iter().find(|(word, _)| *word == text) {
+            return Ok(*meant);
+        }
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let message = format!("must be one of {}, not '{text}'", known.join(", "));
+        Err(match nearest(&text, known) {
+            Some(near) => Fault::new(message, format!("did you mean '{near}'?")),
+            None => message.into(),
+        })
+    })
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use rusqlite::{Connection, params};
 
 use crate::crash;
+use crate::limits::EVIDENCE_COUNT;
 use crate::model::{
     DeadReason, EventType, HeldReason, NoticeType, OnRedelivery, ReplayGuard, State, Timestamp,
 };
@@ -37,7 +38,6 @@ pub(crate) struct Prepared {
     pub(crate) now: Timestamp,
     /// Empty while the delivery is only looked up: then its payload is not stored.
     stored: OnceLock<StoredPayload>,
-    evidence_max: u64,
     notices: Notices,
     secret_uses: Arc<SecretUses>,
 }
@@ -92,7 +92,6 @@ impl Intake {
             new,
             now,
             stored: OnceLock::new(),
-            evidence_max: self.engine.settings.limits.evidence_count,
             notices: self.engine.notices.clone(),
             secret_uses: Arc::clone(&self.engine.secret_uses),
         }
@@ -375,7 +374,7 @@ impl Prepared {
             self.new.delivery.headers().to_wire(),
             codec::size(self.new.delivery.body().len()),
             self.stored.get().map(|stored| &stored.body),
-            i64::try_from(self.evidence_max).unwrap_or(i64::MAX),
+            EVIDENCE_COUNT,
         ])?;
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::limits::QUARANTINE_BODY_BYTES;
 use crate::store::quarantine::types::Quarantined;
 
 use super::handle::Intake;
@@ -14,8 +15,7 @@ impl Intake {
         if limits.quarantine_bytes == 0 {
             return;
         }
-        if failed.body.as_ref().is_some_and(|body| body.len() as u64 > limits.quarantine_body_bytes)
-        {
+        if failed.body.as_ref().is_some_and(|body| body.len() as u64 > QUARANTINE_BODY_BYTES) {
             failed.body = None;
         }
         let holder = holder(failed.address);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::limits::Limits;
+use crate::limits::{Limits, QUARANTINE_BODY_BYTES};
 use crate::model::{Headers, OnRedelivery, State};
 use crate::provider::Scheme;
 use crate::store::tests::{Bench, DAY, HOUR, START, bench, bench_with, failed, limits, name};
@@ -171,12 +171,13 @@ async fn what_is_over_the_rate_is_only_counted() {
 
 #[tokio::test]
 async fn a_long_body_and_an_old_delivery_are_not_kept() {
-    let bench = bench_with(Limits { quarantine_body_bytes: 10, ..roomy() });
-    bench.store.intake.quarantine(failed("a", "192.0.2.1", "longer than ten"));
+    let bench = bench_with(roomy());
+    let long = "x".repeat(QUARANTINE_BODY_BYTES as usize + 1);
+    bench.store.intake.quarantine(failed("a", "192.0.2.1", &long));
     bench.store.intake.quarantine(failed("a", "192.0.2.1", "short"));
     let rows = kept(&bench).await.deliveries;
     let told: Vec<_> = rows.iter().map(|row| (row.body_kept, row.body_bytes)).collect();
-    assert_eq!(told, [(true, 5), (false, 15)]);
+    assert_eq!(told, [(true, 5), (false, QUARANTINE_BODY_BYTES + 1)]);
     bench.clock.advance(7 * DAY);
     assert_eq!(kept(&bench).await.matching, 2);
     bench.clock.advance(Duration::from_secs(1));

@@ -244,13 +244,9 @@ fn limits_change_and_what_needs_a_restart_is_refused() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.starts_with(&format!("{} is in force\n", site.config().display())), "{said}");
 
-    let limits = "[limits]\nheaders_kept_bytes = \"1 KiB\"\ntick_millis = \"1s\"\n";
-    let body = stripe_event("evt_1", "thing.made", "");
-    let long = format!(
-        "{}Content-Type: {}\r\n",
-        crate::support::stripe_header(&body, 0),
-        "x".repeat(2000)
-    );
+    let limits = "[limits]\nbody_default_bytes = \"1 KiB\"\ntick_millis = \"1s\"\n";
+    let body = stripe_event("evt_1", "thing.made", &format!(r#","x":"{}""#, "x".repeat(2000)));
+    let signature = crate::support::stripe_header(&body, 0);
     site.configure(&format!("{limits}batch_count = 7\n"), "");
     let text = fs::read_to_string(site.config()).unwrap();
     fs::write(site.config(), text.replace("127.0.0.1:0", "127.0.0.1:9")).unwrap();
@@ -266,19 +262,19 @@ fn limits_change_and_what_needs_a_restart_is_refused() {
     let place = format!("{}:{place}:15: limits.batch_count", site.config().display());
     assert!(said.contains(&place), "{place} is not in\n{said}");
     // Nothing of it is in force: not the limits that a reload could change, and not the handlers.
-    assert_eq!(post(receiver.address, "/stripe", &long, body.as_bytes()).0, 200);
+    assert_eq!(post(receiver.address, "/stripe", &signature, body.as_bytes()).0, 200);
     assert_eq!(handlers_of(&jobs(&site), "evt_1"), ["all"]);
 
     site.configure(limits, &forward("all", "stripe"));
     let change = |key: &str, from: &str, to: &str| json!({ "key": key, "from": from, "to": to });
     let changes = [
-        change("limits.headers_kept_bytes", "16 KiB", "1 KiB"),
+        change("limits.body_default_bytes", "1 MiB", "1 KiB"),
         change("limits.tick_millis", "15s", "1s"),
     ];
     assert_eq!(reload(&site)["limits"], json!(changes));
     assert_eq!(reload(&site)["limits"], json!([]));
-    // In force: a header that is kept, and too long now.
-    assert_eq!(post(receiver.address, "/stripe", &long, body.as_bytes()).0, 400);
+    // In force: the body is over the limit now.
+    assert_eq!(post(receiver.address, "/stripe", &signature, body.as_bytes()).0, 413);
 }
 
 #[test]

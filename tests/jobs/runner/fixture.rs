@@ -10,7 +10,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use hooklatch::config::{self, Environment};
-use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, RunnerName, Timestamp};
 use hooklatch::runner::client::{ConnectError, Events, Sender, connect};
 use hooklatch::runner::launch::Launch;
@@ -168,7 +167,7 @@ impl Site {
 
     pub(super) async fn connect_as(&self, hello: &Hello) -> Result<Receiver, ConnectError> {
         let socket = folder::socket(&self.folder());
-        let (list, say, hear) = connect(&socket, hello, &Limits::default()).await?;
+        let (list, say, hear) = connect(&socket, hello).await?;
         Ok(Receiver { list, say, hear, site: self.path("") })
     }
 

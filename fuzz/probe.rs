@@ -20,9 +20,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::cmd;
 use crate::handler::forward::answer;
-use crate::http;
-use crate::http::chunks::Chunks;
-use crate::http::connection::{Head, Took};
+use crate::http::chunks::{self, Chunks};
+use crate::http::head::{Head, Took};
 use crate::limits::Limits;
 use crate::model::{Digest, Headers, Timestamp};
 use crate::provider::place::{Place, Pointer};
@@ -169,7 +168,7 @@ impl Guard {
 
 /// The declared length of a request's body in bytes, as the HTTP server reads it; `None` without one.
 pub fn declared(request: &impl actix_web::HttpMessage) -> Option<u64> {
-    http::declared(request)
+    chunks::declared(request)
 }
 
 /// Reads the headers of a captured request as `hooklatch verify --header` does.

@@ -1,0 +1,92 @@
+//! Finds the end of a request's head, so that the HTTP server gets one head at a time.
+//!
+//! A blank line found too early costs a round of actix's dispatcher; one that is missed would pass on two requests at
+//! once.
+
+/// The result of [`Head::take`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Took {
+    /// This many bytes of an incomplete head.
+    Part(usize),
+    /// The head is complete and has this many bytes.
+    Whole(usize),
+    OverBound,
+}
+
+/// Finds the end of a head in the bytes of a connection.
+#[derive(Debug)]
+pub(crate) struct Head {
+    most: usize,
+    seen: usize,
+    position: Position,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Position {
+    /// Before the first line; line ends here are skipped (RFC 9112, section 2.2).
+    Before,
+    WithinLine,
+    AfterLine,
+}
+
+impl Head {
+    /// `most` includes line ends before the head.
+    pub(crate) fn new(most: usize) -> Self {
+        Head { most, seen: 0, position: Position::Before }
+    }
+
+    /// `bytes` begin with the head and grow with each call. Each byte is examined once.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Took {
+        let mut is_whole = false;
+        while !is_whole && self.seen < bytes.len() {
+            (self.position, is_whole) = match (bytes[self.seen], self.position) {
+                (b'\n', Position::AfterLine) => (Position::Before, true),
+                (b'\n', Position::WithinLine) => (Position::AfterLine, false),
+                (b'\r' | b'\n', as_before) => (as_before, false),
+                _ => (Position::WithinLine, false),
+            };
+            self.seen += 1;
+        }
+        if self.seen > self.most {
+            return Took::OverBound;
+        }
+        if is_whole { Took::Whole(std::mem::take(&mut self.seen)) } else { Took::Part(self.seen) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_over_its_bound_is_refused_however_it_is_split() {
+        let text = b"\r\nGET / HTTP/1.1\r\nA: b\r\n\r\n";
+        for step in 1..=text.len() {
+            for (most, whole) in [(text.len(), true), (text.len() - 1, false)] {
+                let mut head = Head::new(most);
+                let cuts = (step..text.len()).step_by(step).chain([text.len()]);
+                let last = cuts.map(|cut| head.take(&text[..cut])).last();
+                let wanted = if whole { Took::Whole(text.len()) } else { Took::OverBound };
+                assert_eq!(last, Some(wanted), "in steps of {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_blank_line_ends_a_head_however_it_is_split() {
+        let text = b"\r\nGET / HTTP/1.1\r\nA: b\r\n\r\nGET /2 HTTP/1.1\n\nrest";
+        let wanted = ["\r\nGET / HTTP/1.1\r\nA: b\r\n\r\n", "GET /2 HTTP/1.1\n\n"];
+        for step in 1..=text.len() {
+            let (mut head, mut heads, mut begin, mut end) = (Head::new(100), Vec::new(), 0, 0);
+            while end < text.len() {
+                end = text.len().min(end + step);
+                while let Took::Whole(bytes) = head.take(&text[begin..end]) {
+                    heads.push(String::from_utf8_lossy(&text[begin..begin + bytes]).into_owned());
+                    begin += bytes;
+                }
+            }
+            assert_eq!(heads, wanted, "in steps of {step}");
+            assert_eq!(&text[begin..], b"rest");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a configuration makes of a receiver, for its start and for each reload.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::admin::ListenerInfo;
+use crate::config::{Config, Resolved};
+use crate::dispatcher::Worker;
+use crate::document::Problem;
+use crate::http;
+use crate::verify::Signer;
+
+pub(super) struct Plan {
+    pub(super) sources: http::Sources,
+    pub(super) workers: Vec<Worker>,
+    /// What the admin API tells of the sources, and signs test deliveries with.
+    pub(super) listeners: ListenerInfo,
+}
+
+impl Plan {
+    /// Logs the configuration's warnings. An `Err` has the problems.
+    pub(super) fn new(
+        config: &Config,
+        resolved: Resolved,
+        addresses: &[SocketAddr],
+    ) -> Result<Self, Vec<Problem>> {
+        let Resolved { sources, workers, warnings } = resolved;
+        for unwise in config.warnings().iter().chain(&warnings) {
+            tracing::warn!("{unwise}");
+        }
+        let signer = |source: &http::Source| {
+            let signer = Signer::new(Arc::clone(&source.scheme), source.keys.first().cloned());
+            (source.name.clone(), signer)
+        };
+        // They can prove no delivery, because their secrets are empty.
+        let is_mute =
+            |source: &&http::Source| source.keys.is_empty() && !source.scheme.is_unsigned();
+        let listeners = ListenerInfo {
+            addresses: addresses.to_vec(),
+            signers: sources.iter().map(signer).collect(),
+            without_secret: sources
+                .iter()
+                .filter(is_mute)
+                .map(|source| source.name.clone())
+                .collect(),
+        };
+        let sources = http::Sources::new(sources)
+            .map_err(|taken| vec![Problem::of_file(config.file(), taken.to_string())])?;
+        let sources = sources.with_proxies(config.server().trusted_proxies.clone());
+        Ok(Plan { sources, workers, listeners })
+    }
+}

@@ -1,0 +1,51 @@
+//! The statistics that `status` shows.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Broken, Name, Timestamp};
+
+/// The statistics that `status` shows.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// Every configured source.
+    pub sources: BTreeMap<Name, SourceSeen>,
+    /// Paths that no source has, the most recent first.
+    pub unknown_paths: Vec<UnknownPath>,
+    /// Handlers that cannot run, by name. A receiver of an earlier version omits them.
+    #[serde(default)]
+    pub broken: Vec<Broken>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceSeen {
+    pub path: String,
+    /// New events.
+    pub accepted: u64,
+    /// Deliveries of events that were stored before.
+    pub duplicates: u64,
+    /// Refused for any reason.
+    pub refused: u64,
+    /// Refused since the last good delivery.
+    #[serde(default)]
+    pub refused_in_a_row: u64,
+    /// Refused because the body was over the source's limit.
+    #[serde(default)]
+    pub too_large: u64,
+    /// The last accepted or duplicate delivery.
+    pub last_good_at: Option<Timestamp>,
+    /// The last refused delivery, and a fixed word or sentence that says why.
+    pub last_refused: Option<(Timestamp, String)>,
+}
+
+/// Requests to a path that no source has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownPath {
+    /// As sent, but truncated.
+    pub path: String,
+    pub requests: u64,
+    pub last_at: Timestamp,
+    /// The most similar path of a source.
+    pub nearest: Option<String>,
+}
