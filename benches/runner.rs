@@ -1,5 +1,6 @@
-//! Measures the cost of a runner: its resident memory with 100 running commands, and the commands per second
-//! that it starts and completes, compared with a plain loop of spawns in the same run.
+//! Measures the cost of a runner: its resident memory with 100 running commands and with 1,000 ends that the
+//! receiver does not read, and the commands per second that it starts and completes, compared with a plain
+//! loop of spawns in the same run.
 //!
 //! `cargo bench --bench runner` uses the real program, its socket and the receiver's client. Both loops run
 //! `/bin/true`, four at a time, in alternating rounds, so that other load of the machine affects both. It
@@ -17,13 +18,16 @@ use hooklatch::config;
 use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, RunnerName, Timestamp};
 use hooklatch::runner::client::{Events, Sender, connect};
 use hooklatch::runner::folder;
-use hooklatch::runner::message::{Hello, HelloOk, Key, Start, ToReceiver, VERSION};
+use hooklatch::runner::message::{Hello, HelloOk, Key, Start, ToReceiver, ToRunner, VERSION};
 use sha2::{Digest as _, Sha256};
 
 /// The number of commands that run while the memory is read.
 const RUNNING: u32 = 100;
 
-/// The most resident memory of the runner then (requirement: "under 8 MiB").
+/// The number of ends that the receiver does not read while the memory is read (R18).
+const UNREAD: u32 = 1000;
+
+/// The most resident memory of the runner in both cases (requirement: "under 8 MiB").
 const MOST_KIB: u64 = 8 * 1024;
 
 /// The number of concurrent commands in both loops.
@@ -42,6 +46,8 @@ const BODY: &[u8] = &[b'x'; 2048];
 const CONFIGURATION: &str = r#"
 [storage]
 path = "store.db"
+[limits]
+runner_attempts_count = 2000
 [sources.github]
 provider = "github"
 secrets = ["file:nowhere"]
@@ -63,6 +69,8 @@ async fn main() -> ExitCode {
     let mut receiver = Receiver::connect(site.path()).await;
     let [before, resident] = receiver.memory(&runner).await;
     println!("resident: {before} KiB idle, {resident} KiB with {RUNNING} commands");
+    let unread = receiver.unread_ends(&runner, site.path()).await;
+    println!("resident: {unread} KiB with {UNREAD} unread ends");
     let mut ratios = Vec::new();
     for round in 1..=ROUNDS {
         let ours = f64::from(STARTS) / receiver.starts().await.as_secs_f64();
@@ -75,7 +83,7 @@ async fn main() -> ExitCode {
     println!("median ratio {median:.2} ({:.2} to {:.2})", ratios[0], ratios[ROUNDS - 1]);
     runner.kill().unwrap();
     runner.wait().unwrap();
-    match resident < MOST_KIB && median >= LEAST_RATIO {
+    match resident.max(unread) < MOST_KIB && median >= LEAST_RATIO {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
@@ -158,10 +166,10 @@ impl Receiver {
             headers: Headers::new(),
             body: bytes::Bytes::new(),
         };
-        let digest = self.digests.iter().find(|(name, _)| name == handler).unwrap().1;
+        let configuration = self.digests.iter().find(|(name, _)| name == handler).unwrap().1;
         let body = Digest(Sha256::digest(BODY).into());
-        let start = Start::new(self.list.incarnation, digest, body, &facts);
-        let key = start.key;
+        let start = Start { incarnation: self.list.incarnation, configuration, body, facts };
+        let key = start.key();
         self.say.start(start, BODY).await.unwrap();
         key
     }
@@ -212,12 +220,36 @@ impl Receiver {
         }
         let after = resident(runner);
         for key in keys {
-            self.say.kill(key).await.unwrap();
+            self.say.send(ToRunner::Kill { key }).await.unwrap();
         }
         for _ in 0..RUNNING {
             self.ended().await;
         }
         [before, after]
+    }
+
+    /// The runner's resident memory in KiB when commands have ended and the receiver has not read their ends.
+    async fn unread_ends(&mut self, runner: &Child, site: &Path) -> u64 {
+        let exits = || {
+            let folder = fs::read_dir(folder::of(&site.join("store.db"))).unwrap();
+            let mut files = folder.map(|entry| entry.unwrap().path());
+            let ledger = files.find(|path| path.to_str().unwrap().contains("/ledger-")).unwrap();
+            fs::read_to_string(ledger).unwrap().matches("\"exit\"").count()
+        };
+        let before = exits();
+        for ended in (0..UNREAD).step_by(ABREAST as usize) {
+            for _ in 0..ABREAST {
+                self.start("true").await;
+            }
+            while exits() < before + (ended + ABREAST) as usize {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let resident = resident(runner);
+        for _ in 0..UNREAD {
+            self.ended().await;
+        }
+        resident
     }
 }
 

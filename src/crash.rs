@@ -4,61 +4,12 @@
 //! there; `tests/kill/crash.rs` runs through all of them. `cmd` arms one point at start from an
 //! environment variable; another variable adds a migration to the store's, so that tests can kill the
 //! process during one. Must stay true: a release build has no code, name or variable of this module, and
-//! each name is used at one place in the source, which a test checks.
+//! each name is used at one place in the source, which a test checks (`tests/kill/crash/deaths.rs`).
 
 use std::fmt::Debug;
 
-/// The names of all points.
-pub const POINTS: &[&str] = &[
-    "accept.commit.before",
-    "accept.commit.after",
-    "answer.before",
-    "answer.after",
-    "ask.commit.before",
-    "ask.commit.after",
-    "claim.commit.before",
-    "claim.commit.after",
-    "complete.commit.before",
-    "complete.commit.after",
-    "epoch.commit.before",
-    "epoch.commit.after",
-    "copy.step",
-    "before.copied",
-    "before.named",
-    "migrate.commit.before",
-    "migrate.commit.after",
-    "restore.copied",
-    "restore.changed",
-    "restore.decided",
-    "restore.aside",
-    "restore.log.aside",
-    "restore.named",
-    "runner.orphaned.before",
-    "runner.orphaned.after",
-    "runner.hello.read",
-    "runner.start.noted",
-    "runner.spawned",
-    "runner.process.noted",
-    "runner.reaped",
-    "runner.exit.noted",
-    "runner.ack.noted",
-    "request.panic",
-];
-
 /// The point that the process survives: it makes one request panic.
 pub const PANIC: &str = "request.panic";
-
-/// The names of all points that frames pass. A test appends the kind of message: `receiver.sent.Ack`.
-pub const FRAMES: &[&str] = &[
-    "receiver.before",
-    "receiver.sent",
-    "receiver.read",
-    "runner.before",
-    "runner.sent",
-    "runner.read",
-    // On both sides, after the header and half of the body were written.
-    "half",
-];
 
 #[cfg(debug_assertions)]
 pub use armed::{MIGRATE, VARIABLE, add_migration, arm, frame, halves, migration, point};
@@ -99,7 +50,7 @@ mod armed {
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    use super::{Debug, FRAMES, PANIC, POINTS};
+    use super::{Debug, PANIC};
 
     /// The variable that arms a point: `NAME NTH TOKEN`. A process that passes NAME for the NTH time
     /// creates the file TOKEN and dies. If the file exists it goes on, so that a restarted process
@@ -134,15 +85,8 @@ mod armed {
 
     fn read(text: &str) -> Option<Armed> {
         let [name, nth, token] = text.splitn(3, ' ').collect::<Vec<_>>().try_into().ok()?;
-        let known =
-            POINTS.contains(&name) || FRAMES.iter().any(|point| kind(name, point).is_some());
         let left = nth.parse().ok().filter(|nth: &usize| *nth > 0)?;
-        known.then(|| Armed { name: name.to_owned(), left: left.into(), token: token.into() })
-    }
-
-    /// The kind of message in `name`, if `name` is `point` with a kind appended.
-    fn kind<'a>(name: &'a str, point: &str) -> Option<&'a str> {
-        name.strip_prefix(point)?.strip_prefix('.')
+        Some(Armed { name: name.to_owned(), left: left.into(), token: token.into() })
     }
 
     /// Adds a migration to the store's, for the rest of the process.
@@ -165,11 +109,12 @@ mod armed {
         }
     }
 
-    /// Kills the process here if this point is armed for this kind of message, which is the first word
-    /// of its `Debug` text.
+    /// Kills the process here if this point is armed for this kind of message, as in `receiver.sent.Ack`. The
+    /// kind is the first word of the message's `Debug` text.
     pub fn frame(name: &'static str, message: &impl Debug) {
         if let Some(armed) = ARMED.get()
-            && let Some(kind) = kind(&armed.name, name)
+            && let Some((point, kind)) = armed.name.rsplit_once('.')
+            && point == name
         {
             let text = format!("{message:?}");
             if text.split(|c: char| !c.is_alphanumeric()).next() == Some(kind) {

@@ -98,7 +98,7 @@ pub fn broken(handler: Name, job: NoticeJob, now: Timestamp) -> Notice {
 pub async fn tick(jobs: &Jobs) {
     match jobs.tell_notices().await {
         Ok(0) => {}
-        Ok(events) => tracing::info!(events, "told what was counted since the last notices"),
+        Ok(events) => tracing::info!(events, "stored the notices that were counted"),
         Err(error) => tracing::warn!(%error, "failed to look for notices"),
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let environment = Arc::new(environment);
     let known = Arc::clone(&environment);
     let started_with = limits.clone();
-    let reload: Reload = Box::new(move || commands_now(&file, &known, &name, &started_with));
+    let reload: Reload = Arc::new(move || commands_now(&file, &known, &name, &started_with));
     let program = std::env::current_exe().map_err(Failure::io("find this program"))?;
     let reexec = Reexec { program, arguments: std::env::args_os().skip(1).collect() };
     let handed_over = told.and_then(|told| told.parse().ok());

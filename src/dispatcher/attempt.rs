@@ -1,6 +1,6 @@
 //! Attempts, and the exchanges with the store that record their ends.
 //!
-//! What must stay true:
+//! Must stay true:
 //!
 //! - An end is acknowledged to its runner after its commit only (R9).
 //! - The Start of a job's next attempt is written after that Ack: until then the runner has the job, and refuses
@@ -22,7 +22,7 @@ use crate::traffic::HandlerTraffic;
 
 use super::slots::PendingClaim;
 
-/// The policy where the handler is not configured any more: a job whose attempt failed waits until the next check
+/// The policy for a handler that is not configured any more: a job whose attempt failed waits until the next check
 /// of the store holds it.
 pub(super) const REMOVED: Policy = Policy {
     on_unknown: OnUnknown::Hold,
@@ -35,19 +35,18 @@ pub(super) const REMOVED: Policy = Policy {
 /// A claimed attempt.
 pub(super) struct Attempt {
     pub(super) handler_name: Name,
-    /// What it runs, as its handler was configured when it was claimed; not known of an attempt that an
-    /// earlier receiver began.
+    /// The handler as it was configured at the claim; `None` if an earlier receiver claimed it.
     pub(super) handler: Option<Arc<Handler>>,
     pub(super) key: Key,
-    /// The runner that it was claimed for; none for a forward.
+    /// The runner that it was claimed for; `None` for a forward.
     pub(super) runner: Option<RunnerName>,
-    /// Where its end is acknowledged, if that runner may have it.
+    /// The client that acknowledges its end, if the runner may have the attempt.
     pub(super) client: Option<RunnerClient>,
     /// Counted attempts before this one.
     pub(super) counted: u32,
-    /// When its job was made or last replayed.
+    /// When its job was created or last replayed.
     pub(super) since: Timestamp,
-    /// None where an earlier receiver began it.
+    /// When this process began it; `None` if an earlier receiver claimed it.
     pub(super) begun: Option<Instant>,
     pub(super) source: Name,
     pub(super) event_id: EventId,
@@ -62,7 +61,7 @@ pub(super) fn span(source: &Name, event: &EventId, key: Key, handler: &Name) -> 
 }
 
 impl Attempt {
-    /// What is recorded of its end. `pause` is set where the handler could not run: how long it pauses.
+    /// The record of its end. `pause` is set if the handler could not run: how long it pauses.
     pub(super) fn completion(
         &self,
         report: Report,
@@ -74,7 +73,7 @@ impl Attempt {
         let counts = pause.is_none() && outcome != Outcome::NotStarted;
         let counted = self.counted + u32::from(counts);
         let next = match (outcome, pause) {
-            // The job waits as long as its handler, and loses no attempt.
+            // The job waits as long as its handler, and its number of counted attempts stays.
             (Outcome::Failed, Some(pause)) => Next::Wait { due_at: now.after(pause) },
             _ => policy.next(outcome, History { counted, since: self.since }, retry_after, now),
         };
@@ -95,7 +94,7 @@ pub(super) fn cause(record: &Record) -> String {
 pub(super) struct Ending {
     pub(super) attempt: Attempt,
     pub(super) completion: Arc<Completion>,
-    /// How long it ran, where this process began it.
+    /// How long it ran, if this process began it.
     pub(super) took: Option<Duration>,
     pub(super) traffic: Option<HandlerTraffic>,
     /// Stored after the commit: the notice quotes the recorded attempt.
@@ -105,7 +104,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Records an end that could not be committed with others, however long that takes, and acknowledges it.
+    /// Records an end that its exchange could not commit, however long that takes, and acknowledges it.
     pub(super) async fn record(self, store: Jobs) -> Exchanged {
         let committed = store.complete(self.completion.clone()).await;
         self.report(&committed, &store);
@@ -120,7 +119,7 @@ impl Ending {
         }
     }
 
-    /// Counts and logs the result of its commit.
+    /// Counts or logs the result of its commit, and stores the notice.
     fn report(&self, committed: &Result<bool, Error>, store: &Jobs) {
         let _inside = self.attempt.span.enter();
         match committed {
@@ -175,9 +174,9 @@ pub(super) struct Exchange {
 
 /// The result of an exchange.
 pub(super) struct Exchanged {
-    /// The attempts whose ends are settled, and the runner that they were claimed for.
+    /// The attempts that are done with, and below the runner that they were claimed for.
     pub(super) ended: Vec<Key>,
-    /// The store could not commit these now. Their Acks are still due.
+    /// The ends that the store cannot commit now. They are recorded later, and acknowledged then.
     pub(super) unrecorded: Vec<Ending>,
     pub(super) runner: Option<RunnerName>,
     pub(super) claim: Option<(PendingClaim, Result<Claims, Error>)>,

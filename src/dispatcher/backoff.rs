@@ -1,4 +1,4 @@
-//! Back-off of a handler that cannot run: it pauses, and for longer after each try that fails.
+//! Back-off of a handler that cannot run: it pauses, and longer after each try that fails.
 //!
 //! Pure: the caller passes the monotonic time.
 
@@ -38,8 +38,8 @@ impl Backoff {
         self.0.map_or(0, |pause| pause.failures)
     }
 
-    /// The handler could not run. The first pause is of `base`, each further one twice as long, up to `max`.
-    /// Returns the rest of the pause.
+    /// Notes that the handler could not run. The first pause is `base` long, each further one twice as long as the
+    /// last, up to `max`. Returns the rest of the pause.
     pub(super) fn fail(&mut self, now: Duration, base: Duration, max: Duration) -> Duration {
         // An attempt that began together with the one that failed first does not extend the pause.
         if let Some(rest) = self.remaining(now) {
@@ -55,7 +55,7 @@ impl Backoff {
         length
     }
 
-    /// Ends the pause. A try that fails then still doubles it. Returns whether the handler had failed.
+    /// Ends the pause. If the next try fails, the pause doubles all the same. Returns whether the handler had failed.
     pub(super) fn end_pause(&mut self) -> bool {
         if let Some(pause) = &mut self.0 {
             pause.until = Duration::ZERO;
@@ -63,7 +63,7 @@ impl Backoff {
         self.0.is_some()
     }
 
-    /// The handler ran. Returns whether it had failed.
+    /// Notes that the handler ran. Returns whether it had failed before.
     pub(super) fn reset(&mut self) -> bool {
         self.0.take().is_some()
     }

@@ -1,7 +1,7 @@
 //! The loop of the dispatcher: claims jobs, runs their attempts, and records the ends.
 //!
-//! One task owns the state. An exchange with the store and an attempt are tasks, and come back as a [`Step`], so that
-//! none of them delays another.
+//! One task owns the state. Each exchange with the store and each attempt is a task that ends with a [`Step`], so
+//! that none delays another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,10 +25,8 @@ use crate::traffic::Traffic;
 
 use super::attempt::{self, Attempt, Ending, Exchange, Exchanged, PendingAcks};
 use super::slots::{HandlerSlots, PendingClaim, Slots};
-use super::{Worker, start};
-
-/// Between a claim that failed and the next one of the same handler.
-const CLAIM_PAUSE: Duration = Duration::from_secs(1);
+use super::start;
+use super::worker::Worker;
 
 /// How long a stop waits for the ends of the forwards that it has cancelled, and for their commits.
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
@@ -42,14 +40,15 @@ pub(super) struct Flow {
     pool: RunnerPool,
     /// Changes of the runners' capacities.
     capacities: watch::Receiver<()>,
-    /// Ends that go to the store in this turn of the loop.
+    /// Ends that the next exchange sends to the store.
     ends: Vec<Ending>,
     acks: PendingAcks,
-    /// Tasks that must end before this process may.
+    /// Tasks that a stop waits for: exchanges and forwards.
     work: JoinSet<Step>,
-    /// Tasks that wait for the ends of commands, which outlive this process.
+    /// Tasks that a stop does not wait for: for the ends of commands, which outlive this process, and for a store
+    /// that fails.
     commands: JoinSet<Step>,
-    /// The last check of the store, which may still run.
+    /// The last check of the store, which may still be running.
     check: Option<JoinHandle<()>>,
     stopping: bool,
     stop_attempts: Cancellation,
@@ -69,8 +68,6 @@ pub(super) struct Reload {
 /// The result of a task.
 enum Step {
     Exchanged(Exchanged),
-    /// The pause after a failed claim is over.
-    RetryClaim(PendingClaim),
     Ended(Box<(Attempt, Report)>),
 }
 
@@ -115,7 +112,7 @@ impl Flow {
             }
         };
         self.name_runners();
-        // Before connecting, so that a runner is connected too that only a running attempt names (R17).
+        // Before connecting, because a runner may be named by a running attempt only (R17).
         self.adopt(left.running);
         self.pool.connect(left.epoch);
         self.recovered = true;
@@ -137,7 +134,7 @@ impl Flow {
                 }
                 _now = tick.tick() => self.check(),
                 Some(reload) = self.reloads.recv() => self.reload(reload).await,
-                // A handle that was dropped cannot stop it any more: it runs on until the process ends.
+                // If the handle was dropped, it runs until the process ends.
                 Ok(wait) = &mut stop, if !stop.is_terminated() => break wait,
             }
         };
@@ -151,8 +148,8 @@ impl Flow {
     }
 
     /// Replaces the handlers; the runners can start the new ones already. A check of the store for the old handlers
-    /// would hold the first jobs of a new one, so it is aborted first. What the writer has of it already is committed
-    /// before those jobs.
+    /// would hold the first jobs of a new one, so it is aborted first. A part of it that the store's writer already
+    /// has is committed before those jobs are.
     async fn reload(&mut self, reload: Reload) {
         if let Some(check) = self.check.take() {
             check.abort();
@@ -161,15 +158,16 @@ impl Flow {
         self.tick = Limits::duration(reload.limits.tick_millis);
         self.slots.reload(reload.workers, &reload.limits);
         self.name_runners();
-        // Holds the jobs of removed handlers. Before recovery, recovery itself does that.
+        // Holds the jobs of removed handlers. Before that, recovery does so itself.
         if self.recovered {
             self.check();
         }
-        // The caller may be gone: the configuration is in force all the same.
+        // If the caller is gone, the configuration is in force all the same.
         let _ = reload.done.send(());
     }
 
-    /// Waits for the ends of the attempts that an earlier receiver asked a runner to start.
+    /// Waits for the ends of the attempts that an earlier receiver claimed for a runner, and may have asked it to
+    /// start. Attempts without a runner are forwards, which recovery has settled.
     fn adopt(&mut self, running: Vec<Running>) {
         for running in running {
             let Some(runner) = running.runner else { continue };
@@ -181,8 +179,8 @@ impl Flow {
                 Handler::Command(command) => Some(command.clone()),
                 Handler::Forward(_) => None,
             });
-            let client = self.pool.to(&runner.name);
-            let pending = client.adopt(key, runner.incarnation);
+            let client = self.pool.client(&runner.name);
+            let pending = client.track(key, runner.incarnation, true);
             let attempt = Attempt {
                 handler_name: running.handler,
                 handler: None,
@@ -205,8 +203,8 @@ impl Flow {
         }
     }
 
-    /// Sends the ends of all attempts that have ended by now to the store, and makes the claims that may be made.
-    /// A handler's ends share a flush with the claim of the slots that they free.
+    /// Sends the ends of all attempts that have ended by now to the store, and makes the claims that may be made. A
+    /// handler's ends at a runner share a flush with the claim of the slots that they free.
     fn exchange(&mut self) {
         while let Some(step) = self.work.try_join_next().or_else(|| self.commands.try_join_next()) {
             self.handle(step);
@@ -214,7 +212,7 @@ impl Flow {
         let mut exchanges: BTreeMap<(Name, Option<RunnerName>), Exchange> = BTreeMap::new();
         for end in std::mem::take(&mut self.ends) {
             self.slots.release(&end.attempt.handler_name);
-            // A claim for one runner does not wait for an Ack to another one, where its handler has moved.
+            // If the handler has moved, a claim for the new runner does not wait for an Ack to the old one.
             let key = (end.attempt.handler_name.clone(), end.attempt.runner.clone());
             exchanges.entry(key).or_default().ends.push(end);
         }
@@ -268,7 +266,7 @@ impl Flow {
     fn handle(&mut self, step: Result<Step, JoinError>) {
         let step = match step {
             Ok(step) => step,
-            // No step is ever aborted; a panic is a programmer's error, here as anywhere.
+            // No step is aborted, so this is a panic: a programming error, here as anywhere.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         match step {
@@ -288,7 +286,6 @@ impl Flow {
                     self.handle_claims(pending, claims);
                 }
             }
-            Step::RetryClaim(pending) => self.slots.retry_claim(&pending.claim),
             Step::Ended(ended) => self.settle(ended.0, ended.1),
         }
     }
@@ -305,16 +302,12 @@ impl Flow {
             }
             Err(error) => {
                 tracing::error!(handler = %claim.handler, %error, "failed to claim");
-                self.slots.suspend_claims(&claim.handler);
-                self.work.spawn(async move {
-                    sleep(CLAIM_PAUSE).await;
-                    Step::RetryClaim(pending)
-                });
+                self.slots.fail_claim(claim, self.clock.monotonic());
             }
         }
     }
 
-    /// Begins an attempt of the handler as it was when the job was claimed, before a reload or after it.
+    /// Begins an attempt of the handler as it was configured when the job was claimed, also after a reload.
     fn begin(&mut self, PendingClaim { claim, handler }: &PendingClaim, claimed: Claimed) {
         let Claimed { facts, counted, since } = claimed;
         let key = Key { job: facts.job, attempt: facts.attempt };
@@ -338,8 +331,8 @@ impl Flow {
         }
         match (&claim.runner, &**handler) {
             (Some(runner), Handler::Command(command)) => {
-                let (client, incarnation) = (self.pool.to(&runner.name), runner.incarnation);
-                let pending = client.track(key, incarnation);
+                let (client, incarnation) = (self.pool.client(&runner.name), runner.incarnation);
+                let pending = client.track(key, incarnation, false);
                 attempt.client = Some(client);
                 let acknowledged = self.acks.before(key);
                 let command = command.clone();
@@ -370,8 +363,8 @@ impl Flow {
         let report = if answers { report.at_once() } else { report };
         let pause = self.back_off(&attempt, &report);
         let notice = pause.and_then(|_| self.broken_notice(&attempt));
-        // By the policy of its handler as it is configured now, also if it began under another one: an operator
-        // who has made it stricter means the next attempt too, and a restart knows no other.
+        // The policy of its handler as it is configured now, also if the attempt began under another one: an operator
+        // who makes it stricter means the next attempt too, and a restart knows no other.
         let configured = self.configured_for(&attempt);
         let policy = configured.map_or(&attempt::REMOVED, |slots| &slots.policy);
         let traffic = configured.map(|slots| slots.traffic.clone());
@@ -393,7 +386,8 @@ impl Flow {
         self.slots.get(&attempt.handler_name)
     }
 
-    /// Starts or goes on with the back-off of a handler that could not run. Returns the rest of its pause.
+    /// Starts or continues the back-off of a handler that could not run, and returns the rest of its pause: zero if the
+    /// handler has been reloaded since. Ends the back-off of a handler that ran.
     fn back_off(&mut self, attempt: &Attempt, report: &Report) -> Option<Duration> {
         let handler = &attempt.handler_name;
         // An attempt that began before a reload says nothing about what the handler runs now.
@@ -401,9 +395,9 @@ impl Flow {
             attempt.handler.as_ref().is_none_or(|begun| Arc::ptr_eq(begun, &slots.handler))
         });
         if !report.handler_broken {
-            // Nor does one that never began.
+            // Nor does an attempt that never began.
             if report.outcome != Outcome::NotStarted && is_current {
-                self.slots.reset_back_off(handler);
+                self.slots.get_mut(handler)?.reset_back_off();
             }
             return None;
         }
@@ -413,26 +407,25 @@ impl Flow {
         let (pause, tries) = self.slots.back_off(handler, self.clock.monotonic())?;
         tracing::warn!(seconds = pause.as_secs_f32(), "the handler cannot run and backs off");
         let now = self.clock.now();
-        if let Some(slots) = self.configured_for(attempt) {
-            slots.traffic.broke(Broken {
-                handler: handler.clone(),
-                cause: attempt::cause(&report.record),
-                tries,
-                since: now,
-                source: attempt.source.clone(),
-                event_id: attempt.event_id.clone(),
-                next_try_at: now.after(pause),
-            });
-        }
+        self.configured_for(attempt)?.traffic.broke(Broken {
+            handler: handler.clone(),
+            cause: attempt::cause(&report.record),
+            tries,
+            since: now,
+            source: attempt.source.clone(),
+            event_id: attempt.event_id.clone(),
+            next_try_at: now.after(pause),
+        });
         Some(pause)
     }
 
-    /// The notice to operators of a handler that cannot run for long.
+    /// The notice to operators that a handler cannot run, once for each back-off.
     fn broken_notice(&mut self, attempt: &Attempt) -> Option<Notice> {
-        // An event of the receiver itself must not cause another one.
+        // An event of the receiver itself must not cause another such event.
         let is_internal = attempt.source.as_str() == INTERNAL_SOURCE;
         let handler = &attempt.handler_name;
-        if is_internal || !self.slots.report_broken_once(handler, notify::BROKEN_AFTER) {
+        let slots = self.slots.get_mut(handler).filter(|_| !is_internal)?;
+        if !slots.backoff.report_once(notify::BROKEN_AFTER) {
             return None;
         }
         let job = NoticeJob {
@@ -443,7 +436,8 @@ impl Flow {
         Some(notify::broken(attempt.handler_name.clone(), job, self.clock.now()))
     }
 
-    /// Waits for the running forwards, and cancels those that still run then. Commands run on without this process.
+    /// Waits for the running forwards, and cancels those that still run after the wait. Commands continue without
+    /// this process.
     async fn finish(mut self, wait: Duration, hurry: &Notify) {
         self.stopping = true;
         if let Some(check) = &self.check {
@@ -477,14 +471,14 @@ impl Flow {
             }
             select! {
                 Some(step) = self.work.join_next() => self.handle(step),
-                // A command that ends now is recorded now.
+                // The end of a command is recorded too, if it comes now.
                 Some(step) = self.commands.join_next() => self.handle(step),
             }
         }
     }
 }
 
-/// One tick now, and then one each `period`.
+/// One tick now, and then one every `period`.
 fn ticks(period: Duration) -> Interval {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,18 +1,18 @@
-//! The dispatcher: takes what is due from the store, has its handler run, and records the end.
+//! The dispatcher: claims due jobs from the store, has their handlers run, and records the ends.
 //!
-//! Made by `serve`; it meets HTTP in the store only. What must stay true:
+//! `serve` starts it; it meets `http` in the store only. Must stay true:
 //!
-//! - Recovery is committed before the first job is claimed, and what a runner may still have of an
-//!   earlier receiver is awaited.
-//! - A job is claimed only where a slot is free now, and a command only for its runner, where that has admitted
-//!   this receiver and takes attempts: what is claimed and not begun at a power cut is `unknown`.
-//! - One broken or slow handler or runner never delays another: each has its own slots, its own pause, and a
-//!   slot of the whole is kept for each that is idle.
-//! - It sleeps until the store is changed, an attempt ends, or a job is due; a tick makes up for a
-//!   lost wake-up and a moved clock.
+//! - Recovery is committed before the first job is claimed, and the attempts that a runner may have of an
+//!   earlier receiver are awaited.
+//! - A job is claimed only if a slot is free now, and for a command only if its runner has admitted this receiver
+//!   and takes attempts: a job that is claimed and not begun at a power cut is `unknown`.
+//! - A broken or slow handler or runner never delays another one: each has its own slots and its own pause, and
+//!   one slot of the total is reserved for each idle handler.
+//! - It sleeps until the store changes, an attempt ends, or a job is due. A tick makes up for a lost wake-up and
+//!   a clock change.
 //!
-//! In a stop nothing more is claimed. Commands go on under the runner, and the next receiver records
-//! their ends. Forwards are waited for; when the wait is over, those without an answer are `unknown`.
+//! In a stop no more jobs are claimed. Commands go on under the runner, and the next receiver records their
+//! ends. The stop waits for forwards; those without an answer at the end of the wait are `unknown`.
 
 mod attempt;
 mod backoff;
@@ -20,6 +20,7 @@ mod flow;
 mod retention;
 mod slots;
 mod start;
+mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,27 +29,13 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::handler::{Handler, RunnerPool};
+use crate::handler::RunnerPool;
 use crate::limits::Limits;
-use crate::model::Name;
-use crate::retry::Policy;
 use crate::store::Jobs;
 use crate::traffic::Traffic;
 
 use flow::Reload;
-
-/// A handler with what the dispatcher must know of it.
-#[derive(Debug, Clone)]
-pub struct Worker {
-    /// Its name, which its jobs carry.
-    pub name: Name,
-    /// What runs.
-    pub handler: Handler,
-    /// What becomes of a job after an attempt.
-    pub policy: Policy,
-    /// Attempts of it at once, at least 1.
-    pub concurrency: usize,
-}
+pub use worker::Worker;
 
 /// Starts the dispatcher.
 #[derive(Debug)]
@@ -65,14 +52,14 @@ pub struct DispatcherHandle {
     limits: watch::Sender<Limits>,
 }
 
-/// The dispatcher has ended before it was stopped, which its log says why.
+/// The dispatcher has ended before it was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no job runs any more: the dispatcher has ended (restart the receiver; its log says why)")]
 pub struct Ended;
 
 impl Dispatcher {
-    /// Starts it; returns at once. Needs a tokio runtime's context. It is the store's one listener,
-    /// and the only one that claims. It connects to the runners that are needed, and tells `traffic` of every end of an attempt.
+    /// Starts it and returns at once. Needs a tokio runtime's context. No other code may claim from the store or
+    /// wait for its wake-ups. It connects to the runners that are needed, and counts every end in `traffic`.
     pub fn start(
         store: Jobs,
         workers: Vec<Worker>,
@@ -100,10 +87,10 @@ impl Dispatcher {
 }
 
 impl DispatcherHandle {
-    /// These are the handlers from now on, within these limits. Returns once nothing more is claimed for the
-    /// handlers before, and no job of a new one can be held for lack of its handler. Attempts go on as they
-    /// were claimed. What becomes of a job after its attempt is decided by its handler as it is configured
-    /// then, as after a restart; the jobs of a handler that was removed are held.
+    /// Replaces the handlers and the limits. Returns once no more claims are made for the old handlers, and no job
+    /// of a new one can be held because its handler is not configured. Attempts go on as they were claimed,
+    /// also those of a claim that is under way. The handler as it is configured when an attempt ends decides
+    /// what follows for its job, as after a restart; the jobs of a removed handler are held.
     ///
     /// # Errors
     /// The dispatcher has ended.
@@ -115,12 +102,12 @@ impl DispatcherHandle {
         is_done.await.map_err(|_| Ended)
     }
 
-    /// Claims nothing more, waits for forwards up to `wait` or until `hurry` resolves (the operator's
-    /// second signal), ends what is left of them then, and returns when every end that came is recorded.
-    /// The store must be closed after it, not before.
+    /// Claims no more jobs, waits for forwards up to `wait` or until `hurry` resolves (the operator's second
+    /// signal), cancels those that still run then, and returns when their ends are recorded, or some seconds
+    /// later. Close the store after it, not before.
     pub async fn stop(self, wait: Duration, hurry: impl Future<Output = ()>) {
         self.retention.abort();
-        // Refused only where the flow has ended, which is found below.
+        // Fails only if the flow has ended, which is found below.
         let _ended = self.stop.send(wait);
         let mut flow = self.flow;
         let ended = tokio::select! {

@@ -1,4 +1,4 @@
-//! Deletes what is old enough, from time to time, unless the wall clock cannot be believed.
+//! Deletes payloads, events and keys that are old enough, unless the wall clock cannot be trusted (K2).
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use crate::limits::Limits;
 use crate::model::Timestamp;
 use crate::store::{ClockWatch, Cutoffs, Expired, Jobs};
 
-/// Before the first pass and between two: the shortest retention is an hour. A machine that starts
-/// with a wrong clock has set it right by then, which counts as a jump.
+/// The pause before the first pass and between two passes: the shortest retention is an hour. A machine that
+/// starts with a wrong clock has corrected it by then, which counts as a jump.
 const PERIOD: Duration = Duration::from_secs(60 * 60);
 
-/// How far the two clocks may drift apart between two passes: far more than a slewed clock does
-/// (adjtimex(2): 500 ppm, 1.8 s an hour), far less than the shortest retention.
+/// How far the wall clock and the monotonic clock may drift apart between two passes: far more than a slewed
+/// clock does (adjtimex(2): 500 ppm, 1.8 s an hour), far less than the shortest retention.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
-/// How long nothing is deleted after a jump: time for somebody to see it.
+/// How long nothing is deleted after a jump: the operator has time to notice it.
 const QUIET: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Between two looks for keys that have expired: an answer that says "not now" is kept for minutes. The first
-/// comes no earlier than that for events may.
+/// The pause between two passes for keys that have expired: an answer that says "not now" is kept for minutes. The
+/// first pass comes no earlier than the first one for events may.
 const KEYS_PERIOD: Duration = Duration::from_secs(60);
 
-/// How far the two clocks may drift apart between two of these: ten times what a slewed clock does.
+/// How far the two clocks may drift apart between two passes for keys: ten times as far as a slewed clock does.
 const KEYS_TOLERANCE: Duration = Duration::from_millis(300);
 
-/// Runs until it is aborted, which may be at any point: the store finishes what it has begun. Each pass
-/// goes by the limits that hold then.
+/// Runs until it is aborted, which may be at any point: the store completes what it has begun. Each pass uses
+/// the limits that are in force then.
 pub(super) async fn run(store: Jobs, limits: watch::Receiver<Limits>, clock: Clock) {
     let watch = first_look(&store, &clock).await;
     tokio::join!(events(&store, limits, &clock, watch), keys(&store, &clock, watch));
 }
 
-/// The keys of requests, with their answers.
+/// Deletes the keys of requests, with their answers.
 async fn keys(store: &Jobs, clock: &Clock, mut watch: ClockWatch) {
     let quiet = watch.quiet_until.saturating_sub(clock.monotonic());
-    // A key's margin is as long as this tolerance.
+    // The first tolerance is as long as the margin that the store adds to a key.
     let (mut pause, mut tolerance) = (quiet.clamp(KEYS_PERIOD, PERIOD), TOLERANCE);
     loop {
         sleep(pause).await;
@@ -56,7 +56,7 @@ async fn keys(store: &Jobs, clock: &Clock, mut watch: ClockWatch) {
     }
 }
 
-/// Payloads, and what of events is left.
+/// Deletes payloads and events.
 async fn events(
     store: &Jobs,
     limits: watch::Receiver<Limits>,
@@ -102,9 +102,9 @@ async fn pass(
     }
 }
 
-/// The watch of the process before this one, where the clocks have moved alike since then. Else one as of now, and
-/// nothing is deleted for an hour: or for a day where the newest event is over a day old, or the store does not say,
-/// since a clock that jumped before the start shows only in the store.
+/// The watch of the process before this one, if both clocks have moved alike since then. Otherwise a new one, and
+/// nothing is deleted for an hour, or for a day if the newest event is over a day old or the store cannot be
+/// read: only the store shows that the clock jumped before the start.
 async fn first_look(store: &Jobs, clock: &Clock) -> ClockWatch {
     let (wall, monotonic) = (clock.now(), clock.monotonic());
     if let Ok(Some(watch)) = store.clock_watch().await
@@ -121,7 +121,7 @@ async fn first_look(store: &Jobs, clock: &Clock) -> ClockWatch {
     watch
 }
 
-/// A receiver that restarts more often than a pass comes would never make one otherwise.
+/// Stores the watch: otherwise a receiver that restarts more often than once an hour would never delete.
 async fn keep(store: &Jobs, watch: ClockWatch) {
     if let Err(error) = store.keep_clock_watch(watch).await {
         tracing::warn!(%error, "failed to store when retention looked last");
@@ -129,9 +129,9 @@ async fn keep(store: &Jobs, watch: ClockWatch) {
 }
 
 impl ClockWatch {
-    /// Whether a pass may delete now: not in the day after the wall clock moved otherwise than the
-    /// monotonic one since the last look. A suspended machine counts as a jump, and a jump ahead would make every
-    /// remembered id look old: each redelivery would run again.
+    /// Whether a pass may delete now: not in the day after the wall clock has moved differently from the monotonic
+    /// one since the last call. A suspended machine counts as a jump. A jump ahead would make every remembered id
+    /// look old, and each redelivery would run again.
     fn may_expire(&mut self, wall: Timestamp, monotonic: Duration, tolerance: Duration) -> bool {
         if !self.agrees(wall, monotonic, tolerance) {
             self.quiet_until = monotonic.saturating_add(QUIET);
@@ -140,7 +140,7 @@ impl ClockWatch {
         monotonic >= self.quiet_until
     }
 
-    /// Whether both clocks have moved alike since the last look. A restart of the machine sets one of them back.
+    /// Whether both clocks have moved alike since the last call. A restart of the machine sets the monotonic one back.
     fn agrees(&self, wall: Timestamp, monotonic: Duration, tolerance: Duration) -> bool {
         let Some(passed) = monotonic.checked_sub(self.monotonic) else { return false };
         let expected = self.wall.after(passed);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_clock_that_jumped_while_nobody_looked_is_not_believed_for_a_day() {
+    async fn after_a_clock_jump_before_the_start_nothing_is_deleted_for_a_day() {
         let folder = tempfile::tempdir().unwrap();
         let store = store_of_one(folder.path()).await;
         // What the receiver tells of itself has the time of the clock that is in question.
@@ -247,7 +247,7 @@ mod tests {
             clock.advance(half);
         }
         assert_eq!(kept, [true, true, false]);
-        // A jump between two processes is one that nobody saw, and the day after one that was seen goes on.
+        // A jump between two processes is not noticed; the quiet day after a noticed one continues.
         clock.set_wall(clock.now().after(2 * TOLERANCE));
         let mut watch = first_look(&store.jobs, &clock).await;
         assert_eq!(watch.quiet_until, clock.monotonic() + PERIOD);

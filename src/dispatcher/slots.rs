@@ -1,6 +1,6 @@
-//! The slots of the handlers: which of them may claim jobs now, and how many.
+//! The slots of the handlers: which handler may claim jobs now, and how many.
 //!
-//! Pure: the caller passes the time. Slots and the attempts at a runner are counted by name, so those of an
+//! Pure: the caller passes the time. Slots and the attempts at a runner are counted by name, so that those of an
 //! older configuration count against the handler and the runner that have the name now.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +14,11 @@ use crate::retry::Policy;
 use crate::store::Claim;
 use crate::traffic::{HandlerTraffic, Traffic};
 
-use super::Worker;
 use super::backoff::Backoff;
+use super::worker::Worker;
+
+/// The pause between a claim that failed and the next one of the same handler.
+const CLAIM_PAUSE: Duration = Duration::from_secs(1);
 
 /// A configured handler.
 #[derive(Debug)]
@@ -23,10 +26,10 @@ pub(super) struct HandlerSlots {
     pub(super) handler: Arc<Handler>,
     pub(super) policy: Policy,
     pub(super) traffic: HandlerTraffic,
-    backoff: Backoff,
+    pub(super) backoff: Backoff,
     concurrency: usize,
-    /// Claims that failed and are not retried yet. Until then the handler makes no other claim.
-    failed_claims: usize,
+    /// After a failed claim: the handler claims nothing before this monotonic time.
+    no_claim_before: Duration,
     /// The store may have a job to claim.
     may_have_jobs: bool,
     /// The last claim got as many jobs as it asked for, so there may be more.
@@ -44,7 +47,7 @@ impl HandlerSlots {
             traffic,
             backoff: Backoff::default(),
             concurrency: worker.concurrency.max(1),
-            failed_claims: 0,
+            no_claim_before: Duration::ZERO,
             may_have_jobs: true,
             last_claim_full: false,
             due: None,
@@ -59,7 +62,7 @@ impl HandlerSlots {
             self.handler = Arc::new(worker.handler);
             self.reset_back_off();
         } else if self.backoff.end_pause() {
-            // The operator who reloads may have fixed it.
+            // The operator may have fixed it before the reload.
             self.traffic.tries_at_once();
         }
         self.policy = worker.policy;
@@ -67,13 +70,14 @@ impl HandlerSlots {
         self.may_have_jobs = true;
     }
 
-    fn reset_back_off(&mut self) {
+    /// Notes that the handler ran.
+    pub(super) fn reset_back_off(&mut self) {
         if self.backoff.reset() {
             self.traffic.ran();
         }
     }
 
-    /// The runner of its attempts; none where the receiver runs them itself.
+    /// The runner of its commands; `None` for a forward.
     pub(super) fn runner(&self) -> Option<&RunnerName> {
         match &*self.handler {
             Handler::Command(command) => Some(&command.runner),
@@ -82,7 +86,7 @@ impl HandlerSlots {
     }
 }
 
-/// A claim, and what the attempts run that it makes.
+/// A claim, and the handler of the attempts that it makes.
 #[derive(Debug)]
 pub(super) struct PendingClaim {
     pub(super) claim: Claim,
@@ -93,17 +97,17 @@ pub(super) struct PendingClaim {
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     handlers: BTreeMap<Name, HandlerSlots>,
-    /// Slots of claims, and of attempts whose end is not with the store yet. A handler that was removed may
-    /// have some still.
+    /// The slots taken by claims, and by attempts whose end has not been sent to the store yet. A removed handler may
+    /// still have some.
     taken: BTreeMap<Name, usize>,
-    /// Claims for each runner, and attempts that it has not forgotten yet.
+    /// The jobs of claims for each runner, and its attempts until their exchange is done.
     at_runner: BTreeMap<RunnerName, usize>,
     traffic: Traffic,
     limit: usize,
     backoff_base: Duration,
     backoff_max: Duration,
-    /// The handler that claimed last. The one after it is asked first, so that all handlers take turns where
-    /// there are fewer slots than handlers.
+    /// The handler that claimed last. The handler after it may claim first, so that all handlers take turns if there
+    /// are fewer slots than handlers.
     last: Option<Name>,
 }
 
@@ -114,7 +118,7 @@ impl Slots {
         slots
     }
 
-    /// Replaces the configuration. A handler with more slots taken than it has now claims nothing until enough
+    /// Replaces the configuration. A handler that has taken more slots than it now has claims nothing until enough
     /// of them are free.
     pub(super) fn reload(&mut self, workers: Vec<Worker>, limits: &Limits) {
         self.limit = usize::try_from(limits.jobs_in_flight_count).unwrap_or(usize::MAX);
@@ -144,8 +148,13 @@ impl Slots {
         self.handlers.get(handler)
     }
 
-    /// Takes the slots of the next claim that may be made now. `capacities` has how many attempts each runner
-    /// can have; a runner without an entry takes none (R4). `paused` handlers were paused by the operator: when
+    /// As [`Slots::get`].
+    pub(super) fn get_mut(&mut self, handler: &Name) -> Option<&mut HandlerSlots> {
+        self.handlers.get_mut(handler)
+    }
+
+    /// Takes the slots of the next claim that may be made now. `capacities` says how many attempts each runner can
+    /// have; a runner without an entry takes none (R4). The operator has paused the `paused` handlers: once
     /// they are resumed, they claim at once.
     pub(super) fn next_claim(
         &mut self,
@@ -183,7 +192,7 @@ impl Slots {
         capacities: &BTreeMap<RunnerName, Capacity>,
     ) -> usize {
         let Some(slots) = self.handlers.get(name) else { return 0 };
-        if !slots.may_have_jobs || slots.failed_claims > 0 {
+        if !slots.may_have_jobs || now < slots.no_claim_before {
             return 0;
         }
         let taken = self.taken_by(name);
@@ -205,13 +214,13 @@ impl Slots {
         self.taken.get(handler).copied().unwrap_or_default()
     }
 
-    /// Takes a slot for an attempt that an earlier receiver began at `runner`, even if none is free.
+    /// Takes a slot for an attempt that an earlier receiver claimed for `runner`, even if none is free.
     pub(super) fn adopt(&mut self, handler: &Name, runner: &RunnerName) {
         *self.at_runner.entry(runner.clone()).or_default() += 1;
         *self.taken.entry(handler.clone()).or_default() += 1;
     }
 
-    /// Frees the slot of an attempt whose end goes to the store now.
+    /// Frees the slot of an attempt whose end is sent to the store now.
     pub(super) fn release(&mut self, handler: &Name) {
         self.free(handler, 1);
         if let Some(slots) = self.handlers.get_mut(handler) {
@@ -228,14 +237,14 @@ impl Slots {
         }
     }
 
-    /// The ends of so many attempts are settled: `runner` can have as many others.
+    /// Notes that `runner` can have so many other attempts, because their exchange is done.
     pub(super) fn forget_attempts(&mut self, runner: &RunnerName, count: usize) {
         if let Some(there) = self.at_runner.get_mut(runner) {
             *there -= count;
         }
     }
 
-    /// A claim has brought `got` jobs.
+    /// Notes that a claim got `got` jobs.
     pub(super) fn finish_claim(&mut self, claim: &Claim, got: usize) {
         self.give_back(claim, claim.limit - got);
         if let Some(slots) = self.handlers.get_mut(&claim.handler) {
@@ -251,8 +260,8 @@ impl Slots {
         }
     }
 
-    /// Notes when the next waiting job is due, as of the claim with this number. Concurrent claims may come back
-    /// in another order than that of their commits.
+    /// Notes when the next waiting job is due, as of the claim with this number. Claims may return in another order
+    /// than that of their commits.
     pub(super) fn set_due(&mut self, handler: &Name, claim: u64, due: Option<Timestamp>) {
         if let Some(slots) = self.handlers.get_mut(handler)
             && claim > slots.due_as_of
@@ -262,42 +271,35 @@ impl Slots {
         }
     }
 
-    /// A claim failed: its slots stay taken, and its handler makes no claim, until [`Slots::retry_claim`].
-    pub(super) fn suspend_claims(&mut self, handler: &Name) {
-        if let Some(slots) = self.handlers.get_mut(handler) {
-            slots.failed_claims += 1;
-        }
-    }
-
-    /// The failed claim may be made again.
-    pub(super) fn retry_claim(&mut self, claim: &Claim) {
+    /// Notes that a claim failed: its handler claims nothing for [`CLAIM_PAUSE`].
+    pub(super) fn fail_claim(&mut self, claim: &Claim, now: Duration) {
         self.give_back(claim, claim.limit);
         if let Some(slots) = self.handlers.get_mut(&claim.handler) {
-            // 0 if the handler was removed and came back since.
-            slots.failed_claims = slots.failed_claims.saturating_sub(1);
+            slots.no_claim_before = now + CLAIM_PAUSE;
             slots.may_have_jobs = true;
         }
     }
 
-    /// The store has changed: every handler may have a job to claim.
+    /// Notes that every handler may have a job to claim, because the store has changed.
     pub(super) fn expect_jobs(&mut self) {
         for slots in self.handlers.values_mut() {
             slots.may_have_jobs = true;
         }
     }
 
-    /// The time has changed: handlers with a job that is due have one to claim.
+    /// Notes the time: a handler whose next job is due has one to claim.
     pub(super) fn expect_due_jobs(&mut self, wall: Timestamp) {
         for slots in self.handlers.values_mut() {
             slots.may_have_jobs |= slots.due.is_some_and(|due| due <= wall);
         }
     }
 
-    /// How long until time alone lets a handler claim: until a job is due, or a back-off's pause ends.
+    /// The time until a handler may claim without another event: until a job is due, or a pause ends.
     pub(super) fn time_to_next_claim(&self, wall: Timestamp, now: Duration) -> Option<Duration> {
         let changes = self.handlers.values().filter_map(|slots| {
             if slots.may_have_jobs {
-                slots.backoff.remaining(now)
+                let pause = slots.no_claim_before.checked_sub(now).filter(|rest| !rest.is_zero());
+                pause.max(slots.backoff.remaining(now))
             } else {
                 slots.due.map(|due| due.since(wall))
             }
@@ -305,23 +307,11 @@ impl Slots {
         changes.min()
     }
 
-    /// The handler could not run: it backs off. Returns the rest of its pause, and the tries that have failed.
+    /// Notes that the handler could not run: it backs off. Returns the rest of its pause, and the number of tries that
+    /// have failed.
     pub(super) fn back_off(&mut self, handler: &Name, now: Duration) -> Option<(Duration, u32)> {
         let backoff = &mut self.handlers.get_mut(handler)?.backoff;
         Some((backoff.fail(now, self.backoff_base, self.backoff_max), backoff.failures()))
-    }
-
-    /// As [`Backoff::report_once`].
-    pub(super) fn report_broken_once(&mut self, handler: &Name, tolerated: u32) -> bool {
-        let slots = self.handlers.get_mut(handler);
-        slots.is_some_and(|slots| slots.backoff.report_once(tolerated))
-    }
-
-    /// The handler ran.
-    pub(super) fn reset_back_off(&mut self, handler: &Name) {
-        if let Some(slots) = self.handlers.get_mut(handler) {
-            slots.reset_back_off();
-        }
     }
 }
 
@@ -444,18 +434,16 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failed_claim_the_handler_claims_nothing_until_it_is_retried() {
-        let mut slots = slots(64, &[3]);
-        assert_eq!(next(&mut slots, NOW), Some((0, 3)));
-        slots.finish_claim(&claim(0, 3, None), 2);
-        slots.expect_jobs();
-        assert_eq!(next(&mut slots, NOW), Some((0, 1)));
-        slots.suspend_claims(&name(0));
+    fn after_a_failed_claim_the_handler_claims_nothing_for_the_pause() {
+        let mut slots = slots(64, &[3, 1]);
+        assert_eq!(fill(&mut slots, NOW), [(0, 3), (1, 1)]);
         slots.release(&name(0));
+        slots.fail_claim(&claim(0, 2, None), NOW);
         slots.expect_jobs();
-        assert_eq!(next(&mut slots, NOW), None, "though a slot is free");
-        slots.retry_claim(&claim(0, 1, None));
-        assert_eq!(next(&mut slots, NOW), Some((0, 2)));
+        let half = CLAIM_PAUSE / 2;
+        assert_eq!(next(&mut slots, NOW + half), None, "though all its slots are free");
+        assert_eq!(slots.time_to_next_claim(Timestamp(0), NOW + half), Some(half));
+        assert_eq!(next(&mut slots, NOW + CLAIM_PAUSE), Some((0, 3)));
     }
 
     #[test]
@@ -574,7 +562,7 @@ mod tests {
         assert_eq!(next(&mut slots, NOW + SECOND / 2), None);
         assert_eq!(slots.time_to_next_claim(Timestamp(0), NOW), Some(SECOND));
         assert_eq!(fill(&mut slots, NOW + SECOND), [(0, 1)]);
-        slots.reset_back_off(&name(0));
+        slots.get_mut(&name(0)).unwrap().reset_back_off();
         slots.release(&name(0));
         assert_eq!(fill(&mut slots, NOW + SECOND), [(0, 8)]);
     }
@@ -616,18 +604,6 @@ mod tests {
         reload(&mut slots, Vec::new());
         let waits = slots.time_to_next_claim(Timestamp(0), NOW);
         assert_eq!((next(&mut slots, NOW), waits), (None, None));
-    }
-
-    #[test]
-    fn a_claim_that_failed_before_its_handler_was_removed_gives_its_slots_back() {
-        let mut slots = slots(64, &[2]);
-        assert_eq!(next(&mut slots, NOW), Some((0, 2)));
-        slots.suspend_claims(&name(0));
-        reload(&mut slots, Vec::new());
-        reload(&mut slots, vec![forward(0, 2)]);
-        assert_eq!(next(&mut slots, NOW), None, "its slots are taken");
-        slots.retry_claim(&claim(0, 2, None));
-        assert_eq!(next(&mut slots, NOW), Some((0, 2)));
     }
 
     #[test]

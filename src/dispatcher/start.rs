@@ -1,4 +1,4 @@
-//! What comes before the first claim: recovery is committed, and what a runner may still have is known.
+//! Recovery, which comes before the first claim.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use crate::model::Name;
 use crate::retry::Policy;
 use crate::store::{Error, Jobs, Running};
 
-/// What an earlier receiver left.
+/// What earlier receivers left, and the number of this one.
 pub(super) struct Left {
-    /// The attempts that only a runner can tell of.
+    /// The attempts whose ends only a runner knows.
     pub(super) running: Vec<Running>,
-    /// The number of this receiver.
+    /// The number of this receiver (R3).
     pub(super) epoch: u64,
 }
 
-/// Settles what a crash cut off. Returns once that is committed, however long it takes: to claim
-/// before would be to run a job whose last attempt nobody has judged. Tries again every `pause`.
+/// Settles the attempts that a crash cut off. Returns once that is committed, however long it takes: a claim
+/// before that could run a job whose last attempt is not settled. Tries again every `pause`.
 pub(super) async fn recover(store: &Jobs, policies: Vec<(Name, Policy)>, pause: Duration) -> Left {
     loop {
         match once(store, policies.clone()).await {

@@ -1,8 +1,8 @@
-//! Commands: asked of the runner, and what their ends mean.
+//! Commands: asks the runner for them, and judges how they ended.
 //!
-//! How a command is started, read and ended is the runner's business; what an exit status means, and
-//! what it printed where somebody waits for that, is decided here. The receiver knows a command by its handler's name and its configuration's digest, and
-//! never sees its line or its environment.
+//! The runner starts a command, reads its output and ends it. This file decides what an exit status means, and
+//! whether the output is the answer that a client waits for. The receiver knows a command by its handler's
+//! name and its configuration's digest, and never sees its arguments or its environment.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use crate::limits::Limits;
-use crate::model::{Answer, Digest, Facts, Incarnation, Outcome, RunnerName};
+use crate::model::{Answer, Digest, Facts, Headers, Incarnation, Outcome, RunnerName};
 use crate::runner::message::{Refusal, Start};
 use crate::runner::{AskedBy, Captured, Ended, Exited, Status};
 use crate::store::{Record, Usage};
@@ -18,53 +18,56 @@ use crate::store::{Record, Usage};
 use super::Report;
 use super::runner_client::{AttemptResult, NotStarted, PendingAttempt};
 
-/// EX_DATAERR of sysexits.h: the event itself is wrong, and no other attempt will help.
+/// EX_DATAERR of sysexits.h: the event itself is wrong, so that another attempt cannot succeed.
 const REJECTED: i32 = 65;
 
 /// POSIX, "2.8.2 Exit Status for Commands": found but not executable, and not found. A shell or a
-/// wrapper says so of the program it was to run.
+/// wrapper exits so if it cannot run the program.
 const CANNOT_RUN: [i32; 2] = [126, 127];
 
-/// What shells (POSIX, as above), Java machines and container clients exit with when a SIGTERM or
-/// SIGKILL ended the work: 128 and the signal's number. Where the signal was ours, they say no more
-/// about the effects than the signal itself would.
+/// The exit statuses of shells (POSIX, as above), Java machines and container clients when a SIGTERM or a
+/// SIGKILL ended the work: 128 plus the signal's number. If the runner sent the signal, such a status says no
+/// more about the effects than the signal itself.
 const ENDED_BY_US: [i32; 2] = [128 + 15, 128 + 9];
 
-/// The exits with which a command has answered, and the answer's status where it prints none.
+/// The exit statuses with which a command has answered, and the answer's status unless it prints one.
 const ANSWERED: [(i32, u16); 2] = [(0, 200), (REJECTED, 422)];
 
 /// Larger bodies are hashed on a blocking thread.
 const INLINE_BYTES: usize = 256 * 1024;
 
-/// What the receiver knows of a configured command.
+/// A configured command, as the receiver knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// The runner that runs it.
     pub runner: RunnerName,
-    /// Of its configuration as it is written: the runner starts no other.
+    /// The digest of its configuration as it is written: the runner starts no other command.
     pub configuration: Digest,
-    /// How long it may run; the runner sees to it.
+    /// How long it may run; the runner enforces it.
     pub timeout: Duration,
     /// Bytes recorded of each output: head, tail.
     pub output_bytes: (usize, usize),
-    /// What it prints is an answer that somebody waits for.
+    /// Whether its output is an answer that a client waits for.
     pub answers: bool,
 }
 
 impl Command {
-    /// Runs one attempt to its end, which may be that of a later receiver: the future may be dropped
-    /// at any time, and the runner goes on. `runner` is the one that the claim was made for.
+    /// Runs one attempt to its end. The future may be dropped at any time: the runner continues, and a later
+    /// receiver gets the end. `runner` is the runner that the claim was made for.
     pub async fn run(&self, facts: Facts, runner: Incarnation, pending: PendingAttempt) -> Report {
-        let body = facts.body.clone();
-        let digest = digest(body.clone()).await;
-        let start = Start::new(runner, self.configuration, digest, &facts);
-        drop(facts);
+        let body = facts.body;
+        let start = Start {
+            incarnation: runner,
+            configuration: self.configuration,
+            body: digest(body.clone()).await,
+            // The headers stay with the receiver: no command gets them.
+            facts: Facts { headers: Headers::new(), body: Bytes::new(), ..facts },
+        };
         report(pending.start(start, body).await, Some(self))
     }
 }
 
-/// Waits for the end of an attempt that an earlier receiver has claimed. `command`: its handler's, where
-/// that is still configured. Without it what was printed is no answer.
+/// Waits for the end of an attempt that an earlier receiver has claimed. `command` is its handler's, if that is
+/// still configured. Without it the output is not an answer.
 pub async fn adopted(pending: PendingAttempt, command: Option<Command>) -> Report {
     report(pending.ended().await, command.as_ref())
 }
@@ -75,7 +78,7 @@ async fn digest(body: Bytes) -> Digest {
     if small {
         return hash();
     }
-    // A digest that could not be made matches nothing: the runner refuses the start.
+    // If the thread failed, the wrong digest makes the runner refuse the start.
     tokio::task::spawn_blocking(hash).await.unwrap_or(Digest([0; 32]))
 }
 
@@ -87,8 +90,8 @@ fn report(result: AttemptResult, command: Option<&Command>) -> Report {
     }
 }
 
-/// No refusal counts against the limit. What will be so again at the next start is the handler's
-/// trouble, and it backs off; what is the connection's is over when the next one is made (R12).
+/// No refusal counts against the limit of attempts. If the next start would be refused too, the handler backs
+/// off; a refusal because of the connection is over with the next connection (R12).
 fn refused(NotStarted { reason, detail }: NotStarted) -> Report {
     match reason {
         Refusal::OtherIncarnation
@@ -110,17 +113,17 @@ fn judge(exited: Exited, command: Option<&Command>) -> Report {
     let timeout = command.map(|command| command.timeout);
     let (mut outcome, mut detail) = match (exited.status, exited.asked_by) {
         (Status::Code(0), _) => (Outcome::Succeeded, "exit status 0".to_owned()),
-        (Status::Code(REJECTED), _) => (Outcome::Rejected, said(REJECTED, ": rejected")),
-        // Not to be tried again, as the operator has said.
+        (Status::Code(REJECTED), _) => (Outcome::Rejected, exit_status(REJECTED, ": rejected")),
+        // The operator does not want another attempt.
         (Status::Code(code), Some(AskedBy::Cancelled)) => {
-            ended(AskedBy::Cancelled, timeout, &said(code, ""))
+            ended(AskedBy::Cancelled, timeout, &exit_status(code, ""))
         }
-        (Status::Code(126), _) => (Outcome::Failed, said(126, ": cannot execute")),
-        (Status::Code(127), _) => (Outcome::Failed, said(127, ": command not found")),
+        (Status::Code(126), _) => (Outcome::Failed, exit_status(126, ": cannot execute")),
+        (Status::Code(127), _) => (Outcome::Failed, exit_status(127, ": command not found")),
         (Status::Code(code), Some(by)) if ENDED_BY_US.contains(&code) => {
-            ended(by, timeout, &said(code, ""))
+            ended(by, timeout, &exit_status(code, ""))
         }
-        (Status::Code(code), _) => (Outcome::Failed, said(code, "")),
+        (Status::Code(code), _) => (Outcome::Failed, exit_status(code, "")),
         (Status::Signal(signal), None) => (Outcome::Unknown, killed(signal)),
         (Status::Signal(signal), Some(by)) => ended(by, timeout, &killed(signal)),
     };
@@ -140,11 +143,11 @@ fn judge(exited: Exited, command: Option<&Command>) -> Report {
                 }
                 answer = Some(printed);
             }
-            // Where a caller waits for it nothing runs it again by itself, which the store sees to.
+            // The store holds the job: it does not run again by itself.
             Err(why) => detail = format!("{detail}, and no answer: {why}"),
         }
     }
-    let recorded = command.map_or_else(usual_bytes, |command| command.output_bytes);
+    let recorded = command.map_or_else(default_bytes, |command| command.output_bytes);
     Report {
         outcome,
         handler_broken: outcome == Outcome::Failed
@@ -167,8 +170,8 @@ fn judge(exited: Exited, command: Option<&Command>) -> Report {
     }
 }
 
-/// What was printed, as an answer; else why it is none. The runner keeps as much of the head as an answer
-/// may have: a tail that completes it makes it too long all the same.
+/// The output as an answer; otherwise why it is not one. The head holds as many bytes as an answer may have, so
+/// an output with a tail is too long, even if head and tail are complete.
 fn printed(stdout: &Captured, status: u16) -> Result<Answer, String> {
     match stdout.total {
         None => Err("its output died with its runner".to_owned()),
@@ -179,14 +182,14 @@ fn printed(stdout: &Captured, status: u16) -> Result<Answer, String> {
     }
 }
 
-/// What is recorded of the outputs of a handler that is not configured any more.
-fn usual_bytes() -> (usize, usize) {
+/// The bytes recorded of each output of a handler that is not configured any more.
+fn default_bytes() -> (usize, usize) {
     let limits = Limits::default();
     let size = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
     (size(limits.output_head_bytes), size(limits.output_tail_bytes))
 }
 
-/// The end that the runner brought about, and that says nothing about the effects.
+/// The outcome of a command that the runner ended, which says nothing about the effects.
 fn ended(by: AskedBy, timeout: Option<Duration>, how: &str) -> (Outcome, String) {
     match by {
         AskedBy::TimeOut => {
@@ -199,7 +202,7 @@ fn ended(by: AskedBy, timeout: Option<Duration>, how: &str) -> (Outcome, String)
     }
 }
 
-fn said(code: i32, meaning: &str) -> String {
+fn exit_status(code: i32, meaning: &str) -> String {
     format!("exit status {code}{meaning}")
 }
 
@@ -250,11 +253,11 @@ mod tests {
                 let outcome = match (code, asked_by) {
                     (0, _) => Outcome::Succeeded,
                     (65, _) => Outcome::Rejected,
-                    // Shells, Java and container clients say so that our SIGTERM or SIGKILL ended
-                    // the work: that is a time-out or a stop, and no word about the effects.
+                    // Shells, Java and container clients report so that our SIGTERM or SIGKILL ended the
+                    // work: a time-out or a stop, which says nothing about the effects.
                     (137 | 143, Some(AskedBy::TimeOut)) => Outcome::TimedOut,
                     (137 | 143, Some(AskedBy::Stop)) => Outcome::Unknown,
-                    // Whatever it says of its failure, the operator wants no other attempt.
+                    // The operator does not want another attempt.
                     (_, Some(AskedBy::Cancelled)) => Outcome::Cancelled,
                     _ => Outcome::Failed,
                 };
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_with_0_and_65_is_the_answer_and_is_recorded_like_any_output() {
+    fn the_output_of_exits_0_and_65_is_the_answer_and_is_recorded() {
         for (status, outcome, http) in [(0, Outcome::Succeeded, 200), (65, Outcome::Rejected, 422)]
         {
             for (stdout, head, tail) in [

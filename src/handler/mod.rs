@@ -1,10 +1,9 @@
 //! Handlers: what the operator configured to run for an event.
 //!
-//! The dispatcher runs a claimed attempt by [`Command::run`] or [`ForwardSettings::run`] and is told
-//! what came of it. A forward is this process's own; a command is a runner's, reached by one of
-//! the [`runner_pool`], and goes on when this process ends. What must stay true: whatever happens is a
-//! [`Report`], never an error; no outcome is guessed, so what said nothing is `unknown`; nothing here
-//! reads or changes the store.
+//! The dispatcher runs a claimed attempt by [`Command::run`] or [`ForwardSettings::run`] and gets a [`Report`].
+//! This process makes a forward itself; a runner runs a command, through a client of the [`runner_pool`], and
+//! continues when this process ends. Must stay true: every result is a [`Report`] and never an error; no outcome
+//! is guessed, so a handler that reported nothing is `unknown`; no code here reads or changes the store.
 
 mod command;
 pub mod forward;
@@ -34,36 +33,36 @@ pub enum Handler {
 /// How an attempt ended, as its handler saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// How it ended.
     pub outcome: Outcome,
     /// The handler itself cannot run (not found, 126/127, spawn error, connection refused): it backs
     /// off as a whole and the attempt does not count.
     pub handler_broken: bool,
-    /// The handler's own wish (Retry-After).
+    /// The delay that the endpoint asked for (Retry-After).
     pub retry_after: Option<Duration>,
-    /// What is kept for people.
+    /// What is stored for the operator.
     pub record: Record,
-    /// What it answered, whole, where somebody may wait for that.
+    /// The complete answer, if a client may wait for it.
     pub answer: Option<Answer>,
 }
 
 impl Report {
-    /// A report of `outcome` with one sentence for people.
+    /// A report of `outcome` with one sentence for the operator.
     pub(crate) fn new(outcome: Outcome, detail: impl Into<String>) -> Self {
         let record = Record { detail: detail.into(), ..Record::default() };
         Report { outcome, handler_broken: false, retry_after: None, record, answer: None }
     }
 
-    /// A report that nothing was begun because the handler cannot run.
+    /// A report that the attempt did not begin because the handler cannot run.
     fn broken(detail: impl Into<String>) -> Self {
         Report { handler_broken: true, ..Report::new(Outcome::NotStarted, detail) }
     }
 
-    /// The same where somebody waits for an answer: what cannot be run now has failed, and is known to.
+    /// The report for a client that waits for an answer: an attempt that cannot run now has failed.
     pub(crate) fn at_once(self) -> Self {
-        match self.handler_broken {
-            true => Report { outcome: Outcome::Failed, handler_broken: false, ..self },
-            false => self,
+        if self.handler_broken {
+            Report { outcome: Outcome::Failed, handler_broken: false, ..self }
+        } else {
+            self
         }
     }
 }

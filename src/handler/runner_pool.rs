@@ -1,13 +1,12 @@
-//! The clients of all runners: one for each that a handler names, or that a running attempt was claimed
+//! The clients of all runners: one for each runner that a handler names, or that a running attempt was claimed
 //! for (R17).
 //!
-//! `serve` makes the [`RunnerPool`]; the dispatcher asks for those that it needs and connects them. What must
+//! `serve` makes the [`RunnerPool`]; the dispatcher asks for the clients that it needs and connects them. Must
 //! stay true:
 //!
-//! - Each runner has its own capacity, connection and pauses. Nothing here waits for one on behalf of
-//!   another.
-//! - An attempt is tracked by the client of the runner that it was claimed for, also where its handler has
-//!   moved to another runner since: only that one can prove anything of it (R6, R8).
+//! - Each runner has its own capacity, connection and pauses. No runner delays another.
+//! - The client of the runner that an attempt was claimed for tracks it, also if its handler has moved to
+//!   another runner since: only that runner can prove how it ended (R6, R8).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -30,25 +29,24 @@ use super::runner_client::{
 /// How runners are reached.
 #[derive(Debug, Clone)]
 pub enum Runners {
-    /// The default one alone, next to the store, and how it is launched if none listens; `None` if it must not
-    /// be launched.
+    /// The default runner alone, next to the store, and how to launch it if none listens; `None` if it must not be
+    /// launched.
     BesideStore(Option<Launch>),
-    /// Each by its socket in this folder. They are services, and never launched.
+    /// Each by its socket in this folder. They are services, and are not launched.
     In(PathBuf),
 }
 
 /// How to reach the runners.
 #[derive(Debug, Clone)]
 pub struct PoolSettings {
-    /// How runners are reached.
     pub runners: Runners,
-    /// The database beside which one works that is launched.
+    /// The database; the default runner's folder is next to it.
     pub database: PathBuf,
-    /// The store whose attempts these are.
+    /// The id of the store whose attempts these are.
     pub store: uuid::Uuid,
 }
 
-/// Why nothing is reloaded: a runner does not go along.
+/// Why a reload fails: a runner cannot load the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("runner '{runner}' {why}")]
 pub struct NotLoaded {
@@ -66,29 +64,29 @@ pub struct RunnerPool {
 struct Shared {
     settings: PoolSettings,
     state: Mutex<State>,
-    /// Stirred whenever the capacity of a runner changes.
+    /// Notified when the capacity of a runner changes.
     capacities: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     all: BTreeMap<RunnerName, RunnerClient>,
-    /// Those that handlers name.
+    /// The runners that handlers name.
     named: BTreeSet<RunnerName>,
     /// The receiver's number, once clients may connect.
     epoch: Option<u64>,
 }
 
 impl RunnerPool {
-    /// Has no client yet.
+    /// A pool without clients.
     pub fn new(settings: PoolSettings) -> Self {
         let (state, capacities) = (Mutex::default(), watch::Sender::new(()));
         RunnerPool { shared: Arc::new(Shared { settings, state, capacities }) }
     }
 
-    /// The client of this runner. A new one connects as soon as clients may. Needs a
-    /// tokio runtime's context.
-    pub fn to(&self, name: &RunnerName) -> RunnerClient {
+    /// The client of this runner. A new one connects once [`RunnerPool::connect`] was called. Needs a tokio
+    /// runtime's context.
+    pub fn client(&self, name: &RunnerName) -> RunnerClient {
         let mut state = self.lock();
         if let Some(client) = state.all.get(name) {
             return client.clone();
@@ -101,22 +99,22 @@ impl RunnerPool {
         client
     }
 
-    /// These are the runners that handlers name from now on. The client of another one is needed only while
-    /// it tracks an attempt.
+    /// Sets the runners that handlers name. The client of another runner is needed only while it tracks an attempt.
     pub fn need(&self, named: BTreeSet<RunnerName>) {
         for name in &named {
-            self.to(name);
+            self.client(name);
         }
         self.lock().named = named;
     }
 
-    /// Connects every client there is, and from now on each that is added. Called once, as the receiver
-    /// with this number, when every attempt that an earlier one left is tracked. Needs a tokio runtime's
-    /// context.
+    /// Connects every client, and from now on each that is added. Called once, as the receiver with this number,
+    /// when every attempt of an earlier receiver is tracked. Needs a tokio runtime's context.
     pub fn connect(&self, epoch: u64) {
         let mut state = self.lock();
         state.epoch = Some(epoch);
-        state.all.values().for_each(|client| client.connect(epoch));
+        for client in state.all.values() {
+            client.connect(epoch);
+        }
     }
 
     /// The runners that take attempts now, and how many.
@@ -125,17 +123,18 @@ impl RunnerPool {
         all.iter().filter_map(|(name, client)| Some((name.clone(), client.capacity()?))).collect()
     }
 
-    /// Hears of every change of [`RunnerPool::capacities`].
+    /// Notifies of every change of [`RunnerPool::capacities`].
     pub fn changes(&self) -> watch::Receiver<()> {
         self.shared.capacities.subscribe()
     }
 
     /// Asks every runner that is needed, now or for these commands, to load its configuration, which must have
-    /// the commands that are for it. A runner that is not connected reads them when it comes. One at a time.
+    /// the commands that are for it. A runner that is not connected reads them when it connects. One call at a
+    /// time.
     ///
     /// # Errors
-    /// One of them cannot, has read others, or did not answer within `wait`. Every runner goes on starting the
-    /// commands in use.
+    /// A runner cannot, has read others, or did not answer within `wait`. Every runner continues with the commands
+    /// in use.
     pub async fn load(
         &self,
         commands: &[(RunnerName, CommandDigest)],
@@ -162,7 +161,7 @@ impl RunnerPool {
         try_join_all(asked.into_iter().map(load)).await
     }
 
-    /// How the receiver stands with each runner that is needed, by name.
+    /// The state of each runner that is needed, by name.
     pub fn statuses(&self) -> Vec<RunnerStatus> {
         self.lock().needed().map(|(_, client)| client.status()).collect()
     }
@@ -189,8 +188,8 @@ impl RunnerPool {
         }
     }
 
-    /// Nothing where no client tracks it: it is only just beginning or ending. An error while no runner
-    /// has admitted this receiver, when nothing may be tracked yet.
+    /// The client that tracks the attempt; `None` if it is only just beginning or ending. An error while no runner
+    /// has admitted this receiver: the attempt may not be tracked yet.
     fn that_tracks(&self, key: Key) -> Result<Option<RunnerClient>, CannotAsk> {
         let all = &self.lock().all;
         match all.values().find(|client| client.is_tracked(key)) {
@@ -216,7 +215,7 @@ impl RunnerPool {
         ClientSettings { name: name.clone(), place, store: *store }
     }
 
-    /// A panic elsewhere has changed nothing here by half.
+    /// A panic elsewhere leaves no change half done here.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -61,8 +61,8 @@ impl Headers {
     }
 }
 
-/// What a handler gets to know about its event and attempt.
-#[derive(Debug, Clone)]
+/// What a handler gets to know about its event and attempt. A runner gets the body apart from it, and no headers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Facts {
     pub handler: Name,
     /// The job, which is also the idempotency key.
@@ -80,8 +80,10 @@ pub struct Facts {
     /// When the delivery arrived.
     pub received_at: Timestamp,
     /// Only those that the source's scheme keeps.
+    #[serde(skip)]
     pub headers: Headers,
     /// The bytes that the provider sent.
+    #[serde(skip)]
     pub body: Bytes,
 }
 

@@ -168,7 +168,8 @@ text_type!(EventId);
 
 /// An event's type. An unusable type never refuses an event: the type becomes `?`, and the raw text is
 /// kept separately.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub struct EventType {
     text: Arc<str>,
     raw: Option<Arc<str>>,
@@ -210,6 +211,18 @@ impl EventType {
     /// The provider's text, if it could not be a type.
     pub fn raw(&self) -> Option<&str> {
         self.raw.as_deref()
+    }
+}
+
+impl From<String> for EventType {
+    fn from(raw: String) -> Self {
+        EventType::from_raw(&raw)
+    }
+}
+
+impl From<EventType> for String {
+    fn from(event_type: EventType) -> Self {
+        event_type.text.to_string()
     }
 }
 

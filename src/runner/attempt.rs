@@ -1,25 +1,25 @@
-//! One attempt in the runner's process: from leave to start it to its end in the table.
+//! One attempt in the runner's process: from the permission to start it to its end in the table.
 
 use std::sync::Arc;
 
 use super::message::{Key, Refusal};
-use super::spawn::{Child, NoChild, Plan};
-use super::table::{Leave, Table};
+use super::spawn::{self, Child, NoChild};
+use super::table::{Permission, Table};
 use super::{Cancellation, Ended, attend};
 use crate::crash;
 use crate::model::Facts;
 
-/// Runs it. Polled to its end by the runtime, whatever becomes of the connection it came by: only
-/// the command and this runner's clock end it (R11).
-pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts) {
-    let settings = &leave.command.settings;
-    let (plan, body) = (Plan::new(settings, &facts), facts.body);
+/// Runs the attempt. The runtime polls it to its end even if the receiver's connection is lost: only the
+/// command and this runner's clock end an attempt (R11).
+pub(super) async fn run(table: Arc<Table>, key: Key, permission: Permission, facts: Facts) {
+    let Permission { command, cancellation } = permission;
     crash::point("runner.start.noted");
-    let ended = match tokio::task::spawn_blocking(move || plan.spawn(&body)).await {
+    let spawned = move || spawn::spawn(&command.settings, &facts);
+    let ended = match tokio::task::spawn_blocking(spawned).await {
         Ok(Ok((child, process))) => {
             crash::point("runner.spawned");
-            table.began(key, process, child.view());
-            attend::attend(child, &leave.cancellation).await
+            table.began(key, process, Arc::clone(&child));
+            attend::attend(&child, &cancellation).await
         }
         Ok(Err(NoChild::NotStarted(reason))) => {
             return table.void(key, (Refusal::CannotStart, reason));
@@ -32,7 +32,12 @@ pub(super) async fn run(table: Arc<Table>, key: Key, leave: Leave, facts: Facts)
     table.settle(key, ended);
 }
 
-/// Goes on with one that runs, after the runner has executed itself again.
-pub(super) async fn resume(table: Arc<Table>, key: Key, child: Child, cancellation: Cancellation) {
-    table.settle(key, attend::attend(child, &cancellation).await);
+/// Continues an attempt that runs, after the runner has executed itself again.
+pub(super) async fn resume(
+    table: Arc<Table>,
+    key: Key,
+    child: Arc<Child>,
+    cancellation: Cancellation,
+) {
+    table.settle(key, attend::attend(&child, &cancellation).await);
 }

@@ -1,13 +1,13 @@
 //! Reads a command's output to the end and keeps its beginning and its end.
 //!
-//! What must stay true: once begun, reading never pauses, whatever is kept, so that a full pipe holds no
-//! child; and nothing here waits for a pipe that some grandchild keeps open.
+//! Must stay true: the runner never stops reading, however much it keeps, so that a full pipe does not block
+//! the command; and it does not wait for a pipe that a process outside the command's group keeps open.
 
 use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::{Errno, ioctl_fionbio, read};
 use serde::{Deserialize, Serialize};
@@ -17,28 +17,27 @@ use tokio::io::unix::AsyncFd;
 /// Head and tail of an output.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
-    /// Its beginning.
     #[serde(with = "base64")]
     pub head: Vec<u8>,
-    /// Its end, where the head did not hold all.
+    /// The end, if the head did not hold everything.
     #[serde(with = "base64")]
     pub tail: Vec<u8>,
-    /// All bytes there were; nothing where the output is gone with a dead runner.
+    /// How many bytes the command printed; `None` if the output was lost with a dead runner.
     pub total: Option<u64>,
 }
 
 impl Captured {
-    /// An output without a byte, which is no more than is known.
+    /// The output of a command that has printed nothing yet.
     pub(super) fn empty() -> Self {
         Captured { total: Some(0), ..Captured::default() }
     }
 
-    /// Whether nothing between its beginning and its end is left out.
+    /// Whether head and tail are the complete output.
     fn is_whole(&self) -> bool {
         self.total == Some((self.head.len() + self.tail.len()) as u64)
     }
 
-    /// So much of its beginning and of its end at most.
+    /// The same output with at most so many bytes of its head and of its tail.
     pub(crate) fn cut(mut self, (head_bytes, tail_bytes): (usize, usize)) -> Self {
         let whole = self.is_whole();
         let mut rest = self.head.split_off(head_bytes.min(self.head.len()));
@@ -54,109 +53,86 @@ impl Captured {
 /// Bytes read at once: a quarter of a pipe's usual 64 KiB (pipe(7)).
 const READ_BYTES: usize = 16 * 1024;
 
-/// One output stream of a child.
+/// Standard output or standard error of a command.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct Output {
     /// Does not block.
-    pipe: OwnedFd,
-    kept: Shared,
-    /// Every writer has closed it: nothing more comes.
-    ended: bool,
+    pipe: AsyncFd<OwnedFd>,
+    kept: Mutex<Kept>,
 }
 
-/// What is kept of a stream so far, for whoever looks while it is read.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Shared(Arc<Mutex<Kept>>);
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A copy of it.
-    pub(super) fn now(&self) -> Captured {
-        self.lock().captured()
-    }
-
-    /// How much of the head and of the tail is kept at most.
-    pub(super) fn most(&self) -> (usize, usize) {
-        let kept = self.lock();
-        (kept.head_bytes, kept.tail_bytes)
-    }
-}
-
-impl Stream {
-    /// Reads from `pipe`, keeping (head, tail) bytes, and goes on from what was kept of it.
+impl Output {
+    /// Reads from `pipe`, keeping at most (head, tail) bytes, and continues after `kept`.
     pub(super) fn new(
         pipe: OwnedFd,
         (head_bytes, tail_bytes): (usize, usize),
         Captured { head, tail, total }: Captured,
     ) -> io::Result<Self> {
         ioctl_fionbio(&pipe, true)?;
+        // SAFETY: an `OwnedFd` stays open, as the same descriptor, for as long as it lives, and nothing takes
+        // it out of the `AsyncFd`.
+        let pipe = unsafe { AsyncFd::register_with_interest(pipe, Interest::READABLE) }?;
         let (tail, total) = (tail.into(), total.unwrap_or_default());
-        let kept = Kept { head_bytes, tail_bytes, head, tail, total };
-        Ok(Stream { pipe, kept: Shared(Arc::new(Mutex::new(kept))), ended: false })
+        Ok(Output { pipe, kept: Mutex::new(Kept { head_bytes, tail_bytes, head, tail, total }) })
     }
 
-    /// What is kept of it, now and later.
-    pub(super) fn kept(&self) -> Shared {
-        self.kept.clone()
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its pipe's descriptor, open until it is finished.
+    /// A copy of the bytes that are kept so far.
+    pub(super) fn now(&self) -> Captured {
+        self.lock().captured()
+    }
+
+    /// How many bytes of the head and of the tail are kept at most.
+    pub(super) fn kept_bytes(&self) -> (usize, usize) {
+        let kept = self.lock();
+        (kept.head_bytes, kept.tail_bytes)
+    }
+
+    /// The pipe's descriptor.
     pub(super) fn number(&self) -> RawFd {
         self.pipe.as_raw_fd()
     }
 
-    /// Reads until every writer has closed the pipe. May be cancelled at any time without loss.
-    ///
-    /// # Errors
-    /// The runtime cannot watch the pipe now.
-    pub(super) async fn drain(&mut self) -> io::Result<()> {
-        // SAFETY: borrowed from the pipe, which stays open and the same for as long as it is watched; no one
-        // takes it out of the `AsyncFd`.
-        let watched =
-            unsafe { AsyncFd::register_with_interest(self.pipe.as_fd(), Interest::READABLE) }?;
+    /// Reads until every writer has closed the pipe. Dropping the future loses nothing.
+    pub(super) async fn drain(&self) {
         loop {
-            let mut ready = watched.readable().await?;
-            // One that always has something to say does not keep the thread from the others.
+            // An error means that the runtime is shutting down.
+            let Ok(mut ready) = self.pipe.readable().await else { return };
+            // A command that always has something to print must not keep the thread from the others.
             tokio::task::coop::consume_budget().await;
             match self.read() {
-                Ok(0) => break,
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(1..) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => ready.clear_ready(),
-                Err(_) => return Ok(()),
+                Ok(0) | Err(_) => return,
             }
         }
-        drop(watched);
-        self.ended = true;
-        Ok(())
     }
 
-    /// Reads what is in the pipe now and closes it.
-    pub(super) fn finish(self) -> Captured {
-        // What was written before the end fits into the pipe. More than that comes from a process
-        // which left the group and still writes: it is not waited for.
-        let size = || rustix::pipe::fcntl_getpipe_size(&self.pipe).unwrap_or(READ_BYTES);
-        let mut left = None;
-        while !self.ended && left != Some(0) {
+    /// Reads the bytes that are in the pipe now. Returns all that is kept.
+    pub(super) fn finish(&self) -> Captured {
+        // What the command wrote fits into the pipe. More than that comes from a process that has left its
+        // group and still writes: the runner does not wait for it.
+        let mut left = rustix::pipe::fcntl_getpipe_size(&self.pipe).unwrap_or(READ_BYTES);
+        while left > 0 {
             match self.read() {
                 Ok(0) => break,
-                // Less than was asked for is no sign of the end: a pipe of packets gives one at a time.
-                Ok(count) => left = Some(left.unwrap_or_else(size).saturating_sub(count)),
+                // Less than was asked for does not mean the end: a pipe of packets gives one at a time.
+                Ok(count) => left = left.saturating_sub(count),
                 Err(Errno::INTR) => {}
                 Err(_) => break,
             }
         }
-        // A copy: whoever looks until the end is in the table must not see less than before.
-        self.kept.now()
+        self.now()
     }
 
-    /// Reads once. The buffer is nobody's for longer: a hundred commands that print nothing have none.
+    /// Reads once. The buffer is on the stack: a hundred commands that print nothing need no memory for it.
     fn read(&self) -> Result<usize, Errno> {
         let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
         let (bytes, _) = read(&self.pipe, &mut buffer)?;
-        self.kept.lock().push(bytes);
+        self.lock().push(bytes);
         Ok(bytes.len())
     }
 }
@@ -189,7 +165,7 @@ impl Kept {
     }
 }
 
-/// Bytes as JSON writes them.
+/// The form of bytes in JSON.
 mod base64 {
     use data_encoding::BASE64;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -211,60 +187,54 @@ mod tests {
     use rustix::fs::{OFlags, fcntl_setfl};
     use std::io::Write;
 
-    /// What is found at the end of a stream that nobody has drained: so many bytes in a pipe of this size.
-    fn undrained(size: usize, bytes: usize) -> Captured {
-        let (read, write) = std::io::pipe().unwrap();
-        rustix::pipe::fcntl_setpipe_size(&write, size).unwrap();
-        let stream = Stream::new(read.into(), (usize::MAX, 0), Captured::empty()).unwrap();
-        (&write).write_all(&vec![b'x'; bytes]).unwrap();
-        // The writer is there until the end, and is not waited for.
-        stream.finish()
+    fn output(pipe: std::io::PipeReader) -> Output {
+        Output::new(pipe.into(), (usize::MAX, 0), Captured::empty()).unwrap()
     }
 
-    #[test]
-    fn what_nobody_has_looked_at_is_there_at_the_end() {
+    #[tokio::test]
+    async fn finish_returns_what_no_drain_has_read() {
         for size in [READ_BYTES, 4 * READ_BYTES, 16 * READ_BYTES] {
             for bytes in [0, 1, READ_BYTES - 1, READ_BYTES, size - 1, size] {
-                let captured = undrained(size, bytes);
+                let (read, write) = std::io::pipe().unwrap();
+                rustix::pipe::fcntl_setpipe_size(&write, size).unwrap();
+                (&write).write_all(&vec![b'x'; bytes]).unwrap();
+                // The writer stays until the end; the call does not wait for it.
+                let captured = output(read).finish();
                 assert_eq!((captured.head.len(), captured.total), (bytes, Some(bytes as u64)));
             }
         }
     }
 
-    #[test]
-    fn packets_that_nobody_has_looked_at_are_there_at_the_end() {
+    #[tokio::test]
+    async fn finish_returns_all_packets_of_a_packet_pipe() {
         let (read, write) = std::io::pipe().unwrap();
-        // As its command can make it.
+        // A command can do this to its own output.
         fcntl_setfl(&write, OFlags::DIRECT).unwrap();
-        let stream = Stream::new(read.into(), (usize::MAX, 0), Captured::empty()).unwrap();
         for written in [b"one ", b"two "] {
             (&write).write_all(written).unwrap();
         }
-        assert_eq!(stream.finish().head, b"one two ");
+        assert_eq!(output(read).finish().head, b"one two ");
     }
 
     #[tokio::test]
-    async fn a_stream_is_drained_as_its_writers_go_on_and_to_their_end() {
+    async fn a_drain_that_is_dropped_loses_nothing_and_the_last_one_ends_with_the_writers() {
         let (read, write) = std::io::pipe().unwrap();
-        let mut stream = Stream::new(read.into(), (usize::MAX, 0), Captured::empty()).unwrap();
-        let kept = stream.kept();
+        let output = output(read);
         for written in [b"one ".as_slice(), b"two "] {
             (&write).write_all(written).unwrap();
-            // Dropped in the middle it begins again where it was.
             let seen = async {
-                while !kept.now().head.ends_with(written) {
+                while !output.now().head.ends_with(written) {
                     tokio::task::yield_now().await;
                 }
             };
             tokio::select! {
-                drained = stream.drain() => panic!("its writer is there: {drained:?}"),
+                () = output.drain() => panic!("the writer still has the pipe open"),
                 () = seen => {}
             }
         }
         drop(write);
-        stream.drain().await.unwrap();
-        assert!(stream.ended);
-        assert_eq!(stream.finish().head, b"one two ");
+        output.drain().await;
+        assert_eq!(output.finish().head, b"one two ");
     }
 
     proptest! {

@@ -14,23 +14,20 @@ use crate::model::{Digest, Name};
 /// A command that this runner may run.
 #[derive(Debug, Clone)]
 pub struct Configured {
-    /// The handler's name.
     pub name: Name,
-    /// Of its configuration as it is written, so that both sides can make it.
+    /// The digest of its configuration as it is written, which receiver and runner compute alike.
     pub digest: Digest,
-    /// How it is run.
     pub settings: CommandSettings,
 }
 
-/// Reads the configuration again. Blocks. An `Err` says why not, for the log and the receiver.
-pub type Reload = Box<dyn Fn() -> Result<CommandList, String> + Send + Sync>;
+/// Reads the configuration again. Blocks. An `Err` says why it cannot, for the log and the receiver.
+pub type Reload = Arc<dyn Fn() -> Result<CommandList, String> + Send + Sync>;
 
-/// What the configuration says now.
+/// The commands of the configuration.
 #[derive(Debug)]
 pub struct CommandList {
     pub commands: Vec<Configured>,
-    /// The limits that this runner keeps from its start on and that are configured otherwise now: why a
-    /// Load is refused.
+    /// Set if a limit that applies from the start on has changed: why a Load is refused.
     pub needs_restart: Option<String>,
 }
 
@@ -43,35 +40,35 @@ pub(super) struct Commands {
 
 #[derive(Debug)]
 struct CommandLoad {
-    /// The Load's; 0 for the commands read before the connection's first Load.
+    /// The Load's number; 0 for the commands read before the connection's first Load.
     number: u64,
     commands: BTreeMap<Name, Arc<Configured>>,
 }
 
 impl Commands {
-    /// These commands alone.
+    /// These commands and no others.
     pub(super) fn new(commands: Vec<Configured>) -> Self {
         let mut all = Commands { loads: Vec::new() };
         all.load(0, 0, commands);
         all
     }
 
-    /// Keeps every command for a new connection whose configuration cannot be read: they count as the load that is in
-    /// use until its first Load.
+    /// Keeps every command for a new connection, because the configuration cannot be read: they are the load in use
+    /// until the connection's first Load.
     pub(super) fn retain_for_new_connection(&mut self) {
         for load in &mut self.loads {
             load.number = 0;
         }
     }
 
-    /// Adds the commands of a load. Of those before it, only the ones of load `in_use` stay.
+    /// Adds the commands of a load, and removes those of all loads but `in_use`.
     pub(super) fn load(&mut self, number: u64, in_use: u64, commands: Vec<Configured>) {
         let commands = commands.into_iter().map(|one| (one.name.clone(), Arc::new(one))).collect();
         self.loads.retain(|load| load.number == in_use);
         self.loads.insert(0, CommandLoad { number, commands });
     }
 
-    /// The command of this handler and digest. If two loads have it, the secrets are those of the newer one.
+    /// The command of this handler with this digest. If two loads have it, the secrets are those of the newer load.
     pub(super) fn find(&self, handler: &Name, digest: &Digest) -> Result<Arc<Configured>, Refusal> {
         let mut refusal = Refusal::UnknownHandler;
         for command in self.loads.iter().filter_map(|load| load.commands.get(handler)) {
@@ -130,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_a_new_connection_outlasts_its_first_load() {
+    fn commands_kept_for_a_new_connection_outlast_its_first_load() {
         let mut commands = Commands::new(vec![command("a", 1)]);
         commands.load(5, 0, vec![command("a", 2)]);
         commands.retain_for_new_connection();

@@ -1,15 +1,14 @@
 //! One receiver's connection to a runner.
 //!
-//! What must stay true: once it is cut, nothing more of it is read (R3); a receiver that does not
-//! read costs no more than its queue and one frame (R18); the first message is a Hello, and nothing
-//! else is done before it was admitted.
+//! Must stay true: once the connection is cut, nothing more is read from it (R3); a receiver that does not read
+//! costs no more than its queue and one frame (R18); the first message is a Hello, and nothing else is done
+//! before the receiver is admitted.
 //!
-//! Outputs go out one frame at a time: the queue has only the keys of ended attempts, and the next end
-//! is read from the table when the frame before it is in the socket. The socket, and not the Ack, holds
-//! the next end back. If each end waited for the Ack of the one before it, every commit would carry a
-//! single end of this runner and not all those that have come, and an end whose commit fails would keep
-//! the ends of all other handlers from the receiver. Waiting for the Ack would save no memory here: the
-//! table keeps an output until its Ack, whether it was sent or not.
+//! Outputs are sent one frame at a time: the queue has only the keys of ended attempts, and the next end
+//! is read from the table when the frame before it is in the socket. The socket, and not the Ack, limits
+//! the rate. If each end waited for the Ack of the one before it, every commit would have a single end of
+//! this runner, and an end whose commit fails would delay the ends of all other handlers. Waiting for the Ack
+//! would save no memory here: the table keeps an output until its Ack, whether it was sent or not.
 
 use std::sync::Arc;
 
@@ -17,29 +16,28 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::{BufReader, BufWriter};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::attempt;
 use super::commands::{CommandList, Configured, Reload};
-use super::message::{CommandDigest, Denial, Hello, Key, Refusal, Start, ToReceiver, ToRunner};
+use super::message::{CommandDigest, Hello, Key, Refusal, Start, ToReceiver, ToRunner};
 use super::orphaned;
 use super::peer::{Outgoing, Peer};
 use super::table::Table;
 use super::wire::{self, Bounds, WireError};
 use crate::crash;
 use crate::memory;
-use crate::model::Digest;
+use crate::model::{Digest, Facts};
 
-/// Bodies up to this size are hashed on the serving thread: some 50 µs, no more than another thread's
-/// beginning and end would cost.
+/// Bodies up to this size are hashed on the serving thread: it takes some 50 µs, no more than a change of thread.
 const SMALL_BYTES: usize = 64 * 1024;
 
-/// Most that is told of why commands cannot be had: hundreds of problems, far less than a message may have.
+/// The longest reason in a NotLoaded: hundreds of problems, far less than the limit of a message.
 const DETAIL_BYTES: usize = 64 * 1024;
 
-/// Serves a connection to its end. `number` is its own.
+/// Serves a connection to its end. `number` identifies it.
 pub(super) async fn serve(
     stream: UnixStream,
     number: u64,
@@ -64,7 +62,7 @@ pub(super) async fn serve(
     };
     table.gone(&peer);
     drop(peer);
-    // Nothing more is read; what was said last, such as why nobody was admitted, still goes out.
+    // Nothing more is read, but the last messages, such as a Denied, are still sent.
     let ended = match ended {
         Some(ended) => ended,
         None => writing.await,
@@ -86,7 +84,7 @@ async fn write(
     table: &Table,
     bounds: Bounds,
 ) -> Result<(), WireError> {
-    let mut to = BufWriter::new(to);
+    let mut to = BufWriter::with_capacity(wire::BUFFER_BYTES, to);
     while let Some(next) = queue.recv().await {
         let (message, body) = match next {
             Outgoing::Message(message) => (message, Vec::new()),
@@ -94,7 +92,7 @@ async fn write(
             Outgoing::End(key) => match table.end(key) {
                 Some(end) => end,
                 None => {
-                    // Acknowledged meanwhile. The frames before it may wait for their flush.
+                    // Acknowledged meanwhile. The frames before it may not be flushed yet.
                     wire::flush(&mut to, bounds).await?;
                     continue;
                 }
@@ -102,13 +100,12 @@ async fn write(
         };
         crash::frame("runner.before", &message);
         wire::write(&mut to, &message, &body, bounds).await?;
-        // What waits goes out together.
+        // Frames that wait are flushed together.
         if queue.is_empty() {
             wire::flush(&mut to, bounds).await?;
         }
         crash::frame("runner.sent", &message);
     }
-    // The last words, where the queue was closed behind them.
     wire::flush(&mut to, bounds).await
 }
 
@@ -119,7 +116,7 @@ async fn converse(
     reload: Arc<Mutex<Reload>>,
     bounds: Bounds,
 ) -> Result<(), WireError> {
-    let mut from = BufReader::with_capacity(wire::TOGETHER_BYTES, from);
+    let mut from = BufReader::with_capacity(wire::BUFFER_BYTES, from);
     let first = timeout(bounds.wait, wire::read::<ToRunner>(&mut from, bounds)).await;
     let hello = match first.unwrap_or(Err(WireError::Slow(bounds.wait)))? {
         Some((ToRunner::Hello(hello), _)) => hello,
@@ -127,17 +124,17 @@ async fn converse(
         None => return Ok(()),
     };
     crash::point("runner.hello.read");
-    if let Err((reason, detail)) = admit(&hello, peer, table, &reload).await {
+    if let Err(detail) = admit(&hello, peer, table, &reload).await {
         tracing::warn!(detail, "a receiver is not admitted");
-        peer.queue(Outgoing::Message(ToReceiver::Denied { reason, detail }));
+        peer.queue(Outgoing::Message(ToReceiver::Denied { detail }));
         return Ok(());
     }
-    // They end with the connection: who is not there cannot be told, and asks again.
+    // They end with the connection: the receiver asks again over the next one.
     let mut searches = JoinSet::new();
     while let Some((message, body)) = wire::read(&mut from, bounds).await? {
         crash::frame("runner.read", &message);
         match message {
-            ToRunner::Hello(_) => tracing::warn!("a second Hello was not heard"),
+            ToRunner::Hello(_) => tracing::warn!("a second Hello was ignored"),
             ToRunner::Start(start) => begin(*start, body, peer, table).await,
             ToRunner::Peek { key, stream } => peer.answer(Outgoing::Peek(key, stream)).await,
             ToRunner::Kill { key } => table.kill(peer, key),
@@ -155,17 +152,16 @@ async fn converse(
     Ok(())
 }
 
-/// Admits a receiver to what is configured now. One at a time, so that the last one admitted has the
-/// last configuration.
+/// Admits a receiver to the commands that are configured now. One at a time, so that the last admitted receiver
+/// has the latest configuration.
 async fn admit(
     hello: &Hello,
     peer: &Peer,
     table: &Table,
-    reload: &Arc<Mutex<Reload>>,
-) -> Result<(), (Denial, String)> {
-    table.may_admit(hello)?;
-    let (read, _turn) = read_again(reload).await;
-    let commands = match read {
+    reload: &Mutex<Reload>,
+) -> Result<(), String> {
+    let reload = reload.lock().await;
+    let commands = match read(&reload).await {
         Ok(list) => Some(list.commands),
         Err(error) => {
             tracing::error!(error, "the configuration cannot be read again: the last one stays");
@@ -175,17 +171,17 @@ async fn admit(
     table.admit(hello, peer, commands)
 }
 
-/// Reads the configuration for a receiver that reloads. The rest of the conversation waits meanwhile:
-/// the files are small.
+/// Reads the configuration for a receiver that reloads. The connection's other messages wait meanwhile: the
+/// files are small.
 async fn load(
     number: u64,
     in_use: u64,
     peer: &Peer,
     table: &Table,
-    reload: &Arc<Mutex<Reload>>,
+    reload: &Mutex<Reload>,
 ) -> ToReceiver {
-    let (read, _turn) = read_again(reload).await;
-    let refused = match read {
+    let reload = reload.lock().await;
+    let refused = match read(&reload).await {
         Ok(CommandList { commands, needs_restart: None }) => {
             tracing::info!(commands = commands.len(), "read the configuration again");
             let digest = |one: &Configured| CommandDigest {
@@ -203,35 +199,31 @@ async fn load(
     ToReceiver::NotLoaded { number, detail: refused[..end].to_owned() }
 }
 
-/// Reads the configuration on another thread. Nobody else does while the turn is held.
-async fn read_again(
-    reload: &Arc<Mutex<Reload>>,
-) -> (Result<CommandList, String>, Option<OwnedMutexGuard<Reload>>) {
-    let turn = Arc::clone(reload).lock_owned().await;
+/// Reads the configuration on another thread.
+async fn read(reload: &Reload) -> Result<CommandList, String> {
+    let reload = Arc::clone(reload);
     let read = move || {
-        let read = turn();
+        let read = reload();
         memory::give_back_code();
-        (read, turn)
+        read
     };
-    match spawn_blocking(read).await {
-        Ok((read, turn)) => (read, Some(turn)),
-        Err(panicked) => (Err(panicked.to_string()), None),
-    }
+    spawn_blocking(read).await.unwrap_or_else(|panicked| Err(panicked.to_string()))
 }
 
 async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
-    let (key, size) = (start.key, body.len());
+    let (key, size) = (start.key(), body.len());
     let hash = move || (Digest(Sha256::digest(&body).into()), body);
     let hashed = if size > SMALL_BYTES { spawn_blocking(hash).await.ok() } else { Some(hash()) };
-    let leave = match hashed {
+    let permission = match hashed {
         Some((digest, body)) if digest == start.body => {
-            table.start(peer, &start).map(|leave| (leave, body))
+            table.start(peer, &start).map(|permission| (permission, body))
         }
         _ => Err((Refusal::BadBody, "the body has another digest".to_owned())),
     };
-    match leave {
-        Ok((leave, body)) => {
-            tokio::spawn(attempt::run(Arc::clone(table), key, leave, start.facts(body)));
+    match permission {
+        Ok((permission, body)) => {
+            let facts = Facts { body: body.into(), ..start.facts };
+            tokio::spawn(attempt::run(Arc::clone(table), key, permission, facts));
         }
         Err((reason, detail)) => {
             peer.answer(Outgoing::Message(ToReceiver::Refused { key, reason, detail })).await;
@@ -239,13 +231,13 @@ async fn begin(start: Start, body: Vec<u8>, peer: &Peer, table: &Arc<Table>) {
     }
 }
 
-/// Ends what no runner here answers for, and says when nothing of it lives. Asked before each look
-/// whether it may: an attempt of the table's has an end of its own.
+/// Ends all that still runs of an attempt that no runner answers for, and reports when nothing of it lives.
+/// Checks before each search that it may: an attempt in the table must not be searched for.
 async fn search(key: Key, peer: Peer, table: Arc<Table>) {
     while table.may_search(&peer, key) {
-        let looked = spawn_blocking(move || orphaned::end(&[(key, None)], orphaned::PATIENCE));
-        // A search that failed has proven nothing.
-        if looked.await.is_ok_and(|alive| alive.is_empty()) {
+        let searched = spawn_blocking(move || orphaned::end(&[(key, None)], orphaned::PATIENCE));
+        // A search that failed proves nothing.
+        if searched.await.is_ok_and(|alive| alive.is_empty()) {
             peer.answer(Outgoing::Message(ToReceiver::Gone { key })).await;
             return;
         }

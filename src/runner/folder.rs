@@ -1,12 +1,11 @@
-//! A runner's folder: who may look into it, the lock that makes its holder the only one, the socket.
+//! A runner's folder: who may enter it, the lock that makes its holder the only runner, the socket.
 //!
-//! By hand it lies beside the store, so that two stores never share a runner. Only its user, and the group
-//! where an administrator made it so, can enter; the socket inside needs no other guard.
+//! A runner that a receiver launches has its folder next to the store, so that two stores never share a runner.
+//! Only its user can enter, and a group that an administrator has set; that also protects the socket inside.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -18,31 +17,23 @@ use crate::model::RunnerName;
 /// Why the folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Others could send commands, or their owner could take the folder away.
+    /// Other users could send commands, or the owner could remove the folder.
     #[error(
         "the runner's folder {path} is not only its user's and group's (owner {owner}, mode \
          {mode:o}): chown it to user {user} and chmod o= it"
     )]
     Open {
-        /// The folder.
         path: PathBuf,
-        /// Who owns it.
         owner: u32,
-        /// Who may do what.
         mode: u32,
-        /// Who runs this.
+        /// The runner's own user.
         user: u32,
     },
     /// Another runner is there (R2).
     #[error("another runner works in {0}")]
     Held(PathBuf),
-    /// The system refused.
     #[error("failed to use {path}: {source}")]
-    Io {
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl FolderError {
@@ -52,44 +43,28 @@ impl FolderError {
     }
 }
 
-/// Where the runner of the store at `database` works: the same path with `.runner` added.
+/// The folder of the default runner of the store at `database`: the same path with `.runner` added.
 pub fn of(database: &Path) -> PathBuf {
     let mut path = OsString::from(database);
     path.push(".runner");
     path.into()
 }
 
-/// The socket of the runner that works in a folder [beside the store](of).
+/// The socket of the default runner in its [folder](of).
 pub fn socket(folder: &Path) -> PathBuf {
     folder.join("socket")
 }
 
-/// The socket called after its runner, in a folder of its own or in one of sockets.
+/// The socket that has its runner's name, in that runner's folder or in a folder of sockets.
 pub fn named_socket(folder: &Path, name: &RunnerName) -> PathBuf {
     folder.join(format!("{name}.socket"))
 }
 
-/// Held for life. Close-on-exec: a child holds it too until its program begins, so whoever takes it
-/// after a runner's death finds every child with its environment, where it is looked for.
-#[derive(Debug)]
-pub(super) struct Lock(File);
-
-impl Lock {
-    /// Its descriptor.
-    pub(super) fn number(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
-impl From<File> for Lock {
-    /// The lock that this process took before it became another program.
-    fn from(file: File) -> Self {
-        Lock(file)
-    }
-}
-
-/// Makes the folder where there is none, judges it, and takes its lock.
-pub(super) fn take(folder: &Path) -> Result<Lock, FolderError> {
+/// Creates the folder if it does not exist, checks it, and takes its lock, which the runner holds for life.
+///
+/// The lock is close-on-exec: a child holds it too until its program begins. So the process that gets it after
+/// a runner's death finds every child with its environment set.
+pub(super) fn take(folder: &Path) -> Result<File, FolderError> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(FolderError::io(folder)(error));
@@ -105,13 +80,13 @@ pub(super) fn take(folder: &Path) -> Result<Lock, FolderError> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file.map_err(FolderError::io(&path))?;
     match file.try_lock() {
-        Ok(()) => Ok(Lock(file)),
+        Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(FolderError::Held(folder.to_owned())),
         Err(TryLockError::Error(error)) => Err(FolderError::io(&path)(error)),
     }
 }
 
-/// Listens at `path` in the folder whose lock the caller holds; a dead runner's socket is replaced.
+/// Listens at `path` in the folder whose lock the caller holds. Replaces a dead runner's socket.
 pub(super) fn listen(path: &Path) -> Result<UnixListener, FolderError> {
     let bound = || {
         match fs::remove_file(path) {

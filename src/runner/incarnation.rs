@@ -1,4 +1,4 @@
-//! A new incarnation, and the boot that is now: what the kernel has to tell of both.
+//! Makes an incarnation: the present boot, random bits and the user.
 
 use std::fs;
 use std::io;
@@ -8,13 +8,13 @@ use uuid::Uuid;
 
 pub use crate::model::Incarnation;
 
-/// The kernel's name for the time since it was started (random(4)).
+/// The file with the id of the present boot (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A new one of this boot and user.
+/// A new incarnation of this boot and user.
 ///
 /// # Errors
-/// Where the kernel tells neither its boot nor random bits.
+/// The kernel does not give its boot id or random bits.
 pub fn new() -> io::Result<Incarnation> {
     let mut bits = [0; 16];
     rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())?;
@@ -22,10 +22,10 @@ pub fn new() -> io::Result<Incarnation> {
     Ok(new.of_user(geteuid().as_raw()))
 }
 
-/// The boot that is now.
+/// The id of the present boot.
 ///
 /// # Errors
-/// Where `/proc` does not tell it.
+/// `/proc` does not have it.
 pub fn this_boot() -> io::Result<Uuid> {
     fs::read_to_string(BOOT_ID)?.trim().parse().map_err(io::Error::other)
 }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_incarnation_reads_back_and_is_its_own() {
+    fn an_incarnation_is_unique_and_parses_from_its_text() {
         let [one, other] = [(); 2].map(|()| new().unwrap());
         assert_eq!(one.to_string().parse(), Ok(one));
         assert_ne!(one, other);

@@ -1,9 +1,9 @@
-//! What a runner leaves behind for the next one: a line for each start, exit and acknowledgement.
+//! The file that a runner leaves for the next one: a line for each start, exit and acknowledgement.
 //!
-//! Only the table writes it, and only the next runner, under the directory's lock, reads it (R7). A
-//! line is one plain write: it survives the death of the process, not that of the machine, and the
-//! file's name has the boot id so that no other boot's is ever believed. What must stay true: `start`
-//! is written before the fork and `exit` before anybody is told.
+//! Only the table writes it, and only the next runner, under the folder's lock, reads it (R7). A line is one
+//! plain write: it survives the death of the process, but not of the machine. The file's name has the boot
+//! id, so that the ledger of another boot is never used. Must stay true: `start` is written before the command
+//! is started, and `exit` before the end is reported.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,18 +16,19 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Ended;
-use super::incarnation::{Incarnation, this_boot};
+use super::incarnation::this_boot;
 use super::message::Key;
+use crate::model::Incarnation;
 
-/// Beyond this many bytes a ledger is written anew with what still matters: some ten thousand lines.
+/// A ledger with more bytes, some ten thousand lines, is rewritten without the lines that have no effect any more.
 const LONG_BYTES: u64 = 1024 * 1024;
 
-/// Runners of one boot that are answered for, the latest: one that leaves whenever it is idle may
-/// have many successors, and nobody asks for one so old.
+/// The number of dead runners of one boot that a runner answers for, the latest ones: a runner that leaves when it
+/// is idle may have many successors, and no receiver asks for one that old.
 const INCARNATIONS_COUNT: usize = 1000;
 
-/// A process as `/proc` identifies it: its number and its start in clock ticks since the boot, which
-/// together are never given again.
+/// A process as `/proc` identifies it: its number and its start in clock ticks since the boot, which together
+/// are never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(super) pid: i32,
@@ -50,18 +51,17 @@ pub(crate) enum Line {
     Bound(Bound),
     /// An attempt is about to be started.
     Start(Key, Incarnation),
-    /// It runs as this process.
+    /// The attempt runs as this process.
     Process(Key, Process),
-    /// It was never started after all.
+    /// The attempt could not be started.
     Void(Key),
-    /// It has been reaped.
+    /// The attempt has ended.
     Exit(Key, Ended),
-    /// Its outcome is committed.
+    /// The attempt's outcome is committed.
     Ack(Key),
 }
 
 impl fmt::Display for Line {
-    /// What the line records, for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Line::Runner(incarnation) => write!(f, "the begin of runner {incarnation}"),
@@ -83,13 +83,13 @@ pub(crate) struct Noted {
     pub(super) end: Option<Ended>,
 }
 
-/// What the runners before this one left.
+/// The ledger of the runners before this one.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
-    /// Whose attempts these are. Empty where a line could not be read: then nobody is answered for.
+    /// The runners to answer for. Empty if a line could not be read: then this runner answers for none.
     pub(super) incarnations: Vec<Incarnation>,
     pub(super) bound: Option<Bound>,
-    /// What nobody has acknowledged.
+    /// The attempts that are not acknowledged.
     pub(super) attempts: BTreeMap<Key, Noted>,
 }
 
@@ -100,13 +100,13 @@ pub(super) struct Ledger {
     file: File,
     /// Bytes of whole lines.
     length: u64,
-    /// Its length when it was last written anew.
+    /// Its length when it was last rewritten.
     fresh: u64,
 }
 
 impl Ledger {
-    /// Reads what the last runner left in `folder` and opens the ledger. The caller holds the
-    /// folder's lock. Ledgers of other boots are removed: everything they tell of is dead.
+    /// Reads the ledger in `folder` and opens it for writing. The caller holds the folder's lock. Removes the
+    /// ledgers of other boots: every process in them is dead.
     pub(super) fn open(folder: &Path) -> io::Result<(Self, Inherited)> {
         let name = format!("ledger-{}", this_boot()?);
         for entry in fs::read_dir(folder)?.flatten() {
@@ -127,16 +127,15 @@ impl Ledger {
         Ok((Ledger { path, file, length, fresh: 0 }, inherited))
     }
 
-    /// Its file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds a line. Where it cannot be written whole it is not written at all.
+    /// Appends a line, completely or not at all.
     pub(super) fn note(&mut self, line: &Line) -> io::Result<()> {
         let text = text(line)?;
         if let Err(error) = self.file.write_all(&text) {
-            // Half a line would spoil the next one.
+            // The next line would be appended to half a line.
             self.file.set_len(self.length)?;
             return Err(error);
         }
@@ -144,19 +143,19 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether it is time to write it anew: it is long, and most of it is old.
+    /// Whether it should be rewritten: it is long, and most lines have no effect any more.
     pub(super) fn is_long(&self) -> bool {
         self.length > LONG_BYTES.max(2 * self.fresh)
     }
 
-    /// Writes it anew with these lines only.
+    /// Replaces it with these lines.
     pub(super) fn rewrite(&mut self, lines: impl IntoIterator<Item = Line>) -> io::Result<()> {
         let mut all = Vec::new();
         for line in lines {
             all.extend(text(&line)?);
         }
         let fresh = self.path.with_file_name("new-ledger");
-        // One that was cut off by a death is no obstacle, and never appended to.
+        // A death may have left a part of one: truncate it.
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         file.write_all(&all)?;
@@ -173,7 +172,7 @@ pub(crate) fn text(line: &Line) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A last line without its end was never written: what it announces was not done.
+/// Reads a ledger. A last line without its end has no effect: the step that it announces was not made.
 pub(crate) fn read(bytes: &[u8]) -> Inherited {
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     let mut inherited = Inherited::default();
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_and_another_boot_are_nothing_and_a_spoilt_one_answers_for_nobody() {
+    fn half_a_line_and_other_boots_are_ignored_and_an_unreadable_line_ends_all_answers() {
         let folder = tempfile::tempdir().unwrap();
         let other = folder.path().join(format!("ledger-{}", Uuid::from_bytes([9; 16])));
         fs::write(&other, "{}\n").unwrap();

@@ -3,7 +3,7 @@
 //! `attend` drives it. The table hands it over when the runner executes itself again, so due times are
 //! of the machine's monotonic clock, which outlives the program.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -44,9 +44,9 @@ impl Phase {
     }
 }
 
-/// The lifecycle of one attempt. Clones share it.
-#[derive(Debug, Clone)]
-pub(super) struct Lifecycle(Arc<Mutex<Progress>>);
+/// The lifecycle of one attempt.
+#[derive(Debug)]
+pub(super) struct Lifecycle(Mutex<Progress>);
 
 /// The state of a lifecycle, as it is handed over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ impl Lifecycle {
 
 impl From<Progress> for Lifecycle {
     fn from(progress: Progress) -> Self {
-        Lifecycle(Arc::new(Mutex::new(progress)))
+        Lifecycle(Mutex::new(progress))
     }
 }
 

@@ -9,20 +9,17 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Ended;
-use super::incarnation::Incarnation;
-use crate::model::{
-    Digest, EventId, EventType, Facts, Headers, JobId, Name, RunnerName, Timestamp,
-};
+use crate::model::{Digest, Facts, Incarnation, JobId, Name, RunnerName};
 
 pub use outputs::{Extent, Outputs};
 
-/// The protocol of this program.
-pub const VERSION: u32 = 3;
+/// The newest version of the protocol that this program speaks.
+pub const VERSION: u32 = 4;
 
-/// The oldest protocol that this program still understands.
-pub const OLDEST: u32 = 3;
+/// The oldest version that it accepts.
+pub const OLDEST: u32 = 4;
 
-/// Largest header of what a receiver says, in bytes: a Start, whose texts are all bounded by the model
+/// Largest header of a receiver's message, in bytes: a Start, whose texts are all bounded by the model
 /// and come to less than 2 KiB.
 pub(crate) const TO_RUNNER_BYTES: u64 = 64 * 1024;
 
@@ -30,14 +27,13 @@ pub(crate) const TO_RUNNER_BYTES: u64 = 64 * 1024;
 /// `runner_attempts_count`) of some 200 bytes each, and of 1,000 incarnations.
 pub(crate) const TO_RECEIVER_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Largest body of a frame in bytes: the largest that any source may be configured to take.
+/// Largest body of a frame in bytes: the largest that a source may be configured to accept.
 pub(crate) const BODY_BYTES: u64 = 100 * 1024 * 1024;
 
-/// An attempt of a job: what every message is about.
+/// An attempt of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
     pub job: JobId,
-    /// The attempt's number.
     pub attempt: u32,
 }
 
@@ -47,85 +43,36 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// Who knocks.
+/// The receiver's first message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The newest protocol that the receiver speaks.
+    /// The newest version of the protocol that the receiver speaks.
     pub version: u32,
-    /// The store's random id: two histories never meet (R16).
+    /// The store's random id, so that attempts of two stores are never confused (R16).
     pub store: Uuid,
-    /// Raised by every receiver that starts (R3).
+    /// Every receiver that starts raises it (R3).
     pub epoch: u64,
-    /// The runner that the receiver means; without a name any runner may answer.
+    /// The runner that the receiver wants; without a name any runner may answer.
     pub runner: Option<RunnerName>,
 }
 
-/// One attempt to start. The event's body is the frame's.
+/// One attempt to start. The frame's body is the event's.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Start {
     /// The runner that the claim was made for (R5).
     pub incarnation: Incarnation,
-    /// Which attempt.
-    pub key: Key,
-    /// Whose command line.
-    pub handler: Name,
-    /// Of that handler's configuration, as the receiver has it.
+    /// The digest of the handler's configuration, as the receiver has it.
     #[serde(with = "hex")]
     pub configuration: Digest,
     #[serde(with = "hex")]
     pub body: Digest,
-    /// How often the operator has put the job back.
-    pub replays: u32,
-    /// The source the event came through.
-    pub source: Name,
-    /// The client whose request the event is, if the source names its clients.
-    pub caller: Option<String>,
-    /// The event's id.
-    pub event_id: EventId,
-    /// The event's type, or `?`.
-    pub event_type: String,
-    /// When the delivery arrived.
-    pub received_at: Timestamp,
+    /// Without headers and body.
+    pub facts: Facts,
 }
 
 impl Start {
-    /// The start of an attempt with these facts.
-    pub fn new(
-        incarnation: Incarnation,
-        configuration: Digest,
-        body: Digest,
-        facts: &Facts,
-    ) -> Self {
-        Start {
-            incarnation,
-            key: Key { job: facts.job, attempt: facts.attempt },
-            handler: facts.handler.clone(),
-            configuration,
-            body,
-            replays: facts.replays,
-            source: facts.source.clone(),
-            caller: facts.caller.clone(),
-            event_id: facts.event_id.clone(),
-            event_type: facts.event_type.to_string(),
-            received_at: facts.received_at,
-        }
-    }
-
-    /// What the command is told. The headers stay with the receiver: no command sees them.
-    pub(super) fn facts(self, body: Vec<u8>) -> Facts {
-        Facts {
-            handler: self.handler,
-            job: self.key.job,
-            attempt: self.key.attempt,
-            replays: self.replays,
-            source: self.source,
-            caller: self.caller,
-            event_id: self.event_id,
-            event_type: EventType::from_raw(&self.event_type),
-            received_at: self.received_at,
-            headers: Headers::new(),
-            body: body.into(),
-        }
+    pub fn key(&self) -> Key {
+        Key { job: self.facts.job, attempt: self.facts.attempt }
     }
 }
 
@@ -133,119 +80,76 @@ impl Start {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
 }
 
-/// What the receiver says.
+/// A message of the receiver.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum ToRunner {
-    /// First, and once.
+    /// The first message, sent once.
     Hello(Hello),
     /// Start this attempt with the frame's body.
     Start(Box<Start>),
-    /// Send one output of an attempt as it is now, which may still run.
-    Peek {
-        /// Which attempt.
-        key: Key,
-        /// Which output.
-        stream: Stream,
-    },
-    /// Ask a running attempt to end: SIGTERM, the grace, SIGKILL.
-    Kill {
-        /// Which attempt.
-        key: Key,
-    },
-    /// End whatever still runs of this attempt, which is in no list of this runner's, and say when
-    /// nothing does: what a runner that nobody answers for left behind.
-    Search {
-        /// Which attempt.
-        key: Key,
-    },
-    /// Its outcome is committed and no Start of it will ever be sent again: forget it (R9).
-    Ack {
-        /// Which attempt.
-        key: Key,
-    },
-    /// Read the commands as they are configured now: a Start may name them and those of load `in_use` from
-    /// now on, and no others.
+    /// Send one output of an attempt, which may still run, as it is now.
+    Peek { key: Key, stream: Stream },
+    /// End a running attempt: SIGTERM, the grace, SIGKILL.
+    Kill { key: Key },
+    /// End all that still runs of this attempt, which is not in this runner's list, and report when nothing
+    /// does: a runner that no other answers for has left it.
+    Search { key: Key },
+    /// The attempt's outcome is committed and no Start of it will ever be sent again: forget it (R9).
+    Ack { key: Key },
+    /// Read the commands as they are configured now. From now on a Start may name them and those of load
+    /// `in_use`, and no others.
     Load {
-        /// From 1, and never given twice over one connection.
+        /// From 1, and never used twice over one connection.
         number: u64,
-        /// The load that the receiver goes by; 0 for the commands read for its Hello.
+        /// The load whose commands the receiver uses; 0 for the commands read for its Hello.
         in_use: u64,
     },
 }
 
-/// What the runner says.
+/// A message of the runner.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum ToReceiver {
     /// The receiver is admitted, and every other connection has been cut.
     HelloOk(Box<HelloOk>),
-    /// It is not.
-    Denied {
-        reason: Denial,
-        /// For people, with what mends it.
-        detail: String,
-    },
+    /// The receiver is not admitted; `detail` is the reason and what fixes it, for the operator.
+    Denied { detail: String },
     /// The attempt runs.
     Started { key: Key },
-    /// The attempt never began and never will (R8).
-    Refused {
-        key: Key,
-        reason: Refusal,
-        /// For people.
-        detail: String,
-    },
-    /// The attempt has ended. The frame's body has what it printed. Sent once over each connection, until
-    /// the Ack.
+    /// The attempt never began and never will (R8); `detail` is for the operator.
+    Refused { key: Key, reason: Refusal, detail: String },
+    /// The attempt has ended. The frame's body has its outputs. Sent once over each connection, until the Ack.
     Ended {
-        /// The attempt.
         key: Key,
-        /// How it ended, without its outputs.
+        /// The end without its outputs.
         end: Box<Ended>,
-        /// Where its outputs are in the body.
+        /// The place of its outputs in the body.
         outputs: Outputs,
     },
     /// The answer to a Peek.
     Peeked {
-        /// The attempt.
         key: Key,
-        /// The output.
         stream: Stream,
-        /// Where it is in the body. `None` if the runner has no such attempt.
+        /// The place of the output in the body. `None` if the runner does not have the attempt.
         output: Option<Extent>,
     },
-    /// Nothing of an attempt that was searched for lives any more.
+    /// The answer to a Search: nothing of the attempt lives any more.
     Gone { key: Key },
-    /// Attempts are taken no more, or again. What an Ack makes room for its sender knows.
-    Free {
-        /// How many more there is room for now.
-        slots: u32,
-        /// Whether none is taken any more, however much room there is.
-        draining: bool,
-    },
-    /// The commands are read and can be started.
-    Loaded {
-        /// Which Load's.
-        number: u64,
-        /// What each is, to be compared with what the receiver has read.
-        commands: Vec<CommandDigest>,
-    },
-    /// The configuration cannot be loaded: the runner starts the commands that it had.
-    NotLoaded {
-        /// Which Load's.
-        number: u64,
-        /// Every problem, for people.
-        detail: String,
-    },
+    /// The runner takes no attempts any more, or takes them again.
+    Draining { draining: bool },
+    /// The answer to a Load: these commands are read and can be started.
+    Loaded { number: u64, commands: Vec<CommandDigest> },
+    /// The answer to a Load: the runner cannot, and starts the commands that it had. `detail` has every problem,
+    /// for the operator.
+    NotLoaded { number: u64, detail: String },
 }
 
-/// A command that a runner knows.
+/// A command that a runner can start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandDigest {
     pub handler: Name,
@@ -256,17 +160,15 @@ pub struct CommandDigest {
 /// The runner's answer to an admitted receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelloOk {
-    /// The protocol that both speak.
-    pub version: u32,
-    /// Whom the following claims are made for.
+    /// The runner that the next claims are made for.
     pub incarnation: Incarnation,
     /// It takes no Start any more.
     pub draining: bool,
-    /// Room for this many attempts now.
+    /// How many more attempts it can have now.
     pub free: u32,
-    /// The dead runners that it answers for: what one of them had and is not listed never started.
+    /// The dead runners that it answers for: an attempt of theirs that is not listed never started.
     pub answers_for: Vec<Incarnation>,
-    /// Every attempt it has, its own and those of the dead.
+    /// Every attempt that it has, its own and those of the dead runners.
     pub attempts: Vec<Listed>,
 }
 
@@ -274,24 +176,8 @@ pub struct HelloOk {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     pub key: Key,
-    /// The runner that started it.
-    pub incarnation: Incarnation,
     /// Whether it has ended. Its [`ToReceiver::Ended`] follows.
     pub ended: bool,
-}
-
-/// Why a receiver is not admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Denial {
-    /// They have no protocol in common.
-    Version,
-    /// The runner has attempts of another store (R16).
-    OtherStore,
-    /// A younger receiver, or a younger state of the store, was here (R3).
-    StaleEpoch,
-    /// Another runner is meant, who alone can tell of its attempts (R2).
-    OtherRunner,
 }
 
 /// Why an attempt was not started. Each reason proves that the attempt never began (R8).
@@ -300,13 +186,13 @@ pub enum Denial {
 pub enum Refusal {
     /// The runner's configuration has no such command.
     UnknownHandler,
-    /// The runner's configuration of it is another.
+    /// The runner's configuration of the command is different.
     OtherDigest,
     /// The claim was made for another runner.
     OtherIncarnation,
-    /// An attempt of the job is there.
+    /// The runner has an attempt of the job.
     Busy,
-    /// It takes no Start any more.
+    /// The runner takes no Start any more.
     Draining,
     /// The table is full, or the machine has no room for another process.
     NoResources,
@@ -314,13 +200,13 @@ pub enum Refusal {
     StaleEpoch,
     /// The program or its folder is at fault.
     CannotStart,
-    /// The body is not the one that was announced.
+    /// The body does not have the announced digest.
     BadBody,
     /// No runner has the Start or will get it. The receiver concludes this; no runner sends it.
     NotReceived,
 }
 
-/// Digests as JSON writes them.
+/// The form of digests in JSON.
 mod hex {
     use super::Digest;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

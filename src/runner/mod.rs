@@ -1,12 +1,12 @@
-//! Starts commands, reads what they print, and sees every one of them to its end.
+//! Starts commands, reads their outputs, and follows every one of them to its end.
 //!
-//! [`server`] is a process of its own, which `cmd::runner` starts and which outlives the receiver.
-//! `handler::runner_client` reaches it by [`client`], with the [`message`]s of one small protocol: facts go in,
-//! and how the attempt ended comes out; no process, pipe or number is seen outside.
+//! [`server`] is a separate process, which `cmd::runner` starts and which outlives the receiver.
+//! `handler::runner_client` reaches it by [`client`], with the [`message`]s of one small protocol: a Start has
+//! the event's facts, and the answer is how the attempt ended. No process, pipe or process id is seen outside.
 //!
-//! What must stay true: a process group is signalled only while its leader, running or not yet
-//! reaped, keeps the number from being given to somebody else; only the code here ends an attempt,
-//! and what the command itself says by its exit status counts more than any timer.
+//! Must stay true: a process group is signalled only while its leader, running or not yet reaped, keeps the
+//! number from being given to another process; only the code here ends an attempt; and a command's exit
+//! status counts more than any timer.
 
 mod attempt;
 mod attend;
@@ -54,22 +54,22 @@ pub use wire::WireError;
 pub struct CommandSettings {
     /// Program and arguments; never a shell line. A program without a slash is looked up in PATH.
     pub argv: Vec<String>,
-    /// Working directory; [`CommandSettings::home`] where none is given.
+    /// Working directory; [`CommandSettings::home`] if it is not set.
     pub cwd: Option<PathBuf>,
     /// Home directory of the user that commands run as: HOME, and the default working directory.
     pub home: PathBuf,
-    /// Environment beyond the fixed one, values resolved, passed-on variables included. It may
-    /// replace PATH, HOME and LANG, and never what starts with `HOOKLATCH_`.
+    /// Environment in addition to the fixed one, with all values resolved. It may replace PATH, HOME and LANG, but
+    /// no variable that starts with `HOOKLATCH_`.
     pub env: Vec<(String, String)>,
-    /// How long the command may run. Monotonic: a suspended machine's time does not count.
+    /// How long the command may run. The time of a suspended machine does not count.
     pub timeout: Duration,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// Bytes kept of each stream: head, tail.
+    /// Bytes kept of each output: head, tail.
     pub output_bytes: (usize, usize),
-    /// Somebody waits for what it prints: so many bytes are kept of its standard output's head.
+    /// Set if a client waits for the output: so many bytes are kept of the head of standard output.
     pub answer_bytes: Option<usize>,
-    /// Bodies up to this size are given from memory, larger ones from an unlinked file.
+    /// Bodies up to this size are kept in memory, larger ones in an unlinked file.
     pub stdin_memory_bytes: usize,
 }
 
@@ -120,20 +120,20 @@ impl Exited {
     }
 }
 
-/// What a command and those of its children that it waited for took, as the kernel counts it at the
-/// reap (getrusage(2)).
+/// The resources that a command and the children that it waited for have used, as the kernel counts them at
+/// the reap (getrusage(2)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// CPU time in milliseconds, user and system, of all together.
+    /// CPU time in milliseconds, user and system.
     pub cpu_millis: u64,
-    /// Largest resident set of any of them, in bytes; never less than the runner's own when it started
-    /// the command, since the kernel counts from there.
+    /// The largest resident set of any of the processes, in bytes; at least the runner's own when it started the
+    /// command, because the kernel counts from there.
     pub memory_bytes: u64,
     /// When the runner reaped it; `None` in tests.
     pub ended_at: Option<Timestamp>,
 }
 
-/// What the kernel says of a process that ended.
+/// How a process ended, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -147,11 +147,11 @@ pub enum Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AskedBy {
-    /// It ran as long as it may.
+    /// It reached its time-out.
     TimeOut,
-    /// Whoever runs it is stopping and will not wait any longer.
+    /// The process that runs it stops and does not wait any longer.
     Stop,
-    /// The receiver asked for its end: an operator cancelled it.
+    /// An operator cancelled it.
     Cancelled,
 }
 

@@ -1,15 +1,14 @@
-//! A connected receiver, as the table sees it: a queue of what to tell it, and the way to be rid of it.
+//! A connected receiver, as the table sees it: the queue of its messages, and the cut of its connection.
 
 use tokio::sync::{mpsc, watch};
 
 use super::message::{Key, Stream, ToReceiver};
 
-/// Most messages that wait for a receiver to read. More than the Started and the Ended of 10,000
-/// attempts (the maximum of `runner_attempts_count`) mean that it does not read. The memory of the queue
-/// is allocated as it grows.
+/// The most messages that wait for a receiver to read. More than the Started and the Ended of 10,000 attempts
+/// (the maximum of `runner_attempts_count`) mean that it does not read. The queue's memory grows with it.
 const QUEUE_COUNT: usize = 32 * 1024;
 
-/// A message that waits to be written. No output is in the queue: the table is asked for it at the write.
+/// A message that waits to be written. The queue has no outputs: the connection copies them from the table.
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Message(ToReceiver),
@@ -31,27 +30,27 @@ impl Peer {
         (Peer { number, cut: watch::Sender::new(false), out }, queue)
     }
 
-    /// Whether the two are one connection.
+    /// Whether both are one connection.
     pub(super) fn is(&self, other: &Peer) -> bool {
         self.number == other.number
     }
 
-    /// Reads nothing more from it.
+    /// Ends the connection: nothing more is read from it.
     pub(super) fn cut(&self) {
         self.cut.send_replace(true);
     }
 
-    /// Changes to true when the connection is cut.
+    /// Becomes true when the connection is cut.
     pub(super) fn cuts(&self) -> watch::Receiver<bool> {
         self.cut.subscribe()
     }
 
-    /// Puts this into its queue. False if the queue is full: the receiver does not read.
+    /// Queues this. Returns false if the queue is full: the receiver does not read.
     pub(super) fn queue(&self, next: Outgoing) -> bool {
         self.out.try_send(next).is_ok()
     }
 
-    /// Puts an answer into its queue, and waits for a place there.
+    /// Queues an answer, and waits while the queue is full.
     pub(super) async fn answer(&self, answer: Outgoing) {
         let _cut = self.out.send(answer).await;
     }

@@ -1,4 +1,4 @@
-//! Reaps a child and reads how it ended and what it took, which the kernel tells nobody afterwards.
+//! Reaps a child and reads how it ended and which resources it used: the kernel reports both only once.
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::clock::Clock;
 
 use super::{Status, Usage, zombies};
 
-/// Reaps a child that has exited; never blocks. None where the kernel has nothing to say.
+/// Reaps a child that has exited; never blocks. `None` if the kernel does not report its status.
 pub(super) fn reap(pid: Pid) -> Option<(Status, Usage)> {
     let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
     let mut status = 0;
     let reaped = zombies::reaping(pid, || {
-        // SAFETY: wait4(2) writes one status and one whole `rusage` where it reaps.
+        // SAFETY: wait4(2) writes one status and one whole `rusage` if it reaps.
         unsafe { libc::wait4(pid.as_raw_pid(), &mut status, libc::WNOHANG, rusage.as_mut_ptr()) }
     });
     if reaped != pid.as_raw_pid() {

@@ -1,15 +1,14 @@
-//! Executes the runner's program again in the same process: how it is upgraded (R2).
+//! Executes the runner's program again in the same process: this is how a runner is upgraded (R2).
 //!
-//! `server` calls [`Reexec::exec`] on request, and [`resume`] in the program that was executed so. The
-//! process stays, and with it the children and their exit statuses, the lock, the listening socket,
-//! the pipes and the incarnation; the ledger stays where it is; what only memory had, outputs and
-//! timers, goes over in a memory file. Connections are cut, and receivers come back for the list.
+//! `server` calls [`Reexec::exec`] on request, and [`resume`] in the new program. The process stays, and with
+//! it the children and their exit statuses, the lock, the listening socket, the pipes and the incarnation; the
+//! ledger stays in its file. A memory file hands over what only memory had: outputs and timers. Connections
+//! are cut, and receivers connect again and get the list.
 //!
-//! What must stay true: between the reading of the table and the execution nothing else runs (the
-//! runtime has one thread), so a program that cannot be executed changes nothing and the old one goes
-//! on; and what is handed over has no other owner in the new program. Out of reach: a signal that
-//! arrives before the new program has registered for it takes its default effect, and a new program
-//! that does not understand what it is handed dies like any other.
+//! Must stay true: nothing else runs between reading the table and executing (the runtime has one thread), so
+//! if the program cannot be executed, nothing has changed and the old one goes on; and a descriptor that is
+//! handed over has no other owner in the new program. Not handled: a signal that arrives before the new program
+//! has registered for it has its default effect, and a new program that cannot read the memory file dies.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,13 +17,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
 
-use super::folder::Lock;
+use super::capture::Output;
 use super::incarnation::Incarnation;
 use super::lifecycle::Progress;
 use super::message::Key;
@@ -32,38 +32,39 @@ use super::spawn::Child;
 use super::{AskedBy, Captured, descriptors, stdin, zombies};
 use crate::systemd;
 
-/// What tells the new program that it is one: the number of the memory file's descriptor.
+/// The variable that tells a program to take over from the one before: the number of the memory file's
+/// descriptor.
 pub const VARIABLE: &str = "HOOKLATCH_RUNNER_STATE";
 
-/// What [`VARIABLE`] says where the new program is only to see whether it could begin.
+/// The value of [`VARIABLE`] for a program that only checks whether it could begin.
 pub const REHEARSAL: &str = "rehearsal";
 
-/// What is handed over, in this version's form. Fields are added as optional ones.
+/// The version of [`State`]. New fields are optional.
 const VERSION: u32 = 2;
 
-/// The program as it is executed again.
+/// The program to execute.
 #[derive(Debug, Clone)]
 pub struct Reexec {
-    /// Its file, which an upgrade has replaced.
+    /// The file, which an upgrade has replaced.
     pub program: PathBuf,
-    /// Its arguments, without its name.
+    /// The arguments, without the program's name.
     pub arguments: Vec<OsString>,
 }
 
-/// All that goes over.
+/// The content of the memory file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) version: u32,
-    /// This process: another one that inherited the variable by mistake has no part in it.
+    /// This process. Another one, which inherited the variable by mistake, must not use it.
     pub(super) process: i32,
     pub(super) incarnation: Incarnation,
     pub(super) lock: RawFd,
     pub(super) listener: RawFd,
-    /// Whether a service manager has opened it, whose it stays.
+    /// Whether the listener is a service manager's.
     #[serde(default)]
     pub(super) given: bool,
     pub(super) running: Vec<(Key, Running)>,
-    /// What the attempts printed that have ended.
+    /// The outputs of attempts that have ended.
     pub(super) settled: Vec<(Key, [Captured; 2])>,
 }
 
@@ -73,7 +74,7 @@ pub(super) struct Running {
     pub(super) pid: i32,
     pub(super) pidfd: RawFd,
     pub(super) progress: Progress,
-    /// Why it is to end, if that was requested.
+    /// Why it was asked to end, if it was.
     pub(super) cancelled: Option<AskedBy>,
     /// Standard output and standard error.
     pub(super) streams: [Printing; 2],
@@ -83,15 +84,16 @@ pub(super) struct Running {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Printing {
     pub(super) pipe: RawFd,
-    /// How much of its head and of its tail is kept.
+    /// How many bytes of the head and of the tail are kept at most.
     pub(super) most: (usize, usize),
     pub(super) kept: Captured,
 }
 
 impl State {
+    /// The state of a runner without attempts.
     pub(super) fn new(
         incarnation: Incarnation,
-        lock: &Lock,
+        lock: &File,
         listener: &UnixListener,
         given: bool,
     ) -> Self {
@@ -99,7 +101,7 @@ impl State {
             version: VERSION,
             process: getpid().as_raw_pid(),
             incarnation,
-            lock: lock.number(),
+            lock: lock.as_raw_fd(),
             listener: listener.as_raw_fd(),
             given,
             running: Vec::new(),
@@ -114,22 +116,50 @@ impl State {
     }
 }
 
+impl Running {
+    /// A command to hand over, which is to end for the reason `cancelled`. `None` if it has just exited.
+    pub(super) fn new(child: &Child, cancelled: Option<AskedBy>) -> Option<Self> {
+        let printing = |output: &Output| Printing {
+            pipe: output.number(),
+            most: output.kept_bytes(),
+            kept: output.now(),
+        };
+        let [stdout, stderr] = &child.outputs;
+        Some(Running {
+            pid: child.pid.as_raw_pid(),
+            pidfd: child.pidfd.as_raw_fd(),
+            progress: child.lifecycle.progress()?,
+            cancelled,
+            streams: [printing(stdout), printing(stderr)],
+        })
+    }
+
+    /// Takes the command over. `owned` makes the owner of a descriptor.
+    fn resume(self, owned: impl Fn(RawFd) -> OwnedFd) -> io::Result<Arc<Child>> {
+        let pid = Pid::from_raw(self.pid).ok_or(io::ErrorKind::InvalidData)?;
+        zombies::starting().own(pid);
+        let [stdout, stderr] =
+            self.streams.map(|one| Output::new(owned(one.pipe), one.most, one.kept));
+        Child::new(pid, owned(self.pidfd), [stdout?, stderr?], self.progress.into())
+    }
+}
+
 impl Reexec {
-    /// Lets the new program see whether it could begin: whether it is one for this machine, and reads
-    /// this configuration. Blocks.
+    /// Lets the new program check whether it could begin: whether it is for this machine and can read this
+    /// configuration. Blocks.
     ///
     /// # Errors
-    /// It could not, for this reason; what it says itself is in the log.
+    /// It could not; its own messages are in the log.
     pub(super) fn rehearse(&self) -> io::Result<()> {
         let starting = zombies::starting();
         let mut command = self.command(REHEARSAL);
-        for of_ours in systemd::VARIABLES {
-            command.env_remove(of_ours);
+        for name in systemd::VARIABLES {
+            command.env_remove(name);
         }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-        starting.own(child.id());
-        drop(starting);
         let pid = Pid::from_child(&child);
+        starting.own(pid);
+        drop(starting);
         waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
         match zombies::reaping(pid, || child.wait())? {
             status if status.success() => Ok(()),
@@ -137,20 +167,20 @@ impl Reexec {
         }
     }
 
-    fn command(&self, told: &str) -> Command {
+    fn command(&self, value: &str) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).env(VARIABLE, told);
-        // This process is still the one that they name, and has the sockets: told of them twice, the new
-        // program would take them over twice. The manager it may speak to.
-        for of_sockets in systemd::sockets::VARIABLES {
-            command.env_remove(of_sockets);
+        command.args(&self.arguments).env(VARIABLE, value);
+        // They name this process still: the new program would take its sockets over a second time. It may
+        // notify the manager.
+        for name in systemd::SOCKET_VARIABLES {
+            command.env_remove(name);
         }
         command
     }
 
-    /// Becomes the new program. Returns only where it cannot, and why; nothing has changed then.
+    /// Becomes the new program. Returns only if that fails; nothing has changed then.
     ///
-    /// The caller sees to it that every descriptor of `state` is open and stays so.
+    /// The caller ensures that every descriptor of `state` is open and stays open.
     pub(super) fn exec(&self, state: &State) -> io::Error {
         let written = stdin::memory().and_then(|file| {
             let mut file = BufWriter::new(file);
@@ -171,56 +201,60 @@ impl Reexec {
             Err(error) => error,
         };
         let _kept = all().try_for_each(|number| mark(number, FdFlags::CLOEXEC));
-        // The standard library makes it the default for the new program, and leaves it so.
-        // SAFETY: no handler of ours is installed or replaced, and a flag is all that changes.
+        // The standard library has reset it to the default, for the new program.
+        // SAFETY: installs and replaces no handler.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         error
     }
 }
 
 fn mark(number: RawFd, flags: FdFlags) -> io::Result<()> {
-    // SAFETY: open while this process is told to become another, by the caller's word, and the borrow
-    // ends with this call.
+    // SAFETY: the caller of `exec` keeps the descriptor open, and the borrow ends with this call.
     Ok(fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, flags)?)
 }
 
-/// What the last program handed over.
+/// What a runner begins with: new, or from the program before.
 #[derive(Debug)]
-pub(super) struct Resumed {
+pub(super) struct Handover {
     pub(super) incarnation: Incarnation,
-    pub(super) lock: Lock,
-    pub(super) listener: UnixListener,
+    pub(super) lock: File,
+    /// `None` if the runner still has to listen.
+    pub(super) listener: Option<UnixListener>,
+    /// Whether the listener is a service manager's.
     pub(super) given: bool,
-    pub(super) running: Vec<(Key, Child, Option<AskedBy>)>,
+    /// The commands that run, and why they were asked to end, if they were.
+    pub(super) running: Vec<(Key, Arc<Child>, Option<AskedBy>)>,
     pub(super) settled: Vec<(Key, [Captured; 2])>,
 }
 
-/// Takes over from the program that this process was, which said so by [`VARIABLE`].
+/// Takes over from the program that this process was. `number` is the value of [`VARIABLE`].
 ///
 /// # Errors
-/// What it handed over is not to be understood. The next runner finds what is left by the ledger.
-pub(super) fn resume(number: RawFd) -> io::Result<Resumed> {
-    // Before anything is started: commands would inherit them.
+/// The memory file cannot be understood. The next runner finds by the ledger what is left.
+pub(super) fn resume(number: RawFd) -> io::Result<Handover> {
+    // Before a child is started, which would inherit them.
     descriptors::mark_all();
-    // SAFETY: the last program left it open for this one, and nothing else here knows the number.
+    // SAFETY: the last program left it open for this one, and no other code here knows the number.
     let file = unsafe { File::from_raw_fd(number) };
     let state: State = serde_json::from_reader(BufReader::new(file))?;
     if state.version != VERSION || state.process != getpid().as_raw_pid() {
         return Err(io::Error::other("it was handed to another program"));
     }
-    // SAFETY: each number stands once in what the last program of this very process handed over, was
-    // open when it did, and has had no owner since.
+    // SAFETY: each number occurs once in the state that the last program of this very process wrote. It was
+    // open then, and has had no owner since.
     let owned = |number| unsafe { OwnedFd::from_raw_fd(number) };
-    let lock = Lock::from(File::from(owned(state.lock)));
     let listener = UnixListener::from_std(owned(state.listener).into())?;
     let mut running = Vec::new();
     for (key, one) in state.running {
-        let pid = Pid::from_raw(one.pid).ok_or(io::ErrorKind::InvalidData)?;
-        zombies::starting().own(pid.as_raw_pid().cast_unsigned());
-        let streams = one.streams.map(|one| (owned(one.pipe), one.most, one.kept));
-        let child = Child::resumed(pid, owned(one.pidfd), streams, one.progress.into())?;
-        running.push((key, child, one.cancelled));
+        let cancelled = one.cancelled;
+        running.push((key, one.resume(owned)?, cancelled));
     }
-    let State { incarnation, given, settled, .. } = state;
-    Ok(Resumed { incarnation, lock, listener, given, running, settled })
+    Ok(Handover {
+        incarnation: state.incarnation,
+        lock: owned(state.lock).into(),
+        listener: Some(listener),
+        given: state.given,
+        running,
+        settled: state.settled,
+    })
 }

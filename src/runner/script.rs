@@ -9,20 +9,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// How much of a file the kernel reads to find its interpreter (BINPRM_BUF_SIZE).
+/// The bytes of a file that the kernel reads to find its interpreter (BINPRM_BUF_SIZE).
 const READ_BYTES: u64 = 256;
 
 /// Why a program cannot be started, and what fixes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The fault, as a predicate of the program's name.
+    /// The fault, to be written after the program's name.
     pub message: String,
-    /// What fixes it.
     pub help: String,
 }
 
-/// The fault in the first line of `program`. `path`: the PATH that it gets. None also where the file
-/// cannot be read, or is a binary of a format that this machine may have registered (binfmt_misc).
+/// The fault in the first line of `program`, which gets the PATH `path`. `None` also if the file cannot be read,
+/// or is a binary of a format that this machine may have registered (binfmt_misc).
 pub fn fault(program: &Path, path: &str) -> Option<Fault> {
     let mut start = Vec::new();
     File::open(program).ok()?.take(READ_BYTES).read_to_end(&mut start).ok()?;
@@ -49,7 +48,7 @@ pub fn fault(program: &Path, path: &str) -> Option<Fault> {
     let name = env_name(&line[end..]).filter(|_| interpreter.ends_with("env"))?;
     let name = OsStr::from_bytes(name);
     let in_folder = |folder: &str| is_program(&PathBuf::from(folder).join(name));
-    // A name with a slash is not looked for, which joining it to "" does.
+    // A name with a slash is not searched in PATH: joined to "" it stays as it is.
     let found_by_env = match name.as_bytes().contains(&b'/') {
         true => in_folder(""),
         false => path.split(':').filter(|folder| !folder.is_empty()).any(in_folder),
@@ -66,8 +65,8 @@ fn is_program(path: &Path) -> bool {
     path.is_file() && access(path, Access::EXEC_OK).is_ok()
 }
 
-/// The program that `env` is asked for. The kernel hands over what follows as one argument, which `-S`
-/// splits. None where other options are given: they are not judged.
+/// The program that `env` is to run. The kernel passes the rest of the line as one argument, which `-S` splits.
+/// `None` if it has other options.
 fn env_name(argument: &[u8]) -> Option<&[u8]> {
     let argument = argument.trim_ascii();
     let name = match argument.strip_prefix(b"-S") {

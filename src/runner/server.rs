@@ -1,11 +1,11 @@
-//! The runner's process: what it does at its start, whom it serves, when it leaves.
+//! The runner's process: its start, its connections, and when it leaves.
 //!
-//! `cmd::runner` calls [`run`]. What must stay true: one runner in a folder, for life (R2); nobody is
-//! answered before what a dead runner left has been looked for (R6, R7); it leaves by itself only
-//! with nothing running and nothing unacknowledged, or, when told to stop, with the ledger knowing
-//! what nobody has acknowledged (R13); where it executes itself again, nothing changes but the program.
+//! `cmd::runner` calls [`run`]. Must stay true: a folder has one runner, for its life (R2); no receiver is
+//! answered before this runner has searched for what a dead one left (R6, R7); it leaves by itself only if
+//! no attempt runs and none is unacknowledged, or, after a request to stop, if the ledger has every
+//! unacknowledged attempt (R13); executing itself again changes nothing but the program.
 
-use std::fs;
+use std::fs::{self, File};
 use std::future::pending;
 use std::io;
 use std::path::PathBuf;
@@ -18,53 +18,50 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::commands::{Configured, Reload};
-use super::folder::{self, FolderError, Lock};
-use super::incarnation::{self, Incarnation};
+use super::folder::{self, FolderError};
+use super::incarnation;
 use super::ledger::Ledger;
 use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
-use super::reexec::{self, Reexec, Resumed};
+use super::reexec::{self, Handover, Reexec};
 use super::table::Table;
 use super::wire::Bounds;
 use super::{Ended, attempt, connection, launch, orphaned, zombies};
 use crate::crash;
 use crate::limits::{Limits, RUNNER_CONNECTIONS, RUNNER_WAIT};
 use crate::memory;
-use crate::model::RunnerName;
+use crate::model::{Incarnation, RunnerName};
 use crate::systemd::Manager;
 
-/// What a runner is made of.
+/// The settings of a runner.
 pub struct Settings {
-    /// Its name: handlers of others are not its own.
     pub name: RunnerName,
-    /// Where it works: its lock, its ledger, what it captures.
+    /// The folder of its lock and its ledger.
     pub folder: PathBuf,
-    /// Where it listens: in that folder.
+    /// The path of its socket.
     pub socket: PathBuf,
-    /// The socket that a service manager has opened there or elsewhere, where one did: nothing is bound
-    /// then, and nothing unlinked.
+    /// The socket that a service manager has opened, if it did. The runner then binds and unlinks none.
     pub given: Option<std::os::unix::net::UnixListener>,
-    /// What it may run, until the first receiver comes.
+    /// The commands that it can start until the first receiver connects.
     pub commands: Vec<Configured>,
-    /// What it may run from then on: called for every receiver, before it is told that it is admitted.
+    /// Reads the commands again, for each receiver that connects or reloads.
     pub reload: Reload,
-    /// Whether it leaves by itself once nobody needs it: where no service manager started it.
+    /// Whether it leaves by itself when it is idle: if no service manager started it.
     pub leave_when_idle: bool,
     /// Whether a receiver launched it, and waits for it to listen.
     pub launched: bool,
-    /// The limits in force.
     pub limits: Limits,
     /// How it executes itself again.
     pub reexec: Reexec,
-    /// What [`reexec::VARIABLE`] says, where it did.
+    /// The value of [`reexec::VARIABLE`], if it is set.
     pub handed_over: Option<i32>,
 }
 
-/// What the operator or the service manager requests by a signal.
+/// The request of an operator or a service manager, made by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// To stop: the first drains, the second ends what runs.
+    /// To stop. The first request drains, the second ends the commands that run.
     Stop,
-    /// To execute itself again, and keep everything it has.
+    /// To execute itself again.
     Reexec,
 }
 
@@ -73,111 +70,111 @@ pub enum Request {
 pub enum Error {
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// Its ledger, or what the kernel has to tell.
     #[error("failed to begin in {folder}: {source}")]
-    Begin {
-        folder: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Begin { folder: PathBuf, source: io::Error },
 }
 
-/// Serves until it is told to stop, or until nobody needs it.
+/// Serves until a request to stop, or until it is idle.
 ///
 /// # Errors
-/// Whatever keeps it from serving; nothing was started then.
+/// It cannot serve; it has started no command.
 pub async fn run(
     settings: Settings,
     manager: Manager,
     mut requests: mpsc::Receiver<Request>,
 ) -> Result<(), Error> {
-    let Settings {
-        name, folder, socket, commands, reload, leave_when_idle, limits, reexec, ..
-    } = settings;
+    let Settings { name, folder, socket, reload, leave_when_idle, limits, reexec, .. } = settings;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
-    let resumed = settings.handed_over.map(reexec::resume).transpose().map_err(begin)?;
-    let (lock, listener, given, incarnation, running, settled) = match resumed {
-        Some(Resumed { lock, listener, given, incarnation, running, settled }) => {
-            (lock, Some(listener), given, incarnation, running, settled)
-        }
-        None => {
-            let lock = folder::take(&folder)?;
-            let listener = settings.given.map(adopt).transpose().map_err(begin)?;
-            let (given, incarnation) = (listener.is_some(), incarnation::new().map_err(begin)?);
-            (lock, listener, given, incarnation, Vec::new(), Vec::new())
-        }
+    let handover = match settings.handed_over {
+        Some(number) => reexec::resume(number).map_err(begin)?,
+        None => Handover {
+            lock: folder::take(&folder)?,
+            given: settings.given.is_some(),
+            listener: settings.given.map(adopt).transpose().map_err(begin)?,
+            incarnation: incarnation::new().map_err(begin)?,
+            running: Vec::new(),
+            settled: Vec::new(),
+        },
     };
+    let Handover { incarnation, lock, listener, given, running, settled } = handover;
     let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
-    // What it does not list would be believed never to have started.
+    // An attempt that the ledger lacks would count as one that never started.
     if settings.handed_over.is_some() && !inherited.incarnations.contains(&incarnation) {
         return Err(begin(io::Error::other("the ledger is not as this runner left it")));
     }
     let capacity = usize::try_from(limits.runner_attempts_count).unwrap_or(usize::MAX);
-    let table = Table::new(name.clone(), incarnation, commands, capacity, ledger, inherited)
-        .map_err(begin)?;
-    let table = Arc::new(table);
+    let commands = settings.commands;
+    let table = Table::new(name.clone(), incarnation, commands, capacity, ledger, inherited);
+    let table = Arc::new(table.map_err(begin)?);
     for (key, outputs) in settled {
         table.restore(key, outputs);
     }
     for (key, child, cancelled) in running {
-        let cancellation = table.resume(key, child.view(), cancelled);
+        let cancellation = table.resume(key, Arc::clone(&child), cancelled);
         tokio::spawn(attempt::resume(Arc::clone(&table), key, child, cancellation));
     }
     crash::point("runner.orphaned.before");
     if !end_orphaned(&table).await {
-        tokio::spawn(end_orphaned_at_last(Arc::clone(&table)));
+        tokio::spawn(keep_ending_orphaned(Arc::clone(&table)));
     }
     crash::point("runner.orphaned.after");
     let listener = listener.map_or_else(|| folder::listen(&socket), Ok)?;
     tokio::spawn(zombies::adopt());
     if settings.launched && settings.handed_over.is_none() {
-        launch::tell_launcher().map_err(begin)?;
+        launch::release_launcher().map_err(begin)?;
     }
     memory::give_back_code();
     tracing::info!(runner = %name, folder = %folder.display(), %incarnation, "running commands");
-    let reload = Arc::new(Mutex::new(reload));
-    let connections = JoinSet::new();
-    let become_next = Becoming { reexec, incarnation, lock, given };
-    let (told, line) = watch::channel(how_many(&table));
-    manager.status(&how_many(&table)).await;
+    let line = status_line(&table, false);
+    manager.status(&line).await;
     manager.ready().await;
-    tokio::spawn(manager.clone().keep_status(line));
-    let mut serving =
-        Serving { table, reload, listener, connections, accepted: 0, limits, manager, told };
-    serving.until_idle_or(&mut requests, &become_next, leave_when_idle).await;
-    let Serving { connections, listener, .. } = serving;
-    // First the name, so that nobody new comes, then the socket, then those that are connected. Whoever
-    // comes to a socket of the service manager's waits there for the next runner.
+    let (status, lines) = watch::channel(line);
+    tokio::spawn(manager.clone().keep_status(lines));
+    let mut serving = Serving {
+        table,
+        reload: Arc::new(Mutex::new(reload)),
+        listener,
+        connections: JoinSet::new(),
+        accepted: 0,
+        limits,
+        manager,
+        status,
+    };
+    let next = NextProgram { reexec, incarnation, lock, given };
+    serving.until_idle_or(&mut requests, &next, leave_when_idle).await;
+    // First the socket's name, so that no receiver connects any more. Receivers that connect to a socket of
+    // the service manager wait there for the next runner.
     if !given {
         let _gone = fs::remove_file(socket);
     }
-    drop((listener, connections));
-    // Last of all the lock: whoever takes it makes a socket of that name.
-    drop(become_next);
+    drop(serving);
+    // The lock last: the process that takes it creates a socket of that name.
+    drop(next);
     tracing::info!("left");
     Ok(())
 }
 
-/// The service manager's socket as one that is served.
+/// The service manager's socket, made ready to serve.
 fn adopt(given: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
     given.set_nonblocking(true)?;
     UnixListener::from_std(given)
 }
 
-/// How many commands run, for people.
-fn how_many(table: &Table) -> String {
+/// The line that the service manager shows.
+fn status_line(table: &Table, stopping: bool) -> String {
+    let stopping = if stopping { "stopping: " } else { "" };
     match table.running_count() {
-        1 => "1 command runs".to_owned(),
-        count => format!("{count} commands run"),
+        1 => format!("{stopping}1 command runs"),
+        count => format!("{stopping}{count} commands run"),
     }
 }
 
-/// Ends what dead runners left running and settles it as lost. False where something still lives.
+/// Ends the processes that dead runners left, and settles their attempts as lost. Returns whether none lives.
 async fn end_orphaned(table: &Table) -> bool {
     let left = table.orphaned();
-    let sought = left.clone();
-    let alive = spawn_blocking(move || orphaned::end(&sought, orphaned::PATIENCE)).await;
-    // A search that failed has proven nothing.
+    let searched = left.clone();
+    let alive = spawn_blocking(move || orphaned::end(&searched, orphaned::PATIENCE)).await;
+    // A search that failed proves nothing.
     let alive = alive.unwrap_or_else(|_| left.iter().map(|(key, _)| *key).collect());
     for (key, _) in left.into_iter().filter(|(key, _)| !alive.contains(key)) {
         table.settle(key, Ended::Lost("its runner died while it ran".to_owned()));
@@ -185,8 +182,8 @@ async fn end_orphaned(table: &Table) -> bool {
     alive.is_empty()
 }
 
-/// What cannot be killed stays running, visibly, until it is gone.
-async fn end_orphaned_at_last(table: Arc<Table>) {
+/// Repeats [`end_orphaned`]: an attempt whose process cannot be killed stays `running`, visibly, until it is gone.
+async fn keep_ending_orphaned(table: Arc<Table>) {
     while !end_orphaned(&table).await {
         tracing::error!("a dead runner's command cannot be ended");
         sleep(orphaned::PATIENCE).await;
@@ -198,23 +195,23 @@ struct Serving {
     reload: Arc<Mutex<Reload>>,
     listener: UnixListener,
     connections: JoinSet<()>,
-    /// Connections so far.
+    /// The number of connections so far.
     accepted: u64,
     limits: Limits,
     manager: Manager,
     /// The line that the manager shows.
-    told: watch::Sender<String>,
+    status: watch::Sender<String>,
 }
 
 impl Serving {
     async fn until_idle_or(
         &mut self,
         requests: &mut mpsc::Receiver<Request>,
-        becoming: &Becoming,
+        next: &NextProgram,
         leave_when_idle: bool,
     ) {
         let (rehearsed, mut rehearsals) = mpsc::channel(1);
-        let mut ready = false;
+        let mut may_execute = false;
         let mut changes = self.table.changes();
         let idle = Limits::duration(self.limits.runner_idle_millis);
         let mut draining: Option<Drain> = None;
@@ -223,32 +220,30 @@ impl Serving {
             if draining.as_ref().is_some_and(|drain| drain.is_over(&self.table)) {
                 return;
             }
-            if ready && draining.is_none() && becoming.refused(self) {
-                ready = false;
+            if may_execute && draining.is_none() && next.has_failed(self) {
+                may_execute = false;
             }
-            // A connection that has not said Hello needs the runner too.
-            let needless = leave_when_idle && self.connections.is_empty() && self.table.is_empty();
-            let idled = async { if needless { sleep(idle).await } else { pending().await } };
+            // A connection that has not sent its Hello needs the runner too.
+            let is_idle = leave_when_idle && self.connections.is_empty() && self.table.is_empty();
             let limit = draining.as_ref().filter(|drain| !drain.ending).map(|drain| drain.limit);
-            let at_limit = async {
-                match limit {
-                    Some(limit) => sleep_until(limit).await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 accepted = self.listener.accept(), if self.connections.len() < RUNNER_CONNECTIONS => {
                     self.serve(accepted).await;
                 }
                 Some(_) = self.connections.join_next(), if !self.connections.is_empty() => {}
-                Ok(()) = changes.changed() => self.tell(draining.is_some()),
+                Ok(()) = changes.changed() => {
+                    let line = status_line(&self.table, draining.is_some());
+                    self.status.send_if_modified(|shown| {
+                        std::mem::replace(shown, line.clone()) != line
+                    });
+                }
                 Some(()) = rehearsals.recv(), if draining.is_none() => {
                     self.table.drain();
-                    ready = true;
+                    may_execute = true;
                 }
                 Some(request) = requests.recv() => match &mut draining {
                     None if request == Request::Reexec => {
-                        tokio::spawn(rehearse(becoming.reexec.clone(), rehearsed.clone()));
+                        tokio::spawn(rehearse(next.reexec.clone(), rehearsed.clone()));
                     }
                     None => {
                         self.table.drain();
@@ -261,17 +256,10 @@ impl Serving {
                     }
                     Some(drain) => drain.end(&self.table),
                 },
-                () = at_limit => if let Some(drain) = &mut draining { drain.end(&self.table) },
-                () = idled => return,
+                () = at(limit) => if let Some(drain) = &mut draining { drain.end(&self.table) },
+                () = sleep(idle), if is_idle => return,
             }
         }
-    }
-
-    /// What the manager shows, where that has changed.
-    fn tell(&self, draining: bool) {
-        let how_many = how_many(&self.table);
-        let now = if draining { format!("stopping: {how_many}") } else { how_many };
-        self.told.send_if_modified(|told| std::mem::replace(told, now.clone()) != now);
     }
 
     async fn serve(&mut self, accepted: io::Result<(tokio::net::UnixStream, impl Sized)>) {
@@ -285,26 +273,34 @@ impl Serving {
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");
-                // The usual reason is a lack of descriptors, which trying again at once does not end.
+                // The usual reason is a lack of descriptors, which an immediate retry does not end.
                 sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-/// What it takes to execute itself again.
-struct Becoming {
+/// Resolves at `limit`; never without one.
+async fn at(limit: Option<Instant>) {
+    match limit {
+        Some(limit) => sleep_until(limit).await,
+        None => pending().await,
+    }
+}
+
+/// The program that the runner executes, and what it hands over besides the table and the listener.
+struct NextProgram {
     reexec: Reexec,
     incarnation: Incarnation,
-    lock: Lock,
-    /// Whether the socket is the service manager's.
+    lock: File,
+    /// Whether the listener is the service manager's.
     given: bool,
 }
 
-impl Becoming {
-    /// Executes itself again, unless an attempt is being started or reaped just now: false then.
-    /// Returns true where it was refused, and serves on.
-    fn refused(&self, serving: &Serving) -> bool {
+impl NextProgram {
+    /// Executes the program, unless an attempt is being started or reaped at the moment: returns false then.
+    /// Returns true if the execution failed: the runner continues to serve.
+    fn has_failed(&self, serving: &Serving) -> bool {
         let state = reexec::State::new(self.incarnation, &self.lock, &serving.listener, self.given);
         let Some(state) = serving.table.hand_over(state) else { return false };
         let error = match serving.table.write_down() {
@@ -317,29 +313,29 @@ impl Becoming {
     }
 }
 
-/// Tells where the new program could begin.
+/// Lets the new program check whether it could begin, and reports it if so.
 async fn rehearse(reexec: Reexec, rehearsed: mpsc::Sender<()>) {
     let program = reexec.program.display().to_string();
-    match spawn_blocking(move || reexec.rehearse()).await {
-        Ok(Ok(())) => {
+    let result = spawn_blocking(move || reexec.rehearse()).await;
+    match result.unwrap_or_else(|panicked| Err(panicked.into())) {
+        Ok(()) => {
             tracing::info!(program, "executing itself again");
             let _leaving = rehearsed.send(()).await;
         }
-        Ok(Err(error)) => tracing::error!(program, %error, "cannot execute itself again"),
-        Err(panicked) => tracing::error!(program, %panicked, "cannot execute itself again"),
+        Err(error) => tracing::error!(program, %error, "cannot execute itself again"),
     }
 }
 
-/// What a runner reads and what it writes.
+/// The bounds of the frames that a runner reads, and of those that it writes.
 fn bounds() -> [Bounds; 2] {
     let bounds = |header_bytes| Bounds { header_bytes, body_bytes: BODY_BYTES, wait: RUNNER_WAIT };
     [bounds(TO_RUNNER_BYTES), bounds(TO_RECEIVER_BYTES)]
 }
 
-/// The way to a stop.
+/// A stop that waits for the commands.
 struct Drain {
     limit: Instant,
-    /// Commands were asked to end.
+    /// The commands were asked to end.
     ending: bool,
 }
 
@@ -350,8 +346,8 @@ impl Drain {
         table.end_all();
     }
 
-    /// All is told; or, past the limit, all is reaped and in the ledger, for the next runner to tell.
+    /// Whether every attempt is acknowledged or, after the limit, reaped and in the ledger for the next runner.
     fn is_over(&self, table: &Table) -> bool {
-        table.is_empty() || (self.ending && table.is_quiet())
+        table.is_empty() || (self.ending && table.running_count() == 0)
     }
 }

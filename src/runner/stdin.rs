@@ -1,6 +1,6 @@
-//! Lays an event's body out for a command's standard input.
+//! Makes the file that a command reads as its standard input: the event's body.
 //!
-//! What must stay true: every attempt has a file of its own, at its beginning. A shared one has one
+//! Must stay true: every attempt has a separate file, positioned at its beginning. A shared file has one
 //! offset, and the second command would read nothing.
 
 use std::fs::File;
@@ -11,13 +11,12 @@ use std::path::Path;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
-/// Where bodies too large for memory go: the folder for temporary files that survive a reboot
-/// (Filesystem Hierarchy Standard 3.0, section 5.15), which therefore lies on a disk; `/tmp` is
-/// often memory again.
+/// The folders for bodies that are too large for memory. Files in the first survive a reboot (Filesystem
+/// Hierarchy Standard 3.0, section 5.15), so it is on a disk; `/tmp` is often in memory.
 const LARGE: [&str; 2] = ["/var/tmp", "/tmp"];
 
-/// A file that holds `body`, positioned at its beginning: memory that nobody can change up to
-/// `memory_bytes`, an unlinked file of this user above.
+/// A file that holds `body`, positioned at its beginning: up to `memory_bytes` in memory, which no process can
+/// change, above that an unlinked file of this user.
 pub(super) fn holding(body: &[u8], memory_bytes: usize) -> io::Result<File> {
     if body.len() > memory_bytes {
         return filled(unlinked()?, body);
@@ -29,7 +28,7 @@ pub(super) fn holding(body: &[u8], memory_bytes: usize) -> io::Result<File> {
 }
 
 fn filled(file: File, body: &[u8]) -> io::Result<File> {
-    // At a place of its own, so that the file's stays the beginning.
+    // Does not move the file's position.
     file.write_all_at(body, 0)?;
     Ok(file)
 }
@@ -38,7 +37,7 @@ fn filled(file: File, body: &[u8]) -> io::Result<File> {
 pub(super) fn memory() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match memfd_create("hooklatch-body", flags | MemfdFlags::NOEXEC_SEAL) {
-        // Linux before 6.3 does not know the flag.
+        // Linux before 6.3 does not have the flag.
         Err(Errno::INVAL) => Ok(memfd_create("hooklatch-body", flags)?.into()),
         made => Ok(made?.into()),
     }

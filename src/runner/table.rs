@@ -1,13 +1,13 @@
-//! Every attempt that a runner has, and who may change that.
+//! Every attempt that a runner has, and who may change it.
 //!
-//! The one critical section of the runner. Whether a connection is still the admitted one is asked
-//! here, in the step that changes the table, and not where the connection was accepted: a killed
-//! receiver's Start may be read long after its successor was admitted (R3). What must stay true: at
-//! most one attempt of a job is here (R15), only an Ack of the admitted receiver takes one out (R9),
-//! and the ledger has each change before anybody is told.
+//! The runner's one critical section. Whether a connection is still the admitted one is checked here, in the
+//! step that changes the table, and not where the connection was accepted: a killed receiver's Start may be
+//! read long after its successor was admitted (R3). Must stay true: at most one attempt of a job is here (R15);
+//! only an Ack of the admitted receiver removes an attempt that has started (R9); the ledger has each change
+//! before it is reported.
 //!
-//! The table has the only copy of what an ended attempt printed. An end is queued for the receiver by
-//! its key alone; its connection copies the outputs when the end is the next frame to be written.
+//! The table has the only copy of the outputs of an ended attempt. An end is queued for the receiver by its key
+//! alone; its connection copies the outputs when the end is the next frame to be written.
 
 mod reexec;
 mod rules;
@@ -20,22 +20,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::commands::{Commands, Configured};
-use super::incarnation::Incarnation;
 use super::ledger::{Bound, Inherited, Ledger, Line, Noted, Process};
-use super::message::{
-    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, ToReceiver, VERSION,
-};
+use super::message::{Hello, HelloOk, Key, Listed, Refusal, Start, Stream, ToReceiver};
 use super::peer::{Outgoing, Peer};
-use super::spawn::View;
+use super::spawn::Child;
 use super::{AskedBy, Cancellation, Captured, Ended};
 use crate::crash;
-use crate::model::RunnerName;
+use crate::model::{Incarnation, RunnerName};
 
 /// The attempts of a runner. Shared by its connections and its attempts.
 #[derive(Debug)]
 pub(super) struct Table {
     inner: Mutex<Inner>,
-    /// Stirred by every change that may let the runner leave.
+    /// Notified of every change that may let the runner leave.
     changed: watch::Sender<()>,
 }
 
@@ -62,31 +59,31 @@ struct Attempt {
 
 #[derive(Debug)]
 enum State {
-    /// Nobody to ask, and nothing to see, where it is a dead runner's.
+    /// `None` for an attempt of a dead runner.
     Running(Option<Living>),
     /// Not acknowledged. Without outputs if another runner started it and died.
     Settled(Box<Ended>),
 }
 
-/// What a running attempt of this runner can be asked.
+/// A running attempt of this runner.
 #[derive(Debug)]
 struct Living {
     cancellation: Cancellation,
-    /// Nothing while it is being started.
-    child: Option<View>,
+    /// `None` while it is being started.
+    child: Option<Arc<Child>>,
 }
 
-/// Leave to start an attempt.
-pub(super) struct Leave {
+/// The permission to start an attempt.
+pub(super) struct Permission {
     pub(super) command: Arc<Configured>,
     pub(super) cancellation: Cancellation,
 }
 
-/// Why not, for the receiver and for people.
+/// Why an attempt is not started, for the receiver and for the operator.
 pub(super) type Refused = (Refusal, String);
 
 impl Table {
-    /// A table that goes on from what earlier runners left.
+    /// A table with the attempts that earlier runners left.
     pub(super) fn new(
         name: RunnerName,
         incarnation: Incarnation,
@@ -112,25 +109,20 @@ impl Table {
         Ok(Table { inner: Mutex::new(inner), changed: watch::Sender::new(()) })
     }
 
-    /// A panic of another thread has aborted the process where it matters; a test sees the state.
+    /// Only in a test does the process outlive a panic of another thread.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a receiver would be admitted now.
-    pub(super) fn may_admit(&self, hello: &Hello) -> Result<(), (Denial, String)> {
-        self.lock().may_bind(hello).map(drop)
-    }
-
-    /// Admits a receiver to these commands (where they are not known, to those of the last one), cuts
-    /// whoever was admitted before, and lists what there is; all in one step, so that nothing of an
-    /// older connection can come between. The ends follow the list.
+    /// Admits a receiver to these commands (if `None`, to those of the last receiver), cuts the connection that
+    /// was admitted before, and queues the list and the ends. All in one step, so that nothing of an older
+    /// connection comes in between.
     pub(super) fn admit(
         &self,
         hello: &Hello,
         peer: &Peer,
         commands: Option<Vec<Configured>>,
-    ) -> Result<(), (Denial, String)> {
+    ) -> Result<(), String> {
         let mut inner = self.lock();
         let bound = inner.may_bind(hello)?;
         match commands {
@@ -146,7 +138,6 @@ impl Table {
         }
         self.changed.send_replace(());
         let list = HelloOk {
-            version: hello.version.min(VERSION),
             incarnation: inner.incarnation,
             draining: inner.draining,
             free: inner.free(),
@@ -155,7 +146,6 @@ impl Table {
         };
         let ended = list.attempts.iter().filter(|listed| listed.ended).map(|listed| listed.key);
         let ended: Vec<Key> = ended.collect();
-        // In the same step: nothing may be sent before the list.
         inner.tell(ToReceiver::HelloOk(Box::new(list)));
         for key in ended {
             inner.queue(Outgoing::End(key));
@@ -163,7 +153,7 @@ impl Table {
         Ok(())
     }
 
-    /// Starts these commands too from now on, if the admitted receiver says so, and those of load `in_use`.
+    /// Makes these commands and those of load `in_use` the ones that can be started, if `peer` is admitted.
     /// Commands that run already go on.
     pub(super) fn load(&self, peer: &Peer, number: u64, in_use: u64, commands: Vec<Configured>) {
         let mut inner = self.lock();
@@ -172,11 +162,11 @@ impl Table {
         }
     }
 
-    /// Takes an attempt in, before it is forked. Its whole body is there.
-    pub(super) fn start(&self, peer: &Peer, start: &Start) -> Result<Leave, Refused> {
+    /// Adds an attempt before its command is started. Its complete body has been received.
+    pub(super) fn start(&self, peer: &Peer, start: &Start) -> Result<Permission, Refused> {
         let mut inner = self.lock();
         let command = inner.may_start(peer, start)?;
-        let (key, incarnation) = (start.key, inner.incarnation);
+        let (key, incarnation) = (start.key(), inner.incarnation);
         inner.ledger.note(&Line::Start(key, incarnation)).map_err(|error| {
             (Refusal::NoResources, format!("the ledger cannot be written: {error}"))
         })?;
@@ -184,11 +174,11 @@ impl Table {
         let living = Living { cancellation: cancellation.clone(), child: None };
         let state = State::Running(Some(living));
         inner.attempts.insert(key, Attempt { incarnation, process: None, state });
-        Ok(Leave { command, cancellation })
+        Ok(Permission { command, cancellation })
     }
 
     /// Notes the process of an attempt that began.
-    pub(super) fn began(&self, key: Key, process: Option<Process>, child: View) {
+    pub(super) fn began(&self, key: Key, process: Option<Process>, child: Arc<Child>) {
         let mut inner = self.lock();
         if let Some(process) = process {
             inner.try_note(&Line::Process(key, process));
@@ -204,7 +194,7 @@ impl Table {
         self.changed.send_replace(());
     }
 
-    /// Takes an attempt out that could not be started.
+    /// Removes an attempt that could not be started.
     pub(super) fn void(&self, key: Key, (reason, detail): Refused) {
         let mut inner = self.lock();
         inner.try_note(&Line::Void(key));
@@ -220,7 +210,7 @@ impl Table {
         crash::point("runner.exit.noted");
         match inner.attempts.get_mut(&key) {
             Some(attempt) => attempt.state = State::Settled(Box::new(ended)),
-            None => tracing::error!(%key, "ended, and is in no table"),
+            None => tracing::error!(%key, "ended, and is not in the table"),
         }
         inner.queue(Outgoing::End(key));
         self.changed.send_replace(());
@@ -235,7 +225,7 @@ impl Table {
         }
     }
 
-    /// Forgets a settled attempt, if the admitted receiver says so.
+    /// Removes a settled attempt, if `peer` is admitted.
     pub(super) fn ack(&self, peer: &Peer, key: Key) {
         let mut inner = self.lock();
         if !inner.is_admitted(peer) {
@@ -244,7 +234,7 @@ impl Table {
         match inner.attempts.get(&key).map(|attempt| &attempt.state) {
             Some(State::Settled(_)) => {}
             Some(State::Running(_)) => return tracing::error!(%key, "acknowledged while it runs"),
-            // Said again at every connection that still lists it: the second time it is gone.
+            // Every connection that lists it gets an Ack: it was removed by an earlier one.
             None => return,
         }
         inner.attempts.remove(&key);
@@ -253,12 +243,12 @@ impl Table {
         if inner.ledger.is_long()
             && let Err(error) = inner.rewrite()
         {
-            tracing::warn!(%error, "the ledger cannot be written anew");
+            tracing::warn!(%error, "the ledger cannot be rewritten");
         }
         self.changed.send_replace(());
     }
 
-    /// Asks a running attempt to end, if the admitted receiver says so.
+    /// Asks a running attempt to end, if `peer` is admitted.
     pub(super) fn kill(&self, peer: &Peer, key: Key) {
         let inner = self.lock();
         let attempt = inner.attempts.get(&key).filter(|_| inner.is_admitted(peer));
@@ -267,7 +257,7 @@ impl Table {
         }
     }
 
-    /// Whether what still runs of this attempt may be looked for and ended: never where it is here.
+    /// Whether all that still runs of this attempt may be ended: only if the table does not have it.
     pub(super) fn may_search(&self, peer: &Peer, key: Key) -> bool {
         let inner = self.lock();
         let here = inner.attempts.contains_key(&key);
@@ -282,14 +272,17 @@ impl Table {
         ToReceiver::peeked(key, stream, self.printed(key, stream))
     }
 
-    /// What an attempt has printed so far, or all of it if it has ended. `None` if its runner is dead.
+    /// The output of an attempt so far, or all of it if the attempt has ended. `None` if its runner is dead.
     fn printed(&self, key: Key, stream: Stream) -> Option<Captured> {
         let captured = match &self.lock().attempts.get(&key)?.state {
             State::Running(living) => match &living.as_ref()?.child {
-                Some(child) => match stream {
-                    Stream::Stdout => child.streams[0].1.now(),
-                    Stream::Stderr => child.streams[1].1.now(),
-                },
+                Some(child) => {
+                    let [stdout, stderr] = &child.outputs;
+                    match stream {
+                        Stream::Stdout => stdout.now(),
+                        Stream::Stderr => stderr.now(),
+                    }
+                }
                 None => Captured::empty(),
             },
             State::Settled(ended) => match (&**ended, stream) {
@@ -305,7 +298,7 @@ impl Table {
     pub(super) fn drain(&self) {
         let mut inner = self.lock();
         inner.draining = true;
-        inner.tell(ToReceiver::Free { slots: 0, draining: true });
+        inner.tell(ToReceiver::Draining { draining: true });
         self.changed.send_replace(());
     }
 
@@ -318,7 +311,7 @@ impl Table {
         }
     }
 
-    /// A connection has ended.
+    /// Notes that a connection has ended.
     pub(super) fn gone(&self, peer: &Peer) {
         let mut inner = self.lock();
         if inner.is_admitted(peer) {
@@ -327,19 +320,14 @@ impl Table {
         self.changed.send_replace(());
     }
 
-    /// Hears every change that may let the runner leave.
+    /// Notifies of every change that may let the runner leave.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Nothing runs and nothing is unacknowledged.
+    /// Whether no attempt runs and none is unacknowledged.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().attempts.is_empty()
-    }
-
-    /// Nothing of this runner runs.
-    pub(super) fn is_quiet(&self) -> bool {
-        !self.lock().attempts.values().any(|one| matches!(one.state, State::Running(Some(_))))
     }
 
     /// How many commands of this runner run.
@@ -351,13 +339,9 @@ impl Table {
     /// The attempts that dead runners left running, each with its process if that is known.
     pub(super) fn orphaned(&self) -> Vec<(Key, Option<Process>)> {
         let inner = self.lock();
-        let left = |attempt: &Attempt| matches!(attempt.state, State::Running(None));
-        inner
-            .attempts
-            .iter()
-            .filter(|(_, one)| left(one))
-            .map(|(k, one)| (*k, one.process))
-            .collect()
+        let attempts = inner.attempts.iter();
+        let left = attempts.filter(|(_, attempt)| matches!(attempt.state, State::Running(None)));
+        left.map(|(key, attempt)| (*key, attempt.process)).collect()
     }
 }
 
@@ -375,7 +359,7 @@ impl Inner {
     }
 
     fn queue(&mut self, next: Outgoing) {
-        // A receiver that does not read is cut, and gets the list when it comes back (R18).
+        // A receiver that does not read is cut, and gets the list when it connects again (R18).
         if let Some(peer) = &self.admitted
             && !peer.queue(next)
         {
@@ -387,13 +371,12 @@ impl Inner {
     fn list(&self) -> Vec<Listed> {
         let listed = |(key, attempt): (&Key, &Attempt)| Listed {
             key: *key,
-            incarnation: attempt.incarnation,
             ended: matches!(attempt.state, State::Settled(_)),
         };
         self.attempts.iter().map(listed).collect()
     }
 
-    /// For lines without which the table is still right, and only the next runner knows less.
+    /// Writes a line without which the table is still right, and only the next runner knows less.
     fn try_note(&mut self, line: &Line) {
         if let Err(error) = self.ledger.note(line) {
             tracing::error!(%error, %line, "the ledger cannot be written");

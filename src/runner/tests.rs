@@ -56,9 +56,9 @@ async fn run(
     facts: &Facts,
     end: &Cancellation,
 ) -> Result<Ended, NoChild> {
-    let (plan, body) = (spawn::Plan::new(settings, facts), facts.body.clone());
-    match tokio::task::spawn_blocking(move || plan.spawn(&body)).await.unwrap() {
-        Ok((child, _)) => Ok(attend::attend(child, end).await),
+    let (settings, facts) = (settings.clone(), facts.clone());
+    match tokio::task::spawn_blocking(move || spawn::spawn(&settings, &facts)).await.unwrap() {
+        Ok((child, _)) => Ok(attend::attend(&child, end).await),
         Err(none) => Err(none),
     }
 }
@@ -202,7 +202,7 @@ async fn a_command_leads_its_own_group_and_starts_at_home() {
 }
 
 #[tokio::test]
-async fn ten_megabytes_hold_nobody_and_both_ends_are_kept() {
+async fn ten_megabytes_of_output_block_no_command_and_both_ends_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let text = "echo begin; head -c 10000000 /dev/zero; head -c 10000000 /dev/zero >&2; echo end";
     let exited = script(folder.path(), text, "").await;
@@ -257,7 +257,7 @@ async fn background_work_in_the_group_ends_with_the_command() {
 }
 
 #[tokio::test]
-async fn nothing_of_the_group_lives_when_the_end_is_told() {
+async fn no_process_of_the_group_lives_when_the_end_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     // It takes the kernel some time to end what holds this much memory.
     let text = "mkfifo held; (head -c 200000000 /dev/zero; echo >held; exec sleep 1000) | \
@@ -265,11 +265,11 @@ async fn nothing_of_the_group_lives_when_the_end_is_told() {
     let exited = script(folder.path(), text, "").await;
     assert_eq!(exited.status, Status::Code(0));
     let pid = Pid::from_raw(stdout(&exited).trim().parse().unwrap()).unwrap();
-    assert_eq!(orphaned::process(pid), None, "it lives");
+    assert_eq!(orphaned::living(pid), None, "it lives");
 }
 
 #[tokio::test]
-async fn every_exit_and_every_signal_is_told_apart() {
+async fn every_exit_status_and_signal_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     for code in [0, 1, 65, 75, 126, 127, 137, 255] {
         let exited = script(folder.path(), &format!("exit {code}"), "").await;
@@ -282,7 +282,7 @@ async fn every_exit_and_every_signal_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_command_that_ended_is_no_zombie() {
+async fn a_command_that_ended_is_reaped() {
     let folder = tempfile::tempdir().unwrap();
     let exited = script(folder.path(), "echo $$", "").await;
     let stat = fs::read_to_string(format!("/proc/{}/stat", stdout(&exited).trim()));
@@ -309,7 +309,7 @@ async fn timed_out(text: &str, grace: Duration) -> Exited {
 }
 
 #[tokio::test]
-async fn at_the_time_out_what_the_command_says_counts() {
+async fn at_the_time_out_the_exit_status_counts() {
     let minute = Duration::from_secs(60);
     let (zero, rejects, silent) = tokio::join!(
         timed_out("trap 'exit 0' TERM; sleep 1000", minute),
@@ -350,7 +350,7 @@ async fn a_cancelled_command_may_end_well() {
 }
 
 #[tokio::test]
-async fn what_cannot_start_names_what_is_at_fault() {
+async fn a_failed_start_names_its_cause() {
     let folder = tempfile::tempdir().unwrap();
     // Written by another process: a descriptor open for writing here could slip into some other
     // test's child for a moment, and the file would be "busy".
@@ -440,7 +440,7 @@ fn a_search_that_sees_no_process_proves_nothing() {
         return;
     }
     assert_eq!(orphaned::end(&[(key, None)], Duration::ZERO), []);
-    // In a mount namespace of its own, where the user may make one.
+    // In a separate mount namespace, if the user may make one.
     let hide = "mount -t tmpfs tmpfs /proc 2>/dev/null || exit 77; exec \"$0\" --exact \"$1\"";
     let test = "runner::tests::a_search_that_sees_no_process_proves_nothing";
     let output = Command::new("unshare")

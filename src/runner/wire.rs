@@ -1,9 +1,9 @@
-//! Frames between receiver and runner: two lengths, a header in JSON, a body as it is.
+//! Frames between receiver and runner: two lengths, a header in JSON, a raw body.
 //!
-//! Four bytes of header length and four of body length, big end first; then the header, then the
-//! body. JSON, because the two ends may be of different versions after an upgrade and must then fail
-//! with a sentence; a raw body, because it may be 25 MiB. What must stay true: a frame that is cut
-//! anywhere is no frame (R14), and a length alone buys no more memory than a small body takes.
+//! Four bytes of header length and four of body length, both big-endian, then the header, then the body. JSON,
+//! because the two ends may have different versions after an upgrade and must then fail with a clear message;
+//! a raw body, because it may have 25 MiB. Must stay true: an incomplete frame has no effect (R14), and a
+//! length alone makes the reader allocate no more than a small body needs.
 
 use std::fmt::Debug;
 use std::io;
@@ -16,11 +16,11 @@ use tokio::time::timeout;
 
 use crate::crash;
 
-/// Bodies up to this size are copied behind their header, which costs less than a second write. As much is
-/// read at once, so that most frames come whole.
-pub(crate) const TOGETHER_BYTES: usize = 64 * 1024;
+/// The size of the buffer for reading, and of the memory that is allocated before a body arrives: most frames
+/// are smaller.
+pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
-/// How large a frame may be, and how long its rest may take once it has begun.
+/// How large a frame may be, and how long it may take from its first byte to its last.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) header_bytes: u64,
@@ -31,28 +31,20 @@ pub(crate) struct Bounds {
 /// Why a frame cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// The connection.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Over a limit; nothing of it was kept.
+    /// The frame is over a limit; none of it was kept or sent.
     #[error("a message whose {part} has {bytes} bytes; {limit} is the limit")]
-    TooLarge {
-        /// Header or body.
-        part: &'static str,
-        /// As announced.
-        bytes: u64,
-        /// As allowed.
-        limit: u64,
-    },
-    /// No message of this protocol.
+    TooLarge { part: &'static str, bytes: u64, limit: u64 },
+    /// The header is not a message of this protocol.
     #[error("a message that makes no sense: {0}")]
     Nonsense(#[from] serde_json::Error),
-    /// Begun and not ended in time.
+    /// The frame has begun and was not complete in time.
     #[error("a message that was not complete after {}", humantime::format_duration(*.0))]
     Slow(Duration),
 }
 
-/// Reads one frame; `None` where the peer is done. Waits for its beginning as long as it takes.
+/// Reads one frame; `None` at the end of the connection. Waits for the frame's first byte without a limit.
 pub(crate) async fn read<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
     bounds: Bounds,
@@ -77,7 +69,7 @@ pub(crate) async fn read<T: DeserializeOwned>(
     timeout(bounds.wait, rest).await.unwrap_or(Err(WireError::Slow(bounds.wait)))
 }
 
-/// Writes one frame, which is out at the next [`flush`]; nothing is written where it is over the limits.
+/// Writes one frame to a buffered writer; [`flush`] sends it. Writes nothing if the frame is over a limit.
 pub(crate) async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     message: &(impl Serialize + Debug),
@@ -91,16 +83,10 @@ pub(crate) async fn write(
     frame[..4].copy_from_slice(&header.to_be_bytes());
     frame[4..8].copy_from_slice(&length.to_be_bytes());
     let (half, rest) = crash::halves(body);
-    let together = half.len() <= TOGETHER_BYTES;
-    if together {
-        frame.extend_from_slice(half);
-    }
     let sent = async {
         to.write_all(&frame).await?;
-        if !together {
-            to.write_all(half).await?;
-        }
-        // Never where there are no fail points.
+        to.write_all(half).await?;
+        // Only for the fail point.
         if !rest.is_empty() {
             to.flush().await?;
         }
@@ -110,7 +96,7 @@ pub(crate) async fn write(
     timeout(bounds.wait, sent).await.unwrap_or(Err(WireError::Slow(bounds.wait)))
 }
 
-/// Sends the frames that were written.
+/// Sends the frames that [`write`] has written.
 pub(crate) async fn flush(
     to: &mut (impl AsyncWrite + Unpin),
     bounds: Bounds,
@@ -126,9 +112,9 @@ fn fits(part: &'static str, bytes: u64, limit: u64) -> Result<u32, WireError> {
     length.ok_or(WireError::TooLarge { part, bytes, limit })
 }
 
-/// Beyond a small body's size it grows with what arrives.
+/// Reads so many bytes. Beyond [`BUFFER_BYTES`] the memory grows with the bytes that arrive.
 async fn exactly(from: &mut (impl AsyncRead + Unpin), bytes: u64) -> io::Result<Vec<u8>> {
-    let small = usize::try_from(bytes).unwrap_or(usize::MAX).min(TOGETHER_BYTES);
+    let small = usize::try_from(bytes).unwrap_or(usize::MAX).min(BUFFER_BYTES);
     let mut read = Vec::with_capacity(small);
     from.take(bytes).read_to_end(&mut read).await?;
     if (read.len() as u64) < bytes {
@@ -196,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_frame_that_stops_halfway_is_not_waited_for() {
+    async fn an_incomplete_frame_times_out() {
         let (mut to, mut from) = tokio::io::duplex(64);
         to.write_all(b"\0\0").await.unwrap();
         let bounds = Bounds { wait: Duration::from_millis(1), ..BOUNDS };

@@ -14,19 +14,10 @@ use std::time::Duration;
 use rustix::process::getpid;
 use tokio::net::UnixDatagram;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::Variable;
-
-/// The variable with the manager's socket address.
-pub(super) const ADDRESS: &str = "NOTIFY_SOCKET";
-
-/// The variable with the watchdog period in microseconds (sd_watchdog_enabled(3)).
-pub(super) const WATCHDOG_MICROS: &str = "WATCHDOG_USEC";
-
-/// The variable with the id of the process that the watchdog period is for.
-pub(super) const WATCHDOG_PROCESS: &str = "WATCHDOG_PID";
+use super::variables::{ADDRESS, Variable, WATCHDOG_MICROS, WATCHDOG_PROCESS};
 
 /// How long a message may wait in a full socket queue. It is dropped after that; a later message
 /// replaces it.
@@ -63,15 +54,7 @@ pub struct NoManager {
 
 /// Extends the manager's stop timeout until it is dropped.
 #[derive(Debug)]
-pub struct Stopping(Option<JoinHandle<()>>);
-
-impl Drop for Stopping {
-    fn drop(&mut self) {
-        if let Some(extending) = self.0.take() {
-            extending.abort();
-        }
-    }
-}
+pub struct Stopping(#[expect(dead_code, reason = "held")] JoinSet<()>);
 
 impl Manager {
     /// A manager that ignores every message, for a process without one.
@@ -142,16 +125,18 @@ impl Manager {
     /// manager kills a service that hangs one minute after the last extension.
     pub async fn stopping(&self) -> Stopping {
         self.send("STOPPING=1").await;
-        let manager = self.clone();
-        Stopping(self.0.is_some().then(|| {
-            tokio::spawn(async move {
+        let mut extending = JoinSet::new();
+        if self.0.is_some() {
+            let manager = self.clone();
+            extending.spawn(async move {
                 loop {
                     let micros = STOP_EXTEND_BY.as_micros();
                     manager.send(&format!("EXTEND_TIMEOUT_USEC={micros}")).await;
                     sleep(STOP_EXTEND_EVERY).await;
                 }
-            })
-        }))
+            });
+        }
+        Stopping(extending)
     }
 
     async fn send(&self, message: &str) {

@@ -8,21 +8,7 @@
 
 mod manager;
 pub mod sockets;
+mod variables;
 
 pub use manager::{Manager, NoManager, Stopping};
-
-/// The variables that a service manager sets for one process. Code that starts a child removes them
-/// from its environment: otherwise the child could report a state for this process, or could treat
-/// other descriptors as its sockets.
-pub const VARIABLES: [&str; 7] = [
-    sockets::VARIABLES[0],
-    sockets::VARIABLES[1],
-    sockets::VARIABLES[2],
-    sockets::VARIABLES[3],
-    manager::ADDRESS,
-    manager::WATCHDOG_MICROS,
-    manager::WATCHDOG_PROCESS,
-];
-
-/// Looks up an environment variable. The layers that may read the environment provide it.
-pub type Variable<'e> = &'e dyn Fn(&str) -> Option<&'e std::ffi::OsStr>;
+pub use variables::{SOCKET_VARIABLES, VARIABLES, Variable};

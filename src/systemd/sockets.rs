@@ -14,15 +14,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 use rustix::process::getpid;
 
-use super::Variable;
-
-const COUNT: &str = "LISTEN_FDS";
-
-/// The id of the process that the sockets are for.
-const PROCESS: &str = "LISTEN_PID";
-
-/// All variables about sockets.
-pub const VARIABLES: [&str; 4] = [COUNT, PROCESS, "LISTEN_FDNAMES", "LISTEN_PIDFDID"];
+use super::variables::{SOCKETS_COUNT as COUNT, SOCKETS_PROCESS as PROCESS, Variable};
 
 /// The number of the first descriptor (sd_listen_fds(3)); the others follow it.
 const FIRST: RawFd = 3;
@@ -77,19 +69,7 @@ pub fn take(variable: Variable<'_>) -> Result<Vec<Socket>, SocketError> {
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
     }
-    let kinds = (FIRST..FIRST + count).map(|number| Ok((number, judge(number, count)?)));
-    let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
-    let owned = |(number, family)| {
-        // SAFETY: the manager opened this descriptor for this process, as its variables say. `judge` has
-        // just found a listening socket there. This process did not open it, because the kernel gives
-        // new descriptors other numbers. `TAKEN` ensures that each number gets one owner.
-        let socket = unsafe { OwnedFd::from_raw_fd(number) };
-        match family {
-            Family::Tcp => Socket::Tcp(socket.into()),
-            Family::Unix => Socket::Unix(socket.into()),
-        }
-    };
-    Ok(kinds.into_iter().map(owned).collect())
+    (FIRST..FIRST + count).map(|number| take_one(number, count)).collect()
 }
 
 /// The TCP listeners, for a receiver.
@@ -122,14 +102,8 @@ pub fn unix(sockets: Vec<Socket>) -> Result<Option<UnixListener>, SocketError> {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Family {
-    Tcp,
-    Unix,
-}
-
-/// Checks an inherited descriptor and makes it close-on-exec.
-fn judge(number: RawFd, count: RawFd) -> Result<Family, SocketError> {
+/// Checks an inherited descriptor, makes it close-on-exec, and becomes its owner.
+fn take_one(number: RawFd, count: RawFd) -> Result<Socket, SocketError> {
     // SAFETY: the borrow is not used to read, write or close. If the number is not open, each call fails
     // with EBADF. Other code of this process does not close it meanwhile, because it did not open it.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
@@ -148,12 +122,16 @@ fn judge(number: RawFd, count: RawFd) -> Result<Family, SocketError> {
         return Err(is("a connection (is it Accept=yes?)"));
     }
     let protocol = sockopt::socket_protocol(socket).map_err(unusable)?;
+    // SAFETY: the manager opened this descriptor for this process, as its variables say, and a listening socket
+    // is there. This process did not open it, because the kernel gives new descriptors other numbers. `TAKEN`
+    // ensures that each number gets one owner.
+    let owned = || unsafe { OwnedFd::from_raw_fd(number) };
     match family {
-        AddressFamily::UNIX => Ok(Family::Unix),
+        AddressFamily::UNIX => Ok(Socket::Unix(owned().into())),
         AddressFamily::INET | AddressFamily::INET6
             if matches!(protocol, Some(ipproto::TCP | ipproto::MPTCP)) =>
         {
-            Ok(Family::Tcp)
+            Ok(Socket::Tcp(owned().into()))
         }
         _ => Err(is("a socket of another family")),
     }

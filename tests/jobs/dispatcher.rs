@@ -30,7 +30,7 @@ use tokio::net::TcpListener;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A store of its own with a folder in which its commands work.
+/// A separate store, with a folder in which its commands work.
 struct Bench {
     folder: tempfile::TempDir,
     store: Store,
@@ -200,7 +200,7 @@ fn worker(name: &str, handler: Handler) -> Worker {
     Worker { name: name.parse().unwrap(), handler, policy, concurrency: 1 }
 }
 
-/// Somebody waits for what it answers.
+/// Makes a worker whose answers a client waits for.
 fn answering(worker: Worker) -> Worker {
     let handler = match worker.handler {
         Handler::Command(command) => Handler::Command(Command { answers: true, ..command }),
@@ -220,7 +220,7 @@ fn rerun(worker: Worker) -> Worker {
 #[tokio::test]
 async fn a_hundred_events_run_once_each_and_one_at_a_time() {
     let bench = Bench::new();
-    // A second one beside it would find the folder there, and reject its event.
+    // A second one at the same time would find the folder, and reject its event.
     let text = "mkdir busy || exit 65; echo $HOOKLATCH_EVENT_ID $(cat) >>ran; rmdir busy";
     let handle = bench.start(vec![bench.script("once", text)]);
     let accepts = (0..100).map(|n| {
@@ -327,7 +327,7 @@ async fn jobs_that_are_due_at_once_run_again_without_a_refused_attempt() {
 }
 
 #[tokio::test]
-async fn a_broken_handler_pauses_loses_no_attempts_and_delays_nobody() {
+async fn a_broken_handler_pauses_loses_no_attempts_and_delays_no_other() {
     let bench = Bench::new();
     let program = bench.file("program");
     for id in ["b1", "b2"] {
@@ -357,9 +357,9 @@ async fn a_broken_handler_pauses_loses_no_attempts_and_delays_nobody() {
 }
 
 #[tokio::test]
-async fn where_somebody_waits_what_cannot_be_run_has_failed_and_pauses_nothing() {
+async fn if_a_client_waits_a_handler_that_cannot_run_fails_without_a_pause() {
     let mut bench = Bench::new();
-    // Over every bound here: whatever runs was not paused.
+    // Longer than every other bound here: a handler that runs was not paused.
     bench.limits.handler_backoff_base_millis = 600_000;
     bench.limits.handler_backoff_max_millis = 600_000;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -402,7 +402,7 @@ async fn an_answer_that_died_with_its_runner_is_not_an_empty_one() {
     bench.until_lines("begun", 2).await;
     handle.stop(Duration::ZERO, pending()).await;
     fs::write(bench.file("go"), "").unwrap();
-    // Both have ended, with nobody to tell.
+    // Both have ended without a receiver.
     let begun = Instant::now();
     while bench.ledger().matches("\"exit\"").count() < 2 {
         assert!(begun.elapsed() < MINUTE, "{}", bench.ledger());
@@ -415,13 +415,13 @@ async fn an_answer_that_died_with_its_runner_is_not_an_empty_one() {
     let record = bench.attempts("pays").await.pop().unwrap().record;
     assert_eq!(record.detail, "exit status 0, and no answer: its output died with its runner");
     assert_eq!(record.exit_code, Some(0));
-    // Nobody waits for this one's.
+    // No client waits for this answer.
     bench.until_all("notes", State::Succeeded).await;
     handle.stop(MINUTE, pending()).await;
 }
 
 #[tokio::test]
-async fn a_slow_handler_delays_nobody_even_with_all_slots_wanted() {
+async fn a_slow_handler_delays_no_other_even_if_it_could_use_all_slots() {
     let mut bench = Bench::new();
     bench.limits.jobs_in_flight_count = 2;
     for n in 0..5 {
@@ -439,7 +439,7 @@ async fn a_slow_handler_delays_nobody_even_with_all_slots_wanted() {
 }
 
 #[tokio::test]
-async fn a_stop_waits_then_gives_up_what_has_no_answer() {
+async fn a_stop_waits_and_then_cancels_forwards_without_an_answer() {
     let bench = Bench::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = format!("http://{}/", listener.local_addr().unwrap());
@@ -484,7 +484,7 @@ async fn commands_outlive_a_stop_and_the_next_dispatcher_records_their_ends() {
     assert!(running.len() == 3 && running.iter().all(|attempt| attempt.runner.is_some()));
     fs::write(bench.file("go"), "").unwrap();
 
-    // One is no longer configured: what it says counts all the same, and nobody runs it again.
+    // One is no longer configured: its end counts all the same, and it does not run again.
     bench.commands.replace_with(|text| text.split("[handlers").next().unwrap().to_owned());
     let command = |name| bench.command(name, &["/bin/sh", "-c", "exit 1"]);
     let handle = bench.start(vec![command("good"), command("wrong")]);
@@ -501,7 +501,7 @@ async fn commands_outlive_a_stop_and_the_next_dispatcher_records_their_ends() {
 }
 
 #[tokio::test]
-async fn a_stop_waits_for_what_ends_in_time() {
+async fn a_stop_waits_for_forwards_that_end_in_time() {
     let bench = Bench::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = format!("http://{}/", listener.local_addr().unwrap());
@@ -630,7 +630,7 @@ async fn a_runner_that_fails_to_execute_itself_again_is_asked_again() {
 }
 
 #[tokio::test]
-async fn what_a_full_runner_has_of_an_unknown_handler_is_waited_for() {
+async fn attempts_of_an_unknown_handler_at_a_full_runner_are_awaited() {
     let bench = Bench::new();
     let limits = "[limits]\nrunner_attempts_count = 1\n";
     bench.commands.replace_with(|text| text.replace("[limits]\n", limits));

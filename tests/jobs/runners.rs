@@ -1,4 +1,4 @@
-//! Several runners, each of its own name: real processes on real sockets, started by the test as a
+//! Several runners with different names: real processes on real sockets, started by the test as a
 //! service manager would.
 
 use std::fs::{self, DirBuilder, Permissions};
@@ -62,7 +62,7 @@ impl Yard {
         Receiver::of(command).unwrap()
     }
 
-    /// The command that runs `name` in a folder of its own, whose socket is linked to where the receiver
+    /// The command that starts runner `name` in a separate folder, whose socket is linked to where the receiver
     /// looks for it.
     fn command(&self, name: &str) -> Command {
         let folder = self.site.path(name);
@@ -89,7 +89,7 @@ impl Yard {
         fs::write(self.site.path("go"), "").unwrap();
     }
 
-    /// The status as programs read it, whatever its exit code.
+    /// The status as programs read it, with any exit code.
     fn status(&self) -> Value {
         self.site.json_of_any_exit(&["status"])
     }
@@ -174,7 +174,7 @@ fn no_runner_is_launched_and_the_error_names_the_unit() {
     assert_eq!(receiver.stop(), Some(0));
 }
 
-/// Answers 204 to whatever comes, for as long as the test runs.
+/// Answers 204 to every request, for as long as the test runs.
 fn endpoint() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -312,7 +312,7 @@ fn a_job_that_moved_runs_again_only_once_its_old_runner_has_proven_its_end() {
 }
 
 #[test]
-fn what_a_runner_has_is_awaited_though_no_handler_names_it_any_more() {
+fn attempts_at_a_runner_that_no_handler_names_are_awaited() {
     let yard = Yard::new(HANDLERS);
     let deploy = yard.runner("deploy");
     let receiver = yard.receiver();
@@ -338,7 +338,7 @@ fn what_a_runner_has_is_awaited_though_no_handler_names_it_any_more() {
     assert_eq!(receiver.stop(), Some(0));
 }
 
-/// Reloads, which must succeed: each runner that was told, and whether it has read its commands.
+/// Reloads, which must succeed. Returns each runner that was asked, and whether it has read its commands.
 fn reload(yard: &Yard) -> Vec<(String, bool)> {
     let told = yard.site.json(&["reload"])["runners"].clone();
     let one = |told: &Value| {
@@ -363,7 +363,7 @@ fn a_reload_moves_a_handler_and_what_runs_keeps_its_slot() {
     yard.site.configure("", &one_at_once.replacen(one, other, 1));
     assert_eq!(reload(&yard), [told("default", true), told("deploy", true)]);
 
-    // The new runner has room for it, and runs what came after it; its handler has no slot.
+    // The new runner has room for it, and runs later events; its handler has no slot.
     deliver(&receiver, "evt_new", "note.now");
     for n in 0..5 {
         deliver(&receiver, &format!("evt_{n}"), "ship.now");
@@ -392,7 +392,7 @@ fn a_reload_brings_a_runner_and_takes_it_away() {
     yard.site.all_jobs(1, "succeeded");
     assert_eq!(yard.lines_of("evt_1"), [(1, deploy.pid())]);
 
-    // What it still runs it is needed for; then it may go, and nobody misses it.
+    // It is needed while it runs a command; then it may go without an error.
     deliver(&receiver, "evt_2", "ship.wait");
     yard.begun("evt_2", 1);
     yard.site.configure("", without);
@@ -415,7 +415,7 @@ fn a_reload_brings_a_runner_and_takes_it_away() {
 }
 
 #[test]
-fn where_one_runner_refuses_a_reload_none_changes() {
+fn if_one_runner_refuses_a_reload_none_changes() {
     let yard = Yard::new(HANDLERS);
     let _runners = [yard.runner("default"), yard.runner("deploy")];
     let receiver = yard.receiver();
@@ -439,7 +439,7 @@ fn where_one_runner_refuses_a_reload_none_changes() {
         deliver(&receiver, event, kind);
     }
     let jobs = yard.site.all_jobs(2, "succeeded");
-    assert!(jobs.iter().all(|job| job["attempt"] == 1), "refused by nobody: {jobs:#?}");
+    assert!(jobs.iter().all(|job| job["attempt"] == 1), "a runner has refused one: {jobs:#?}");
     assert_eq!((yard.lines_of("evt_1")[0].0, yard.lines_of("evt_2")[0].0), (1, 1), "the old ones");
 
     yard.site.configure("", &format!("{both}env = {{ TOKEN = \"file:token\" }}\n"));
@@ -475,7 +475,7 @@ fn a_runner_starts_nothing_of_another_and_that_is_proven() {
 }
 
 #[test]
-fn a_runner_that_is_not_the_one_meant_is_asked_nothing() {
+fn a_runner_with_another_name_is_asked_nothing() {
     let yard = Yard::new(HANDLERS);
     let _deploy = yard.runner("deploy");
     symlink(yard.site.path("deploy/deploy.socket"), yard.sockets().join("default.socket")).unwrap();
@@ -501,7 +501,7 @@ fn by_hand_there_is_only_the_default_runner() {
         assert!(said.contains(told), "{told}: {said}");
     }
     assert!(!yard.site.store().exists(), "nothing was begun");
-    // Whoever runs it cannot know how the receiver is started.
+    // `config check` cannot know how the receiver is started.
     let checked = yard.site.run(&["config", "check"]);
     let said = String::from_utf8(checked.stdout).unwrap();
     assert_eq!(checked.status.code(), Some(0), "{said}");

@@ -35,7 +35,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::clock::Clock;
 use crate::model::{Answer, Facts, Headers, Name, Outcome};
-use crate::store::{Captured, Record};
+use crate::store::Captured;
 use crate::verify::Resigner;
 
 use super::{Cancellation, Report};
@@ -45,22 +45,21 @@ pub use target::Target;
 /// A configured forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardSettings {
-    /// Where it goes.
     pub target: Target,
     /// Signers of the requests, by the source of their event. Requests of other sources keep their signature.
     pub resigners: Arc<BTreeMap<Name, Resigner>>,
     /// How long the endpoint may take to answer, once connected.
     pub timeout: Duration,
-    /// How long looking the host up and connecting may take.
+    /// How long the look-up of the host and the connecting may take.
     pub connect_timeout: Duration,
     /// Bytes recorded of the answer's body. No more is read, unless a caller waits for the answer.
     pub answer_bytes: usize,
-    /// Set where a caller waits for the answer: the largest body that it may have. Any status is an answer
-    /// then, if its body is complete.
+    /// Set if a client waits for the answer: the largest body that it may have. Any status is an answer then, if its
+    /// body is complete.
     pub whole_answer_bytes: Option<usize>,
 }
 
-/// The port of `http:` where the target names none (RFC 9110, section 4.2.1).
+/// The port of `http:` if the target names none (RFC 9110, section 4.2.1).
 const HTTP_PORT: u16 = 80;
 
 impl ForwardSettings {
@@ -68,7 +67,7 @@ impl ForwardSettings {
     ///
     /// Cancelling `stop` ends the wait for an answer. The future must be polled to its end: an attempt whose
     /// future is dropped is left to the recovery of the next start. `clock` gives the time of signatures, and
-    /// the meaning of a Retry-After date where the answer has no date.
+    /// of the answer if that has no Date.
     pub async fn run(&self, facts: &Facts, stop: &Cancellation, clock: &Clock) -> Report {
         let target = &self.target;
         let connected = select! {
@@ -87,7 +86,7 @@ impl ForwardSettings {
                 return Report::broken(format!("failed to connect to {target} within {limit}"));
             }
         };
-        // Signed after connecting: an endpoint may refuse a signature that is some seconds old.
+        // Signed after connecting, because an endpoint may refuse a signature that is some seconds old.
         let headers = match self.headers(facts, clock) {
             Ok(headers) => headers,
             Err(why) => {
@@ -111,7 +110,7 @@ impl ForwardSettings {
     }
 
     /// Sends the request and reads the answer. From here on an attempt without an answer has unknown effects,
-    /// also where the connection broke before the first byte was sent: the sender cannot tell.
+    /// even if the connection was lost before the first byte was sent: the sender cannot know.
     async fn exchange(
         &self,
         stream: Box<dyn Stream>,
@@ -127,7 +126,7 @@ impl ForwardSettings {
         let mut report = pin!(self.answer(sender, request, deadline, stop, clock));
         select! {
             report = &mut report => report,
-            // What the connection has read before its end is still to be read from it.
+            // The data that the connection read before its end must still be taken from it.
             _closed = connection => report.await,
         }
     }
@@ -153,7 +152,7 @@ impl ForwardSettings {
         };
         let mut body = Captured::default();
         let Some(most) = self.whole_answer_bytes else {
-            // The status stands, also where the rest of the answer does not arrive.
+            // The status counts, even if the rest of the answer does not arrive.
             select! {
                 () = read_head(response.body_mut(), self.answer_bytes, &mut body) => {}
                 () = sleep_until(deadline) => {}
@@ -228,7 +227,17 @@ async fn read_whole(body: &mut Incoming, most: usize, kept: &mut Captured) -> Re
     Ok(())
 }
 
-/// The report where a caller waits for the answer: any status is one, if the body was read whole. A request
+/// The report of an answer that no client waits for: its status decides.
+fn judge(response: &Response<Incoming>, kept: Captured, clock: &Clock) -> Report {
+    let outcome = answer::outcome(response.status());
+    let mut report = answered(outcome, response, "", kept);
+    if outcome == Outcome::Failed {
+        report.retry_after = answer::retry_after(response.headers(), clock.now());
+    }
+    report
+}
+
+/// The report of an answer that a client waits for: any status is one, if the body was read completely. A request
 /// with an incomplete answer has had its effects, and does not run again by itself.
 fn judge_whole(
     response: &Response<Incoming>,
@@ -236,49 +245,37 @@ fn judge_whole(
     read: Result<(), String>,
     recorded_bytes: usize,
 ) -> Report {
-    let status = response.status().as_u16();
     let body = Bytes::copy_from_slice(&kept.head);
     kept.head.0.truncate(recorded_bytes);
     let headers = answer::headers(response.headers());
     let answer = read.and_then(|()| {
-        Answer::new(status, &headers, body).ok_or_else(|| "it is not a final status".to_owned())
+        let answer = Answer::new(response.status().as_u16(), &headers, body);
+        answer.ok_or_else(|| "it is not a final status".to_owned())
     });
-    let (outcome, why) = match &answer {
-        Ok(answer) if answer.is_error() => (Outcome::Failed, String::new()),
-        Ok(_) => (Outcome::Succeeded, String::new()),
-        Err(why) if response.status().is_success() => {
-            (Outcome::Succeeded, format!(", and no answer: {why}"))
+    match answer {
+        Ok(answer) => {
+            let outcome = if answer.is_error() { Outcome::Failed } else { Outcome::Succeeded };
+            Report { answer: Some(answer), ..answered(outcome, response, "", kept) }
         }
-        Err(why) => (Outcome::Unknown, format!(", and no answer: {why}")),
-    };
-    Report {
-        record: Record {
-            detail: format!("HTTP {status}{why}"),
-            http_status: Some(status),
-            stdout: kept,
-            ..Record::default()
-        },
-        answer: answer.ok(),
-        ..Report::new(outcome, "")
+        Err(why) => {
+            let is_success = response.status().is_success();
+            let outcome = if is_success { Outcome::Succeeded } else { Outcome::Unknown };
+            answered(outcome, response, &format!(", and no answer: {why}"), kept)
+        }
     }
 }
 
-fn judge(response: &Response<Incoming>, kept: Captured, clock: &Clock) -> Report {
-    let status = response.status();
-    let outcome = answer::outcome(status);
-    let retry_after = (outcome == Outcome::Failed)
-        .then(|| answer::retry_after(response.headers(), clock.now()))
-        .flatten();
-    Report {
-        retry_after,
-        record: Record {
-            detail: format!("HTTP {}", status.as_u16()),
-            http_status: Some(status.as_u16()),
-            stdout: kept,
-            ..Record::default()
-        },
-        ..Report::new(outcome, "")
-    }
+fn answered(
+    outcome: Outcome,
+    response: &Response<Incoming>,
+    why: &str,
+    stdout: Captured,
+) -> Report {
+    let status = response.status().as_u16();
+    let mut report = Report::new(outcome, format!("HTTP {status}{why}"));
+    report.record.http_status = Some(status);
+    report.record.stdout = stdout;
+    report
 }
 
 fn unknown(how: impl Into<String>) -> Report {

@@ -28,10 +28,10 @@ const NOT_FORWARDED: [&str; 14] = [
     "via",
 ];
 
-/// What only we may say to a handler.
+/// The prefix of headers that only this program may set.
 const OURS: &str = "hooklatch-";
 
-/// The request for one attempt, with these headers of the delivery.
+/// The request of one attempt. `from`: the headers of the delivery.
 pub(super) fn build(
     target: &Target,
     facts: &Facts,
@@ -47,7 +47,7 @@ pub(super) fn build(
         ("host", target.host()),
         // It serves this attempt alone (RFC 9112, section 9.6).
         ("connection", "close"),
-        // Said for an empty body too: many servers answer a POST without it by 411.
+        // Also for an empty body: many servers answer a POST without it with 411.
         ("content-length", &facts.body.len().to_string()),
         ("idempotency-key", &facts.job.to_string()),
         ("hooklatch-source", facts.source.as_str()),
@@ -69,7 +69,7 @@ pub(super) fn build(
 }
 
 fn copy(from: &Headers, to: &mut HeaderMap) {
-    // What the delivery's Connection header names belonged to that connection, too.
+    // The headers that the delivery's Connection header names belong to its connection too.
     let connection: Vec<String> = from
         .all(header::CONNECTION.as_str())
         .flat_map(|value| value.split(|&b| b == b','))

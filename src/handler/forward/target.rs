@@ -1,5 +1,4 @@
-//! Where a forward goes: parsed when the configuration is loaded, printed in messages without its query, which
-//! may hold a token.
+//! The endpoint of a forward. Messages print it without its query, which may hold a token.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,8 +29,8 @@ pub enum Target {
 const SOCKET_MAX_BYTES: usize = 107;
 
 impl Target {
-    /// Reads `http://HOST:PORT/PATH` or `unix:/SOCKET:/PATH`. The error is a sentence's part that
-    /// fits after "cannot forward to …:".
+    /// Parses `http://HOST:PORT/PATH` or `unix:/SOCKET:/PATH`. The error is written after
+    /// "cannot forward to …:".
     pub fn parse(text: &str) -> Result<Target, String> {
         if text.contains('#') {
             return Err("a fragment ('#') is never sent to a server: leave it out".into());
@@ -55,11 +54,11 @@ impl Target {
         }
     }
 
-    /// What the Host header says.
+    /// The value of the Host header.
     pub fn host(&self) -> &str {
         match self {
             Target::Http { authority, .. } => authority,
-            // RFC 9110, section 7.2 demands the header also where the target has no host.
+            // RFC 9110, section 7.2 requires the header also for a target without a host.
             Target::Unix { .. } => "localhost",
         }
     }
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_target_says_why() {
+    fn an_invalid_target_is_refused_with_the_reason() {
         let long = format!("unix:/{}:/", "s".repeat(107));
         for (text, part) in [
             ("https://127.0.0.1/", "https is not supported"),

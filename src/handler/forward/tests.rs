@@ -202,17 +202,17 @@ async fn an_answer_before_the_whole_body_counts() {
 }
 
 #[tokio::test]
-async fn a_wish_to_wait_is_heard_from_failures_only() {
-    for (status, wish, seconds) in [
+async fn only_a_failure_may_ask_for_a_delay() {
+    for (status, asked, seconds) in [
         (503, "7", Some(7)),
         (429, "Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
         (503, "later", None),
         (200, "7", None),
         (410, "7", None),
     ] {
-        let answer = format!("HTTP/1.1 {status} X\r\nRetry-After: {wish}\r\n\r\n");
+        let answer = format!("HTTP/1.1 {status} X\r\nRetry-After: {asked}\r\n\r\n");
         let report = answered(&answer).await;
-        assert_eq!(report.retry_after.map(|wish| wish.as_secs()), seconds, "{status} {wish}");
+        assert_eq!(report.retry_after.map(|delay| delay.as_secs()), seconds, "{status} {asked}");
     }
 }
 
@@ -307,7 +307,7 @@ async fn without_an_answer_the_effects_are_unknown() {
 }
 
 #[tokio::test]
-async fn the_wish_to_stop_gives_an_unanswered_forward_up() {
+async fn a_stop_ends_a_forward_that_is_not_answered() {
     let (listener, target) = listen().await;
     let end = Cancellation::default();
     let endpoint = async {
@@ -357,8 +357,8 @@ async fn an_answer_is_kept_to_its_limit_and_its_status_stands() {
     );
 }
 
-/// Forwards for somebody who waits for the answer, which may have 20 bytes, to an endpoint that reads the
-/// request, gives this answer, and closes.
+/// Forwards for a client that waits for the answer, which may have 20 bytes, to an endpoint that reads the
+/// request, sends this answer, and closes.
 async fn asked(answer: &str) -> Report {
     let (listener, target) = listen().await;
     let endpoint = async {
@@ -372,7 +372,7 @@ async fn asked(answer: &str) -> Report {
 }
 
 #[tokio::test]
-async fn a_whole_answer_of_any_status_is_what_somebody_waits_for() {
+async fn a_complete_response_of_any_status_is_an_answer() {
     let most = "0123456789abcdefghij";
     let head = "HTTP/1.1 201 Created\r\n";
     let chunked =
@@ -393,14 +393,14 @@ async fn a_whole_answer_of_any_status_is_what_somebody_waits_for() {
         let outcome = if status == 503 { Outcome::Failed } else { Outcome::Succeeded };
         assert_eq!((report.outcome, report.retry_after), (outcome, None));
         assert_eq!(report.record.detail, format!("HTTP {status}"));
-        // What is recorded for people is cut as ever.
+        // The record is cut as usual.
         let recorded = &body.as_bytes()[..body.len().min(16)];
         assert_eq!((&*report.record.stdout.head, report.record.stdout.total), (recorded, body.len() as u64));
     }
 }
 
 #[tokio::test]
-async fn the_headers_of_a_whole_answer_are_its_own_in_their_order() {
+async fn a_complete_answer_keeps_its_headers_in_order() {
     let answer = asked(
         "HTTP/1.1 402 Payment Required\r\nContent-Type: application/json\r\nSet-Cookie: a\r\n\
          Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\n\
@@ -413,7 +413,7 @@ async fn the_headers_of_a_whole_answer_are_its_own_in_their_order() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_whole_is_none() {
+async fn an_incomplete_response_is_not_an_answer() {
     let head = "HTTP/1.1 200 OK\r\n";
     let over = "its body has more than 20 bytes (limits.answer_whole_bytes)";
     let cut = "its body was cut short: ";
@@ -461,7 +461,7 @@ async fn an_answer_that_is_not_whole_is_none() {
         let settings = ForwardSettings { timeout, whole_answer_bytes, ..settings(&target) };
         let (facts, clock) = (facts("body"), Clock::manual(Timestamp(0)));
         let (report, _stream) = tokio::join!(settings.run(&facts, &end, &clock), endpoint);
-        // The wish to stop may come before the status.
+        // The stop may come before the status.
         assert!(
             report.outcome == Outcome::Succeeded || stops && report.outcome == Outcome::Unknown
         );

@@ -1,4 +1,4 @@
-//! What the table allows to whom, where two connections are a race from outside.
+//! The rights of two connections at a table, which would be a race from outside.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,7 @@ fn bench() -> Bench {
 }
 
 impl Bench {
-    fn admit(&self, peer: &Peer, epoch: u64) -> Result<(), (Denial, String)> {
+    fn admit(&self, peer: &Peer, epoch: u64) -> Result<(), String> {
         let store = Uuid::from_bytes([1; 16]);
         self.table.admit(&Hello { version: VERSION, store, epoch, runner: None }, peer, None)
     }
@@ -48,7 +48,8 @@ impl Bench {
         let mut facts = facts("");
         (facts.job, facts.attempt) = (JobId::from_bytes([job; 16]), attempt);
         let incarnation = self.table.lock().incarnation;
-        let start = Start::new(incarnation, CONFIGURATION, Digest([0; 32]), &facts);
+        let (configuration, body) = (CONFIGURATION, Digest([0; 32]));
+        let start = Start { incarnation, configuration, body, facts };
         self.table.start(peer, &start).map(drop).map_err(|(reason, _)| reason)
     }
 }

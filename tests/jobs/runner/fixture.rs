@@ -14,7 +14,7 @@ use hooklatch::model::{Digest, EventType, Facts, Headers, JobId, Name, RunnerNam
 use hooklatch::runner::client::{ConnectError, Events, Sender, connect};
 use hooklatch::runner::launch::Launch;
 use hooklatch::runner::message::{
-    Denial, Hello, HelloOk, Key, Listed, Refusal, Start, Stream, ToReceiver, VERSION,
+    Hello, HelloOk, Key, Listed, Refusal, Start, Stream, ToReceiver, ToRunner, VERSION,
 };
 use hooklatch::runner::{AskedBy, Captured, Ended, Exited, Status, Usage, folder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -171,9 +171,10 @@ impl Site {
         Ok(Receiver { list, say, hear, site: self.path("") })
     }
 
-    pub(super) async fn denied(&self, hello: &Hello) -> (Denial, String) {
+    /// Why the runner does not admit this receiver.
+    pub(super) async fn denied(&self, hello: &Hello) -> String {
         match self.connect_as(hello).await {
-            Err(ConnectError::Denied { reason, detail }) => (reason, detail),
+            Err(ConnectError::Denied(detail)) => detail,
             Err(other) => panic!("{other:?}"),
             Ok(_) => panic!("the runner accepts {hello:?}"),
         }
@@ -330,8 +331,8 @@ impl Receiver {
             headers: Headers::new(),
             body: bytes::Bytes::new(),
         };
-        let configured = configured.map_or(Digest([0; 32]), |command| command.digest);
-        Start::new(self.list.incarnation, configured, digest(body), &facts)
+        let configuration = configured.map_or(Digest([0; 32]), |command| command.digest);
+        Start { incarnation: self.list.incarnation, configuration, body: digest(body), facts }
     }
 
     pub(super) async fn start(&self, handler: &str, job: u8, body: &[u8]) {
@@ -397,7 +398,7 @@ impl Receiver {
 
     /// What it has printed so far.
     pub(super) async fn peek(&mut self, job: u8, stream: Stream) -> Option<Captured> {
-        self.say.peek(key(job), stream).await.unwrap();
+        self.say.send(ToRunner::Peek { key: key(job), stream }).await.unwrap();
         match self.hear().await {
             (ToReceiver::Peeked { key: heard, stream: of, output }, body) => {
                 assert_eq!((heard, of), (key(job), stream));
@@ -422,9 +423,9 @@ impl Receiver {
         }
     }
 
-    pub(super) async fn free(&mut self, expected: (u32, bool)) {
+    pub(super) async fn draining(&mut self, expected: bool) {
         match self.hear().await.0 {
-            ToReceiver::Free { slots, draining } => assert_eq!((slots, draining), expected),
+            ToReceiver::Draining { draining } => assert_eq!(draining, expected),
             other => panic!("{other:?}"),
         }
     }
@@ -442,7 +443,7 @@ impl Receiver {
 
     /// Each attempt in the list, and whether it has ended.
     pub(super) fn listed(&self) -> Vec<(Key, bool)> {
-        self.list.attempts.iter().map(|Listed { key, ended, .. }| (*key, *ended)).collect()
+        self.list.attempts.iter().map(|Listed { key, ended }| (*key, *ended)).collect()
     }
 }
 

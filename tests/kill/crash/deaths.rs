@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use hooklatch::crash::{FRAMES, PANIC, POINTS, VARIABLE};
+use hooklatch::crash::{PANIC, VARIABLE};
 
 use super::case::HANDLER;
 use super::{keeping, keys};
@@ -125,14 +125,26 @@ pub(crate) const OF_THE_RUNNER: &[Death] = &[
 pub(crate) const OF_THE_NEXT_RUNNER: &[Death] =
     &[("runner.orphaned.before", 1, Unknown), ("runner.orphaned.after", 1, Unknown)];
 
+/// The names of the points that frames pass, to which the kind of message is appended.
+const FRAMES: [&str; 7] = [
+    "receiver.before",
+    "receiver.sent",
+    "receiver.read",
+    "runner.before",
+    "runner.sent",
+    "runner.read",
+    // On both sides, after the header and half of the body were written.
+    "half",
+];
+
 /// The messages at which a process dies: those about an attempt's start and end. Requests to kill, search
 /// or peek, refusals, denials and drains do not change an outcome.
 const TO_RUNNER: [&str; 3] = ["Hello", "Start", "Ack"];
 const TO_RECEIVER: [&str; 3] = ["HelloOk", "Started", "Ended"];
 
-#[test]
-fn every_fail_point_is_used_once_and_has_a_death() {
-    let mut passed = Vec::new();
+/// The names in all calls of this fail point function in the source, sorted.
+fn names(call: &str) -> Vec<String> {
+    let mut names = Vec::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -142,28 +154,35 @@ fn every_fail_point_is_used_once_and_has_a_death() {
                 continue;
             }
             let text = fs::read_to_string(&path).unwrap();
-            for call in ["crash::point(\"", "crash::frame(\""] {
-                let names = text.split(call).skip(1).map(|rest| rest.split('"').next().unwrap());
-                passed.extend(names.map(str::to_owned));
-            }
+            let found = text.split(call).skip(1).map(|rest| rest.split('"').next().unwrap());
+            names.extend(found.map(str::to_owned));
         }
     }
-    passed.sort_unstable();
-    let mut named: Vec<&str> = POINTS.iter().chain(FRAMES).copied().collect();
-    named.sort_unstable();
-    assert_eq!(passed, named);
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn every_fail_point_is_used_once_and_has_a_death() {
+    let points = names("crash::point(\"");
+    let mut once = points.clone();
+    once.dedup();
+    assert_eq!(points, once);
+    let mut frames_passed = FRAMES.to_vec();
+    frames_passed.sort_unstable();
+    assert_eq!(names("crash::frame(\""), frames_passed);
 
     let tables = [OF_THE_RECEIVER, OF_THE_NEXT_RECEIVER, OF_THE_RUNNER, OF_THE_NEXT_RUNNER];
     let mut died: BTreeSet<String> =
         tables.concat().iter().map(|death| death.0.to_owned()).collect();
     died.insert(PANIC.to_owned());
     died.extend(keeping::POINTS.iter().chain(keys::POINTS).map(|point| (*point).to_owned()));
-    let mut all: BTreeSet<String> = POINTS.iter().map(|point| (*point).to_owned()).collect();
+    let mut all: BTreeSet<String> = points.into_iter().collect();
     let frames = |point: &str, kinds: &[&str]| -> Vec<String> {
         kinds.iter().map(|kind| format!("{point}.{kind}")).collect()
     };
     for point in FRAMES {
-        let kinds: &[&str] = match *point {
+        let kinds: &[&str] = match point {
             "receiver.before" | "receiver.sent" => &TO_RUNNER,
             "receiver.read" | "runner.before" | "runner.sent" => &TO_RECEIVER,
             // The runner reads Hello before all other messages, at a separate point.
@@ -177,13 +196,15 @@ fn every_fail_point_is_used_once_and_has_a_death() {
 }
 
 #[test]
-fn an_unknown_fail_point_is_refused_at_start() {
+fn a_malformed_fail_point_is_refused_at_start() {
     let site = Site::new(HANDLER);
-    for wrong in ["claim.commit 1 token", "claim.commit.after 0 token", "runner.sent 1 token", ""] {
+    for wrong in
+        ["claim.commit.after token", "claim.commit.after 0 token", "claim.commit.after", ""]
+    {
         let output = site.command(&["--help"]).env(VARIABLE, wrong).output().unwrap();
         assert!(!output.status.success(), "{wrong}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(VARIABLE), "{wrong}");
     }
-    let right = format!("runner.sent.Free 1 {}", site.path("token").display());
+    let right = format!("runner.sent.Ended 1 {}", site.path("token").display());
     assert!(site.command(&["--help"]).env(VARIABLE, right).output().unwrap().status.success());
 }

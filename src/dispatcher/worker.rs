@@ -1,0 +1,16 @@
+//! A handler as the dispatcher runs it.
+
+use crate::handler::Handler;
+use crate::model::Name;
+use crate::retry::Policy;
+
+/// A configured handler, and how its attempts are run.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    pub name: Name,
+    pub handler: Handler,
+    /// Decides a job's next state after an attempt.
+    pub policy: Policy,
+    /// How many attempts of it may run at once, at least 1.
+    pub concurrency: usize,
+}
