@@ -12,12 +12,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::admin;
 use crate::cmd;
 use crate::handler::forward::answer;
 use crate::http::chunks::{self, Chunks};
@@ -169,6 +171,13 @@ impl Guard {
 /// The declared length of a request's body in bytes, as the HTTP server reads it; `None` without one.
 pub fn declared(request: &impl actix_web::HttpMessage) -> Option<u64> {
     chunks::declared(request)
+}
+
+/// Reads a request to the admin API as the receiver does. Returns the target and the body that the client writes for
+/// it, or the text of the problem.
+pub fn admin_request(method: &str, target: &str, body: &[u8]) -> Result<(String, Vec<u8>), String> {
+    let uri = target.parse().map_err(|_| "not a target".to_owned())?;
+    admin::reread(method, &uri, Bytes::copy_from_slice(body)).map_err(|failure| failure.message)
 }
 
 /// Reads the headers of a captured request as `hooklatch verify --header` does.

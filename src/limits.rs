@@ -220,9 +220,9 @@ limits! {
     small_bodies_in_flight_bytes: Bytes = 16 * MIB, MIB..=GIB, Reload,
         "All bodies of up to 64 KiB in memory together: the pool that large uploads cannot fill.";
     body_grace_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE, ReceiverStart,
-        "How long a body may take before its rate is looked at, how long it may pause, and for how long the rest of a refused one is thrown away.";
+        "How long a body may take before its rate is checked, how long it may pause, and how long the rest of a refused one is read and discarded.";
     body_rate_bytes_per_second: Bytes = 8 * KIB, 1..=GIB, Reload,
-        "The slowest whole body that is waited for; the HTTP server itself has no body time-out, so a stalled body would stay open for ever.";
+        "The slowest whole body that is waited for; the HTTP server itself has no body time-out, so a stalled body would stay open permanently.";
     header_read_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE, ReceiverStart,
         "How long a client may take to send a request's head.";
     head_bytes: Bytes = 32 * KIB, 4 * KIB..=60 * KIB, ReceiverStart,
@@ -232,7 +232,7 @@ limits! {
     connections_count: Count = 8_000, 16..=1_000_000, ReceiverStart,
         "Open connections over all workers, at 24 KiB each; a head over 4 KiB takes the places of several. Beyond it the most stalled one is closed.";
     accept_wait_millis: Millis = 8 * SECOND, 100..=MINUTE, Reload,
-        "How long a provider waits for a commit before it is told 503; lower where the provider file gives a tighter deadline. The event may still be stored.";
+        "How long a provider waits for a commit before it gets 503; lower where the provider file gives a tighter deadline. The event may still be stored.";
     writer_queue_count: Count = 10_000, 16..=1_000_000, ReceiverStart,
         "Accepts waiting for the writer; full is a 503, not a wait.";
     writer_queue_bytes: Bytes = 64 * MIB, MIB..=16 * GIB, ReceiverStart,
@@ -250,7 +250,7 @@ limits! {
     quarantine_bytes: Bytes = 64 * MIB, 0..=4 * GIB, ReceiverStart,
         "All failed deliveries kept to be verified again; over it the address that has the most gives up its oldest. 0 keeps none.";
     quarantine_age_millis: Millis = 7 * DAY, HOUR..=90 * DAY, ReceiverStart,
-        "How long failed deliveries are kept: longer than a weekend, and than the 3 days in which GitHub can be told to re-send; never longer than keep_ids.";
+        "How long failed deliveries are kept: longer than a weekend, and than the 3 days in which GitHub re-sends on request; never longer than keep_ids.";
     quarantine_rate_bytes_per_second: Bytes = 256 * KIB, KIB..=GIB, ReceiverStart,
         "Of one source's failed deliveries so much is kept, over a minute or so, and a quarter of it from one address; the rest is only counted, so a flood of forgeries costs little.";
     quarantine_queue_bytes: Bytes = 8 * MIB, 64 * KIB..=GIB, ReceiverStart,
@@ -258,7 +258,7 @@ limits! {
     jobs_in_flight_count: Count = 64, 1..=10_000, Reload,
         "Attempts running at once, over all handlers.";
     command_concurrency_count: Count = 1, 1..=1_000, Reload,
-        "Attempts of one command handler at once, where the handler says nothing: scripts are rarely written to run beside themselves.";
+        "Attempts of one command handler at once, where the handler says nothing: scripts are rarely written to run several times at once.";
     forward_concurrency_count: Count = 8, 1..=1_000, Reload,
         "Attempts of one forward handler at once, where the handler says nothing.";
     command_timeout_millis: Millis = 10 * MINUTE, SECOND..=7 * DAY, Reload,
@@ -274,7 +274,7 @@ limits! {
     backoff_base_millis: Millis = 10 * SECOND, 100..=HOUR, Reload,
         "The delay before the second attempt; each further one is four times the last.";
     backoff_max_millis: Millis = HOUR, SECOND..=7 * DAY, Reload,
-        "The longest delay between two attempts, whatever a Retry-After or a moved clock says.";
+        "The longest delay between two attempts, even if a Retry-After or a moved clock asks for more.";
     handler_backoff_base_millis: Millis = SECOND, 100..=HOUR, Reload,
         "The first pause of a handler that cannot run at all; doubled each time.";
     handler_backoff_max_millis: Millis = 5 * MINUTE, SECOND..=DAY, Reload,
@@ -284,11 +284,11 @@ limits! {
     output_tail_bytes: Bytes = 16 * KIB, 0..=MIB, Reload,
         "Kept from the end of an attempt's standard output, and as much of its standard error.";
     answer_whole_bytes: Bytes = MIB, KIB..=16 * MIB, Reload,
-        "The body of an answer that is stored for whoever asks again with the same key; a longer one is not stored, and is never cut.";
+        "The body of an answer that is stored for a repeat with the same key; a longer one is not stored, and is never cut.";
     reply_wait_millis: Millis = 5 * SECOND, 0..=10 * MINUTE, Reload,
-        "How long a repeat waits for the answer of the first request with its key, where the source says nothing; then it is told to come again.";
+        "How long a repeat waits for the answer of the first request with its key, where the source says nothing; then it is asked to repeat.";
     callers_waiting_count: Count = 1_000, 1..=100_000, ReceiverStart,
-        "Requests that wait for a handler's answer at once, over all sources, one of a client that hung up too; further ones are told to come again, so that connections are left for everybody else.";
+        "Requests that wait for a handler's answer at once, over all sources, including those whose client hung up; further ones are asked to repeat, so that connections are left for other clients.";
     keep_answers_millis: Millis = DAY, MINUTE..=90 * DAY, Reload,
         "How long a key and its answer are kept, where the source says nothing: 24 hours is usual, 24 to 72 for payments.";
     keep_error_answers_millis: Millis = 10 * MINUTE, 0..=90 * DAY, Reload,
@@ -302,7 +302,7 @@ limits! {
     runner_idle_millis: Millis = MINUTE, 100..=DAY, RunnerStart,
         "How long a runner that was started by hand stays without a receiver, a command and an unread result.";
     runner_drain_millis: Millis = 10 * MINUTE, 100..=7 * DAY, RunnerStart,
-        "How long a runner that is told to stop waits for its commands and for their results to be fetched, before it ends them.";
+        "How long a runner that stops waits for its commands and for their results to be fetched, before it ends them.";
     stop_wait_millis: Millis = 30 * SECOND, 0..=HOUR, ReceiverStart,
         "How long a stop waits for requests and forwards in flight; a second signal shortens it.";
     tick_millis: Millis = 15 * SECOND, 100..=10 * MINUTE, Reload,
@@ -312,7 +312,7 @@ limits! {
     keep_ids_millis: Millis = 90 * DAY, DAY..=3650 * DAY, Reload,
         "How long an event's id is remembered: far longer than any provider re-sends.";
     keep_dead_millis: Millis = 365 * DAY, DAY..=3650 * DAY, Reload,
-        "How long a dead letter keeps its payload: long enough for a person to come back to it, and not for ever, or a handler that is broken for good fills the disk.";
+        "How long a dead letter keeps its payload: long enough for a person to come back to it, but not permanently, or a handler that is broken for good fills the disk.";
     list_count: Count = 1_000, 1..=100_000, ReceiverStart,
         "Most rows one listing returns.";
     list_millis: Millis = SECOND, 10..=10 * MINUTE, ReceiverStart,

@@ -110,7 +110,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::limits::Limits;
     use crate::pattern::Pattern;
-    use crate::store::{EventFilter, Interest, Settings, Store};
+    use crate::store::{EventFilter, NoticeSubscribers, Settings, Store};
 
     const START: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -160,12 +160,12 @@ mod tests {
         let clock = Clock::manual(START);
         let store = Store::open(&Settings { path, limits }, clock.clone()).unwrap();
         let all = vec![Pattern::new("*", true)];
-        store.admin.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
+        store.admin.set_interest(NoticeSubscribers::new(vec![("alert".parse().unwrap(), all)]));
         let mut reported = Vec::new();
         for _ in 0..3 {
             tick(&store.jobs).await;
             clock.advance(Duration::from_secs(15));
-            let events = store.admin.events(EventFilter::default()).await.unwrap();
+            let events = store.admin.events(EventFilter::default()).await.unwrap().rows;
             reported
                 .push(events.iter().map(|event| event.event_type.to_string()).collect::<Vec<_>>());
         }

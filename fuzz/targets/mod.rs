@@ -9,6 +9,7 @@ mod configuration;
 mod facts;
 mod ledger;
 mod names;
+mod parameters;
 mod pipeline;
 mod provider;
 mod quantities;
@@ -31,6 +32,7 @@ pub(crate) const ALL: &[Target] = &[
     ("facts", facts::check),
     ("ledger", ledger::check),
     ("names", names::check),
+    ("parameters", parameters::check),
     ("pipeline", pipeline::check),
     ("provider", provider::check),
     ("quantities", quantities::check),

@@ -17,7 +17,7 @@ use super::client::CallError;
 use super::failure::{ApiProblem, Failure};
 use super::operation::{Context, Effect};
 use super::stream::{ReaderGone, Sender, StreamOperation, StreamReader};
-use crate::store::{Copied, Copying, Manifest};
+use crate::store::{CopyInProgress, Manifest, StoreCopy};
 
 /// Between two reports of progress: often enough for a bar, and to notice a caller that left.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
@@ -77,7 +77,7 @@ impl StreamOperation for GetBackup {
     }
 }
 
-async fn send(mut copying: Copying, to: &Sender) -> Result<(), ReaderGone> {
+async fn send(mut copying: CopyInProgress, to: &Sender) -> Result<(), ReaderGone> {
     let copied = loop {
         match timeout(REPORT_EVERY, copying.finished()).await {
             Ok(copied) => break copied,
@@ -87,7 +87,7 @@ async fn send(mut copying: Copying, to: &Sender) -> Result<(), ReaderGone> {
             }
         }
     };
-    let Copied { mut file, manifest } = match copied {
+    let StoreCopy { mut file, manifest } = match copied {
         Ok(copied) => copied,
         Err(error) => return to.line(&BackupLine::Failed(Failure::from(error).problem())).await,
     };

@@ -64,7 +64,6 @@ impl FailureKind {
 pub struct ApiProblem {
     #[serde(rename = "type", default)]
     pub kind_uri: String,
-    #[serde(default)]
     pub title: String,
     pub status: u16,
     /// One sentence for people.
@@ -97,6 +96,7 @@ impl Failure {
 impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
         let kind = match error {
+            store::Error::NoRows { .. } => FailureKind::Malformed,
             store::Error::NoEvent(_) | store::Error::NoJob(_) | store::Error::NoId { .. } => {
                 FailureKind::NotFound
             }

@@ -31,6 +31,7 @@ pub use operations::quarantine::*;
 pub use operations::receiver::*;
 pub use receiver::{ReceiverState, ReceiverStatus, Refusal, Status};
 pub use reload::{Names, ReloadAsked, Reloaded, RunnerTold, SecretRead};
+pub(crate) use routes::reread;
 pub use routes::{ROUTES, Route};
 pub use server::{Listener, listen};
 pub use socket::{ListenError, reading_socket_path, socket_path};

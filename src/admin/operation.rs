@@ -39,14 +39,12 @@ pub enum Effect {
     Changes,
 }
 
-/// Where an operation is carried out, and its caller.
+/// Where an operation is carried out.
 #[derive(Clone)]
 pub struct Context {
     pub store: Admin,
     /// None where the store is stopped and this process has its lock.
     pub receiver: Option<ReceiverState>,
-    /// The caller's user, as the kernel reports it.
-    pub caller: u32,
 }
 
 /// A request of the API.
@@ -64,8 +62,8 @@ pub trait Operation: Serialize + DeserializeOwned + Send + 'static {
     ) -> impl Future<Output = Result<Self::Reply, Failure>> + Send;
 }
 
-/// Declares an operation: the type of its request, its route and its code. The second form takes a type that
-/// is declared elsewhere.
+/// Declares an operation: the type of its request, its route and its code. The second form is for a type that is
+/// declared elsewhere.
 macro_rules! operation {
     (
         $(#[$about:meta])*
@@ -92,6 +90,7 @@ macro_rules! operation {
         for $name:ty => $reply:ty,
         |$request:pat_param, $context:ident| $code:expr
     ) => {
+        $(#[$about])*
         impl $crate::admin::Operation for $name {
             const METHOD: $crate::admin::Method = $crate::admin::Method::$method;
             const PATH: &'static str = $path;

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::handler::RunnerPool;
 use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Name, State, Timestamp};
-use crate::store::{Admin, JobRow, Refused, Standing};
+use crate::store::{Admin, JobRow, Refused, StoreStatus};
 use crate::traffic::{Seen, Traffic};
 
 use super::failure::Failure;
@@ -80,7 +80,7 @@ pub struct Status {
     /// Why accepts are refused, where a receiver runs and refuses them.
     pub refused: Option<Refusal>,
     /// What the store says; nothing while its receiver has closed it for repair.
-    pub store: Option<Standing>,
+    pub store: Option<StoreStatus>,
 }
 
 /// Why no event is accepted now.
@@ -111,7 +111,6 @@ pub struct ReceiverStatus {
     /// The deliveries since then.
     pub traffic: Seen,
     /// The sources whose secrets are empty: each delivery to them is answered 401.
-    #[serde(default)]
     pub without_secret: Vec<Name>,
 }
 
@@ -141,7 +140,7 @@ pub(super) async fn look(
         .err()
         .map(|why| Refusal { reason: why.to_string(), space: matches!(why, Refused::NoSpace(_)) });
     let refused = refused.filter(|_| receiver.is_some());
-    let store = match store.standing(sources).await {
+    let store = match store.status(sources).await {
         Ok(standing) => Some(standing),
         // A receiver that repairs its store has much to say all the same, the reason first of all.
         Err(_) if refused.is_some() => None,

@@ -1,7 +1,7 @@
 //! A reload as the admin socket knows it: who asks, who answers, and what the answer says.
 //!
-//! The receiver's own process reads the configuration, so that the socket only passes the wish on: to
-//! whoever has said by [`Reloads::taken`] that it takes them, one after the other.
+//! The receiver's process reads the configuration: the socket only passes requests to the task that called
+//! [`Reloads::taken`], one after the other.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,6 @@ pub struct Reloaded {
     /// The secrets that were read anew.
     pub secrets: Vec<SecretRead>,
     /// The unfinished jobs of each handler that is gone: they are held, where they do not run.
-    #[serde(default)]
     pub orphaned: Vec<(Name, u64)>,
     /// The runners, and whether each has read its commands: one that is not connected does when it comes.
     pub runners: Vec<RunnerTold>,
@@ -66,22 +65,22 @@ pub struct RunnerTold {
     pub loaded: bool,
 }
 
-/// Somebody wants the configuration to be read again, and waits for the answer.
+/// A request to read the configuration again. Its caller waits for the answer.
 #[derive(Debug)]
 pub struct ReloadAsked(oneshot::Sender<Result<Reloaded, Failure>>);
 
 impl ReloadAsked {
-    /// Answers; who asked may be gone.
+    /// Answers. The caller may be gone.
     pub fn answer(self, answer: Result<Reloaded, Failure>) {
         let _ = self.0.send(answer);
     }
 }
 
-/// Where reloads are asked for. Who asks while the receiver starts waits until it takes them.
+/// Where reloads are asked for. A request that comes while the receiver starts waits until the receiver takes it.
 #[derive(Debug)]
 pub(super) struct Reloads {
     taker: mpsc::Sender<ReloadAsked>,
-    /// Until somebody takes them.
+    /// Until [`Reloads::taken`] is called.
     asked: Mutex<Option<mpsc::Receiver<ReloadAsked>>>,
 }
 
@@ -93,7 +92,7 @@ impl Default for Reloads {
 }
 
 impl Reloads {
-    /// From now on they are taken; called once. When what it returns is dropped, they are refused.
+    /// The requests from now on. Called once. When the result is dropped, they are refused.
     pub(super) fn taken(&self) -> mpsc::Receiver<ReloadAsked> {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         // A second taker gets nothing: the first one's are its own.
@@ -144,7 +143,7 @@ mod tests {
         let reloads = Arc::new(Reloads::default());
         let early = Arc::clone(&reloads);
         let mut early = tokio::spawn(async move { early.ask().await });
-        // It has asked before anybody takes it: nothing else runs on this thread meanwhile.
+        // It has asked before a task takes it: nothing else runs on this thread meanwhile.
         tokio::task::yield_now().await;
         let mut taken = reloads.taken();
         tokio::select! {

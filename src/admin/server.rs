@@ -199,7 +199,7 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
     }
     let query = uri.query().unwrap_or_default().to_owned();
     let (store, receiver) = (served.store.clone(), Some(served.receiver.clone()));
-    let context = Context { store, receiver, caller };
+    let context = Context { store, receiver };
     match (route.answer)(context, Parameters { path, query, body }).await? {
         Answer::Stream(content_type, stream) => {
             Ok(Answer::Stream(content_type, bounded(served, stream)?))

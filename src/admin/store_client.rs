@@ -4,8 +4,6 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use rustix::process::geteuid;
-
 use super::backup::{BackupError, BackupStage, GetBackup, fetch};
 use super::client::{CallError, Client};
 use super::operation::{Context, Operation};
@@ -56,8 +54,7 @@ impl StoreClient {
         let opened = tokio::task::spawn_blocking(move || Store::open(&opening, clock)).await;
         match opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
             Ok(store) => {
-                let caller = geteuid().as_raw();
-                let context = Context { store: store.admin.clone(), receiver: None, caller };
+                let context = Context { store: store.admin.clone(), receiver: None };
                 Ok(StoreClient::Local(store, Box::new(context)))
             }
             Err(OpenError::Locked { path, holder }) => match Self::of_receiver(settings).await? {

@@ -19,7 +19,7 @@ use crate::cli;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
-use crate::store::{self as kept, Inspected, Manifest};
+use crate::store::{self as kept, BackupInfo, Manifest};
 
 use super::output::{self, local, size, thousands};
 use super::runtime::block_on;
@@ -51,7 +51,7 @@ pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
     output::either(&args.options.format, &json, || print(&args.to, &manifest, &checked))
 }
 
-fn print(file: &Path, manifest: &Manifest, checked: &Inspected) -> Result<(), Failure> {
+fn print(file: &Path, manifest: &Manifest, checked: &BackupInfo) -> Result<(), Failure> {
     let size = size(manifest.bytes);
     output::fact("backup", format!("{}, {size}, checked", file.display()))?;
     output::fact("store", manifest.store.simple())?;
@@ -100,13 +100,13 @@ fn fetch(config: &Config, to: &Path, bar: &ProgressBar) -> Result<(Partial, Mani
 }
 
 /// Checks that the file is the copy that was sent, and that SQLite finds it whole.
-fn check(partial: &Partial, manifest: &Manifest) -> Result<Inspected, Failure> {
+fn check(partial: &Partial, manifest: &Manifest) -> Result<BackupInfo, Failure> {
     let damaged = |why: String| {
         Failure::new(Exit::Io, format!("the backup is not good and was removed: {why}"))
             .help("check both disks; `hooklatch status` tells of the store")
     };
     let checked = kept::inspect(&partial.path).map_err(|error| damaged(error.to_string()))?;
-    let Inspected { store, copied_at, last_event, .. } = checked;
+    let BackupInfo { store, copied_at, last_event, .. } = checked;
     if (store, copied_at, last_event)
         != (manifest.store, Some(manifest.copied_at), manifest.last_event)
     {

@@ -13,7 +13,7 @@ use crate::cli;
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name, State};
-use crate::store::{BATCH_COUNT, Batch, JobFilter, Moved, Select, Verb};
+use crate::store::{BATCH_COUNT, BatchResult, JobBatch, JobFilter, JobSelection, Verb};
 
 use super::{confirm, output, progress, store};
 
@@ -45,12 +45,12 @@ pub(super) fn run(config: &Config, bulk: &Bulk<'_>) -> Result<Exit, Failure> {
     }
     let counted = store::with_client(config, async |client| count(client, bulk).await)?;
     if bulk.dry_run || counted.jobs.is_empty() {
-        return report(bulk, &counted, &Moved::default());
+        return report(bulk, &counted, &BatchResult::default());
     }
     if asks && !confirm::confirmed(&question(bulk, &counted))? {
         return Ok(confirm::declined());
     }
-    let mut moved = Moved::default();
+    let mut moved = BatchResult::default();
     let walked =
         store::with_client(config, async |client| go(client, bulk, &counted, &mut moved).await);
     walked.map_err(|failure| {
@@ -65,7 +65,7 @@ async fn count(client: &StoreClient, bulk: &Bulk<'_>) -> Result<Counted, Failure
     let mut counted = Counted::default();
     let mut after = None;
     loop {
-        let ask = Select { filter: bulk.filter.clone(), after, verb: bulk.verb };
+        let ask = JobSelection { filter: bulk.filter.clone(), after, verb: bulk.verb };
         let selected = client.call(ask).await?;
         for chosen in selected.jobs {
             *counted.handlers.entry(chosen.handler).or_default() += 1;
@@ -84,12 +84,12 @@ async fn go(
     client: &StoreClient,
     bulk: &Bulk<'_>,
     counted: &Counted,
-    moved: &mut Moved,
+    moved: &mut BatchResult,
 ) -> Result<(), Failure> {
     let mut batches = counted.jobs.chunks(BATCH_COUNT);
     progress::walk(counted.jobs.len() as u64, "jobs", bulk.format.json, async || {
         let Some(jobs) = batches.next() else { return Ok(None) };
-        let batch = Batch { verb: bulk.verb, state: bulk.state, jobs: jobs.to_vec() };
+        let batch = JobBatch { verb: bulk.verb, state: bulk.state, jobs: jobs.to_vec() };
         let more = client.call(batch).await?;
         for (handler, count) in more.done {
             *moved.done.entry(handler).or_default() += count;
@@ -107,7 +107,7 @@ fn question(bulk: &Bulk<'_>, counted: &Counted) -> String {
     format!("{verb} {jobs} ({})", by_handler(&counted.handlers))
 }
 
-fn report(bulk: &Bulk<'_>, counted: &Counted, moved: &Moved) -> Result<Exit, Failure> {
+fn report(bulk: &Bulk<'_>, counted: &Counted, moved: &BatchResult) -> Result<Exit, Failure> {
     let (matching, suspected) = (counted.jobs.len() as u64, counted.suspected);
     let handlers = if bulk.dry_run { &counted.handlers } else { &moved.done };
     let done: u64 = moved.done.values().sum();

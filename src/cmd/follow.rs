@@ -15,7 +15,7 @@ use crate::cli;
 use crate::exit::{Exit, Failure};
 use crate::model::{Blob, Name, State};
 use crate::runner::message::{Key, Stream};
-use crate::store::{AttemptRow, Captured, EventDetail, IdKind, JobDetail, JobRow};
+use crate::store::{AttemptRow, EventDetail, IdKind, JobDetail, JobRow, OutputExcerpt};
 
 use self::output::{Lines, News, Seen};
 use super::output::{escape_lines, json_line, line, note, thousands, verbatim};
@@ -147,7 +147,7 @@ impl Followed {
         Ok(true)
     }
 
-    fn print(&mut self, nth: usize, captured: &Captured) -> Result<(), Failure> {
+    fn print(&mut self, nth: usize, captured: &OutputExcerpt) -> Result<(), Failure> {
         let (_, seen, _) = &mut self.streams[nth];
         let news = seen.news(captured);
         if news.is_empty() {

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name, State};
-use crate::store::{IdKind, Made, Missing, Verb};
+use crate::store::{Backfill, BackfillResult, IdKind, Verb};
 
 use super::bulk::{self, Bulk};
 use super::{ids, jobs, output, store};
@@ -94,8 +94,8 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
         return Err(Failure::new(Exit::NotFound, message).help("its `source` key says of which"));
     }
     let dry_run = args.dry_run;
-    let mut missing = Missing { handler: handler.clone(), since, wanted, dry_run, from: None };
-    let mut total = Made::default();
+    let mut missing = Backfill { handler: handler.clone(), since, wanted, dry_run, from: None };
+    let mut total = BackfillResult::default();
     let walked = store::with_client(&config, async |client| {
         loop {
             let made = client.call(missing.clone()).await?;
@@ -120,8 +120,8 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
     report(&total, args, handler)
 }
 
-fn report(total: &Made, args: &cli::Replay, handler: &Name) -> Result<Exit, Failure> {
-    let Made { made, held, present, payload_gone, .. } = total;
+fn report(total: &BackfillResult, args: &cli::Replay, handler: &Name) -> Result<Exit, Failure> {
+    let BackfillResult { made, held, present, payload_gone, .. } = total;
     let json = json!({
         "handler": handler,
         "dry_run": args.dry_run,

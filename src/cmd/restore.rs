@@ -8,7 +8,7 @@ use crate::cli;
 use crate::clock::Clock;
 use crate::exit::{Exit, Failure};
 use crate::model::Name;
-use crate::store::{self as kept, RestoreError, Restored};
+use crate::store::{self as kept, RestoreError, RestoreResult};
 
 use super::output::{self, count, local, span, thousands};
 use super::{owner, store};
@@ -28,7 +28,7 @@ pub(super) fn run(args: &cli::Restore) -> Result<Exit, Failure> {
         .iter()
         .map(|source| (&source.name, source.scheme.setup().redeliver.as_deref()))
         .collect();
-    let Restored { store, row, backup, aside } = &restored;
+    let RestoreResult { store, row, backup, aside } = &restored;
     let source = |(name, how): &_| json!({ "source": name, "redeliver": how });
     let json = json!({
         "made_at": row.made_at,
@@ -50,9 +50,9 @@ fn print(
     args: &cli::Restore,
     path: &Path,
     sources: &[(&Name, Option<&str>)],
-    restored: &Restored,
+    restored: &RestoreResult,
 ) -> Result<(), Failure> {
-    let Restored { store, row, backup, aside } = restored;
+    let RestoreResult { store, row, backup, aside } = restored;
     let (made, at) = (local(row.made_at), local(row.restored_at));
     let length = span(row.restored_at.since(row.made_at));
     let gap = format!("{length}, from {made} to {at}: nothing that came then is known here");

@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::admin::StoreClient;
 use crate::cli;
 use crate::exit::{Exit, Failure};
-use crate::store::{AttemptRow, Captured, EventDetail, IdKind, JobDetail, KeyRow};
+use crate::store::{AttemptRow, EventDetail, IdKind, JobDetail, KeyRow, OutputExcerpt};
 
 use super::ids::{self, Target};
 use super::output::{self, escape, escape_lines, local, outcome_style, size};
@@ -161,7 +161,7 @@ pub(super) fn summary(row: &AttemptRow) -> String {
     format!("attempt {number}  {start}  {style}{outcome}{style:#}{took}  {said}")
 }
 
-fn stream(name: &str, captured: &Captured) -> Result<(), Failure> {
+fn stream(name: &str, captured: &OutputExcerpt) -> Result<(), Failure> {
     let head = &captured.head;
     let tail = &captured.tail;
     let missing = captured.total.saturating_sub((head.len() + tail.len()) as u64);

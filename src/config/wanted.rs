@@ -6,7 +6,7 @@ use crate::document::Value;
 use crate::model::{INTERNAL_SOURCE, Name, config_option};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
-use crate::store::{Interest, Wanted};
+use crate::store::{EventMatcher, NoticeSubscribers};
 
 use super::configuration::Config;
 use super::handlers::Handler;
@@ -36,7 +36,7 @@ impl Config {
     }
 
     /// Which handlers take the receiver's own events.
-    pub fn interest(&self) -> Interest {
+    pub fn interest(&self) -> NoticeSubscribers {
         let takes = |handler: &&Handler| handler.takes_internal().is_some();
         let wants = |handler: &Handler| {
             let pattern = |text: &Value<String>| Pattern::new(&*text.value, INTERNAL_TWO_LEVELS);
@@ -44,7 +44,8 @@ impl Config {
         };
         // Absolute, because the reader of a mail does not know the receiver's working directory.
         let file = std::path::absolute(&self.file).unwrap_or_else(|_| PathBuf::from(&self.file));
-        let interest = Interest::new(self.handlers.iter().filter(takes).map(wants).collect());
+        let interest =
+            NoticeSubscribers::new(self.handlers.iter().filter(takes).map(wants).collect());
         interest.with_config_option(config_option(&file))
     }
 
@@ -56,7 +57,7 @@ impl Config {
         handler: &Name,
         source: Option<&Name>,
         only: Option<&str>,
-    ) -> Option<Vec<Wanted>> {
+    ) -> Option<Vec<EventMatcher>> {
         let handler = self.handler(handler)?;
         // One item for all sources with one-level types and one for those with two levels: one item for
         // each source would repeat the patterns and could exceed a request's limit.
@@ -71,7 +72,7 @@ impl Config {
                 two_levels == INTERNAL_TWO_LEVELS && source.is_none_or(|named| named == own)
             });
             let sources = self.sources.iter().filter(its).map(|own| own.name.clone());
-            Wanted {
+            EventMatcher {
                 sources: sources.chain(own).collect(),
                 types: handler.events.iter().map(|text| pattern(&text.value)).collect(),
                 only: only.map(pattern),

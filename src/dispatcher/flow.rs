@@ -20,7 +20,7 @@ use crate::model::{Broken, INTERNAL_SOURCE, Name, Outcome, RunnerName};
 use crate::notify;
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
-use crate::store::{Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, Running};
+use crate::store::{Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, RunningAttempt};
 use crate::traffic::Traffic;
 
 use super::attempt::{self, Attempt, Ending, Exchange, Exchanged, PendingAcks};
@@ -168,7 +168,7 @@ impl Flow {
 
     /// Waits for the ends of the attempts that an earlier receiver claimed for a runner, and may have asked it to
     /// start. Attempts without a runner are forwards, which recovery has settled.
-    fn adopt(&mut self, running: Vec<Running>) {
+    fn adopt(&mut self, running: Vec<RunningAttempt>) {
         for running in running {
             let Some(runner) = running.runner else { continue };
             let key = Key { job: running.job, attempt: running.attempt };

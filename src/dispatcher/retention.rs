@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::{ClockWatch, Cutoffs, Expired, Jobs};
+use crate::store::{ClockWatch, Cutoffs, Jobs, RetentionResult};
 
 /// The pause before the first pass and between two passes: the shortest retention is an hour. A machine that
 /// starts with a wrong clock has corrected it by then, which counts as a jump.
@@ -94,8 +94,8 @@ async fn pass(
         }
     };
     match store.expire(cutoffs).await {
-        Ok(expired) if expired == Expired::default() => {}
-        Ok(Expired { payloads, events, bytes }) => {
+        Ok(expired) if expired == RetentionResult::default() => {}
+        Ok(RetentionResult { payloads, events, bytes }) => {
             tracing::info!(payloads, events, bytes, "deleted what was old");
         }
         Err(error) => tracing::warn!(%error, "failed to delete what is old"),
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::model::{Headers, OnRedelivery};
     use crate::provider::Scheme;
-    use crate::store::{Accept, EventFilter, Interest, NoticeJob, Settings, Store};
+    use crate::store::{Accept, EventFilter, NoticeJob, NoticeSubscribers, Settings, Store};
     use crate::verify::{Request, verify};
 
     const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -197,14 +197,14 @@ mod tests {
         let store = store_of_one(folder.path()).await;
         // What the receiver tells of itself has the time of the clock that is in question.
         let all = vec![crate::pattern::Pattern::new("*", true)];
-        store.admin.set_interest(Interest::new(vec![("alert".parse().unwrap(), all)]));
+        store.admin.set_interest(NoticeSubscribers::new(vec![("alert".parse().unwrap(), all)]));
         let (source, event_id) = ("s".parse().unwrap(), "e".parse().unwrap());
         let job = NoticeJob { job: crate::random::job_id(START), source, event_id };
         let now = START.after(400 * QUIET);
         store.intake.notify(crate::notify::broken("h".parse().unwrap(), job, now));
         let held = store.jobs.hold_orphans(vec!["alert".parse().unwrap()]).await;
         assert_eq!(
-            (held, store.admin.events(EventFilter::default()).await.unwrap().len()),
+            (held, store.admin.events(EventFilter::default()).await.unwrap().rows.len()),
             (Ok(0), 2)
         );
         for (start, hours) in [(START.after(400 * QUIET), 24), (START.after(PERIOD), 0)] {
@@ -243,7 +243,9 @@ mod tests {
             if watch.next_pass(clock.monotonic()) < half {
                 pass(&store.jobs, &limits, &clock, &mut watch).await;
             }
-            kept.push(store.admin.events(EventFilter::default()).await.unwrap()[0].payload_kept);
+            kept.push(
+                store.admin.events(EventFilter::default()).await.unwrap().rows[0].payload_kept,
+            );
             clock.advance(half);
         }
         assert_eq!(kept, [true, true, false]);

@@ -6,12 +6,12 @@ use tokio::time::sleep;
 
 use crate::model::Name;
 use crate::retry::Policy;
-use crate::store::{Error, Jobs, Running};
+use crate::store::{Error, Jobs, RunningAttempt};
 
 /// What earlier receivers left, and the number of this one.
 pub(super) struct Left {
     /// The attempts whose ends only a runner knows.
-    pub(super) running: Vec<Running>,
+    pub(super) running: Vec<RunningAttempt>,
     /// The number of this receiver (R3).
     pub(super) epoch: u64,
 }

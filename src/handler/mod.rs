@@ -13,7 +13,7 @@ pub mod runner_pool;
 use std::time::Duration;
 
 use crate::model::{Answer, Blob, Outcome};
-use crate::store::{Captured, Record};
+use crate::store::{OutputExcerpt, Record};
 
 pub use crate::runner::Cancellation;
 pub use command::{Command, adopted};
@@ -67,9 +67,9 @@ impl Report {
     }
 }
 
-impl From<crate::runner::Captured> for Captured {
+impl From<crate::runner::Captured> for OutputExcerpt {
     fn from(captured: crate::runner::Captured) -> Self {
         let total = captured.total.unwrap_or_default();
-        Captured { head: Blob(captured.head), tail: Blob(captured.tail), total }
+        OutputExcerpt { head: Blob(captured.head), tail: Blob(captured.tail), total }
     }
 }

@@ -20,7 +20,7 @@ use crate::model::RunnerName;
 use crate::runner::folder;
 use crate::runner::launch::Launch;
 use crate::runner::message::{CommandDigest, Key, Stream};
-use crate::store::Captured;
+use crate::store::OutputExcerpt;
 
 use super::runner_client::{
     CannotAsk, CannotLoad, Capacity, ClientSettings, Place, RunnerClient, RunnerLoad, RunnerStatus,
@@ -181,7 +181,7 @@ impl RunnerPool {
     ///
     /// # Errors
     /// The runner cannot be reached, or was lost before it answered: ask again.
-    pub async fn peek(&self, key: Key, stream: Stream) -> Result<Option<Captured>, CannotAsk> {
+    pub async fn peek(&self, key: Key, stream: Stream) -> Result<Option<OutputExcerpt>, CannotAsk> {
         match self.that_tracks(key)? {
             Some(client) => client.peek(key, stream).await,
             None => Ok(None),

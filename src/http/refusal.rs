@@ -17,7 +17,7 @@ use super::snapshot::Snapshot;
 use super::source::{ServedSource, Source};
 use crate::model::{Headers, Timestamp};
 use crate::notify;
-use crate::store::{self, Quarantined};
+use crate::store::{self, FailedDelivery};
 use crate::traffic::{Refusal, Refused};
 use crate::verify::{self, Rejection};
 
@@ -133,7 +133,7 @@ pub(super) fn reject(
         let received_at = read.as_ref().map_or_else(|| shared.clock.now(), |(at, _)| *at);
         let body = read.map(|(_, body)| body);
         let body_bytes = body.as_ref().map_or(0, |body| body.len() as u64);
-        shared.store.quarantine(Quarantined {
+        shared.store.quarantine(FailedDelivery {
             source: source.name.clone(),
             scheme: Arc::clone(&source.scheme),
             received_at,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::source::{Source, Sources};
 use crate::model::Name;
-use crate::store::{Accept, Judge, Kept, NO_SUCH_SOURCE};
+use crate::store::{Accept, NO_SUCH_SOURCE, QuarantinedDelivery, Reverifier};
 use crate::verify;
 
 impl Sources {
     /// Verifies a kept delivery with the schemes, secrets and routes of these sources, as of its arrival.
-    pub fn judge(&self) -> Judge {
+    pub fn judge(&self) -> Reverifier {
         let by_name: HashMap<Name, Arc<Source>> =
             self.all.iter().map(|source| (source.name.clone(), Arc::clone(source))).collect();
         Arc::new(move |kept| match by_name.get(&kept.source) {
@@ -23,11 +23,11 @@ impl Sources {
 /// The source now returns its handler's answer, so the handler runs only for requests whose caller waits.
 const NOBODY_WAITS: &str = "nobody_waits";
 
-fn reverify(source: &Source, kept: Kept) -> Result<Accept, &'static str> {
+fn reverify(source: &Source, kept: QuarantinedDelivery) -> Result<Accept, &'static str> {
     if source.reply.is_some() {
         return Err(NOBODY_WAITS);
     }
-    let Kept { received_at, path, headers, body, .. } = kept;
+    let QuarantinedDelivery { received_at, path, headers, body, .. } = kept;
     let (path, query) = match path.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (path.as_str(), None),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     /// Signed at [`START`] with `secret`, and kept since `received_at`.
-    fn kept(source: &str, secret: &str, received_at: Timestamp) -> Kept {
+    fn kept(source: &str, secret: &str, received_at: Timestamp) -> QuarantinedDelivery {
         let scheme = Scheme::embedded("stripe").unwrap();
         let key = verify::key(&scheme, "test", secret).unwrap();
         let body = Bytes::from_static(br#"{"id":"evt_1","object":"event","type":"invoice.paid"}"#);
@@ -94,7 +94,7 @@ mod tests {
         let headers = verify::sign(&scheme, Some(&key), &draft, START).unwrap();
         let headers = verify::evidence(&scheme, &headers);
         let (source, path) = (source.parse().unwrap(), "/shop".to_owned());
-        Kept { id: 1, source, received_at, path, headers, body }
+        QuarantinedDelivery { id: 1, source, received_at, path, headers, body }
     }
 
     #[test]

@@ -260,14 +260,12 @@ fn jobs(facts: &Facts, out: &mut Samples<'_>) {
     let Some(store) = &facts.store else { return };
     let handlers = facts.traffic.handlers();
     let mut names: Vec<&Name> = handlers.iter().map(|handler| &handler.name).collect();
-    names.extend(store.jobs.iter().map(|(handler, ..)| handler));
+    names.extend(store.jobs.handlers());
     names.sort();
     names.dedup();
     for name in names {
         for state in STATES {
-            let found =
-                store.jobs.iter().find(|(of, in_state, _)| of == name && *in_state == state);
-            out.count(&[name.as_str(), state.as_str()], found.map_or(0, |(.., jobs)| *jobs));
+            out.count(&[name.as_str(), state.as_str()], store.jobs.count(name, state));
         }
     }
 }
@@ -275,8 +273,8 @@ fn jobs(facts: &Facts, out: &mut Samples<'_>) {
 fn oldest_ready(facts: &Facts, out: &mut Samples<'_>) {
     let Some(store) = &facts.store else { return };
     for handler in facts.traffic.handlers() {
-        let since = store.oldest_ready.iter().find(|(name, _)| *name == handler.name);
-        let age = since.map(|(_, since)| facts.now.since(*since).as_secs_f64());
+        let ready = store.jobs.ready.iter().find(|backlog| backlog.handler == handler.name);
+        let age = ready.map(|ready| facts.now.since(ready.since).as_secs_f64());
         out.value(&[handler.name.as_str()], age.unwrap_or(0.0));
     }
 }

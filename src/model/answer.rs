@@ -1,11 +1,11 @@
-//! What a handler answers to a caller that waits for it: a status, headers and a body, whole.
+//! A handler's whole answer to a waiting caller: a status, headers and a body.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{Blob, Headers};
 
-/// An answer as it is stored and sent: the same bytes to whoever asks again.
+/// An answer as it is stored and sent: a repeated request gets the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Form", try_from = "Form")]
 pub struct Answer {
@@ -16,8 +16,8 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// What only says how one message goes over one connection (RFC 9110, section 7.6.1, and the framing of
-/// RFC 9112, section 6), and what the receiver itself says of every stored answer.
+/// Headers of one message on one connection (RFC 9110, section 7.6.1, and the framing of RFC 9112, section 6), and
+/// headers that the receiver adds to every stored answer.
 const NOT_KEPT: [&str; 11] = [
     "connection",
     "content-length",
@@ -32,10 +32,10 @@ const NOT_KEPT: [&str; 11] = [
     "via",
 ];
 
-/// Most header lines of what a command printed, in bytes: what usual HTTP clients take of them.
+/// Most bytes of the header lines that a command prints: as many as usual HTTP clients read.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// The media type of what a command printed without saying what it is.
+/// The media type of a command's output that names none.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// An answer in JSON: no byte of it is lost.
@@ -82,8 +82,8 @@ impl Answer {
         matches!(self.status, 408 | 425 | 429 | 500..)
     }
 
-    /// An answer of this status; none where it is no final one. Headers of one connection are left out,
-    /// and so are those that its `Connection` names.
+    /// An answer of this status, or `None` if that is not a final one. Headers of one connection are left out, also
+    /// those that `Connection` names.
     pub fn new(status: u16, headers: &Headers, body: Bytes) -> Option<Answer> {
         let options: Vec<_> =
             headers.all("connection").flat_map(|value| value.split(|&b| b == b',')).collect();

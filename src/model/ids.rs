@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::names::RunnerName;
+use super::text::json_text;
 use super::time::Timestamp;
 
 /// A job's id, which is also its idempotency key: a UUID of version 7. Its random bits keep the ids of two
@@ -118,21 +119,11 @@ impl FromStr for Incarnation {
     }
 }
 
+json_text!(Incarnation);
+
 /// The runner that an attempt is claimed for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runner {
     pub name: RunnerName,
     pub incarnation: Incarnation,
-}
-
-impl Serialize for Incarnation {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Incarnation {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-    }
 }

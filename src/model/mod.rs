@@ -10,6 +10,7 @@ pub mod host;
 mod ids;
 mod names;
 mod shell;
+mod text;
 mod time;
 mod words;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::shell::shell_word;
+use super::text::json_text;
 
 /// The source of the receiver's own events. A configured source cannot have this name.
 pub const INTERNAL_SOURCE: &str = "hooklatch";
@@ -150,16 +151,7 @@ macro_rules! text_type {
                 fmt::Debug::fmt(&self.0, f)
             }
         }
-        impl Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                s.serialize_str(&self.0)
-            }
-        }
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-            }
-        }
+        json_text!($name);
     };
 }
 text_type!(Name);

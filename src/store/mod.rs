@@ -7,20 +7,19 @@
 //! each file names those that it keeps.
 //!
 //! ```text
-//! admin ──▶ intake, jobs ──▶ quarantine ──▶ engine ──▶ tables ──▶ rows, types
+//! admin ──▶ intake, jobs ──▶ quarantine ──▶ engine ──▶ tables ──▶ border
 //! ```
 
 mod admin;
+mod border;
 mod engine;
 mod intake;
 mod jobs;
 mod mutex;
 mod quarantine;
-mod rows;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod types;
 
 #[cfg(test)]
 pub(crate) use tests::hold_writer;
@@ -42,35 +41,30 @@ use engine::writer::Writer;
 use engine::{copy, open, path, restore as restoring};
 use quarantine::handle::QuarantineHandle;
 
+pub use border::*;
+
+pub use admin::counts::{Backlog, JobCounts, StoppedJobs};
 pub use admin::find::{IdKind, IdMatch, IdQuery};
-pub use admin::follow::{Arrived, Mark};
+pub use admin::follow::FollowCursor;
 pub use admin::gauges::{Gauges, WriterGauges};
 pub use admin::handle::Admin;
-pub use admin::mover::{BATCH_COUNT, Batch, Made, Moved};
+pub use admin::mover::{BATCH_COUNT, BackfillResult, BatchResult, JobBatch, Replay};
 pub use admin::resolve::Resolution;
-pub use admin::running::Live;
-pub use admin::selection::{Chosen, Cursor, Missing, Place, Select, Selected, Verb, Wanted};
-pub use admin::status::{Backlog, Disk, LastWord, Standing, Stuck};
-pub use engine::copy_task::{Copied, CopyError, Copying, Manifest};
+pub use admin::selection::{
+    Backfill, BackfillCursor, EventMatcher, JobSelection, SelectedJob, SelectedJobs,
+    SelectionCursor, Verb,
+};
+pub use admin::status::{Disk, SourceActivity, StoreStatus};
+pub use engine::copy_task::{CopyError, CopyInProgress, Manifest, StoreCopy};
 pub use engine::durable::give_name;
-pub use engine::inspect::{InspectError, Inspected, inspect, refuse_log};
-pub use engine::restore::{RestoreError, Restored, is_there, restore};
+pub use engine::inspect::{BackupInfo, InspectError, inspect, refuse_log};
+pub use engine::open_error::OpenError;
+pub use engine::restore::{RestoreError, RestoreResult, is_there, restore};
 pub use intake::handle::Intake;
-pub use jobs::expire::{ClockWatch, Cutoffs, Expired};
+pub use jobs::expire::{ClockWatch, Cutoffs, RetentionResult};
 pub use jobs::handle::Jobs;
-pub use quarantine::types::{
-    Judge, Judged, Judging, Kept, LeftOut, NO_SUCH_SOURCE, Quarantine, QuarantineFilter,
-    Quarantined, QuarantinedRow, Verdicts,
-};
-pub use rows::{
-    AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    KeyRow, Page, PageCursor, PausedRow, RestoredRow, SecretUse, Twin,
-};
-pub use tables::notice::{Interest, Notice, NoticeJob, WINDOW as NOTICE_WINDOW};
-pub use types::{
-    Accept, Accepted, Ask, Asked, Captured, Claim, Claimed, Claims, Completion, Error, KeyState,
-    LEAST_CHARS, OpenError, Record, Recovered, Refused, Replay, Running, Settings, Usage,
-};
+pub use jobs::recover::RecoveryResult;
+pub use tables::notice::{Notice, NoticeJob, NoticeSubscribers, WINDOW as NOTICE_WINDOW};
 
 /// An open store with its three handles. The writer ends when all clones and handles are dropped;
 /// [`Store::close`] waits for its end.
@@ -152,7 +146,7 @@ impl Store {
 fn clear_leftovers(path: &Path) -> Result<(), OpenError> {
     restoring::finish(path).map_err(|error| OpenError::from_io(path, path, &error))?;
     if let Err(error) = restoring::remove_leftover(path) {
-        tracing::warn!(%error, "failed to remove what is left of a restore");
+        tracing::warn!(%error, "failed to remove the files of a cut restore");
     }
     copy::remove_leftover(path);
     Ok(())

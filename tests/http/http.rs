@@ -208,7 +208,7 @@ fn another_body_under_an_unsigned_id_is_stored_and_held() {
         front.ask(&github("d-1", PING)).await;
         let answer = front.ask(&github("d-1", b"{}")).await;
         assert_eq!(answer.status, 200);
-        let jobs = front.store.admin.jobs(Default::default()).await.unwrap();
+        let jobs = front.store.admin.jobs(Default::default()).await.unwrap().rows;
         let held =
             jobs.iter().filter(|job| job.reason.as_deref() == Some(HeldReason::IdReused.as_str()));
         assert_eq!((jobs.len(), held.count()), (2, 1));

@@ -165,7 +165,7 @@ impl Front {
     }
 
     async fn jobs(&self) -> usize {
-        self.store.admin.jobs(JobFilter::default()).await.unwrap().len()
+        self.store.admin.jobs(JobFilter::default()).await.unwrap().rows.len()
     }
 
     /// The results of the source's requests with keys, with their counts over 0.
@@ -339,7 +339,7 @@ fn a_caller_does_not_get_another_callers_answer() {
         assert_eq!(
             (
                 front.jobs().await,
-                front.store.admin.events(EventFilter::default()).await.unwrap().len()
+                front.store.admin.events(EventFilter::default()).await.unwrap().rows.len()
             ),
             (2, 2)
         );

@@ -222,6 +222,8 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
         ("GET /v1/jobs?state=helt", "", 400, "malformed", "helt"),
         ("GET /v1/jobs?stat=held", "", 400, "malformed", "unknown field `stat`"),
         ("GET /v1/jobs?limit=-1", "", 400, "malformed", "invalid digit"),
+        ("GET /v1/jobs?limit=0", "", 400, "malformed", "must be 1 to"),
+        ("GET /v1/events?limit=0", "", 400, "malformed", "must be 1 to"),
         ("GET /v1/jobs?limit=1&limit=2", "", 400, "malformed", "duplicate field `limit`"),
         ("GET /v1/jobs", "{}", 400, "malformed", "a GET has no body"),
         ("GET /v1/jobs/x", "", 400, "malformed", "x"),

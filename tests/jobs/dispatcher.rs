@@ -146,7 +146,7 @@ impl Bench {
         loop {
             let filter =
                 JobFilter { handler: Some(handler.parse().unwrap()), ..JobFilter::default() };
-            let jobs = self.store.admin.jobs(filter).await.unwrap();
+            let jobs = self.store.admin.jobs(filter).await.unwrap().rows;
             if wanted(&jobs) {
                 return jobs;
             }

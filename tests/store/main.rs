@@ -113,7 +113,7 @@ impl Bench {
     }
 
     async fn events(&self) -> usize {
-        self.store.admin.events(EventFilter::default()).await.unwrap().len()
+        self.store.admin.events(EventFilter::default()).await.unwrap().rows.len()
     }
 
     fn log(&self) -> PathBuf {
@@ -362,7 +362,7 @@ async fn a_migration_whose_log_does_not_fit_says_what_is_needed_and_is_not_lost(
     let settings = Settings { path: path.clone(), limits };
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
     assert_eq!(std::fs::metadata(path.with_extension("db-wal")).unwrap().len(), 0);
-    assert_eq!(store.admin.events(EventFilter::default()).await.unwrap().len(), 1);
+    assert_eq!(store.admin.events(EventFilter::default()).await.unwrap().rows.len(), 1);
     store.close().await;
 }
 
@@ -383,7 +383,7 @@ async fn a_migration_that_finds_the_disk_full_says_what_is_needed_and_can_be_mad
     );
     vfs::fill_disk(false);
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
-    assert_eq!(store.admin.events(EventFilter::default()).await.unwrap().len(), 1);
+    assert_eq!(store.admin.events(EventFilter::default()).await.unwrap().rows.len(), 1);
     store.close().await;
 }
 

@@ -102,11 +102,11 @@ impl Front {
     }
 
     pub(crate) async fn events(&self) -> Vec<EventRow> {
-        self.store.admin.events(EventFilter::default()).await.unwrap()
+        self.store.admin.events(EventFilter::default()).await.unwrap().rows
     }
 
     pub(crate) async fn jobs(&self) -> usize {
-        self.store.admin.jobs(JobFilter::default()).await.unwrap().len()
+        self.store.admin.jobs(JobFilter::default()).await.unwrap().rows.len()
     }
 
     /// The only event with this id.

@@ -11,14 +11,15 @@ use super::super::receiver::mark_broken;
 use super::super::stream::{ReaderGone, Sender, StreamOperation};
 use crate::model::{EventId, JobId, Name, State, Timestamp};
 use crate::store::{
-    self, EventDetail, EventFilter, EventRow, IdKind, IdMatch, IdQuery, Mark, Missing, Page,
+    self, Backfill, EventDetail, EventFilter, EventRow, FollowCursor, IdKind, IdMatch, IdQuery,
+    Page,
 };
 
 operation! {
     /// Events, newest first.
     Get "/v1/events" Reads;
     for EventFilter => Page<EventRow>,
-    |filter, context| Ok(context.store.event_page(filter).await?)
+    |filter, context| Ok(context.store.events(filter).await?)
 }
 
 operation! {
@@ -71,7 +72,7 @@ pub struct ReplayedJobs {
 operation! {
     /// Make the jobs that the next stored events lack for one handler.
     Post "/v1/missing-jobs" Changes;
-    for Missing => store::Made,
+    for Backfill => store::BackfillResult,
     |missing, context| Ok(context.store.make_missing(missing).await?)
 }
 
@@ -122,7 +123,7 @@ pub struct FollowEvents {
     /// At most so many in the first line.
     pub limit: Option<usize>,
     /// The `next` of the last line read; without it the newest events come first.
-    pub after: Option<Mark>,
+    pub after: Option<FollowCursor>,
 }
 
 /// One line of the stream: events that came, or nothing new for a while.
@@ -131,7 +132,7 @@ pub struct FollowedEvents {
     /// Oldest first.
     pub events: Vec<EventRow>,
     /// Where to go on after a lost connection; none where nothing could be read yet.
-    pub next: Option<Mark>,
+    pub next: Option<FollowCursor>,
     /// Why the store cannot be read now. It is read again until it can.
     pub waiting: Option<String>,
 }
@@ -161,12 +162,13 @@ impl StreamOperation for FollowEvents {
             loop {
                 let before = after;
                 let mut line = FollowedEvents { events: Vec::new(), next: after, waiting: None };
-                match store.arrived(filter.clone(), after).await {
-                    Ok(arrived) => {
-                        after = Some(arrived.mark);
+                match store.new_events(filter.clone(), after).await {
+                    Ok((events, cursor)) => {
+                        after = Some(cursor);
+                        line.events = events;
+                        line.next = after;
                         // The limit is for the first line.
                         filter.limit = None;
-                        (line.events, line.next) = (arrived.events, after);
                     }
                     Err(error) => line.waiting = Some(error.to_string()),
                 }

@@ -10,14 +10,14 @@ use super::receiver::NO_RUNNER;
 use crate::limits;
 use crate::model::{JobId, State};
 use crate::runner::message::{Key, Stream};
-use crate::store::{self, Captured, JobFilter, JobRow, Page};
+use crate::store::{self, JobFilter, JobRow, OutputExcerpt, Page};
 
 operation! {
     /// Jobs, newest first.
     Get "/v1/jobs" Reads;
     for JobFilter => Page<JobRow>,
     |filter, context| {
-        let mut page = context.store.job_page(filter).await?;
+        let mut page = context.store.jobs(filter).await?;
         mark_broken(context.receiver.as_ref(), &mut page.rows);
         Ok(page)
     }
@@ -89,14 +89,15 @@ operation! {
     Post "/v1/jobs/{job}/cancel" Changes;
     CancelJob { job: JobId } -> CancelledAttempt,
     |CancelJob { job }, context| {
-        let live = context.store.live(job, "cancelled").await?;
-        if !live.by_runner {
+        let running = context.store.running_attempt(job, "cancelled").await?;
+        if running.runner.is_none() {
             // What the request has caused cannot be taken back, and is not known.
             let message = format!("job {job} runs a forward, which cannot be called back");
             return Err(Failure::new(FailureKind::WrongState, message));
         }
-        context.receiver(NO_RUNNER)?.links.cancel(Key { job, attempt: live.attempt })?;
-        Ok(CancelledAttempt { attempt: live.attempt })
+        let attempt = running.attempt;
+        context.receiver(NO_RUNNER)?.links.cancel(Key { job, attempt })?;
+        Ok(CancelledAttempt { attempt })
     }
 }
 
@@ -125,19 +126,19 @@ operation! {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AttemptOutput {
     /// None where the runner does not have the attempt: it has not begun, or its end is being recorded.
-    pub output: Option<Captured>,
+    pub output: Option<OutputExcerpt>,
 }
 
 operation! {
     /// The next jobs that a replay or drop of many means.
     Post "/v1/jobs/select" Reads;
-    for store::Select => store::Selected,
+    for store::JobSelection => store::SelectedJobs,
     |select, context| Ok(context.store.select(select).await?)
 }
 
 operation! {
     /// Put back or drop a batch of selected jobs.
     Post "/v1/jobs/move" Changes;
-    for store::Batch => store::Moved,
+    for store::JobBatch => store::BatchResult,
     |batch, context| Ok(context.store.move_batch(batch).await?)
 }

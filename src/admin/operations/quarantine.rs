@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::operation::operation;
-use crate::store::{Judged, Judging, Quarantine, QuarantineFilter};
+use crate::store::{Quarantine, QuarantineFilter, ReverifyResult};
 
 operation! {
     /// Failed deliveries, newest first.
@@ -20,9 +20,9 @@ operation! {
         filter: QuarantineFilter,
         /// The `next` of the last answer; 0 at first.
         after: i64,
-    } -> Judged,
+    } -> ReverifyResult,
     |VerifyQuarantine { filter, after }, context| {
-        Ok(context.store.judge_quarantined(Judging { filter, after, accept: false }).await?)
+        Ok(context.store.reverify(filter, after, false).await?)
     }
 }
 
@@ -34,9 +34,9 @@ operation! {
         filter: QuarantineFilter,
         /// The `next` of the last answer; 0 at first.
         after: i64,
-    } -> Judged,
+    } -> ReverifyResult,
     |AcceptQuarantine { filter, after }, context| {
-        Ok(context.store.judge_quarantined(Judging { filter, after, accept: true }).await?)
+        Ok(context.store.reverify(filter, after, true).await?)
     }
 }
 

@@ -7,7 +7,7 @@ use super::explanation::Fact;
 use super::*;
 use crate::config::{self, Config};
 use crate::model::{Broken, Outcome, State};
-use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, JobRow, Record, Twin};
+use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, JobRow, Record, SameBodyEvent};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 const JOB: &str = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
@@ -173,7 +173,7 @@ fn the_replay_guard_states_its_decision_and_the_reason() {
         explain(&detail).replay_guard,
         "passed: no earlier event of the source has the same signed body"
     );
-    let twin = |seconds_ago| Twin {
+    let twin = |seconds_ago| SameBodyEvent {
         event_id: "d-0".parse().unwrap(),
         event_type: "push".to_owned(),
         received_at: at(seconds_ago),

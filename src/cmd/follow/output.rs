@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use crate::store::Captured;
+use crate::store::OutputExcerpt;
 
 /// A longer line is printed in pieces of this many bytes, which is what a usual pipe takes in one write
 /// (PIPE_BUF, pipe(7)). So a program that never ends a line cannot fill the memory.
@@ -24,8 +24,8 @@ pub(super) struct Seen(u64);
 impl Seen {
     /// The new parts of an output that now holds `captured`, in order. If it holds less than was seen, there are
     /// none.
-    pub(super) fn news(&mut self, captured: &Captured) -> Vec<News> {
-        let Captured { head, tail, total } = captured;
+    pub(super) fn news(&mut self, captured: &OutputExcerpt) -> Vec<News> {
+        let OutputExcerpt { head, tail, total } = captured;
         let tail_begins = total.saturating_sub(tail.len() as u64);
         let mut news = Vec::new();
         for (begins, part) in [(0, head), (tail_begins, tail)] {
@@ -90,10 +90,14 @@ mod tests {
     use crate::model::Blob;
 
     /// What is kept of `all`, as the runner keeps it.
-    fn kept(all: &[u8], head: usize, tail: usize) -> Captured {
+    fn kept(all: &[u8], head: usize, tail: usize) -> OutputExcerpt {
         let (head, rest) = all.split_at(all.len().min(head));
         let tail = &rest[rest.len().saturating_sub(tail)..];
-        Captured { head: Blob(head.to_vec()), tail: Blob(tail.to_vec()), total: all.len() as u64 }
+        OutputExcerpt {
+            head: Blob(head.to_vec()),
+            tail: Blob(tail.to_vec()),
+            total: all.len() as u64,
+        }
     }
 
     proptest! {
@@ -130,7 +134,7 @@ mod tests {
         let (head, tail) = (News::Bytes(b"01".to_vec()), News::Bytes(b"789".to_vec()));
         assert_eq!(seen.news(&now), [head, News::Missed(5), tail]);
         assert_eq!(seen.news(&kept(b"0123456789ab", 2, 3)), [News::Bytes(b"ab".to_vec())]);
-        assert_eq!(seen.news(&Captured::default()), [], "an output that is gone");
+        assert_eq!(seen.news(&OutputExcerpt::default()), [], "an output that is gone");
     }
 
     #[test]

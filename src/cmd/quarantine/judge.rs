@@ -12,7 +12,7 @@ use crate::config::{Config, Environment};
 use crate::exit::{Exit, Failure};
 use crate::http;
 use crate::model::Name;
-use crate::store::{Judge, QuarantineFilter, Verdicts};
+use crate::store::{QuarantineFilter, Reverifier, ReverifyCounts};
 
 use crate::cmd::output::{self, Field, thousands};
 use crate::cmd::{confirm, progress, store};
@@ -23,11 +23,11 @@ use super::select::{self, deliveries, meant};
 #[derive(Default)]
 struct Found {
     looked_at: u64,
-    sources: BTreeMap<Name, Verdicts>,
+    sources: BTreeMap<Name, ReverifyCounts>,
 }
 
 impl Found {
-    fn sum(&self, of: impl Fn(&Verdicts) -> u64) -> u64 {
+    fn sum(&self, of: impl Fn(&ReverifyCounts) -> u64) -> u64 {
         self.sources.values().map(of).sum()
     }
 }
@@ -106,7 +106,7 @@ fn open<T>(
 }
 
 /// Today's sources with their secrets, read here.
-fn judge(config: &Config) -> Result<Judge, Failure> {
+fn judge(config: &Config) -> Result<Reverifier, Failure> {
     store::need_whole(config)?;
     let parts = config.resolve(&Environment::capture());
     let parts = parts.map_err(|problems| {
@@ -148,8 +148,8 @@ async fn go(
     .await
 }
 
-fn add(sum: &mut Verdicts, more: Verdicts) {
-    let Verdicts { good, accepted, held, duplicates, bad, bodiless } = more;
+fn add(sum: &mut ReverifyCounts, more: ReverifyCounts) {
+    let ReverifyCounts { good, accepted, held, duplicates, bad, bodiless } = more;
     sum.good += good;
     sum.accepted += accepted;
     sum.held += held;
@@ -170,7 +170,7 @@ fn report(found: &Found, accepted: bool, options: &cli::Options) -> Result<Exit,
 }
 
 fn print(found: &Found, accepted: bool, suffix: &str) -> Result<(), Failure> {
-    let row = |(source, one): (&Name, &Verdicts)| {
+    let row = |(source, one): (&Name, &ReverifyCounts)| {
         let bad = one.bad.iter();
         let bad = bad.map(|(reason, deliveries)| format!("{} {reason}", thousands(*deliveries)));
         let mut bad: Vec<String> = bad.collect();

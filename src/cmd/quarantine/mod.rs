@@ -6,7 +6,7 @@ mod select;
 
 use crate::cli::{self, QuarantineCommand};
 use crate::exit::{Exit, Failure};
-use crate::store::{LeftOut, Quarantine, QuarantineFilter, QuarantinedRow};
+use crate::store::{DiscardReason, Quarantine, QuarantineFilter, QuarantinedRow};
 
 use super::output::{self, below, cut, local, size, thousands, whole};
 use super::store;
@@ -69,7 +69,7 @@ fn notes(kept: &Quarantine, suffix: &str) -> Vec<String> {
         lines.push(format!("the newest {shown} of {all}; --limit shows more"));
     }
     for (source, reasons) in &kept.left_out {
-        let one = |(why, deliveries): (&LeftOut, &u64)| {
+        let one = |(why, deliveries): (&DiscardReason, &u64)| {
             format!("{} {}", thousands(*deliveries), left_out(*why))
         };
         let reasons: Vec<String> = reasons.iter().map(one).collect();
@@ -84,12 +84,12 @@ fn notes(kept: &Quarantine, suffix: &str) -> Vec<String> {
     lines
 }
 
-fn left_out(why: LeftOut) -> &'static str {
+fn left_out(why: DiscardReason) -> &'static str {
     match why {
-        LeftOut::OverRate => "over the rate",
-        LeftOut::Busy => "too many at once",
-        LeftOut::NoSpace => "without space",
-        LeftOut::Evicted => "given up for others",
-        LeftOut::Expired => "too old",
+        DiscardReason::OverRate => "over the rate",
+        DiscardReason::Busy => "too many at once",
+        DiscardReason::NoSpace => "without space",
+        DiscardReason::Evicted => "given up for others",
+        DiscardReason::Expired => "too old",
     }
 }

@@ -11,7 +11,7 @@ use crate::admin::{ReceiverStatus, Refusal, Status};
 use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
-use crate::store::{Backlog, Disk, LastWord, PausedRow, RestoredRow, Stuck};
+use crate::store::{Backlog, Disk, PausedRow, RestoredRow, SourceActivity, StoppedJobs};
 use crate::traffic::UnknownPath;
 
 use crate::cmd::output::count;
@@ -48,7 +48,7 @@ pub(super) struct Screen {
     pub(super) ready: Vec<Backlog>,
     pub(super) running: Vec<Backlog>,
     pub(super) waiting: Vec<Backlog>,
-    pub(super) stuck: Vec<Stuck>,
+    pub(super) stuck: Vec<StoppedJobs>,
     pub(super) paused: Vec<PausedRow>,
     /// Handlers that cannot run. Empty if the store is stopped, because then they are not known.
     pub(super) broken: Vec<Broken>,
@@ -254,9 +254,10 @@ impl Findings<'_> {
         }
     }
 
-    fn of_stuck_jobs(&mut self, stuck: &[Stuck]) {
+    fn of_stuck_jobs(&mut self, stuck: &[StoppedJobs]) {
         for state in [State::Held, State::Dead] {
-            let of_state: Vec<&Stuck> = stuck.iter().filter(|stuck| stuck.state == state).collect();
+            let of_state: Vec<&StoppedJobs> =
+                stuck.iter().filter(|stuck| stuck.state == state).collect();
             let jobs: u64 = of_state.iter().map(|stuck| stuck.jobs).sum();
             if jobs > 0 {
                 let listing = format!("{state}{}", only(&of_state));
@@ -312,7 +313,7 @@ fn no_commands(view: &RunnerStatus) -> Option<String> {
 }
 
 /// The filter that shows these jobs alone, where they are one handler's.
-fn only(stuck: &[&Stuck]) -> String {
+fn only(stuck: &[&StoppedJobs]) -> String {
     match stuck {
         [first, rest @ ..] if rest.iter().all(|other| other.handler == first.handler) => {
             format!(" --handler {}", first.handler)
@@ -324,7 +325,7 @@ fn only(stuck: &[&Stuck]) -> String {
 /// Every source that is configured, served or has failed deliveries, by name.
 fn sources(
     receiver: Option<&ReceiverStatus>,
-    words: Option<&[LastWord]>,
+    words: Option<&[SourceActivity]>,
     site: &Site<'_>,
 ) -> Vec<SourceLine> {
     let (served, words) = (receiver.map(|receiver| &receiver.traffic.sources), words);

@@ -35,7 +35,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::clock::Clock;
 use crate::model::{Answer, Facts, Headers, Name, Outcome};
-use crate::store::Captured;
+use crate::store::OutputExcerpt;
 use crate::verify::Resigner;
 
 use super::{Cancellation, Report};
@@ -150,7 +150,7 @@ impl ForwardSettings {
             Ok(response) => response,
             Err(error) => return unknown(in_full(&error)),
         };
-        let mut body = Captured::default();
+        let mut body = OutputExcerpt::default();
         let Some(most) = self.whole_answer_bytes else {
             // The status counts, even if the rest of the answer does not arrive.
             select! {
@@ -197,7 +197,7 @@ async fn connect(target: &Target) -> io::Result<Box<dyn Stream>> {
 }
 
 /// Reads the first `most` bytes of the answer's body and no further.
-async fn read_head(body: &mut Incoming, most: usize, kept: &mut Captured) {
+async fn read_head(body: &mut Incoming, most: usize, kept: &mut OutputExcerpt) {
     let declared = body.size_hint().exact();
     while kept.head.len() < most {
         let Some(Ok(frame)) = body.frame().await else { return };
@@ -209,7 +209,11 @@ async fn read_head(body: &mut Incoming, most: usize, kept: &mut Captured) {
 }
 
 /// Reads the whole body of the answer. An `Err` says, for the operator, why that failed.
-async fn read_whole(body: &mut Incoming, most: usize, kept: &mut Captured) -> Result<(), String> {
+async fn read_whole(
+    body: &mut Incoming,
+    most: usize,
+    kept: &mut OutputExcerpt,
+) -> Result<(), String> {
     let over = || format!("its body has more than {most} bytes (limits.answer_whole_bytes)");
     if body.size_hint().lower() > most as u64 {
         return Err(over());
@@ -228,7 +232,7 @@ async fn read_whole(body: &mut Incoming, most: usize, kept: &mut Captured) -> Re
 }
 
 /// The report of an answer that no client waits for: its status decides.
-fn judge(response: &Response<Incoming>, kept: Captured, clock: &Clock) -> Report {
+fn judge(response: &Response<Incoming>, kept: OutputExcerpt, clock: &Clock) -> Report {
     let outcome = answer::outcome(response.status());
     let mut report = answered(outcome, response, "", kept);
     if outcome == Outcome::Failed {
@@ -241,7 +245,7 @@ fn judge(response: &Response<Incoming>, kept: Captured, clock: &Clock) -> Report
 /// with an incomplete answer has had its effects, and does not run again by itself.
 fn judge_whole(
     response: &Response<Incoming>,
-    mut kept: Captured,
+    mut kept: OutputExcerpt,
     read: Result<(), String>,
     recorded_bytes: usize,
 ) -> Report {
@@ -269,7 +273,7 @@ fn answered(
     outcome: Outcome,
     response: &Response<Incoming>,
     why: &str,
-    stdout: Captured,
+    stdout: OutputExcerpt,
 ) -> Report {
     let status = response.status().as_u16();
     let mut report = Report::new(outcome, format!("HTTP {status}{why}"));

@@ -3,15 +3,19 @@
 use tokio::sync::oneshot;
 
 use crate::runner::message::{CommandDigest, Key, Stream};
-use crate::store::Captured;
+use crate::store::OutputExcerpt;
 
 /// The callers that wait for an output.
 #[derive(Debug, Default)]
-pub(super) struct Peeks(Vec<(Key, Stream, oneshot::Sender<Option<Captured>>)>);
+pub(super) struct Peeks(Vec<(Key, Stream, oneshot::Sender<Option<OutputExcerpt>>)>);
 
 impl Peeks {
     /// Waits for an answer. It fails if the connection is lost.
-    pub(super) fn wait(&mut self, key: Key, stream: Stream) -> oneshot::Receiver<Option<Captured>> {
+    pub(super) fn wait(
+        &mut self,
+        key: Key,
+        stream: Stream,
+    ) -> oneshot::Receiver<Option<OutputExcerpt>> {
         // Callers that have given up.
         self.0.retain(|(.., waiting)| !waiting.is_closed());
         let (waiting, answer) = oneshot::channel();
@@ -20,7 +24,7 @@ impl Peeks {
     }
 
     /// Gives an answer to all callers that wait for it: each has asked, and the first answer is for all.
-    pub(super) fn answer(&mut self, key: Key, stream: Stream, answer: Option<Captured>) {
+    pub(super) fn answer(&mut self, key: Key, stream: Stream, answer: Option<OutputExcerpt>) {
         for (.., waiting) in self.0.extract_if(.., |(of, which, _)| (*of, *which) == (key, stream))
         {
             drop(waiting.send(answer.clone()));
@@ -70,7 +74,7 @@ mod tests {
         let mut err = peeks.wait(key, Stream::Stderr);
         let mut other_out = peeks.wait(other, Stream::Stdout);
         let (head, tail) = (Blob(b"head".to_vec()), Blob(b"tail".to_vec()));
-        peeks.answer(key, Stream::Stdout, Some(Captured { head, tail, total: 99 }));
+        peeks.answer(key, Stream::Stdout, Some(OutputExcerpt { head, tail, total: 99 }));
         for answer in [&mut first, &mut second] {
             let got = answer.try_recv().unwrap().unwrap();
             assert_eq!((&*got.head, &*got.tail, got.total), (&b"head"[..], &b"tail"[..], 99));

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::limits::RUNNER_WAIT;
 use crate::runner::message::{Key, Stream, ToRunner};
-use crate::store::Captured;
+use crate::store::OutputExcerpt;
 
 use super::client::{RunnerClient, kill};
 
@@ -47,7 +47,7 @@ impl RunnerClient {
     ///
     /// # Errors
     /// The runner cannot be reached, or was lost before it answered: ask again.
-    pub async fn peek(&self, key: Key, stream: Stream) -> Result<Option<Captured>, CannotAsk> {
+    pub async fn peek(&self, key: Key, stream: Stream) -> Result<Option<OutputExcerpt>, CannotAsk> {
         let answer = {
             let mut state = self.lock();
             let line = state.line().ok_or(CannotAsk::NoRunner)?;

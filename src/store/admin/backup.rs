@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::store::engine::copy_task::{CopyError, CopyProgress, CopyTask, Copying};
+use crate::store::engine::copy_task::{CopyError, CopyInProgress, CopyProgress, CopyTask};
 
 use super::handle::Admin;
 
@@ -13,11 +13,11 @@ impl Admin {
     ///
     /// # Errors
     /// Where another one is being made, or the store takes nothing now.
-    pub fn copy(&self) -> Result<Copying, CopyError> {
+    pub fn copy(&self) -> Result<CopyInProgress, CopyError> {
         let progress = Arc::new(CopyProgress::default());
         let (done, answer) = oneshot::channel();
         let task = CopyTask { progress: Arc::clone(&progress), answer: done };
         self.engine.queue.push_copy(task)?;
-        Ok(Copying { progress, answer })
+        Ok(CopyInProgress { progress, answer })
     }
 }

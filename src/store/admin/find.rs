@@ -4,17 +4,17 @@
 //! The beginning, and not the end: ids are indexed from their beginnings. A job's id begins with the
 //! millisecond in which it was made, so two groups of it that are enough today stay enough.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::model::{EventId, JobId, Name};
-use crate::store::rows::JobRow;
+use crate::store::border::{Error, JobRow, LEAST_CHARS};
+use crate::store::engine::verb::VerbError;
 use crate::store::tables::codec;
-use crate::store::types::{Error, LEAST_CHARS};
 
 use super::handle::Admin;
-use super::list::{JOB, job_row, sources};
+use super::list::{find_row, sources};
 
 /// Most ids that an error names.
 const NAMED: usize = 5;
@@ -69,7 +69,7 @@ pub enum IdMatch {
 impl Admin {
     /// The event or job that is meant. The whole id of one always means it.
     pub async fn find(&self, typed: IdQuery) -> Result<IdMatch, Error> {
-        self.engine.read(move |conn| find(conn, &typed)).await?
+        self.engine.look_up(move |conn| find(conn, &typed)).await
     }
 
     /// How many characters of each of these ids are enough to find it among what `kind` says.
@@ -83,28 +83,28 @@ impl Admin {
     }
 }
 
-fn find(conn: &Connection, typed: &IdQuery) -> rusqlite::Result<Result<IdMatch, Error>> {
+fn find(conn: &Connection, typed: &IdQuery) -> Result<IdMatch, VerbError> {
     let IdQuery { kind, text, source } = typed;
     let sources = sources(conn, source.clone())?;
     // A source is named for events only.
     let kind = if source.is_some() { IdKind::Event } else { *kind };
     if let Some(found) = exactly(conn, &sources, kind, text)? {
-        return Ok(Ok(found));
+        return Ok(found);
     }
     let mut ids = Vec::new();
     if text.len() >= LEAST_CHARS {
         ids = beginning(conn, &sources, kind, text, NAMED + 1)?;
     }
     match ids.as_slice() {
-        [] => Ok(Err(Error::NoId { text: text.clone(), noun: typed.kind.noun() })),
-        [Id::Event(event)] => Ok(Ok(IdMatch::Event(event.clone()))),
-        [Id::Job(job)] => Ok(job_of(conn, *job)?.ok_or(Error::NoJob(*job))),
+        [] => Err(Error::NoId { text: text.clone(), noun: typed.kind.noun() }.into()),
+        [Id::Event(event)] => Ok(IdMatch::Event(event.clone())),
+        [Id::Job(job)] => Ok(job_of(conn, *job)?.ok_or(Error::NoJob(*job))?),
         several => {
             let mut named: Vec<String> = several.iter().take(NAMED).map(Id::named).collect();
             if several.len() > NAMED {
                 named.push("…".to_owned());
             }
-            Ok(Err(Error::SeveralIds { text: text.clone(), ids: named.join(", ") }))
+            Err(Error::SeveralIds { text: text.clone(), ids: named.join(", ") }.into())
         }
     }
 }
@@ -126,11 +126,7 @@ impl Id {
 }
 
 fn job_of(conn: &Connection, job: JobId) -> rusqlite::Result<Option<IdMatch>> {
-    // By the unique id.
-    conn.prepare_cached(&format!("{JOB} WHERE j.id = ?1"))?
-        .query_row([job.as_bytes()], job_row)
-        .optional()
-        .map(|row| row.map(|row| IdMatch::Job(Box::new(row))))
+    Ok(find_row(conn, job)?.map(|row| IdMatch::Job(Box::new(row))))
 }
 
 fn exactly(
@@ -165,31 +161,27 @@ fn beginning(
     text: &str,
     most: usize,
 ) -> rusqlite::Result<Vec<Id>> {
+    let (uuids, limit) = (uuids(text), codec::size(most));
     let mut found = Vec::new();
-    let uuids = uuids(text);
-    let limit = codec::size(most);
     if kind != IdKind::Job {
-        for source in sources {
-            let source = source.as_str();
+        for source in sources.iter().map(Name::as_str) {
             let mut texts = conn.prepare_cached(TEXT_IDS)?;
-            let texts =
-                texts.query_map(params![source, text, limit], |row| codec::event_id(row, 0))?;
-            found.extend(texts.map(|id| id.map(Id::Event)).collect::<rusqlite::Result<Vec<_>>>()?);
+            for id in texts.query_map(params![source, text, limit], event_of)? {
+                found.push(id?);
+            }
             if let Some((first, last)) = uuids {
                 let mut uuids = conn.prepare_cached(UUID_IDS)?;
-                let uuids = uuids.query_map(params![source, first, last, limit], |row| {
-                    codec::event_id(row, 0)
-                })?;
-                found.extend(
-                    uuids.map(|id| id.map(Id::Event)).collect::<rusqlite::Result<Vec<_>>>()?,
-                );
+                for id in uuids.query_map(params![source, first, last, limit], event_of)? {
+                    found.push(id?);
+                }
             }
         }
     }
     if let (true, Some((first, last))) = (kind != IdKind::Event, uuids) {
         let mut jobs = conn.prepare_cached(JOB_IDS)?;
-        let jobs = jobs.query_map(params![first, last, limit], |row| codec::job_id(row, 0))?;
-        found.extend(jobs.map(|id| id.map(Id::Job)).collect::<rusqlite::Result<Vec<_>>>()?);
+        for id in jobs.query_map(params![first, last, limit], |row| codec::job_id(row, 0))? {
+            found.push(Id::Job(id?));
+        }
     }
     // One id of several sources.
     let mut distinct: Vec<Id> = Vec::new();
@@ -199,6 +191,10 @@ fn beginning(
         }
     }
     Ok(distinct)
+}
+
+fn event_of(row: &Row<'_>) -> rusqlite::Result<Id> {
+    codec::event_id(row, 0).map(Id::Event)
 }
 
 /// Ids of source `?1` kept as text, from `?2` on. The highest character of an id is `~`, and what follows

@@ -6,62 +6,51 @@
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::store::rows::{EventFilter, EventRow};
-use crate::store::types::Error;
+use crate::store::border::{Error, EventFilter, EventRow};
 
+use super::clauses::{Clauses, PAGE_LOOK_ROWS};
 use super::handle::Admin;
-use super::list::{
-    Clauses, EVENT, ListedEvent, PAGE_LOOK_ROWS, event_row, newest_events, with_jobs,
-};
+use super::list::{EVENT, ListedEvent, event_row, newest_events, with_jobs};
 
 /// A place in the order of arrival: to be handed back as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark(i64);
-
-/// What came.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Arrived {
-    /// Oldest first.
-    pub events: Vec<EventRow>,
-    /// Where to go on.
-    pub mark: Mark,
-}
+pub struct FollowCursor(i64);
 
 impl Admin {
     /// The events after a place; where none is given, the newest ones. Both oldest first, and no more
-    /// than the filter's limit: the rest comes with the next call.
-    pub async fn arrived(
+    /// than the filter's limit: the rest comes with the next call. Returns the place to go on from too.
+    pub async fn new_events(
         &self,
         filter: EventFilter,
-        after: Option<Mark>,
-    ) -> Result<Arrived, Error> {
+        after: Option<FollowCursor>,
+    ) -> Result<(Vec<EventRow>, FollowCursor), Error> {
         let limit = self.engine.list_limit(filter.limit);
-        self.engine.list(limit, move |conn| arrived(conn, &filter, after, limit)).await
+        self.engine.list(limit, move |conn| new_events(conn, &filter, after, limit)).await
     }
 }
 
-fn arrived(
+fn new_events(
     conn: &Connection,
     filter: &EventFilter,
-    after: Option<Mark>,
+    after: Option<FollowCursor>,
     limit: i64,
-) -> rusqlite::Result<Arrived> {
+) -> rusqlite::Result<(Vec<EventRow>, FollowCursor)> {
     // The newest event of all: those before it need no second look.
     let newest: i64 =
         conn.query_row("SELECT coalesce(max(row), 0) FROM event", [], |row| row.get(0))?;
-    let (found, mark) = match after {
-        Some(Mark(after)) => {
+    let (found, place) = match after {
+        Some(FollowCursor(after)) => {
             let upto = newest.min(after.saturating_add(PAGE_LOOK_ROWS));
             let found = next_events(conn, filter, (after, upto), limit)?;
             let is_full = found.len() as i64 == limit;
-            let mark = found.last().filter(|_| is_full).map_or(upto.max(after), |last| last.row);
-            (found, mark)
+            let place = found.last().filter(|_| is_full).map_or(upto.max(after), |last| last.row);
+            (found, place)
         }
         None => (newest_events(conn, filter, limit)?.rows.into_iter().rev().collect(), newest),
     };
     let events =
         found.into_iter().map(|event| with_jobs(conn, event)).collect::<rusqlite::Result<_>>()?;
-    Ok(Arrived { events, mark: Mark(mark) })
+    Ok((events, FollowCursor(place)))
 }
 
 fn next_events(
@@ -72,7 +61,7 @@ fn next_events(
 ) -> rusqlite::Result<Vec<ListedEvent>> {
     let mut clauses = Clauses::default();
     clauses.event(conn, filter)?;
-    clauses.after("e.row", Some(after));
+    clauses.after("e.row", after);
     clauses.raw(&format!("e.row <= {upto}"));
     // The next in the order of arrival.
     let sql = format!("{EVENT} {} ORDER BY e.row LIMIT {limit}", clauses.sql());

@@ -1,29 +1,24 @@
 //! GAUGES: what `metrics` asks of the store every few seconds.
-//!
-//! What must stay true: no statement walks settled jobs, and none walks more than
-//! [`COUNTED`] jobs that wait for a person: those are few, or their exact count does not help.
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 
 use crate::measure::Distribution;
-use crate::model::{Name, State, Timestamp};
-use crate::store::rows::SecretUse;
+use crate::model::Name;
+use crate::store::border::{Error, SecretUse};
 use crate::store::tables::{codec, paused};
-use crate::store::types::Error;
 
+use super::counts::JobCounts;
 use super::handle::Admin;
 use super::status::Disk;
 
-/// Held and dead jobs counted at most, each.
+/// Held and dead jobs counted at most, each: they are few, or their exact count does not help.
 const COUNTED: i64 = 100_000;
 
 /// The store as its metrics show it.
 #[derive(Debug, Clone)]
 pub struct Gauges {
-    /// Jobs by handler and state: the live states exactly, held and dead ones up to a bound.
-    pub jobs: Vec<(Name, State, u64)>,
-    /// Of each handler that has any, since when the ready job is ready that is claimed next.
-    pub oldest_ready: Vec<(Name, Timestamp)>,
+    /// Held and dead jobs up to a bound, the others exactly.
+    pub jobs: JobCounts,
     /// The paused handlers.
     pub paused: Vec<Name>,
     /// When each secret last matched, to the minute.
@@ -59,17 +54,10 @@ impl Admin {
         let secrets = self.secrets().await?;
         self.engine
             .read(move |conn| {
-                let jobs = jobs(conn)?;
-                let ready = jobs.iter().filter(|(_, state, _)| *state == State::Ready);
-                let oldest_ready = ready
-                    .filter_map(|(handler, ..)| {
-                        let since = next_ready(conn, handler).transpose()?;
-                        Some(since.map(|since| (handler.clone(), since)))
-                    })
-                    .collect::<rusqlite::Result<_>>()?;
+                let jobs = JobCounts::read(conn, Some(COUNTED))?;
                 let paused = paused::paused(conn)?.into_iter().map(|row| row.handler).collect();
                 let free_page_bytes = free_page_bytes(conn)?;
-                Ok(Gauges { jobs, oldest_ready, paused, secrets, free_page_bytes })
+                Ok(Gauges { jobs, paused, secrets, free_page_bytes })
             })
             .await
     }
@@ -89,41 +77,6 @@ impl Admin {
             log_bound_bytes: self.engine.settings.limits.log_bytes,
         }
     }
-}
-
-/// Each state by its own partial index, which needs it as a literal: the first two hold the handler too,
-/// of running jobs, which the live attempts lead to, there are few, and of those that wait for a person a bounded
-/// number is read.
-pub(crate) const JOBS: &str =
-    "SELECT handler, 'ready', count(*) FROM job WHERE state = 'ready' GROUP BY handler
-     UNION ALL
-     SELECT handler, 'waiting', count(*) FROM job WHERE state = 'waiting' GROUP BY handler
-     UNION ALL
-     SELECT j.handler, 'running', count(*) FROM attempt a JOIN job j ON j.row = a.job
-         WHERE a.outcome IS NULL GROUP BY j.handler
-     UNION ALL
-     SELECT handler, 'held', count(*)
-         FROM (SELECT handler FROM job WHERE state = 'held' LIMIT ?1) GROUP BY handler
-     UNION ALL
-     SELECT handler, 'dead', count(*)
-         FROM (SELECT handler FROM job WHERE state = 'dead' LIMIT ?1) GROUP BY handler";
-
-/// The first entry of the index by which jobs are claimed.
-pub(crate) const NEXT_READY: &str =
-    "SELECT since FROM job WHERE state = 'ready' AND handler = ?1 ORDER BY row LIMIT 1";
-
-fn jobs(conn: &Connection) -> rusqlite::Result<Vec<(Name, State, u64)>> {
-    conn.prepare_cached(JOBS)?
-        .query_map([COUNTED], |row| {
-            Ok((codec::text(row, 0)?, codec::text(row, 1)?, codec::count(row, 2)?))
-        })?
-        .collect()
-}
-
-fn next_ready(conn: &Connection, handler: &Name) -> rusqlite::Result<Option<Timestamp>> {
-    conn.prepare_cached(NEXT_READY)?
-        .query_row([handler.as_str()], |row| codec::time(row, 0))
-        .optional()
 }
 
 fn free_page_bytes(conn: &Connection) -> rusqlite::Result<u64> {

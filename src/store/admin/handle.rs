@@ -3,10 +3,10 @@
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::store::border::Refused;
 use crate::store::engine::handle::Engine;
 use crate::store::intake::handle::Intake;
-use crate::store::tables::notice::Interest;
-use crate::store::types::Refused;
+use crate::store::tables::notice::NoticeSubscribers;
 
 /// For `admin`, `scrape` and `serve`: looks at everything, and carries out the operator's verbs.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl Admin {
 
     /// Says which handlers take the receiver's own events from the next transaction on. First before
     /// anything is accepted or recovered.
-    pub fn set_interest(&self, interest: Interest) {
+    pub fn set_interest(&self, interest: NoticeSubscribers) {
         self.engine.notices.set(interest);
     }
 }

@@ -1,16 +1,20 @@
 //! Admin: the verbs of [`Admin`](handle::Admin), one file each.
 
 pub(crate) mod backup;
+pub(crate) mod clauses;
+pub(crate) mod counts;
 pub(crate) mod find;
 pub(crate) mod follow;
 pub(crate) mod gauges;
 pub(crate) mod handle;
-pub(crate) mod judge;
+
 pub(crate) mod list;
 pub(crate) mod mover;
 pub(crate) mod pause;
 pub(crate) mod quarantine;
 pub(crate) mod resolve;
+pub(crate) mod reverify;
 pub(crate) mod running;
 pub(crate) mod selection;
+pub(crate) mod show;
 pub(crate) mod status;

@@ -11,24 +11,41 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{DropReason, EventId, JobId, Name, State, Timestamp};
-use crate::store::engine::queue::Priority;
+use crate::store::border::Error;
+use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::{KeyOf, key_of};
 use crate::store::tables::codec;
-use crate::store::tables::codec::exactly_one;
+use crate::store::tables::codec::change_one;
 use crate::store::tables::job::{insert_job, put_back};
-use crate::store::types::{Error, Replay};
 
 use super::handle::Admin;
 use super::list::{by_id, sources};
-use super::selection::{Missing, Place, Verb};
+use super::selection::{Backfill, BackfillCursor, Verb};
 
 /// Most jobs of one batch: a transaction no longer than those that accepts are used to, and a request
 /// that fits into `limits::ADMIN_REQUEST_BYTES`.
 pub const BATCH_COUNT: usize = 200;
 
+/// What to put back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Replay {
+    /// One job, from held, dead or succeeded.
+    Job(JobId),
+    /// The same under a new key; the old one is recorded.
+    NewKey(JobId),
+    /// The held and dead jobs of one event, its variants included.
+    Event {
+        /// The source, needed where several have an event of this id.
+        source: Option<Name>,
+        event: EventId,
+        /// Only this handler's job, which is made if there is none, and which may have succeeded.
+        handler: Option<Name>,
+    },
+}
+
 /// A batch of chosen jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Batch {
+pub struct JobBatch {
     pub verb: Verb,
     /// The state they were chosen in: held or dead.
     pub state: State,
@@ -38,7 +55,7 @@ pub struct Batch {
 
 /// What became of a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moved {
+pub struct BatchResult {
     /// Jobs put back or dropped, by handler.
     pub done: BTreeMap<Name, u64>,
     /// Passed over: in another state, after another attempt, answered, or gone.
@@ -49,7 +66,7 @@ pub struct Moved {
 
 /// How many events of one step got a job. All of them are wanted and new enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
+pub struct BackfillResult {
     /// Jobs made, the held ones included.
     pub made: u64,
     /// Of those, held: accepting the event would have held them.
@@ -60,82 +77,50 @@ pub struct Made {
     /// Events skipped because their payload has been deleted, and not handled as far as is known.
     pub payload_gone: u64,
     /// Where to go on; nothing at the end.
-    pub next: Option<Place>,
+    pub next: Option<BackfillCursor>,
 }
-
-/// What a move came to inside the transaction: the operator's error has changed nothing.
-type Outcome<T> = rusqlite::Result<Result<T, Error>>;
 
 impl Admin {
     /// REPLAY: held, dead or succeeded to ready. Returns the jobs put back, which may be none where
     /// an event has no held or dead job. All or nothing: an error has changed nothing.
     pub async fn replay(&self, what: Replay) -> Result<Vec<JobId>, Error> {
-        self.change(move |tx, now| match &what {
-            Replay::Job(job) => {
-                Ok(move_job(tx, *job, Move::Replay, now)?.map(|(job, _)| vec![job]))
-            }
-            Replay::NewKey(job) => {
-                Ok(move_job(tx, *job, Move::ReplayUnderNewKey, now)?.map(|(job, _)| vec![job]))
-            }
-            Replay::Event { source, event, handler } => {
-                replay_event(tx, source.as_ref(), event, handler.as_ref(), now)
-            }
-        })
-        .await
+        self.engine
+            .change(move |tx, now| match &what {
+                Replay::Job(job) => replay_job(tx, *job, false, now),
+                Replay::NewKey(job) => replay_job(tx, *job, true, now),
+                Replay::Event { source, event, handler } => {
+                    replay_event(tx, source.as_ref(), event, handler.as_ref(), now)
+                }
+            })
+            .await
     }
 
     /// DROP: ready, waiting, held or dead to dropped. Returns the state it was in; an error has
     /// changed nothing.
     pub async fn drop_job(&self, job: JobId) -> Result<State, Error> {
-        self.change(move |tx, now| Ok(move_job(tx, job, Move::Drop, now)?.map(|(_, was)| was)))
-            .await
+        self.engine.change(move |tx, now| drop_job(tx, job, now)).await
     }
 
     /// REPLAY or DROP of a batch, in one transaction. A job that has changed since it was chosen stays as it
     /// is.
-    pub async fn move_batch(&self, batch: Batch) -> Result<Moved, Error> {
-        self.change(move |tx, now| Ok(Ok(move_batch(tx, &batch, now)?))).await
+    pub async fn move_batch(&self, batch: JobBatch) -> Result<BatchResult, Error> {
+        self.engine.change(move |tx, now| move_batch(tx, &batch, now)).await
     }
 
     /// REPLAY --handler: makes the jobs that are missing among the next events, or only counts them.
     /// Call again with the answer's `next` until it is none. Refused like an accept while there is
     /// too little space.
-    pub async fn make_missing(&self, ask: Missing) -> Result<Made, Error> {
+    pub async fn make_missing(&self, ask: Backfill) -> Result<BackfillResult, Error> {
         let place = match ask.from {
             Some(place) => place,
             None => self.beginning(ask.since).await?,
         };
-        let now = self.engine.clock.now();
         if ask.dry_run {
+            let now = self.engine.clock.now();
             return self.engine.read(move |conn| make_missing(conn, &ask, place, now)).await;
         }
         self.engine.ready()?;
-        Ok(self.engine.submit(Priority::Verb, move |tx| make_missing(tx, &ask, place, now)).await?)
-    }
-
-    async fn change<T, F>(&self, mut change: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: FnMut(&Connection, Timestamp) -> Outcome<T> + Send + 'static,
-    {
-        let clock = self.engine.clock.clone();
-        self.engine.submit(Priority::Verb, move |tx| change(tx, clock.now())).await?
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Move {
-    Replay,
-    ReplayUnderNewKey,
-    Drop,
-}
-
-impl From<Verb> for Move {
-    fn from(verb: Verb) -> Self {
-        match verb {
-            Verb::Replay => Move::Replay,
-            Verb::Drop => Move::Drop,
-        }
+        self.engine.change(move |tx, now| Ok(make_missing(tx, &ask, place, now)?)).await
     }
 }
 
@@ -170,91 +155,95 @@ impl FoundJob {
             .optional()
     }
 
-    /// Why this move is refused.
-    fn refuses(&self, tx: &Connection, how: Move) -> rusqlite::Result<Option<Error>> {
+    /// Refuses a move that this job does not allow.
+    fn check(&self, tx: &Connection, verb: Verb) -> Result<(), VerbError> {
         let &FoundJob { job, state, event, .. } = self;
-        if how == Move::Drop {
-            let can_be_dropped =
-                matches!(state, State::Ready | State::Waiting | State::Held | State::Dead);
-            let wrong = Error::WrongState { job, state, verb: "dropped" };
-            return Ok((!can_be_dropped).then_some(wrong));
+        if verb == Verb::Drop {
+            return match state {
+                State::Ready | State::Waiting | State::Held | State::Dead => Ok(()),
+                State::Running | State::Succeeded | State::Dropped => {
+                    Err(Error::WrongState { job, state, verb: "dropped" }.into())
+                }
+            };
         }
-        if !can_be_replayed(state) {
-            return Ok(Some(Error::WrongState { job, state, verb: "replayed" }));
+        if !matches!(state, State::Held | State::Dead | State::Succeeded) {
+            return Err(Error::WrongState { job, state, verb: "replayed" }.into());
         }
         if !key_of(tx, event)?.may_run() {
-            return Ok(Some(Error::Answered { job }));
+            return Err(Error::Answered { job }.into());
         }
         // The job's event exists, by its foreign key.
         let event = tx
             .prepare_cached(&format!("{FOUND} WHERE e.row = ?1"))?
             .query_row([event], FoundEvent::read)?;
-        Ok((!event.payload_kept).then(|| event.gone()))
+        if event.payload_kept { Ok(()) } else { Err(event.gone().into()) }
     }
 
-    /// Makes a move that was not refused. Returns the job's key after it.
-    fn go(&self, tx: &Connection, how: Move, now: Timestamp) -> rusqlite::Result<JobId> {
-        match how {
-            Move::Replay => put_back(tx, self.row, now)?,
-            Move::ReplayUnderNewKey => {
-                let key = self.replace_key(tx, now)?;
-                put_back(tx, self.row, now)?;
-                return Ok(key);
-            }
-            Move::Drop => {
-                // From the state just read, after this attempt, and never from running or succeeded.
-                let dropped = tx
-                    .prepare_cached(
-                        "UPDATE job SET state = 'dropped', reason = ?4, due_at = NULL, settled_at = ?5
-                         WHERE row = ?1 AND state = ?2 AND attempt = ?3
-                           AND state IN ('ready', 'waiting', 'held', 'dead')",
-                    )?
-                    .execute(params![
-                        self.row,
-                        self.state.as_str(),
-                        self.attempt,
-                        DropReason::Operator.as_str(),
-                        now.0
-                    ])?;
-                exactly_one(dropped)?;
-            }
+    /// Makes a checked move.
+    fn go(&self, tx: &Connection, verb: Verb, now: Timestamp) -> rusqlite::Result<()> {
+        if verb == Verb::Replay {
+            return put_back(tx, self.row, now);
         }
-        Ok(self.job)
+        // From the state just read, after this attempt, and never from running or succeeded.
+        change_one(
+            tx,
+            "UPDATE job SET state = 'dropped', reason = ?4, due_at = NULL, settled_at = ?5
+                 WHERE row = ?1 AND state = ?2 AND attempt = ?3
+                   AND state IN ('ready', 'waiting', 'held', 'dead')",
+            params![
+                self.row,
+                self.state.as_str(),
+                self.attempt,
+                DropReason::Operator.as_str(),
+                now.0
+            ],
+        )
     }
 
     /// Gives the job a new key and records the old one: every attempt up to this one carried it.
     fn replace_key(&self, tx: &Connection, now: Timestamp) -> rusqlite::Result<JobId> {
         let new = crate::random::job_id(now);
         // The primary key refuses a key that was replaced before.
-        let recorded = tx
-            .prepare_cached(
-                "INSERT INTO former_key (id, job, attempt, replaced_at) VALUES (?1, ?2, ?3, ?4)",
-            )?
-            .execute(params![self.job.as_bytes(), self.row, self.attempt, now.0])?;
-        exactly_one(recorded)?;
+        change_one(
+            tx,
+            "INSERT INTO former_key (id, job, attempt, replaced_at) VALUES (?1, ?2, ?3, ?4)",
+            params![self.job.as_bytes(), self.row, self.attempt, now.0],
+        )?;
         // Only of a job that has this key, does not run, and has made no other attempt.
-        let replaced = tx
-            .prepare_cached(
-                "UPDATE job SET id = ?3 WHERE row = ?1 AND id = ?2 AND attempt = ?4
+        change_one(
+            tx,
+            "UPDATE job SET id = ?3 WHERE row = ?1 AND id = ?2 AND attempt = ?4
                      AND state IN ('held', 'dead', 'succeeded')",
-            )?
-            .execute(params![self.row, self.job.as_bytes(), new.as_bytes(), self.attempt])?;
-        exactly_one(replaced)?;
+            params![self.row, self.job.as_bytes(), new.as_bytes(), self.attempt],
+        )?;
         Ok(new)
     }
 }
 
-/// Moves one job. Returns its key after the move, and its state before.
-fn move_job(tx: &Connection, job: JobId, how: Move, now: Timestamp) -> Outcome<(JobId, State)> {
-    let Some(found) = FoundJob::find(tx, job)? else { return Ok(Err(Error::NoJob(job))) };
-    match found.refuses(tx, how)? {
-        Some(error) => Ok(Err(error)),
-        None => Ok(Ok((found.go(tx, how, now)?, found.state))),
-    }
+/// Puts one job back. Returns its key, which may be new.
+fn replay_job(
+    tx: &Connection,
+    job: JobId,
+    new_key: bool,
+    now: Timestamp,
+) -> Result<Vec<JobId>, VerbError> {
+    let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
+    found.check(tx, Verb::Replay)?;
+    let key = if new_key { found.replace_key(tx, now)? } else { job };
+    found.go(tx, Verb::Replay, now)?;
+    Ok(vec![key])
 }
 
-fn move_batch(tx: &Connection, batch: &Batch, now: Timestamp) -> rusqlite::Result<Moved> {
-    let mut moved = Moved::default();
+/// Drops one job. Returns its state before.
+fn drop_job(tx: &Connection, job: JobId, now: Timestamp) -> Result<State, VerbError> {
+    let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
+    found.check(tx, Verb::Drop)?;
+    found.go(tx, Verb::Drop, now)?;
+    Ok(found.state)
+}
+
+fn move_batch(tx: &Connection, batch: &JobBatch, now: Timestamp) -> Result<BatchResult, VerbError> {
+    let mut moved = BatchResult::default();
     for (job, attempt) in batch.jobs.iter().take(BATCH_COUNT) {
         let found = FoundJob::find(tx, *job)?.filter(|found| {
             found.state == batch.state
@@ -265,13 +254,16 @@ fn move_batch(tx: &Connection, batch: &Batch, now: Timestamp) -> rusqlite::Resul
             moved.changed += 1;
             continue;
         };
-        match found.refuses(tx, batch.verb.into())? {
-            None => {
-                found.go(tx, batch.verb.into(), now)?;
+        match found.check(tx, batch.verb) {
+            Ok(()) => {
+                found.go(tx, batch.verb, now)?;
                 *moved.done.entry(found.handler).or_default() += 1;
             }
-            Some(Error::PayloadGone { .. } | Error::JobsGone { .. }) => moved.payload_gone += 1,
-            Some(_) => moved.changed += 1,
+            Err(VerbError::Refused(Error::PayloadGone { .. } | Error::JobsGone { .. })) => {
+                moved.payload_gone += 1;
+            }
+            Err(VerbError::Refused(_)) => moved.changed += 1,
+            Err(error) => return Err(error),
         }
     }
     Ok(moved)
@@ -281,12 +273,12 @@ fn move_batch(tx: &Connection, batch: &Batch, now: Timestamp) -> rusqlite::Resul
 /// the replay guard or a reused id, is made held.
 fn make_missing(
     conn: &Connection,
-    ask: &Missing,
-    place: Place,
+    ask: &Backfill,
+    place: BackfillCursor,
     now: Timestamp,
-) -> rusqlite::Result<Made> {
+) -> rusqlite::Result<BackfillResult> {
     let (events, next) = ask.next(conn, place)?;
-    let mut made = Made { next, ..Made::default() };
+    let mut made = BackfillResult { next, ..BackfillResult::default() };
     for event in events {
         if event.present {
             made.present += 1;
@@ -339,7 +331,11 @@ impl FoundEvent {
     }
 
     /// The one event with this id, in this source or in all of them.
-    fn find(tx: &Connection, source: Option<&Name>, event: &EventId) -> Outcome<FoundEvent> {
+    fn find(
+        tx: &Connection,
+        source: Option<&Name>,
+        event: &EventId,
+    ) -> Result<FoundEvent, VerbError> {
         let mut events: Vec<FoundEvent> = Vec::new();
         for source in sources(tx, source.cloned())? {
             let mut select = tx.prepare_cached(&by_id(FOUND))?;
@@ -351,13 +347,13 @@ impl FoundEvent {
         sources.dedup();
         if sources.len() > 1 {
             let sources = sources.join(", ");
-            return Ok(Err(Error::Ambiguous { event: event.clone(), sources }));
+            return Err(Error::Ambiguous { event: event.clone(), sources }.into());
         }
         // A forged twin, held for a person, must not run because its honest one is meant.
         if events.len() > 1 {
-            return Ok(Err(Error::Variants { event: event.clone(), bodies: events.len() }));
+            return Err(Error::Variants { event: event.clone(), bodies: events.len() }.into());
         }
-        Ok(events.pop().ok_or_else(|| Error::NoEvent(event.clone())))
+        Ok(events.pop().ok_or_else(|| Error::NoEvent(event.clone()))?)
     }
 
     /// The event's jobs, or its one job of this handler.
@@ -379,13 +375,10 @@ fn replay_event(
     event: &EventId,
     handler: Option<&Name>,
     now: Timestamp,
-) -> Outcome<Vec<JobId>> {
-    let event = match FoundEvent::find(tx, source, event)? {
-        Ok(event) => event,
-        Err(error) => return Ok(Err(error)),
-    };
+) -> Result<Vec<JobId>, VerbError> {
+    let event = FoundEvent::find(tx, source, event)?;
     if event.removed {
-        return Ok(Err(event.gone()));
+        return Err(event.gone().into());
     }
     let mut jobs = event.jobs(tx, handler)?;
     match handler {
@@ -395,11 +388,12 @@ fn replay_event(
     }
     // All are looked at before the first is moved.
     for job in &jobs {
-        if let Some(error) = job.refuses(tx, Move::Replay)? {
-            return Ok(Err(error));
-        }
+        job.check(tx, Verb::Replay)?;
     }
-    Ok(Ok(jobs.iter().map(|job| job.go(tx, Move::Replay, now)).collect::<Result<_, _>>()?))
+    for job in &jobs {
+        job.go(tx, Verb::Replay, now)?;
+    }
+    Ok(jobs.into_iter().map(|job| job.job).collect())
 }
 
 /// Makes the job that the event lacks, where its payload is still kept.
@@ -408,17 +402,13 @@ fn make(
     event: &FoundEvent,
     handler: &Name,
     now: Timestamp,
-) -> Outcome<Vec<JobId>> {
+) -> Result<Vec<JobId>, VerbError> {
     if key_of(tx, event.row)? != KeyOf::Nobody {
         let (source_name, event) = (event.source.clone(), event.event.clone());
-        return Ok(Err(Error::OneHandler { source_name, event }));
+        return Err(Error::OneHandler { source_name, event }.into());
     }
     if !event.payload_kept {
-        return Ok(Err(event.gone()));
+        return Err(event.gone().into());
     }
-    Ok(Ok(vec![insert_job(tx, event.row, handler, State::Ready, None, now)?]))
-}
-
-fn can_be_replayed(state: State) -> bool {
-    matches!(state, State::Held | State::Dead | State::Succeeded)
+    Ok(vec![insert_job(tx, event.row, handler, State::Ready, None, now)?])
 }

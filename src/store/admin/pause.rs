@@ -9,10 +9,9 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 
 use crate::model::Name;
+use crate::store::border::{Error, PausedRow};
 use crate::store::engine::queue::{Priority, WriteRequest};
-use crate::store::rows::PausedRow;
 use crate::store::tables::paused::{names, paused};
-use crate::store::types::Error;
 
 use super::handle::Admin;
 

@@ -1,8 +1,7 @@
 //! Lists the quarantine, and deletes from it.
 
+use crate::store::border::{Error, Quarantine, QuarantineFilter, QuarantinedRow};
 use crate::store::mutex::lock;
-use crate::store::quarantine::types::{Quarantine, QuarantineFilter, QuarantinedRow};
-use crate::store::types::Error;
 
 use super::handle::Admin;
 

@@ -6,11 +6,11 @@ use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Answer, DeadReason, JobId, State, Timestamp};
-use crate::store::engine::queue::Priority;
+use crate::store::border::Error;
+use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::{KeyOf, StoredAnswer, free, key_of, write};
-use crate::store::tables::codec::exactly_one;
+use crate::store::tables::codec::change_one;
 use crate::store::tables::job::find_job;
-use crate::store::types::Error;
 
 use super::handle::Admin;
 
@@ -42,7 +42,6 @@ impl Admin {
     /// changed nothing: what the operator found out about one attempt says nothing of a newer one. Of
     /// several at once one does it, and the others find the job in another state.
     pub async fn resolve(&self, job: JobId, attempt: u32, how: Resolution) -> Result<State, Error> {
-        let clock = self.engine.clock.clone();
         let answer = match &how {
             Resolution::Answered(answer) => {
                 let stored = StoredAnswer::of(answer.clone()).await;
@@ -50,9 +49,9 @@ impl Admin {
             }
             Resolution::Succeeded | Resolution::Failed => None,
         };
-        let resolve =
-            move |tx: &Connection| resolve(tx, (job, attempt), &how, answer.as_ref(), clock.now());
-        self.engine.submit(Priority::Verb, resolve).await?
+        self.engine
+            .change(move |tx, now| resolve(tx, (job, attempt), &how, answer.as_ref(), now))
+            .await
     }
 }
 
@@ -62,34 +61,30 @@ fn resolve(
     how: &Resolution,
     answer: Option<&StoredAnswer>,
     now: Timestamp,
-) -> rusqlite::Result<Result<State, Error>> {
-    let (row, attempt, event) = match find_job(tx, job)? {
-        None => return Ok(Err(Error::NoJob(job))),
-        Some((_, State::Held, attempt, _)) if attempt != seen => {
-            return Ok(Err(Error::NewerAttempt { job, seen, attempt }));
-        }
-        Some((row, State::Held, attempt, event)) => (row, attempt, event),
-        Some((_, state, ..)) => {
-            return Ok(Err(Error::WrongState { job, state, verb: "resolved" }));
-        }
-    };
+) -> Result<State, VerbError> {
+    let (row, state, attempt, event) = find_job(tx, job)?.ok_or(Error::NoJob(job))?;
+    if state != State::Held {
+        return Err(Error::WrongState { job, state, verb: "resolved" }.into());
+    }
+    if attempt != seen {
+        return Err(Error::NewerAttempt { job, seen, attempt }.into());
+    }
     match (how, answer, key_of(tx, event)?) {
         (Resolution::Succeeded, _, KeyOf::Unanswered) => {
-            return Ok(Err(Error::AnswerNeeded { job }));
+            return Err(Error::AnswerNeeded { job }.into());
         }
         (Resolution::Failed, _, KeyOf::Unanswered) => free(tx, event)?,
         (_, Some(answer), KeyOf::Unanswered) => write(tx, event, answer, false, now)?,
-        (_, Some(_), _) => return Ok(Err(Error::NobodyWaits { job })),
+        (_, Some(_), _) => return Err(Error::NobodyWaits { job }.into()),
         (_, None, _) => {}
     }
     let (state, reason) = how.after();
     // From held after this attempt only.
-    let moved = tx
-        .prepare_cached(
-            "UPDATE job SET state = ?3, reason = ?4, settled_at = ?5
+    change_one(
+        tx,
+        "UPDATE job SET state = ?3, reason = ?4, settled_at = ?5
              WHERE row = ?1 AND state = 'held' AND attempt = ?2",
-        )?
-        .execute(params![row, attempt, state.as_str(), reason.map(DeadReason::as_str), now.0])?;
-    exactly_one(moved)?;
-    Ok(Ok(state))
+        params![row, attempt, state.as_str(), reason.map(DeadReason::as_str), now.0],
+    )?;
+    Ok(state)
 }

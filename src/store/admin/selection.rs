@@ -9,13 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{HeldReason, JobId, Name, State, Timestamp};
 use crate::pattern::Pattern;
-use crate::store::rows::JobFilter;
+use crate::store::border::{Error, JobFilter};
 use crate::store::tables::answer::key_of;
 use crate::store::tables::codec;
-use crate::store::types::Error;
 
+use super::clauses::Clauses;
 use super::handle::Admin;
-use super::list::Clauses;
 
 /// Most jobs of one answer, and most events of one look for the walk's beginning.
 const PAGE: usize = 1_000;
@@ -38,22 +37,22 @@ pub enum Verb {
 
 /// Which jobs are meant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Select {
+pub struct JobSelection {
     /// Its state must be held or dead; its limit has no meaning here.
     pub filter: JobFilter,
     /// Where the last answer said to go on; the beginning otherwise.
-    pub after: Option<Cursor>,
+    pub after: Option<SelectionCursor>,
     /// For a replay: what a person has to look at first is left out unless its reason is named.
     pub verb: Verb,
 }
 
 /// A place in the walk over the jobs: to be handed back as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor(i64);
+pub struct SelectionCursor(i64);
 
 /// One chosen job, as it was when it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Chosen {
+pub struct SelectedJob {
     pub job: JobId,
     /// Its last attempt.
     pub attempt: u32,
@@ -62,46 +61,44 @@ pub struct Chosen {
 
 /// The next of the jobs that are meant.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Selected {
+pub struct SelectedJobs {
     /// Oldest first.
-    pub jobs: Vec<Chosen>,
+    pub jobs: Vec<SelectedJob>,
     /// Held or dead jobs that were looked at, the same bound for every call.
-    #[serde(default)]
     pub looked_at: u64,
     /// Left out: suspected replays and reused ids, which might be forged.
     pub suspected: u64,
     /// Left out of a replay: they have answered their callers, who get those answers again.
-    #[serde(default)]
     pub answered: u64,
     /// Where to go on; nothing at the end.
-    pub next: Option<Cursor>,
+    pub next: Option<SelectionCursor>,
 }
 
 /// Which stored events are to get a job that they lack: the handler was not there, or did not want them, when
 /// they came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
+pub struct Backfill {
     /// Whose jobs are made.
     pub handler: Name,
     /// Only of events that arrived then or later.
     pub since: Timestamp,
     /// Only of what it wants, matched by one snapshot of the configuration (S6).
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<EventMatcher>,
     /// Only count.
     pub dry_run: bool,
     /// Where the last answer said to go on; the beginning otherwise.
-    pub from: Option<Place>,
+    pub from: Option<BackfillCursor>,
 }
 
 /// What a handler wants of some of its sources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct EventMatcher {
     pub sources: Vec<Name>,
     pub types: Vec<Pattern>,
     pub only: Option<Pattern>,
 }
 
-impl Wanted {
+impl EventMatcher {
     fn matches(&self, event: &EventCandidate) -> bool {
         let of = |pattern: &Pattern| pattern.matches(&event.event_type);
         self.sources.contains(&event.source)
@@ -112,7 +109,7 @@ impl Wanted {
 
 /// A place in the walk over the events: to be handed back as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct BackfillCursor {
     after: i64,
     /// The newest event when the walk began: it ends even while events arrive.
     last: i64,
@@ -120,18 +117,18 @@ pub struct Place {
 
 impl Admin {
     /// The next jobs that a bulk verb means. Call again with the answer's `next` until it is none.
-    pub async fn select(&self, ask: Select) -> Result<Selected, Error> {
+    pub async fn select(&self, ask: JobSelection) -> Result<SelectedJobs, Error> {
         self.engine.list(codec::size(PAGE), move |conn| select(conn, &ask)).await
     }
 
     /// The place before the first event since then. Rows are in the order of arrival but for
     /// corrections of the clock: from the newest back, a whole page of older ones is the end.
-    pub(crate) async fn beginning(&self, since: Timestamp) -> Result<Place, Error> {
+    pub(crate) async fn beginning(&self, since: Timestamp) -> Result<BackfillCursor, Error> {
         // The newest event's row; 0 in an empty store.
         let newest = "SELECT coalesce(max(row), 0) FROM event";
         let last: i64 =
             self.engine.read(|conn| conn.query_row(newest, [], |found| found.get(0))).await?;
-        let mut place = Place { after: last, last };
+        let mut place = BackfillCursor { after: last, last };
         let mut before = last.saturating_add(1);
         loop {
             let (oldest, first) =
@@ -143,7 +140,7 @@ impl Admin {
     }
 }
 
-fn select(conn: &Connection, ask: &Select) -> rusqlite::Result<Selected> {
+fn select(conn: &Connection, ask: &JobSelection) -> rusqlite::Result<SelectedJobs> {
     let after = ask.after.map_or(0, |cursor| cursor.0);
     // A literal state, which a partial index needs: only these two wait for a person.
     let waits = match ask.filter.state {
@@ -161,7 +158,7 @@ fn select(conn: &Connection, ask: &Select) -> rusqlite::Result<Selected> {
     clauses.job(conn, &ask.filter)?;
     clauses.raw("j.state IN ('held', 'dead')");
     clauses.raw(&format!("j.row <= {last}"));
-    clauses.after("j.row", Some(after));
+    clauses.after("j.row", after);
     // The next in the order of their making, so that a page ends where the following one begins.
     let sql = format!(
         "SELECT j.row, j.id, j.attempt, j.handler, coalesce(j.reason, ''), j.event FROM job j
@@ -171,19 +168,19 @@ fn select(conn: &Connection, ask: &Select) -> rusqlite::Result<Selected> {
     let found = conn
         .prepare(&sql)?
         .query_map(clauses.values().as_slice(), |row| {
-            let chosen = Chosen {
+            let chosen = SelectedJob {
                 job: codec::job_id(row, 1)?,
                 attempt: row.get(2)?,
                 handler: codec::text(row, 3)?,
             };
             Ok((row.get(0)?, chosen, row.get(4)?, row.get(5)?))
         })?
-        .collect::<rusqlite::Result<Vec<(i64, Chosen, String, i64)>>>()?;
-    let mut selected = Selected { looked_at, ..Selected::default() };
+        .collect::<rusqlite::Result<Vec<(i64, SelectedJob, String, i64)>>>()?;
+    let mut selected = SelectedJobs { looked_at, ..SelectedJobs::default() };
     if found.len() == PAGE {
-        selected.next = found.last().map(|(row, ..)| Cursor(*row));
+        selected.next = found.last().map(|(row, ..)| SelectionCursor(*row));
     } else if looked_at == LOOK.unsigned_abs() {
-        selected.next = Some(Cursor(last));
+        selected.next = Some(SelectionCursor(last));
     }
     let guarded = ask.verb == Verb::Replay && ask.filter.reason.is_none();
     for (_, chosen, reason, event) in found {
@@ -229,16 +226,18 @@ pub(crate) struct EventCandidate {
     pub(crate) present: bool,
 }
 
-impl Missing {
+impl Backfill {
     /// The next events that are meant, and the place behind those that were looked at: none at the end.
     pub(crate) fn next(
         &self,
         conn: &Connection,
-        place: Place,
-    ) -> rusqlite::Result<(Vec<EventCandidate>, Option<Place>)> {
+        place: BackfillCursor,
+    ) -> rusqlite::Result<(Vec<EventCandidate>, Option<BackfillCursor>)> {
         let mut events = look(conn, self, place)?;
         let next = match events.last() {
-            Some(event) if events.len() == STEP => Some(Place { after: event.row, ..place }),
+            Some(event) if events.len() == STEP => {
+                Some(BackfillCursor { after: event.row, ..place })
+            }
             _ => None,
         };
         let wanted =
@@ -248,7 +247,11 @@ impl Missing {
     }
 }
 
-fn look(conn: &Connection, ask: &Missing, place: Place) -> rusqlite::Result<Vec<EventCandidate>> {
+fn look(
+    conn: &Connection,
+    ask: &Backfill,
+    place: BackfillCursor,
+) -> rusqlite::Result<Vec<EventCandidate>> {
     // The next events in the order of arrival. The guard held an event that repeats the signed body of an
     // earlier one, and flagged it where its type may honestly repeat.
     conn.prepare_cached(

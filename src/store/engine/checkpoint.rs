@@ -3,7 +3,7 @@
 //! A pass that met an I/O error is never repeated on the same connections: SQLite counts pages of a
 //! partial pass as copied although they were not flushed, the repeat would skip them and reset the
 //! log, and the next power cut would leave a corrupt database (S1). So the connection is closed at
-//! once and the writer is told to repair.
+//! once and the writer repairs the store.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};

@@ -34,8 +34,8 @@ pub(crate) fn connect(path: &Path, limits: &Limits, role: Role) -> rusqlite::Res
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    // A statement's plan does not depend on what is bound to it; otherwise SQLite may plan it anew each
-    // time something is (sqlite3_bind, "QPSG"), and these never gain by it: there are no statistics.
+    // A statement's plan does not depend on its bound values. Otherwise SQLite may plan it anew at each bind
+    // (sqlite3_bind, "QPSG"), and without statistics that gains nothing.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // A commit is on the disk when it returns. The log is copied by the checkpointer alone. A file
     // mapped into memory turns an I/O error into a signal. 8 MiB of cache hold a usual batch.
@@ -61,7 +61,7 @@ pub(crate) fn connect_copy(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// Opens a copy that is to become a store, with a journal beside it and no log: when a commit returns,
+/// Opens a copy that is to become a store, with a journal and no log: when a commit returns,
 /// all of it is in the file.
 pub(crate) fn connect_alone(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

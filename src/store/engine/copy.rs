@@ -19,11 +19,11 @@ use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
 use crate::crash;
-use crate::store::types::Refused;
+use crate::store::border::Refused;
 
 use super::checkpoint::Pass;
 use super::connection::{close, connect_copy};
-use super::copy_task::{Copied, CopyError, CopyTask, Manifest};
+use super::copy_task::{CopyError, CopyTask, Manifest, StoreCopy};
 use super::durable;
 use super::inspect::last_event;
 use super::path::beside;
@@ -47,7 +47,7 @@ enum Left {
 /// Removes what a killed receiver has left of a copy. The caller holds the lock.
 pub(crate) fn remove_leftover(database: &Path) {
     if let Err(error) = durable::remove_database(&beside(database, COPYING)) {
-        tracing::warn!(%error, "failed to remove what is left of a backup");
+        tracing::warn!(%error, "failed to remove the files of a cut backup");
     }
 }
 
@@ -114,7 +114,7 @@ impl Writer {
         let (mut pages, mut grown) = (None, 0);
         loop {
             if task.answer.is_closed() {
-                return Err(CopyError::Failed("whoever asked for it went away".to_owned()));
+                return Err(CopyError::Failed("the caller went away".to_owned()));
             }
             if self.shared.queue.is_closed() {
                 return Err(Refused::Stopping.into());
@@ -150,8 +150,8 @@ impl Writer {
             return Ok(());
         }
         match self.shared.queue.take_now() {
-            NextWork::Batch(items) if items.is_empty() => return Ok(()),
-            NextWork::Batch(mut items) => match self.commit(conn, &mut items) {
+            None => return Ok(()),
+            Some(NextWork::Batch(mut items)) => match self.commit(conn, &mut items) {
                 Ok(changed) => self.settle(items, Ok(changed)),
                 Err(error) => {
                     let why = CopyError::GaveWay(error.to_string());
@@ -159,11 +159,11 @@ impl Writer {
                     return Err(why);
                 }
             },
-            NextWork::Broken(reason) => {
+            Some(NextWork::Broken(reason)) => {
                 *left = Left::Pass(Pass::Broken(reason.clone()));
                 return Err(CopyError::GaveWay(reason));
             }
-            NextWork::Copy(_) | NextWork::Closed => {}
+            Some(NextWork::Copy(_)) => {}
         }
         match self.checkpoint(conn) {
             Pass::Done => Ok(()),
@@ -194,9 +194,9 @@ impl Writer {
 }
 
 /// Opens the finished copy and takes its name away.
-fn nameless(path: &Path, manifest: Manifest) -> io::Result<Copied> {
+fn nameless(path: &Path, manifest: Manifest) -> io::Result<StoreCopy> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
     durable::remove(path)?;
-    Ok(Copied { file, manifest: Manifest { bytes, ..manifest } })
+    Ok(StoreCopy { file, manifest: Manifest { bytes, ..manifest } })
 }

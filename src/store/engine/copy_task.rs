@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::model::Timestamp;
-use crate::store::types::Refused;
+use crate::store::border::Refused;
 
 /// What a copy contains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct Manifest {
 
 /// A whole copy in a file without a name: its space is free again when it is closed.
 #[derive(Debug)]
-pub struct Copied {
+pub struct StoreCopy {
     /// The file, at its beginning.
     pub file: File,
     /// What it contains.
@@ -77,9 +77,9 @@ impl From<io::Error> for CopyError {
 
 /// A copy that is being made. Dropping it ends the copy.
 #[derive(Debug)]
-pub struct Copying {
+pub struct CopyInProgress {
     pub(crate) progress: Arc<CopyProgress>,
-    pub(crate) answer: oneshot::Receiver<Result<Copied, CopyError>>,
+    pub(crate) answer: oneshot::Receiver<Result<StoreCopy, CopyError>>,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ pub(crate) struct CopyProgress {
     pub(crate) all_bytes: AtomicU64,
 }
 
-impl Copying {
+impl CopyInProgress {
     /// Bytes copied so far, and bytes to copy in all.
     pub fn progress(&self) -> (u64, u64) {
         let CopyProgress { done_bytes, all_bytes } = &*self.progress;
@@ -96,7 +96,7 @@ impl Copying {
     }
 
     /// Waits for the end. May be dropped and called again until then.
-    pub async fn finished(&mut self) -> Result<Copied, CopyError> {
+    pub async fn finished(&mut self) -> Result<StoreCopy, CopyError> {
         (&mut self.answer).await.unwrap_or(Err(CopyError::Refused(Refused::Stopping)))
     }
 }
@@ -104,5 +104,5 @@ impl Copying {
 /// The writer's end of the request.
 pub(crate) struct CopyTask {
     pub(crate) progress: Arc<CopyProgress>,
-    pub(crate) answer: oneshot::Sender<Result<Copied, CopyError>>,
+    pub(crate) answer: oneshot::Sender<Result<StoreCopy, CopyError>>,
 }

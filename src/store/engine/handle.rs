@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use crate::limits::Limits;
+use crate::store::border::{Error, Refused};
 use crate::store::tables::codec;
-use crate::store::types::{Error, Refused};
 
 use super::queue::{Priority, WriteReply, WriteRequest};
 use super::shared::EngineState;

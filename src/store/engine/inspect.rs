@@ -17,7 +17,7 @@ use super::schema::FileKind;
 
 /// A copy of a store that is whole: SQLite has checked every page and index of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inspected {
+pub struct BackupInfo {
     /// The identity of the store that it is a copy of.
     pub store: Uuid,
     /// Its schema's number.
@@ -37,46 +37,25 @@ pub struct Inspected {
 pub enum InspectError {
     /// Not a database, or another program's.
     #[error("{path} is not a copy of a store")]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
     /// A store of a development build.
     #[error(
         "{path}: made by a development build; nothing reads it: keep it, start with a new path"
     )]
-    Development {
-        /// The file.
-        path: PathBuf,
-    },
+    Development { path: PathBuf },
     /// A newer hooklatch made it.
     #[error(
         "{path} is of a newer hooklatch (schema {schema}; this one knows {known}); install that version or a newer one"
     )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its schema's number.
-        schema: i64,
-        /// The newest schema this program knows.
-        known: i64,
-    },
+    Newer { path: PathBuf, schema: i64, known: i64 },
     /// A log next to it has commits.
     #[error(
         "{path} has a write-ahead log beside it: it is a store, or was copied out of one that ran, and no backup (make one with `hooklatch backup FILE`)"
     )]
-    HasLog {
-        /// The file.
-        path: PathBuf,
-    },
+    HasLog { path: PathBuf },
     /// SQLite found it damaged.
     #[error("{path} is damaged: {detail}")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// SQLite's words.
-        detail: String,
-    },
+    Damaged { path: PathBuf, detail: String },
 }
 
 /// Refuses a file whose log has commits, which a restore would leave behind.
@@ -95,12 +74,12 @@ pub fn refuse_log(path: &Path) -> Result<(), InspectError> {
 ///
 /// # Errors
 /// It is not a whole copy of a store that this program can open.
-pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
+pub fn inspect(path: &Path) -> Result<BackupInfo, InspectError> {
     inspect_copy(path, path)
 }
 
 /// The same of `copy`, a copy of the file at `path`: an error names that file.
-pub(crate) fn inspect_copy(copy: &Path, path: &Path) -> Result<Inspected, InspectError> {
+pub(crate) fn inspect_copy(copy: &Path, path: &Path) -> Result<BackupInfo, InspectError> {
     refuse_log(copy)?;
     let damaged = |error: rusqlite::Error| match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => InspectError::Foreign { path: path.to_owned() },
@@ -127,7 +106,7 @@ pub(crate) fn inspect_copy(copy: &Path, path: &Path) -> Result<Inspected, Inspec
     read(&conn, schema).map_err(damaged)
 }
 
-fn read(conn: &Connection, schema: i64) -> rusqlite::Result<Inspected> {
+fn read(conn: &Connection, schema: i64) -> rusqlite::Result<BackupInfo> {
     // The one row.
     let copied_at = conn.query_row("SELECT copied_at FROM meta WHERE one = 1", [], |row| {
         codec::maybe_time(row, 0)
@@ -145,7 +124,7 @@ fn read(conn: &Connection, schema: i64) -> rusqlite::Result<Inspected> {
         })
         .optional()?;
     let (store, last_event) = (schema::store_id(conn)?, last_event(conn)?);
-    Ok(Inspected { store, schema, copied_at, last_event, newest_event_at, events, jobs })
+    Ok(BackupInfo { store, schema, copied_at, last_event, newest_event_at, events, jobs })
 }
 
 /// The number of the last event that was ever stored: one that is deleted keeps it.

@@ -11,8 +11,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
+use super::open_error::OpenError;
 use crate::model::Timestamp;
-use crate::store::types::OpenError;
 
 use super::path::beside;
 

@@ -11,18 +11,20 @@ use std::path::{Path, PathBuf};
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, MAIN_DB};
 
+use super::open_error::OpenError;
 use crate::crash;
 use crate::limits::Limits;
-use crate::store::types::OpenError;
 
 use super::connection::close;
 use super::inspect::inspect;
-use super::path::{beside, directory};
+use super::path::beside;
 use super::space::Space;
 use super::{durable, schema};
 
-/// What the copy's name has after the database's, before the number of the schema that follows.
-const BEFORE: &str = ".before-";
+/// The copy of the database at `path` that is made before it gets this schema.
+fn copy_before(path: &Path, schema: i64) -> PathBuf {
+    beside(path, &format!(".before-{schema:04}"))
+}
 
 /// Closes the connection and copies its database to `PATH.before-NNNN`. An earlier such copy is removed
 /// then: only the newest one is kept.
@@ -34,7 +36,7 @@ pub(crate) fn keep_copy(conn: Connection, path: &Path, limits: &Limits) -> Resul
         error => error,
     })?;
 
-    let copy = beside(path, &format!("{BEFORE}{:04}", schema::known()));
+    let copy = copy_before(path, schema::known());
     if durable::is_equal(path, &copy).unwrap_or(false) {
         // Of a start that was killed, or found the disk full, before it had changed the schema: a second
         // copy would need that space again. Its name may not be on the disk yet.
@@ -43,7 +45,7 @@ pub(crate) fn keep_copy(conn: Connection, path: &Path, limits: &Limits) -> Resul
     } else {
         make(path, &copy, limits)?;
     }
-    for older in copies(path).into_iter().filter(|older| *older != copy) {
+    for older in (1..schema::known()).map(|schema| copy_before(path, schema)) {
         if let Err(error) = durable::remove(&older) {
             tracing::warn!(%error, file = %older.display(), "failed to remove the copy before that");
         }
@@ -61,11 +63,7 @@ fn log_does_not_fit(path: &Path, limits: &Limits) -> OpenError {
     let database = fs::metadata(path).map_or(0, |database| database.len()).saturating_add(log);
     // The log, the copy and the change.
     let needed = database.saturating_mul(2).saturating_add(log);
-    OpenError::NoSpaceToMigrate {
-        path: path.to_owned(),
-        needed: needed.saturating_add(limits.disk_floor_bytes),
-        free: free(path, limits),
-    }
+    no_space(path, limits, needed.saturating_add(limits.disk_floor_bytes))
 }
 
 /// Makes `copy`, checked and flushed.
@@ -94,13 +92,11 @@ fn write(path: &Path, partial: &Path, limits: &Limits) -> Result<(), OpenError> 
     // Of a start that was cut off.
     durable::remove(partial).map_err(io)?;
     let room = room(path, limits)?;
-    let free = free(path, limits);
     let mut from = File::open(path).map_err(io)?;
-    match durable::copy(&mut from, partial, free.saturating_sub(room)) {
+    match durable::copy(&mut from, partial, free(path, limits).saturating_sub(room)) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::StorageFull => {
-            let needed = from.metadata().map_err(io)?.len().saturating_add(room);
-            Err(OpenError::NoSpaceToMigrate { path: path.to_owned(), needed, free })
+            Err(no_space(path, limits, from.metadata().map_err(io)?.len().saturating_add(room)))
         }
         Err(error) => Err(io(error)),
     }
@@ -118,11 +114,12 @@ fn free(path: &Path, limits: &Limits) -> u64 {
 }
 
 fn require_room(path: &Path, limits: &Limits) -> Result<(), OpenError> {
-    let (needed, free) = (room(path, limits)?, free(path, limits));
-    match free < needed {
-        true => Err(OpenError::NoSpaceToMigrate { path: path.to_owned(), needed, free }),
-        false => Ok(()),
-    }
+    let needed = room(path, limits)?;
+    if free(path, limits) < needed { Err(no_space(path, limits, needed)) } else { Ok(()) }
+}
+
+fn no_space(path: &Path, limits: &Limits, needed: u64) -> OpenError {
+    OpenError::NoSpaceToMigrate { path: path.to_owned(), needed, free: free(path, limits) }
 }
 
 /// What a migration needs that found the disk full all the same, and is rolled back. Its log, of which
@@ -135,26 +132,7 @@ pub(crate) fn found_full(conn: &Connection, path: &Path, limits: &Limits) -> Ope
     }
     let twice = log.saturating_mul(2).saturating_add(limits.disk_floor_bytes);
     match room(path, limits) {
-        Ok(room) => OpenError::NoSpaceToMigrate {
-            path: path.to_owned(),
-            needed: room.max(twice),
-            free: free(path, limits),
-        },
+        Ok(room) => no_space(path, limits, room.max(twice)),
         Err(error) => error,
     }
-}
-
-/// The copies beside the database at `path`.
-fn copies(path: &Path) -> Vec<PathBuf> {
-    let prefix = beside(path, BEFORE);
-    let prefix = prefix.file_name().unwrap_or_default().as_encoded_bytes();
-    let entries = fs::read_dir(directory(path)).into_iter().flatten().flatten();
-    let is_copy = |name: &[u8]| {
-        name.strip_prefix(prefix)
-            .is_some_and(|number| number.len() == 4 && number.iter().all(u8::is_ascii_digit))
-    };
-    entries
-        .filter(|entry| is_copy(entry.file_name().as_encoded_bytes()))
-        .map(|entry| entry.path())
-        .collect()
 }

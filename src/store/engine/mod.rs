@@ -20,4 +20,5 @@ pub(crate) mod schema;
 pub(crate) mod shared;
 pub(crate) mod space;
 pub(crate) mod subscriptions;
+pub(crate) mod verb;
 pub(crate) mod writer;

@@ -8,9 +8,9 @@ use std::path::Path;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, MAIN_DB};
 
+use super::open_error::OpenError;
 use crate::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::types::OpenError;
 
 use super::connection::{Role, built_with, connect};
 use super::path::{beside, directory};

@@ -11,8 +11,8 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::limits::Limits;
+use crate::store::border::Refused;
 use crate::store::mutex::lock;
-use crate::store::types::Refused;
 
 use super::copy_task::{CopyError, CopyTask};
 
@@ -111,14 +111,12 @@ where
 
 /// The writer's next task.
 pub(crate) enum NextWork {
-    /// Commit these. Empty only where [`Queue::take_now`] found nothing.
+    /// Commit these: at least one.
     Batch(Vec<WriteRequest>),
     /// The checkpointer met an I/O error: repair.
     Broken(String),
     /// Make a copy.
     Copy(CopyTask),
-    /// Closed, and nothing is left.
-    Closed,
 }
 
 /// The queue of one writer.
@@ -202,8 +200,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Hands kept items to the writer in one go, so that they share a batch. Where it takes no more they
-    /// are dropped, which their askers are told by.
+    /// Hands kept items to the writer in one go, so that they share a batch. A closed queue drops them, which ends the
+    /// wait of their callers.
     pub(crate) fn push_kept(&self, items: Vec<WriteRequest>) {
         let mut state = lock(&self.state);
         if !state.closed {
@@ -311,40 +309,36 @@ impl Queue {
         lock(&self.state).closed
     }
 
-    /// Waits for the next thing to do.
-    pub(crate) fn take(&self) -> NextWork {
+    /// Waits for the next thing to do. None where the queue is closed and empty.
+    pub(crate) fn take(&self) -> Option<NextWork> {
         let mut state = lock(&self.state);
         loop {
             state.answer();
-            if let Some(reason) = state.broken.take() {
-                return NextWork::Broken(reason);
-            }
-            if let Some(task) = state.copy.take() {
-                return NextWork::Copy(task);
-            }
-            let batch = self.batch(&mut state);
-            if !batch.is_empty() {
-                return NextWork::Batch(batch);
-            }
-            if state.closed {
-                return NextWork::Closed;
+            let next = self.next(&mut state);
+            if next.is_some() || state.closed {
+                return next;
             }
             state.idle = true;
             state = self.filled.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
 
-    /// Takes the queued requests, perhaps none.
-    pub(crate) fn take_now(&self) -> NextWork {
+    /// The next thing to do now.
+    pub(crate) fn take_now(&self) -> Option<NextWork> {
         let mut state = lock(&self.state);
         state.answer();
+        self.next(&mut state)
+    }
+
+    fn next(&self, state: &mut State) -> Option<NextWork> {
         if let Some(reason) = state.broken.take() {
-            return NextWork::Broken(reason);
+            return Some(NextWork::Broken(reason));
         }
-        match state.copy.take() {
-            Some(task) => NextWork::Copy(task),
-            None => NextWork::Batch(self.batch(&mut state)),
+        if let Some(task) = state.copy.take() {
+            return Some(NextWork::Copy(task));
         }
+        let batch = self.batch(state);
+        (!batch.is_empty()).then_some(NextWork::Batch(batch))
     }
 
     /// Puts kept items back, before all others.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode};
 
+use crate::store::border::Error;
 use crate::store::mutex::lock;
-use crate::store::types::Error;
 
 use super::connection::close;
 

@@ -1,10 +1,10 @@
 //! RESTORE: a backup becomes the store, under a new identity, with every unfinished job held.
 //!
-//! Nobody knows what happened to the store since the backup was made: events were answered, jobs run. So
-//! no job starts by itself, and the gap is written down. What must stay true: the lock is held from before
-//! the first look to the end; the backup itself is never changed; until one rename the store is the old
-//! one, and after it the new one, whoever is killed: a complete new file under `PATH.restored` decides, and
-//! whoever opens the store next finishes what is left to do. Nothing of the old store is deleted.
+//! A backup does not know what happened after it was made: events were answered, jobs ran. So no job starts by
+//! itself, and the gap is recorded. What must stay true: the lock is held from before the first look to the end; the
+//! backup itself is never changed; one rename decides, whenever a process is killed: before it the store is the old
+//! one, after it the complete new file under `PATH.restored` is the store, and the next process that opens the store
+//! finishes the restore. Nothing of the old store is deleted.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -16,16 +16,16 @@ use bytesize::ByteSize;
 use rusqlite::{Connection, TransactionBehavior, params};
 use uuid::Uuid;
 
+use super::open_error::OpenError;
 use crate::clock::Clock;
 use crate::crash;
 use crate::model::Timestamp;
-use crate::store::rows::RestoredRow;
-use crate::store::tables::codec::exactly_one;
+use crate::store::border::{RestoredRow, Settings};
+use crate::store::tables::codec::change_one;
 use crate::store::tables::{answer, codec};
-use crate::store::types::{OpenError, Settings};
 
 use super::connection::{close, connect_alone};
-use super::inspect::{InspectError, Inspected, inspect_copy};
+use super::inspect::{BackupInfo, InspectError, inspect_copy};
 use super::lock::StoreLock;
 use super::path::{beside, real};
 use super::space::Space;
@@ -37,12 +37,12 @@ const RESTORED: &str = ".restored";
 
 /// What a restore came to.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoreResult {
     /// The store's new identity.
     pub store: Uuid,
     /// The gap.
     pub row: RestoredRow,
-    pub backup: Inspected,
+    pub backup: BackupInfo,
     /// Where the old store lies now, where there was one.
     pub aside: Option<PathBuf>,
 }
@@ -52,21 +52,16 @@ pub struct Restored {
 pub enum RestoreError {
     /// It may be wanted.
     #[error("there is a store at {path}: --replace moves it aside, and deletes nothing of it")]
-    Exists {
-        /// The database file.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// The file is not a backup.
     #[error(transparent)]
     Backup(#[from] InspectError),
     /// It does not fit.
     #[error("too little space for the backup beside {path}: {} are needed, {} are free", ByteSize(*needed), ByteSize(*free))]
     NoSpace {
-        /// The database file.
         path: PathBuf,
         /// Bytes of the backup and the floor.
         needed: u64,
-        /// Bytes that this user may write.
         free: u64,
     },
     /// The place of the store.
@@ -74,14 +69,9 @@ pub enum RestoreError {
     Store(#[from] OpenError),
     /// The new store is made and has not got its place yet.
     #[error(
-        "the restore of {path} is made and could not be ended: {detail}; whoever opens the store next, as `hooklatch serve`, ends it"
+        "the restore of {path} is made and could not be ended: {detail}; the next process that opens the store, as `hooklatch serve`, ends it"
     )]
-    NotEnded {
-        /// The database file.
-        path: PathBuf,
-        /// What the system says.
-        detail: String,
-    },
+    NotEnded { path: PathBuf, detail: String },
 }
 
 /// Makes the backup in `file` the store of `settings`; errors name it by `name`. Blocking. The caller has asked
@@ -95,7 +85,7 @@ pub fn restore(
     file: &mut File,
     replace: bool,
     clock: &Clock,
-) -> Result<Restored, RestoreError> {
+) -> Result<RestoreResult, RestoreError> {
     let path = &real(&settings.path);
     if path.is_dir() {
         return Err(OpenError::IsDirectory { path: path.clone() }.into());
@@ -125,7 +115,7 @@ pub fn restore(
         path: path.clone(),
         detail: error.to_string(),
     })?;
-    Ok(Restored { store, row, backup, aside })
+    Ok(RestoreResult { store, row, backup, aside })
 }
 
 /// Whether there is a store at `path`, or one that only waits for its place.
@@ -154,7 +144,7 @@ pub(crate) fn finish(path: &Path) -> io::Result<Option<PathBuf>> {
         durable::sync_folder(path)?;
         return Ok(None);
     }
-    // By the new file's own time, so that whoever goes on after a kill names it as whoever began.
+    // Named by the new file's own time, so that a process that goes on after a kill chooses the same name.
     let aside = beside(path, &format!(".replaced-{}", stamp(&made)));
     let mut is_aside = None;
     if path.exists() {
@@ -163,7 +153,7 @@ pub(crate) fn finish(path: &Path) -> io::Result<Option<PathBuf>> {
     }
     crash::point("restore.aside");
     // Neither the old log nor an old journal may meet the new database: SQLite would write it with them. A
-    // journal is left by whoever is cut off before the log is turned on. After an orderly stop both are
+    // journal is left by a process that was killed before it turned the log on. After an orderly stop both are
     // empty; the log's index can be made again.
     for suffix in ["-wal", "-journal"] {
         let log = beside(path, suffix);
@@ -194,7 +184,7 @@ fn make(
     path: &Path,
     restoring: &Path,
     now: Timestamp,
-) -> Result<(Uuid, RestoredRow, Inspected), RestoreError> {
+) -> Result<(Uuid, RestoredRow, BackupInfo), RestoreError> {
     let io = |error: io::Error| RestoreError::Store(OpenError::from_io(path, restoring, &error));
     let sql = |error| RestoreError::Store(OpenError::from_sql(restoring, error));
     let floor = settings.limits.disk_floor_bytes;
@@ -227,7 +217,7 @@ fn make(
 
 /// Since when the backup knows nothing. A copy that no backup made has only its file's time; an event in it
 /// shows that it is not older.
-fn made_at(backup: &Inspected, changed_at: SystemTime, now: Timestamp) -> Timestamp {
+fn made_at(backup: &BackupInfo, changed_at: SystemTime, now: Timestamp) -> Timestamp {
     let changed_at = changed_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let changed_at = Timestamp(i64::try_from(changed_at.as_millis()).unwrap_or(i64::MAX));
     let told = backup.copied_at.unwrap_or(changed_at);
@@ -242,9 +232,11 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let now = gap.restored_at.0;
     // R16: no runner takes it for the store whose attempts it has.
-    let renamed = tx
-        .execute("UPDATE meta SET store_id = randomblob(16), copied_at = NULL WHERE one = 1", [])?;
-    exactly_one(renamed)?;
+    change_one(
+        &tx,
+        "UPDATE meta SET store_id = randomblob(16), copied_at = NULL WHERE one = 1",
+        [],
+    )?;
     // By the index of live ones. Their outcome is unknown.
     tx.execute(
         "UPDATE attempt SET outcome = 'unknown', finished_at = max(?1, started_at), detail = ?2,
@@ -259,7 +251,7 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
          WHERE state IN ('ready', 'waiting', 'running')",
         [],
     )?;
-    // Of requests with keys, what had failed: a repeat would begin it again, and one may have done so since. A
+    // Requests with keys whose jobs had failed: a repeat would begin them again, and one may have done so since. A
     // stored error would be forgotten after a while, so it is forgotten now.
     answer::forget_errors(&tx, Timestamp(i64::MAX), -1)?;
     let failed = tx.execute(
@@ -268,7 +260,7 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
         [],
     )?;
     let held = held + failed;
-    // A redelivery leaves what was dead before this time (accept.rs), also where the other machine's clock was ahead.
+    // A redelivery leaves jobs alone that were dead before this time (accept.rs), also where the other machine's clock was ahead.
     tx.execute("UPDATE job SET settled_at = min(settled_at, ?1) WHERE state = 'dead'", [now])?;
     tx.execute(
         "INSERT INTO restored (from_store, made_at, restored_at, held) VALUES (?1, ?2, ?3, ?4)",

@@ -5,9 +5,9 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use uuid::Uuid;
 
+use super::open_error::OpenError;
 use crate::crash;
 use crate::model::Timestamp;
-use crate::store::types::OpenError;
 
 /// Marks a file as a store in its header (`PRAGMA application_id`). A random number.
 pub(crate) const APPLICATION_ID: i64 = 0x4715_F7F5;

@@ -7,10 +7,10 @@ use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::store::border::Settings;
 use crate::store::tables::notice::{Notice, Notices};
 use crate::store::tables::paused::Paused;
 use crate::store::tables::secret_use::SecretUses;
-use crate::store::types::Settings;
 
 use super::checkpoint::Checkpoints;
 use super::commits::Commits;

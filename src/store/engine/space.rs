@@ -12,8 +12,8 @@ use bytesize::ByteSize;
 use rustix::fs::FallocateFlags;
 
 use crate::limits::Limits;
+use crate::store::border::Refused;
 use crate::store::mutex::lock;
-use crate::store::types::Refused;
 
 use super::path::{beside, directory};
 
@@ -79,8 +79,8 @@ impl Space {
         *lock(&self.open) = files.into_iter().map(|path| (path.clone(), id(&path))).collect();
     }
 
-    /// What is wrong where the name of an open file leads elsewhere: what is committed is lost with it. By its
-    /// metadata alone, since opening and closing it would drop SQLite's locks (S11).
+    /// What is wrong if the name of an open file leads elsewhere: further commits would be lost. By its metadata alone,
+    /// since opening and closing it would drop SQLite's locks (S11).
     pub(crate) fn gone(&self) -> Option<String> {
         let open = lock(&self.open);
         let (path, _) = open.iter().find(|(path, opened)| id(path) != *opened)?;
@@ -90,7 +90,7 @@ impl Space {
         ))
     }
 
-    /// What is wrong with the free space after the disk was full: it must hold the floor and a new
+    /// Why the free space is still too small after the disk was full: it must hold the floor and a new
     /// ballast, or the accepts let in would take what the ballast was given up for.
     pub(crate) fn still_low(&self) -> Option<String> {
         let missing = if self.ballast.exists() { 0 } else { self.ballast_bytes };

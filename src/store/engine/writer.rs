@@ -15,8 +15,8 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB};
 use tokio::sync::watch;
 
 use crate::model::Timestamp;
+use crate::store::border::{Refused, Settings};
 use crate::store::tables::notice::{degraded, of_store};
-use crate::store::types::{Refused, Settings};
 
 use super::checkpoint::{self, AbortOnPanic, Pass};
 use super::connection::close;
@@ -142,13 +142,12 @@ impl Writer {
                 self.shared.queue.take()
             };
             match next {
-                NextWork::Batch(items) if items.is_empty() && self.shared.queue.is_closed() => {
-                    break;
-                }
-                NextWork::Batch(items) => self.batch(items),
-                NextWork::Broken(reason) => self.repair(&reason),
-                NextWork::Copy(task) => self.copy(task),
-                NextWork::Closed => break,
+                None if self.shared.queue.is_closed() => break,
+                // A batch of nothing asks whether a full disk has space again.
+                None => self.batch(Vec::new()),
+                Some(NextWork::Batch(items)) => self.batch(items),
+                Some(NextWork::Broken(reason)) => self.repair(&reason),
+                Some(NextWork::Copy(task)) => self.copy(task),
             }
             if self.conn.is_none() {
                 break;
@@ -263,11 +262,11 @@ impl Writer {
                 if any_kept && self.shared.space.give_up_ballast() {
                     tracing::warn!("the disk is full: gave up the ballast file");
                     match self.shared.queue.take_now() {
-                        NextWork::Batch(kept) => self.batch(kept),
+                        Some(NextWork::Batch(kept)) => self.batch(kept),
                         // Reported once: forgotten, no log would ever be copied again (S1).
-                        NextWork::Broken(reason) => self.repair(&reason),
-                        NextWork::Copy(task) => self.copy(task),
-                        NextWork::Closed => {}
+                        Some(NextWork::Broken(reason)) => self.repair(&reason),
+                        Some(NextWork::Copy(task)) => self.copy(task),
+                        None => {}
                     }
                 }
             }
@@ -362,7 +361,7 @@ impl Writer {
 
     fn reopen(&mut self) -> Result<(), String> {
         let Settings { path, limits } = &self.shared.settings;
-        // Another file, or a new log, lacks what was acknowledged.
+        // Another file, or a new log, lacks acknowledged commits.
         if let Some(why) = self.shared.space.gone() {
             return Err(why);
         }
@@ -444,14 +443,10 @@ impl Writer {
     fn finish(mut self) {
         self.shared.queue.close();
         self.shared.queue.shut(&Refused::Stopping);
-        loop {
-            match self.shared.queue.take_now() {
-                NextWork::Batch(items) if items.is_empty() => break,
-                NextWork::Batch(items) => {
-                    items.into_iter().for_each(|item| item.work.refused(Refused::Stopping));
-                }
-                // Nothing is written any more; the next start repairs.
-                NextWork::Broken(_) | NextWork::Copy(_) | NextWork::Closed => {}
+        while let Some(next) = self.shared.queue.take_now() {
+            // Nothing else is done any more; the next start repairs.
+            if let NextWork::Batch(items) = next {
+                items.into_iter().for_each(|item| item.work.refused(Refused::Stopping));
             }
         }
         drop(self.signal);

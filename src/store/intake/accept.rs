@@ -1,22 +1,23 @@
 //! ACCEPT: a genuine delivery becomes an event with its jobs, a duplicate, a variant, or evidence, in
 //! one transaction (S6). A duplicate, a variant or a suspected replay supersedes nothing (I7).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::limits::EVIDENCE_COUNT;
 use crate::model::{
-    DeadReason, EventType, HeldReason, NoticeType, OnRedelivery, ReplayGuard, State, Timestamp,
+    DeadReason, EventType, HeldReason, OnRedelivery, ReplayGuard, State, Timestamp,
 };
+use crate::store::border::{Accept, Accepted, Refused};
 use crate::store::engine::queue::Priority;
-use crate::store::tables::codec::exactly_one;
+use crate::store::tables::codec::change_one;
 use crate::store::tables::job::{insert_job, put_back};
-use crate::store::tables::notice::{NoticeJob, Notices, of_jobs};
+use crate::store::tables::notice::Notices;
 use crate::store::tables::secret_use::SecretUses;
 use crate::store::tables::{codec, replay_index};
-use crate::store::types::{Accept, Accepted, Refused};
+use crate::verify::Verified;
 
 use super::handle::Intake;
 
@@ -24,11 +25,24 @@ use super::handle::Intake;
 const ITEM_BYTES: usize = 1024;
 
 /// A payload in its stored form.
-struct StoredPayload {
+pub(crate) struct StoredPayload {
     /// As HTTP writes them.
     headers: Vec<u8>,
     /// Under zstd.
     body: Vec<u8>,
+}
+
+impl StoredPayload {
+    pub(crate) async fn of(delivery: &Verified) -> Result<StoredPayload, Refused> {
+        let body = codec::compress(delivery.body().clone()).await;
+        let body = body.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
+        Ok(StoredPayload { headers: delivery.headers().to_wire(), body })
+    }
+
+    /// How the writer treats a request that stores it.
+    pub(crate) fn priority(&self) -> Priority {
+        Priority::Accept { bytes: self.headers.len() + self.body.len() + ITEM_BYTES }
+    }
 }
 
 /// A delivery on its way into the store.
@@ -36,8 +50,6 @@ pub(crate) struct Prepared {
     pub(crate) new: Accept,
     /// Later than its arrival when it is accepted from the quarantine.
     pub(crate) now: Timestamp,
-    /// Empty while the delivery is only looked up: then its payload is not stored.
-    stored: OnceLock<StoredPayload>,
     notices: Notices,
     secret_uses: Arc<SecretUses>,
 }
@@ -73,15 +85,14 @@ impl Intake {
         if !self.recent.has(&prepared.new.source, prepared.new.delivery.event_id()) {
             return Ok(None);
         }
-        let (prepared, bytes) = (Arc::clone(prepared), prepared.bytes());
-        self.engine.submit(Priority::Accept { bytes }, move |tx| prepared.repeated(tx)).await
+        let (prepared, priority) = (Arc::clone(prepared), Priority::Accept { bytes: ITEM_BYTES });
+        self.engine.submit(priority, move |tx| prepared.repeated(tx)).await
     }
 
     async fn store(&self, prepared: Arc<Prepared>) -> Result<Accepted, Refused> {
-        self.pack(&prepared).await?;
-        let (request, bytes) = (Arc::clone(&prepared), prepared.bytes());
-        let accepted =
-            self.engine.submit(Priority::Accept { bytes }, move |tx| request.store(tx)).await?;
+        let stored = StoredPayload::of(&prepared.new.delivery).await?;
+        let (request, priority) = (Arc::clone(&prepared), stored.priority());
+        let accepted = self.engine.submit(priority, move |tx| request.store(tx, &stored)).await?;
         self.recent.note(&prepared.new.source, prepared.new.delivery.event_id());
         Ok(accepted)
     }
@@ -91,19 +102,9 @@ impl Intake {
         Prepared {
             new,
             now,
-            stored: OnceLock::new(),
             notices: self.engine.notices.clone(),
             secret_uses: Arc::clone(&self.engine.secret_uses),
         }
-    }
-
-    /// Makes the stored form of its payload.
-    pub(crate) async fn pack(&self, prepared: &Prepared) -> Result<(), Refused> {
-        let headers = prepared.new.delivery.headers().to_wire();
-        let body = codec::compress(prepared.new.delivery.body().clone()).await;
-        let body = body.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
-        prepared.stored.get_or_init(|| StoredPayload { headers, body });
-        Ok(())
     }
 }
 
@@ -119,49 +120,47 @@ struct Known {
 }
 
 impl Prepared {
-    /// What it takes of the queue's memory.
-    pub(crate) fn bytes(&self) -> usize {
-        let stored = self.stored.get().map_or(0, |stored| stored.headers.len() + stored.body.len());
-        stored + ITEM_BYTES
-    }
-
-    fn store(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
+    fn store(&self, tx: &Connection, stored: &StoredPayload) -> rusqlite::Result<Accepted> {
         self.note_secret(tx)?;
         match self.insert_event(tx, 0, self.guarded())? {
-            Some(event) => self.new_event(tx, event),
-            None => self.known_event(tx),
+            Some(event) => self.new_event(tx, event, stored),
+            None => self.known_event(tx, stored),
         }
     }
 
-    fn new_event(&self, tx: &Connection, event: i64) -> rusqlite::Result<Accepted> {
-        let (held, flagged) = match self.suspicion(tx, event)? {
-            Suspicion::None => (None, false),
-            Suspicion::Flag => (None, true),
-            Suspicion::Hold => (Some(HeldReason::SuspectedReplay), false),
-        };
+    fn new_event(
+        &self,
+        tx: &Connection,
+        event: i64,
+        stored: &StoredPayload,
+    ) -> rusqlite::Result<Accepted> {
+        let Accept { source, delivery, .. } = &self.new;
+        let (digest, own_type) = (delivery.digest(), delivery.event_type().as_str());
+        let repeats = self.repeats(tx, event)?;
+        let flagged = repeats
+            && delivery.guard() == ReplayGuard::Flag
+            && !replay_index::is_under_another_type(tx, source, digest, own_type)?;
         if flagged {
             // The row is this transaction's own.
-            exactly_one(
-                tx.prepare_cached("UPDATE event SET flagged = 1 WHERE row = ?1")?
-                    .execute([event])?,
-            )?;
+            change_one(tx, "UPDATE event SET flagged = 1 WHERE row = ?1", [event])?;
         }
-        self.insert_payload_and_jobs(tx, event, held)?;
+        let held = (repeats && !flagged).then_some(HeldReason::SuspectedReplay);
+        self.insert_payload_and_jobs(tx, event, stored, held)?;
         crash::point("accept.commit.before");
         Ok(Accepted::Created { jobs: self.new.handlers.len(), held, flagged })
     }
 
-    fn known_event(&self, tx: &Connection) -> rusqlite::Result<Accepted> {
+    fn known_event(&self, tx: &Connection, stored: &StoredPayload) -> rusqlite::Result<Accepted> {
         let known = self.known(tx)?;
         if let Some(event) = self.same(&known) {
             return self.duplicate(tx, event, false);
         }
         match known.first() {
             Some(first) if self.new.delivery.id_signed() => {
-                self.keep_evidence(tx, first)?;
+                self.keep_evidence(tx, first, stored)?;
                 self.duplicate(tx, first, true)
             }
-            _ => self.new_variant(tx, known.last().map_or(0, |last| last.variant) + 1),
+            _ => self.new_variant(tx, known.last().map_or(0, |last| last.variant) + 1, stored),
         }
     }
 
@@ -182,7 +181,12 @@ impl Prepared {
         })
     }
 
-    fn new_variant(&self, tx: &Connection, variant: i64) -> rusqlite::Result<Accepted> {
+    fn new_variant(
+        &self,
+        tx: &Connection,
+        variant: i64,
+        stored: &StoredPayload,
+    ) -> rusqlite::Result<Accepted> {
         // The variants were read in this transaction, so the number is free.
         let event = self
             .insert_event(tx, variant, self.guarded())?
@@ -190,7 +194,7 @@ impl Prepared {
         // It is held in any case.
         self.repeats(tx, event)?;
         let held = Some(HeldReason::IdReused);
-        self.insert_payload_and_jobs(tx, event, held)?;
+        self.insert_payload_and_jobs(tx, event, stored, held)?;
         Ok(Accepted::Created { jobs: self.new.handlers.len(), held, flagged: false })
     }
 
@@ -234,46 +238,18 @@ impl Prepared {
         &self,
         tx: &Connection,
         event: i64,
+        stored: &StoredPayload,
         held: Option<HeldReason>,
     ) -> rusqlite::Result<()> {
-        self.insert_payload(tx, event)?;
+        insert_payload(tx, event, stored)?;
         let state = if held.is_some() { State::Held } else { State::Ready };
         for handler in &self.new.handlers {
-            let job = insert_job(tx, event, handler, state, held, self.now)?;
-            if let Some(reason) = held {
-                let (source, event_id) =
-                    (self.new.source.clone(), self.new.delivery.event_id().clone());
-                let (handler, reason) = (handler.clone(), reason.as_str().to_owned());
-                let job = NoticeJob { job, source, event_id };
-                let now = self.now;
-                let notice = of_jobs(NoticeType::JobHeld, handler, reason, 1, now, job);
-                self.notices.note(tx, &notice, now)?;
+            insert_job(tx, event, handler, state, held, self.now)?;
+            if held.is_some() {
+                self.notices.job(tx, tx.last_insert_rowid(), self.now)?;
             }
         }
         Ok(())
-    }
-
-    /// The payload lies in its own table, so that retention leaves the id.
-    pub(crate) fn insert_payload(&self, tx: &Connection, event: i64) -> rusqlite::Result<()> {
-        let stored = self.stored.get();
-        tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
-            .execute(params![
-                event,
-                stored.map(|stored| &stored.headers),
-                stored.map(|stored| &stored.body),
-            ])?;
-        Ok(())
-    }
-
-    /// What the replay guard says of a new id: whether the same signed body came under another one.
-    fn suspicion(&self, tx: &Connection, event: i64) -> rusqlite::Result<Suspicion> {
-        if !self.repeats(tx, event)? {
-            return Ok(Suspicion::None);
-        }
-        Ok(match self.new.delivery.guard() {
-            ReplayGuard::Flag if !self.is_under_another_type(tx)? => Suspicion::Flag,
-            _ => Suspicion::Hold,
-        })
     }
 
     /// Whether the guard finds another event with the body of this one, which was just stored.
@@ -282,12 +258,6 @@ impl Prepared {
             return Ok(false);
         }
         replay_index::repeats(tx, &self.new.source, self.new.delivery.digest(), event)
-    }
-
-    fn is_under_another_type(&self, tx: &Connection) -> rusqlite::Result<bool> {
-        let delivery = &self.new.delivery;
-        let own = delivery.event_type().as_str();
-        replay_index::is_under_another_type(tx, &self.new.source, delivery.digest(), own)
     }
 
     /// All variants of this id, the first one first.
@@ -319,13 +289,12 @@ impl Prepared {
         conflict: bool,
     ) -> rusqlite::Result<Accepted> {
         // Counts the delivery on the event it repeats.
-        let counted = tx
-            .prepare_cached(
-                "UPDATE event SET duplicates = duplicates + 1, last_duplicate_at = ?2,
+        change_one(
+            tx,
+            "UPDATE event SET duplicates = duplicates + 1, last_duplicate_at = ?2,
                  conflicts = conflicts + ?3 WHERE row = ?1",
-            )?
-            .execute(params![event.row, self.new.received_at.0, conflict])?;
-        exactly_one(counted)?;
+            params![event.row, self.new.received_at.0, conflict],
+        )?;
         let replay = self.new.on_redelivery == OnRedelivery::ReplayDead && !conflict;
         let replayed = if replay { self.replay_dead(tx, event.row)? } else { 0 };
         // Its jobs are as many as it has handlers. No DISTINCT: SQLite would make a table for it.
@@ -359,7 +328,12 @@ impl Prepared {
         Ok(dead.len())
     }
 
-    fn keep_evidence(&self, tx: &Connection, event: &Known) -> rusqlite::Result<()> {
+    fn keep_evidence(
+        &self,
+        tx: &Connection,
+        event: &Known,
+        stored: &StoredPayload,
+    ) -> rusqlite::Result<()> {
         // Each differing body once, and no more of them than the limit.
         tx.prepare_cached(
             "INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
@@ -371,9 +345,9 @@ impl Prepared {
             event.row,
             self.new.delivery.digest().0,
             self.new.received_at.0,
-            self.new.delivery.headers().to_wire(),
+            stored.headers,
             codec::size(self.new.delivery.body().len()),
-            self.stored.get().map(|stored| &stored.body),
+            stored.body,
             EVIDENCE_COUNT,
         ])?;
         Ok(())
@@ -388,10 +362,15 @@ impl Prepared {
     }
 }
 
-enum Suspicion {
-    None,
-    Flag,
-    Hold,
+/// The payload lies in its own table, so that retention leaves the id.
+pub(crate) fn insert_payload(
+    tx: &Connection,
+    event: i64,
+    stored: &StoredPayload,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
+        .execute(params![event, stored.headers, stored.body])?;
+    Ok(())
 }
 
 /// Which state of several an operator would want to hear of first.

@@ -10,19 +10,19 @@ use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::model::{Digest, EventId, JobId, Name, OnRedelivery, State};
-use crate::store::engine::queue::Priority;
+use crate::store::border::{Accept, Ask, Asked, KeyState, Refused};
 use crate::store::tables::answer::{Fate, UsedKey, find_key, unreadable};
 use crate::store::tables::codec;
-use crate::store::tables::codec::exactly_one;
+use crate::store::tables::codec::change_one;
 use crate::store::tables::job::{insert_job, put_back};
-use crate::store::types::{Accept, Ask, Asked, KeyState, Refused};
 
-use super::accept::Prepared;
+use super::accept::{Prepared, StoredPayload, insert_payload};
 use super::handle::Intake;
 
 /// A request with a key in its stored form.
 struct Request {
     prepared: Prepared,
+    stored: StoredPayload,
     handler: Name,
     caller: String,
     digest: Digest,
@@ -39,9 +39,9 @@ enum Found {
 }
 
 impl Intake {
-    /// ASK: the event, its job and the key in one transaction where the key is new; the job put back where
-    /// its last run is known to have failed; else what is known of the key. Returns after the flush, as
-    /// [`Intake::accept`] does, and is not undone by dropping the future either.
+    /// ASK: if the key is new, stores the event, its job and the key in one transaction. If the last run of its job is
+    /// known to have failed, puts the job back. Else returns the state of the key. Returns after the flush, and is not
+    /// undone by dropping the future, as [`Intake::accept`].
     pub async fn ask(&self, ask: Ask) -> Result<Asked, Refused> {
         self.engine.ready()?;
         let Ask { source, caller, request, received_at, delivery, handler, keep, keep_errors } =
@@ -50,12 +50,10 @@ impl Intake {
         let on_redelivery = OnRedelivery::Ignore;
         let new = Accept { source, received_at, delivery, handlers, on_redelivery };
         let prepared = self.prepare(new, received_at);
-        self.pack(&prepared).await?;
-        let bytes = prepared.bytes();
-        let digest = request;
-        let request = Request { prepared, handler, caller, digest, keep, keep_errors };
-        let found =
-            self.engine.submit(Priority::Accept { bytes }, move |tx| request.store(tx)).await?;
+        let stored = StoredPayload::of(&prepared.new.delivery).await?;
+        let (priority, digest) = (stored.priority(), request);
+        let request = Request { prepared, stored, handler, caller, digest, keep, keep_errors };
+        let found = self.engine.submit(priority, move |tx| request.store(tx)).await?;
         crash::point("ask.commit.after");
         let (job, fate) = match found {
             Found::Begun { job, again } => return Ok(Asked::Begun { job, again }),
@@ -66,9 +64,9 @@ impl Intake {
         Ok(Asked::Known { job, state })
     }
 
-    /// What is known of a key that was used before, by a look at flushed commits (S3): nothing to be written,
-    /// and no queue. None where [`Intake::ask`] has something to do, where the answer is so long that it is to
-    /// be unpacked elsewhere, or where the store cannot be read.
+    /// The state of a key that was used before, from flushed commits (S3): writes nothing and does not wait for the
+    /// queue. `None` if [`Intake::ask`] has something to do, if the answer is too long to unpack on this thread, or if
+    /// the store cannot be read.
     pub fn known_key(
         &self,
         source: &Name,
@@ -108,7 +106,7 @@ impl Request {
         Ok(found)
     }
 
-    /// A new key: neither what came under the same id, nor what has the same body, means anything to it.
+    /// A new key: earlier events with the same id or the same body have no meaning for it.
     fn begin(&self, tx: &Connection) -> rusqlite::Result<JobId> {
         let Prepared { new: Accept { source, delivery, .. }, now, .. } = &self.prepared;
         let key = codec::stored_id(delivery.event_id());
@@ -122,10 +120,8 @@ impl Request {
         // The number was free in this transaction.
         let event = event.ok_or(rusqlite::Error::StatementChangedRows(0))?;
         // The row is this transaction's own.
-        exactly_one(
-            tx.prepare_cached("UPDATE event SET has_key = 1 WHERE row = ?1")?.execute([event])?,
-        )?;
-        self.prepared.insert_payload(tx, event)?;
+        change_one(tx, "UPDATE event SET has_key = 1 WHERE row = ?1", [event])?;
+        insert_payload(tx, event, &self.stored)?;
         let job = insert_job(tx, event, &self.handler, State::Ready, None, *now)?;
         // The unique (source, caller, key) refuses a second row.
         tx.prepare_cached(

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::model::JobId;
+use crate::store::border::{KeyState, Refused};
 use crate::store::tables::answer::{Fate, find_fate, unreadable};
-use crate::store::types::{KeyState, Refused};
 
 use super::handle::Intake;
 

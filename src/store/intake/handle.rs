@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::store::border::Refused;
 use crate::store::engine::handle::Engine;
 use crate::store::engine::subscriptions::Subscriptions;
 use crate::store::quarantine::handle::QuarantineHandle;
 use crate::store::tables::notice::Notice;
-use crate::store::types::Refused;
 
 use super::recent::Recent;
 

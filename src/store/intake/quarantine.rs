@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 
 use crate::limits::QUARANTINE_BODY_BYTES;
-use crate::store::quarantine::types::Quarantined;
+use crate::store::border::FailedDelivery;
 
 use super::handle::Intake;
 
 impl Intake {
     /// Keeps a failed delivery, or only counts it: where there are too many of them, and where the disk
     /// is short. Never waits.
-    pub fn quarantine(&self, mut failed: Quarantined) {
+    pub fn quarantine(&self, mut failed: FailedDelivery) {
         let limits = &self.engine.settings.limits;
         if limits.quarantine_bytes == 0 {
             return;

@@ -5,21 +5,19 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::model::{
-    DeadReason, EventId, EventType, Facts, Headers, JobId, Name, Outcome, Runner, Timestamp,
+    DeadReason, EventType, Facts, Headers, JobId, Name, Outcome, Runner, Timestamp,
 };
 use crate::retry::Next;
+use crate::store::border::{Claim, Claimed, Claims, Completion, Error, Record};
 use crate::store::engine::queue::{Priority, WriteReply, WriteRequest};
 use crate::store::tables::codec;
-use crate::store::tables::codec::exactly_one;
+use crate::store::tables::codec::change_one;
 use crate::store::tables::notice::Notices;
 use crate::store::tables::paused::is_paused;
-use crate::store::types::{Claim, Claimed, Claims, Completion, Error, Record};
 
 use super::handle::Jobs;
 
@@ -31,25 +29,18 @@ pub(crate) struct Taken {
     due: Option<Timestamp>,
 }
 
-/// A claimed job as stored.
+/// A claimed job.
 struct Job {
     row: i64,
     job: JobId,
     attempt: u32,
     counted: u32,
     since: Timestamp,
-    replays: u32,
-    payload: Option<Payload>,
-}
-
-struct Payload {
-    source: Name,
-    caller: Option<String>,
-    event_id: EventId,
-    event_type: EventType,
-    received_at: Timestamp,
+    /// What its handler gets, without headers and with the body as it is stored: the writer's thread unpacks neither.
+    /// None where retention has deleted the payload.
+    facts: Option<Facts>,
+    /// As HTTP writes them.
     headers: Vec<u8>,
-    body: Vec<u8>,
     body_bytes: usize,
 }
 
@@ -85,7 +76,9 @@ impl Jobs {
                     Some(&(row, attempt))
                         if dedup.is_of(row, number) && is_running(tx, row, attempt)? =>
                     {
-                        again(tx, &last)?
+                        last.iter()
+                            .map(|&(row, _)| read(tx, row, &asked.handler))
+                            .collect::<rusqlite::Result<Vec<_>>>()?
                     }
                     _ => claim(tx, &asked, clock.now(), &notices)?,
                 };
@@ -102,46 +95,26 @@ impl Jobs {
         })
     }
 
-    /// The claimed jobs of `handler`, after the commit.
-    pub(crate) async fn claimed(&self, handler: &Name, taken: Taken) -> Claims {
+    /// The claimed jobs, after the commit.
+    pub(crate) async fn claimed(&self, taken: Taken) -> Claims {
         let mut jobs = Vec::with_capacity(taken.jobs.len());
         for job in taken.jobs {
             crash::point("claim.commit.after");
-            jobs.extend(self.unpack(handler, job).await);
+            jobs.extend(self.unpack(job).await);
         }
         Claims { number: taken.number, jobs, due: taken.due }
     }
 
     /// Decompresses the payload. One that cannot be is as good as gone.
-    async fn unpack(&self, handler: &Name, taken: Job) -> Option<Claimed> {
-        let Job { job, attempt, counted, since, replays, payload, .. } = taken;
-        let detail = match payload {
-            Some(payload) => {
-                let Payload {
-                    source,
-                    caller,
-                    event_id,
-                    event_type,
-                    received_at,
-                    headers,
-                    body,
-                    body_bytes,
-                } = payload;
-                match codec::decompress(body, body_bytes).await {
+    async fn unpack(&self, taken: Job) -> Option<Claimed> {
+        let Job { job, attempt, counted, since, facts, headers, body_bytes, .. } = taken;
+        let detail = match facts {
+            Some(mut facts) => {
+                let stored = std::mem::take(&mut facts.body).into();
+                match codec::decompress(stored, body_bytes).await {
                     Ok(body) => {
-                        let facts = Facts {
-                            handler: handler.clone(),
-                            job,
-                            attempt,
-                            replays,
-                            source,
-                            caller,
-                            event_id,
-                            event_type,
-                            received_at,
-                            headers: Headers::from_wire(&headers),
-                            body: Bytes::from(body),
-                        };
+                        facts.headers = Headers::from_wire(&headers);
+                        facts.body = body.into();
                         return Some(Claimed { facts, counted, since });
                     }
                     Err(error) => format!("the stored body cannot be read: {error}"),
@@ -178,30 +151,33 @@ fn claim(
     }
     let incarnation = runner.as_ref().map(|runner| runner.incarnation.to_string());
     let runner = runner.as_ref().map(|runner| runner.name.as_str());
-    // The one statement that makes a job run: from ready or waiting only, the attempt's number + 1.
-    let mut run = tx.prepare_cached(
-        "UPDATE job SET state = 'running', attempt = ?2, due_at = NULL
-         WHERE row = ?1 AND state IN ('ready', 'waiting') AND attempt = ?2 - 1",
-    )?;
-    // The index on live attempts refuses a second one of the same job.
-    let mut begin = tx.prepare_cached(
-        "INSERT INTO attempt (job, number, started_at, incarnation, runner) VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?;
     let chosen = choose(tx, handler, *limit, now)?;
     let mut taken = Vec::with_capacity(chosen.len());
     for row in chosen {
-        let job = read(tx, row)?;
+        let mut job = read(tx, row, handler)?;
         // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
-        if job.payload.is_none() {
-            die(tx, job.row, now)?;
-            notices.job(tx, job.row, now)?;
+        let Some(facts) = &mut job.facts else {
+            die(tx, row, now)?;
+            notices.job(tx, row, now)?;
             continue;
-        }
-        let attempt = job.attempt + 1;
-        exactly_one(run.execute(params![job.row, attempt])?)?;
-        exactly_one(begin.execute(params![job.row, attempt, now.0, incarnation, runner])?)?;
+        };
+        job.attempt += 1;
+        facts.attempt = job.attempt;
+        // The one statement that makes a job run: from ready or waiting only, the attempt's number + 1.
+        change_one(
+            tx,
+            "UPDATE job SET state = 'running', attempt = ?2, due_at = NULL
+             WHERE row = ?1 AND state IN ('ready', 'waiting') AND attempt = ?2 - 1",
+            params![row, job.attempt],
+        )?;
+        // The index on live attempts refuses a second one of the same job.
+        change_one(
+            tx,
+            "INSERT INTO attempt (job, number, started_at, incarnation, runner) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![row, job.attempt, now.0, incarnation, runner],
+        )?;
         crash::point("claim.commit.before");
-        taken.push(Job { attempt, ..job });
+        taken.push(job);
     }
     Ok(taken)
 }
@@ -234,16 +210,15 @@ fn choose(
 
 /// The payload of a job that was to run is gone.
 fn die(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
-    let died = tx
-        .prepare_cached(
-            "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
+    change_one(
+        tx,
+        "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
              WHERE row = ?1 AND state IN ('ready', 'waiting')",
-        )?
-        .execute(params![row, now.0])?;
-    exactly_one(died)
+        params![row, now.0],
+    )
 }
 
-/// When the next waiting job of `handler` is due, unless it is paused: what is due and cannot be claimed
+/// When the next waiting job of `handler` is due. `None` while it is paused: a job that is due and cannot be claimed
 /// would be asked for again at once.
 fn next_due(tx: &Connection, handler: &Name) -> rusqlite::Result<Option<Timestamp>> {
     // The first entry of the handler's part of the index of waiting jobs.
@@ -261,11 +236,7 @@ fn is_running(tx: &Connection, row: i64, attempt: u32) -> rusqlite::Result<bool>
         .exists(params![row, attempt])
 }
 
-fn again(tx: &Connection, last: &[(i64, u32)]) -> rusqlite::Result<Vec<Job>> {
-    last.iter().map(|&(row, _)| read(tx, row)).collect()
-}
-
-fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
+fn read(tx: &Connection, row: i64, handler: &Name) -> rusqlite::Result<Job> {
     // A job of this transaction, with its event and, where they are still kept, its payload and whose key
     // it has: each by its primary key.
     tx.prepare_cached(
@@ -277,30 +248,35 @@ fn read(tx: &Connection, row: i64) -> rusqlite::Result<Job> {
          WHERE j.row = ?1",
     )?
     .query_row([row], |found| {
-        let payload = match found.get_ref(12)? {
-            ValueRef::Null => None,
-            _ => {
-                let raw: Option<String> = found.get(8)?;
-                Some(Payload {
-                    source: codec::text(found, 5)?,
-                    caller: found.get(13)?,
-                    event_id: codec::event_id(found, 6)?,
-                    event_type: EventType::from_parts(found.get_ref(7)?.as_str()?, raw.as_deref()),
-                    received_at: codec::time(found, 9)?,
-                    body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),
-                    headers: found.get(11)?,
-                    body: found.get(12)?,
-                })
-            }
+        let (job, attempt) = (codec::job_id(found, 0)?, found.get(1)?);
+        let facts = match found.get::<_, Option<Vec<u8>>>(12)? {
+            None => None,
+            Some(body) => Some(Facts {
+                handler: handler.clone(),
+                job,
+                attempt,
+                replays: found.get(4)?,
+                source: codec::text(found, 5)?,
+                caller: found.get(13)?,
+                event_id: codec::event_id(found, 6)?,
+                event_type: EventType::from_parts(
+                    found.get_ref(7)?.as_str()?,
+                    found.get_ref(8)?.as_str_or_null()?,
+                ),
+                received_at: codec::time(found, 9)?,
+                headers: Headers::new(),
+                body: body.into(),
+            }),
         };
         Ok(Job {
             row,
-            job: codec::job_id(found, 0)?,
-            attempt: found.get(1)?,
+            job,
+            attempt,
             counted: found.get(2)?,
             since: codec::time(found, 3)?,
-            replays: found.get(4)?,
-            payload,
+            facts,
+            headers: found.get::<_, Option<Vec<u8>>>(11)?.unwrap_or_default(),
+            body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),
         })
     })
 }

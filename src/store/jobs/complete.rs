@@ -3,20 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::types::Null;
+use rusqlite::{Connection, Row, params};
 use tokio::time::sleep;
 
 use crate::crash;
-use crate::model::{JobId, Outcome, Runner, RunnerName, State, Timestamp};
+use crate::model::{JobId, Runner, RunnerName, State, Timestamp};
 use crate::retry::Next;
+use crate::store::border::{Claim, Claims, Completion, Error, Refused, RunningAttempt};
 use crate::store::engine::handle::heard;
 use crate::store::engine::queue::{Priority, WriteReply, WriteRequest};
 use crate::store::tables::answer::{self, StoredAnswer};
 use crate::store::tables::codec;
-use crate::store::tables::codec::exactly_one;
+use crate::store::tables::codec::change_one;
 use crate::store::tables::job::{find_job, was_key};
 use crate::store::tables::notice::Notices;
-use crate::store::types::{Claim, Claims, Completion, Error, Record, Refused, Running};
 
 use super::handle::Jobs;
 
@@ -73,15 +74,14 @@ impl Jobs {
         }
         // After the ends in the batch: what they put back may be claimed with them.
         let claim = claim.filter(|claim| claim.limit > 0).map(|claim| {
-            let handler = claim.handler.clone();
             let (item, answer) = self.claiming(claim);
             items.push(item);
-            (handler, answer)
+            answer
         });
         self.engine.queue.push_kept(items);
         // It is answered last, so one wait covers all.
         let claimed = match claim {
-            Some((handler, answer)) => Some((handler, heard(answer).await)),
+            Some(answer) => Some(heard(answer).await),
             None => None,
         };
         let mut ended = Vec::with_capacity(answers.len());
@@ -89,15 +89,15 @@ impl Jobs {
             ended.push(completed(job, heard(answer).await));
         }
         let claims = match claimed {
-            Some((handler, Ok(taken))) => Ok(self.claimed(&handler, taken).await),
-            Some((_, Err(refused))) => Err(refused.into()),
+            Some(Ok(taken)) => Ok(self.claimed(taken).await),
+            Some(Err(refused)) => Err(refused.into()),
             None => Ok(Claims::default()),
         };
         (ended, claims)
     }
 
-    /// The item that settles an attempt, and keeps its answer where its caller waits for one (I1). Its own
-    /// answer is none where there is no such job.
+    /// The request that settles an attempt, and keeps its answer if a caller waits for one (I1). Its reply is `None` if
+    /// no such job exists.
     async fn completion(&self, done: &Arc<Completion>) -> (WriteRequest, WriteReply<Option<bool>>) {
         let (job, notices, done) = (done.job, self.engine.notices.clone(), Arc::clone(done));
         let kept = match done.answer.clone() {
@@ -123,38 +123,37 @@ impl Jobs {
 
     /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a
     /// runner has).
-    pub async fn running(&self) -> Result<Vec<Running>, Error> {
+    pub async fn running(&self) -> Result<Vec<RunningAttempt>, Error> {
         self.engine
             .read(|conn| {
-                conn.prepare_cached(RUNNING)?
-                    .query_map([], |row| {
-                        let incarnation = codec::maybe_text(row, 7)?;
-                        let name: Option<RunnerName> = codec::maybe_text(row, 8)?;
-                        Ok(Running {
-                            job: codec::job_id(row, 0)?,
-                            attempt: row.get(1)?,
-                            handler: codec::text(row, 2)?,
-                            source: codec::text(row, 3)?,
-                            event_id: codec::event_id(row, 4)?,
-                            counted: row.get(5)?,
-                            since: codec::time(row, 6)?,
-                            runner: incarnation.map(|incarnation| Runner {
-                                name: name.unwrap_or_default(),
-                                incarnation,
-                            }),
-                        })
-                    })?
-                    .collect()
+                conn.prepare_cached(RUNNING)?.query_map([Null], running_attempt)?.collect()
             })
             .await
     }
 }
 
-/// By the index of live attempts, each with its job.
+/// By the index of live attempts, each with its job: of all jobs, or of job ?1.
 pub(crate) const RUNNING: &str =
     "SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner
      FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number JOIN event e ON e.row = j.event
-     WHERE a.outcome IS NULL AND j.state = 'running' ORDER BY a.job";
+     WHERE a.outcome IS NULL AND j.state = 'running' AND (?1 IS NULL OR j.id = ?1) ORDER BY a.job";
+
+pub(crate) fn running_attempt(row: &Row<'_>) -> rusqlite::Result<RunningAttempt> {
+    let incarnation = codec::maybe_text(row, 7)?;
+    let name: Option<RunnerName> = codec::maybe_text(row, 8)?;
+    let runner =
+        incarnation.map(|incarnation| Runner { name: name.unwrap_or_default(), incarnation });
+    Ok(RunningAttempt {
+        job: codec::job_id(row, 0)?,
+        attempt: row.get(1)?,
+        handler: codec::text(row, 2)?,
+        source: codec::text(row, 3)?,
+        event_id: codec::event_id(row, 4)?,
+        counted: row.get(5)?,
+        since: codec::time(row, 6)?,
+        runner,
+    })
+}
 
 /// The answer of a [`Jobs::completion`].
 fn completed(job: JobId, found: Result<Option<bool>, Refused>) -> Result<bool, Error> {
@@ -199,12 +198,9 @@ pub(crate) fn settle(
     let done = instead.as_ref().unwrap_or(done);
     let after = After::of(done.next, done.finished_at);
     // From running with this attempt's number only: a late result of an older attempt changes nothing.
-    let moved = tx
-        .prepare_cached(
-            "UPDATE job SET state = ?3, reason = ?4, due_at = ?5, settled_at = ?6, counted = counted + ?7
-             WHERE row = ?1 AND state = 'running' AND attempt = ?2",
-        )?
-        .execute(params![
+    change_one(
+ tx, "UPDATE job SET state = ?3, reason = ?4, due_at = ?5, settled_at = ?6, counted = counted + ?7
+             WHERE row = ?1 AND state = 'running' AND attempt = ?2", params![
             row,
             done.attempt,
             after.state.as_str(),
@@ -213,49 +209,43 @@ pub(crate) fn settle(
             after.settled_at.map(|time| time.0),
             done.counts,
         ])?;
-    exactly_one(moved)?;
-    exactly_one(end_attempt(tx, row, done.attempt, done.outcome, done.finished_at, &done.record)?)?;
+    end_attempt(tx, row, done)?;
     if matches!(after.state, State::Dead | State::Held) {
         notices.job(tx, row, done.finished_at)?;
     }
     Ok(after.state)
 }
 
-fn end_attempt(
-    tx: &Connection,
-    row: i64,
-    number: u32,
-    outcome: Outcome,
-    finished_at: Timestamp,
-    record: &Record,
-) -> rusqlite::Result<usize> {
+fn end_attempt(tx: &Connection, row: i64, done: &Completion) -> rusqlite::Result<()> {
+    let Completion { record, finished_at, .. } = done;
     // A live attempt only: an outcome, once there, is never changed. Its runner matters while
     // its outcome is not known (R5), and takes more than the rest of the row.
-    tx.prepare_cached(
+    change_one(
+        tx,
         "UPDATE attempt SET outcome = ?3, finished_at = ?4, detail = ?5, exit_code = ?6, signal = ?7,
              http_status = ?8, stdout_head = ?9, stdout_tail = ?10, stdout_total = ?11,
              stderr_head = ?12, stderr_tail = ?13, stderr_total = ?14, cpu_millis = ?15, memory_bytes = ?16,
              incarnation = NULL, runner = NULL
          WHERE job = ?1 AND number = ?2 AND outcome IS NULL",
-    )?
-    .execute(params![
-        row,
-        number,
-        outcome.as_str(),
-        record.ended_at.map_or(finished_at, |ended_at| ended_at.min(finished_at)).0,
-        record.detail,
-        record.exit_code,
-        record.signal,
-        record.http_status,
-        record.stdout.head.0,
-        record.stdout.tail.0,
-        total(record.stdout.total),
-        record.stderr.head.0,
-        record.stderr.tail.0,
-        total(record.stderr.total),
-        record.usage.map(|usage| total(usage.cpu_millis)),
-        record.usage.map(|usage| total(usage.memory_bytes)),
-    ])
+        params![
+            row,
+            done.attempt,
+            done.outcome.as_str(),
+            record.ended_at.map_or(*finished_at, |ended_at| ended_at.min(*finished_at)).0,
+            record.detail,
+            record.exit_code,
+            record.signal,
+            record.http_status,
+            record.stdout.head.0,
+            record.stdout.tail.0,
+            total(record.stdout.total),
+            record.stderr.head.0,
+            record.stderr.tail.0,
+            total(record.stderr.total),
+            record.usage.map(|usage| total(usage.cpu_millis)),
+            record.usage.map(|usage| total(usage.memory_bytes)),
+        ],
+    )
 }
 
 fn total(bytes: u64) -> i64 {

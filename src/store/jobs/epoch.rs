@@ -1,9 +1,9 @@
 //! EPOCH: numbers the receivers of a store, so that a runner knows the younger of two (R3).
 
 use crate::crash;
+use crate::store::border::Error;
 use crate::store::engine::queue::Priority;
-use crate::store::tables::codec::exactly_one;
-use crate::store::types::Error;
+use crate::store::tables::codec::change_one;
 
 use super::handle::Jobs;
 
@@ -16,8 +16,7 @@ impl Jobs {
             .engine
             .submit(Priority::Kept, |tx| {
                 // Raised in the statement itself, so that no two readings are the same.
-                let raised = tx.execute("UPDATE meta SET epoch = epoch + 1 WHERE one = 1", [])?;
-                exactly_one(raised)?;
+                change_one(tx, "UPDATE meta SET epoch = epoch + 1 WHERE one = 1", [])?;
                 crash::point("epoch.commit.before");
                 // What this transaction has just written.
                 tx.query_row("SELECT epoch FROM meta WHERE one = 1", [], |row| row.get::<_, i64>(0))

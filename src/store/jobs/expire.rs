@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::model::{INTERNAL_SOURCE, Timestamp};
+use crate::store::border::Error;
 use crate::store::engine::queue::Priority;
 use crate::store::tables::{answer, codec};
-use crate::store::types::Error;
 
 use super::handle::Jobs;
 
@@ -49,7 +49,7 @@ const KEY_MARGIN: Duration = Duration::from_secs(60);
 
 /// What one pass has deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Expired {
+pub struct RetentionResult {
     pub payloads: u64,
     /// Whole events.
     pub events: u64,
@@ -57,12 +57,19 @@ pub struct Expired {
     pub bytes: u64,
 }
 
-/// One step's result.
-#[derive(Debug, Clone, Copy)]
-struct Step {
+/// The result of one step of a walk, which goes in the order of places.
+struct Step<P> {
     deleted: u64,
-    /// The row to go on after; none at the end.
-    after: Option<i64>,
+    /// Where to go on; none at the end.
+    next: Option<P>,
+}
+
+/// A row looked at.
+struct Candidate<P> {
+    place: P,
+    row: i64,
+    old: bool,
+    needed: bool,
 }
 
 impl Jobs {
@@ -73,14 +80,15 @@ impl Jobs {
     /// dead they all stay, without what their attempts printed. An id stays as long as one payload of its
     /// bodies, and while one of them is younger. The use of a secret is forgotten with the last event of
     /// its source. A key keeps what it belongs to: event, payload and job.
-    pub async fn expire(&self, before: Cutoffs) -> Result<Expired, Error> {
-        let mut expired = Expired::default();
-        expired.payloads = self.walk(before, expire_payloads, &mut expired.bytes).await?;
-        expired.events = self.walk(before, expire_events, &mut expired.bytes).await?;
+    pub async fn expire(&self, before: Cutoffs) -> Result<RetentionResult, Error> {
+        let (payloads, of_payloads) =
+            self.walk(0, move |tx, after| expire_payloads(tx, before, after)).await?;
+        let (events, of_events) =
+            self.walk(0, move |tx, after| expire_events(tx, before, after)).await?;
         self.engine.submit(Priority::Verb, move |tx| expire_rest(tx, before)).await?;
         // Also what a pass that was cut off, or an earlier version, has left.
-        expired.bytes += self.give_back().await?;
-        Ok(expired)
+        let bytes = of_payloads + of_events + self.give_back().await?;
+        Ok(RetentionResult { payloads, events, bytes })
     }
 
     /// The watch that was kept last, also by an earlier process.
@@ -116,8 +124,8 @@ impl Jobs {
         Ok(self.engine.submit(Priority::Verb, keep).await.map(drop)?)
     }
 
-    /// When the newest delivery arrived, or none where there is none. The receiver's own events are no
-    /// word about the clock: it stamps them with the very time that is in question (K2).
+    /// When the newest delivery arrived. The receiver's own events do not count: they have the time of the clock that is
+    /// in question (K2).
     pub async fn newest_delivery(&self) -> Result<Option<Timestamp>, Error> {
         self.engine
             .read(|conn| {
@@ -135,37 +143,31 @@ impl Jobs {
     /// clock may have jumped unseen (K2), and whose jobs are settled. Returns how many. Answers that said "not
     /// now" are forgotten without their keys.
     pub async fn expire_keys(&self, now: Timestamp) -> Result<u64, Error> {
-        let (before, mut deleted, mut after) = (now.before(KEY_MARGIN), 0, Some(BEGINNING));
-        let step = codec::size(STEP);
-        let forget = move |tx: &Connection| answer::forget_errors(tx, before, step);
+        let before = now.before(KEY_MARGIN);
+        let forget = move |tx: &Connection| answer::forget_errors(tx, before, codec::size(STEP));
         while self.engine.submit(Priority::Verb, forget).await? == STEP {}
-        while let Some(place) = after {
-            let work = move |tx: &Connection| expire_keys(tx, before, place);
-            let (gone, next) = self.engine.submit(Priority::Verb, work).await?;
-            if gone > 0 {
-                self.give_back().await?;
-            }
-            (deleted, after) = (deleted + gone, next);
-        }
-        Ok(deleted)
+        // By the time at which a key expires, and its event.
+        let first = (i64::MIN, 0);
+        Ok(self.walk(first, move |tx, after| expire_keys(tx, before, after)).await?.0)
     }
 
-    async fn walk(
+    /// Takes step after step from this place on. Returns how much was deleted, and the bytes given back.
+    async fn walk<P: Copy + Send + 'static>(
         &self,
-        before: Cutoffs,
-        step: fn(&Connection, Cutoffs, i64) -> rusqlite::Result<Step>,
-        bytes: &mut u64,
-    ) -> Result<u64, Error> {
-        let (mut deleted, mut after) = (0, Some(0));
-        while let Some(row) = after {
-            let done = self.engine.submit(Priority::Verb, move |tx| step(tx, before, row)).await?;
+        first: P,
+        step: impl Fn(&Connection, P) -> rusqlite::Result<Step<P>> + Copy + Send + 'static,
+    ) -> Result<(u64, u64), Error> {
+        let (mut deleted, mut bytes, mut after) = (0, 0, Some(first));
+        while let Some(place) = after {
+            let done = self.engine.submit(Priority::Verb, move |tx| step(tx, place)).await?;
             if done.deleted > 0 {
                 // At once: to find one page among many free ones costs more than among few.
-                *bytes += self.give_back().await?;
+                bytes += self.give_back().await?;
             }
-            (deleted, after) = (deleted + done.deleted, done.after);
+            deleted += done.deleted;
+            after = done.next;
         }
-        Ok(deleted)
+        Ok((deleted, bytes))
     }
 
     /// Gives all free pages back to the file system, in steps. Returns how many bytes they had.
@@ -181,17 +183,11 @@ impl Jobs {
     }
 }
 
-/// A place in the walk over the keys: when one expires, and its event.
-type KeyPlace = (i64, i64);
-
-const BEGINNING: KeyPlace = (i64::MIN, 0);
-
-/// Deletes the next expired keys whose jobs are settled. Returns how many, and where to go on.
 fn expire_keys(
     tx: &Connection,
     before: Timestamp,
-    after: KeyPlace,
-) -> rusqlite::Result<(u64, Option<KeyPlace>)> {
+    after: (i64, i64),
+) -> rusqlite::Result<Step<(i64, i64)>> {
     // By the index of their times, each with its job by the unique (event, handler).
     let keys = tx
         .prepare_cached(
@@ -201,32 +197,23 @@ fn expire_keys(
              ORDER BY expires_at, event LIMIT ?4",
         )?
         .query_map(params![after.0, after.1, before.0, codec::size(STEP)], |row| {
-            Ok(((row.get(0)?, row.get(1)?), row.get(2)?))
+            let (expires_at, event) = (row.get(0)?, row.get(1)?);
+            let place = (expires_at, event);
+            Ok(Candidate { place, row: event, old: true, needed: row.get(2)? })
         })?
-        .collect::<rusqlite::Result<Vec<(KeyPlace, bool)>>>()?;
-    let (mut deleted, begun) = (0, Instant::now());
-    for &(place, needed) in &keys {
-        if !needed {
-            tx.prepare_cached("DELETE FROM answer WHERE event = ?1")?.execute([place.1])?;
-            deleted += 1;
-            if begun.elapsed() > BUDGET {
-                return Ok((deleted, Some(place)));
-            }
-        }
-    }
-    let more = keys.len() == STEP;
-    Ok((deleted, keys.last().filter(|_| more).map(|&(place, _)| place)))
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    delete(tx, &keys, &["DELETE FROM answer WHERE event = ?1"])
 }
 
-fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step> {
-    // The next payloads in the order of arrival, and whether each may go: a key says what has become of its
-    // job, and its repeat may put that back.
+fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step<i64>> {
+    // The next payloads in the order of arrival, and whether each is still needed: a repeat of a request with a key
+    // may put its job back.
     let rows = look(
         tx,
-        "SELECT e.row, e.received_at < ?2, NOT EXISTS (SELECT 1 FROM job j WHERE j.event = e.row
+        "SELECT e.row, e.received_at < ?2, EXISTS (SELECT 1 FROM job j WHERE j.event = e.row
              AND (j.settled_at IS NULL
                  OR j.settled_at >= CASE j.state WHEN 'dead' THEN ?4 ELSE ?2 END))
-             AND NOT EXISTS (SELECT 1 FROM answer a WHERE a.event = e.row)
+             OR EXISTS (SELECT 1 FROM answer a WHERE a.event = e.row)
          FROM payload p JOIN event e ON e.row = p.event
          WHERE p.event > ?1 ORDER BY p.event LIMIT ?3",
         before.payloads,
@@ -255,15 +242,15 @@ fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Re
     )
 }
 
-fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step> {
-    // The next events in the order of arrival, and whether each may go: an id is remembered while one
+fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step<i64>> {
+    // The next events in the order of arrival, and whether each is still needed: an id is remembered while one
     // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
     // old enough as such. With the first body gone another one's redelivery would be a new event. Requests with
-    // the same key are each an event of its own.
+    // the same key are separate events.
     let rows = look(
         tx,
         "SELECT e.row, e.received_at < ?2,
-             NOT EXISTS (SELECT 1 FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
+             EXISTS (SELECT 1 FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
                  AND v.variant BETWEEN iif(e.has_key, e.variant, 0)
                      AND iif(e.has_key, e.variant, 9223372036854775807)
                  AND (v.received_at >= ?2
@@ -302,40 +289,40 @@ fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// (row, old enough, not needed any more)
-type Candidate = (i64, bool, bool);
-
 fn look(
     tx: &Connection,
     sql: &str,
     before: Timestamp,
     dead: Timestamp,
     after: i64,
-) -> rusqlite::Result<Vec<Candidate>> {
+) -> rusqlite::Result<Vec<Candidate<i64>>> {
     tx.prepare_cached(sql)?
-        .query_map(params![after, before.0, codec::size(STEP), dead.0], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        .query_map(params![after, before.0, codec::size(STEP), dead.0], |found| {
+            let row = found.get(0)?;
+            Ok(Candidate { place: row, row, old: found.get(1)?, needed: found.get(2)? })
         })?
         .collect()
 }
 
-fn delete(tx: &Connection, rows: &[Candidate], statements: &[&str]) -> rusqlite::Result<Step> {
+fn delete<P: Copy>(
+    tx: &Connection,
+    rows: &[Candidate<P>],
+    statements: &[&str],
+) -> rusqlite::Result<Step<P>> {
     let (mut deleted, begun) = (0, Instant::now());
-    for &(row, old, unneeded) in rows {
-        if old && unneeded {
-            for sql in statements {
-                tx.prepare_cached(sql)?.execute([row])?;
-            }
-            deleted += 1;
-            if begun.elapsed() > BUDGET {
-                return Ok(Step { deleted, after: Some(row) });
-            }
+    for candidate in rows.iter().filter(|candidate| candidate.old && !candidate.needed) {
+        for sql in statements {
+            tx.prepare_cached(sql)?.execute([candidate.row])?;
+        }
+        deleted += 1;
+        if begun.elapsed() > BUDGET {
+            return Ok(Step { deleted, next: Some(candidate.place) });
         }
     }
     // Rows are in the order of arrival but for corrections of the clock: a whole step without an old
     // one is the end.
-    let more = rows.len() == STEP && rows.iter().any(|&(_, old, _)| old);
-    Ok(Step { deleted, after: rows.last().filter(|_| more).map(|&(row, ..)| row) })
+    let more = rows.len() == STEP && rows.iter().any(|candidate| candidate.old);
+    Ok(Step { deleted, next: rows.last().filter(|_| more).map(|last| last.place) })
 }
 
 /// Gives free pages back. Returns the bytes of those given, and how many pages are left to give.

@@ -3,9 +3,9 @@
 use rusqlite::Connection;
 
 use crate::model::NoticeType;
+use crate::store::border::{Error, Refused};
 use crate::store::engine::queue::Priority;
 use crate::store::tables::notice::{degraded, of_store};
-use crate::store::types::{Error, Refused};
 
 use super::handle::Jobs;
 
@@ -15,8 +15,7 @@ impl Jobs {
     /// notice may still fit. The dispatcher calls it at each tick. Returns how many events the counted notices
     /// made.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
-        let (notices, clock) = (self.engine.notices.clone(), self.engine.clock.clone());
-        let now = clock.now();
+        let (notices, now) = (self.engine.notices.clone(), self.engine.clock.now());
         let no_space = self.engine.ready().err().filter(|why| matches!(why, Refused::NoSpace(_)));
         let reason = no_space.as_ref().and_then(degraded);
         if let Some(reason) = reason.filter(|_| notices.want(NoticeType::StoreDegraded)) {
@@ -32,6 +31,6 @@ impl Jobs {
         if !self.engine.read(move |conn| reader.is_due(conn, now)).await? {
             return Ok(0);
         }
-        Ok(self.engine.submit(Priority::Verb, move |tx| notices.tell_due(tx, clock.now())).await?)
+        self.engine.change(move |tx, now| Ok(notices.tell_due(tx, now)?)).await
     }
 }

@@ -4,43 +4,49 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
-use crate::model::{HeldReason, INTERNAL_SOURCE, Name, NoticeType, Outcome, Timestamp};
+use crate::model::{
+    HeldReason, INTERNAL_SOURCE, JobId, Name, NoticeType, Outcome, State, Timestamp,
+};
 use crate::retry::{History, Next, Policy};
-use crate::store::engine::queue::Priority;
+use crate::store::border::{Completion, Error, Record};
 use crate::store::tables::codec;
 use crate::store::tables::notice::{NoticeJob, Notices, of_jobs};
-use crate::store::types::{Completion, Error, Record, Recovered};
 
 use super::complete::settle;
 use super::handle::Jobs;
+
+/// What a recovery has settled.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecoveryResult {
+    /// Attempts settled as unknown: (job, attempt, state after).
+    pub unknown: Vec<(JobId, u32, State)>,
+    /// Jobs held because their handler is gone.
+    pub orphaned: u64,
+}
 
 impl Jobs {
     /// RECOVER: before the first claim. Every running attempt that no runner was asked to start becomes
     /// `unknown` and follows its handler's policy (hold where the handler is gone); due times are clamped to now + the longest
     /// delay (K1); ready and waiting jobs of handlers not in `policies` are held: handler gone.
-    pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<Recovered, Error> {
-        let clock = self.engine.clock.clone();
+    pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<RecoveryResult, Error> {
         let notices = self.engine.notices.clone();
-        let recover = move |tx: &Connection| recover(tx, &policies, &notices, clock.now());
-        Ok(self.engine.submit(Priority::Verb, recover).await?)
+        self.engine.change(move |tx, now| Ok(recover(tx, &policies, &notices, now)?)).await
     }
 
     /// K1: no due time of `handler` later than now + `most`, or a clock that was set back parks a job
     /// for years. Returns how many were moved.
     pub async fn clamp_due(&self, handler: &Name, most: Duration) -> Result<u64, Error> {
-        let (handler, clock) = (handler.clone(), self.engine.clock.clone());
-        Ok(self
-            .engine
-            .submit(Priority::Verb, move |tx| clamp(tx, &handler, clock.now().after(most)))
-            .await?)
+        let handler = handler.clone();
+        self.engine.change(move |tx, now| Ok(clamp(tx, &handler, now.after(most))?)).await
     }
 
     /// Holds the ready and waiting jobs of every handler but these: no claim would take them. A
     /// replay may have made or put back such a job since the start. Returns how many were held.
     pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
-        let (notices, clock) = (self.engine.notices.clone(), self.engine.clock.clone());
-        let hold = move |tx: &Connection| hold_orphans(tx, handlers.iter(), &notices, clock.now());
-        Ok(self.engine.submit(Priority::Verb, hold).await?)
+        let notices = self.engine.notices.clone();
+        self.engine
+            .change(move |tx, now| Ok(hold_orphans(tx, handlers.iter(), &notices, now)?))
+            .await
     }
 }
 
@@ -49,8 +55,8 @@ fn recover(
     policies: &[(Name, Policy)],
     notices: &Notices,
     now: Timestamp,
-) -> rusqlite::Result<Recovered> {
-    let mut recovered = Recovered::default();
+) -> rusqlite::Result<RecoveryResult> {
+    let mut recovered = RecoveryResult::default();
     for (place, done) in cut_off(tx, policies, now)? {
         let state = settle(tx, place, &done, None, notices)?;
         recovered.unknown.push((done.job, done.attempt, state));
@@ -69,8 +75,8 @@ pub(crate) const CUT_OFF: &str =
      FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number
      WHERE a.outcome IS NULL AND j.state = 'running' AND a.incarnation IS NULL ORDER BY a.job";
 
-/// The rows of job and event, and the completion, of every running attempt of the receiver's own. What was claimed
-/// for a runner is judged by what a runner says.
+/// The rows of job and event, and the completion, of every running attempt that the receiver ran itself. For an attempt
+/// of a runner the runner's report decides.
 fn cut_off(
     tx: &Connection,
     policies: &[(Name, Policy)],

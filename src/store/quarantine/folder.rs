@@ -14,11 +14,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Headers, Name, Timestamp};
+use crate::store::border::{
+    DiscardReason, FailedDelivery, QuarantineFilter, QuarantinedDelivery, QuarantinedRow,
+};
 use crate::store::tables::codec;
 
-use super::types::{
-    Kept, LeftOut, LeftOutCounts, QuarantineFilter, Quarantined, QuarantinedRow, count,
-};
+use super::discards::{DiscardCounts, count};
 
 /// Most files: a folder of so many is read in a second when it is opened. Tests are not to write so many.
 const MAX_FILES: usize = if cfg!(test) { 500 } else { 20_000 };
@@ -106,7 +107,7 @@ impl QuarantineFolder {
     /// Writes a delivery. After an error there is nothing of it.
     pub(crate) fn keep(
         &mut self,
-        delivery: &Quarantined,
+        delivery: &FailedDelivery,
         holder: String,
         claimed_id: Option<String>,
     ) -> io::Result<()> {
@@ -145,9 +146,9 @@ impl QuarantineFolder {
         Ok(())
     }
 
-    /// Deletes what is over the bounds, as counts: from the holder that takes most the oldest first.
-    pub(crate) fn evict(&mut self, max_bytes: u64) -> LeftOutCounts {
-        let mut evicted = LeftOutCounts::new();
+    /// Deletes deliveries while the folder is over its bounds: the oldest of the holder that takes most. Returns the counts.
+    pub(crate) fn evict(&mut self, max_bytes: u64) -> DiscardCounts {
+        let mut evicted = DiscardCounts::new();
         while self.bytes() > max_bytes || self.entries.len() > MAX_FILES {
             let Some((largest, _)) = self.bytes_of_holder.iter().max_by_key(|(_, bytes)| **bytes)
             else {
@@ -157,18 +158,18 @@ impl QuarantineFolder {
             let Some(source) = oldest.map(|(id, _)| *id).and_then(|id| self.remove(id)) else {
                 break;
             };
-            count(&mut evicted, &source, LeftOut::Evicted, 1);
+            count(&mut evicted, &source, DiscardReason::Evicted, 1);
         }
         evicted
     }
 
     /// Deletes what arrived before `oldest`, as counts.
-    pub(crate) fn expire(&mut self, oldest: Timestamp) -> LeftOutCounts {
-        let mut expired = LeftOutCounts::new();
+    pub(crate) fn expire(&mut self, oldest: Timestamp) -> DiscardCounts {
+        let mut expired = DiscardCounts::new();
         let old = self.entries.iter().filter(|(_, entry)| entry.received_at < oldest);
         for id in old.map(|(id, _)| *id).collect::<Vec<_>>() {
             if let Some(source) = self.remove(id) {
-                count(&mut expired, &source, LeftOut::Expired, 1);
+                count(&mut expired, &source, DiscardReason::Expired, 1);
             }
         }
         expired
@@ -223,7 +224,7 @@ impl QuarantineFolder {
     ///
     /// # Errors
     /// What the system said: it may be readable later.
-    pub(crate) fn read(&self, id: i64) -> io::Result<(Name, Option<Kept>)> {
+    pub(crate) fn read(&self, id: i64) -> io::Result<(Name, Option<QuarantinedDelivery>)> {
         let entry = self.entries.get(&id).ok_or(ErrorKind::NotFound)?;
         let kept = match entry.body_kept.then(|| read_kept(&self.file(id))).transpose() {
             Err(error) if is_damage(&error) => None,
@@ -260,14 +261,14 @@ fn read_description(path: &Path) -> io::Result<(Description, BufReader<File>)> {
     }
 }
 
-fn read_kept(path: &Path) -> io::Result<Kept> {
+fn read_kept(path: &Path) -> io::Result<QuarantinedDelivery> {
     let (Description { row, path, headers_bytes, .. }, mut file) = read_description(path)?;
     let mut rest = Vec::new();
     file.read_to_end(&mut rest)?;
     let (headers, body) =
         rest.split_at_checked(headers_bytes).ok_or(io::Error::from(ErrorKind::InvalidData))?;
     let bytes = usize::try_from(row.body_bytes).unwrap_or(usize::MAX);
-    Ok(Kept {
+    Ok(QuarantinedDelivery {
         id: row.id,
         source: row.source,
         received_at: row.received_at,

@@ -11,23 +11,23 @@ use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::store::border::{DiscardReason, Error, FailedDelivery, Refused, Reverifier};
 use crate::store::engine::lock::StoreLock;
 use crate::store::engine::path::beside;
 use crate::store::engine::space::Space;
 use crate::store::mutex::lock;
-use crate::store::types::{Error, Refused};
 
-use super::keeper::{KeeperMessage, QuarantineKeeper};
+use super::discards::{DiscardCounts, count};
+use super::keeper::{KeeperMessage, QuarantineKeeper, weight};
 use super::rate::Rate;
-use super::types::{Judge, LeftOut, LeftOutCounts, Quarantined, count, weight};
 
 /// The store's end of the thread.
 pub(crate) struct QuarantineHandle {
     sender: Sender<KeeperMessage>,
     waiting_bytes: Arc<AtomicUsize>,
-    counts: Arc<Mutex<LeftOutCounts>>,
+    counts: Arc<Mutex<DiscardCounts>>,
     rate: Mutex<Rate>,
-    judge: RwLock<Option<Judge>>,
+    judge: RwLock<Option<Reverifier>>,
     closed: watch::Receiver<bool>,
 }
 
@@ -42,7 +42,7 @@ impl QuarantineHandle {
     ) -> io::Result<QuarantineHandle> {
         let (sender, messages) = mpsc::channel();
         let waiting_bytes = Arc::<AtomicUsize>::default();
-        let counts = Arc::<Mutex<LeftOutCounts>>::default();
+        let counts = Arc::<Mutex<DiscardCounts>>::default();
         let keeper = QuarantineKeeper {
             path: beside(path, ".quarantine"),
             limits: limits.clone(),
@@ -78,25 +78,31 @@ impl QuarantineHandle {
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 
-    pub(crate) fn judge(&self) -> Option<Judge> {
+    pub(crate) fn judge(&self) -> Option<Reverifier> {
         self.judge.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set_judge(&self, judge: Judge) {
+    pub(crate) fn set_judge(&self, judge: Reverifier) {
         *self.judge.write().unwrap_or_else(PoisonError::into_inner) = Some(judge);
     }
 
     /// Queues a failed delivery of this holder for the folder, or only counts it. Never waits.
-    pub(crate) fn keep(&self, failed: Quarantined, holder: String, limits: &Limits, now: Duration) {
+    pub(crate) fn keep(
+        &self,
+        failed: FailedDelivery,
+        holder: String,
+        limits: &Limits,
+        now: Duration,
+    ) {
         let weight = weight(&failed);
         let left_out = |why| count(&mut lock(&self.counts), &failed.source, why, 1);
         if !lock(&self.rate).take(&failed.source, &holder, weight as u64, now) {
-            return left_out(LeftOut::OverRate);
+            return left_out(DiscardReason::OverRate);
         }
         let most = usize::try_from(limits.quarantine_queue_bytes).unwrap_or(usize::MAX);
         if self.waiting_bytes.fetch_add(weight, Ordering::Relaxed) + weight > most {
             self.waiting_bytes.fetch_sub(weight, Ordering::Relaxed);
-            return left_out(LeftOut::Busy);
+            return left_out(DiscardReason::Busy);
         }
         // A store that is closed keeps nothing.
         let _ = self.sender.send(KeeperMessage::Keep(Box::new(failed), holder));

@@ -13,15 +13,16 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
+use crate::store::border::{DiscardReason, FailedDelivery};
 use crate::store::engine::lock::StoreLock;
 use crate::store::engine::space::Space;
 use crate::store::mutex::lock;
 use crate::verify;
 
+use super::discards::{DiscardCounts, add_counts, count};
 use super::folder::QuarantineFolder;
-use super::types::{LeftOut, LeftOutCounts, Quarantined, add_counts, count, weight};
 
-/// How often an idle folder is searched for what is too old.
+/// How often an idle folder is searched for deliveries that are too old.
 const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
 
 /// Between two tries to open a folder that cannot be used: each may read thousands of files.
@@ -30,7 +31,7 @@ const TRY_EVERY: Duration = Duration::from_secs(60);
 /// What the thread is asked to do.
 pub(crate) enum KeeperMessage {
     /// Keep this delivery of this holder.
-    Keep(Box<Quarantined>, String),
+    Keep(Box<FailedDelivery>, String),
     Ask(Box<dyn FnOnce(&mut QuarantineKeeper) + Send>),
     /// End, after everything before it.
     Close,
@@ -44,7 +45,7 @@ pub(crate) struct QuarantineKeeper {
     pub(crate) space: Arc<Space>,
     /// Bytes that wait in the queue.
     pub(crate) waiting_bytes: Arc<AtomicUsize>,
-    pub(crate) counts: Arc<Mutex<LeftOutCounts>>,
+    pub(crate) counts: Arc<Mutex<DiscardCounts>>,
     pub(crate) folder: Option<QuarantineFolder>,
     /// No try to open the folder before then (monotonic).
     pub(crate) not_before: Duration,
@@ -65,24 +66,28 @@ impl QuarantineKeeper {
         }
     }
 
-    fn keep(&mut self, delivery: &Quarantined, holder: String) {
+    fn keep(&mut self, delivery: &FailedDelivery, holder: String) {
         self.waiting_bytes.fetch_sub(weight(delivery), Ordering::Relaxed);
         match self.write(delivery, holder) {
             Ok(evicted) => add_counts(&mut lock(&self.counts), evicted),
             Err(error) => {
-                // The counts tell the operator; a line for each delivery would be a flood of its own.
+                // The operator sees the counts; a log line for each delivery would be a second flood.
                 tracing::debug!(%error, folder = %self.path.display(), "a failed delivery is not kept");
-                count(&mut lock(&self.counts), &delivery.source, LeftOut::NoSpace, 1);
+                count(&mut lock(&self.counts), &delivery.source, DiscardReason::NoSpace, 1);
             }
         }
     }
 
-    fn write(&mut self, delivery: &Quarantined, holder: String) -> std::io::Result<LeftOutCounts> {
+    fn write(
+        &mut self,
+        delivery: &FailedDelivery,
+        holder: String,
+    ) -> std::io::Result<DiscardCounts> {
         let needed = self.limits.disk_floor_bytes.saturating_mul(2);
         if self.space.free_bytes().is_some_and(|free| free < needed) {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
-        // Off the workers' threads, since it parses what is not proven.
+        // Off the workers' threads: it parses an unproven body.
         let claimed_id = delivery.body.as_ref().and_then(|body| {
             verify::claimed_id(&delivery.scheme, &delivery.headers, body).map(|id| id.to_string())
         });
@@ -118,7 +123,7 @@ impl QuarantineKeeper {
         self.folder.as_mut()
     }
 
-    /// Deletes what is too old.
+    /// Deletes the deliveries that are too old.
     pub(crate) fn expire(&mut self) {
         let oldest = self.oldest();
         if let Some(folder) = self.folder() {
@@ -127,10 +132,19 @@ impl QuarantineKeeper {
         }
     }
 
-    /// Nothing older is kept. An id is remembered for `keep_ids`: what is accepted later than that could be
-    /// an event for the second time.
+    /// No older delivery is kept. An id is remembered for `keep_ids`: a delivery accepted after that could make its event
+    /// a second time.
     pub(crate) fn oldest(&self) -> Timestamp {
         let age = self.limits.quarantine_age_millis.min(self.limits.keep_ids_millis);
         self.clock.now().before(Limits::duration(age))
     }
+}
+
+/// What a waiting delivery takes beside its body, roughly; also what the smallest costs of the rate.
+const ITEM_BYTES: usize = 4096;
+
+/// What a delivery takes of the queue.
+pub(super) fn weight(failed: &FailedDelivery) -> usize {
+    let headers: usize = failed.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    ITEM_BYTES + failed.path.len() + headers + failed.body.as_ref().map_or(0, bytes::Bytes::len)
 }

@@ -7,10 +7,10 @@
 //! judged at the time of arrival; a delivery is deleted here only after its event is committed, so a
 //! crash between the two makes a duplicate and no loss.
 
+mod discards;
 pub(crate) mod folder;
 pub(crate) mod handle;
 pub(crate) mod keeper;
 mod rate;
 #[cfg(test)]
 mod tests;
-pub(crate) mod types;

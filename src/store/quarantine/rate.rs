@@ -1,7 +1,7 @@
 //! How many failed deliveries are kept: a bucket per source, and in it a share for each address.
 //!
-//! What is over costs a look into two maps. The share keeps one flooder from taking what the provider's
-//! own deliveries need in the same minute.
+//! A delivery over the rate costs a look into two maps. The share keeps one flooder from taking the room that the
+//! provider's deliveries need in the same minute.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const SHARE: f64 = 4.0;
 /// many has emptied anyhow.
 const ADDRESSES: usize = 1024;
 
-/// What came lately, draining at the bucket's rate.
+/// The bytes of the last deliveries, draining at the bucket's rate.
 #[derive(Default)]
 struct Bucket {
     used: f64,
@@ -63,7 +63,7 @@ impl Rate {
         }
         let key = (source.clone(), holder.to_owned());
         if self.shares.len() >= ADDRESSES && !self.shares.contains_key(&key) {
-            // What has drained is as good as never seen.
+            // An empty share is the same as none.
             self.shares.retain(|_, share| {
                 share.drain(rate / SHARE, now);
                 share.used > 0.0

@@ -30,7 +30,7 @@ async fn kept(bench: &Bench) -> Quarantine {
     bench.store.admin.quarantined(all).await.unwrap()
 }
 
-fn of(kept: &Quarantine, source: &str, why: LeftOut) -> u64 {
+fn of(kept: &Quarantine, source: &str, why: DiscardReason) -> u64 {
     kept.left_out.get(&name(source)).and_then(|left_out| left_out.get(&why)).copied().unwrap_or(0)
 }
 
@@ -72,9 +72,9 @@ async fn what_failed_is_listed_and_filtered_over_a_restart() {
     let mut bench = bench_with(roomy());
     let mut headers = Headers::new();
     headers.push("X-GitHub-Delivery", "guid-1");
-    bench.store.intake.quarantine(Quarantined { headers, ..failed("a", "192.0.2.1", "{}") });
+    bench.store.intake.quarantine(FailedDelivery { headers, ..failed("a", "192.0.2.1", "{}") });
     let late = START.after(HOUR);
-    bench.store.intake.quarantine(Quarantined {
+    bench.store.intake.quarantine(FailedDelivery {
         received_at: late,
         reason: "missing_signature",
         body: None,
@@ -129,7 +129,7 @@ async fn the_address_with_most_bytes_gives_up_its_oldest_first() {
     assert!(addresses["198.51.100.1"] > 100, "and the rest is used: {addresses:?}");
     assert!(after.bytes <= 1 << 20, "{}", after.bytes);
     let total = addresses.values().sum::<usize>() as u64;
-    assert_eq!(of(&after, "github", LeftOut::Evicted) + total, 1_030);
+    assert_eq!(of(&after, "github", DiscardReason::Evicted) + total, 1_030);
     // What was given up is the oldest: the flood's last is there.
     assert_eq!(after.deliveries[0].address.as_deref(), Some("198.51.100.1"));
     bench.store.close().await;
@@ -166,7 +166,7 @@ async fn what_is_over_the_rate_is_only_counted() {
     assert_eq!(addresses["192.0.2.1"], 1, "another address has a share of its own");
     let kept = addresses["198.51.100.1"] as u64;
     assert!((10..20).contains(&kept), "{kept}");
-    assert_eq!(of(&after, "github", LeftOut::OverRate), 20_000 - kept);
+    assert_eq!(of(&after, "github", DiscardReason::OverRate), 20_000 - kept);
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn a_long_body_and_an_old_delivery_are_not_kept() {
     assert_eq!(kept(&bench).await.matching, 2);
     bench.clock.advance(Duration::from_secs(1));
     let after = kept(&bench).await;
-    assert_eq!((after.matching, after.bytes, of(&after, "a", LeftOut::Expired)), (0, 0, 2));
+    assert_eq!((after.matching, after.bytes, of(&after, "a", DiscardReason::Expired)), (0, 0, 2));
 }
 
 #[tokio::test]
@@ -215,8 +215,7 @@ async fn a_file_that_cannot_be_read_is_deleted_and_the_others_stay() {
     assert_eq!(files(&bench).into_keys().collect::<Vec<_>>(), ["3", "4", "5", "6"]);
     // Half a body can never be judged.
     bench.store.admin.set_judge(judge("right"));
-    let ask = Judging { filter: QuarantineFilter::default(), after: 0, accept: true };
-    let judged = bench.store.admin.judge_quarantined(ask).await.unwrap();
+    let judged = bench.store.admin.reverify(QuarantineFilter::default(), 0, true).await.unwrap();
     assert_eq!((judged.looked_at, judged.sources[&name("a")].bodiless), (4, 1));
     bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     assert_eq!(kept(&bench).await.deliveries[0].id, 7, "numbers go on");
@@ -234,7 +233,7 @@ async fn an_error_of_the_system_deletes_nothing_and_is_not_tried_again_at_once()
     bench.restart().await;
     assert_eq!(kept(&bench).await.matching, 0);
     bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
-    assert_eq!(of(&kept(&bench).await, "a", LeftOut::NoSpace), 1);
+    assert_eq!(of(&kept(&bench).await, "a", DiscardReason::NoSpace), 1);
     assert_eq!(std::fs::read_dir(folder(&bench)).unwrap().count(), 2);
     std::fs::remove_file(&unopened).unwrap();
     assert_eq!(kept(&bench).await.matching, 0, "it is not tried for a while");
@@ -245,12 +244,12 @@ async fn an_error_of_the_system_deletes_nothing_and_is_not_tried_again_at_once()
     std::fs::rename(&file, &aside).unwrap();
     std::os::unix::fs::symlink(&file, &file).unwrap();
     bench.store.admin.set_judge(judge("right"));
-    let ask = || Judging { filter: QuarantineFilter::default(), after: 0, accept: true };
-    let unread = bench.store.admin.judge_quarantined(ask()).await.unwrap();
+    let all = QuarantineFilter::default;
+    let unread = bench.store.admin.reverify(all(), 0, true).await.unwrap();
     assert!(unread.refused.unwrap().contains("failed to read delivery 1"));
     assert_eq!((unread.looked_at, unread.next), (0, None));
     std::fs::rename(&aside, &file).unwrap();
-    assert_eq!(bench.store.admin.judge_quarantined(ask()).await.unwrap().looked_at, 1);
+    assert_eq!(bench.store.admin.reverify(all(), 0, true).await.unwrap().looked_at, 1);
 }
 
 #[tokio::test]
@@ -260,7 +259,7 @@ async fn the_folder_has_a_most_of_files() {
         bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     }
     let after = kept(&bench).await;
-    assert_eq!((after.matching, of(&after, "a", LeftOut::Evicted)), (500, 100));
+    assert_eq!((after.matching, of(&after, "a", DiscardReason::Evicted)), (500, 100));
     assert_eq!(files(&bench).len(), 500);
 }
 
@@ -275,7 +274,7 @@ async fn a_folder_over_its_bytes_is_cut_to_them_when_it_is_opened() {
     bench.settings.limits.quarantine_bytes = 4 * 4096;
     bench.restart().await;
     let after = kept(&bench).await;
-    assert_eq!((after.matching, of(&after, "a", LeftOut::Evicted)), (4, 2));
+    assert_eq!((after.matching, of(&after, "a", DiscardReason::Evicted)), (4, 2));
 }
 
 #[tokio::test]
@@ -284,7 +283,7 @@ async fn a_folder_that_cannot_be_made_costs_only_what_it_would_keep() {
     std::fs::write(folder(&bench), "").unwrap();
     bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     let after = kept(&bench).await;
-    assert_eq!((after.matching, of(&after, "a", LeftOut::NoSpace)), (0, 1));
+    assert_eq!((after.matching, of(&after, "a", DiscardReason::NoSpace)), (0, 1));
     let good = bench.accept("a", crate::store::tests::stripe("e", "a.b", "{}"), &["h"]).await;
     assert!(matches!(good, Accepted::Created { .. }));
 }
@@ -298,7 +297,7 @@ async fn nothing_is_kept_where_the_disk_is_near_its_floor() {
     let bench = bench_with(Limits { disk_floor_bytes: floor, ..roomy() });
     bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     let after = kept(&bench).await;
-    assert_eq!((after.matching, of(&after, "a", LeftOut::NoSpace)), (0, 1));
+    assert_eq!((after.matching, of(&after, "a", DiscardReason::NoSpace)), (0, 1));
     assert!(!folder(&bench).exists());
     bench.accept("a", crate::store::tests::stripe("e", "a.b", "{}"), &["h"]).await;
 }
@@ -325,13 +324,13 @@ async fn the_queue_is_bounded_in_bytes() {
     hold.send(()).unwrap();
     busy.await.unwrap().unwrap();
     let after = kept(&bench).await;
-    assert_eq!((after.matching, of(&after, "a", LeftOut::Busy)), (1, 2));
+    assert_eq!((after.matching, of(&after, "a", DiscardReason::Busy)), (1, 2));
     bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     assert_eq!(kept(&bench).await.matching, 2, "the room is given back");
 }
 
 /// A delivery signed as GitHub would with `secret`, which the source did not have then.
-fn signed(secret: &str, id: &str, body: &str) -> Quarantined {
+fn signed(secret: &str, id: &str, body: &str) -> FailedDelivery {
     let scheme = Scheme::embedded("github").unwrap();
     let key = verify::key(&scheme, "test", secret).unwrap();
     let body = Bytes::copy_from_slice(body.as_bytes());
@@ -344,7 +343,7 @@ fn signed(secret: &str, id: &str, body: &str) -> Quarantined {
         url: None,
     };
     let headers = verify::sign(&scheme, Some(&key), &draft, START).unwrap();
-    Quarantined {
+    FailedDelivery {
         headers: verify::evidence(&scheme, &headers),
         body_bytes: body.len() as u64,
         body: Some(body),
@@ -352,10 +351,10 @@ fn signed(secret: &str, id: &str, body: &str) -> Quarantined {
     }
 }
 
-fn judge(secret: &str) -> Judge {
+fn judge(secret: &str) -> Reverifier {
     let scheme = Scheme::embedded("github").unwrap();
     let keys = [verify::key(&scheme, "test", secret).unwrap()];
-    Arc::new(move |kept: Kept| {
+    Arc::new(move |kept: QuarantinedDelivery| {
         let (headers, body) = (&kept.headers, kept.body);
         let request = verify::Request { method: "POST", url: None, headers, body };
         let delivery = verify::verify(&scheme, &keys, request, kept.received_at);
@@ -369,12 +368,12 @@ fn judge(secret: &str) -> Judge {
     })
 }
 
-async fn judged(bench: &Bench, accept: bool) -> Verdicts {
-    let mut sum = Verdicts::default();
+async fn judged(bench: &Bench, accept: bool) -> ReverifyCounts {
+    let mut sum = ReverifyCounts::default();
     let mut after = Some(0);
     while let Some(at) = after {
-        let ask = Judging { filter: QuarantineFilter::default(), after: at, accept };
-        let mut part = bench.store.admin.judge_quarantined(ask).await.unwrap();
+        let all = QuarantineFilter::default();
+        let mut part = bench.store.admin.reverify(all, at, accept).await.unwrap();
         assert_eq!(part.refused, None);
         let part_of = part.sources.remove(&name("github")).unwrap_or_default();
         sum.good += part_of.good;
@@ -405,12 +404,8 @@ async fn what_verifies_now_is_accepted_once_with_the_time_it_arrived() {
     bench
         .store
         .intake
-        .quarantine(Quarantined { body: None, ..failed("github", "192.0.2.1", "{}") });
-    let without = bench.store.admin.judge_quarantined(Judging {
-        filter: QuarantineFilter::default(),
-        after: 0,
-        accept: true,
-    });
+        .quarantine(FailedDelivery { body: None, ..failed("github", "192.0.2.1", "{}") });
+    let without = bench.store.admin.reverify(QuarantineFilter::default(), 0, true);
     assert!(without.await.is_err(), "nobody has said how to judge");
 
     bench.store.admin.set_judge(judge("other"));
@@ -428,7 +423,7 @@ async fn what_verifies_now_is_accepted_once_with_the_time_it_arrived() {
         (300, 1, 1)
     );
     assert_eq!(kept(&bench).await.matching, 2);
-    let events = bench.store.admin.events(EventFilter::default()).await.unwrap();
+    let events = bench.store.admin.events(EventFilter::default()).await.unwrap().rows;
     assert_eq!(events.len(), 300);
     assert!(events.iter().all(|event| event.received_at == START));
     let job = bench.claim_one().await;
@@ -447,8 +442,7 @@ async fn what_the_store_cannot_take_now_stays() {
     bench.settings.limits.disk_floor_bytes = u64::MAX;
     bench.restart().await;
     bench.store.admin.set_judge(judge("right"));
-    let ask = Judging { filter: QuarantineFilter::default(), after: 0, accept: true };
-    let judged = bench.store.admin.judge_quarantined(ask).await.unwrap();
+    let judged = bench.store.admin.reverify(QuarantineFilter::default(), 0, true).await.unwrap();
     assert!(judged.refused.unwrap().contains("too little space"));
     assert_eq!(kept(&bench).await.matching, 1);
 }
@@ -460,6 +454,6 @@ async fn what_is_too_old_is_not_accepted_even_where_nobody_has_looked_since() {
     assert_eq!(kept(&bench).await.matching, 1);
     bench.store.admin.set_judge(judge("right"));
     bench.clock.advance(8 * DAY);
-    assert_eq!(judged(&bench, true).await, Verdicts::default());
-    assert!(bench.store.admin.events(EventFilter::default()).await.unwrap().is_empty());
+    assert_eq!(judged(&bench, true).await, ReverifyCounts::default());
+    assert!(bench.store.admin.events(EventFilter::default()).await.unwrap().rows.is_empty());
 }

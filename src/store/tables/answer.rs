@@ -15,11 +15,10 @@ use crate::model::{
     Timestamp,
 };
 use crate::retry::Next;
-use crate::store::rows::KeyRow;
-use crate::store::types::{Completion, KeyState};
+use crate::store::border::{Completion, KeyRow, KeyState};
 
 use super::codec;
-use super::codec::exactly_one;
+use super::codec::change_one;
 
 /// An answer as it is stored.
 #[derive(Debug, Clone)]
@@ -185,13 +184,6 @@ pub(crate) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
     })
 }
 
-/// Whether a caller waits for an answer of the event's job.
-fn is_waited_for(tx: &Connection, event: i64) -> rusqlite::Result<bool> {
-    // By the primary key.
-    tx.prepare_cached("SELECT 1 FROM answer WHERE event = ?1 AND answered_at IS NULL")?
-        .exists([event])
-}
-
 /// The event's key for people, where it has one.
 pub(crate) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<KeyRow>> {
     // By the primary key.
@@ -234,64 +226,69 @@ pub(crate) fn write(
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     // Into an unanswered row only: what callers were told is never changed.
-    let written = tx.prepare_cached(
+    change_one(
+        tx,
         "UPDATE answer SET answered_at = ?2, status = ?3, headers = ?4, body = ?5, body_bytes = ?6,
                  error_until = CASE WHEN ?7 THEN ?2 + keep_errors END
              WHERE event = ?1 AND answered_at IS NULL",
-    )?
-    .execute(params![
-        event,
-        now.0,
-        answer.status,
-        answer.headers,
-        answer.body,
-        codec::size(answer.body_bytes),
-        is_error,
-    ])?;
-    exactly_one(written)
+        params![
+            event,
+            now.0,
+            answer.status,
+            answer.headers,
+            answer.body,
+            codec::size(answer.body_bytes),
+            is_error,
+        ],
+    )
 }
 
 /// Frees the unanswered key of an event: the next request that has it is a new one.
 pub(crate) fn free(tx: &Connection, event: i64) -> rusqlite::Result<()> {
-    let freed = tx
-        .prepare_cached("DELETE FROM answer WHERE event = ?1 AND answered_at IS NULL")?
-        .execute([event])?;
-    exactly_one(freed)
+    change_one(tx, "DELETE FROM answer WHERE event = ?1 AND answered_at IS NULL", [event])
 }
 
-/// Writes the answer that comes with the end of an attempt, where its job's key waits for one. Returns what
-/// the end comes to instead where the key forbids the other: whatever its handler's policy is by now, a job
-/// that a caller waits for has one attempt, and only its repeat begins another (I3); and where the handler
-/// has done what it should and has no answer, nobody can tell its caller what it answered.
+/// Writes the answer that comes with the end of an attempt, if its job's key has none yet. Returns another completion
+/// if the key forbids this one. A job whose caller waits has one attempt whatever its handler's policy is, and only a
+/// repeat of the request begins another (I3). If the handler did its work and gave no answer, the answer is unknown.
 pub(crate) fn keep(
     tx: &Connection,
     event: i64,
     done: &Completion,
     answer: Option<&StoredAnswer>,
 ) -> rusqlite::Result<Option<Completion>> {
-    if done.next == Next::Ready || !is_waited_for(tx, event)? {
+    if done.next == Next::Ready || key_of(tx, event)? != KeyOf::Unanswered {
         return Ok(None);
     }
-    let instead = |next| Some(Completion { next, ..done.clone() });
-    let dead = Next::Dead(DeadReason::Exhausted);
-    match (answer, done.next) {
-        (Some(answer), next) => {
-            let is_error = done.outcome == Outcome::Failed;
-            write(tx, event, answer, is_error, done.finished_at)?;
-            Ok(instead(dead).filter(|_| matches!(next, Next::Wait { .. })))
-        }
-        (None, Next::Succeeded | Next::Dead(DeadReason::Rejected)) => {
-            let held = instead(Next::Held(HeldReason::UnknownOutcome));
-            Ok(held.map(|mut held| {
-                held.outcome = Outcome::Unknown;
-                held.record.detail.push_str(NO_ANSWER);
-                held
-            }))
-        }
-        (None, Next::Wait { .. }) if done.outcome == Outcome::Failed => Ok(instead(dead)),
-        (None, Next::Wait { .. }) => Ok(instead(Next::Held(HeldReason::UnknownOutcome))),
-        (None, _) => Ok(None),
+    let mut instead = done.clone();
+    if let Some(answer) = answer {
+        write(tx, event, answer, done.outcome == Outcome::Failed, done.finished_at)?;
+        instead.next = match done.next {
+            Next::Wait { .. } => Next::Dead(DeadReason::Exhausted),
+            Next::Succeeded | Next::Ready | Next::Dead(_) | Next::Held(_) => return Ok(None),
+        };
+        return Ok(Some(instead));
     }
+    instead.next = match done.next {
+        Next::Succeeded | Next::Dead(DeadReason::Rejected) => {
+            instead.outcome = Outcome::Unknown;
+            instead.record.detail.push_str(NO_ANSWER);
+            Next::Held(HeldReason::UnknownOutcome)
+        }
+        Next::Wait { .. } => match done.outcome {
+            Outcome::Failed => Next::Dead(DeadReason::Exhausted),
+            Outcome::Succeeded
+            | Outcome::Rejected
+            | Outcome::TimedOut
+            | Outcome::Unknown
+            | Outcome::Cancelled
+            | Outcome::NotStarted => Next::Held(HeldReason::UnknownOutcome),
+        },
+        Next::Dead(DeadReason::Exhausted | DeadReason::PayloadGone | DeadReason::Resolved)
+        | Next::Held(_)
+        | Next::Ready => return Ok(None),
+    };
+    Ok(Some(instead))
 }
 
 /// Forgets the next answers that said "not now", and that were to be kept until before then: the same request

@@ -6,8 +6,8 @@ use std::io;
 use std::str::FromStr;
 
 use bytes::Bytes;
-use rusqlite::Row;
 use rusqlite::types::{Type, Value, ValueRef};
+use rusqlite::{Connection, Params, Row};
 use uuid::Uuid;
 use zstd::zstd_safe::{CCtx, DCtx, compress_bound, get_error_name};
 
@@ -169,8 +169,11 @@ pub(crate) fn unreadable(
     rusqlite::Error::FromSqlConversionFailure(column, kind, Box::new(error))
 }
 
-/// Every guarded update changes exactly one row; another number is a broken promise, and the
+/// Runs a guarded statement, which changes exactly one row: another number is a broken promise, and the
 /// transaction must not stand.
-pub(crate) fn exactly_one(changed: usize) -> rusqlite::Result<()> {
-    if changed == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(changed)) }
+pub(crate) fn change_one(tx: &Connection, sql: &str, params: impl Params) -> rusqlite::Result<()> {
+    match tx.prepare_cached(sql)?.execute(params)? {
+        1 => Ok(()),
+        changed => Err(rusqlite::Error::StatementChangedRows(changed)),
+    }
 }

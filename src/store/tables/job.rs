@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::model::{HeldReason, JobId, Name, State, Timestamp};
 
-use super::codec::{self, exactly_one};
+use super::codec::{self, change_one};
 
 /// Makes a job that is `ready`, or `held` for a reason. Returns its id.
 pub(crate) fn insert_job(
@@ -54,12 +54,11 @@ pub(crate) fn was_key(tx: &Connection, job: JobId) -> rusqlite::Result<bool> {
 /// Back to ready, for another attempt.
 pub(crate) fn put_back(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
     // From these three states only; attempts are counted anew and their numbers go on.
-    let moved = tx
-        .prepare_cached(
-            "UPDATE job SET state = 'ready', reason = NULL, due_at = NULL, settled_at = NULL,
+    change_one(
+        tx,
+        "UPDATE job SET state = 'ready', reason = NULL, due_at = NULL, settled_at = NULL,
                  counted = 0, since = ?2, replays = replays + 1
              WHERE row = ?1 AND state IN ('held', 'dead', 'succeeded')",
-        )?
-        .execute(params![row, now.0])?;
-    exactly_one(moved)
+        params![row, now.0],
+    )
 }

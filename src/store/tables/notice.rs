@@ -1,24 +1,24 @@
-//! NOTICE: what the receiver tells of itself becomes an event of the internal source, with the jobs of
-//! the handlers that want it.
+//! NOTICE: what the receiver reports about itself becomes an event of the internal source, with jobs for the handlers
+//! that subscribe to it.
 //!
 //! A job's notice is written by the very transaction that makes the job dead or held, so it is as
 //! durable as what it tells of. What must stay true: nothing is written where no handler wants it; one
-//! event per type, subject and reason in [`WINDOW`], restarts included, and what was left out of it is
-//! counted in the next; a job of an internal event never causes another one.
+//! event per type, subject and reason in [`WINDOW`], restarts included, and repetitions within it are counted in the
+//! next; a job of an internal event never causes another one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use rusqlite::{Connection, OptionalExtension, params};
-use serde::Serialize;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::model::{
     Blob, EventId, Headers, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp,
 };
 use crate::pattern::Pattern;
-use crate::store::types::{Captured, Refused};
+use crate::store::border::{OutputExcerpt, Refused};
 
 use super::codec;
 use super::job::insert_job;
@@ -30,27 +30,27 @@ macro_rules! due {
         "(reported_at IS NULL OR reported_at <= ?2 OR reported_at > ?1)"
     };
 }
-/// Within this time of an event, more of the same is counted and told by one event after it: a broken
-/// handler under load must not flood its operator.
+/// Repetitions within this time of an event are counted and reported by one event after it: a broken handler under load
+/// must not flood its operator.
 pub const WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// Which handlers take which of the receiver's own events: one snapshot of the configuration (S6).
 #[derive(Debug, Clone, Default)]
-pub struct Interest {
+pub struct NoticeSubscribers {
     handlers: Vec<(Name, Vec<Pattern>)>,
-    /// What a command needs to find the configuration: nothing where it lies in its usual place.
+    /// The option that a command needs to find the configuration; empty for its usual place.
     config_option: String,
 }
 
-impl Interest {
+impl NoticeSubscribers {
     /// Of these handlers, each with the types it wants.
     pub fn new(handlers: Vec<(Name, Vec<Pattern>)>) -> Self {
-        Interest { handlers, config_option: String::new() }
+        NoticeSubscribers { handlers, config_option: String::new() }
     }
 
     /// The same with the option that a command needs to find the configuration.
     pub fn with_config_option(self, config_option: String) -> Self {
-        Interest { config_option, ..self }
+        NoticeSubscribers { config_option, ..self }
     }
 
     fn takers(&self, kind: NoticeType) -> impl Iterator<Item = &Name> {
@@ -89,26 +89,8 @@ pub struct NoticeJob {
     pub event_id: EventId,
 }
 
-/// The body of an internal event. Its fields are documented and only ever added to.
-#[derive(Serialize)]
-struct Body<'a> {
-    r#type: NoticeType,
-    handler: Option<&'a Name>,
-    source: Option<&'a Name>,
-    event_id: Option<&'a EventId>,
-    job: Option<JobId>,
-    reason: &'a str,
-    #[serde(flatten)]
-    last: LastAttempt,
-    count: u64,
-    first_at: Timestamp,
-    last_at: Timestamp,
-    command: String,
-    host: String,
-}
-
 /// How the last attempt of a notice's job ended. The texts are untrusted.
-#[derive(Default, Serialize)]
+#[derive(Default)]
 struct LastAttempt {
     attempts: Option<u32>,
     detail: Option<String>,
@@ -116,9 +98,9 @@ struct LastAttempt {
     stderr: Option<String>,
 }
 
-/// The notices of one store: shared by everybody who moves a job.
+/// The notices of one store, shared by all verbs that move a job.
 #[derive(Clone, Default)]
-pub(crate) struct Notices(Arc<ArcSwap<Interest>>);
+pub(crate) struct Notices(Arc<ArcSwap<NoticeSubscribers>>);
 
 impl Notices {
     /// Whether a handler wants these; none does in a store that a command has opened.
@@ -131,7 +113,7 @@ impl Notices {
         if !self.want(NoticeType::JobDead) && !self.want(NoticeType::JobHeld) {
             return Ok(());
         }
-        // The job as this transaction left it. One of the internal source's own tells nothing.
+        // The job as this transaction left it. A job of the internal source makes no notice.
         let moved = tx
             .prepare_cached(
                 "SELECT j.state, j.handler, j.reason, j.id, e.source, e.event_id
@@ -157,7 +139,7 @@ impl Notices {
         self.note(tx, &of_jobs(kind, handler, reason, 1, now, job), now)
     }
 
-    /// Counts a notice, and tells it where [`WINDOW`] is over.
+    /// Counts a notice, and makes the events that are due with it.
     pub(crate) fn note(
         &self,
         tx: &Connection,
@@ -167,7 +149,6 @@ impl Notices {
         if !self.want(notice.kind) {
             return Ok(());
         }
-        let key = Key::of(notice);
         let job = notice.job.as_ref();
         // Adds to the count that is not reported yet; its first time stays.
         tx.prepare_cached(
@@ -179,9 +160,9 @@ impl Notices {
                  job = excluded.job",
         )?
         .execute(params![
-            key.kind.as_str(),
-            key.subject,
-            key.reason,
+            notice.kind.as_str(),
+            notice.subject.as_ref().map_or("", Name::as_str),
+            notice.reason,
             i64::try_from(notice.count.max(1)).unwrap_or(i64::MAX),
             notice.first_at.0,
             notice.last_at.0,
@@ -189,24 +170,10 @@ impl Notices {
             job.map(|job| job.event_id.as_str()),
             job.map(|job| job.job.as_bytes()),
         ])?;
-        // By the primary key: whether it may be reported now.
-        let due = tx
-            .prepare_cached(concat!(
-                "SELECT 1 FROM notice WHERE ",
-                due!(),
-                " AND type = ?3 AND subject = ?4 AND reason = ?5"
-            ))?
-            .exists(params![
-                now.0,
-                now.before(WINDOW).0,
-                key.kind.as_str(),
-                key.subject,
-                key.reason
-            ])?;
-        if due { self.tell(tx, &key, now) } else { Ok(()) }
+        self.tell_due(tx, now).map(drop)
     }
 
-    pub(crate) fn set(&self, interest: Interest) {
+    pub(crate) fn set(&self, interest: NoticeSubscribers) {
         self.0.store(Arc::new(interest));
     }
 
@@ -220,43 +187,44 @@ impl Notices {
             .exists([now.0, now.before(WINDOW).0])
     }
 
+    /// Makes an event of each notice that is due, and returns how many those are.
     pub(crate) fn tell_due(&self, tx: &Connection, now: Timestamp) -> rusqlite::Result<u64> {
         let window = [now.0, now.before(WINDOW).0];
         // Reported and not repeated since: deleted. A few rows, by a scan.
         tx.prepare_cached(concat!("DELETE FROM notice WHERE count = 0 AND ", due!()))?
             .execute(window)?;
-        // All that is to be reported.
-        let keys = tx
-            .prepare_cached(concat!("SELECT type, subject, reason FROM notice WHERE ", due!()))?
-            .query_map(window, |row| {
-                Ok(Key { kind: codec::text(row, 0)?, subject: row.get(1)?, reason: row.get(2)? })
-            })?
-            .collect::<rusqlite::Result<Vec<Key>>>()?;
-        for key in &keys {
-            self.tell(tx, key, now)?;
+        let notices = tx
+            .prepare_cached(concat!(
+                "SELECT type, subject, reason, count, first_at, last_at, source, event_id, job
+                 FROM notice WHERE ",
+                due!()
+            ))?
+            .query_map(window, read)?
+            .collect::<rusqlite::Result<Vec<Notice>>>()?;
+        // Reported: the counts begin again.
+        tx.prepare_cached(concat!(
+            "UPDATE notice SET reported_at = ?1, count = 0, first_at = NULL, last_at = NULL WHERE ",
+            due!()
+        ))?
+        .execute(window)?;
+        for notice in &notices {
+            self.tell(tx, notice, now)?;
         }
-        Ok(keys.len() as u64)
+        Ok(notices.len() as u64)
     }
 
-    /// Makes the event of all that is counted under `key`.
-    fn tell(&self, tx: &Connection, key: &Key, now: Timestamp) -> rusqlite::Result<()> {
-        let notice = read(tx, key)?;
-        // Reported: the count begins again.
-        tx.prepare_cached(
-            "UPDATE notice SET reported_at = ?4, count = 0, first_at = NULL, last_at = NULL
-             WHERE type = ?1 AND subject = ?2 AND reason = ?3",
-        )?
-        .execute(params![key.kind.as_str(), key.subject, key.reason, now.0])?;
-        // A handler that cannot run is not told that it cannot.
-        let itself = |handler: &&Name| {
-            key.kind == NoticeType::HandlerBroken && Some(*handler) == notice.subject.as_ref()
-        };
-        let interest = self.0.load_full();
-        let takers: Vec<&Name> = interest.takers(key.kind).filter(|taker| !itself(taker)).collect();
+    /// Makes the event of a notice.
+    fn tell(&self, tx: &Connection, notice: &Notice, now: Timestamp) -> rusqlite::Result<()> {
+        let subscribers = self.0.load_full();
+        let mut takers: Vec<&Name> = subscribers.takers(notice.kind).collect();
+        if notice.kind == NoticeType::HandlerBroken {
+            // A handler that cannot run is not notified that it cannot.
+            takers.retain(|taker| Some(*taker) != notice.subject.as_ref());
+        }
         if takers.is_empty() {
             return Ok(());
         }
-        let event = insert_event(tx, &notice, &interest.config_option, now)?;
+        let event = insert_event(tx, notice, &subscribers.config_option, now)?;
         for handler in takers {
             insert_job(tx, event, handler, State::Ready, None, now)?;
         }
@@ -283,42 +251,23 @@ pub(crate) fn of_store(reason: &str, first_at: Timestamp, last_at: Timestamp) ->
     Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None }
 }
 
-/// Identifies a notice.
-struct Key {
-    kind: NoticeType,
-    subject: String,
-    reason: String,
-}
-
-impl Key {
-    fn of(notice: &Notice) -> Self {
-        let subject = notice.subject.as_ref().map_or("", Name::as_str).to_owned();
-        Key { kind: notice.kind, subject, reason: notice.reason.clone() }
-    }
-}
-
-fn read(tx: &Connection, key: &Key) -> rusqlite::Result<Notice> {
-    // By the primary key; something is counted, so the times are there.
-    tx.prepare_cached(
-        "SELECT count, first_at, last_at, source, event_id, job FROM notice
-         WHERE type = ?1 AND subject = ?2 AND reason = ?3 AND count > 0",
-    )?
-    .query_row(params![key.kind.as_str(), key.subject, key.reason], |row| {
-        let job = match (codec::maybe_text(row, 3)?, codec::maybe_text(row, 4)?) {
-            (Some(source), Some(event_id)) => {
-                Some(NoticeJob { job: codec::job_id(row, 5)?, source, event_id })
-            }
-            _ => None,
-        };
-        Ok(Notice {
-            kind: key.kind,
-            subject: key.subject.parse().ok(),
-            reason: key.reason.clone(),
-            count: codec::count(row, 0)?,
-            first_at: codec::time(row, 1)?,
-            last_at: codec::time(row, 2)?,
-            job,
-        })
+/// Reads a notice, of which something is counted, so the times are there.
+fn read(row: &Row<'_>) -> rusqlite::Result<Notice> {
+    let job = match (codec::maybe_text(row, 6)?, codec::maybe_text(row, 7)?) {
+        (Some(source), Some(event_id)) => {
+            Some(NoticeJob { job: codec::job_id(row, 8)?, source, event_id })
+        }
+        _ => None,
+    };
+    Ok(Notice {
+        kind: codec::text(row, 0)?,
+        // Empty for the store.
+        subject: row.get_ref(1)?.as_str()?.parse().ok(),
+        reason: row.get(2)?,
+        count: codec::count(row, 3)?,
+        first_at: codec::time(row, 4)?,
+        last_at: codec::time(row, 5)?,
+        job,
     })
 }
 
@@ -334,7 +283,7 @@ fn last_attempt(tx: &Connection, job: &NoticeJob) -> rusqlite::Result<LastAttemp
             let part = |column| {
                 row.get(column).map(|bytes: Option<Vec<u8>>| Blob(bytes.unwrap_or_default()))
             };
-            let printed = Captured { head: part(3)?, tail: part(4)?, total: 0 };
+            let printed = OutputExcerpt { head: part(3)?, tail: part(4)?, total: 0 };
             Ok(LastAttempt {
                 attempts: row.get(0)?,
                 detail: row.get(1)?,
@@ -359,8 +308,7 @@ fn insert_event(
         Some(job) => last_attempt(tx, job)?,
         None => LastAttempt::default(),
     };
-    let body = body(notice, last, config_option);
-    let body = serde_json::to_vec(&body).map_err(|error| unstorable(error.into()))?;
+    let body = body(notice, last, config_option).to_string().into_bytes();
     // Random like a job's id: a sender cannot make an event of this id.
     let id: Result<EventId, _> = crate::random::job_id(now).to_string().parse();
     let id = codec::stored_id(&id.map_err(|error| unstorable(Box::new(error)))?);
@@ -387,23 +335,27 @@ fn insert_event(
     Ok(event)
 }
 
-fn body<'a>(notice: &'a Notice, last: LastAttempt, config_option: &str) -> Body<'a> {
+/// The body of an internal event. Its fields are documented and only ever added to.
+fn body(notice: &Notice, last: LastAttempt, config_option: &str) -> Value {
     let (subject, job) = (notice.subject.as_ref(), notice.job.as_ref());
     let about_source = notice.kind == NoticeType::SourceFailing;
-    Body {
-        r#type: notice.kind,
-        handler: subject.filter(|_| !about_source),
-        source: if about_source { subject } else { job.map(|job| &job.source) },
-        event_id: job.map(|job| &job.event_id),
-        job: job.map(|job| job.job),
-        reason: &notice.reason,
-        last,
-        count: notice.count,
-        first_at: notice.first_at,
-        last_at: notice.last_at,
-        command: command(notice) + config_option,
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-    }
+    json!({
+        "type": notice.kind,
+        "handler": subject.filter(|_| !about_source),
+        "source": if about_source { subject } else { job.map(|job| &job.source) },
+        "event_id": job.map(|job| &job.event_id),
+        "job": job.map(|job| job.job),
+        "reason": notice.reason,
+        "attempts": last.attempts,
+        "detail": last.detail,
+        "exit_code": last.exit_code,
+        "stderr": last.stderr,
+        "count": notice.count,
+        "first_at": notice.first_at,
+        "last_at": notice.last_at,
+        "command": command(notice) + config_option,
+        "host": rustix::system::uname().nodename().to_string_lossy(),
+    })
 }
 
 /// What to run next, to see what it is about.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use rusqlite::Connection;
 
 use crate::model::Name;
+use crate::store::border::PausedRow;
 use crate::store::mutex::lock;
-use crate::store::rows::PausedRow;
 
 use super::codec;
 

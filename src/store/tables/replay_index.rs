@@ -9,10 +9,10 @@
 use rusqlite::{Connection, params};
 
 use crate::model::{Digest, Name};
-use crate::store::rows::Twin;
+use crate::store::border::SameBodyEvent;
 
 use super::codec;
-use super::codec::exactly_one;
+use super::codec::change_one;
 
 /// The first event of source ?1 with the body of digest ?2. The whole digest is compared in the row, since 4 bytes
 /// of two digests may be equal; the plus keeps SQLite from walking the index of the source's ids.
@@ -72,9 +72,7 @@ pub(crate) fn repeats(
         .query_row(params![source.as_str(), digest.0, event], |row| row.get(0))?;
     if repeats {
         // The row is this transaction's own.
-        exactly_one(
-            tx.prepare_cached("UPDATE event SET repeated = 1 WHERE row = ?1")?.execute([event])?,
-        )?;
+        change_one(tx, "UPDATE event SET repeated = 1 WHERE row = ?1", [event])?;
     }
     Ok(repeats)
 }
@@ -97,11 +95,11 @@ pub(crate) fn twins(
     source: &Name,
     digest: Digest,
     event: i64,
-) -> rusqlite::Result<Vec<Twin>> {
+) -> rusqlite::Result<Vec<SameBodyEvent>> {
     // By the guard's own indexes, and by rows.
     conn.prepare_cached(TWINS)?
         .query_map(params![source.as_str(), digest.0, event, TWINS_SHOWN], |row| {
-            Ok(Twin {
+            Ok(SameBodyEvent {
                 event_id: codec::event_id(row, 0)?,
                 event_type: row.get(1)?,
                 received_at: codec::time(row, 2)?,

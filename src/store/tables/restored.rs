@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use uuid::Uuid;
 
 use crate::model::Timestamp;
-use crate::store::rows::RestoredRow;
+use crate::store::border::RestoredRow;
 
 use super::codec;
 

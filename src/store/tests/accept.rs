@@ -32,8 +32,8 @@ async fn a_hundred_concurrent_copies_are_one_event_and_one_job() {
         }
     }
     assert_eq!(created, 1);
-    assert_eq!(bench.store.admin.jobs(JobFilter::default()).await.unwrap().len(), 1);
-    let events = bench.store.admin.events(EventFilter::default()).await.unwrap();
+    assert_eq!(bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows.len(), 1);
+    let events = bench.store.admin.events(EventFilter::default()).await.unwrap().rows;
     assert_eq!((events.len(), events[0].duplicates), (1, 99));
 }
 
@@ -76,7 +76,7 @@ async fn an_event_that_no_handler_wants_is_stored_without_a_job() {
     let none = Accepted::Created { jobs: 0, held: None, flagged: false };
     assert_eq!(bench.accept("stripe", stripe("e", "a", "{}"), &[]).await, none);
     assert_eq!(bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await, duplicate(None));
-    assert!(bench.store.admin.jobs(JobFilter::default()).await.unwrap().is_empty());
+    assert!(bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows.is_empty());
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn another_body_under_a_signed_id_is_evidence() {
         };
         assert_eq!(answer, conflict);
     }
-    let event = bench.store.admin.events(EventFilter::default()).await.unwrap().remove(0);
+    let event = bench.store.admin.events(EventFilter::default()).await.unwrap().rows.remove(0);
     assert_eq!((event.conflicts, event.duplicates, event.jobs), (6, 6, [(State::Ready, 1)].into()));
     let kept: i64 = bench
         .store
@@ -161,6 +161,7 @@ async fn the_same_body_under_a_new_id_is_held_or_flagged() {
         .events(EventFilter::default())
         .await
         .unwrap()
+        .rows
         .into_iter()
         .filter(|event| event.flagged)
         .map(|event| event.event_id.to_string())

@@ -492,22 +492,22 @@ async fn nothing_puts_back_what_has_answered() {
     let other = Replay::Event { source: None, event: id("k"), handler: Some(name("late")) };
     let error = Error::OneHandler { source_name, event };
     assert_eq!(bench.store.admin.replay(other).await, Err(error));
-    let wanted = Wanted {
+    let wanted = EventMatcher {
         sources: vec![name("pay")],
         types: vec![crate::pattern::Pattern::new("*", true)],
         only: None,
     };
     let since = Timestamp(0);
     let missing =
-        Missing { handler: name("late"), since, wanted: vec![wanted], dry_run: false, from: None };
+        Backfill { handler: name("late"), since, wanted: vec![wanted], dry_run: false, from: None };
     let made = bench.store.admin.make_missing(missing).await.unwrap();
     assert_eq!((made.made, made.present), (0, 1));
     // Nor many at once, also where it was chosen before, nor a redelivery.
     let filter = JobFilter { state: Some(State::Dead), ..JobFilter::default() };
-    let select = Select { filter, after: None, verb: Verb::Replay };
+    let select = JobSelection { filter, after: None, verb: Verb::Replay };
     let selected = bench.store.admin.select(select.clone()).await.unwrap();
     assert_eq!((selected.jobs.len(), selected.answered), (0, 1));
-    let batch = Batch { verb: Verb::Replay, state: State::Dead, jobs: vec![(job, 1)] };
+    let batch = JobBatch { verb: Verb::Replay, state: State::Dead, jobs: vec![(job, 1)] };
     assert_eq!(bench.store.admin.move_batch(batch).await.unwrap().changed, 1);
     let again = stripe("k", "pay", "{}");
     let again = bench.accept_as(OnRedelivery::ReplayDead, "pay", again, &["h"]).await;
@@ -515,7 +515,7 @@ async fn nothing_puts_back_what_has_answered() {
     assert_eq!(bench.job(job).await.state, State::Dead);
 
     // It may be dropped, and its caller is told the same.
-    let select = Select { verb: Verb::Drop, ..select };
+    let select = JobSelection { verb: Verb::Drop, ..select };
     assert_eq!(bench.store.admin.select(select).await.unwrap().jobs.len(), 1);
     bench.store.admin.drop_job(job).await.unwrap();
     assert_eq!(ask(&bench, "k").await, known(job, KeyState::Answered(answer(422, "no"))));
@@ -581,7 +581,7 @@ async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinish
     let answer_so = Some(answer(503, "later"));
     assert!(bench.store.jobs.complete(Completion { answer: answer_so, ..done_so }).await.unwrap());
     let ready = begun(ask(&bench, "ready").await);
-    let Copied { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
+    let StoreCopy { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     let settings = Settings { path: elsewhere.path().join("new.db"), limits: limits() };
     restore(&settings, "backup.db".as_ref(), &mut file, false, &bench.clock).unwrap();

@@ -4,8 +4,8 @@ use std::io::Read;
 use super::*;
 
 /// Copies to a file of its own, as a backup does, and looks at it.
-async fn copied(store: &Store, to: &std::path::Path) -> Result<(Manifest, Inspected), CopyError> {
-    let Copied { mut file, manifest } = store.admin.copy()?.finished().await?;
+async fn copied(store: &Store, to: &std::path::Path) -> Result<(Manifest, BackupInfo), CopyError> {
+    let StoreCopy { mut file, manifest } = store.admin.copy()?.finished().await?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes.len() as u64, manifest.bytes);
@@ -65,7 +65,7 @@ async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
     let mut bench = bench_with(Limits { log_bytes, ..limits() });
     bench.with_file(|conn| fill(conn, 15_000)).await;
     let (stop, before) = accepting(&bench.store, "before", 30);
-    while bench.store.admin.events(EventFilter::default()).await.unwrap().len() < 20 {}
+    while bench.store.admin.events(EventFilter::default()).await.unwrap().rows.len() < 20 {}
     stop.send_replace(true);
     let (before, _) = before.await.unwrap();
     // Written in the meantime: small and large ones, more than the log may hold.
@@ -100,7 +100,7 @@ async fn a_copy_under_load_has_all_that_was_answered_before_it_and_ends() {
     let (to, mut file) = (dir.path().join("a copy?#%.db"), copied.file);
     std::io::copy(&mut file, &mut std::fs::File::create(&to).unwrap()).unwrap();
     let whole = inspect(&to).unwrap();
-    let now = bench.store.admin.standing(Vec::new()).await.unwrap();
+    let now = bench.store.admin.status(Vec::new()).await.unwrap();
     eprintln!(
         "{} bytes copied while {sent} events were accepted, the longest wait {longest:.1?}; the log \
          reached {longest_log} bytes",
@@ -159,7 +159,7 @@ async fn a_copy_that_nobody_waits_for_is_given_up_and_another_may_begin() {
 async fn a_copy_that_would_take_the_floor_is_not_begun() {
     let mut bench = bench();
     bench.with_file(|conn| fill(conn, 1_000)).await;
-    let free = bench.store.admin.standing(Vec::new()).await.unwrap().disk.free_bytes.unwrap();
+    let free = bench.store.admin.status(Vec::new()).await.unwrap().disk.free_bytes.unwrap();
     // The floor itself is kept, so accepts go on; with the copy it would not be.
     let floor = Limits { disk_floor_bytes: free - (1 << 20), ..limits() };
     bench.store.close().await;

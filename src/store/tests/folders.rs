@@ -2,7 +2,7 @@
 use std::path::Path;
 
 const FOLDERS: &[&[&str]] = &[
-    &["mutex", "rows", "types"],
+    &["mutex", "border"],
     &["tables"],
     &["engine"],
     &["quarantine"],

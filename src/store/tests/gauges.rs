@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::admin::gauges::{JOBS, NEXT_READY};
+use crate::store::admin::counts::{READY, STUCK, WAITING};
 
 #[tokio::test]
 async fn jobs_are_counted_by_handler_and_state() {
@@ -18,20 +18,18 @@ async fn jobs_are_counted_by_handler_and_state() {
     }
     bench.store.admin.pause(&name("i")).await.unwrap();
 
-    let mut gauges = bench.store.admin.gauges().await.unwrap();
-    gauges.jobs.sort();
-    let count = |handler, state, jobs| (name(handler), state, jobs);
-    let mut wanted = vec![
-        count("h", State::Ready, 2),
-        count("h", State::Running, 1),
-        count("h", State::Held, 1),
-        count("h", State::Dead, 1),
-        count("i", State::Ready, 2),
-    ];
-    wanted.sort();
-    assert_eq!(gauges.jobs, wanted);
+    let gauges = bench.store.admin.gauges().await.unwrap();
     let since = START.after(HOUR);
-    assert_eq!(gauges.oldest_ready, [(name("h"), since), (name("i"), since)]);
+    let ready = |handler| Backlog { handler: name(handler), jobs: 2, since };
+    assert_eq!(gauges.jobs.ready, [ready("h"), ready("i")]);
+    let of_h = |state| gauges.jobs.count(&name("h"), state);
+    assert_eq!(
+        State::ALL.iter().map(|state| of_h(*state)).collect::<Vec<_>>(),
+        [2, 1, 0, 1, 0, 1, 0]
+    );
+    assert_eq!(gauges.jobs.count(&name("i"), State::Running), 0);
+    let handlers: std::collections::BTreeSet<_> = gauges.jobs.handlers().collect();
+    assert!(handlers.into_iter().eq(&[name("h"), name("i")]));
     assert_eq!(gauges.paused, [name("i")]);
     assert_eq!(gauges.secrets.len(), 1);
 
@@ -47,19 +45,13 @@ async fn no_count_walks_what_is_settled() {
     let mut bench = bench();
     bench
         .with_file(|conn| {
-            for (sql, handler) in [(JOBS, false), (NEXT_READY, true)] {
-                let plan = format!("EXPLAIN QUERY PLAN {sql}");
-                let mut statement = conn.prepare(&plan).unwrap();
-                let read = |row: &rusqlite::Row<'_>| row.get::<_, String>(3);
-                let steps: Vec<String> = match handler {
-                    true => {
-                        statement.query_map(["h"], read).unwrap().collect::<Result<_, _>>().unwrap()
-                    }
-                    false => {
-                        statement.query_map([1], read).unwrap().collect::<Result<_, _>>().unwrap()
-                    }
-                };
-                let tables: Vec<_> = steps.iter().filter(|step| step.contains(" job")).collect();
+            for sql in [READY, WAITING, STUCK] {
+                let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+                let unset = vec![rusqlite::types::Null; statement.parameter_count()];
+                let unset = rusqlite::params_from_iter(unset);
+                let steps = statement.query_map(unset, |row| row.get(3)).unwrap();
+                let steps = steps.collect::<rusqlite::Result<Vec<String>>>().unwrap();
+                let tables: Vec<_> = steps.iter().filter(|step| step.contains(" job_")).collect();
                 assert!(!tables.is_empty(), "{steps:?}");
                 let indexed = |step: &&String| step.contains("INDEX job_");
                 assert!(tables.iter().all(indexed), "{steps:?}");

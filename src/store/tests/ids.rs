@@ -69,7 +69,7 @@ async fn ids_that_differ_in_case_are_two_and_every_verb_finds_each() {
         assert_eq!(shown.len(), 2);
         assert_eq!(shown[0].event.event_id.as_str(), event);
         assert_eq!(shown[0].jobs[0].job.event_id.as_str(), event);
-        let newest = bench.store.admin.standing(vec![name("github")]).await.unwrap();
+        let newest = bench.store.admin.status(vec![name("github")]).await.unwrap();
         assert_eq!(newest.sources[0].event.as_ref().unwrap().0.as_str(), event);
 
         let claimed = bench.claim_one().await;
@@ -122,7 +122,7 @@ async fn the_beginning_that_one_id_alone_has_finds_it() {
     }
     // The same id of two sources is one id.
     bench.accept("github", github("evt_abc1", "push", "{}"), &[]).await;
-    let jobs = bench.store.admin.jobs(JobFilter::default()).await.unwrap();
+    let jobs = bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows;
     let whole: Vec<String> = EVENTS
         .map(str::to_owned)
         .into_iter()

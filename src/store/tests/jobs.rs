@@ -89,8 +89,12 @@ async fn what_an_attempt_leaves_is_shown() {
         exit_code: Some(3),
         signal: None,
         http_status: Some(503),
-        stdout: Captured { head: Blob(b"a\0".to_vec()), tail: Blob(b"z".to_vec()), total: 70_000 },
-        stderr: Captured::default(),
+        stdout: OutputExcerpt {
+            head: Blob(b"a\0".to_vec()),
+            tail: Blob(b"z".to_vec()),
+            total: 70_000,
+        },
+        stderr: OutputExcerpt::default(),
     };
     let mut done = completion(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted), START);
     done.record = record.clone();
@@ -137,7 +141,7 @@ async fn a_job_without_its_payload_is_dead_and_never_runs() {
     // One is seen when it is claimed, the damaged one when it is unpacked.
     assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
-    for job in bench.store.admin.jobs(JobFilter::default()).await.unwrap() {
+    for job in bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows {
         assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("payload gone")));
     }
     assert!(bench.store.jobs.running().await.unwrap().is_empty());
@@ -169,7 +173,7 @@ async fn recovery_settles_what_a_crash_cut_off_by_policy() {
         (ids["spent"], 1, State::Held),
         (ids["gone"], 1, State::Held),
     ];
-    assert_eq!(recovered, Recovered { unknown: expected.to_vec(), orphaned: 1 });
+    assert_eq!(recovered, RecoveryResult { unknown: expected.to_vec(), orphaned: 1 });
     assert_eq!(bench.attempts("hold").await, [(1, Some(Outcome::Unknown))]);
     let rerun = bench.job(ids["rerun"]).await;
     assert_eq!(rerun.due_at, Some(START.after(Duration::from_secs(10))));
@@ -339,7 +343,7 @@ async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_
     let mut got = Vec::new();
     for answer in [had, has] {
         let taken = answer.await.unwrap().unwrap();
-        got.push(bench.store.jobs.claimed(&name("moved"), taken).await.jobs.len());
+        got.push(bench.store.jobs.claimed(taken).await.jobs.len());
     }
     assert_eq!(got, [0, 1]);
 }
@@ -396,7 +400,7 @@ async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_f
     let mut got = Vec::new();
     for answer in [had, has] {
         let taken = answer.await.unwrap().unwrap();
-        let claims = bench.store.jobs.claimed(&name("h"), taken).await;
+        let claims = bench.store.jobs.claimed(taken).await;
         got.push((claims.number, claims.jobs.len()));
     }
     assert_eq!(got, [(3, 1), (4, 0)], "and their numbers are those of what was committed");

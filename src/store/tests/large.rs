@@ -4,8 +4,9 @@ use std::sync::mpsc;
 use rusqlite::types::Null;
 
 use super::*;
+use crate::store::admin::clauses::Clauses;
 use crate::store::admin::find::{JOB_IDS, TEXT_IDS, UUID_IDS};
-use crate::store::admin::list::{self as read, Clauses, NEXT_SOURCE, by_id};
+use crate::store::admin::list::{self as read, NEXT_SOURCE, by_id};
 use crate::store::admin::mover::FOUND;
 
 const EVENTS: i64 = 200_000;
@@ -43,6 +44,32 @@ fn plan(conn: &Connection, sql: &str) -> Vec<String> {
     let unset = vec![Null; statement.parameter_count()];
     let steps = statement.query_map(rusqlite::params_from_iter(unset), |row| row.get(3)).unwrap();
     steps.collect::<rusqlite::Result<_>>().unwrap()
+}
+
+/// The events of all pages.
+async fn all_events(bench: &Bench, mut filter: EventFilter) -> Vec<EventRow> {
+    let mut rows = Vec::new();
+    loop {
+        let page = bench.store.admin.events(filter.clone()).await.unwrap();
+        rows.extend(page.rows);
+        filter.before = page.next;
+        if filter.before.is_none() {
+            return rows;
+        }
+    }
+}
+
+/// The jobs of all pages.
+async fn all_jobs(bench: &Bench, mut filter: JobFilter) -> Vec<JobRow> {
+    let mut rows = Vec::new();
+    loop {
+        let page = bench.store.admin.jobs(filter.clone()).await.unwrap();
+        rows.extend(page.rows);
+        filter.before = page.next;
+        if filter.before.is_none() {
+            return rows;
+        }
+    }
 }
 
 fn events(conn: &Connection, filter: EventFilter) -> String {
@@ -178,7 +205,7 @@ async fn every_listing_and_look_up_is_served_by_the_index_there_is() {
 async fn a_time_and_a_source_are_found_wherever_they_lie() {
     let bench = large(limits()).await;
     let ids = async |filter| -> Vec<String> {
-        let rows = bench.store.admin.events(filter).await.unwrap();
+        let rows = all_events(&bench, filter).await;
         rows.into_iter().map(|row| row.event_id.to_string()).collect()
     };
     let rare = EventFilter { source: Some(name("rare")), ..EventFilter::default() };
@@ -192,12 +219,12 @@ async fn a_time_and_a_source_are_found_wherever_they_lie() {
     let last = EventFilter { since: since(199_999), ..EventFilter::default() };
     assert_eq!(ids(last).await, ["evt_200000", "evt_199999"]);
     let dead = JobFilter { state: Some(State::Dead), since: since(99_500), ..JobFilter::default() };
-    assert_eq!(bench.store.admin.jobs(dead.clone()).await.unwrap().len(), 101);
+    assert_eq!(all_jobs(&bench, dead.clone()).await.len(), 101);
     let limit = Some(3);
-    assert_eq!(bench.store.admin.jobs(JobFilter { limit, ..dead }).await.unwrap().len(), 3);
+    assert_eq!(bench.store.admin.jobs(JobFilter { limit, ..dead }).await.unwrap().rows.len(), 3);
     let held =
         JobFilter { source: Some(name("rare")), state: Some(State::Held), ..JobFilter::default() };
-    assert_eq!(bench.store.admin.jobs(held).await.unwrap()[0].event_id, id("evt_200000"));
+    assert_eq!(all_jobs(&bench, held).await[0].event_id, id("evt_200000"));
     assert_eq!(
         bench.store.admin.show(None, id("evt_50000")).await.unwrap()[0].event.source,
         name("rare")
@@ -210,7 +237,7 @@ async fn a_page_looks_at_a_bounded_number_of_rows_and_says_how_far() {
     let never = EventFilter { event_type: Some("none".to_owned()), ..EventFilter::default() };
     let (mut filter, mut looked) = (never, Vec::new());
     loop {
-        let page = bench.store.admin.event_page(filter.clone()).await.unwrap();
+        let page = bench.store.admin.events(filter.clone()).await.unwrap();
         assert!(page.rows.is_empty());
         looked.extend(page.looked_back_to);
         filter.before = page.next;
@@ -222,21 +249,12 @@ async fn a_page_looks_at_a_bounded_number_of_rows_and_says_how_far() {
     assert_eq!(looked, [150_001, 100_001, 50_001].map(at), "a page each 50,000 rows");
 
     // A full page goes on behind its last row, and the pages have every row once.
-    let dead = JobFilter { state: Some(State::Dead), limit: Some(30), ..JobFilter::default() };
-    let (mut filter, mut seen) = (dead.clone(), Vec::new());
-    loop {
-        let page = bench.store.admin.job_page(filter.clone()).await.unwrap();
-        seen.extend(page.rows.into_iter().map(|row| row.job));
-        filter.before = page.next;
-        if filter.before.is_none() {
-            break;
-        }
-    }
-    let all = JobFilter { limit: None, ..dead };
-    let all: Vec<_> =
-        bench.store.admin.jobs(all).await.unwrap().iter().map(|row| row.job).collect();
-    assert_eq!(seen, all);
-    assert!(all.len() > 60, "several pages: {}", all.len());
+    let dead = JobFilter { state: Some(State::Dead), ..JobFilter::default() };
+    let whole = all_jobs(&bench, dead.clone()).await;
+    let paged = all_jobs(&bench, JobFilter { limit: Some(30), ..dead }).await;
+    let ids = |rows: &[JobRow]| rows.iter().map(|row| row.job).collect::<Vec<_>>();
+    assert_eq!(ids(&paged), ids(&whole));
+    assert!(whole.len() > 60, "several pages: {}", whole.len());
 }
 
 #[tokio::test]
@@ -249,10 +267,10 @@ async fn a_listing_is_interrupted_and_keeps_no_look_up_waiting() {
     assert!(error.to_string().contains("--since"), "{error}");
     // The next one is served, and the same on a store that has more time.
     let newest = EventFilter { limit: Some(3), ..EventFilter::default() };
-    assert_eq!(bench.store.admin.events(newest).await.unwrap().len(), 3);
+    assert_eq!(bench.store.admin.events(newest).await.unwrap().rows.len(), 3);
     bench.settings.limits = Limits { list_millis: 60_000, ..limits() };
     bench.restart().await;
-    assert!(bench.store.admin.events(never).await.unwrap().is_empty());
+    assert!(all_events(&bench, never).await.is_empty());
 
     // While a listing runs, everything else is answered.
     let (running, is_running) = mpsc::channel();
@@ -266,14 +284,14 @@ async fn a_listing_is_interrupted_and_keeps_no_look_up_waiting() {
         })
     });
     is_running.recv().unwrap();
-    let standing = bench.store.admin.standing(vec![name("rare")]).await.unwrap();
+    let standing = bench.store.admin.status(vec![name("rare")]).await.unwrap();
     assert_eq!(standing.stuck.iter().map(|stuck| stuck.jobs).sum::<u64>(), 202);
     assert_eq!(bench.store.admin.show(None, id("evt_7")).await.unwrap().len(), 1);
     assert!(bench.store.jobs.running().await.unwrap().is_empty());
     let newest = EventFilter { limit: Some(3), ..EventFilter::default() };
     let other = bench.store.admin.events(newest);
     let other = tokio::time::timeout(Duration::from_secs(20), other).await.unwrap();
-    assert_eq!(other.unwrap().len(), 3, "another listing does not wait");
+    assert_eq!(other.unwrap().rows.len(), 3, "another listing does not wait");
     end.send(()).unwrap();
     listing.join().unwrap().unwrap();
 }

@@ -9,7 +9,7 @@ async fn events_and_jobs_are_listed_newest_first_and_filtered() {
         bench.accept(source, github(event, event_type, event), &["h", "i"]).await;
     }
     let events = async |filter| -> Vec<String> {
-        let rows = bench.store.admin.events(filter).await.unwrap();
+        let rows = bench.store.admin.events(filter).await.unwrap().rows;
         rows.into_iter().map(|row| row.event_id.to_string()).collect()
     };
     let all = EventFilter::default();
@@ -24,7 +24,7 @@ async fn events_and_jobs_are_listed_newest_first_and_filtered() {
     let claimed = bench.claim_one().await;
     bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
     let jobs = async |filter| -> Vec<(String, State)> {
-        let rows = bench.store.admin.jobs(filter).await.unwrap();
+        let rows = bench.store.admin.jobs(filter).await.unwrap().rows;
         rows.into_iter().map(|row| (row.event_id.to_string(), row.state)).collect()
     };
     let dead = JobFilter { state: Some(State::Dead), ..JobFilter::default() };
@@ -32,6 +32,18 @@ async fn events_and_jobs_are_listed_newest_first_and_filtered() {
     assert!(jobs(JobFilter { source: Some(name("b")), ..dead }).await.is_empty());
     let of_i = JobFilter { handler: Some(name("i")), limit: Some(2), ..JobFilter::default() };
     assert_eq!(jobs(of_i).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_page_of_no_rows_is_refused() {
+    let bench = bench_with(Limits { list_count: 3, ..limits() });
+    let refused = Error::NoRows { most: 3 };
+    assert_eq!(refused.to_string(), "the limit is 0 rows; it must be 1 to 3");
+    let limit = Some(0);
+    let events = EventFilter { limit, ..EventFilter::default() };
+    assert_eq!(bench.store.admin.events(events).await.unwrap_err(), refused);
+    let jobs = JobFilter { limit, ..JobFilter::default() };
+    assert_eq!(bench.store.admin.jobs(jobs).await.unwrap_err(), refused);
 }
 
 #[tokio::test]

@@ -97,7 +97,7 @@ async fn a_store_of_an_earlier_schema_keeps_everything_and_is_copied_first() {
     assert_eq!((restored.backup.schema, restored.row.held), (1, 2));
     assert_eq!(copies(&settings.path), [copy]);
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
-    assert_eq!(store.admin.jobs(JobFilter::default()).await.unwrap().len(), 3);
+    assert_eq!(store.admin.jobs(JobFilter::default()).await.unwrap().rows.len(), 3);
     store.close().await;
     let conn = Connection::open(&settings.path).unwrap();
     let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();

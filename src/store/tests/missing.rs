@@ -2,19 +2,19 @@
 use super::*;
 use crate::pattern::Pattern;
 
-fn wanted(source: &str, types: &[&str], only: Option<&str>) -> Wanted {
+fn wanted(source: &str, types: &[&str], only: Option<&str>) -> EventMatcher {
     let pattern = |text: &str| Pattern::new(text, true);
     let types = types.iter().map(|text| pattern(text)).collect();
-    Wanted { sources: vec![name(source)], types, only: only.map(pattern) }
+    EventMatcher { sources: vec![name(source)], types, only: only.map(pattern) }
 }
 
-fn missing(since: Timestamp, wanted: Vec<Wanted>) -> Missing {
-    Missing { handler: name("late"), since, wanted, dry_run: false, from: None }
+fn missing(since: Timestamp, wanted: Vec<EventMatcher>) -> Backfill {
+    Backfill { handler: name("late"), since, wanted, dry_run: false, from: None }
 }
 
 /// Asks until the walk is over. Returns the sum, and how many answers there were.
-async fn walk(bench: &Bench, mut ask: Missing) -> (Made, usize) {
-    let mut sum = Made::default();
+async fn walk(bench: &Bench, mut ask: Backfill) -> (BackfillResult, usize) {
+    let mut sum = BackfillResult::default();
     for answers in 1.. {
         let made = bench.store.admin.make_missing(ask.clone()).await.unwrap();
         sum.made += made.made;
@@ -32,7 +32,7 @@ async fn walk(bench: &Bench, mut ask: Missing) -> (Made, usize) {
 /// The events that have a job of the handler, by the order in which the jobs were made.
 async fn events_of(bench: &Bench, handler: &str) -> Vec<(String, State)> {
     let filter = JobFilter { handler: Some(name(handler)), ..JobFilter::default() };
-    let jobs = bench.store.admin.jobs(filter).await.unwrap();
+    let jobs = bench.store.admin.jobs(filter).await.unwrap().rows;
     jobs.into_iter().rev().map(|job| (job.event_id.to_string(), job.state)).collect()
 }
 
@@ -58,8 +58,8 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
     bench.clock.advance(HOUR);
 
     let ask = missing(since, vec![wanted("github", &["push", "issues"], None)]);
-    let dry = walk(&bench, Missing { dry_run: true, ..ask.clone() }).await;
-    let expected = Made { made: 2, held: 0, present: 2, payload_gone: 1, next: None };
+    let dry = walk(&bench, Backfill { dry_run: true, ..ask.clone() }).await;
+    let expected = BackfillResult { made: 2, held: 0, present: 2, payload_gone: 1, next: None };
     assert_eq!(dry, (expected.clone(), 1));
     assert_eq!(events_of(&bench, "late").await.len(), 2, "counting makes nothing");
 
@@ -68,7 +68,7 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
     let ready = |event: &str| (event.to_owned(), State::Ready);
     assert_eq!(late[2..], [ready("first"), ready("second")]);
     // Again: there is nothing left to make.
-    let again = Made { made: 0, present: 4, ..expected };
+    let again = BackfillResult { made: 0, present: 4, ..expected };
     assert_eq!(walk(&bench, ask).await.0, again);
 
     // They run, oldest first, as of now.
@@ -87,12 +87,12 @@ async fn a_narrower_type_narrows() {
     // What the handler does not want is not made by asking for it.
     for (only, expected) in [("issues", 2), ("*.closed", 1), ("push", 0)] {
         let wanted = vec![wanted("github", &["issues"], Some(only))];
-        let ask = Missing { dry_run: true, ..missing(START, wanted) };
+        let ask = Backfill { dry_run: true, ..missing(START, wanted) };
         assert_eq!(walk(&bench, ask).await.0.made, expected, "{only}");
     }
-    assert_eq!(walk(&bench, missing(START, Vec::new())).await.0, Made::default());
+    assert_eq!(walk(&bench, missing(START, Vec::new())).await.0, BackfillResult::default());
     let later = missing(START.after(HOUR), vec![wanted("github", &["*"], None)]);
-    assert_eq!(walk(&bench, later).await, (Made::default(), 1));
+    assert_eq!(walk(&bench, later).await, (BackfillResult::default(), 1));
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn what_accepting_would_have_held_is_made_held() {
     assert_eq!((made.made, made.held), (6, 3));
     let reasons = async |handler: &str| -> Vec<_> {
         let filter = JobFilter { handler: Some(name(handler)), ..JobFilter::default() };
-        let jobs = bench.store.admin.jobs(filter).await.unwrap();
+        let jobs = bench.store.admin.jobs(filter).await.unwrap().rows;
         jobs.into_iter().map(|job| (job.event_id, job.state, job.reason)).collect()
     };
     assert_eq!(reasons("late").await, reasons("there").await);
@@ -167,7 +167,7 @@ async fn a_long_walk_goes_in_bounded_steps_and_ends_while_events_arrive() {
     bench.clock.advance(DAY);
     accept_at_once(&bench, 250..EVENTS).await;
     let all = vec![wanted("github", &["push"], None)];
-    let dry = Missing { dry_run: true, ..missing(START, all.clone()) };
+    let dry = Backfill { dry_run: true, ..missing(START, all.clone()) };
     assert_eq!(walk(&bench, dry).await.0.made, EVENTS);
 
     let mut ask = missing(START.after(DAY), all);
@@ -190,5 +190,5 @@ async fn nothing_is_made_while_accepts_are_refused_for_space() {
     let ask = missing(START, vec![wanted("github", &["*"], None)]);
     let refused = bench.store.admin.make_missing(ask.clone()).await.unwrap_err();
     assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
-    assert!(bench.store.admin.make_missing(Missing { dry_run: true, ..ask }).await.is_ok());
+    assert!(bench.store.admin.make_missing(Backfill { dry_run: true, ..ask }).await.is_ok());
 }

@@ -92,8 +92,8 @@ pub(super) fn id(text: &str) -> EventId {
 }
 
 /// A delivery to `source` from `address` that failed at [`START`].
-pub(super) fn failed(source: &str, address: &str, body: &str) -> Quarantined {
-    Quarantined {
+pub(super) fn failed(source: &str, address: &str, body: &str) -> FailedDelivery {
+    FailedDelivery {
         source: name(source),
         scheme: Arc::new(Scheme::embedded("github").unwrap()),
         received_at: START,
@@ -185,7 +185,7 @@ impl Bench {
     }
 
     pub(super) async fn job(&self, job: JobId) -> JobRow {
-        let jobs = self.store.admin.jobs(JobFilter::default()).await.unwrap();
+        let jobs = self.store.admin.jobs(JobFilter::default()).await.unwrap().rows;
         jobs.into_iter().find(|row| row.job == job).unwrap()
     }
 

@@ -5,9 +5,9 @@ use super::*;
 use crate::pattern::Pattern;
 
 /// `alert` takes these types.
-fn interest(types: &[&str]) -> Interest {
+fn interest(types: &[&str]) -> NoticeSubscribers {
     let patterns = types.iter().map(|text| Pattern::new(*text, true)).collect();
-    Interest::new(vec![(name("alert"), patterns)])
+    NoticeSubscribers::new(vec![(name("alert"), patterns)])
 }
 
 fn alerted(types: &[&str]) -> Bench {
@@ -19,7 +19,7 @@ fn alerted(types: &[&str]) -> Bench {
 /// The bodies of all internal events, oldest first.
 async fn told(bench: &Bench) -> Vec<Value> {
     let filter = EventFilter { source: Some(name(INTERNAL_SOURCE)), ..EventFilter::default() };
-    let mut events = bench.store.admin.events(filter).await.unwrap();
+    let mut events = bench.store.admin.events(filter).await.unwrap().rows;
     events.reverse();
     let mut bodies = Vec::new();
     for event in events {
@@ -186,7 +186,10 @@ async fn a_job_of_an_internal_event_tells_nothing() {
 async fn a_handler_is_not_told_that_it_cannot_run_itself() {
     let bench = bench();
     let all = || vec![Pattern::new("*", true)];
-    bench.store.admin.set_interest(Interest::new(vec![(name("alert"), all()), (name("h"), all())]));
+    bench
+        .store
+        .admin
+        .set_interest(NoticeSubscribers::new(vec![(name("alert"), all()), (name("h"), all())]));
     let now = bench.clock.now();
     bench.store.intake.notify(Notice {
         kind: NoticeType::HandlerBroken,
@@ -214,7 +217,7 @@ async fn a_store_that_was_degraded_says_so_once_it_can() {
             .admin
             .events(EventFilter::default())
             .await
-            .is_ok_and(|all| !all.is_empty())
+            .is_ok_and(|all| !all.rows.is_empty())
         {
             tokio::task::yield_now().await;
         }

@@ -8,7 +8,7 @@ async fn nothing_of_a_paused_handler_is_claimed_and_no_job_changes() {
     bench.complete(&waits, Outcome::Failed, Next::Wait { due_at: START }).await;
     bench.accept("stripe", stripe("e", "a", "{}"), &["h", "other"]).await;
     let listed = async |bench: &Bench| {
-        let jobs = bench.store.admin.jobs(JobFilter::default()).await.unwrap();
+        let jobs = bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows;
         jobs.into_iter()
             .map(|job| (job.job, job.state, job.attempt, job.due_at))
             .collect::<Vec<_>>()
@@ -76,7 +76,7 @@ async fn a_listing_says_whose_handler_is_paused() {
     let bench = bench();
     bench.accept("stripe", stripe("e", "a", "{}"), &["h", "other"]).await;
     bench.store.admin.pause(&name("h")).await.unwrap();
-    for job in bench.store.admin.jobs(JobFilter::default()).await.unwrap() {
+    for job in bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows {
         assert_eq!(job.paused, job.handler == name("h"), "{}", job.handler);
     }
     let shown = bench.store.admin.show(None, id("e")).await.unwrap().remove(0);
@@ -90,7 +90,7 @@ async fn a_job_whose_payload_is_gone_does_not_die_while_its_handler_is_paused() 
     bench.store.admin.pause(&name("h")).await.unwrap();
     bench.with_file(|conn| conn.execute_batch("DELETE FROM payload").unwrap()).await;
     assert!(bench.store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
-    let job = bench.store.admin.jobs(JobFilter::default()).await.unwrap().remove(0);
+    let job = bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows.remove(0);
     assert_eq!(job.state, State::Ready);
 }
 

@@ -38,7 +38,7 @@ async fn a_dead_job_is_put_back_with_its_key_and_its_numbers_go_on() {
     bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Succeeded), 0, false));
     assert_eq!(
-        bench.store.admin.jobs(JobFilter::default()).await.unwrap().len(),
+        bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows.len(),
         1,
         "none is made"
     );
@@ -88,7 +88,7 @@ async fn without_its_payload_a_job_stays_dead() {
 async fn what_a_backup_brought_back_waits_for_a_person() {
     let bench = bench();
     dead(&bench, "e", DeadReason::Exhausted).await;
-    let Copied { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
+    let StoreCopy { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
     // Put back after the backup: its handler has done it.
     assert_eq!(redeliver(&bench, stripe("e", "a.b", "{}")).await.1, 1);
     let claimed = bench.claim_one().await;

@@ -103,7 +103,7 @@ async fn a_held_variant_runs_only_where_its_job_is_named() {
     let error = bench.store.admin.replay(event(None, "d", None)).await.unwrap_err();
     assert!(matches!(error, Error::Variants { bodies: 2, .. }), "{error}");
     let filter = JobFilter { state: Some(State::Held), ..JobFilter::default() };
-    let held = bench.store.admin.jobs(filter).await.unwrap().remove(0).job;
+    let held = bench.store.admin.jobs(filter).await.unwrap().rows.remove(0).job;
     assert_eq!(bench.store.admin.replay(Replay::Job(held)).await.unwrap(), [held]);
     let bodies: Vec<_> = bench
         .store

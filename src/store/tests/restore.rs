@@ -5,7 +5,7 @@ use super::*;
 
 /// A backup in a file of its own.
 async fn backup(store: &Store, to: &std::path::Path) {
-    let Copied { mut file, .. } = store.admin.copy().unwrap().finished().await.unwrap();
+    let StoreCopy { mut file, .. } = store.admin.copy().unwrap().finished().await.unwrap();
     std::io::copy(&mut file, &mut File::create(to).unwrap()).unwrap();
 }
 
@@ -14,7 +14,7 @@ fn try_restore(
     from: &std::path::Path,
     replace: bool,
     clock: &Clock,
-) -> Result<Restored, RestoreError> {
+) -> Result<RestoreResult, RestoreError> {
     restore(settings, from, &mut File::open(from).unwrap(), replace, clock)
 }
 
@@ -73,7 +73,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
     let store = Store::open(&settings, bench.clock.clone()).unwrap();
     assert_eq!(store.admin.id(), restored.store);
     assert_ne!(store.admin.id(), old, "no runner may take it for the other");
-    let rows = store.admin.jobs(JobFilter::default()).await.unwrap();
+    let rows = store.admin.jobs(JobFilter::default()).await.unwrap().rows;
     let mut states: Vec<(String, State, Option<String>)> =
         rows.iter().map(|row| (row.event_id.to_string(), row.state, row.reason.clone())).collect();
     states.sort();
@@ -97,7 +97,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
     let attempt = &shown.jobs[0].attempts[0];
     assert_eq!((attempt.number, attempt.outcome), (1, Some(Outcome::Unknown)));
     assert_eq!(shown.restores, std::slice::from_ref(&gap));
-    assert_eq!(store.admin.standing(Vec::new()).await.unwrap().restores, [gap]);
+    assert_eq!(store.admin.status(Vec::new()).await.unwrap().restores, [gap]);
     // Its completion, from wherever, finds nothing to complete.
     let late = completion(&running, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
     assert!(!store.jobs.complete(late).await.unwrap());
@@ -120,7 +120,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
     // Once its ids would be forgotten anyhow, the gap is no news.
     bench.clock.advance(91 * DAY);
     let store = Store::open(&settings, bench.clock.clone()).unwrap();
-    assert!(store.admin.standing(Vec::new()).await.unwrap().restores.is_empty());
+    assert!(store.admin.status(Vec::new()).await.unwrap().restores.is_empty());
     store.close().await;
 }
 

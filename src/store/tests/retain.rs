@@ -27,6 +27,7 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
         .events(EventFilter::default())
         .await
         .unwrap()
+        .rows
         .into_iter()
         .map(|event| (event.event_id.to_string(), event.payload_kept))
         .collect();
@@ -96,7 +97,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
                 "dropped" => {
                     let filter =
                         JobFilter { handler: Some(handler.clone()), ..JobFilter::default() };
-                    let job = bench.store.admin.jobs(filter).await.unwrap()[0].job;
+                    let job = bench.store.admin.jobs(filter).await.unwrap().rows[0].job;
                     bench.store.admin.drop_job(job).await.unwrap();
                     continue;
                 }
@@ -137,7 +138,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     }
     let listed = async |state| {
         let filter = EventFilter { state: Some(state), ..EventFilter::default() };
-        let events = bench.store.admin.events(filter).await.unwrap();
+        let events = bench.store.admin.events(filter).await.unwrap().rows;
         events.into_iter().map(|event| event.event_id.to_string()).rev().collect::<Vec<_>>()
     };
     let done = listed(State::Succeeded).await;
@@ -204,7 +205,7 @@ async fn a_removed_job_is_never_made_again() {
     };
     assert_eq!(bench.store.engine.read(left).await, Ok(0));
 
-    let wanted = Wanted {
+    let wanted = EventMatcher {
         sources: vec![name("stripe")],
         types: vec![crate::pattern::Pattern::new("*", true)],
         only: None,
@@ -212,7 +213,7 @@ async fn a_removed_job_is_never_made_again() {
     for handler in ["h", "late"] {
         let (handler, wanted) = (name(handler), vec![wanted.clone()]);
         let ask =
-            Missing { handler: handler.clone(), since: START, wanted, dry_run: false, from: None };
+            Backfill { handler: handler.clone(), since: START, wanted, dry_run: false, from: None };
         let made = bench.store.admin.make_missing(ask).await.unwrap();
         assert_eq!((made.made, made.present, made.payload_gone), (0, 1, 0), "it was handled");
         let (source, event) = (None, id("done"));
@@ -293,7 +294,7 @@ async fn a_dead_letter_keeps_what_it_has_for_keep_dead_and_then_goes_like_the_re
     let claimed = bench.running("e").await;
     let mut done = completion(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected), START);
     done.record.stdout =
-        Captured { head: Blob(b"said".to_vec()), tail: Blob(Vec::new()), total: 4 };
+        OutputExcerpt { head: Blob(b"said".to_vec()), tail: Blob(Vec::new()), total: 4 };
     assert!(bench.store.jobs.complete(done).await.unwrap());
     bench.clock.advance(DAY);
     let now = bench.clock.now();
@@ -411,7 +412,7 @@ async fn space_is_given_back_and_no_accept_waits_long_meanwhile() {
     // A hundred budgets: only a step without one reaches it, on however slow a disk.
     assert!(longest < Duration::from_secs(1), "{longest:?}");
     assert_eq!(
-        bench.store.admin.events(EventFilter::default()).await.unwrap().len(),
+        bench.store.admin.events(EventFilter::default()).await.unwrap().rows.len(),
         accepts.min(1000)
     );
 }

@@ -11,8 +11,8 @@ async fn stopped(bench: &Bench, event: &str, next: Next) -> (JobId, u32) {
 const DEAD: Next = Next::Dead(DeadReason::Rejected);
 
 async fn selected(bench: &Bench, verb: Verb, filter: JobFilter) -> (Vec<JobId>, u64) {
-    let ask = Select { filter, after: None, verb };
-    let Selected { jobs, suspected, next, .. } = bench.store.admin.select(ask).await.unwrap();
+    let ask = JobSelection { filter, after: None, verb };
+    let SelectedJobs { jobs, suspected, next, .. } = bench.store.admin.select(ask).await.unwrap();
     assert_eq!(next, None);
     (jobs.into_iter().map(|chosen| chosen.job).collect(), suspected)
 }
@@ -42,7 +42,7 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
         "DELETE FROM payload WHERE event = (SELECT row FROM event WHERE event_id = 'gone')";
     bench.with_file(|conn| conn.execute_batch(expire).unwrap()).await;
 
-    let batch = Batch { verb: Verb::Replay, state: State::Dead, jobs: jobs.clone() };
+    let batch = JobBatch { verb: Verb::Replay, state: State::Dead, jobs: jobs.clone() };
     let moved = bench.store.admin.move_batch(batch.clone()).await.unwrap();
     assert_eq!(moved.done, [(name("h"), 1)].into());
     assert_eq!((moved.changed, moved.payload_gone), (4, 1));
@@ -56,10 +56,10 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     assert_eq!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.len(), 2);
     assert_eq!(bench.store.admin.move_batch(batch).await.unwrap().done, [].into());
     for state in [State::Running, State::Ready, State::Succeeded] {
-        let wrong = Batch { verb: Verb::Drop, state, jobs: vec![(kept.0, 2), (replayed.0, 2)] };
+        let wrong = JobBatch { verb: Verb::Drop, state, jobs: vec![(kept.0, 2), (replayed.0, 2)] };
         assert_eq!(bench.store.admin.move_batch(wrong).await.unwrap().changed, 2);
     }
-    let drop = Batch { verb: Verb::Drop, state: State::Dead, jobs };
+    let drop = JobBatch { verb: Verb::Drop, state: State::Dead, jobs };
     assert_eq!(bench.store.admin.move_batch(drop).await.unwrap().done, [(name("h"), 1)].into());
     let row = bench.job(gone.0).await;
     assert_eq!((row.state, row.reason.as_deref()), (State::Dropped, Some("by the operator")));
@@ -87,9 +87,9 @@ async fn the_walk_over_many_ends_and_meets_each_once() {
         INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
         SELECT randomblob(16), 1, 'h' || i, 'dead', 'rejected', 1, 1, 1 FROM n";
     bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
-    let ask = Select { filter: dead(), after: None, verb: Verb::Drop };
+    let ask = JobSelection { filter: dead(), after: None, verb: Verb::Drop };
     let first = bench.store.admin.select(ask.clone()).await.unwrap();
-    let last = bench.store.admin.select(Select { after: first.next, ..ask }).await.unwrap();
+    let last = bench.store.admin.select(JobSelection { after: first.next, ..ask }).await.unwrap();
     assert_eq!((first.jobs.len(), last.jobs.len(), last.next), (1_000, 1, None));
     assert!(!first.jobs.contains(&last.jobs[0]));
 }
@@ -107,11 +107,11 @@ async fn a_selection_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on()
         FROM event WHERE source = 's' ORDER BY row";
     bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
     let filter = JobFilter { handler: Some(name("last")), ..dead() };
-    let ask = Select { filter, after: None, verb: Verb::Drop };
+    let ask = JobSelection { filter, after: None, verb: Verb::Drop };
     let first = bench.store.admin.select(ask.clone()).await.unwrap();
     assert_eq!((first.jobs.len(), first.looked_at), (0, 50_000));
     assert!(first.next.is_some(), "the end is not reached");
-    let last = bench.store.admin.select(Select { after: first.next, ..ask }).await.unwrap();
+    let last = bench.store.admin.select(JobSelection { after: first.next, ..ask }).await.unwrap();
     assert_eq!((last.jobs.len(), last.looked_at, last.next), (1, 3, None));
 }
 
@@ -145,8 +145,7 @@ async fn events_that_arrive_are_seen_once_and_in_their_order() {
     };
     let of_a = EventFilter { source: Some(name("a")), ..EventFilter::default() };
     let arrived = async |after| {
-        let Arrived { events, mark } =
-            bench.store.admin.arrived(of_a.clone(), after).await.unwrap();
+        let (events, mark) = bench.store.admin.new_events(of_a.clone(), after).await.unwrap();
         (events.into_iter().map(|event| event.event_id.to_string()).collect::<Vec<_>>(), mark)
     };
     for event in ["e1", "e2", "e3"] {

@@ -3,7 +3,7 @@ use super::*;
 #[tokio::test]
 async fn a_store_says_what_waits_and_for_whom() {
     let mut bench = bench();
-    let fresh = bench.store.admin.standing(vec![name("stripe")]).await.unwrap();
+    let fresh = bench.store.admin.status(vec![name("stripe")]).await.unwrap();
     assert!(fresh.ready.is_empty() && fresh.stuck.is_empty() && fresh.newest_event_at.is_none());
     assert_eq!(fresh.last_commit_at, None, "nothing has changed yet");
     assert!(fresh.disk.database_bytes + fresh.disk.log_bytes > 0);
@@ -29,7 +29,7 @@ async fn a_store_says_what_waits_and_for_whom() {
     bench.store.admin.pause(&name("i")).await.unwrap();
 
     let now = bench.clock.now();
-    let standing = bench.store.admin.standing(vec![name("stripe")]).await.unwrap();
+    let standing = bench.store.admin.status(vec![name("stripe")]).await.unwrap();
     let backlog = |handler, jobs, since| Backlog { handler: name(handler), jobs, since };
     let later = START.after(HOUR);
     assert_eq!(standing.ready, [backlog("h", 2, later), backlog("i", 1, later)]);
@@ -37,7 +37,7 @@ async fn a_store_says_what_waits_and_for_whom() {
     assert_eq!(standing.running, [backlog("h", 1, START)]);
     let stuck = |state, reason: &str, jobs| {
         let reason = reason.to_owned();
-        Stuck { handler: name("h"), state, reason, jobs, oldest_at: START }
+        StoppedJobs { handler: name("h"), state, reason, jobs, oldest_at: START }
     };
     let wanted = [stuck(State::Held, "unknown outcome", 1), stuck(State::Dead, "rejected", 2)];
     assert_eq!(standing.stuck, wanted);
@@ -47,23 +47,37 @@ async fn a_store_says_what_waits_and_for_whom() {
     assert!(standing.sources[0].secret_matched_at.is_some());
 
     bench.restart().await;
-    let again = bench.store.admin.standing(Vec::new()).await.unwrap();
+    let again = bench.store.admin.status(Vec::new()).await.unwrap();
     assert_eq!((again.stuck, again.last_commit_at), (wanted.to_vec(), None));
     assert!(again.sources.is_empty(), "nobody asked, and nothing failed");
+}
+
+#[tokio::test]
+async fn status_has_the_oldest_ready_job_and_metrics_the_one_that_is_claimed_next() {
+    let bench = bench();
+    let dead = bench.running("replayed").await;
+    bench.complete(&dead, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
+    bench.accept("stripe", stripe("waits", "a.b", "{}"), &["h"]).await;
+    bench.clock.advance(HOUR);
+    bench.store.admin.replay(Replay::Job(dead.facts.job)).await.unwrap();
+    let ready = |since| [Backlog { handler: name("h"), jobs: 2, since }];
+    assert_eq!(bench.store.admin.status(Vec::new()).await.unwrap().ready, ready(START));
+    let gauges = bench.store.admin.gauges().await.unwrap();
+    assert_eq!(gauges.jobs.ready, ready(bench.clock.now()));
 }
 
 #[tokio::test]
 async fn a_source_with_failed_deliveries_is_told_of_unasked() {
     let bench = bench();
     for (reason, body) in [("bad_signature", "1"), ("stale_timestamp", "2")] {
-        bench.store.intake.quarantine(Quarantined {
+        bench.store.intake.quarantine(FailedDelivery {
             reason,
             received_at: bench.clock.now(),
             ..failed("github", "192.0.2.1", body)
         });
     }
     bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
-    let standing = bench.store.admin.standing(vec![name("stripe")]).await.unwrap();
+    let standing = bench.store.admin.status(vec![name("stripe")]).await.unwrap();
     let [github, stripe] = &standing.sources[..] else { panic!("{:?}", standing.sources) };
     assert_eq!(github.failure.as_ref().unwrap().reason, "stale_timestamp");
     assert_eq!(github.quarantined, 2);

@@ -165,7 +165,7 @@ async fn one_bad_item_does_not_fail_its_batch() {
         .unwrap();
     assert_eq!(epoch, 0);
     assert_eq!(bench.store.intake.ready(), Ok(()));
-    assert_eq!(bench.store.admin.jobs(JobFilter::default()).await.unwrap().len(), 2);
+    assert_eq!(bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows.len(), 2);
 }
 
 #[tokio::test]
@@ -258,7 +258,7 @@ async fn closing_answers_what_is_queued_and_refuses_the_rest() {
     assert!(!bench.beside("-wal").exists_with_content(), "an orderly end leaves an empty log");
     bench.restart().await;
     assert_eq!(bench.store.jobs.running().await.unwrap().len(), 1);
-    assert_eq!(bench.store.admin.events(EventFilter::default()).await.unwrap().len(), 2);
+    assert_eq!(bench.store.admin.events(EventFilter::default()).await.unwrap().rows.len(), 2);
 }
 
 trait Content {
@@ -408,7 +408,7 @@ fn an_error_reported_while_the_door_opens_is_not_forgotten() {
     // The new checkpoint connection may fail before the repair is through.
     queue.report_broken("a checkpoint failed".to_owned());
     queue.open();
-    assert!(matches!(queue.take_now(), crate::store::engine::queue::NextWork::Broken(_)));
+    assert!(matches!(queue.take_now(), Some(crate::store::engine::queue::NextWork::Broken(_))));
 }
 
 #[tokio::test]
@@ -476,7 +476,8 @@ async fn a_database_that_is_moved_away_takes_nothing_until_it_is_back_and_can_be
         let done = completion(&claimed, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
         let completed = tokio::spawn(async move { store.jobs.complete(done).await });
         // All that was answered is in a copy.
-        let Copied { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
+        let StoreCopy { mut file, .. } =
+            bench.store.admin.copy().unwrap().finished().await.unwrap();
         let saved = bench.beside(".saved");
         std::io::copy(&mut file, &mut std::fs::File::create(&saved).unwrap()).unwrap();
         assert_eq!(inspect(&saved).unwrap().events, 1);

@@ -7,7 +7,7 @@ use super::model::{Event, Job, Model};
 
 /// Compares every event with the model, and returns the events.
 pub(crate) async fn all(store: &Store, model: &mut Model) -> Vec<EventDetail> {
-    let listed = store.admin.events(EventFilter::default()).await.unwrap();
+    let listed = store.admin.events(EventFilter::default()).await.unwrap().rows;
     assert_eq!(listed.len(), model.events.len(), "how many events there are");
     let mut ids = Vec::new();
     for (found, (row, event)) in listed.iter().zip(model.events.iter().rev()) {
@@ -21,7 +21,7 @@ pub(crate) async fn all(store: &Store, model: &mut Model) -> Vec<EventDetail> {
     for (source, id) in ids {
         details.extend(self::id(store, model, source, &id).await);
     }
-    let jobs = store.admin.jobs(JobFilter::default()).await.unwrap();
+    let jobs = store.admin.jobs(JobFilter::default()).await.unwrap().rows;
     let found: Vec<Option<JobId>> = jobs.iter().map(|job| Some(job.job)).collect();
     let expected: Vec<Option<JobId>> = model.jobs.values().rev().map(|job| job.id).collect();
     assert_eq!(found, expected, "the jobs, newest first");
@@ -73,7 +73,7 @@ pub(crate) async fn id(
 /// Checks that a job has at most one running attempt, and that it is the one claimed last.
 pub(crate) async fn running(store: &Store, model: &Model) {
     let filter = JobFilter { state: Some(State::Running), ..JobFilter::default() };
-    let listed = store.admin.jobs(filter).await.unwrap();
+    let listed = store.admin.jobs(filter).await.unwrap().rows;
     let found: Vec<_> = listed.iter().map(|job| (Some(job.job), job.attempt as usize)).collect();
     let running = model.jobs.values().rev().filter(|job| job.state == State::Running);
     let expected: Vec<_> = running.map(|job| (job.id, job.attempts.len())).collect();

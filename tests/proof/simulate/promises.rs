@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use hooklatch::model::{HeldReason, JobId, OnUnknown, Outcome, State};
 use hooklatch::retry::Policy;
-use hooklatch::store::{Accepted, Captured, Claimed, EventDetail, JobRow, Record, Recovered};
+use hooklatch::store::{
+    Accepted, Claimed, EventDetail, JobRow, OutputExcerpt, Record, RecoveryResult,
+};
 
 use super::deliveries::Delivery;
 use super::model::is_command;
@@ -141,7 +143,7 @@ impl Ledger {
     /// runner still run.
     pub(crate) fn recovered(
         &mut self,
-        recovered: &Recovered,
+        recovered: &RecoveryResult,
         policy: impl Fn(&str) -> Option<Policy>,
     ) {
         for &(job, attempt, _) in &recovered.unknown {
@@ -215,7 +217,10 @@ impl Ledger {
                         if !payload_kept {
                             // The output is deleted with the payload; its size stays.
                             for output in [&mut record.stdout, &mut record.stderr] {
-                                *output = Captured { total: output.total, ..Captured::default() };
+                                *output = OutputExcerpt {
+                                    total: output.total,
+                                    ..OutputExcerpt::default()
+                                };
                             }
                         }
                         assert_eq!((outcome, &attempt.record), (*said, &record), "promise 5");

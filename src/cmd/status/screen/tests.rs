@@ -2,7 +2,7 @@
 use super::*;
 use crate::admin::Refusal;
 use crate::model::RunnerName;
-use crate::store::{QuarantinedRow, Standing};
+use crate::store::{QuarantinedRow, StoreStatus};
 use crate::traffic::{self, Place, Traffic};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -46,7 +46,7 @@ fn well(traffic: &Traffic) -> Status {
     };
     let disk =
         Disk { free_bytes: Some(9 << 30), floor_bytes: 1, database_bytes: 4096, log_bytes: 0 };
-    let store = Standing {
+    let store = StoreStatus {
         ready: Vec::new(),
         waiting: Vec::new(),
         running: Vec::new(),
@@ -66,8 +66,8 @@ fn seen(status: Status) -> Screen {
     screen(status, &Site { sources, store: Path::new("/a b/store.db"), suffix: "" }, NOW)
 }
 
-fn stuck(handler: &str, state: State, jobs: u64) -> Stuck {
-    Stuck { handler: name(handler), state, reason: "why".to_owned(), jobs, oldest_at: at(60) }
+fn stuck(handler: &str, state: State, jobs: u64) -> StoppedJobs {
+    StoppedJobs { handler: name(handler), state, reason: "why".to_owned(), jobs, oldest_at: at(60) }
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_receiver_that_refuses_accepts_is_not_serving() {
 
 #[test]
 fn held_jobs_come_before_dead_ones_and_the_command_shows_just_them() {
-    let with = |stuck: Vec<Stuck>| {
+    let with = |stuck: Vec<StoppedJobs>| {
         let mut status = well(&traffic());
         status.store.as_mut().unwrap().stuck = stuck;
         seen(status)
@@ -180,7 +180,7 @@ fn a_source_has_the_last_word_of_store_and_receiver() {
         body_bytes: 1,
         body_kept: true,
     };
-    let word = |source: &str, failure: Option<QuarantinedRow>| LastWord {
+    let word = |source: &str, failure: Option<QuarantinedRow>| SourceActivity {
         source: name(source),
         event: Some(("e1".parse().unwrap(), at(100))),
         secret_matched_at: Some(at(2)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hooklatch::store::{Accept, Accepted, Quarantined};
+use hooklatch::store::{Accept, Accepted, FailedDelivery};
 
 use super::super::compare;
 use super::super::deliveries::{self, Delivery};
@@ -99,7 +99,7 @@ impl World<'_> {
         assert_eq!((rejection.reason, rejection.malformed), (reason, malformed), "{rejection}");
         self.saw("refused", 1);
         self.refused.push((genuine.source, reason));
-        self.store.intake.quarantine(Quarantined {
+        self.store.intake.quarantine(FailedDelivery {
             source: genuine.source.parse().unwrap(),
             scheme: self.keys.scheme(genuine.source),
             received_at: now,

@@ -4,12 +4,23 @@ use std::time::Duration;
 
 use hooklatch::model::{Blob, Outcome, State};
 use hooklatch::retry::{History, Next, Policy};
-use hooklatch::store::{Captured, Completion, Error, Record, Replay};
+use hooklatch::store::{Completion, Error, OutputExcerpt, Record, Replay};
 
 use super::super::compare;
 use super::super::model::{self, No};
 
 use super::{GONE, HANDLERS, Running, World, runner};
+
+/// How attempts end, by weight.
+const OUTCOMES: &[(usize, Outcome)] = &[
+    (8, Outcome::Succeeded),
+    (6, Outcome::Failed),
+    (2, Outcome::Rejected),
+    (2, Outcome::TimedOut),
+    (2, Outcome::Unknown),
+    (1, Outcome::Cancelled),
+    (2, Outcome::NotStarted),
+];
 
 impl World<'_> {
     pub(super) async fn claim(&mut self) {
@@ -68,15 +79,10 @@ impl World<'_> {
         }
         let at = self.random.below(self.memory.running.len());
         let running = self.memory.running.swap_remove(at);
-        let outcome = self.random.weighted(&[
-            (8, Outcome::Succeeded),
-            (6, Outcome::Failed),
-            (2, Outcome::Rejected),
-            (2, Outcome::TimedOut),
-            (2, Outcome::Unknown),
-            (1, Outcome::Cancelled),
-            (2, Outcome::NotStarted),
-        ]);
+        for outcome in Outcome::ALL {
+            assert!(OUTCOMES.iter().any(|(_, one)| one == outcome), "{outcome} never happens");
+        }
+        let outcome = self.random.weighted(OUTCOMES);
         // The handler may have been removed from the configuration while its command ran.
         let policy = self.policy(running.handler).unwrap_or(GONE);
         let now = self.clock.now();
@@ -154,7 +160,7 @@ impl World<'_> {
             record: Record {
                 detail: format!("{outcome} by attempt {}", running.number),
                 exit_code: Some((output % 256) as i32),
-                stdout: Captured { head, total: 8, ..Captured::default() },
+                stdout: OutputExcerpt { head, total: 8, ..OutputExcerpt::default() },
                 ..Record::default()
             },
             answer: None,
@@ -228,6 +234,7 @@ fn reason(error: &Error) -> Option<No> {
         Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
         // The simulation has no requests with keys, no `resolve` and no long listings.
         Error::NewerAttempt { .. }
+        | Error::NoRows { .. }
         | Error::TooSlow(_)
         | Error::Answered { .. }
         | Error::AnswerNeeded { .. }

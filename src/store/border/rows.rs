@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::model::{Blob, Broken, EventId, JobId, Name, Outcome, State, Timestamp};
 
-use super::types::Record;
+use super::completion::Record;
 
 /// Which events to list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -18,21 +18,18 @@ pub struct EventFilter {
     /// Only of this type, exactly or with `*` for any run of characters.
     pub event_type: Option<String>,
     /// Only those that arrived then or later.
-    #[serde(default)]
     pub since: Option<Timestamp>,
     /// Only with a job in this state, one that was removed with the payload too.
-    #[serde(default)]
     pub state: Option<State>,
-    /// At most so many; never more than the limit `list_count`.
+    /// At least 1; a page never has more rows than the limit `list_count`.
     pub limit: Option<usize>,
     /// The `next` of the last page; the newest come first without it.
-    #[serde(default)]
     pub before: Option<PageCursor>,
 }
 
 /// Where the next page of a listing begins: handed back as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PageCursor(pub(super) i64);
+pub struct PageCursor(pub(in crate::store) i64);
 
 /// A page of a listing. It looks at a bounded number of rows, so it may be empty and have a next one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -89,8 +86,7 @@ pub struct EventDetail {
     /// Its jobs in the order of their making; none once they were removed with the payload.
     pub jobs: Vec<JobDetail>,
     /// Other events with the same signed body that the replay guard looks at, the oldest few.
-    #[serde(default)]
-    pub twins: Vec<Twin>,
+    pub twins: Vec<SameBodyEvent>,
     /// The restores that carried it over, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restores: Vec<RestoredRow>,
@@ -114,7 +110,6 @@ pub struct KeyRow {
     /// When it was answered; none of what follows is there before.
     pub answered_at: Option<Timestamp>,
     /// When it is forgotten, where it says "not now"; the key stays.
-    #[serde(default)]
     pub error_until: Option<Timestamp>,
     /// The answer's status.
     pub status: Option<u16>,
@@ -137,7 +132,7 @@ pub struct RestoredRow {
 
 /// Another event with the same signed body, under another id or type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Twin {
+pub struct SameBodyEvent {
     pub event_id: EventId,
     /// Its type, or `?`.
     pub event_type: String,
@@ -156,18 +151,14 @@ pub struct JobFilter {
     /// Only of this source's events.
     pub source: Option<Name>,
     /// Only of events of this type, exactly or with `*` for any run of characters.
-    #[serde(default)]
     pub event_type: Option<String>,
     /// Only held, dead or dropped for this reason.
-    #[serde(default)]
     pub reason: Option<String>,
     /// Only made then or later.
-    #[serde(default)]
     pub since: Option<Timestamp>,
-    /// At most so many; never more than the limit `list_count`.
+    /// At least 1; a page never has more rows than the limit `list_count`.
     pub limit: Option<usize>,
     /// The `next` of the last page; the newest come first without it.
-    #[serde(default)]
     pub before: Option<PageCursor>,
 }
 
@@ -198,16 +189,12 @@ pub struct JobRow {
     /// When it succeeded, died or was dropped.
     pub settled_at: Option<Timestamp>,
     /// Its handler is paused: nothing of it is claimed. A receiver that cannot pause does not say so.
-    #[serde(default)]
     pub paused: bool,
     /// Its handler cannot run: nothing of it begins before its next try. Only a running receiver knows.
-    #[serde(default)]
     pub broken: Option<Broken>,
     /// Since when it is held or dead: the end of its last attempt, or its making or last replay.
-    #[serde(default)]
     pub stopped_at: Option<Timestamp>,
     /// What its last attempt said at its end.
-    #[serde(default)]
     pub last_detail: Option<String>,
 }
 

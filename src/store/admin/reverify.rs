@@ -5,10 +5,12 @@
 //! the commit: a crash between the two makes it a duplicate the next time.
 
 use crate::model::Name;
+use crate::store::border::{
+    Accept, Accepted, Error, QuarantineFilter, QuarantinedDelivery, Refused, Reverifier,
+    ReverifyResult,
+};
 use crate::store::quarantine::folder::QuarantineFolder;
 use crate::store::quarantine::keeper::QuarantineKeeper;
-use crate::store::quarantine::types::{Judge, Judged, Judging, Kept, QuarantineFilter};
-use crate::store::types::{Accept, Accepted, Error, Refused};
 
 use super::handle::Admin;
 
@@ -21,7 +23,7 @@ const STEP_BYTES: usize = 4 << 20;
 #[derive(Default)]
 struct Step {
     /// Oldest first, with its source; nothing where it has no body.
-    found: Vec<(Name, Option<Kept>)>,
+    found: Vec<(Name, Option<QuarantinedDelivery>)>,
     /// Where to go on; none at the end.
     next: Option<i64>,
     /// Why the next one cannot be read now.
@@ -55,16 +57,21 @@ fn next(folder: &QuarantineFolder, filter: &QuarantineFilter, after: i64) -> Ste
 
 impl Admin {
     /// Says how a kept delivery is judged: with the configuration in force, which may be set again.
-    pub fn set_judge(&self, judge: Judge) {
+    pub fn set_judge(&self, judge: Reverifier) {
         self.intake.quarantine.set_judge(judge);
     }
 
-    /// Judges the next kept deliveries at their arrival, and with `accept` accepts those that verify.
-    pub async fn judge_quarantined(&self, ask: Judging) -> Result<Judged, Error> {
+    /// Verifies the next kept deliveries after the number `after` that `filter` selects, as of their arrival. With
+    /// `accept` those that are good are accepted and deleted here.
+    pub async fn reverify(
+        &self,
+        mut filter: QuarantineFilter,
+        after: i64,
+        accept: bool,
+    ) -> Result<ReverifyResult, Error> {
         let Some(judge) = self.intake.quarantine.judge() else {
             return Err(Refused::Failed("nothing judges the quarantine here".to_owned()).into());
         };
-        let Judging { mut filter, after, accept } = ask;
         let mut step = self
             .intake
             .quarantine
@@ -75,7 +82,7 @@ impl Admin {
             })
             .await?;
         let refused = step.error.take();
-        let mut judged = Judged { next: step.next, refused, ..Judged::default() };
+        let mut judged = ReverifyResult { next: step.next, refused, ..ReverifyResult::default() };
         let mut settled = Vec::new();
         for (source, verdict) in judge_all(judge, step).await {
             judged.looked_at += 1;
@@ -129,9 +136,9 @@ impl Admin {
 type Verdict = Option<(i64, Result<Accept, &'static str>)>;
 
 /// On a thread that may be kept busy: it is hashing of some megabytes.
-async fn judge_all(judge: Judge, step: Step) -> Vec<(Name, Verdict)> {
+async fn judge_all(judge: Reverifier, step: Step) -> Vec<(Name, Verdict)> {
     let all = move || {
-        let one = |kept: Kept| (kept.id, judge(kept));
+        let one = |kept: QuarantinedDelivery| (kept.id, judge(kept));
         step.found.into_iter().map(|(source, kept)| (source, kept.map(one))).collect()
     };
     let judged = tokio::task::spawn_blocking(all).await;

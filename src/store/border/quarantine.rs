@@ -1,4 +1,4 @@
-//! What goes over the quarantine's border. Domain types only.
+//! Deliveries that failed verification: as they come, as they are kept and listed, and as they are verified again.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Headers, Name, Timestamp};
 use crate::provider::Scheme;
-use crate::store::types::Accept;
+
+use super::accept::Accept;
 
 /// A delivery that failed verification.
 #[derive(Debug, Clone)]
-pub struct Quarantined {
+pub struct FailedDelivery {
     /// The source it came through.
     pub source: Name,
     /// How its provider signs.
@@ -78,7 +79,7 @@ pub struct QuarantinedRow {
 /// Why deliveries were not kept, or not for their whole time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LeftOut {
+pub enum DiscardReason {
     /// Over `quarantine_rate_bytes_per_second`.
     OverRate,
     /// Over `quarantine_queue_bytes`: too many at once.
@@ -91,21 +92,6 @@ pub enum LeftOut {
     Expired,
 }
 
-/// How many deliveries were not kept, by source and reason. Unproven requests cannot add sources.
-pub(crate) type LeftOutCounts = BTreeMap<Name, BTreeMap<LeftOut, u64>>;
-
-pub(crate) fn count(counts: &mut LeftOutCounts, source: &Name, why: LeftOut, deliveries: u64) {
-    *counts.entry(source.clone()).or_default().entry(why).or_default() += deliveries;
-}
-
-pub(crate) fn add_counts(counts: &mut LeftOutCounts, more: LeftOutCounts) {
-    for (source, reasons) in more {
-        for (why, deliveries) in reasons {
-            count(counts, &source, why, deliveries);
-        }
-    }
-}
-
 /// The kept deliveries, as listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantine {
@@ -116,12 +102,12 @@ pub struct Quarantine {
     /// What all kept ones take of `quarantine_bytes`.
     pub bytes: u64,
     /// Deliveries that were not kept, by source and reason, since the store was opened.
-    pub left_out: BTreeMap<Name, BTreeMap<LeftOut, u64>>,
+    pub left_out: BTreeMap<Name, BTreeMap<DiscardReason, u64>>,
 }
 
 /// A kept delivery with all that verifying it again needs.
 #[derive(Debug, Clone)]
-pub struct Kept {
+pub struct QuarantinedDelivery {
     /// Its number.
     pub id: i64,
     /// The source it came through.
@@ -136,25 +122,15 @@ pub struct Kept {
     pub body: Bytes,
 }
 
-/// Verifies a kept delivery with the configuration in force, at its arrival: what is to be accepted, or
-/// the fixed word for why it is still bad.
-pub type Judge = Arc<dyn Fn(Kept) -> Result<Accept, &'static str> + Send + Sync>;
-
-/// Asks to judge the next kept deliveries.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Judging {
-    /// Which are meant; its `limit` means nothing here.
-    pub filter: QuarantineFilter,
-    /// Where the last answer ended; 0 at first.
-    pub after: i64,
-    /// Accept those that verify and forget them here; otherwise nothing is changed.
-    pub accept: bool,
-}
+/// Verifies a kept delivery with the configuration in force, as of its arrival. Returns the delivery to accept, or the
+/// rejection's fixed word.
+pub type Reverifier =
+    Arc<dyn Fn(QuarantinedDelivery) -> Result<Accept, &'static str> + Send + Sync>;
 
 /// What became of some kept deliveries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Judged {
-    pub sources: BTreeMap<Name, Verdicts>,
+pub struct ReverifyResult {
+    pub sources: BTreeMap<Name, ReverifyCounts>,
     pub looked_at: u64,
     /// Where to go on; none at the end.
     pub next: Option<i64>,
@@ -164,7 +140,7 @@ pub struct Judged {
 
 /// What became of one source's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdicts {
+pub struct ReverifyCounts {
     /// Verify now.
     pub good: u64,
     /// Of these, new events.
@@ -179,14 +155,5 @@ pub struct Verdicts {
     pub bodiless: u64,
 }
 
-/// What a waiting delivery takes beside its body, roughly; also what the smallest costs of the rate.
-const ITEM_BYTES: usize = 4096;
-
-/// What a delivery takes of the queue.
-pub(crate) fn weight(failed: &Quarantined) -> usize {
-    let headers: usize = failed.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-    ITEM_BYTES + failed.path.len() + headers + failed.body.as_ref().map_or(0, bytes::Bytes::len)
-}
-
-/// What a [`Judge`] says of a source that the configuration has not got.
+/// What a [`Reverifier`] says of a source that the configuration has not got.
 pub const NO_SUCH_SOURCE: &str = "no_such_source";

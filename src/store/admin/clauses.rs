@@ -1,0 +1,172 @@
+//! The conditions of a listing as SQL, and which index serves them.
+
+use rusqlite::types::{ToSql, Value};
+use rusqlite::{Connection, OptionalExtension, Params};
+
+use crate::model::{Name, State, Timestamp};
+use crate::store::border::{EventFilter, JobFilter};
+
+/// Most rows that one page of a listing looks at: some 50 ms of reading.
+pub(super) const PAGE_LOOK_ROWS: i64 = 50_000;
+
+/// What a listing walks over.
+#[derive(Default)]
+pub(super) enum Walk {
+    /// The rows of the table.
+    #[default]
+    Table,
+    /// The index of the jobs in this state, in the order of rows.
+    StateIndex(State),
+    /// So few rows that they are all taken from an index.
+    Few,
+}
+
+/// So few rows are all taken from an index and put in order; among more of them the newest are soon met on
+/// the way back through the table.
+const FEW_ROWS: i64 = 5_000;
+
+/// Whether this SELECT, of an index alone, has few rows.
+fn few(conn: &Connection, rows: &str, values: impl Params) -> rusqlite::Result<bool> {
+    let sql = format!("SELECT count(*) <= {FEW_ROWS} FROM ({rows} LIMIT {FEW_ROWS} + 1)");
+    conn.prepare_cached(&sql)?.query_row(values, |row| row.get(0))
+}
+
+/// The rows of the jobs in this state, where an index has them and they are few.
+fn few_jobs(conn: &Connection, state: State) -> rusqlite::Result<Option<String>> {
+    let rows = match state {
+        State::Succeeded | State::Dropped => return Ok(None),
+        // No index has the running ones, but one has their live attempts.
+        State::Running => "SELECT job FROM attempt WHERE outcome IS NULL".to_owned(),
+        // Written out: a partial index serves a literal only. It is one of our own words.
+        state => format!("SELECT row FROM job WHERE state = '{state}'"),
+    };
+    Ok(few(conn, &rows, [])?.then_some(rows))
+}
+
+/// The WHERE of a listing: only the conditions that the filter has, so that an index can serve them.
+#[derive(Default)]
+pub(crate) struct Clauses {
+    pub(super) clauses: Vec<String>,
+    pub(super) values: Vec<Value>,
+    pub(super) walk: Walk,
+}
+
+impl Clauses {
+    /// What a listing of events asks for.
+    pub(crate) fn event(
+        &mut self,
+        conn: &Connection,
+        filter: &EventFilter,
+    ) -> rusqlite::Result<()> {
+        self.source(conn, filter.source.as_ref())?;
+        self.like("e.type", filter.event_type.as_deref());
+        self.from("e.received_at", filter.since);
+        let Some(state) = filter.state else { return Ok(()) };
+        if let Some(rows) = few_jobs(conn, state)? {
+            self.raw(&format!("e.row IN (SELECT event FROM job WHERE row IN ({rows}))"));
+            self.walk = Walk::Few;
+            return Ok(());
+        }
+        let has =
+            format!("EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.state = '{state}')");
+        self.clauses.push(match state {
+            State::Succeeded | State::Dropped => format!("({has} OR e.removed_{state} > 0)"),
+            _ => has,
+        });
+        Ok(())
+    }
+
+    /// What a listing of jobs asks for.
+    pub(crate) fn job(&mut self, conn: &Connection, filter: &JobFilter) -> rusqlite::Result<()> {
+        self.clauses.extend(filter.state.map(|state| format!("j.state = '{state}'")));
+        match filter.state {
+            Some(state @ (State::Held | State::Dead)) => self.walk = Walk::StateIndex(state),
+            Some(state @ (State::Ready | State::Waiting | State::Running)) => {
+                if let Some(rows) = few_jobs(conn, state)? {
+                    self.raw(&format!("j.row IN ({rows})"));
+                    self.walk = Walk::Few;
+                }
+            }
+            Some(State::Succeeded | State::Dropped) | None => {}
+        }
+        self.equals("j.handler", filter.handler.as_ref().map(Name::as_str));
+        self.equals("j.reason", filter.reason.as_deref());
+        self.from("j.created_at", filter.since);
+        self.source(conn, filter.source.as_ref())?;
+        self.like("e.type", filter.event_type.as_deref());
+        Ok(())
+    }
+
+    /// Only of this source. The index of unique ids leads to a source's events in another order than that of
+    /// their arrival: with the plus SQLite does not use it.
+    fn source(&mut self, conn: &Connection, source: Option<&Name>) -> rusqlite::Result<()> {
+        let Some(source) = source.map(Name::as_str) else { return Ok(()) };
+        let few = few(conn, "SELECT 1 FROM event WHERE source = ?1", [source])?;
+        if few && matches!(self.walk, Walk::Table) {
+            self.walk = Walk::Few;
+        }
+        self.equals(if few { "e.source" } else { "+e.source" }, Some(source));
+        Ok(())
+    }
+
+    /// The first row of the page that ends with the row `last`: so many rows before it.
+    pub(super) fn first_row(&self, conn: &Connection, last: i64) -> rusqlite::Result<i64> {
+        let state = match self.walk {
+            Walk::Few => return Ok(i64::MIN),
+            Walk::Table => return Ok(last.saturating_sub(PAGE_LOOK_ROWS - 1)),
+            Walk::StateIndex(state) => state,
+        };
+        // By the index of that state, which a literal in the query lets SQLite use.
+        let sql = format!(
+            "SELECT row FROM job WHERE state = '{state}' AND row <= ?1
+             ORDER BY row DESC LIMIT 1 OFFSET {}",
+            PAGE_LOOK_ROWS - 1
+        );
+        let row = conn.prepare_cached(&sql)?.query_row([last], |row| row.get(0)).optional()?;
+        Ok(row.unwrap_or(i64::MIN))
+    }
+
+    /// Only after this row.
+    pub(crate) fn after(&mut self, column: &str, row: i64) {
+        self.push(column, ">", Some(Value::Integer(row)));
+    }
+
+    /// A condition in our own words.
+    pub(crate) fn raw(&mut self, clause: &str) {
+        self.clauses.push(clause.to_owned());
+    }
+
+    fn equals(&mut self, column: &str, value: Option<&str>) {
+        self.push(column, "=", value.map(|value| Value::Text(value.to_owned())));
+    }
+
+    fn from(&mut self, column: &str, time: Option<Timestamp>) {
+        self.push(column, ">=", time.map(|time| Value::Integer(time.0)));
+    }
+
+    /// Exactly, or with `*` for any run of characters. GLOB's other signs are made to mean themselves.
+    fn like(&mut self, column: &str, pattern: Option<&str>) {
+        let Some(pattern) = pattern else { return };
+        if !pattern.contains('*') {
+            return self.equals(column, Some(pattern));
+        }
+        let escaped = pattern.replace('[', "[[]").replace('?', "[?]");
+        self.push(column, "GLOB", Some(Value::Text(escaped)));
+    }
+
+    fn push(&mut self, column: &str, how: &str, value: Option<Value>) {
+        if let Some(value) = value {
+            self.values.push(value);
+            self.clauses.push(format!("{column} {how} ?{}", self.values.len()));
+        }
+    }
+
+    /// Of at least one condition.
+    pub(crate) fn sql(&self) -> String {
+        format!("WHERE {}", self.clauses.join(" AND "))
+    }
+
+    pub(crate) fn values(&self) -> Vec<&dyn ToSql> {
+        self.values.iter().map(|value| value as &dyn ToSql).collect()
+    }
+}

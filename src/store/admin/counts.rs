@@ -1,0 +1,128 @@
+//! Counts of the jobs that are not settled, or that wait for a person: for `status`, `metrics` and the handlers.
+//!
+//! What must stay true: monitors ask for them every few seconds, so no statement walks settled jobs. A state is a
+//! literal, which its partial index needs.
+
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Name, State, Timestamp};
+use crate::store::tables::codec;
+
+/// Unsettled jobs of one handler in one state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backlog {
+    pub handler: Name,
+    pub jobs: u64,
+    /// When the oldest became ready; when the next waiting job is due; when the oldest live attempt began.
+    pub since: Timestamp,
+}
+
+/// Jobs of one handler that wait for a person for the same reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoppedJobs {
+    pub handler: Name,
+    /// `held` or `dead`.
+    pub state: State,
+    pub reason: String,
+    pub jobs: u64,
+    /// The oldest one's event arrived then.
+    pub oldest_at: Timestamp,
+}
+
+/// Jobs that are not settled, or that wait for a person.
+#[derive(Debug, Clone)]
+pub struct JobCounts {
+    pub ready: Vec<Backlog>,
+    pub waiting: Vec<Backlog>,
+    pub running: Vec<Backlog>,
+    /// By handler and reason, held jobs first.
+    pub stuck: Vec<StoppedJobs>,
+}
+
+/// By the index of the jobs that may be claimed, which has them by handler in the order in which they are claimed.
+pub(crate) const READY: &str = "SELECT handler, count(*),
+         (SELECT n.since FROM job n WHERE n.state = 'ready' AND n.handler = j.handler ORDER BY n.row LIMIT 1)
+     FROM job j WHERE state = 'ready' GROUP BY handler";
+
+/// The same with the oldest job, which may be claimed after one that was replayed. Reads every ready job.
+pub(crate) const OLDEST_READY: &str =
+    "SELECT handler, count(*), min(since) FROM job WHERE state = 'ready' GROUP BY handler";
+
+/// By the index of due times.
+pub(crate) const WAITING: &str =
+    "SELECT handler, count(*), min(due_at) FROM job WHERE state = 'waiting' GROUP BY handler";
+
+/// By the index of live attempts, of which there are few.
+pub(crate) const RUNNING: &str =
+    "SELECT j.handler, count(*), min(a.started_at) FROM attempt a JOIN job j ON j.row = a.job
+     WHERE a.outcome IS NULL GROUP BY j.handler";
+
+/// By the indexes of held and of dead jobs, ?1 of each at most.
+pub(crate) const STUCK: &str = "SELECT 'held', handler, reason, count(*), min(created_at)
+         FROM (SELECT handler, reason, created_at FROM job WHERE state = 'held' LIMIT ?1) GROUP BY handler, reason
+     UNION ALL
+     SELECT 'dead', handler, reason, count(*), min(created_at)
+         FROM (SELECT handler, reason, created_at FROM job WHERE state = 'dead' LIMIT ?1) GROUP BY handler, reason";
+
+impl JobCounts {
+    /// With a bound counts so many held and dead jobs at most, each, and has the time of the ready job that is claimed
+    /// next in place of the oldest.
+    pub(crate) fn read(conn: &Connection, bound: Option<i64>) -> rusqlite::Result<JobCounts> {
+        // SQLite takes a negative limit for none.
+        let most = bound.unwrap_or(-1);
+        let ready = if bound.is_some() { READY } else { OLDEST_READY };
+        let stuck = conn
+            .prepare_cached(STUCK)?
+            .query_map([most], |row| {
+                Ok(StoppedJobs {
+                    state: codec::text(row, 0)?,
+                    handler: codec::text(row, 1)?,
+                    reason: row.get(2)?,
+                    jobs: codec::count(row, 3)?,
+                    oldest_at: codec::time(row, 4)?,
+                })
+            })?
+            .collect::<rusqlite::Result<_>>()?;
+        Ok(JobCounts {
+            ready: backlogs(conn, ready)?,
+            waiting: backlogs(conn, WAITING)?,
+            running: backlogs(conn, RUNNING)?,
+            stuck,
+        })
+    }
+
+    /// How many jobs of this handler are in this state; 0 for a settled one other than dead.
+    pub fn count(&self, handler: &Name, state: State) -> u64 {
+        let backlogs = match state {
+            State::Ready => &self.ready,
+            State::Waiting => &self.waiting,
+            State::Running => &self.running,
+            State::Held | State::Dead | State::Succeeded | State::Dropped => {
+                let of = |stuck: &&StoppedJobs| stuck.handler == *handler && stuck.state == state;
+                return self.stuck.iter().filter(of).map(|stuck| stuck.jobs).sum();
+            }
+        };
+        backlogs.iter().filter(|backlog| backlog.handler == *handler).map(|one| one.jobs).sum()
+    }
+
+    /// The handlers that have such jobs, some of them several times.
+    pub fn handlers(&self) -> impl Iterator<Item = &Name> {
+        let backlogs = [&self.ready, &self.waiting, &self.running].into_iter().flatten();
+        let stuck = self.stuck.iter().map(|stuck| &stuck.handler);
+        backlogs.map(|backlog| &backlog.handler).chain(stuck)
+    }
+}
+
+/// The jobs of each handler in one state, by this statement.
+pub(super) fn backlogs(conn: &Connection, sql: &str) -> rusqlite::Result<Vec<Backlog>> {
+    conn.prepare_cached(sql)?
+        .query_map([], |row| {
+            Ok(Backlog {
+                handler: codec::text(row, 0)?,
+                jobs: codec::count(row, 1)?,
+                since: codec::time(row, 2)?,
+            })
+        })?
+        .collect()
+}

@@ -1,0 +1,50 @@
+//! Claims, and the attempts that they begin.
+
+use crate::model::{EventId, Facts, JobId, Name, Runner, Timestamp};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub handler: Name,
+    /// Most jobs.
+    pub limit: usize,
+    /// The runner that will be asked to start them; `None` if the receiver runs them itself.
+    pub runner: Option<Runner>,
+}
+
+/// The result of a claim.
+#[derive(Debug, Clone, Default)]
+pub struct Claims {
+    /// Grows with each committed claim since the store was opened.
+    pub number: u64,
+    /// The jobs that run now, oldest first.
+    pub jobs: Vec<Claimed>,
+    /// When the next waiting job of the handler is due. `None` if no job waits, if the handler is paused, and if as many
+    /// were claimed as were asked for: more may be ready.
+    pub due: Option<Timestamp>,
+}
+
+/// A job that is now `running`, with what its handler needs.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    pub facts: Facts,
+    /// Counted attempts before this one, since made or last replayed.
+    pub counted: u32,
+    /// When the job was made or last replayed.
+    pub since: Timestamp,
+}
+
+/// An attempt that is `running` in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningAttempt {
+    pub job: JobId,
+    pub attempt: u32,
+    pub handler: Name,
+    pub source: Name,
+    pub event_id: EventId,
+    /// Counted attempts before this one, since made or last replayed.
+    pub counted: u32,
+    /// When the job was made or last replayed.
+    pub since: Timestamp,
+    /// The runner that it was claimed for; `None` if the receiver runs it itself.
+    pub runner: Option<Runner>,
+}

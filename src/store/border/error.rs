@@ -1,0 +1,125 @@
+//! Why a request to the store fails.
+
+use std::time::Duration;
+
+use crate::model::{EventId, JobId, Name, State};
+
+/// Shortest beginning that is taken for an id.
+pub const LEAST_CHARS: usize = 4;
+
+/// Why a delivery cannot be made durable now; each is a 503 with Retry-After.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The writer's queue is full, in number or bytes.
+    #[error("the writer's queue is full")]
+    QueueFull,
+    /// The disk is full or below its floor.
+    #[error("too little space: {0}")]
+    NoSpace(String),
+    /// The store is closed for repair after an I/O error.
+    #[error("the store is closed after an I/O error: {0}")]
+    Degraded(String),
+    /// Further commits would be lost: the open database has lost its name.
+    #[error("{0}")]
+    Gone(String),
+    /// The receiver is stopping.
+    #[error("the receiver is stopping")]
+    Stopping,
+    /// This item could not be stored, although others can.
+    #[error("failed to store: {0}")]
+    Failed(String),
+}
+
+/// Errors of the verbs other than accept.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("no such event: {0}")]
+    NoEvent(EventId),
+    /// No job has this key.
+    #[error("no such job: {0}, or retention has removed it with its event's payload")]
+    NoJob(JobId),
+    /// Nothing has this id, or one that begins so.
+    #[error("no {noun} begins with '{text}'{}", too_short(text))]
+    NoId { text: String, noun: &'static str },
+    /// More than one id begins so.
+    #[error("several ids begin with '{text}': {ids}; type more of the one you mean")]
+    SeveralIds { text: String, ids: String },
+    /// The job is not in a state from which this may be done.
+    #[error("job {job} is {state}, which cannot be {verb}")]
+    WrongState {
+        job: JobId,
+        state: State,
+        /// The verb, as a participle.
+        verb: &'static str,
+    },
+    /// The job has made another attempt since the operator looked at it.
+    #[error(
+        "job {job} was looked at after attempt {seen} and has made attempt {attempt} since; look at that one (`hooklatch show {job}`), then ask again"
+    )]
+    NewerAttempt {
+        job: JobId,
+        /// The attempt that the operator knows of.
+        seen: u32,
+        attempt: u32,
+    },
+    /// Several sources have an event of this id.
+    #[error("event {event} came through several sources: {sources}; name one")]
+    Ambiguous { event: EventId, sources: String },
+    /// Several bodies came under the one id: which of them is meant must be said.
+    #[error(
+        "event {event} came with {bodies} different bodies; look at them (`show`) and name one job (`--job`)"
+    )]
+    Variants { event: EventId, bodies: usize },
+    /// The body is deleted, so no attempt can run.
+    #[error(
+        "the payload of event {event} of source {source_name} has been deleted by retention; it cannot be run again"
+    )]
+    PayloadGone { source_name: Name, event: EventId },
+    /// Its jobs were removed with its payload, so nothing can run.
+    #[error(
+        "the jobs and the payload of event {event} of source {source_name} have been deleted by retention; it cannot be run again"
+    )]
+    JobsGone { source_name: Name, event: EventId },
+    /// Its caller has the answer of its handler, and gets it again whenever he asks.
+    #[error(
+        "the caller of job {job} has its answer, or was told to ask anew; it cannot be replayed"
+    )]
+    Answered { job: JobId },
+    /// Its caller waits for an answer, and would never get one.
+    #[error(
+        "the caller of job {job} waits for its answer; give it with `--answer FILE`, or resolve the job as failed, which frees the caller's key"
+    )]
+    AnswerNeeded { job: JobId },
+    /// No caller waits for an answer of this job.
+    #[error("no caller waits for an answer of job {job}; resolve it without `--answer`")]
+    NobodyWaits { job: JobId },
+    /// The event is a request whose answer is its one handler's.
+    #[error(
+        "event {event} of source {source_name} is a request that its one handler answers; no other handler can have a job of it while its key is kept"
+    )]
+    OneHandler { source_name: Name, event: EventId },
+    /// A listing of no rows was asked for.
+    #[error("the limit is 0 rows; it must be 1 to {most}")]
+    NoRows { most: i64 },
+    /// A listing looked through the store for so long, and was interrupted.
+    #[error(
+        "the listing took longer than {} s and was stopped, because others wait for it; narrow it: a short time (`--since 2h`), held or dead jobs only (`--state`), fewer rows (`--limit`)", .0.as_secs_f64()
+    )]
+    TooSlow(Duration),
+    /// The store cannot be used now. After an I/O error the request may have been carried out: look before you repeat it.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+}
+
+fn too_short(text: &str) -> String {
+    match text.len() < LEAST_CHARS {
+        true => format!(" (type at least {LEAST_CHARS} characters of an id)"),
+        false => String::new(),
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(why: Refused) -> Self {
+        Error::Unavailable(why.to_string())
+    }
+}
