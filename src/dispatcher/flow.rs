@@ -67,7 +67,7 @@ pub(super) struct Reload {
 
 /// The result of a task.
 enum Step {
-    Exchanged(Exchanged),
+    Exchanged(Box<Exchanged>),
     Ended(Box<(Attempt, Report)>),
 }
 
@@ -228,7 +228,8 @@ impl Flow {
         }
         for ((_, runner), exchange) in exchanges {
             let store = self.store.clone();
-            self.work.spawn(async move { Step::Exchanged(exchange.run(runner, store).await) });
+            self.work
+                .spawn(async move { Step::Exchanged(Box::new(exchange.run(runner, store).await)) });
         }
     }
 
@@ -270,11 +271,13 @@ impl Flow {
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         match step {
-            Step::Exchanged(Exchanged { ended, unrecorded, runner, claim }) => {
+            Step::Exchanged(exchanged) => {
+                let Exchanged { ended, unrecorded, runner, claim } = *exchanged;
                 for end in unrecorded {
                     let store = self.store.clone();
                     // A stop does not wait for a store that fails: the next start settles the attempt.
-                    self.commands.spawn(async move { Step::Exchanged(end.record(store).await) });
+                    self.commands
+                        .spawn(async move { Step::Exchanged(Box::new(end.record(store).await)) });
                 }
                 if let Some(runner) = runner {
                     self.slots.forget_attempts(&runner, ended.len());
@@ -286,7 +289,10 @@ impl Flow {
                     self.handle_claims(pending, claims);
                 }
             }
-            Step::Ended(ended) => self.settle(ended.0, ended.1),
+            Step::Ended(ended) => {
+                let (attempt, report) = *ended;
+                self.settle(attempt, report);
+            }
         }
     }
 
