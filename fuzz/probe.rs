@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use actix_web::http::Uri;
 use bytes::Bytes;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use serde::Serialize;
@@ -19,7 +20,8 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::admin;
+use crate::admin::operation::{Method, Parameters, encode};
+use crate::admin::routes::find;
 use crate::cmd;
 use crate::handler::forward::answer;
 use crate::http::chunks::{self, Chunks};
@@ -173,11 +175,27 @@ pub fn declared(request: &impl actix_web::HttpMessage) -> Option<u64> {
     chunks::declared(request)
 }
 
+/// [`reread`] for the type of one route.
+pub(crate) type Reread = fn(Parameters) -> Result<(String, Vec<u8>), String>;
+
 /// Reads a request to the admin API as the receiver does. Returns the target and the body that the client writes for
 /// it, or the text of the problem.
 pub fn admin_request(method: &str, target: &str, body: &[u8]) -> Result<(String, Vec<u8>), String> {
-    let uri = target.parse().map_err(|_| "not a target".to_owned())?;
-    admin::reread(method, &uri, Bytes::copy_from_slice(body)).map_err(|failure| failure.message)
+    let uri: Uri = target.parse().map_err(|_| "not a target".to_owned())?;
+    let (route, path) = find(method, uri.path()).map_err(|failure| failure.message)?;
+    let query = uri.query().unwrap_or_default().to_owned();
+    let parameters = Parameters { path, query, body: Bytes::copy_from_slice(body) };
+    (route.reread)(parameters)
+}
+
+/// Reads the parameters of a request of type `T`, and writes them as the client does.
+pub(crate) fn reread<T: Serialize + DeserializeOwned>(
+    parameters: Parameters,
+    method: Method,
+    path: &str,
+) -> Result<(String, Vec<u8>), String> {
+    let operation: T = parameters.parse(method).map_err(|failure| failure.message)?;
+    encode(&operation, method, path).map_err(|error| error.to_string())
 }
 
 /// Reads the headers of a captured request as `hooklatch verify --header` does.

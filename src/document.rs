@@ -278,7 +278,7 @@ impl<'d> Section<'d> {
         self.problems.reject(at, message, help);
     }
 
-    /// Reports every key that the caller did not ask for as unknown. Call it last.
+    /// Reports as unknown every key that the caller did not ask for. Call it last.
     pub fn finish(self) {
         let asked = self.asked.borrow();
         for (key, _) in self.table {
@@ -366,8 +366,8 @@ fn mismatch(expected: &str, found: &DeValue<'_>) -> String {
     format!("expected {expected}, found {}", found.type_str())
 }
 
-/// The known word with the smallest edit distance to `word`. The distance may be 1 plus a quarter of
-/// the known word's length.
+/// The known word with the smallest edit distance to `word`. The distance is at most 1 plus a quarter
+/// of the known word's length.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()

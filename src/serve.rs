@@ -46,8 +46,8 @@ pub use serving::Serving;
 /// Starts everything; returns when deliveries are being answered.
 ///
 /// # Errors
-/// What keeps a part from starting. The parts that were started before it stop because they are dropped,
-/// which no promise depends on.
+/// What keeps a part from starting. Parts that were started before it may run until the process exits; no promise
+/// depends on their end.
 pub async fn start(
     config: Config,
     environment: &Environment,
@@ -131,8 +131,8 @@ pub async fn start(
 }
 
 impl Serving {
-    /// Stops gracefully: answers requests in flight, waits for attempts in flight and records them, and
-    /// closes the store. Once `hurry` is true every wait is short.
+    /// Stops gracefully: answers requests in flight, waits for forwards in flight and records them, and
+    /// closes the store. Commands go on. Once `hurry` is true, the waits for requests and forwards are short.
     pub async fn stop(mut self, hurry: watch::Receiver<bool>) {
         let _stopping = self.manager.stopping().await;
         if !self.http.stop(second_signal(hurry.clone())).await {

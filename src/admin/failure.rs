@@ -96,7 +96,7 @@ impl Failure {
 impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
         let kind = match error {
-            store::Error::NoRows { .. } => FailureKind::Malformed,
+            store::Error::NoRows { .. } | store::Error::LargeBatch { .. } => FailureKind::Malformed,
             store::Error::NoEvent(_) | store::Error::NoJob(_) | store::Error::NoId { .. } => {
                 FailureKind::NotFound
             }

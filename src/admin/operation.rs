@@ -111,16 +111,16 @@ macro_rules! operation {
 pub(super) use operation;
 
 /// The parameters of a request as they came.
-pub(super) struct Parameters {
+pub(crate) struct Parameters {
     /// Name and text, still percent-encoded.
-    pub(super) path: Vec<(&'static str, String)>,
-    pub(super) query: String,
-    pub(super) body: Bytes,
+    pub(crate) path: Vec<(&'static str, String)>,
+    pub(crate) query: String,
+    pub(crate) body: Bytes,
 }
 
 impl Parameters {
     /// The operation that a request with this method asks for.
-    pub(super) fn parse<T: DeserializeOwned>(self, method: Method) -> Result<T, Failure> {
+    pub(crate) fn parse<T: DeserializeOwned>(self, method: Method) -> Result<T, Failure> {
         match method {
             Method::Get => self.parse_query(),
             Method::Post => self.parse_body(),
@@ -180,7 +180,7 @@ fn malformed(why: impl ToString) -> Failure {
 }
 
 /// An operation as it goes over a socket: its path with its query, and the body.
-pub(super) fn encode<T: Serialize>(
+pub(crate) fn encode<T: Serialize>(
     operation: &T,
     method: Method,
     path: &str,

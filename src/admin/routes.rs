@@ -2,16 +2,13 @@
 
 use std::any::type_name;
 
-use actix_web::http::Uri;
-use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::backup::GetBackup;
 use super::failure::{Failure, FailureKind};
 use super::listener_info::SignDelivery;
-use super::operation::{Context, Effect, Method, Operation, Parameters, encode, parameter};
+use super::operation::{Context, Effect, Method, Operation, Parameters, parameter};
 use super::operations::events::{FollowEvents, ReplayEvent, ShortenIds, ShowEvent};
 use super::operations::handlers::{ListHandlers, PauseHandler, ResumeHandler};
 use super::operations::jobs::{CancelJob, DropJob, ReadOutput, ReplayJob, ResolveJob, ShowJob};
@@ -34,7 +31,8 @@ pub struct Route {
     pub reply: Option<fn() -> &'static str>,
     pub max_body_bytes: usize,
     pub(super) answer: fn(Context, Parameters) -> LocalBoxFuture<'static, Result<Answer, Failure>>,
-    reread: fn(Parameters) -> Result<Written, Failure>,
+    #[cfg(debug_assertions)]
+    pub(crate) reread: crate::probe::Reread,
 }
 
 /// The answer to a request that was carried out.
@@ -86,7 +84,8 @@ const fn route<O: Operation>() -> Route {
         reply: Some(type_name::<O::Reply>),
         max_body_bytes: O::MAX_BODY_BYTES,
         answer: |context, parameters| Box::pin(answer::<O>(context, parameters)),
-        reread: |parameters| reread_as::<O>(parameters, O::METHOD, O::PATH),
+        #[cfg(debug_assertions)]
+        reread: |parameters| crate::probe::reread::<O>(parameters, O::METHOD, O::PATH),
     }
 }
 
@@ -104,27 +103,9 @@ const fn stream<O: StreamOperation>() -> Route {
                 Ok(Answer::Stream(O::CONTENT_TYPE, start(operation, &context)?))
             })
         },
-        reread: |parameters| reread_as::<O>(parameters, Method::Get, O::PATH),
+        #[cfg(debug_assertions)]
+        reread: |parameters| crate::probe::reread::<O>(parameters, Method::Get, O::PATH),
     }
-}
-
-/// A request as the client sends it: the target and the body.
-type Written = (String, Vec<u8>);
-
-/// Reads a request as the receiver does, and writes it as the client does: for the fuzz target.
-pub(crate) fn reread(method: &str, uri: &Uri, body: Bytes) -> Result<Written, Failure> {
-    let (route, path) = find(method, uri.path())?;
-    let query = uri.query().unwrap_or_default().to_owned();
-    (route.reread)(Parameters { path, query, body })
-}
-
-fn reread_as<T: Serialize + DeserializeOwned>(
-    parameters: Parameters,
-    method: Method,
-    path: &str,
-) -> Result<Written, Failure> {
-    let operation: T = parameters.parse(method)?;
-    encode(&operation, method, path).map_err(|error| Failure::unavailable(error.to_string()))
 }
 
 async fn answer<O: Operation>(context: Context, parameters: Parameters) -> Result<Answer, Failure> {
@@ -150,7 +131,7 @@ fn write(reply: &impl Serialize) -> Result<Vec<u8>, Failure> {
 pub(super) type PathParameters = Vec<(&'static str, String)>;
 
 /// The route of a request.
-pub(super) fn find(method: &str, path: &str) -> Result<(&'static Route, PathParameters), Failure> {
+pub(crate) fn find(method: &str, path: &str) -> Result<(&'static Route, PathParameters), Failure> {
     let mut others = Vec::new();
     for route in ROUTES {
         let Some(parameters) = matches(route.path, path) else { continue };

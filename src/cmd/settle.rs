@@ -2,7 +2,7 @@
 
 use crate::model::{DeadReason, HeldReason, JobId};
 
-/// What the operator has to find out first.
+/// What the operator checks or does first; shown before the [commands](ways).
 pub(super) fn advice(reason: &str) -> &'static str {
     let held = reason.parse().ok().map(|reason: HeldReason| match reason {
         HeldReason::UnknownOutcome => "check whether it did its work, then run one of these",

@@ -45,8 +45,8 @@ pub(super) struct Flow {
     acks: PendingAcks,
     /// Tasks that a stop waits for: exchanges and forwards.
     work: JoinSet<Step>,
-    /// Tasks that a stop does not wait for: for the ends of commands, which outlive this process, and for a store
-    /// that fails.
+    /// Tasks that a stop does not wait for: waits for the ends of commands, which outlive this process, and retries
+    /// of ends that the store refused.
     commands: JoinSet<Step>,
     /// The last check of the store, which may still be running.
     check: Option<JoinHandle<()>>,
@@ -147,9 +147,9 @@ impl Flow {
         self.pool.need(handlers.filter_map(HandlerSlots::runner).cloned().collect());
     }
 
-    /// Replaces the handlers; the runners can start the new ones already. A check of the store for the old handlers
-    /// would hold the first jobs of a new one, so it is aborted first. A part of it that the store's writer already
-    /// has is committed before those jobs are.
+    /// Replaces the handlers; the runners can start the new ones already. A check that is under way
+    /// knows only the old handlers and would hold a new handler's first jobs, so it is aborted. What the store's
+    /// writer already has of it is committed before those jobs exist.
     async fn reload(&mut self, reload: Reload) {
         if let Some(check) = self.check.take() {
             check.abort();
@@ -203,8 +203,8 @@ impl Flow {
         }
     }
 
-    /// Sends the ends of all attempts that have ended by now to the store, and makes the claims that may be made. A
-    /// handler's ends at a runner share a flush with the claim of the slots that they free.
+    /// Sends the ends of all attempts that have ended by now to the store, and makes the claims that may be made. One
+    /// flush records a handler's ends at a runner and claims into the slots that they free.
     fn exchange(&mut self) {
         while let Some(step) = self.work.try_join_next().or_else(|| self.commands.try_join_next()) {
             self.handle(step);
@@ -369,8 +369,8 @@ impl Flow {
         let report = if answers { report.at_once() } else { report };
         let pause = self.back_off(&attempt, &report);
         let notice = pause.and_then(|_| self.broken_notice(&attempt));
-        // The policy of its handler as it is configured now, also if the attempt began under another one: an operator
-        // who makes it stricter means the next attempt too, and a restart knows no other.
+        // The policy of its handler as it is configured now, even if the attempt began under another one: a
+        // restart would know no other.
         let configured = self.configured_for(&attempt);
         let policy = configured.map_or(&attempt::REMOVED, |slots| &slots.policy);
         let traffic = configured.map(|slots| slots.traffic.clone());
@@ -393,10 +393,10 @@ impl Flow {
     }
 
     /// Starts or continues the back-off of a handler that could not run, and returns the rest of its pause: zero if the
-    /// handler has been reloaded since. Ends the back-off of a handler that ran.
+    /// handler's configuration has changed since. Ends the back-off of a handler that ran.
     fn back_off(&mut self, attempt: &Attempt, report: &Report) -> Option<Duration> {
         let handler = &attempt.handler_name;
-        // An attempt that began before a reload says nothing about what the handler runs now.
+        // An attempt of another configuration says nothing about what the handler runs now.
         let is_current = self.configured_for(attempt).is_some_and(|slots| {
             attempt.handler.as_ref().is_none_or(|begun| Arc::ptr_eq(begun, &slots.handler))
         });
@@ -425,7 +425,7 @@ impl Flow {
         Some(pause)
     }
 
-    /// The notice to operators that a handler cannot run, once for each back-off.
+    /// The notice to operators that a handler cannot run, once for each back-off, after several failures.
     fn broken_notice(&mut self, attempt: &Attempt) -> Option<Notice> {
         // An event of the receiver itself must not cause another such event.
         let is_internal = attempt.source.as_str() == INTERNAL_SOURCE;

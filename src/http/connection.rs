@@ -1,10 +1,10 @@
 //! A client's connection, with the bounds that actix lacks.
 //!
-//! `server` wraps the stream of every client; a request finds its [`Gate`] in the connection data. Without it,
-//! actix decodes all requests that it has read before it answers the first, at about 6 KiB each (300 clients
+//! `server` wraps the stream of every client; a request finds its [`Gate`] in the connection data. Without this
+//! wrapper, actix decodes all requests that it has read before it answers the first, at about 6 KiB each (300 clients
 //! that sent 20,000 small requests held 6.8 GB), bounds the time of a connection's first head only, and
 //! waits forever for a client that does not read its answers. Must stay true: while a request is handled,
-//! only its own body is read; actix gets at most one head at a time; every head has a time-out; idle
+//! only its own body is passed to actix; it gets at most one head at a time; every head has a time-out; idle
 //! connections are closed when connections are scarce.
 
 use std::cell::{Cell, RefCell};
@@ -33,8 +33,8 @@ use crate::limits::{CONNECTION_BYTES, SEND_BUFFER_BYTES, USUAL_HEAD_BYTES};
 /// Bytes of one read: a usual head and body.
 const AHEAD_BYTES: usize = 16 * 1024;
 
-/// One part in so many of the expected bytes counts as received from the start, so that a fifth of a second of
-/// silence, which is longer than a round trip, does not count as a stall.
+/// A tenth of the expected bytes counts as received at once, so that no head or body is slow in its first fifth of
+/// a second, which is longer than a round trip.
 const CREDIT: u64 = 10;
 
 /// Replaces a head over its bound, so that actix sends the refusal in the order of the requests. It declares a
@@ -56,7 +56,7 @@ enum ReadState {
     Rest,
 }
 
-/// Connects a connection to its current request: the request decides how much is read.
+/// Shared by a connection and its current request: says what may be passed to actix.
 pub(super) struct Gate {
     state: Cell<ReadState>,
     /// Bytes read and not yet passed on.
@@ -74,8 +74,8 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Called when a request has arrived. A connection upgrade, whose body would end with the connection, has no
-    /// body.
+    /// Called when a request has arrived. A WebSocket request, whose body would end with the connection, has
+    /// none here.
     pub(super) fn begin(&self, request: &impl HttpMessage) {
         self.is_first.set(false);
         self.head_deadline.take();
@@ -91,7 +91,7 @@ impl Gate {
         self.over_bound.get()
     }
 
-    /// Records how much has arrived of a head or body of `expected` bytes that began at `begun`.
+    /// Records that `received` of the `expected` bytes have arrived since `begun`. For a head `received` is 0.
     pub(super) fn record_progress(&self, begun: Instant, received: u64, expected: u64) {
         let mut place = self.place.borrow_mut();
         if received == 0 || place.is_none() {
@@ -104,7 +104,7 @@ impl Gate {
         }
     }
 
-    /// Resolves when this connection is evicted. The caller must then close it at once.
+    /// Resolves when this connection is evicted. The caller must then end its request.
     pub(super) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &*self.place.borrow() {
             Some(place) => place.poll_evicted(cx),
@@ -171,8 +171,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// `head_bytes` and `head_time` bound each head; `write_time` bounds how long the client takes to read an
-    /// answer.
+    /// `head_bytes` and `head_time` bound each head; `write_time` is the longest time in which the client
+    /// reads nothing of an answer.
     pub(super) fn new(
         stream: TcpStream,
         counted: Counted,
@@ -350,7 +350,7 @@ impl AsyncRead for Connection {
                 Poll::Ready(Ok(()))
             }
             ReadState::Rest => {
-                // actix would buffer 128 KiB before it discards them.
+                // actix would buffer 128 KiB of what is discarded.
                 this.ahead = BytesMut::new();
                 ready!(this.fill(cx))?;
                 if this.ahead.is_empty() {

@@ -35,7 +35,8 @@ impl Head {
         Head { most, seen: 0, position: Position::Before }
     }
 
-    /// `bytes` begin with the head and grow with each call. Each byte is examined once.
+    /// `bytes` begin with the head and grow with each call. Each byte is examined once. After `Whole` the caller
+    /// removes the head's bytes.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Took {
         let mut is_whole = false;
         while !is_whole && self.seen < bytes.len() {

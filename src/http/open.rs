@@ -13,11 +13,11 @@ use tokio::time::sleep;
 use super::budget::Pool;
 use crate::limits::CONNECTION_BYTES;
 
-/// How often, and at what interval, a new connection asks for room: for a second in total.
+/// How often, and at what interval, a connection asks for room. A try may also wait for one that is evicted.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
-/// Fewer connections have held too little memory to trim the heap after them.
+/// After a smaller peak a trim of the heap is not worth its time.
 const MANY: usize = 256;
 
 /// How long after a drop of the connections the heap is trimmed, so that one trim serves many of them.
@@ -51,7 +51,7 @@ impl Open {
         self.pay(CONNECTION_BYTES).await.then(|| Counted::new(self))
     }
 
-    /// Takes `bytes`. It retries for a second, because a connection may begin to stall meanwhile.
+    /// Takes `bytes`. It tries several times, because a connection may begin to stall meanwhile.
     pub(super) async fn pay(&self, bytes: u64) -> bool {
         for _ in 0..TRIES {
             if self.pool.unfinished().make_room(|| self.pool.take(bytes)).await {
@@ -66,8 +66,8 @@ impl Open {
         self.now.load(Ordering::Relaxed) as u64
     }
 
-    /// Whether more than half of the connections are in use. Then idle connections are closed: an idle
-    /// connection costs a client one request in minutes, and enough of them would shut out all others.
+    /// Whether more than half of the connections are in use. Then a connection is closed after its answer: an idle
+    /// one costs a client one request in minutes, and enough of them would shut out all others.
     pub(super) fn is_crowded(&self) -> bool {
         self.now.load(Ordering::Relaxed) > self.most / 2
     }

@@ -31,11 +31,9 @@ impl fmt::Display for Kind {
 pub struct Family {
     /// Its name: base units, `_total` for what is counted.
     pub name: &'static str,
-    /// What its numbers are.
     pub kind: Kind,
     /// The names of its labels. Their values come from the configuration or are fixed words.
     pub labels: &'static [&'static str],
-    /// What it says.
     pub help: &'static str,
     pub(super) samples: fn(&Facts, &mut Samples<'_>),
 }
@@ -69,7 +67,7 @@ families! {
         "The budget of all bodies in flight together."
         |facts, out| out.count(&[], facts.front.body_bound_bytes);
     Counter "hooklatch_deliveries_total" ["source", "answer"]
-        "Deliveries to a source by how they were answered. One that was answered too late and is committed all the same counts as both."
+        "Deliveries to a source by how they were answered. One that is committed after it was answered 503 counts as unavailable and as accepted."
         deliveries;
     Counter "hooklatch_refusals_total" ["source", "answer", "reason"]
         "Refused deliveries by answer and reason; answer unavailable is a 503."
@@ -150,7 +148,7 @@ families! {
         "Below this deliveries are answered 503 (limits.disk_floor_bytes)."
         |facts, out| out.count(&[], facts.writer.disk.floor_bytes);
     Gauge "hooklatch_jobs" ["handler", "state"]
-        "Jobs that are ready, waiting or running, and those that wait for a person (held, dead: at most 100000 counted)."
+        "Jobs that are ready, waiting or running, and those that wait for a person (held, dead). Of each of these two states the first 100000 are counted, over all handlers."
         jobs;
     Counter "hooklatch_jobs_settled_total" ["handler", "state"]
         "Jobs that the end of an attempt has made succeeded, held or dead."
@@ -172,7 +170,7 @@ families! {
             out.histogram(&[handler.name.as_str()], &handler.counts.seconds.get());
         };
     Gauge "hooklatch_oldest_ready_age_seconds" ["handler"]
-        "For how long the job is ready that is claimed next; 0 where none is."
+        "For how long the job that is claimed next has been ready; 0 if there is none."
         oldest_ready;
     Gauge "hooklatch_handler_paused" ["handler"]
         "Whether the operator has paused the handler: 1 or 0."
@@ -187,7 +185,7 @@ families! {
             out.count(&[handler.name.as_str()], handler.broken().is_some().into());
         };
     Gauge "hooklatch_runner_connected" ["runner"]
-        "Whether the runner has admitted this receiver: 1 or 0. Absent where no command is configured or runs still."
+        "Whether the runner has admitted this receiver: 1 or 0. Absent if it has no configured command and no running attempt."
         |facts, out| for runner in &facts.runners {
             out.count(&[&runner.name], runner.connected.into());
         };
@@ -197,7 +195,7 @@ families! {
             out.count(&[&runner.name], runner.running);
         };
     Gauge "hooklatch_runner_room_attempts" ["runner"]
-        "Attempts that the runner can have; 0 where it takes none."
+        "Attempts that the runner can have in all; 0 if it takes none."
         |facts, out| for runner in &facts.runners {
             out.count(&[&runner.name], runner.room);
         };
@@ -242,7 +240,7 @@ fn refusals(facts: &Facts, out: &mut Samples<'_>) {
     }
 }
 
-/// The store also has sources and secrets that are not configured any more.
+/// The last match of each configured secret. The store also has those that are not configured any more.
 fn secret_matches(facts: &Facts, out: &mut Samples<'_>) {
     let sources = facts.traffic.sources();
     for used in facts.store.iter().flat_map(|store| &store.secrets) {
@@ -255,7 +253,7 @@ fn secret_matches(facts: &Facts, out: &mut Samples<'_>) {
     }
 }
 
-/// A handler that is not configured any more may still have jobs.
+/// The jobs of each handler by state. A handler that is not configured any more may still have some.
 fn jobs(facts: &Facts, out: &mut Samples<'_>) {
     let Some(store) = &facts.store else { return };
     let handlers = facts.traffic.handlers();

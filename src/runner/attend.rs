@@ -3,7 +3,8 @@
 //! Must stay true: the order at the end. The child has exited and is not reaped, so its number cannot be given
 //! to another process; its group is killed; its outputs are read to the end; it is reaped; the rest of the
 //! group is awaited. Background work that a command leaves in its group ends with the attempt, and before the
-//! end is reported. Without a control group for each attempt, processes that left the group are out of reach.
+//! end is reported. Processes that left the group are out of reach: that would need a control group
+//! for each attempt.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -24,7 +25,7 @@ use super::{Cancellation, Ended, Exited, orphaned, reap};
 /// How long the rest of a killed group may live before an error is logged. SIGKILL takes microseconds.
 const GROUP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Attends to `child` until it has been reaped.
+/// Follows `child` until it has been reaped and its process group has ended.
 pub(super) async fn attend(child: &Child, cancellation: &Cancellation) -> Ended {
     let [stdout, stderr] = &child.outputs;
     let drained = async {
@@ -36,7 +37,7 @@ pub(super) async fn attend(child: &Child, cancellation: &Cancellation) -> Ended 
         never = drained => match never {},
     }
     let asked_by = child.lifecycle.end();
-    // The child itself has exited, also if it had left this group.
+    // The child itself has exited, even if it had left this group. An error means that the group is empty.
     let _gone = kill_process_group(child.pid, Signal::KILL);
     let (stdout, stderr) = (stdout.finish(), stderr.finish());
     let reaped = reap::reap(child.pid);
@@ -77,8 +78,8 @@ fn send(child: &Child, signal: Signal) {
     }
 }
 
-/// Returns once no process of the killed group lives, usually at once: a process that is being killed still
-/// works for a moment, and another attempt may begin when the end of this one is reported.
+/// Returns once no process of the killed group lives, which is usually at once. A killed process still works
+/// for a moment, and the next attempt may begin when the end of this one is reported.
 async fn group_ended(group: Pid) {
     let (mut pause, mut reported) = (Duration::from_millis(1), false);
     let since = Instant::now();

@@ -3,8 +3,8 @@
 //! The runner's one critical section. Whether a connection is still the admitted one is checked here, in the
 //! step that changes the table, and not where the connection was accepted: a killed receiver's Start may be
 //! read long after its successor was admitted (R3). Must stay true: at most one attempt of a job is here (R15);
-//! only an Ack of the admitted receiver removes an attempt that has started (R9); the ledger has each change
-//! before it is reported.
+//! only an Ack of the admitted receiver removes an attempt that has started (R9); a start is
+//! in the ledger before the spawn.
 //!
 //! The table has the only copy of the outputs of an ended attempt. An end is queued for the receiver by its key
 //! alone; its connection copies the outputs when the end is the next frame to be written.
@@ -32,7 +32,7 @@ use crate::model::{Incarnation, RunnerName};
 #[derive(Debug)]
 pub(super) struct Table {
     inner: Mutex<Inner>,
-    /// Notified of every change that may let the runner leave.
+    /// Notified when attempts or connections change.
     changed: watch::Sender<()>,
 }
 
@@ -109,12 +109,12 @@ impl Table {
         Ok(Table { inner: Mutex::new(inner), changed: watch::Sender::new(()) })
     }
 
-    /// Only in a test does the process outlive a panic of another thread.
+    /// Ignores poison: outside tests a panic ends the process.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a receiver to these commands (if `None`, to those of the last receiver), cuts the connection that
+    /// Admits a receiver to these commands (`None` keeps those that are loaded), cuts the connection that
     /// was admitted before, and queues the list and the ends. All in one step, so that nothing of an older
     /// connection comes in between.
     pub(super) fn admit(
@@ -234,7 +234,7 @@ impl Table {
         match inner.attempts.get(&key).map(|attempt| &attempt.state) {
             Some(State::Settled(_)) => {}
             Some(State::Running(_)) => return tracing::error!(%key, "acknowledged while it runs"),
-            // Every connection that lists it gets an Ack: it was removed by an earlier one.
+            // Every connection that lists it gets an Ack, and an earlier one removed it.
             None => return,
         }
         inner.attempts.remove(&key);
@@ -257,7 +257,8 @@ impl Table {
         }
     }
 
-    /// Whether all that still runs of this attempt may be ended: only if the table does not have it.
+    /// Whether all that still runs of this attempt may be ended: only if the table does not have it,
+    /// and for the admitted receiver.
     pub(super) fn may_search(&self, peer: &Peer, key: Key) -> bool {
         let inner = self.lock();
         let here = inner.attempts.contains_key(&key);
@@ -272,7 +273,8 @@ impl Table {
         ToReceiver::peeked(key, stream, self.printed(key, stream))
     }
 
-    /// The output of an attempt so far, or all of it if the attempt has ended. `None` if its runner is dead.
+    /// The output of an attempt so far, or all of it if the attempt has ended. `None` if there
+    /// is no such attempt, or its runner is dead.
     fn printed(&self, key: Key, stream: Stream) -> Option<Captured> {
         let captured = match &self.lock().attempts.get(&key)?.state {
             State::Running(living) => match &living.as_ref()?.child {
@@ -320,7 +322,7 @@ impl Table {
         self.changed.send_replace(());
     }
 
-    /// Notifies of every change that may let the runner leave.
+    /// A receiver of notifications when attempts or connections change.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }

@@ -1,4 +1,4 @@
-//! What a configuration makes of a receiver, for its start and for each reload.
+//! The parts that a configuration defines: made for a start and for each reload.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::verify::Signer;
 pub(super) struct Plan {
     pub(super) sources: http::Sources,
     pub(super) workers: Vec<Worker>,
-    /// What the admin API tells of the sources, and signs test deliveries with.
+    /// For the admin API: what it reports of the sources, and their signers for test deliveries.
     pub(super) listeners: ListenerInfo,
 }
 
 impl Plan {
-    /// Logs the configuration's warnings. An `Err` has the problems.
+    /// Builds the parts, and logs the configuration's warnings. An `Err` has the problems.
     pub(super) fn new(
         config: &Config,
         resolved: Resolved,
@@ -32,7 +32,7 @@ impl Plan {
             let signer = Signer::new(Arc::clone(&source.scheme), source.keys.first().cloned());
             (source.name.clone(), signer)
         };
-        // They can prove no delivery, because their secrets are empty.
+        // Without a secret they can prove no delivery.
         let is_mute =
             |source: &&http::Source| source.keys.is_empty() && !source.scheme.is_unsigned();
         let listeners = ListenerInfo {

@@ -30,7 +30,7 @@ pub struct Serving {
     pub(super) one_runner: bool,
     pub(super) pool: RunnerPool,
     pub(super) receiver: admin::ReceiverState,
-    /// How long a stop waits for attempts in flight.
+    /// How long a stop waits for forwards in flight.
     pub(super) wait: Duration,
 }
 

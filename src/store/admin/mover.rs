@@ -1,9 +1,9 @@
 //! REPLAY, DROP and MAKE: puts jobs back, takes them out, or creates them, as the operator asks.
 //!
-//! What must stay true: a move goes from a state that its verb names only; a job that has answered its caller,
+//! What must stay true: a move starts only from the states that its verb names; a job that has answered its caller,
 //! or whose payload is gone, never runs again; a running job is never dropped, since its attempt would end
 //! unseen (R19). A replayed job keeps its key (R22) unless a new one is asked for, and its attempt numbers go
-//! on. Only a dropped job lets retention delete the payload of a dead or held one (S12).
+//! on. A held job keeps its payload until it is resolved or dropped (S12).
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ use super::handle::Admin;
 use super::list::{by_id, sources};
 use super::selection::{Backfill, BackfillCursor, Verb};
 
-/// Most jobs of one batch: a transaction no longer than those that accepts are used to, and a request
-/// that fits into `limits::ADMIN_REQUEST_BYTES`.
+/// Most jobs of one batch: it keeps a transaction as short as one of accepts, and the request within
+/// `limits::ADMIN_REQUEST_BYTES`.
 pub const BATCH_COUNT: usize = 200;
 
 /// What to put back.
@@ -33,7 +33,7 @@ pub enum Replay {
     Job(JobId),
     /// The same under a new key; the old one is recorded.
     NewKey(JobId),
-    /// The held and dead jobs of one event, its variants included.
+    /// The held and dead jobs of one event.
     Event {
         /// The source, needed where several have an event of this id.
         source: Option<Name>,
@@ -64,7 +64,7 @@ pub struct BatchResult {
     pub payload_gone: u64,
 }
 
-/// How many events of one step got a job. All of them are wanted and new enough.
+/// What one step did with the events that the handler wants.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackfillResult {
     /// Jobs made, the held ones included.
@@ -74,7 +74,7 @@ pub struct BackfillResult {
     /// Events that have a job of this handler already, events whose jobs were removed with their payload (some
     /// handler had them), and requests that their one handler answers.
     pub present: u64,
-    /// Events skipped because their payload has been deleted, and not handled as far as is known.
+    /// Events skipped because their payload has been deleted and no job of theirs is known.
     pub payload_gone: u64,
     /// Where to go on; nothing at the end.
     pub next: Option<BackfillCursor>,
@@ -108,8 +108,8 @@ impl Admin {
     }
 
     /// REPLAY --handler: makes the jobs that are missing among the next events, or only counts them.
-    /// Call again with the answer's `next` until it is none. Refused like an accept while there is
-    /// too little space.
+    /// Call again with the answer's `next` until it is none. Unless it only counts, it is refused
+    /// like an accept while there is too little space.
     pub async fn make_missing(&self, ask: Backfill) -> Result<BackfillResult, Error> {
         let place = match ask.from {
             Some(place) => place,
@@ -149,7 +149,6 @@ impl FoundJob {
     }
 
     fn find(tx: &Connection, job: JobId) -> rusqlite::Result<Option<FoundJob>> {
-        // By the unique id.
         tx.prepare_cached(&format!("{JOB} WHERE id = ?1"))?
             .query_row([job.as_bytes()], FoundJob::read)
             .optional()
@@ -244,7 +243,10 @@ fn drop_job(tx: &Connection, job: JobId, now: Timestamp) -> Result<State, VerbEr
 
 fn move_batch(tx: &Connection, batch: &JobBatch, now: Timestamp) -> Result<BatchResult, VerbError> {
     let mut moved = BatchResult::default();
-    for (job, attempt) in batch.jobs.iter().take(BATCH_COUNT) {
+    if batch.jobs.len() > BATCH_COUNT {
+        return Err(Error::LargeBatch { jobs: batch.jobs.len(), most: BATCH_COUNT }.into());
+    }
+    for (job, attempt) in &batch.jobs {
         let found = FoundJob::find(tx, *job)?.filter(|found| {
             found.state == batch.state
                 && found.attempt == *attempt
@@ -296,7 +298,7 @@ fn make_missing(
     Ok(made)
 }
 
-/// The columns of [`FoundEvent::read`].
+/// The SELECT of the rows that [`FoundEvent::read`] reads.
 pub(crate) const FOUND: &str =
     "SELECT e.row, e.source, e.event_id, EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
     e.removed_succeeded + e.removed_dropped > 0 FROM event e";
@@ -349,7 +351,7 @@ impl FoundEvent {
             let sources = sources.join(", ");
             return Err(Error::Ambiguous { event: event.clone(), sources }.into());
         }
-        // A forged twin, held for a person, must not run because its honest one is meant.
+        // One of the bodies may be forged, so the operator names the job.
         if events.len() > 1 {
             return Err(Error::Variants { event: event.clone(), bodies: events.len() }.into());
         }
@@ -358,7 +360,6 @@ impl FoundEvent {
 
     /// The event's jobs, or its one job of this handler.
     fn jobs(&self, tx: &Connection, handler: Option<&Name>) -> rusqlite::Result<Vec<FoundJob>> {
-        // By the unique (event, handler).
         tx.prepare_cached(&format!(
             "{JOB} WHERE event = ?1 AND (?2 IS NULL OR handler = ?2) ORDER BY row"
         ))?
@@ -386,7 +387,7 @@ fn replay_event(
         Some(_) => {}
         None => jobs.retain(|job| matches!(job.state, State::Held | State::Dead)),
     }
-    // All are looked at before the first is moved.
+    // A refusal does not roll back, so all are checked before the first is moved.
     for job in &jobs {
         job.check(tx, Verb::Replay)?;
     }

@@ -101,6 +101,9 @@ pub enum Error {
     /// A listing of no rows was asked for.
     #[error("the limit is 0 rows; it must be 1 to {most}")]
     NoRows { most: i64 },
+    /// A batch has more jobs than one transaction moves.
+    #[error("the batch has {jobs} jobs; {most} is the limit")]
+    LargeBatch { jobs: usize, most: usize },
     /// A listing looked through the store for so long, and was interrupted.
     #[error(
         "the listing took longer than {} s and was stopped, because others wait for it; narrow it: a short time (`--since 2h`), held or dead jobs only (`--state`), fewer rows (`--limit`)", .0.as_secs_f64()

@@ -63,6 +63,10 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     assert_eq!(bench.store.admin.move_batch(drop).await.unwrap().done, [(name("h"), 1)].into());
     let row = bench.job(gone.0).await;
     assert_eq!((row.state, row.reason.as_deref()), (State::Dropped, Some("by the operator")));
+    let large = vec![(kept.0, 1); BATCH_COUNT + 1];
+    let large = JobBatch { verb: Verb::Drop, state: State::Dead, jobs: large };
+    let refused = bench.store.admin.move_batch(large).await.unwrap_err();
+    assert_eq!(refused.to_string(), "the batch has 201 jobs; 200 is the limit");
 }
 
 #[tokio::test]

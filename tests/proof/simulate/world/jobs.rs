@@ -235,6 +235,7 @@ fn reason(error: &Error) -> Option<No> {
         // The simulation has no requests with keys, no `resolve` and no long listings.
         Error::NewerAttempt { .. }
         | Error::NoRows { .. }
+        | Error::LargeBatch { .. }
         | Error::TooSlow(_)
         | Error::Answered { .. }
         | Error::AnswerNeeded { .. }
