@@ -26,11 +26,11 @@ use crate::cmd;
 use crate::handler::forward::answer;
 use crate::http::chunks::{self, Chunks};
 use crate::http::head::{Head, Took};
-use crate::limits::Limits;
+use crate::limits::{self, Limits};
 use crate::model::{Digest, Headers, Timestamp};
 use crate::provider::place::{Place, Pointer};
 use crate::provider::template::Template;
-use crate::runner::message::{self, ToReceiver, ToRunner};
+use crate::runner::message::{ToReceiver, ToRunner};
 use crate::runner::{ledger, wire};
 use crate::verify::extract::{self, Found};
 
@@ -46,12 +46,12 @@ pub type Read = Result<Option<Message>, String>;
 
 /// Reads as the runner does, from a connection that delivers at most `step` bytes at a time.
 pub fn runner_reads(bytes: &[u8], step: usize) -> Read {
-    runner_frame::<ToRunner>(bytes, step, message::TO_RUNNER_BYTES)
+    runner_frame::<ToRunner>(bytes, step, limits::TO_RUNNER_BYTES)
 }
 
 /// Reads a runner's message as the receiver does.
 pub fn receiver_reads(bytes: &[u8], step: usize) -> Read {
-    runner_frame::<ToReceiver>(bytes, step, message::TO_RECEIVER_BYTES)
+    runner_frame::<ToReceiver>(bytes, step, limits::TO_RECEIVER_BYTES)
 }
 
 /// What the next runner makes of a ledger, in words; and the lines that it could read, written again,
@@ -208,7 +208,7 @@ fn runner_frame<T: DeserializeOwned + Serialize + std::fmt::Debug>(
     step: usize,
     header_bytes: u64,
 ) -> Read {
-    let body_bytes = message::BODY_BYTES;
+    let body_bytes = limits::RUNNER_BODY_BYTES;
     let bounds = wire::Bounds { header_bytes, body_bytes, wait: Duration::from_secs(60) };
     let mut from = Trickle { bytes, step: step.max(1) };
     let read = block_on(wire::read::<T>(&mut from, bounds)).map_err(|error| error.to_string())?;

@@ -3,7 +3,8 @@
 //! A limit that an operator can set is a row of the table below. Its name ends in its unit, is its key
 //! under `[limits]` in the configuration, and is its field in [`Limits`]. A limit that a provider, source
 //! or handler sets for itself (body size, handler time, concurrency, attempts) has its default here and
-//! its key there. A limit that no operator has a reason to set is a constant.
+//! its key there. A limit that no operator has a reason to set is a constant. The pace of a part's own work
+//! (polls, pauses, sizes of buffers) stands where it is used.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -124,6 +125,62 @@ pub const ADMIN_STREAMS: usize = 32;
 
 /// How long either end of the admin API waits for the other's next byte, and a stop for requests under way.
 pub const ADMIN_WAIT: Duration = Duration::from_secs(30);
+
+/// Most ids that the admin API shortens at once: each takes several look-ups.
+pub const SHORTENED_IDS: usize = 1_000;
+
+/// Most rows that one page of a listing or a selection looks at: some 50 ms of reading.
+pub const PAGE_LOOK_ROWS: i64 = 50_000;
+
+/// Most jobs in one answer to a selection, and most events of one look for where a walk begins.
+pub const SELECTED_JOBS: usize = 1_000;
+
+/// Most jobs that one transaction moves, makes or looks at to delete: it stays as short as one of accepts, and a
+/// batch fits into [`ADMIN_REQUEST_BYTES`].
+pub const BATCH_JOBS: usize = 200;
+
+/// So far back among all events, in rows, `status` looks for a source's newest one: a look of milliseconds. For a
+/// source that was silent for longer, the use of its secret says when.
+pub const LOOK_BACK_ROWS: i64 = 100_000;
+
+/// Held and dead jobs that the metrics count at most, each: they are few, or their exact count does not help.
+pub const COUNTED_JOBS: i64 = 100_000;
+
+/// Listings that run at once, each on its own connection, which takes 0.2 MiB: further ones wait for one page.
+pub const LISTINGS: usize = 2;
+
+/// Most failed deliveries in the quarantine: a folder of so many is read in a second when it is opened. Tests are not
+/// to write so many.
+pub const QUARANTINE_FILES: usize = if cfg!(test) { 500 } else { 20_000 };
+
+/// Repetitions of a notice within this time are counted and reported by one event after it: a broken handler under
+/// load must not flood its operator.
+pub const NOTICE_WINDOW: Duration = Duration::from_secs(10 * 60);
+
+/// The most steps of a JSON pointer. Providers' pointers have up to 4; the JSON reader recurses once per step.
+pub const POINTER_STEPS: usize = 16;
+
+/// The largest timestamp tolerance: over a day it does not protect against replays any more.
+pub const TOLERANCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Largest header of a receiver's message to a runner: a Start, whose texts are all bounded by the model and come to
+/// less than 2 KiB.
+pub const TO_RUNNER_BYTES: u64 = 64 * KIB;
+
+/// Largest header of a runner's message: a list of 10,000 attempts (the maximum of `runner_attempts_count`) of some
+/// 200 bytes each, and of 1,000 incarnations.
+pub const TO_RECEIVER_BYTES: u64 = 4 * MIB;
+
+/// Largest body of a message between receiver and runner: the largest that a source may be configured to accept.
+pub const RUNNER_BODY_BYTES: u64 = 100 * MIB;
+
+/// A runner's ledger with more bytes, some ten thousand lines, is rewritten without the lines that have no effect any
+/// more.
+pub const LEDGER_BYTES: u64 = MIB;
+
+/// The number of dead runners of one boot that a runner answers for, the latest ones: a runner that leaves when it is
+/// idle may have many successors, and no receiver asks for one that old.
+pub const DEAD_RUNNERS: usize = 1000;
 
 /// Largest body that uses the pool of small ones, so that large uploads never shut ordinary events out.
 pub const SMALL_BODY_BYTES: u64 = 64 << 10;

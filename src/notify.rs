@@ -8,8 +8,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::limits::NOTICE_WINDOW;
 use crate::model::{Name, NoticeType, Timestamp};
-use crate::store::{Intake, Jobs, NOTICE_WINDOW, Notice, NoticeJob};
+use crate::store::{Intake, Jobs, Notice, NoticeJob};
 
 /// A source is failing after this many verification failures within [`FAILING_WITHIN`] without a
 /// success between them. One or two may be a scan of the internet; five in a row mean a wrong secret.

@@ -12,8 +12,9 @@ use crate::admin::StoreClient;
 use crate::cli;
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
+use crate::limits::BATCH_JOBS;
 use crate::model::{JobId, Name, State};
-use crate::store::{BATCH_COUNT, BatchResult, JobBatch, JobFilter, JobSelection, Verb};
+use crate::store::{BatchResult, JobBatch, JobFilter, JobSelection, Verb};
 
 use super::{confirm, output, progress, store};
 
@@ -86,7 +87,7 @@ async fn go(
     counted: &Counted,
     moved: &mut BatchResult,
 ) -> Result<(), Failure> {
-    let mut batches = counted.jobs.chunks(BATCH_COUNT);
+    let mut batches = counted.jobs.chunks(BATCH_JOBS);
     progress::walk(counted.jobs.len() as u64, "jobs", bulk.format.json, async || {
         let Some(jobs) = batches.next() else { return Ok(None) };
         let batch = JobBatch { verb: bulk.verb, state: bulk.state, jobs: jobs.to_vec() };

@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 
-use crate::admin::{MAX_IDS, ShortenIds, ShowEvent, StoreClient};
+use crate::admin::{ShortenIds, ShowEvent, StoreClient};
 use crate::cli;
 use crate::exit::{Exit, Failure};
+use crate::limits::SHORTENED_IDS;
 use crate::model::{EventId, JobId, Name};
 use crate::store::{EventDetail, EventRow, IdKind, IdMatch, IdQuery, JobRow};
 
@@ -80,7 +81,7 @@ pub(super) async fn shorten(
     ids.sort_unstable();
     ids.dedup();
     let whole = listing.wide || listing.options.json() || output::chars().is_none();
-    if whole || ids.is_empty() || ids.len() > MAX_IDS {
+    if whole || ids.is_empty() || ids.len() > SHORTENED_IDS {
         return Ok(Short::default());
     }
     let request = ShortenIds { kind: IdKind::Any, ids: ids.clone() };

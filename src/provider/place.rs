@@ -5,15 +5,12 @@
 
 use std::fmt;
 
+use crate::limits::POINTER_STEPS;
 use crate::model::is_header_name;
 
 /// A JSON pointer (RFC 6901), split into its decoded steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer(Vec<String>);
-
-/// The most steps of a pointer. Providers' pointers have up to 4; the JSON reader recurses once per
-/// step.
-const POINTER_STEPS_MAX: usize = 16;
 
 impl Pointer {
     /// Reads a pointer such as `/a/b~1c/0`; an `Err` says what is wrong.
@@ -25,9 +22,9 @@ impl Pointer {
         };
         let steps: Vec<String> =
             steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
-        if steps.len() > POINTER_STEPS_MAX {
+        if steps.len() > POINTER_STEPS {
             return Err(format!(
-                "'{text}' has {} steps; {POINTER_STEPS_MAX} is the limit",
+                "'{text}' has {} steps; {POINTER_STEPS} is the limit",
                 steps.len()
             ));
         }

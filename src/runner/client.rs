@@ -14,13 +14,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::message::{
-    BODY_BYTES, Hello, HelloOk, Key, Start, TO_RECEIVER_BYTES, TO_RUNNER_BYTES, ToReceiver,
-    ToRunner,
-};
+use super::message::{Hello, HelloOk, Key, Start, ToReceiver, ToRunner};
 use super::wire::{self, Bounds, WireError};
 use crate::crash;
-use crate::limits::RUNNER_WAIT;
+use crate::limits::{RUNNER_BODY_BYTES, RUNNER_WAIT, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 
 /// The reason why a connection failed.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +59,7 @@ pub async fn connect(
     hello: &Hello,
 ) -> Result<(HelloOk, Sender, Events), ConnectError> {
     let wait = RUNNER_WAIT;
-    let bounds = |header_bytes| Bounds { header_bytes, body_bytes: BODY_BYTES, wait };
+    let bounds = |header_bytes| Bounds { header_bytes, body_bytes: RUNNER_BODY_BYTES, wait };
     let stream = UnixStream::connect(socket)
         .await
         .map_err(|source| ConnectError::Unreachable { socket: socket.to_owned(), source })?;

@@ -18,14 +18,8 @@ use uuid::Uuid;
 use super::Ended;
 use super::incarnation::this_boot;
 use super::message::Key;
+use crate::limits::{DEAD_RUNNERS, LEDGER_BYTES};
 use crate::model::Incarnation;
-
-/// A ledger with more bytes, some ten thousand lines, is rewritten without the lines that have no effect any more.
-const LONG_BYTES: u64 = 1024 * 1024;
-
-/// The number of dead runners of one boot that a runner answers for, the latest ones: a runner that leaves when it
-/// is idle may have many successors, and no receiver asks for one that old.
-const INCARNATIONS_COUNT: usize = 1000;
 
 /// A process as `/proc` identifies it: its number and its start in clock ticks since the boot, which together
 /// are never used twice.
@@ -145,7 +139,7 @@ impl Ledger {
 
     /// Whether it should be rewritten: it is long, and most lines have no effect any more.
     pub(super) fn is_long(&self) -> bool {
-        self.length > LONG_BYTES.max(2 * self.fresh)
+        self.length > LEDGER_BYTES.max(2 * self.fresh)
     }
 
     /// Replaces it with these lines.
@@ -189,7 +183,7 @@ pub(crate) fn read(bytes: &[u8]) -> Inherited {
     if !readable {
         inherited.incarnations.clear();
     }
-    let old = inherited.incarnations.len().saturating_sub(INCARNATIONS_COUNT);
+    let old = inherited.incarnations.len().saturating_sub(DEAD_RUNNERS);
     inherited.incarnations.drain(..old);
     inherited
 }

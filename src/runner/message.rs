@@ -19,17 +19,6 @@ pub const VERSION: u32 = 4;
 /// The oldest version that it accepts.
 pub const OLDEST: u32 = 4;
 
-/// Largest header of a receiver's message, in bytes: a Start, whose texts are all bounded by the model
-/// and come to less than 2 KiB.
-pub(crate) const TO_RUNNER_BYTES: u64 = 64 * 1024;
-
-/// Largest header of a runner's message, in bytes: a list of 10,000 attempts (the maximum of
-/// `runner_attempts_count`) of some 200 bytes each, and of 1,000 incarnations.
-pub(crate) const TO_RECEIVER_BYTES: u64 = 4 * 1024 * 1024;
-
-/// Largest body of a frame in bytes: the largest that a source may be configured to accept.
-pub(crate) const BODY_BYTES: u64 = 100 * 1024 * 1024;
-
 /// An attempt of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {

@@ -21,13 +21,14 @@ use super::commands::{Configured, Reload};
 use super::folder::{self, FolderError};
 use super::incarnation;
 use super::ledger::Ledger;
-use super::message::{BODY_BYTES, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 use super::reexec::{self, Handover, Reexec};
 use super::table::Table;
 use super::wire::Bounds;
 use super::{Ended, attempt, connection, launch, orphaned, zombies};
 use crate::crash;
-use crate::limits::{Limits, RUNNER_CONNECTIONS, RUNNER_WAIT};
+use crate::limits::{
+    Limits, RUNNER_BODY_BYTES, RUNNER_CONNECTIONS, RUNNER_WAIT, TO_RECEIVER_BYTES, TO_RUNNER_BYTES,
+};
 use crate::memory;
 use crate::model::{Incarnation, RunnerName};
 use crate::systemd::Manager;
@@ -328,7 +329,8 @@ async fn rehearse(reexec: Reexec, rehearsed: mpsc::Sender<()>) {
 
 /// The bounds of the frames that a runner reads, and of those that it writes.
 fn bounds() -> [Bounds; 2] {
-    let bounds = |header_bytes| Bounds { header_bytes, body_bytes: BODY_BYTES, wait: RUNNER_WAIT };
+    let bounds =
+        |header_bytes| Bounds { header_bytes, body_bytes: RUNNER_BODY_BYTES, wait: RUNNER_WAIT };
     [bounds(TO_RUNNER_BYTES), bounds(TO_RECEIVER_BYTES)]
 }
 

@@ -48,7 +48,7 @@ pub use admin::find::{IdKind, IdMatch, IdQuery};
 pub use admin::follow::FollowCursor;
 pub use admin::gauges::{Gauges, WriterGauges};
 pub use admin::handle::Admin;
-pub use admin::mover::{BATCH_COUNT, BackfillResult, BatchResult, JobBatch, Replay};
+pub use admin::mover::{BackfillResult, BatchResult, JobBatch, Replay};
 pub use admin::resolve::Resolution;
 pub use admin::selection::{
     Backfill, BackfillCursor, EventMatcher, JobSelection, SelectedJob, SelectedJobs,
@@ -64,7 +64,7 @@ pub use intake::handle::Intake;
 pub use jobs::expire::{ClockWatch, Cutoffs, RetentionResult};
 pub use jobs::handle::Jobs;
 pub use jobs::recover::RecoveryResult;
-pub use tables::notice::{Notice, NoticeJob, NoticeSubscribers, WINDOW as NOTICE_WINDOW};
+pub use tables::notice::{Notice, NoticeJob, NoticeSubscribers};
 
 /// An open store with its three handles. The writer ends when all clones and handles are dropped;
 /// [`Store::close`] waits for its end.

@@ -9,6 +9,7 @@ use super::super::failure::{Failure, FailureKind};
 use super::super::operation::{Context, Effect, operation};
 use super::super::receiver::mark_broken;
 use super::super::stream::{ReaderGone, Sender, StreamOperation};
+use crate::limits::SHORTENED_IDS;
 use crate::model::{EventId, JobId, Name, State, Timestamp};
 use crate::store::{
     self, Backfill, EventDetail, EventFilter, EventRow, FollowCursor, IdKind, IdMatch, IdQuery,
@@ -83,9 +84,6 @@ operation! {
     |query, context| Ok(context.store.find(query).await?)
 }
 
-/// Most ids that are shortened at once: each takes several look-ups.
-pub const MAX_IDS: usize = 1_000;
-
 operation! {
     /// How many characters of each of these ids are enough to find it.
     Post "/v1/shorten" Reads;
@@ -95,8 +93,8 @@ operation! {
         ids: Vec<String>,
     } -> IdLengths,
     |ShortenIds { kind, ids }, context| {
-        if ids.len() > MAX_IDS {
-            let message = format!("{} ids; {MAX_IDS} is the limit", ids.len());
+        if ids.len() > SHORTENED_IDS {
+            let message = format!("{} ids; {SHORTENED_IDS} is the limit", ids.len());
             return Err(Failure::new(FailureKind::Malformed, message));
         }
         Ok(IdLengths { chars: context.store.shorten(kind, ids).await? })

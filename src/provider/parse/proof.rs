@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use super::values::{header_names, parsed, word};
 use crate::document::{OneOrMany, Section};
+use crate::limits::TOLERANCE_MAX;
 use crate::model::is_header_name;
 use crate::provider::place::Pointer;
 use crate::provider::template::Template;
 use crate::provider::{
     Encoding, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace, StampUnit,
 };
-
-/// The largest timestamp tolerance: over a day it does not protect against replays any more.
-const TOLERANCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The value of `signature.algorithm`.
 #[derive(Clone, Copy)]

@@ -3,11 +3,9 @@
 use rusqlite::types::{ToSql, Value};
 use rusqlite::{Connection, OptionalExtension, Params};
 
+use crate::limits::PAGE_LOOK_ROWS;
 use crate::model::{Name, State, Timestamp};
 use crate::store::border::{EventFilter, JobFilter};
-
-/// Most rows that one page of a listing looks at: some 50 ms of reading.
-pub(super) const PAGE_LOOK_ROWS: i64 = 50_000;
 
 /// What a listing walks over.
 #[derive(Default)]

@@ -6,9 +6,10 @@
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+use crate::limits::PAGE_LOOK_ROWS;
 use crate::store::border::{Error, EventFilter, EventRow};
 
-use super::clauses::{Clauses, PAGE_LOOK_ROWS};
+use super::clauses::Clauses;
 use super::handle::Admin;
 use super::list::{EVENT, ListedEvent, event_row, newest_events, with_jobs};
 

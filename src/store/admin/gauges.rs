@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use crate::limits::COUNTED_JOBS;
 use crate::measure::Distribution;
 use crate::model::Name;
 use crate::store::border::{Error, SecretUse};
@@ -10,9 +11,6 @@ use crate::store::tables::{codec, paused};
 use super::counts::JobCounts;
 use super::handle::Admin;
 use super::status::Disk;
-
-/// Held and dead jobs counted at most, each: they are few, or their exact count does not help.
-const COUNTED: i64 = 100_000;
 
 /// The store as its metrics show it.
 #[derive(Debug, Clone)]
@@ -54,7 +52,7 @@ impl Admin {
         let secrets = self.secrets().await?;
         self.engine
             .read(move |conn| {
-                let jobs = JobCounts::read(conn, Some(COUNTED))?;
+                let jobs = JobCounts::read(conn, Some(COUNTED_JOBS))?;
                 let paused = paused::paused(conn)?.into_iter().map(|row| row.handler).collect();
                 let free_page_bytes = free_page_bytes(conn)?;
                 Ok(Gauges { jobs, paused, secrets, free_page_bytes })

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
+use crate::limits::BATCH_JOBS;
 use crate::model::{DropReason, EventId, JobId, Name, State, Timestamp};
 use crate::store::border::Error;
 use crate::store::engine::verb::VerbError;
@@ -21,10 +22,6 @@ use crate::store::tables::job::{insert_job, put_back};
 use super::handle::Admin;
 use super::list::{by_id, sources};
 use super::selection::{Backfill, BackfillCursor, Verb};
-
-/// Most jobs of one batch: it keeps a transaction as short as one of accepts, and the request within
-/// `limits::ADMIN_REQUEST_BYTES`.
-pub const BATCH_COUNT: usize = 200;
 
 /// What to put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +46,7 @@ pub struct JobBatch {
     pub verb: Verb,
     /// The state they were chosen in: held or dead.
     pub state: State,
-    /// At most [`BATCH_COUNT`], each with its last attempt when it was chosen.
+    /// At most [`BATCH_JOBS`], each with its last attempt when it was chosen.
     pub jobs: Vec<(JobId, u32)>,
 }
 
@@ -243,8 +240,8 @@ fn drop_job(tx: &Connection, job: JobId, now: Timestamp) -> Result<State, VerbEr
 
 fn move_batch(tx: &Connection, batch: &JobBatch, now: Timestamp) -> Result<BatchResult, VerbError> {
     let mut moved = BatchResult::default();
-    if batch.jobs.len() > BATCH_COUNT {
-        return Err(Error::LargeBatch { jobs: batch.jobs.len(), most: BATCH_COUNT }.into());
+    if batch.jobs.len() > BATCH_JOBS {
+        return Err(Error::LargeBatch { jobs: batch.jobs.len(), most: BATCH_JOBS }.into());
     }
     for (job, attempt) in &batch.jobs {
         let found = FoundJob::find(tx, *job)?.filter(|found| {

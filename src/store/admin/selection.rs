@@ -7,6 +7,7 @@
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
+use crate::limits::{BATCH_JOBS, PAGE_LOOK_ROWS, SELECTED_JOBS};
 use crate::model::{HeldReason, JobId, Name, State, Timestamp};
 use crate::pattern::Pattern;
 use crate::store::border::{Error, JobFilter};
@@ -15,15 +16,6 @@ use crate::store::tables::codec;
 
 use super::clauses::Clauses;
 use super::handle::Admin;
-
-/// Most jobs of one answer, and most events of one look for the walk's beginning.
-const PAGE: usize = 1_000;
-
-/// Most held or dead jobs that one call looks at.
-const LOOK: i64 = 50_000;
-
-/// Most events of one step, so that the transaction that makes their jobs is as short as one of accepts.
-const STEP: usize = 200;
 
 /// What a bulk command does to its jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +110,7 @@ pub struct BackfillCursor {
 impl Admin {
     /// The next jobs that a bulk verb means. Call again with the answer's `next` until it is none.
     pub async fn select(&self, ask: JobSelection) -> Result<SelectedJobs, Error> {
-        self.engine.list(codec::size(PAGE), move |conn| select(conn, &ask)).await
+        self.engine.list(codec::size(SELECTED_JOBS), move |conn| select(conn, &ask)).await
     }
 
     /// The place before the first event since then. Rows are in the order of arrival but for
@@ -153,7 +145,7 @@ fn select(conn: &Connection, ask: &JobSelection) -> rusqlite::Result<SelectedJob
             "SELECT count(*), coalesce(max(row), 0) FROM
                  (SELECT row FROM job WHERE {waits} AND row > ?1 ORDER BY row LIMIT ?2)"
         ))?
-        .query_row([after, LOOK], |row| Ok((codec::count(row, 0)?, row.get(1)?)))?;
+        .query_row([after, PAGE_LOOK_ROWS], |row| Ok((codec::count(row, 0)?, row.get(1)?)))?;
     let mut clauses = Clauses::default();
     clauses.job(conn, &ask.filter)?;
     clauses.raw("j.state IN ('held', 'dead')");
@@ -162,7 +154,7 @@ fn select(conn: &Connection, ask: &JobSelection) -> rusqlite::Result<SelectedJob
     // The next in the order of their making, so that a page ends where the following one begins.
     let sql = format!(
         "SELECT j.row, j.id, j.attempt, j.handler, coalesce(j.reason, ''), j.event FROM job j
-         JOIN event e ON e.row = j.event {} ORDER BY j.row LIMIT {PAGE}",
+         JOIN event e ON e.row = j.event {} ORDER BY j.row LIMIT {SELECTED_JOBS}",
         clauses.sql()
     );
     let found = conn
@@ -177,9 +169,9 @@ fn select(conn: &Connection, ask: &JobSelection) -> rusqlite::Result<SelectedJob
         })?
         .collect::<rusqlite::Result<Vec<(i64, SelectedJob, String, i64)>>>()?;
     let mut selected = SelectedJobs { looked_at, ..SelectedJobs::default() };
-    if found.len() == PAGE {
+    if found.len() == SELECTED_JOBS {
         selected.next = found.last().map(|(row, ..)| SelectionCursor(*row));
-    } else if looked_at == LOOK.unsigned_abs() {
+    } else if looked_at == PAGE_LOOK_ROWS.unsigned_abs() {
         selected.next = Some(SelectionCursor(last));
     }
     let guarded = ask.verb == Verb::Replay && ask.filter.reason.is_none();
@@ -211,7 +203,9 @@ fn page_before(
         "SELECT min(row), min(CASE WHEN received_at >= ?2 THEN row END) FROM
              (SELECT row, received_at FROM event WHERE row < ?1 ORDER BY row DESC LIMIT ?3)",
     )?
-    .query_row(params![before, since.0, codec::size(PAGE)], |row| Ok((row.get(0)?, row.get(1)?)))
+    .query_row(params![before, since.0, codec::size(SELECTED_JOBS)], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })
 }
 
 /// An event looked at.
@@ -235,7 +229,7 @@ impl Backfill {
     ) -> rusqlite::Result<(Vec<EventCandidate>, Option<BackfillCursor>)> {
         let mut events = look(conn, self, place)?;
         let next = match events.last() {
-            Some(event) if events.len() == STEP => {
+            Some(event) if events.len() == BATCH_JOBS => {
                 Some(BackfillCursor { after: event.row, ..place })
             }
             _ => None,
@@ -264,7 +258,13 @@ fn look(
          FROM event e WHERE e.row > ?1 AND e.row <= ?2 ORDER BY e.row LIMIT ?5",
     )?
     .query_map(
-        params![place.after, place.last, ask.since.0, ask.handler.as_str(), codec::size(STEP)],
+        params![
+            place.after,
+            place.last,
+            ask.since.0,
+            ask.handler.as_str(),
+            codec::size(BATCH_JOBS)
+        ],
         |row| {
             let held = match (row.get(4)?, row.get(5)?) {
                 (true, _) => Some(HeldReason::IdReused),

@@ -10,7 +10,7 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::Limits;
+use crate::limits::{LOOK_BACK_ROWS, Limits};
 use crate::model::{EventId, Name, Timestamp};
 use crate::store::border::{Error, PausedRow, QuarantinedRow, RestoredRow};
 use crate::store::engine::path::beside;
@@ -19,10 +19,6 @@ use crate::store::tables::{codec, paused};
 
 use super::counts::{Backlog, JobCounts, READY, RUNNING, StoppedJobs, WAITING, backlogs};
 use super::handle::Admin;
-
-/// So far back among all events, in rows, a source's newest one is looked for: a look that costs
-/// milliseconds. For one that was silent for longer the use of its secret says when.
-const LOOK_BACK_ROWS: i64 = 100_000;
 
 /// How a store stands.
 #[derive(Debug, Clone, Serialize, Deserialize)]

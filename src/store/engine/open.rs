@@ -9,7 +9,7 @@ use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, MAIN_DB};
 
 use super::open_error::OpenError;
-use crate::limits::Limits;
+use crate::limits::{LISTINGS, Limits};
 use crate::model::Timestamp;
 
 use super::connection::{Role, built_with, connect};
@@ -23,9 +23,6 @@ const REWRITE_BYTES: usize = 1 << 20;
 /// SQLite's build options that switch flushes off (sqlite.org/compile.html). A build may link the system's
 /// SQLite in place of the bundled one (`LIBSQLITE3_SYS_USE_PKG_CONFIG`).
 const FLUSHLESS: [&str; 2] = ["NO_SYNC", "DISABLE_DIRSYNC"];
-
-/// Listings that run at once, each on its own connection, which takes 0.2 MiB: further ones wait for one page.
-pub(super) const LISTINGS: usize = 2;
 
 /// The connections of a store whose log is flushed and whose schema is current.
 pub(crate) struct Opened {

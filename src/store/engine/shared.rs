@@ -7,6 +7,7 @@ use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::limits::LISTINGS;
 use crate::store::border::Settings;
 use crate::store::tables::notice::{Notice, Notices};
 use crate::store::tables::paused::Paused;
@@ -14,7 +15,7 @@ use crate::store::tables::secret_use::SecretUses;
 
 use super::checkpoint::Checkpoints;
 use super::commits::Commits;
-use super::open::{LISTINGS, Opened};
+use super::open::Opened;
 use super::queue::{Priority, Queue, WriteRequest};
 use super::readers::Readers;
 use super::space::Space;

@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::limits::BATCH_JOBS;
 use crate::model::{INTERNAL_SOURCE, Timestamp};
 use crate::store::border::Error;
 use crate::store::engine::queue::Priority;
 use crate::store::tables::{answer, codec};
 
 use super::handle::Jobs;
-
-/// Rows looked at in one step.
-const STEP: usize = 200;
 
 /// How long one step goes on deleting, or giving pages back: what an accept in the same batch waits for
 /// beside its own commit. One row is never divided, so a body of 25 MiB takes what it takes.
@@ -144,8 +142,9 @@ impl Jobs {
     /// now" are forgotten without their keys.
     pub async fn expire_keys(&self, now: Timestamp) -> Result<u64, Error> {
         let before = now.before(KEY_MARGIN);
-        let forget = move |tx: &Connection| answer::forget_errors(tx, before, codec::size(STEP));
-        while self.engine.submit(Priority::Verb, forget).await? == STEP {}
+        let forget =
+            move |tx: &Connection| answer::forget_errors(tx, before, codec::size(BATCH_JOBS));
+        while self.engine.submit(Priority::Verb, forget).await? == BATCH_JOBS {}
         // By the time at which a key expires, and its event.
         let first = (i64::MIN, 0);
         Ok(self.walk(first, move |tx, after| expire_keys(tx, before, after)).await?.0)
@@ -196,7 +195,7 @@ fn expire_keys(
              FROM answer a WHERE (expires_at, event) > (?1, ?2) AND expires_at < ?3
              ORDER BY expires_at, event LIMIT ?4",
         )?
-        .query_map(params![after.0, after.1, before.0, codec::size(STEP)], |row| {
+        .query_map(params![after.0, after.1, before.0, codec::size(BATCH_JOBS)], |row| {
             let (expires_at, event) = (row.get(0)?, row.get(1)?);
             let place = (expires_at, event);
             Ok(Candidate { place, row: event, old: true, needed: row.get(2)? })
@@ -297,7 +296,7 @@ fn look(
     after: i64,
 ) -> rusqlite::Result<Vec<Candidate<i64>>> {
     tx.prepare_cached(sql)?
-        .query_map(params![after, before.0, codec::size(STEP), dead.0], |found| {
+        .query_map(params![after, before.0, codec::size(BATCH_JOBS), dead.0], |found| {
             let row = found.get(0)?;
             Ok(Candidate { place: row, row, old: found.get(1)?, needed: found.get(2)? })
         })?
@@ -321,7 +320,7 @@ fn delete<P: Copy>(
     }
     // Rows are in the order of arrival but for corrections of the clock: a whole step without an old
     // one is the end.
-    let more = rows.len() == STEP && rows.iter().any(|candidate| candidate.old);
+    let more = rows.len() == BATCH_JOBS && rows.iter().any(|candidate| candidate.old);
     Ok(Step { deleted, next: rows.last().filter(|_| more).map(|last| last.place) })
 }
 

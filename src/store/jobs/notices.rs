@@ -11,7 +11,7 @@ use super::handle::Jobs;
 
 impl Jobs {
     /// Makes the internal events that are due: for notices that were only counted within
-    /// [`NOTICE_WINDOW`](crate::store::NOTICE_WINDOW), and for too little space, which refuses accepts while a
+    /// [`NOTICE_WINDOW`](crate::limits::NOTICE_WINDOW), and for too little space, which refuses accepts while a
     /// notice may still fit. The dispatcher calls it at each tick. Returns how many events the counted notices
     /// made.
     pub async fn tell_notices(&self) -> Result<u64, Error> {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::limits::QUARANTINE_FILES;
 use crate::model::{Headers, Name, Timestamp};
 use crate::store::border::{
     DiscardReason, FailedDelivery, QuarantineFilter, QuarantinedDelivery, QuarantinedRow,
@@ -20,9 +21,6 @@ use crate::store::border::{
 use crate::store::tables::codec;
 
 use super::discards::{DiscardCounts, count};
-
-/// Most files: a folder of so many is read in a second when it is opened. Tests are not to write so many.
-const MAX_FILES: usize = if cfg!(test) { 500 } else { 20_000 };
 
 /// A file takes whole pages of its file system, usually of this size.
 const PAGE_BYTES: u64 = 4096;
@@ -149,7 +147,7 @@ impl QuarantineFolder {
     /// Deletes deliveries while the folder is over its bounds: the oldest of the holder that takes most. Returns the counts.
     pub(crate) fn evict(&mut self, max_bytes: u64) -> DiscardCounts {
         let mut evicted = DiscardCounts::new();
-        while self.bytes() > max_bytes || self.entries.len() > MAX_FILES {
+        while self.bytes() > max_bytes || self.entries.len() > QUARANTINE_FILES {
             let Some((largest, _)) = self.bytes_of_holder.iter().max_by_key(|(_, bytes)| **bytes)
             else {
                 break;

@@ -3,17 +3,17 @@
 //!
 //! A job's notice is written by the very transaction that makes the job dead or held, so it is as
 //! durable as what it tells of. What must stay true: nothing is written where no handler wants it; one
-//! event per type, subject and reason in [`WINDOW`], restarts included, and repetitions within it are counted in the
+//! event per type, subject and reason in [`NOTICE_WINDOW`], restarts included, and repetitions within it are counted in the
 //! next; a job of an internal event never causes another one.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::limits::NOTICE_WINDOW;
 use crate::model::{
     Blob, EventId, Headers, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp,
 };
@@ -30,9 +30,6 @@ macro_rules! due {
         "(reported_at IS NULL OR reported_at <= ?2 OR reported_at > ?1)"
     };
 }
-/// Repetitions within this time of an event are counted and reported by one event after it: a broken handler under load
-/// must not flood its operator.
-pub const WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// Which handlers take which of the receiver's own events: one snapshot of the configuration (S6).
 #[derive(Debug, Clone, Default)]
@@ -184,12 +181,12 @@ impl Notices {
         }
         // A few rows, by a scan.
         conn.prepare_cached(concat!("SELECT 1 FROM notice WHERE ", due!(), " LIMIT 1"))?
-            .exists([now.0, now.before(WINDOW).0])
+            .exists([now.0, now.before(NOTICE_WINDOW).0])
     }
 
     /// Makes an event of each notice that is due, and returns how many those are.
     pub(crate) fn tell_due(&self, tx: &Connection, now: Timestamp) -> rusqlite::Result<u64> {
-        let window = [now.0, now.before(WINDOW).0];
+        let window = [now.0, now.before(NOTICE_WINDOW).0];
         // Reported and not repeated since: deleted. A few rows, by a scan.
         tx.prepare_cached(concat!("DELETE FROM notice WHERE count = 0 AND ", due!()))?
             .execute(window)?;

@@ -31,8 +31,7 @@ fn a_folder_imports_only_lower_folders() {
                     let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next();
                     let used = used.unwrap();
                     let is_lower = height(used).is_some_and(|height| height < own);
-                    // A constant that a doc comment names is not an import.
-                    if !is_lower && used != *folder && used != "NOTICE_WINDOW" {
+                    if !is_lower && used != *folder {
                         wrong.push(format!("{}: {used}", path.display()));
                     }
                 }

@@ -2,6 +2,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::limits::NOTICE_WINDOW;
 use crate::pattern::Pattern;
 
 /// `alert` takes these types.

@@ -1,5 +1,6 @@
 //! Many jobs at once, and what of them is left alone.
 use super::*;
+use crate::limits::BATCH_JOBS;
 
 async fn stopped(bench: &Bench, event: &str, next: Next) -> (JobId, u32) {
     let claimed = bench.running(event).await;
@@ -63,7 +64,7 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     assert_eq!(bench.store.admin.move_batch(drop).await.unwrap().done, [(name("h"), 1)].into());
     let row = bench.job(gone.0).await;
     assert_eq!((row.state, row.reason.as_deref()), (State::Dropped, Some("by the operator")));
-    let large = vec![(kept.0, 1); BATCH_COUNT + 1];
+    let large = vec![(kept.0, 1); BATCH_JOBS + 1];
     let large = JobBatch { verb: Verb::Drop, state: State::Dead, jobs: large };
     let refused = bench.store.admin.move_batch(large).await.unwrap_err();
     assert_eq!(refused.to_string(), "the batch has 201 jobs; 200 is the limit");
