@@ -155,7 +155,7 @@ impl Guard {
     /// The head is larger than its bound.
     pub fn head(&mut self, bytes: &[u8]) -> Result<Option<usize>, &'static str> {
         self.chunks = Chunks::default();
-        match self.head.take(bytes) {
+        match self.head.scan(bytes) {
             Took::Part(_) => Ok(None),
             Took::Whole(bytes) => Ok(Some(bytes)),
             Took::OverBound => Err("over its bound"),

@@ -12,7 +12,7 @@ use crate::store::{JobFilter, JobRow};
 
 use super::ids::{self, Short};
 use super::output::{self, below, cut, local, short_span, state_style, styled, whole, words_of};
-use super::settle::{advice, ways};
+use super::settle_advice::{advice, ways};
 use super::store;
 
 /// Lists jobs.

@@ -36,7 +36,7 @@ mod runner;
 mod runtime;
 mod send;
 mod serve;
-mod settle;
+mod settle_advice;
 mod show;
 mod signals;
 mod status;

@@ -113,7 +113,7 @@ impl Gate {
     }
 
     /// Called when the body has been read to its end.
-    pub(super) fn read_to_end(&self) {
+    pub(super) fn body_ended(&self) {
         self.state.set(ReadState::Answer);
         *self.place.borrow_mut() = None;
     }
@@ -163,7 +163,7 @@ pub(super) struct Connection {
     ahead: BytesMut,
     head: Head,
     /// The remaining length of the complete head that is being passed on.
-    whole: usize,
+    head_left: usize,
     /// A head was passed on: actix must decode it before it gets more.
     paused: bool,
     /// The chunks of the request whose head was passed on last.
@@ -206,7 +206,7 @@ impl Connection {
             growing: None,
             ahead: BytesMut::new(),
             head: Head::new(usize::try_from(head_bytes).unwrap_or(usize::MAX)),
-            whole: 0,
+            head_left: 0,
             paused: false,
             chunks: Chunks::default(),
         }
@@ -243,12 +243,12 @@ impl Connection {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if self.whole == 0 {
+        if self.head_left == 0 {
             ready!(self.read_head(cx))?;
         }
-        let bytes = out.remaining().min(self.whole);
-        self.whole -= bytes;
-        self.paused = bytes > 0 && self.whole == 0;
+        let bytes = out.remaining().min(self.head_left);
+        self.head_left -= bytes;
+        self.paused = bytes > 0 && self.head_left == 0;
         self.chunks = Chunks::default();
         self.pass_on(out, bytes);
         Poll::Ready(Ok(()))
@@ -257,15 +257,15 @@ impl Connection {
     /// Reads the next head until it is complete or the client has closed.
     fn read_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            match self.head.take(&self.ahead) {
+            match self.head.scan(&self.ahead) {
                 Took::Whole(bytes) => {
-                    self.whole = bytes;
+                    self.head_left = bytes;
                     return Poll::Ready(Ok(()));
                 }
                 Took::OverBound => {
                     self.gate.over_bound.set(true);
                     self.ahead = BytesMut::from(IN_PLACE_OF_HEAD);
-                    self.whole = self.ahead.len();
+                    self.head_left = self.ahead.len();
                     return Poll::Ready(Ok(()));
                 }
                 // actix itself bounds the time of a connection's first head, and answers it.
@@ -278,14 +278,14 @@ impl Connection {
             if !ready!(self.pay_for_head(cx)) {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
-            let unread = self.ahead.len();
+            let before = self.ahead.len();
             if self.fill(cx)?.is_pending() {
                 let mut deadline = self.gate.head_deadline.borrow_mut();
                 let Some(deadline) = &mut *deadline else { return Poll::Pending };
                 ready!(deadline.as_mut().poll(cx));
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            if self.ahead.len() == unread {
+            if self.ahead.len() == before {
                 return Poll::Ready(Ok(()));
             }
         }

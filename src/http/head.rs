@@ -3,7 +3,7 @@
 //! A blank line found too early costs a round of actix's dispatcher; one that is missed would pass on two requests at
 //! once.
 
-/// The result of [`Head::take`].
+/// The result of [`Head::scan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Took {
     /// This many bytes of an incomplete head.
@@ -37,7 +37,7 @@ impl Head {
 
     /// `bytes` begin with the head and grow with each call. Each byte is examined once. After `Whole` the caller
     /// removes the head's bytes.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Took {
+    pub(crate) fn scan(&mut self, bytes: &[u8]) -> Took {
         let mut is_whole = false;
         while !is_whole && self.seen < bytes.len() {
             (self.position, is_whole) = match (bytes[self.seen], self.position) {
@@ -66,7 +66,7 @@ mod tests {
             for (most, whole) in [(text.len(), true), (text.len() - 1, false)] {
                 let mut head = Head::new(most);
                 let cuts = (step..text.len()).step_by(step).chain([text.len()]);
-                let last = cuts.map(|cut| head.take(&text[..cut])).last();
+                let last = cuts.map(|cut| head.scan(&text[..cut])).last();
                 let wanted = if whole { Took::Whole(text.len()) } else { Took::OverBound };
                 assert_eq!(last, Some(wanted), "in steps of {step}");
             }
@@ -81,7 +81,7 @@ mod tests {
             let (mut head, mut heads, mut begin, mut end) = (Head::new(100), Vec::new(), 0, 0);
             while end < text.len() {
                 end = text.len().min(end + step);
-                while let Took::Whole(bytes) = head.take(&text[begin..end]) {
+                while let Took::Whole(bytes) = head.scan(&text[begin..end]) {
                     heads.push(String::from_utf8_lossy(&text[begin..begin + bytes]).into_owned());
                     begin += bytes;
                 }

@@ -113,7 +113,7 @@ pub(super) async fn receive(
     let body = match read {
         Ok(body) => {
             // The connection reads nothing more until this request is answered.
-            gate.read_to_end();
+            gate.body_ended();
             body
         }
         Err(unread) => {

@@ -13,7 +13,7 @@ use crate::store::{EventDetail, JobRow};
 use super::explainer::Explainer;
 use super::explanation::Next;
 use crate::cmd::output::span;
-use crate::cmd::settle::{advice, ways};
+use crate::cmd::settle_advice::{advice, ways};
 
 impl Explainer<'_> {
     pub(super) fn after(

@@ -46,7 +46,7 @@ pub struct JobBatch {
     pub verb: Verb,
     /// The state they were chosen in: held or dead.
     pub state: State,
-    /// At most [`BATCH_JOBS`], each with its last attempt when it was chosen.
+    /// At most 200 ([`BATCH_JOBS`]), each with its last attempt when it was chosen.
     pub jobs: Vec<(JobId, u32)>,
 }
 
