@@ -127,17 +127,18 @@ fn check(
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let loaded = config::load(path);
+    // First, because `in_store` may give up root, which alone can read the secrets of a unit.
+    let (config, problems) = match &loaded {
+        Ok(config) => (Some(config), half.problems(config, path, environment)),
+        Err(problems) => (None, problems.clone()),
+    };
     let mut warnings = Vec::new();
-    if let Ok(config) = &loaded {
+    if let Some(config) = config {
         warnings.extend(config.warnings());
         warnings.extend(half.warnings(config, path, environment));
         warnings.extend(config.other_runners());
         warnings.extend(in_store(config));
     }
-    let (config, problems) = match &loaded {
-        Ok(config) => (Some(config), half.problems(config, path, environment)),
-        Err(problems) => (None, problems.clone()),
-    };
     let file = path.display();
     if json {
         let list = |all: &[Problem]| all.iter().map(problem_json).collect::<Vec<_>>();
