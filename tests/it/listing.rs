@@ -422,6 +422,33 @@ fn root_leaves_no_file_of_root_next_to_another_users_store() {
 }
 
 #[test]
+fn config_check_by_root_reads_secrets_that_the_stores_owner_cannot() {
+    const OTHER: u32 = 65534;
+    if !is_root() {
+        return;
+    }
+    // Only root may enter it, like the folder of a unit's secrets.
+    let roots = tempfile::tempdir().unwrap();
+    let secret = roots.path().join("secret");
+    fs::write(&secret, "a secret of this test\n").unwrap();
+    let hub = format!(
+        "[sources.hub]\nprovider = \"github\"\nsecrets = [\"file:{}\"]\n",
+        secret.display()
+    );
+    let site = Site::new(&format!("{HANDLERS}{hub}"));
+    for script in ["silent", "reject"] {
+        site.script(script, "exit 0");
+    }
+    assert_eq!(site.start().stop(), Some(0));
+    crate::support::runner::end_runner(&site.store());
+    let folder = site.config().parent().unwrap().to_owned();
+    chown(&folder, Some(OTHER), Some(OTHER)).unwrap();
+    chown(site.store(), Some(OTHER), Some(OTHER)).unwrap();
+    let checked = site.run(&["config", "check"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
+}
+
+#[test]
 fn root_does_not_follow_links_of_the_stores_owner_to_files_of_root() {
     const OTHER: u32 = 65534;
     if !is_root() {
