@@ -104,7 +104,7 @@ impl Explainer<'_> {
     /// A job that waits for the operator.
     fn held(&self, row: &JobRow, show: String) -> Next {
         let reason = row.reason.as_deref().unwrap_or_default();
-        let ways = ways(reason, Some(row.job), "");
+        let ways = ways(reason, Some(row.job), self.suffix);
         let ways: Vec<String> = ways.iter().map(|way| format!("`{way}`")).collect();
         let advice = advice(reason);
         let what = format!("nothing until you decide: {advice}: {}", ways.join(", "));

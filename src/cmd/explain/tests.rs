@@ -108,8 +108,12 @@ fn job(handler: &str, state: State, reason: Option<&str>) -> JobDetail {
 }
 
 fn explain(detail: &EventDetail) -> Explanation {
+    explain_with(detail, "")
+}
+
+fn explain_with(detail: &EventDetail, suffix: &str) -> Explanation {
     let config = config();
-    Explainer { config: &config, now: NOW, time, suffix: "" }.explain(detail)
+    Explainer { config: &config, now: NOW, time, suffix }.explain(detail)
 }
 
 /// The next step for the only job of an event, and its command.
@@ -118,6 +122,19 @@ fn next_of(job: JobDetail) -> (String, Option<String>) {
     detail.jobs.push(job);
     let next = explain(&detail).handlers.remove(0).job.unwrap().next;
     (next.what, next.command)
+}
+
+#[test]
+fn each_command_for_a_held_job_names_the_configuration() {
+    let mut detail = event("github", "push");
+    detail.jobs.push(job("ci", State::Held, Some("unknown outcome")));
+    let suffix = " --config /x.toml";
+    let next = explain_with(&detail, suffix).handlers.remove(0).job.unwrap().next;
+    for way in ["resolve {} --succeeded", "replay --job {}", "resolve {} --failed"] {
+        let way = format!("`hooklatch {}{suffix}`", way.replace("{}", JOB));
+        assert!(next.what.contains(&way), "{}", next.what);
+    }
+    assert!(next.command.unwrap().ends_with(suffix));
 }
 
 #[test]
