@@ -1,4 +1,4 @@
-//! `hooklatch config show`: prints what is in force, including defaults, and no secret.
+//! `hooklatch config show`: prints the configuration in force, with its defaults and without secrets.
 
 use std::io;
 
@@ -92,7 +92,7 @@ fn element(value: &Value) -> String {
 }
 
 fn limit(limit: &LimitRow) -> Vec<Field> {
-    // The operator looks for what was changed.
+    // A changed value stands out.
     let value = match limit.value == limit.default {
         true => Field::from(&limit.value),
         false => output::painted(&limit.value, AnsiColor::Yellow),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::model::{Name, State, Timestamp};
 
-use super::facts::Facts;
+use super::facts::{Facts, Runner};
 use super::samples::Samples;
 
 /// What a family's numbers are.
@@ -170,7 +170,7 @@ families! {
             out.histogram(&[handler.name.as_str()], &handler.counts.seconds.get());
         };
     Gauge "hooklatch_oldest_ready_age_seconds" ["handler"]
-        "For how long the job that is claimed next has been ready; 0 if there is none."
+        "How long the next job to be claimed has been ready; 0 if there is none."
         oldest_ready;
     Gauge "hooklatch_handler_paused" ["handler"]
         "Whether the operator has paused the handler: 1 or 0."
@@ -186,19 +186,13 @@ families! {
         };
     Gauge "hooklatch_runner_connected" ["runner"]
         "Whether the runner has admitted this receiver: 1 or 0. Absent if it has no configured command and no running attempt."
-        |facts, out| for runner in &facts.runners {
-            out.count(&[&runner.name], runner.connected.into());
-        };
+        |facts, out| runners(facts, out, |runner| runner.connected.into());
     Gauge "hooklatch_runner_running_attempts" ["runner"]
         "Attempts that the runner has, or whose end is not recorded yet."
-        |facts, out| for runner in &facts.runners {
-            out.count(&[&runner.name], runner.running);
-        };
+        |facts, out| runners(facts, out, |runner| runner.running);
     Gauge "hooklatch_runner_room_attempts" ["runner"]
         "Attempts that the runner can have in all; 0 if it takes none."
-        |facts, out| for runner in &facts.runners {
-            out.count(&[&runner.name], runner.room);
-        };
+        |facts, out| runners(facts, out, |runner| runner.room);
     Counter "hooklatch_log_lines_lost_total" []
         "Log lines that were dropped because the log stalled."
         |facts, out| out.count(&[], facts.log_lines_lost);
@@ -274,6 +268,12 @@ fn oldest_ready(facts: &Facts, out: &mut Samples<'_>) {
         let ready = store.jobs.ready.iter().find(|backlog| backlog.handler == handler.name);
         let age = ready.map(|ready| facts.now.since(ready.since).as_secs_f64());
         out.value(&[handler.name.as_str()], age.unwrap_or(0.0));
+    }
+}
+
+fn runners(facts: &Facts, out: &mut Samples<'_>, value: fn(&Runner) -> u64) {
+    for runner in &facts.runners {
+        out.count(&[&runner.name], value(runner));
     }
 }
 

@@ -43,15 +43,15 @@ impl<'p> Samples<'p> {
 
     fn sample(&mut self, suffix: &str, labels: &[&str], bound: Option<&str>, value: f64) {
         debug_assert_eq!(labels.len(), self.labels.len(), "{}", self.name);
-        let names = self.labels.iter().copied().zip(labels.iter().copied());
-        let labels: Vec<String> = names
+        let named = self.labels.iter().copied().zip(labels.iter().copied());
+        let pairs: Vec<String> = named
             .chain(bound.map(|bound| ("le", bound)))
             .map(|(name, value)| format!("{name}=\"{}\"", escape(value)))
             .collect();
-        let labels =
-            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let in_braces =
+            if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) };
         // Writing to a string cannot fail.
-        let _ = writeln!(self.page, "{}{suffix}{labels} {value}", self.name);
+        let _ = writeln!(self.page, "{}{suffix}{in_braces} {value}", self.name);
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Completion {
     pub answer: Option<Answer>,
 }
 
-/// What is recorded of an attempt for people.
+/// The details of an attempt, for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// One sentence: "exit status 3", "HTTP 503", "killed by signal 9".
