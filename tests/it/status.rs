@@ -267,7 +267,12 @@ fn explain_states_why_an_event_was_accepted_and_what_happens_next() {
         command
     };
     assert!(typed(&job["next"]).starts_with("hooklatch show d-2 --source github"));
-    let replay = format!("`hooklatch replay --job {}`", job["job"].as_str().unwrap());
+    let config = site.config();
+    let replay = format!(
+        "`hooklatch replay --job {} --config {}`",
+        job["job"].as_str().unwrap(),
+        config.display()
+    );
     assert!(job["next"]["what"].as_str().unwrap().contains(&replay), "{job:#}");
 
     // The explanation works without a receiver too.
