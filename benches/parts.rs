@@ -18,10 +18,10 @@ use futures_util::future::join_all;
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
 use hooklatch::model::{Headers, Name, OnRedelivery, Outcome, Timestamp};
+use hooklatch::payload::{Pointer, json_of};
 use hooklatch::provider::Scheme;
-use hooklatch::provider::place::Pointer;
 use hooklatch::retry::Next;
-use hooklatch::store::{Accept, Accepted, Claimed, Completion, Record, Settings, Store};
+use hooklatch::store::{Accept, Accepted, Claimed, Completion, NewJob, Record, Settings, Store};
 use hooklatch::verify::{Key, Request, Verified, extract, key, verify};
 use requests::{Kind, SECRET, request};
 use tempfile::TempDir;
@@ -56,7 +56,7 @@ fn reading_facts(bencher: Bencher, kind: Kind) {
     let (_, body) = delivery(kind, 0);
     bencher
         .counter(BytesCount::new(body.len()))
-        .bench(|| extract::follow(&extract::json_of(black_box(&body), field).unwrap(), &pointers));
+        .bench(|| extract::follow(&json_of(black_box(&body), field).unwrap(), &pointers));
 }
 
 /// The digest of the body without its scheme's volatile fields.
@@ -186,7 +186,7 @@ impl Site {
             source: self.kind.path().trim_start_matches('/').parse().unwrap(),
             received_at: self.clock.now(),
             delivery: self.source.verify(&headers, body),
-            handlers: vec![self.handler.clone()],
+            jobs: vec![NewJob::of(self.handler.clone())],
             on_redelivery: OnRedelivery::Ignore,
         }
     }

@@ -28,7 +28,9 @@ use crate::http::chunks::{self, Chunks};
 use crate::http::head::{Head, Took};
 use crate::limits::{self, Limits};
 use crate::model::{Digest, Headers, Timestamp};
-use crate::provider::place::{Place, Pointer};
+use crate::payload::Pointer;
+use crate::payload::json_of;
+use crate::provider::place::Place;
 use crate::provider::template::Template;
 use crate::runner::message::{ToReceiver, ToRunner};
 use crate::runner::{ledger, wire};
@@ -89,7 +91,7 @@ pub enum Fact {
 /// are not pointers are left out.
 pub fn facts(body: &[u8], form_field: Option<&str>, pointers: &[String]) -> Option<Vec<Fact>> {
     let pointers: Vec<Pointer> = pointers.iter().filter_map(|p| Pointer::parse(p).ok()).collect();
-    let json = extract::json_of(body, form_field)?;
+    let json = json_of(body, form_field)?;
     let found = extract::follow(&json, &pointers.iter().collect::<Vec<_>>())?;
     let fact = |found| match found {
         Found::Absent => Fact::Absent,

@@ -116,9 +116,11 @@ CREATE TABLE job (
     CHECK (CASE state
         WHEN 'held' THEN reason IS 'unknown outcome' OR reason IS 'suspected replay' OR reason IS 'id reused'
             OR reason IS 'restored' OR reason IS 'cancelled' OR reason IS 'handler gone'
+            OR reason IS 'condition failed' OR reason IS 'value refused'
         WHEN 'dead' THEN reason IS 'rejected' OR reason IS 'attempts exhausted' OR reason IS 'payload gone'
             OR reason IS 'resolved as failed'
         WHEN 'dropped' THEN reason IS 'by the operator' OR reason IS 'superseded'
+            OR reason IS 'condition false'
         ELSE reason IS NULL
     END),
     CHECK ((state = 'waiting') = (due_at IS NOT NULL)),

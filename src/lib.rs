@@ -14,6 +14,7 @@ pub mod random;
 pub mod document;
 pub mod measure;
 pub mod pattern;
+pub mod payload;
 pub mod provider;
 pub mod retry;
 pub mod verify;

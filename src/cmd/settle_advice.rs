@@ -22,6 +22,12 @@ pub(super) fn advice(reason: &str) -> &'static str {
             HeldReason::HandlerGone => {
                 "its handler is not configured any more; configure it again and run the first, or give it up with the second"
             }
+            HeldReason::ConditionFailed => {
+                "its handler's condition could not be decided; correct `when`, reload, and run the first, which decides again"
+            }
+            HeldReason::ValueRefused => {
+                "a value of the event is not what the handler takes; correct `values`, reload, and run the first, or drop it"
+            }
         };
     }
     match reason.parse() {

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::document::{At, Fault, Section, Value};
 use crate::model::Name;
+use crate::payload::Pointer;
 use crate::provider::Scheme;
-use crate::provider::place::Pointer;
 
 use super::read::{Context, header};
 use super::secrets::{Reference, read_references};

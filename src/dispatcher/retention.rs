@@ -176,14 +176,14 @@ mod tests {
         headers.push("X-Event-Type", "thing.made");
         let request = Request { method: "POST", url: None, headers: &headers, body: "x".into() };
         let delivery = verify(&Scheme::embedded("none").unwrap(), &[], request, START).unwrap();
-        let (source, handlers) = ("shop".parse().unwrap(), Vec::new());
+        let (source, jobs) = ("shop".parse().unwrap(), Vec::new());
         store
             .intake
             .accept(Accept {
                 source,
                 received_at: START,
                 delivery,
-                handlers,
+                jobs,
                 on_redelivery: OnRedelivery::Ignore,
             })
             .await

@@ -52,6 +52,7 @@ mod tests {
     use crate::model::{Headers, OnRedelivery, Timestamp};
     use crate::pattern::Pattern;
     use crate::provider::Scheme;
+    use crate::store::NewJob;
     use crate::verify::Draft;
 
     const START: Timestamp = Timestamp(1_767_225_600_000);
@@ -103,7 +104,7 @@ mod tests {
         let soon = START.after(Duration::from_secs(60));
         let accept = judge(kept("shop", "right", soon)).unwrap();
         assert_eq!((accept.received_at, accept.delivery.event_id().as_str()), (soon, "evt_1"));
-        assert_eq!(accept.handlers, ["wants".parse().unwrap()]);
+        assert_eq!(accept.jobs, [NewJob::of("wants".parse().unwrap())]);
         assert_eq!(accept.on_redelivery, OnRedelivery::ReplayDead);
         let late = START.after(Duration::from_secs(600));
         assert_eq!(judge(kept("shop", "right", late)).unwrap_err(), "stale_timestamp");

@@ -8,9 +8,9 @@ use super::client::Proxies;
 use super::health;
 use crate::model::{Name, OnRedelivery, Timestamp};
 use crate::pattern::Pattern;
+use crate::payload::Pointer;
 use crate::provider::Scheme;
-use crate::provider::place::Pointer;
-use crate::store::Accept;
+use crate::store::{Accept, NewJob};
 use crate::traffic::{Place, SourceTraffic, Traffic};
 use crate::verify::{self, Verified};
 
@@ -158,18 +158,18 @@ impl Source {
         Accept {
             source: self.name.clone(),
             received_at,
-            handlers: self.handlers(delivery.event_type().as_str()),
+            jobs: self.jobs(delivery.event_type().as_str()),
             delivery,
             on_redelivery: self.on_redelivery,
         }
     }
 
-    /// The handlers that want an event of this type.
-    fn handlers(&self, event_type: &str) -> Vec<Name> {
+    /// The jobs that an event of this type makes.
+    fn jobs(&self, event_type: &str) -> Vec<NewJob> {
         self.routes
             .iter()
             .filter(|route| route.patterns.iter().any(|pattern| pattern.matches(event_type)))
-            .map(|route| route.handler.clone())
+            .map(|route| NewJob::of(route.handler.clone()))
             .collect()
     }
 

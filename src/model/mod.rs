@@ -5,6 +5,7 @@
 
 mod answer;
 mod broken;
+mod group;
 mod headers;
 pub mod host;
 mod ids;
@@ -17,6 +18,7 @@ mod words;
 pub use answer::Answer;
 pub(crate) use answer::is_header_name;
 pub use broken::Broken;
+pub use group::GroupKey;
 pub use headers::{Blob, Facts, Headers};
 pub use ids::{BadIncarnation, BadJobId, Digest, Incarnation, JobId, Runner};
 pub use names::{
@@ -26,6 +28,6 @@ pub use names::{
 pub use shell::{DEFAULT_CONFIG, config_option, shell_word};
 pub use time::{BadTimestamp, Timestamp};
 pub use words::{
-    DeadReason, DropReason, HeldReason, NoticeType, OnRedelivery, OnUnknown, Outcome, ReplayGuard,
-    State, UnknownWord,
+    DeadReason, DropReason, GroupRule, HeldReason, NoticeType, OnRedelivery, OnUnknown, Outcome,
+    ReplayGuard, State, UnknownWord,
 };

@@ -101,6 +101,10 @@ words! {
         Cancelled = "cancelled",
         /// The configuration no longer has the handler.
         HandlerGone = "handler gone",
+        /// The handler's condition could not be decided.
+        ConditionFailed = "condition failed",
+        /// A value of the event is not what the handler's configuration allows.
+        ValueRefused = "value refused",
     }
 }
 
@@ -124,6 +128,20 @@ words! {
         Operator = "by the operator",
         /// A newer event replaced it.
         Superseded = "superseded",
+        /// The handler's condition, decided again by the operator's replay, does not hold.
+        ConditionFalse = "condition false",
+    }
+}
+
+words! {
+    /// What the jobs of a group do to each other. They run one at a time in each case.
+    GroupRule {
+        /// In the order of arrival; a dead job holds its group.
+        Block = "block",
+        /// In the order of arrival; a dead job lets the next one run.
+        StepOver = "step-over",
+        /// The latest wins: a newer job takes the place of those that wait.
+        Latest = "latest",
     }
 }
 

@@ -5,46 +5,8 @@
 
 use std::fmt;
 
-use crate::limits::POINTER_STEPS;
 use crate::model::is_header_name;
-
-/// A JSON pointer (RFC 6901), split into its decoded steps.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pointer(Vec<String>);
-
-impl Pointer {
-    /// Reads a pointer such as `/a/b~1c/0`; an `Err` says what is wrong.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let Some(steps) = text.strip_prefix('/') else {
-            return Err(format!(
-                "'{text}' is not a JSON pointer: it starts with '/', as in /data/id"
-            ));
-        };
-        let steps: Vec<String> =
-            steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
-        if steps.len() > POINTER_STEPS {
-            return Err(format!(
-                "'{text}' has {} steps; {POINTER_STEPS} is the limit",
-                steps.len()
-            ));
-        }
-        Ok(Pointer(steps))
-    }
-
-    /// The decoded steps, starting at the root.
-    pub(crate) fn steps(&self) -> &[String] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Pointer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for step in &self.0 {
-            write!(f, "/{}", step.replace('~', "~0").replace('/', "~1"))?;
-        }
-        Ok(())
-    }
-}
+use crate::payload::Pointer;
 
 /// The part of a request that holds an event's id or type.
 #[derive(Debug, Clone, PartialEq, Eq)]

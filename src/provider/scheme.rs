@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::place::{Place, Pointer};
+use super::place::Place;
 use super::setup::Setup;
 use super::template::{Part, Template};
 use crate::document::nearest;
 use crate::model::{Name, ReplayGuard};
 use crate::pattern::Pattern;
+use crate::payload::Pointer;
 
 /// How one provider signs, names and re-sends its events.
 #[derive(Debug, Clone, PartialEq, Eq)]

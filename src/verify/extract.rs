@@ -5,15 +5,16 @@
 //! could read a body differently, no value is reported. A repeated member is [`Found::Twice`], and
 //! a body with text after its JSON does not count as JSON.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::model::Digest;
-use crate::provider::place::{Place, Pointer};
+use crate::payload::walk;
+use crate::payload::{Pointer, fields, json_of};
+use crate::provider::place::Place;
 use crate::provider::{Scheme, StampPlace};
 
 /// The value at a JSON pointer or in a form field.
@@ -88,157 +89,29 @@ impl<'a> Facts<'a> {
 
 /// The value of the field `name` in a form-encoded body.
 fn field(body: &[u8], name: &str) -> Found {
-    let mut values = form_urlencoded::parse(body).filter(|(field, _)| field == name);
+    let mut values = fields(body, name);
     match (values.next(), values.next()) {
         (None, _) => Found::Absent,
-        (Some((_, value)), None) => Found::Text(value.into_owned()),
+        (Some(value), None) => Found::Text(value.into_owned()),
         (Some(_), Some(_)) => Found::Twice,
-    }
-}
-
-/// The JSON text of a body: the body without a byte order mark (RFC 8259 lets a reader ignore it),
-/// or the one field of a form. The body's bytes decide which, because the signature covers them;
-/// it does not cover the content type.
-pub fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let first = body.iter().find(|b| !b.is_ascii_whitespace());
-    match form_field {
-        Some(field) if !matches!(first, Some(b'{' | b'[')) => {
-            let mut values = form_urlencoded::parse(body).filter(|(name, _)| name == field);
-            let (_, value) = values.next()?;
-            values.next().is_none().then(|| match value {
-                Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
-                Cow::Owned(text) => Cow::Owned(text.into_bytes()),
-            })
-        }
-        _ => Some(Cow::Borrowed(body)),
     }
 }
 
 /// The values at `pointers`, in their order; `None` if the text is not exactly one JSON value.
 pub fn follow(json: &[u8], pointers: &[&Pointer]) -> Option<Vec<Found>> {
     let mut found = vec![Found::Absent; pointers.len()];
-    let targets =
-        pointers.iter().enumerate().map(|(slot, p)| Target { slot, steps: p.steps() }).collect();
-    let mut reader = serde_json::Deserializer::from_slice(json);
-    Walk { targets, found: &mut found }.deserialize(&mut reader).ok()?;
-    reader.end().ok()?;
-    Some(found)
+    walk::walk(json, pointers.iter().copied(), &mut found).then_some(found)
 }
 
-/// The remaining steps of a pointer, and the index in `found` for its value.
-#[derive(Clone, Copy)]
-struct Target<'p> {
-    slot: usize,
-    steps: &'p [String],
-}
-
-/// Reads one JSON value for the targets that are in it or end at it.
-struct Walk<'p, 'f> {
-    targets: Vec<Target<'p>>,
-    found: &'f mut Vec<Found>,
-}
-
-impl<'p> Walk<'p, '_> {
-    /// The targets whose next step is `step`, with that step removed.
-    fn through(&self, step: &str) -> Vec<Target<'p>> {
-        let take = |target: &Target<'p>| match target.steps {
-            [first, rest @ ..] if first == step => Some(Target { slot: target.slot, steps: rest }),
-            _ => None,
-        };
-        self.targets.iter().filter_map(take).collect()
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
-        if self.targets.iter().all(|target| !target.steps.is_empty()) {
-            return reader.deserialize_any(self);
-        }
-        // At least one pointer ends here. If another continues into this value, its text is parsed
-        // a second time.
-        let raw: &RawValue = serde::Deserialize::deserialize(reader)?;
-        let (here, deeper): (Vec<_>, Vec<_>) =
-            self.targets.into_iter().partition(|target| target.steps.is_empty());
-        for target in here {
-            self.found[target.slot] = scalar(raw.get());
-        }
-        if !deeper.is_empty() {
-            let mut reader = serde_json::Deserializer::from_str(raw.get());
-            Walk { targets: deeper, found: self.found }
-                .deserialize(&mut reader)
-                .map_err(serde::de::Error::custom)?;
-        }
-        Ok(())
-    }
-}
-
-impl<'de> Visitor<'de> for Walk<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
+impl walk::Sink for Vec<Found> {
+    fn value(&mut self, slot: usize, raw: &str) {
+        // A step `*` of a pointer may lead to several: then no one of them is meant.
+        let value = scalar(raw);
+        self[slot] = if self[slot] == Found::Absent { value } else { Found::Twice };
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut seen: Vec<usize> = Vec::new();
-        while let Some(name) = map.next_key::<String>()? {
-            let targets = self.through(&name);
-            let repeated: Vec<usize> = targets
-                .iter()
-                .map(|target| target.slot)
-                .filter(|slot| seen.contains(slot))
-                .collect();
-            if targets.is_empty() || !repeated.is_empty() {
-                repeated.into_iter().for_each(|slot| self.found[slot] = Found::Twice);
-                map.next_value::<IgnoredAny>()?;
-            } else {
-                seen.extend(targets.iter().map(|target| target.slot));
-                map.next_value_seed(Walk { targets, found: self.found })?;
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        for index in 0usize.. {
-            let targets = self.through(&index.to_string());
-            let more = if targets.is_empty() {
-                seq.next_element::<IgnoredAny>()?.is_some()
-            } else {
-                seq.next_element_seed(Walk { targets, found: self.found })?.is_some()
-            };
-            if !more {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
+    fn twice(&mut self, slot: usize) {
+        self[slot] = Found::Twice;
     }
 }
 

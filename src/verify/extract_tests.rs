@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::borrow::Cow;
+
 use proptest::prelude::*;
 use serde_json::Value;
 

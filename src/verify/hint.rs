@@ -7,9 +7,10 @@
 use bytes::Bytes;
 use data_encoding::BASE64;
 
-use super::extract::{Facts, json_of};
+use super::extract::Facts;
 use super::{Key, Rejection, Request, signature, stamp};
 use crate::model::Timestamp;
+use crate::payload::json_of;
 use crate::provider::{KeyText, Proof, Scheme};
 
 /// What the operator can do about a rejection of `request` at `now`; `None` if no advice is known.

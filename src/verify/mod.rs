@@ -17,8 +17,9 @@ mod stamp;
 use bytes::Bytes;
 
 use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
+use crate::payload::Pointer;
 use crate::provider::Scheme;
-use crate::provider::place::{Place, Pointer, key_text};
+use crate::provider::place::{Place, key_text};
 use extract::Found;
 pub use hint::hint;
 pub use request::{Key, REASONS, Rejection, Request};

@@ -10,7 +10,8 @@ use sha2::{Digest as _, Sha256};
 use super::extract::{Facts, Found};
 use super::stamp;
 use crate::model::Timestamp;
-use crate::provider::place::{Place, Pointer};
+use crate::payload::Pointer;
+use crate::provider::place::Place;
 use crate::provider::{Scheme, StampPlace};
 
 /// A body for an event with this id and type. Bodies for different ids differ, so that the replay

@@ -22,7 +22,7 @@ use hooklatch::model::{
 };
 use hooklatch::provider::Scheme;
 use hooklatch::runner::message::Stream;
-use hooklatch::store::{Accept, EventFilter, JobFilter, QuarantineFilter, Settings, Store};
+use hooklatch::store::{Accept, EventFilter, JobFilter, NewJob, QuarantineFilter, Settings, Store};
 use hooklatch::traffic::Traffic;
 use hooklatch::verify::{Request as Delivery, verify};
 
@@ -362,14 +362,14 @@ async fn running(store: &Store, id: &str, runner: Option<Runner>) -> JobId {
     let scheme = Scheme::embedded("none").unwrap();
     let delivery = verify(&scheme, &[], request, now).unwrap();
     let (source, handler): (Name, Name) = ("shop".parse().unwrap(), "ship".parse().unwrap());
-    let handlers = vec![handler.clone()];
+    let jobs = vec![NewJob::of(handler.clone())];
     store
         .intake
         .accept(Accept {
             source,
             received_at: now,
             delivery,
-            handlers,
+            jobs,
             on_redelivery: OnRedelivery::Ignore,
         })
         .await

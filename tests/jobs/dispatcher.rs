@@ -14,14 +14,14 @@ use hooklatch::dispatcher::{Dispatcher, DispatcherHandle, Worker};
 use hooklatch::handler::runner_pool::{PoolSettings, RunnerPool, Runners};
 use hooklatch::handler::{Command, ForwardSettings, Handler, Target};
 use hooklatch::limits::Limits;
-use hooklatch::model::{Headers, Name, OnRedelivery, OnUnknown, Outcome, State};
+use hooklatch::model::{Headers, OnRedelivery, OnUnknown, Outcome, State};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::{GiveUp, Policy};
 use hooklatch::runner::folder;
 use hooklatch::runner::launch::Launch;
 use hooklatch::runner::message::Key;
 use hooklatch::store::{
-    Accept, Accepted, AttemptRow, EventDetail, JobFilter, JobRow, Replay, Settings, Store,
+    Accept, Accepted, AttemptRow, EventDetail, JobFilter, JobRow, NewJob, Replay, Settings, Store,
 };
 use hooklatch::traffic::Traffic;
 use hooklatch::verify::{Request, verify};
@@ -125,18 +125,18 @@ impl Bench {
         let (now, body) = (self.clock.now(), format!("body of {id}").into());
         let request = Request { method: "POST", url: None, headers: &headers, body };
         let delivery = verify(&scheme, &[], request, now).unwrap();
-        let handlers: Vec<Name> = handlers.iter().map(|name| name.parse().unwrap()).collect();
-        let jobs = handlers.len();
+        let made = handlers.len();
+        let jobs = handlers.iter().map(|name| NewJob::of(name.parse().unwrap())).collect();
         let source = "shop".parse().unwrap();
         let new = Accept {
             source,
             received_at: now,
             delivery,
-            handlers,
+            jobs,
             on_redelivery: OnRedelivery::Ignore,
         };
         let accepted = self.store.intake.accept(new).await.unwrap();
-        assert_eq!(accepted, Accepted::Created { jobs, held: None, flagged: false });
+        assert_eq!(accepted, Accepted::Created { jobs: made, held: None, flagged: false });
     }
 
     /// Waits until the handler's jobs are as wanted, and returns them, the newest first. The store

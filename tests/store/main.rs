@@ -17,7 +17,7 @@ use hooklatch::model::{Name, OnRedelivery, Outcome, Timestamp};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::Next;
 use hooklatch::store::{
-    Accept, Accepted, Claim, Claimed, Completion, CopyError, EventFilter, Record, Refused,
+    Accept, Accepted, Claim, Claimed, Completion, CopyError, EventFilter, NewJob, Record, Refused,
     Settings, Store,
 };
 use hooklatch::verify::{self, Draft, Request, Verified};
@@ -69,14 +69,14 @@ impl Bench {
     fn accept(&self, id: &str) -> impl Future<Output = Result<Accepted, Refused>> + use<> {
         let (store, delivery) = (self.store.clone(), delivery(id, "{}"));
         async move {
-            let (source, handlers) = (name("stripe"), vec![name("h")]);
+            let (source, jobs) = (name("stripe"), vec![NewJob::of(name("h"))]);
             store
                 .intake
                 .accept(Accept {
                     source,
                     received_at: START,
                     delivery,
-                    handlers,
+                    jobs,
                     on_redelivery: OnRedelivery::Ignore,
                 })
                 .await

@@ -7,7 +7,7 @@ use super::values::{header_names, parsed, word};
 use crate::document::{OneOrMany, Section};
 use crate::limits::TOLERANCE_MAX;
 use crate::model::is_header_name;
-use crate::provider::place::Pointer;
+use crate::payload::Pointer;
 use crate::provider::template::Template;
 use crate::provider::{
     Encoding, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace, StampUnit,

@@ -147,7 +147,7 @@ impl Prepared {
         let held = (repeats && !flagged).then_some(HeldReason::SuspectedReplay);
         self.insert_payload_and_jobs(tx, event, stored, held)?;
         crash::point("accept.commit.before");
-        Ok(Accepted::Created { jobs: self.new.handlers.len(), held, flagged })
+        Ok(Accepted::Created { jobs: self.new.jobs.len(), held, flagged })
     }
 
     fn known_event(&self, tx: &Connection, stored: &StoredPayload) -> rusqlite::Result<Accepted> {
@@ -195,7 +195,7 @@ impl Prepared {
         self.repeats(tx, event)?;
         let held = Some(HeldReason::IdReused);
         self.insert_payload_and_jobs(tx, event, stored, held)?;
-        Ok(Accepted::Created { jobs: self.new.handlers.len(), held, flagged: false })
+        Ok(Accepted::Created { jobs: self.new.jobs.len(), held, flagged: false })
     }
 
     /// Whether the replay guard looks at its body.
@@ -243,8 +243,8 @@ impl Prepared {
     ) -> rusqlite::Result<()> {
         insert_payload(tx, event, stored)?;
         let state = if held.is_some() { State::Held } else { State::Ready };
-        for handler in &self.new.handlers {
-            insert_job(tx, event, handler, state, held, self.now)?;
+        for job in &self.new.jobs {
+            insert_job(tx, event, &job.handler, state, held, self.now)?;
             if held.is_some() {
                 self.notices.job(tx, tx.last_insert_rowid(), self.now)?;
             }

@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::model::{Digest, EventId, JobId, Name, OnRedelivery, State};
-use crate::store::border::{Accept, Ask, Asked, KeyState, Refused};
+use crate::store::border::{Accept, Ask, Asked, KeyState, NewJob, Refused};
 use crate::store::tables::answer::{Fate, UsedKey, find_key, unreadable};
 use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
@@ -46,9 +46,9 @@ impl Intake {
         self.engine.ready()?;
         let Ask { source, caller, request, received_at, delivery, handler, keep, keep_errors } =
             ask;
-        let handlers = vec![handler.clone()];
+        let jobs = vec![NewJob::of(handler.clone())];
         let on_redelivery = OnRedelivery::Ignore;
-        let new = Accept { source, received_at, delivery, handlers, on_redelivery };
+        let new = Accept { source, received_at, delivery, jobs, on_redelivery };
         let prepared = self.prepare(new, received_at);
         let stored = StoredPayload::of(&prepared.new.delivery).await?;
         let (priority, digest) = (stored.priority(), request);

@@ -362,7 +362,7 @@ fn judge(secret: &str) -> Reverifier {
             source: kept.source,
             received_at: kept.received_at,
             delivery: delivery.map_err(|rejection| rejection.reason)?,
-            handlers: vec![name("h")],
+            jobs: vec![NewJob::of(name("h"))],
             on_redelivery: OnRedelivery::Ignore,
         })
     })

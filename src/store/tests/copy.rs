@@ -40,9 +40,9 @@ fn accepting(
             // Random text, which zstd leaves as long as it is.
             let data = format!(r#""{}""#, data_encoding::BASE64.encode(&vec_of_random(bytes)));
             let delivery = stripe(&format!("{name_of}{sent}"), "a.b", &data);
-            let (source, handlers) = (name("stripe"), vec![name("h")]);
+            let (source, jobs) = (name("stripe"), vec![NewJob::of(name("h"))]);
             let on_redelivery = OnRedelivery::Ignore;
-            let new = Accept { source, received_at: START, delivery, handlers, on_redelivery };
+            let new = Accept { source, received_at: START, delivery, jobs, on_redelivery };
             let asked = std::time::Instant::now();
             store.intake.accept(new).await.unwrap();
             longest = longest.max(asked.elapsed());

@@ -151,7 +151,7 @@ async fn accept_at_once(bench: &Bench, numbers: std::ops::Range<u64>) {
             source: name("github"),
             received_at,
             delivery,
-            handlers: Vec::new(),
+            jobs: Vec::new(),
             on_redelivery: OnRedelivery::Ignore,
         };
         accepts.spawn(async move { store.intake.accept(new).await.unwrap() });

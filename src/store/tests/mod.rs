@@ -158,9 +158,9 @@ impl Bench {
         delivery: Verified,
         handlers: &[&str],
     ) -> Result<Accepted, Refused> {
-        let handlers = handlers.iter().copied().map(name).collect();
+        let jobs = handlers.iter().copied().map(name).map(NewJob::of).collect();
         let (source, received_at) = (name(source), self.clock.now());
-        let new = Accept { source, received_at, delivery, handlers, on_redelivery };
+        let new = Accept { source, received_at, delivery, jobs, on_redelivery };
         self.store.intake.accept(new).await
     }
 

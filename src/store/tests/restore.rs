@@ -110,7 +110,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
         source: name("stripe"),
         received_at: bench.clock.now(),
         delivery,
-        handlers: vec![name("h")],
+        jobs: vec![NewJob::of(name("h"))],
         on_redelivery: OnRedelivery::Ignore,
     };
     assert!(matches!(store.intake.accept(new).await, Ok(Accepted::Created { .. })));

@@ -249,14 +249,14 @@ async fn retention_walks_over_more_than_one_step() {
             let delivery = stripe(&format!("e{n}"), "a", "{}");
             tokio::spawn(async move {
                 let source = name("stripe");
-                let handlers = Vec::new();
+                let jobs = Vec::new();
                 store
                     .intake
                     .accept(Accept {
                         source,
                         received_at,
                         delivery,
-                        handlers,
+                        jobs,
                         on_redelivery: OnRedelivery::Ignore,
                     })
                     .await

@@ -40,14 +40,14 @@ fn accept(bench: &Bench, event: &str) -> impl Future<Output = Result<Accepted, R
     let (store, received_at) = (bench.store.clone(), bench.clock.now());
     let delivery = stripe(event, "a", "{}");
     async move {
-        let (source, handlers) = (name("stripe"), vec![name("h")]);
+        let (source, jobs) = (name("stripe"), vec![NewJob::of(name("h"))]);
         store
             .intake
             .accept(Accept {
                 source,
                 received_at,
                 delivery,
-                handlers,
+                jobs,
                 on_redelivery: OnRedelivery::Ignore,
             })
             .await
@@ -113,9 +113,9 @@ async fn an_event_that_was_rolled_back_and_stored_again_is_the_first_of_its_body
     let bench = bench();
     let accept = |event: &str| {
         let (store, delivery) = (bench.store.clone(), github(event, "push", "A"));
-        let (source, handlers, on_redelivery) =
-            (name("github"), vec![name("h")], OnRedelivery::Ignore);
-        let new = Accept { source, received_at: START, delivery, handlers, on_redelivery };
+        let (source, jobs, on_redelivery) =
+            (name("github"), vec![NewJob::of(name("h"))], OnRedelivery::Ignore);
+        let new = Accept { source, received_at: START, delivery, jobs, on_redelivery };
         async move { store.intake.accept(new).await }
     };
     let release = hold_writer(&bench.store).await;
@@ -211,7 +211,7 @@ async fn what_came_a_moment_ago_is_looked_up_without_its_body() {
             source: name("stripe"),
             received_at: START,
             delivery: large(),
-            handlers: vec![name("h")],
+            jobs: vec![NewJob::of(name("h"))],
             on_redelivery: OnRedelivery::Ignore,
         };
         let again = tokio::spawn(async move { store.intake.accept(new).await });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hooklatch::store::{Accept, Accepted, FailedDelivery};
+use hooklatch::store::{Accept, Accepted, FailedDelivery, NewJob};
 
 use super::super::compare;
 use super::super::deliveries::{self, Delivery};
@@ -45,7 +45,7 @@ impl World<'_> {
             received_at: self.clock.now(),
             on_redelivery: hooklatch::model::OnRedelivery::Ignore,
             delivery: verified,
-            handlers: handlers.iter().map(|name| name.parse().unwrap()).collect(),
+            jobs: handlers.iter().map(|name| NewJob::of(name.parse().unwrap())).collect(),
         };
         (accept, expected)
     }

@@ -1,0 +1,307 @@
+//! Fetches values out of an accepted event: what conditions, values and keys look at.
+//!
+//! Must stay true: what two readers could read differently is no value, and what is kept of one event is bounded.
+
+mod pointer;
+pub(crate) mod walk;
+
+use std::borrow::Cow;
+use std::fmt;
+
+pub use pointer::Pointer;
+
+use crate::model::{Headers, is_header_name};
+
+/// An event, as the places see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'e> {
+    pub id: &'e str,
+    pub event_type: &'e str,
+    /// Those that the source's scheme keeps.
+    pub headers: &'e Headers,
+    pub body: &'e [u8],
+    /// The form field that holds the JSON, where the source's scheme has one.
+    pub form_field: Option<&'e str>,
+}
+
+/// A part of an event that a condition, a value or a key names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// `type`
+    Type,
+    /// `id`
+    Id,
+    /// `header:NAME`: one that the source's scheme keeps.
+    Header(String),
+    /// `form:FIELD`
+    Form(String),
+    /// `/POINTER`, in which a step `*` means any element of a list.
+    Json(Pointer),
+}
+
+impl Place {
+    /// Reads a place; an `Err` says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            _ if text.starts_with('/') => Pointer::parse(text).map(Place::Json),
+            None if text == "type" => Ok(Place::Type),
+            None if text == "id" => Ok(Place::Id),
+            Some(("header", name)) if is_header_name(name) => Ok(Place::Header(name.to_owned())),
+            Some(("header", name)) => Err(format!("'{name}' is not a header name")),
+            Some(("form", field)) if !field.is_empty() => Ok(Place::Form(field.to_owned())),
+            _ => Err(format!(
+                "must be a JSON pointer such as \"/data/id\", header:NAME, form:FIELD, type or id, not '{text}'"
+            )),
+        }
+    }
+
+    /// How many of its steps mean any element of a list.
+    pub fn wildcards(&self) -> usize {
+        match self {
+            Place::Json(pointer) => pointer.steps().iter().filter(|step| *step == "*").count(),
+            Place::Type | Place::Id | Place::Header(_) | Place::Form(_) => 0,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Type => f.write_str("type"),
+            Place::Id => f.write_str("id"),
+            Place::Header(name) => write!(f, "header:{name}"),
+            Place::Form(field) => write!(f, "form:{field}"),
+            Place::Json(pointer) => pointer.fmt(f),
+        }
+    }
+}
+
+/// One value of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Decoded.
+    Text(String),
+    /// A number of JSON, as it is written.
+    Number(String),
+    Bool(bool),
+    /// A list or an object, as it is written.
+    Json(String),
+}
+
+/// Why what stands at a place cannot be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unclear {
+    #[error("the body is not JSON")]
+    NotJson,
+    #[error("it is there twice")]
+    Twice,
+    #[error("it is not text that can be decoded")]
+    NotText,
+    #[error("there is too much of it")]
+    TooLarge,
+}
+
+/// What stands at one place: nothing where it is absent or null, and several values where a step means any element.
+pub type Reading = Result<Vec<Found>, Unclear>;
+
+/// What stands at `places`, in their order, in one pass over the body. At most `most_bytes` are kept of it.
+pub fn read(event: &Event<'_>, places: &[&Place], most_bytes: usize) -> Vec<Reading> {
+    let mut found = Kept { readings: vec![Ok(Vec::new()); places.len()], left: most_bytes };
+    let (mut slots, mut pointers) = (Vec::new(), Vec::new());
+    for (slot, place) in places.iter().enumerate() {
+        match place {
+            Place::Type => found.keep(slot, Found::Text(event.event_type.to_owned())),
+            Place::Id => found.keep(slot, Found::Text(event.id.to_owned())),
+            Place::Header(name) => found.only(slot, event.headers.all(name).map(header_text)),
+            Place::Form(field) => found.only(slot, fields(event.body, field).map(form_text)),
+            Place::Json(pointer) => {
+                slots.push(slot);
+                pointers.push(pointer);
+            }
+        }
+    }
+    if pointers.is_empty() {
+        return found.readings;
+    }
+    let json = json_of(event.body, event.form_field);
+    let is_json = json.is_some_and(|json| {
+        walk::walk(&json, pointers, &mut InSlots { slots: &slots, found: &mut found })
+    });
+    if !is_json {
+        slots.iter().for_each(|slot| found.readings[*slot] = Err(Unclear::NotJson));
+    }
+    found.readings
+}
+
+fn header_text(value: &[u8]) -> Result<Found, Unclear> {
+    std::str::from_utf8(value).map(|text| Found::Text(text.to_owned())).or(Err(Unclear::NotText))
+}
+
+fn form_text(value: Cow<'_, str>) -> Result<Found, Unclear> {
+    Ok(Found::Text(value.into_owned()))
+}
+
+struct Kept {
+    readings: Vec<Reading>,
+    /// How many more bytes may be kept.
+    left: usize,
+}
+
+impl Kept {
+    fn keep(&mut self, slot: usize, found: Found) {
+        let bytes = match &found {
+            Found::Text(text) | Found::Number(text) | Found::Json(text) => text.len(),
+            Found::Bool(_) => 0,
+        };
+        // A value counts for more than its text, or a list of a million empty ones would be free.
+        let left = self.left.checked_sub(bytes + size_of::<Found>());
+        match (&mut self.readings[slot], left) {
+            (Ok(values), Some(left)) => {
+                values.push(found);
+                self.left = left;
+            }
+            (reading @ Ok(_), None) => *reading = Err(Unclear::TooLarge),
+            (Err(_), _) => {}
+        }
+    }
+
+    /// Keeps the one value; two leave open which is meant.
+    fn only(&mut self, slot: usize, values: impl Iterator<Item = Result<Found, Unclear>>) {
+        for value in values {
+            match value {
+                Ok(_) if self.readings[slot] != Ok(Vec::new()) => {
+                    self.readings[slot] = Err(Unclear::Twice);
+                }
+                Ok(found) => self.keep(slot, found),
+                Err(unclear) => self.readings[slot] = Err(unclear),
+            }
+        }
+    }
+}
+
+/// Keeps the values of a walk for the places whose pointers it follows.
+struct InSlots<'k> {
+    slots: &'k [usize],
+    found: &'k mut Kept,
+}
+
+impl walk::Sink for InSlots<'_> {
+    fn value(&mut self, slot: usize, raw: &str) {
+        let slot = self.slots[slot];
+        let value = match raw.as_bytes().first() {
+            Some(b'n') => return,
+            Some(b't') => Found::Bool(true),
+            Some(b'f') => Found::Bool(false),
+            Some(b'"') => match serde_json::from_str(raw) {
+                Ok(text) => Found::Text(text),
+                // A surrogate without its other half.
+                Err(_) => return self.found.readings[slot] = Err(Unclear::NotText),
+            },
+            Some(b'[' | b'{') => Found::Json(raw.to_owned()),
+            _ => Found::Number(raw.to_owned()),
+        };
+        self.found.keep(slot, value);
+    }
+
+    fn twice(&mut self, slot: usize) {
+        self.found.readings[self.slots[slot]] = Err(Unclear::Twice);
+    }
+}
+
+/// The values of a field in a form-encoded body.
+pub(crate) fn fields<'b>(body: &'b [u8], name: &str) -> impl Iterator<Item = Cow<'b, str>> {
+    form_urlencoded::parse(body).filter(move |(field, _)| field == name).map(|(_, value)| value)
+}
+
+/// The JSON text of a body: the body without a byte order mark (RFC 8259 lets a reader ignore it),
+/// or the one field of a form. The body's bytes decide which, because the signature covers them;
+/// it does not cover the content type.
+pub fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let first = body.iter().find(|b| !b.is_ascii_whitespace());
+    match form_field {
+        Some(field) if !matches!(first, Some(b'{' | b'[')) => {
+            let mut values = fields(body, field);
+            let value = values.next()?;
+            values.next().is_none().then(|| match value {
+                Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+                Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+            })
+        }
+        _ => Some(Cow::Borrowed(body)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn reading(body: &str, place: &str) -> Reading {
+        let mut headers = Headers::new();
+        headers.push("X-One", "1");
+        headers.push("x-two", "a");
+        headers.push("X-Two", "b");
+        headers.push("X-Raw", vec![0xFF]);
+        let event = Event {
+            id: "e1",
+            event_type: "push",
+            headers: &headers,
+            body: body.as_bytes(),
+            form_field: Some("payload"),
+        };
+        read(&event, &[&Place::parse(place).unwrap()], 200).remove(0)
+    }
+
+    #[test]
+    fn a_place_reads_what_stands_there() {
+        let text = |text: &str| Ok(vec![Found::Text(text.to_owned())]);
+        let list = r#"{"c":[{"n":"a"},{"n":2},{},{"n":null},{"n":true},{"n":[1, 2]}],"*":"s"}"#;
+        let any = [
+            Found::Text("a".into()),
+            Found::Number("2".into()),
+            Found::Bool(true),
+            Found::Json("[1, 2]".into()),
+        ];
+        for (body, place, wanted) in [
+            ("x", "type", text("push")),
+            ("x", "id", text("e1")),
+            ("x", "header:x-ONE", text("1")),
+            ("x", "header:X-None", Ok(vec![])),
+            ("x", "header:X-Two", Err(Unclear::Twice)),
+            ("x", "header:X-Raw", Err(Unclear::NotText)),
+            ("a=%C3%A4&b=1&b=2", "form:a", text("ä")),
+            ("a=%C3%A4&b=1&b=2", "form:b", Err(Unclear::Twice)),
+            ("a=1", "form:c", Ok(vec![])),
+            (list, "/c/*/n", Ok(any.to_vec())),
+            (list, "/c/0/n", text("a")),
+            (list, "/*", text("s")),
+            (list, "/c/*/x", Ok(vec![])),
+            ("payload=%7B%22a%22%3A%22b%22%7D", "/a", text("b")),
+            ("x", "/a", Err(Unclear::NotJson)),
+            (r#"{"a":1}x"#, "/a", Err(Unclear::NotJson)),
+            (r#"{"a":1,"a":1}"#, "/a", Err(Unclear::Twice)),
+            (r#"[{"a":1},{"a":1,"a":2}]"#, "/*/a", Err(Unclear::Twice)),
+            (r#"{"a":"\ud800"}"#, "/a", Err(Unclear::NotText)),
+        ] {
+            assert_eq!(reading(body, place), wanted, "{body} {place}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_an_event_is_bounded() {
+        let body = format!(r#"{{"a":"{}"}}"#, "x".repeat(200));
+        assert_eq!(reading(&body, "/a"), Err(Unclear::TooLarge));
+        assert_eq!(
+            reading(r#"{"a":[false,false,false,false,false,false,false]}"#, "/a/*"),
+            Err(Unclear::TooLarge)
+        );
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused() {
+        for text in ["", "ref", "json:/a", "header:", "header:a b", "form:", "digest", "Type"] {
+            assert!(Place::parse(text).is_err(), "{text}");
+        }
+    }
+}
