@@ -23,13 +23,15 @@ use tokio::runtime::{Builder, Runtime};
 use crate::admin::operation::{Method, Parameters, encode};
 use crate::admin::routes::find;
 use crate::cmd;
+use crate::condition::{Condition, TableResult, Values};
+use crate::config::read_when;
+use crate::document::{Document, Problems};
 use crate::handler::forward::answer;
 use crate::http::chunks::{self, Chunks};
 use crate::http::head::{Head, Took};
 use crate::limits::{self, Limits};
 use crate::model::{Digest, Headers, Timestamp};
-use crate::payload::Pointer;
-use crate::payload::json_of;
+use crate::payload::{Event, Pointer, json_of};
 use crate::provider::place::Place;
 use crate::provider::template::Template;
 use crate::runner::message::{ToReceiver, ToRunner};
@@ -100,6 +102,45 @@ pub fn facts(body: &[u8], form_field: Option<&str>, pointers: &[String]) -> Opti
         Found::Twice => Fact::Twice,
     };
     Some(found.into_iter().map(fact).collect())
+}
+
+/// What a condition, written as the value of `when`, comes to for a body: whether it holds, or why that cannot be
+/// decided.
+///
+/// # Errors
+/// The problems of a condition that the configuration refuses.
+pub fn condition(when: &str, body: &[u8]) -> Result<Result<bool, String>, Vec<String>> {
+    with_condition(when, body, |when, values| {
+        when.decide(values).map_err(|doubt| doubt.to_string())
+    })
+}
+
+/// The lines of a condition as a person reads them.
+///
+/// # Errors
+/// Those of [`condition`].
+pub fn explained(when: &str, body: &[u8]) -> Result<Vec<TableResult>, Vec<String>> {
+    with_condition(when, body, Condition::explain)
+}
+
+fn with_condition<T>(
+    when: &str,
+    body: &[u8],
+    look: impl FnOnce(&Condition, &Values<'_>) -> T,
+) -> Result<T, Vec<String>> {
+    let text = format!("when = {when}\n");
+    let problems = Problems::new();
+    let document = Document::parse("f", &text, &problems);
+    let read = document.as_ref().and_then(|document| read_when(&document.root(&problems)));
+    let found = problems.into_sorted();
+    let Some(when) = read.filter(|_| found.is_empty()) else {
+        return Err(found.iter().map(ToString::to_string).collect());
+    };
+    let mut headers = Headers::new();
+    headers.push("X-One", "1");
+    let event = Event { id: "e1", event_type: "push", headers: &headers, body, form_field: None };
+    let most = usize::try_from(Limits::default().condition_kept_bytes).unwrap_or(usize::MAX);
+    Ok(look(&when.condition, &Values::read(&event, when.condition.places(), most)))
 }
 
 /// The digest of a body without the volatile fields.

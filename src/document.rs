@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 pub use problem::{At, Fault, Problem, Problems};
 
@@ -154,6 +154,65 @@ impl FromToml for Vec<String> {
     }
 }
 
+/// A value of any type with its position, for a reader of tables whose keys are not fixed.
+#[derive(Clone)]
+pub struct Raw<'d> {
+    file: &'d str,
+    text: &'d str,
+    key: String,
+    value: &'d Spanned<DeValue<'d>>,
+}
+
+impl<'d> Raw<'d> {
+    pub fn get(&self) -> &'d DeValue<'d> {
+        self.value.get_ref()
+    }
+
+    pub fn at(&self) -> At {
+        let first = self.members().and_then(|mut members| members.next());
+        match first {
+            // A table made by dotted keys has an empty span.
+            Some((name, _)) if self.value.span().is_empty() => name.at,
+            _ => self.at_byte(self.value.span().start, self.key.clone()),
+        }
+    }
+
+    /// The elements of a list.
+    pub fn items(&self) -> Option<impl Iterator<Item = Raw<'d>>> {
+        let all = self.get().as_array()?.iter();
+        Some(all.map(|value| Raw { value, ..self.clone() }))
+    }
+
+    /// The keys and values of a table, in its order.
+    pub fn members(&self) -> Option<impl Iterator<Item = (Value<String>, Raw<'d>)>> {
+        let all = self.get().as_table()?.iter();
+        Some(all.map(|(name, value)| {
+            let text: &str = AsRef::<str>::as_ref(name.get_ref());
+            let key = format!("{}.{text}", self.key);
+            let at = self.at_byte(name.span().start, key.clone());
+            (Value { value: text.to_owned(), at }, Raw { key, value, ..self.clone() })
+        }))
+    }
+
+    /// What serde makes of the value.
+    ///
+    /// # Errors
+    /// The value does not fit, such as a number of more than 64 bits.
+    pub fn deserialize<T: serde::de::DeserializeOwned>(&self) -> Result<T, String> {
+        let reader = ValueDeserializer::from(self.value.clone());
+        T::deserialize(reader).map_err(|error| error.message().to_owned())
+    }
+
+    /// That the value should be of another type.
+    pub fn mismatch(&self, expected: &str) -> String {
+        mismatch(expected, self.get())
+    }
+
+    fn at_byte(&self, offset: usize, key: String) -> At {
+        At::byte(self.file, self.text, offset, key)
+    }
+}
+
 /// One table of a document. It remembers which keys the caller asked for.
 pub struct Section<'d> {
     file: &'d str,
@@ -225,6 +284,12 @@ impl<'d> Section<'d> {
     /// The position of the key's value, if the key is present. Its type does not matter.
     pub fn place_of(&self, key: &'static str) -> Option<At> {
         self.value(key).map(|value| self.at(key, value.span()))
+    }
+
+    /// The key's value, whatever its type.
+    pub fn raw(&self, key: &'static str) -> Option<Raw<'d>> {
+        let value = self.value(key)?;
+        Some(Raw { file: self.file, text: self.text, key: self.join(key), value })
     }
 
     /// Whether the key is present. Its type does not matter.

@@ -11,6 +11,7 @@ pub mod model;
 pub mod random;
 
 // Layer 1: pure decisions.
+pub mod condition;
 pub mod document;
 pub mod measure;
 pub mod pattern;

@@ -264,6 +264,23 @@ pub const CONFIG_FILES: usize = 1_000;
 /// The largest secret; one trailing newline does not count.
 pub const SECRET_BYTES: u64 = 4 << 10;
 
+/// Tables of a condition, and lines of each: a decision stays a fraction of the time that an accept takes.
+pub const CONDITION_TABLES: usize = 32;
+pub const CONDITION_LINES: usize = 32;
+
+/// Steps `*` in a place of a condition: the elements of lists in lists, as in `/commits/*/modified/*`.
+pub const CONDITION_WILDCARDS: usize = 2;
+
+/// The compiled program of a condition's pattern: some 120 characters. A search takes program times text.
+pub const PATTERN_PROGRAM_BYTES: usize = 4 << 10;
+
+/// The longest text that a pattern looks at: refs, paths and addresses are shorter. A longer one leaves its condition
+/// undecided.
+pub const PATTERN_TEXT_BYTES: usize = 4 << 10;
+
+/// Most places of `order_by` or `coalesce_by`.
+pub const KEY_PLACES: usize = 4;
+
 /// The limit called `key`.
 pub fn limit(key: &str) -> Option<&'static Limit> {
     TABLE.iter().find(|limit| limit.key == key)
@@ -312,6 +329,8 @@ limits! {
         "Of one source's failed deliveries so much is kept, over a minute or so, and a quarter of it from one address; the rest is only counted, so a flood of forgeries costs little.";
     quarantine_queue_bytes: Bytes = 8 * MIB, 64 * KIB..=GIB, ReceiverStart,
         "Failed deliveries in memory that wait to be written; further ones are only counted.";
+    condition_kept_bytes: Bytes = 512 * KIB, KIB..=4 * MIB, Reload,
+        "What conditions and keys fetch of one event in all; a place beyond it leaves its condition undecided, and the job is held.";
     jobs_in_flight_count: Count = 64, 1..=10_000, Reload,
         "Attempts running at once, over all handlers.";
     command_concurrency_count: Count = 1, 1..=1_000, Reload,

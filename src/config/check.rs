@@ -5,6 +5,7 @@ use crate::limits::{Limits, Unit};
 use crate::model::INTERNAL_SOURCE;
 use crate::verify;
 
+use super::condition;
 use super::handlers::{Action, Handler, Sign};
 use super::read::millis;
 use super::settings::{KEEP_IDS, LISTEN, METRICS_LISTEN, Settings};
@@ -71,6 +72,20 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
                 format!("source '{name}' takes events from anybody, and {listen} is not only this machine"),
                 "listen on 127.0.0.1, or give the source a provider that verifies",
             );
+        }
+    }
+}
+
+/// Checks that a source of each handler keeps the headers that its condition and its key look at.
+pub(super) fn headers(sources: &[Source], handlers: &[Handler], problems: &Problems) {
+    for handler in handlers {
+        let own = sources.iter().filter(|source| handler.takes(&source.name));
+        let kept: Vec<&str> = own.flat_map(|source| source.scheme.keeps_headers()).collect();
+        for (name, at) in handler.places().filter_map(condition::header) {
+            // Its sources may be in a file that could not be read.
+            if !kept.is_empty() && !kept.iter().any(|kept| kept.eq_ignore_ascii_case(name)) {
+                problems.report(at, condition::not_kept(name, &kept));
+            }
         }
     }
 }

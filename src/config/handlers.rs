@@ -8,8 +8,10 @@ use serde::{Serialize, Serializer};
 use crate::document::{At, Fault, FromToml, Section, Value, nearest};
 use crate::handler::Target;
 use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown, RunnerName};
+use crate::payload::Place;
 use crate::retry::GiveUp;
 
+use super::condition::{self, Grouping, When};
 use super::read::{Context, Declared, bad_text, normal, parsed, path};
 use super::secrets::{Reference, STARS};
 use super::shown;
@@ -21,6 +23,10 @@ pub(crate) struct Handler {
     pub(crate) name: Name,
     pub(crate) sources: Vec<Value<String>>,
     pub(crate) events: Vec<Value<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) when: Option<When>,
+    #[serde(flatten)]
+    pub(crate) grouping: Option<Grouping>,
     #[serde(flatten)]
     pub(crate) action: Action,
     #[serde(serialize_with = "shown::duration")]
@@ -43,6 +49,12 @@ impl Handler {
     /// Its `events`, as written.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = &str> {
         self.events.iter().map(|event| event.value.as_str())
+    }
+
+    /// The places that its condition and its key look at.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Value<Place>> {
+        let of_condition = self.when.iter().flat_map(|when| &when.places);
+        of_condition.chain(self.grouping.iter().flat_map(|grouping| &grouping.places))
     }
 
     /// Its command; `None` for a forward.
@@ -134,6 +146,8 @@ const FORWARD_KEYS: [(&str, &str); 2] = [
 pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Handler> {
     let sources = read_sources(&section, context);
     let events = read_events(&section);
+    let when = condition::read_when(&section);
+    let grouping = condition::read_grouping(&section);
     let on_unknown = parsed::<OnUnknown>(&section, "on_unknown");
     let work = read_work(&section, context);
     let replies = |source: &&Value<String>| context.replying.contains(&source.value);
@@ -142,12 +156,16 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         let other = sources.iter().flatten().find(|source| !replies(source));
         check_answers(&section, other, events.as_deref(), on_unknown.as_ref());
     }
+    let is_internal = sources.as_deref().is_some_and(condition::is_internal);
+    condition::refuse(&section, answers, is_internal);
     section.finish();
     let Work { action, timeout, concurrency, give_up } = work?;
     Some(Handler {
         name: name.clone(),
         sources: sources?,
         events: events?,
+        when,
+        grouping,
         on_unknown: match (on_unknown, &action) {
             (Some(written), _) => written.value,
             (None, Action::Forward(_)) if !answers => OnUnknown::Rerun,

@@ -9,6 +9,7 @@
 mod changes;
 mod check;
 mod commands;
+mod condition;
 mod configuration;
 mod environment;
 mod files;
@@ -27,6 +28,8 @@ mod variables;
 mod wanted;
 mod warnings;
 
+#[cfg(debug_assertions)]
+pub(crate) use condition::read_when;
 pub(crate) use handlers::Handler;
 pub(crate) use settings::limit_rows;
 pub(crate) use shown::duration_text;

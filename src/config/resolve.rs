@@ -20,6 +20,7 @@ use crate::runner;
 use crate::runner::{CommandSettings, Configured};
 use crate::verify::{self, Resigner};
 
+use super::condition::Grouping;
 use super::configuration::Config;
 use super::environment::Environment;
 use super::handlers::{Action, Command, Handler, Sign};
@@ -211,6 +212,7 @@ impl<'a> Resolver<'a> {
             on_redelivery: source.on_redelivery,
             reply: self.reply(source),
             routes: self.routes(source),
+            condition_kept_bytes: size(self.config.limits().condition_kept_bytes),
         }
     }
 
@@ -298,6 +300,8 @@ impl<'a> Resolver<'a> {
                 .iter()
                 .map(|text| Pattern::new(text.value.as_str(), two_levels))
                 .collect(),
+            when: handler.when.as_ref().map(|when| when.condition.clone()),
+            key: handler.grouping.as_ref().map(Grouping::key),
         };
         self.config.handlers.iter().filter(wants).map(route).collect()
     }

@@ -11,6 +11,7 @@ use crate::pattern::Pattern;
 use crate::provider::Scheme;
 use crate::verify;
 
+use super::condition;
 use super::configuration::Config;
 use super::handlers::{Action, Forward, Handler};
 use super::secrets::Reference;
@@ -36,6 +37,7 @@ impl Config {
         }
         for handler in &self.handlers {
             self.warn_of_events(handler, &found);
+            self.warn_of_unsigned_headers(handler, &found);
             match &handler.action {
                 Action::Command(command) => warn_of_written_secrets(&command.env, &found),
                 Action::Forward(forward) => self.warn_of_old_signature(handler, forward, &found),
@@ -71,6 +73,21 @@ impl Config {
             "an endpoint that verifies will refuse retries and replays: provider '{provider}' signs a timestamp"
         );
         found.reject(&at, message, help);
+    }
+
+    /// The headers that its condition or its key looks at, and that a source's signature leaves out.
+    fn warn_of_unsigned_headers(&self, handler: &Handler, found: &Problems) {
+        for (name, at) in handler.places().filter_map(condition::header) {
+            let Some(open) = self.sources_of(handler).find(|source| source.scheme.leaves_out(name))
+            else {
+                continue;
+            };
+            let message = format!(
+                "the signature of provider '{}' leaves out '{name}': a captured delivery can be sent again with another value",
+                open.scheme.name()
+            );
+            found.reject(at, message, "look at the body where you can");
+        }
     }
 
     /// The entries of a handler's `events` that match no event which its sources can have, or no type which

@@ -21,16 +21,18 @@ use super::connection::Gate;
 use super::keyed;
 use super::refusal::{Cause, Origin, headers, refuse, reject};
 use super::reply::Answer;
+use super::route::Decisions;
 use super::shared::Shared;
 use super::snapshot::Snapshot;
 use super::source::{ServedSource, Source};
 use crate::limits::HEADERS_KEPT_BYTES;
 use crate::model::{Headers, Timestamp, host};
 use crate::panics::{contain, contained};
-use crate::store::Accepted;
-use crate::verify::{self, Verified};
+use crate::store::{Accept, Accepted};
+use crate::traffic::Decision;
+use crate::verify;
 
-/// Larger bodies are verified on a blocking thread: HMAC takes about 1 GB/s, so a larger body would occupy a worker,
+/// Larger bodies are verified and decided on a blocking thread: HMAC takes about 1 GB/s, so a larger body would occupy a worker,
 /// with all its connections, for more than a quarter of a millisecond.
 const VERIFY_INLINE_BYTES: usize = 256 * 1024;
 
@@ -195,8 +197,10 @@ impl Delivery {
         let check = move || {
             let request =
                 verify::Request { method: &method, url: url.as_deref(), headers: &headers, body };
-            let Source { scheme, keys, .. } = &*for_check.source;
-            (verify::verify(scheme, keys, request, received_at), headers)
+            let source = &*for_check.source;
+            let Source { scheme, keys, .. } = source;
+            let verified = verify::verify(scheme, keys, request, received_at);
+            (verified.map(|delivery| source.accept(delivery, received_at)), headers)
         };
         let checked = if large {
             let _turn = shared.hashing.acquire().await;
@@ -206,8 +210,8 @@ impl Delivery {
         };
         let no_thread = || Cause::unavailable("failed", "no thread to verify on");
         let (verdict, headers) = checked.ok_or_else(no_thread)?;
-        let delivery = match verdict {
-            Ok(verified) => verified,
+        let (accept, decisions) = match verdict {
+            Ok(accept) => accept,
             Err(rejection) => {
                 let read = Some((received_at, evidence));
                 return Ok(reject(shared, served, rejection, origin, &headers, read));
@@ -216,10 +220,11 @@ impl Delivery {
         drop(evidence);
         served.traffic.verified();
         if let (Some(sent), Some(reply)) = (sent, &served.source.reply) {
+            let delivery = accept.delivery;
             let request = keyed::Request { sent, headers, delivery, received_at, begun, permit };
             return request.take(shared, served, reply).await;
         }
-        let answer = store(shared, served, delivery, received_at, begun).await;
+        let answer = store(shared, served, accept, &decisions, begun).await;
         // Held until here, because the body was in memory.
         drop(permit);
         answer
@@ -230,25 +235,29 @@ impl Delivery {
 async fn store(
     shared: &Shared,
     served: &ServedSource,
-    delivery: Verified,
-    received_at: Timestamp,
+    accept: Accept,
+    decisions: &Decisions,
     begun: Instant,
 ) -> Result<Answer, Cause> {
-    let source = &served.source;
+    let Accept { delivery, received_at, .. } = &accept;
+    let received_at = *received_at;
     let event = delivery.event_id().clone();
     let event_type = delivery.event_type().clone();
     let bytes = delivery.body().len();
-    let accepted = shared.store.accept(source.accept(delivery, received_at)).await?;
+    let accepted = shared.store.accept(accept).await?;
     let took = begun.elapsed();
     let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    let (name, event_type) = (&source.name, event_type.as_str());
+    let (name, event_type) = (&served.source.name, event_type.as_str());
     let is_duplicate = matches!(accepted, Accepted::Duplicate { .. });
     served.traffic.good(is_duplicate, received_at, took);
     Ok(match accepted {
         Accepted::Created { jobs, held, flagged } => {
             let held = held.map(|reason| reason.as_str());
+            served.decided(decisions);
+            let unwanted = decisions.count(Decision::False);
+            let undecided = decisions.count(Decision::Failed);
             info!(source = %name, answer = "accepted", %event, r#type = event_type, jobs, bytes, millis,
-                held, flagged, "delivery");
+                held, flagged, unwanted, undecided, "delivery");
             Answer::Accepted(event)
         }
         Accepted::Duplicate { state, removed, replayed, first_received_at, conflict } => {

@@ -37,7 +37,7 @@ fn reverify(source: &Source, kept: QuarantinedDelivery) -> Result<Accept, &'stat
     let request = verify::Request { method: "POST", url: url.as_deref(), headers: &headers, body };
     let delivery = verify::verify(&source.scheme, &source.keys, request, received_at)
         .map_err(|rejection| rejection.reason)?;
-    Ok(source.accept(delivery, received_at))
+    Ok(source.accept(delivery, received_at).0)
 }
 
 #[cfg(test)]
@@ -59,9 +59,8 @@ mod tests {
 
     fn sources(secret: &str) -> Sources {
         let scheme = Arc::new(Scheme::embedded("stripe").unwrap());
-        let route = |handler: &str, pattern| Route {
-            handler: handler.parse().unwrap(),
-            patterns: vec![Pattern::new(pattern, false)],
+        let route = |handler: &str, pattern| {
+            Route::new(handler.parse().unwrap(), vec![Pattern::new(pattern, false)])
         };
         let source = Source {
             name: "shop".parse().unwrap(),
@@ -74,6 +73,7 @@ mod tests {
             refuse_proxied: false,
             on_redelivery: OnRedelivery::ReplayDead,
             reply: None,
+            condition_kept_bytes: 1024,
             routes: vec![route("wants", "invoice.*"), route("does-not", "charge.*")],
         };
         Sources::new([source]).unwrap()

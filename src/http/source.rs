@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use super::client::Proxies;
 use super::health;
-use crate::model::{Name, OnRedelivery, Timestamp};
-use crate::pattern::Pattern;
+use super::route::{Decisions, Route};
+use crate::model::{Name, OnRedelivery};
 use crate::payload::Pointer;
 use crate::provider::Scheme;
-use crate::store::{Accept, NewJob};
-use crate::traffic::{Place, SourceTraffic, Traffic};
-use crate::verify::{self, Verified};
+use crate::traffic::{ConditionTraffic, Place, SourceTraffic, Traffic};
+use crate::verify;
 
 /// Paths of the receiver, which a source cannot have.
 pub const RESERVED_PATHS: &[&str] = &[health::ALIVE, health::READY];
@@ -34,6 +33,8 @@ pub struct Source {
     pub refuse_proxied: bool,
     pub on_redelivery: OnRedelivery,
     pub routes: Vec<Route>,
+    /// How much of one event is kept to decide for which routes it is.
+    pub condition_kept_bytes: usize,
     /// `Some` if requests get the answer of the source's one handler; otherwise they learn only that the event is
     /// stored.
     pub reply: Option<Reply>,
@@ -63,14 +64,6 @@ pub struct Reply {
     pub requests_per_minute: Option<u32>,
 }
 
-/// A handler and the event types it wants from one source.
-#[derive(Debug, Clone)]
-pub struct Route {
-    pub handler: Name,
-    /// One match is enough.
-    pub patterns: Vec<Pattern>,
-}
-
 /// Every source of a configuration; no two have the same path.
 #[derive(Default)]
 pub struct Sources {
@@ -88,6 +81,8 @@ pub(super) struct ServedSources {
 pub(super) struct ServedSource {
     pub(super) source: Arc<Source>,
     pub(super) traffic: SourceTraffic,
+    /// Those of every source's handlers.
+    conditions: Arc<[ConditionTraffic]>,
 }
 
 /// Two sources cannot share a path, nor use one of [`RESERVED_PATHS`].
@@ -120,8 +115,12 @@ impl Sources {
     pub(super) fn counted_by(self, traffic: &Traffic) -> ServedSources {
         let Sources { all, proxies } = self;
         let counts = traffic.set_sources(all.iter().map(|source| source.place()).collect());
+        let routes = all.iter().flat_map(|source| &source.routes);
+        let deciding = routes.filter(|route| route.decides()).map(|route| route.handler.clone());
+        let conditions: Arc<[_]> = traffic.set_conditions(deciding.collect()).into();
         let served = |(source, traffic): (Arc<Source>, SourceTraffic)| {
-            (source.path.clone(), Arc::new(ServedSource { source, traffic }))
+            let conditions = Arc::clone(&conditions);
+            (source.path.clone(), Arc::new(ServedSource { source, traffic, conditions }))
         };
         ServedSources { by_path: all.into_iter().zip(counts).map(served).collect(), proxies }
     }
@@ -142,6 +141,18 @@ impl ServedSources {
     }
 }
 
+impl ServedSource {
+    /// Counts what was decided for a new event.
+    pub(super) fn decided(&self, decisions: &Decisions) {
+        for (handler, decision) in decisions.iter() {
+            let own = self.conditions.iter().find(|own| own.handler() == handler);
+            if let Some(own) = own {
+                own.decided(*decision);
+            }
+        }
+    }
+}
+
 impl Source {
     fn place(&self) -> Place {
         Place {
@@ -151,26 +162,6 @@ impl Source {
             secrets: self.keys.iter().map(|key| key.reference().to_owned()).collect(),
             answers: self.reply.is_some(),
         }
-    }
-
-    /// What the store gets of a genuine delivery.
-    pub(super) fn accept(&self, delivery: Verified, received_at: Timestamp) -> Accept {
-        Accept {
-            source: self.name.clone(),
-            received_at,
-            jobs: self.jobs(delivery.event_type().as_str()),
-            delivery,
-            on_redelivery: self.on_redelivery,
-        }
-    }
-
-    /// The jobs that an event of this type makes.
-    fn jobs(&self, event_type: &str) -> Vec<NewJob> {
-        self.routes
-            .iter()
-            .filter(|route| route.patterns.iter().any(|pattern| pattern.matches(event_type)))
-            .map(|route| NewJob::of(route.handler.clone()))
-            .collect()
     }
 
     /// The URL that the provider signed, if its scheme signs one: the configured URL with the request's query.

@@ -147,6 +147,13 @@ families! {
     Gauge "hooklatch_disk_floor_bytes" []
         "Below this deliveries are answered 503 (limits.disk_floor_bytes)."
         |facts, out| out.count(&[], facts.writer.disk.floor_bytes);
+    Counter "hooklatch_conditions_total" ["handler", "result"]
+        "New events of a handler's types by what its condition and its key came to: true, false (no job), or failed (the job is held). Absent for handlers without either."
+        |facts, out| for handler in facts.traffic.conditions() {
+            for (result, count) in handler.counts() {
+                out.count(&[handler.name.as_str(), result], count);
+            }
+        };
     Gauge "hooklatch_jobs" ["handler", "state"]
         "Jobs that are ready, waiting or running, and those that wait for a person (held, dead). Of each of these two states the first 100000 are counted, over all handlers."
         jobs;

@@ -25,7 +25,7 @@ pub struct Event<'e> {
 }
 
 /// A part of an event that a condition, a value or a key names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// `type`
     Type,
@@ -86,6 +86,21 @@ pub enum Found {
     Bool(bool),
     /// A list or an object, as it is written.
     Json(String),
+}
+
+impl Found {
+    /// The value of a JSON text; `None` for null.
+    pub(crate) fn of(raw: &str) -> Result<Option<Self>, Unclear> {
+        Ok(Some(match raw.as_bytes().first() {
+            Some(b'n') => return Ok(None),
+            Some(b't') => Found::Bool(true),
+            Some(b'f') => Found::Bool(false),
+            // A surrogate without its other half cannot be decoded.
+            Some(b'"') => Found::Text(serde_json::from_str(raw).or(Err(Unclear::NotText))?),
+            Some(b'[' | b'{') => Found::Json(raw.to_owned()),
+            _ => Found::Number(raw.to_owned()),
+        }))
+    }
 }
 
 /// Why what stands at a place cannot be known.
@@ -188,19 +203,11 @@ struct InSlots<'k> {
 impl walk::Sink for InSlots<'_> {
     fn value(&mut self, slot: usize, raw: &str) {
         let slot = self.slots[slot];
-        let value = match raw.as_bytes().first() {
-            Some(b'n') => return,
-            Some(b't') => Found::Bool(true),
-            Some(b'f') => Found::Bool(false),
-            Some(b'"') => match serde_json::from_str(raw) {
-                Ok(text) => Found::Text(text),
-                // A surrogate without its other half.
-                Err(_) => return self.found.readings[slot] = Err(Unclear::NotText),
-            },
-            Some(b'[' | b'{') => Found::Json(raw.to_owned()),
-            _ => Found::Number(raw.to_owned()),
-        };
-        self.found.keep(slot, value);
+        match Found::of(raw) {
+            Ok(Some(value)) => self.found.keep(slot, value),
+            Ok(None) => {}
+            Err(unclear) => self.found.readings[slot] = Err(unclear),
+        }
     }
 
     fn twice(&mut self, slot: usize) {

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::limits::POINTER_STEPS;
 
 /// A pointer, split into its decoded steps.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pointer(Vec<String>);
 
 impl Pointer {

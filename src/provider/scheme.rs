@@ -249,6 +249,16 @@ impl Scheme {
         names
     }
 
+    /// The field of a form that holds the JSON, if the provider sends forms.
+    pub fn form_field(&self) -> Option<&str> {
+        self.event.form_field.as_deref()
+    }
+
+    /// The headers that are stored with an event.
+    pub fn keeps_headers(&self) -> impl Iterator<Item = &str> {
+        self.delivery.keep_headers.iter().map(String::as_str)
+    }
+
     /// Whether the signature covers this place. If it covers the id, an attacker without the secret cannot give a
     /// captured delivery another id.
     pub(crate) fn covers(&self, place: &Place) -> bool {

@@ -5,10 +5,12 @@
 //! no lock; text from strangers is bounded in number and length.
 
 mod burst;
+mod condition;
 mod handler;
 mod seen;
 mod source;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
@@ -18,6 +20,7 @@ use crate::limits::{UNKNOWN_PATH_BYTES, UNKNOWN_PATHS};
 use crate::model::{Broken, Name, Timestamp};
 
 pub use burst::RefusalCount;
+pub use condition::{ConditionTraffic, Decision};
 pub use handler::HandlerTraffic;
 pub use seen::{Seen, SourceSeen, UnknownPath};
 pub use source::{Keyed, Place, Refusal, Refused, SourceTraffic};
@@ -43,6 +46,7 @@ struct All {
 struct Known {
     sources: Vec<SourceTraffic>,
     handlers: Vec<HandlerTraffic>,
+    conditions: Vec<ConditionTraffic>,
     /// Their `nearest` is filled in when they are read.
     unknown_paths: Vec<UnknownPath>,
     /// Those of no source.
@@ -78,6 +82,23 @@ impl Traffic {
             known.handlers.clone_from(&handlers);
             handlers
         })
+    }
+
+    /// Replaces the handlers that have a condition or a key, in the same way; each once, by name.
+    pub fn set_conditions(&self, names: BTreeSet<Name>) -> Vec<ConditionTraffic> {
+        self.with(|known| {
+            let traffic = |name: Name| {
+                let before = known.conditions.iter().find(|one| one.name == name);
+                before.cloned().unwrap_or_else(|| ConditionTraffic::new(name))
+            };
+            let conditions: Vec<_> = names.into_iter().map(traffic).collect();
+            known.conditions.clone_from(&conditions);
+            conditions
+        })
+    }
+
+    pub fn conditions(&self) -> Vec<ConditionTraffic> {
+        self.with(|known| known.conditions.clone())
     }
 
     pub fn sources(&self) -> Vec<SourceTraffic> {

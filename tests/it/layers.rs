@@ -18,6 +18,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("document", 1, &[]),
     ("pattern", 1, &[]),
     ("payload", 1, &[]),
+    ("condition", 1, &["payload"]),
     ("provider", 1, &["document", "pattern", "payload"]),
     ("retry", 1, &[]),
     ("verify", 1, &["payload", "provider"]),

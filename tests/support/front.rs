@@ -135,10 +135,8 @@ fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits)
         refuse_proxied: unsigned,
         on_redelivery: hooklatch::model::OnRedelivery::Ignore,
         reply: None,
-        routes: vec![Route {
-            handler: handler.parse().unwrap(),
-            patterns: vec![Pattern::new("*", false)],
-        }],
+        routes: vec![Route::new(handler.parse().unwrap(), vec![Pattern::new("*", false)])],
+        condition_kept_bytes: limits.condition_kept_bytes as usize,
     }
 }
 
