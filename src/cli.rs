@@ -17,7 +17,7 @@ pub use look::{Explain, Jobs, Part, Stopped};
 pub use operator::{Backup, Cancel, Drop, Pause, Replay, Resolve, Restore, Resume};
 pub use options::{ConfigFile, Filter, Format, Listing, Options};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
-pub use setup::{Init, Send};
+pub use setup::{Init, Send, Try};
 pub use since::{BadSince, Since};
 
 /// Receives webhooks, stores each event once, runs each handler once per event.
@@ -48,7 +48,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Run", &["serve", "runner", "reload"]),
     ("Look", &["status", "events", "show", "explain", "jobs", "held", "dead"]),
     ("Act", &["replay", "resolve", "cancel", "drop", "pause", "resume"]),
-    ("Set up", &["init", "config", "send", "verify", "doctor"]),
+    ("Set up", &["init", "config", "try", "send", "verify", "doctor"]),
     ("Care", &["quarantine", "backup", "restore"]),
     ("Try", &["demo", "drill"]),
 ];
@@ -287,6 +287,20 @@ Examples:
   hooklatch init --source shop --provider stripe --path /shop \\
     --public-url https://hooks.example.org")]
     Init(Init),
+
+    /// Show what a handler would do with an event; nothing runs
+    #[command(after_help = "\
+Prints whether the handler wants the event, each line of its `when` with what it reads, the group and the \
+values, and what would run: arguments and variables, or the request of a forward. Secrets are stars. \
+Nothing is run, stored or sent, and no receiver is needed but for --event.
+
+Exits with 0 if it would run, with 1 if not, and with 65 where that cannot be decided.
+
+Examples:
+  hooklatch try deploy --type push --body push.json
+  hooklatch try deploy --event 72d3162e-cc78-11e3-81ab-4c9367dc0958
+  hooklatch show evt_1DemoPaid00000001 --body | hooklatch try fulfil --body -")]
+    Try(Try),
 
     /// Sign a test delivery as the provider would, and post it
     #[command(after_help = "\

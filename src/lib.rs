@@ -18,6 +18,7 @@ pub mod pattern;
 pub mod payload;
 pub mod provider;
 pub mod retry;
+pub mod routing;
 pub mod verify;
 
 // Layer 2: effects.

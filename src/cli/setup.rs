@@ -49,6 +49,31 @@ pub struct Send {
     pub options: Options,
 }
 
+/// `hooklatch try`
+#[derive(Debug, Args)]
+pub struct Try {
+    /// The handler
+    #[arg(value_name = "HANDLER")]
+    pub handler: Name,
+    /// A stored event: its id, or as many characters of its beginning as no other has
+    #[arg(long, value_name = "ID", required_unless_present = "body")]
+    pub event: Option<EventId>,
+    /// A file with the body, byte for byte; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "event")]
+    pub body: Option<PathBuf>,
+    /// The event's type, where the body does not say it
+    #[arg(long = "type", value_name = "TYPE", conflicts_with = "event")]
+    pub event_type: Option<String>,
+    /// A header of the delivery: "NAME: VALUE"; may be repeated
+    #[arg(long = "header", value_name = "HEADER", conflicts_with = "event")]
+    pub headers: Vec<String>,
+    /// The source, where the handler has several, or several have an event of this id
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<Name>,
+    #[command(flatten)]
+    pub options: Options,
+}
+
 /// `hooklatch init`
 #[derive(Debug, Args)]
 pub struct Init {

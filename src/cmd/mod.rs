@@ -8,6 +8,7 @@ mod cancel;
 pub mod config_check;
 mod config_show;
 mod confirm;
+mod delivered;
 mod demo;
 mod doctor;
 mod drill;
@@ -41,6 +42,7 @@ mod show;
 mod signals;
 mod status;
 mod store;
+mod try_handler;
 pub(crate) mod verify;
 
 use clap::FromArgMatches;
@@ -93,6 +95,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Verify(args) => verify::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Send(args) => send::run(&args),
+        Command::Try(args) => try_handler::run(&args),
         Command::Config(ConfigCommand::Show(args)) => config_show::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),

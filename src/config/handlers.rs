@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use crate::condition::{Condition, Key};
 use crate::document::{At, Fault, FromToml, Section, Value, nearest};
 use crate::handler::Target;
 use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown, RunnerName};
@@ -55,6 +56,16 @@ impl Handler {
     pub(super) fn places(&self) -> impl Iterator<Item = &Value<Place>> {
         let of_condition = self.when.iter().flat_map(|when| &when.places);
         of_condition.chain(self.grouping.iter().flat_map(|grouping| &grouping.places))
+    }
+
+    /// What an event's values must be.
+    pub(crate) fn condition(&self) -> Option<&Condition> {
+        self.when.as_ref().map(|when| &when.condition)
+    }
+
+    /// By what its jobs are ordered or coalesced.
+    pub(crate) fn key(&self) -> Option<Key> {
+        self.grouping.as_ref().map(Grouping::key)
     }
 
     /// Its command; `None` for a forward.

@@ -13,14 +13,12 @@ use crate::handler::{self, ForwardSettings};
 use crate::http;
 use crate::limits::{self, Limits};
 use crate::model::{Digest, Name, RunnerName};
-use crate::pattern::Pattern;
 use crate::provider::Scheme;
 use crate::retry::Policy;
 use crate::runner;
 use crate::runner::{CommandSettings, Configured};
 use crate::verify::{self, Resigner};
 
-use super::condition::Grouping;
 use super::configuration::Config;
 use super::environment::Environment;
 use super::handlers::{Action, Command, Handler, Sign};
@@ -211,8 +209,7 @@ impl<'a> Resolver<'a> {
             refuse_proxied: source.takes_anybody(),
             on_redelivery: source.on_redelivery,
             reply: self.reply(source),
-            routes: self.routes(source),
-            condition_kept_bytes: size(self.config.limits().condition_kept_bytes),
+            routes: Arc::new(self.config.routes(source)),
         }
     }
 
@@ -288,22 +285,6 @@ impl<'a> Resolver<'a> {
     fn read(&self, reference: &Reference, at: &At) -> Option<zeroize::Zeroizing<String>> {
         let text = reference.read(self.environment);
         text.map_err(|error| self.problems.report(at, error)).ok()
-    }
-
-    fn routes(&self, source: &Source) -> Vec<http::Route> {
-        let wants = |handler: &&Handler| handler.takes(&source.name);
-        let two_levels = source.scheme.two_levels();
-        let route = |handler: &Handler| http::Route {
-            handler: handler.name.clone(),
-            patterns: handler
-                .events
-                .iter()
-                .map(|text| Pattern::new(text.value.as_str(), two_levels))
-                .collect(),
-            when: handler.when.as_ref().map(|when| when.condition.clone()),
-            key: handler.grouping.as_ref().map(Grouping::key),
-        };
-        self.config.handlers.iter().filter(wants).map(route).collect()
     }
 
     /// What signs a forward's requests anew, by the source of their event.

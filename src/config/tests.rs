@@ -62,7 +62,7 @@ fn sources_carry_what_the_receiver_needs() {
     assert_eq!(plain.accept_wait, Duration::from_secs(9));
     // One level of a two-level type is enough for GitHub only.
     let wants = |source: &crate::http::Source, event_type: &str| -> Vec<String> {
-        let routes = source.routes.iter();
+        let routes = source.routes.routes.iter();
         let wanted =
             routes.filter(|route| route.patterns.iter().any(|pattern| pattern.matches(event_type)));
         wanted.map(|route| route.handler.to_string()).collect()

@@ -1,11 +1,13 @@
 //! Which events a handler takes, for the operator's commands.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::document::Value;
 use crate::model::{INTERNAL_SOURCE, Name, config_option};
 use crate::pattern::Pattern;
 use crate::provider::Scheme;
+use crate::routing::{Route, Router, Routes};
 use crate::store::{EventMatcher, NoticeSubscribers};
 
 use super::configuration::Config;
@@ -33,6 +35,30 @@ impl Config {
     pub fn two_levels(&self, source: &Name) -> bool {
         let own = source.as_str() == INTERNAL_SOURCE && INTERNAL_TWO_LEVELS;
         own || self.scheme_of(source).is_some_and(|scheme| scheme.two_levels())
+    }
+
+    /// Which handlers want which events of a source.
+    pub(super) fn routes(&self, source: &Source) -> Routes {
+        let two_levels = source.scheme.two_levels();
+        let route = |handler: &Handler| Route {
+            handler: handler.name.clone(),
+            patterns: handler.patterns().map(|text| Pattern::new(text, two_levels)).collect(),
+            when: handler.condition().cloned(),
+            key: handler.key(),
+            delay: None,
+        };
+        let takes = |handler: &&Handler| handler.takes(&source.name);
+        Routes {
+            source: source.name.clone(),
+            form_field: source.scheme.form_field().map(str::to_owned),
+            kept_bytes: usize::try_from(self.limits().condition_kept_bytes).unwrap_or(usize::MAX),
+            routes: self.handlers.iter().filter(takes).map(route).collect(),
+        }
+    }
+
+    /// The routes of all sources.
+    pub fn router(&self) -> Router {
+        Router::new(self.sources.iter().map(|source| Arc::new(self.routes(source))))
     }
 
     /// Which handlers take the receiver's own events.

@@ -21,15 +21,14 @@ use super::connection::Gate;
 use super::keyed;
 use super::refusal::{Cause, Origin, headers, refuse, reject};
 use super::reply::Answer;
-use super::route::Decisions;
 use super::shared::Shared;
 use super::snapshot::Snapshot;
 use super::source::{ServedSource, Source};
 use crate::limits::HEADERS_KEPT_BYTES;
 use crate::model::{Headers, Timestamp, host};
 use crate::panics::{contain, contained};
+use crate::routing::{Decision, Decisions};
 use crate::store::{Accept, Accepted};
-use crate::traffic::Decision;
 use crate::verify;
 
 /// Larger bodies are verified and decided on a blocking thread: HMAC takes about 1 GB/s, so a larger body would occupy a worker,

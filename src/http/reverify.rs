@@ -48,10 +48,10 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::http::Route;
     use crate::model::{Headers, OnRedelivery, Timestamp};
     use crate::pattern::Pattern;
     use crate::provider::Scheme;
+    use crate::routing::{Route, Routes};
     use crate::store::NewJob;
     use crate::verify::Draft;
 
@@ -73,8 +73,12 @@ mod tests {
             refuse_proxied: false,
             on_redelivery: OnRedelivery::ReplayDead,
             reply: None,
-            condition_kept_bytes: 1024,
-            routes: vec![route("wants", "invoice.*"), route("does-not", "charge.*")],
+            routes: Arc::new(Routes {
+                source: "shop".parse().unwrap(),
+                form_field: None,
+                kept_bytes: 1024,
+                routes: vec![route("wants", "invoice.*"), route("does-not", "charge.*")],
+            }),
         };
         Sources::new([source]).unwrap()
     }

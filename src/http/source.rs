@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use super::client::Proxies;
 use super::health;
-use super::route::{Decisions, Route};
-use crate::model::{Name, OnRedelivery};
+use crate::model::{Name, OnRedelivery, Timestamp};
+use crate::payload::Event;
 use crate::payload::Pointer;
 use crate::provider::Scheme;
+use crate::routing::{Decisions, Route, Routes};
+use crate::store::Accept;
 use crate::traffic::{ConditionTraffic, Place, SourceTraffic, Traffic};
-use crate::verify;
+use crate::verify::{self, Verified};
 
 /// Paths of the receiver, which a source cannot have.
 pub const RESERVED_PATHS: &[&str] = &[health::ALIVE, health::READY];
@@ -32,9 +34,7 @@ pub struct Source {
     /// Whether requests through a proxy are refused: for sources without signatures.
     pub refuse_proxied: bool,
     pub on_redelivery: OnRedelivery,
-    pub routes: Vec<Route>,
-    /// How much of one event is kept to decide for which routes it is.
-    pub condition_kept_bytes: usize,
+    pub routes: Arc<Routes>,
     /// `Some` if requests get the answer of the source's one handler; otherwise they learn only that the event is
     /// stored.
     pub reply: Option<Reply>,
@@ -115,8 +115,9 @@ impl Sources {
     pub(super) fn counted_by(self, traffic: &Traffic) -> ServedSources {
         let Sources { all, proxies } = self;
         let counts = traffic.set_sources(all.iter().map(|source| source.place()).collect());
-        let routes = all.iter().flat_map(|source| &source.routes);
-        let deciding = routes.filter(|route| route.decides()).map(|route| route.handler.clone());
+        let routes = all.iter().flat_map(|source| &source.routes.routes);
+        let deciding =
+            routes.filter(|route: &&Route| route.decides()).map(|route| route.handler.clone());
         let conditions: Arc<[_]> = traffic.set_conditions(deciding.collect()).into();
         let served = |(source, traffic): (Arc<Source>, SourceTraffic)| {
             let conditions = Arc::clone(&conditions);
@@ -162,6 +163,20 @@ impl Source {
             secrets: self.keys.iter().map(|key| key.reference().to_owned()).collect(),
             answers: self.reply.is_some(),
         }
+    }
+
+    /// What the store gets of a genuine delivery, and what its handlers' conditions came to.
+    pub(super) fn accept(&self, delivery: Verified, received_at: Timestamp) -> (Accept, Decisions) {
+        let event = Event {
+            id: delivery.event_id().as_str(),
+            event_type: delivery.event_type().as_str(),
+            headers: delivery.headers(),
+            body: delivery.body(),
+            form_field: self.routes.form_field.as_deref(),
+        };
+        let (jobs, decisions) = self.routes.jobs(&event);
+        let (source, on_redelivery) = (self.name.clone(), self.on_redelivery);
+        (Accept { source, received_at, delivery, jobs, on_redelivery }, decisions)
     }
 
     /// The URL that the provider signed, if its scheme signs one: the configured URL with the request's query.

@@ -20,7 +20,7 @@ use crate::limits::{UNKNOWN_PATH_BYTES, UNKNOWN_PATHS};
 use crate::model::{Broken, Name, Timestamp};
 
 pub use burst::RefusalCount;
-pub use condition::{ConditionTraffic, Decision};
+pub use condition::ConditionTraffic;
 pub use handler::HandlerTraffic;
 pub use seen::{Seen, SourceSeen, UnknownPath};
 pub use source::{Keyed, Place, Refusal, Refused, SourceTraffic};

@@ -132,6 +132,12 @@ pub fn claimed_id(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<Eve
     event_id(scheme, headers, &found, digest).ok().map(|(id, _)| id)
 }
 
+/// The event type that a request claims, not verified. `None` where it names none.
+pub fn claimed_type(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<EventType> {
+    let found = event_type(scheme, headers, &extract::Facts::read(scheme, body));
+    (found != EventType::missing()).then_some(found)
+}
+
 /// Whether a stored delivery that failed can verify after the operator corrects the secret. False for
 /// a static token, which is not stored, and for an unsigned scheme, which checks no secret.
 pub fn can_be_judged_again(scheme: &Scheme) -> bool {

@@ -21,6 +21,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("condition", 1, &["payload"]),
     ("provider", 1, &["document", "pattern", "payload"]),
     ("retry", 1, &[]),
+    ("routing", 1, &["condition", "pattern", "payload"]),
     ("verify", 1, &["payload", "provider"]),
     ("measure", 1, &[]),
     ("store", 2, &[]),

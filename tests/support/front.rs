@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use hooklatch::clock::Clock;
-use hooklatch::http::{Route, Server, Source, Sources};
+use hooklatch::http::{Server, Source, Sources};
 use hooklatch::limits::Limits;
 use hooklatch::model::Timestamp;
 use hooklatch::pattern::Pattern;
 use hooklatch::provider::Scheme;
+use hooklatch::routing::{Route, Routes};
 use hooklatch::store::{EventDetail, EventFilter, EventRow, JobFilter, Settings, Store};
 use hooklatch::traffic::Traffic;
 use hooklatch::verify;
@@ -135,8 +136,12 @@ fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits)
         refuse_proxied: unsigned,
         on_redelivery: hooklatch::model::OnRedelivery::Ignore,
         reply: None,
-        routes: vec![Route::new(handler.parse().unwrap(), vec![Pattern::new("*", false)])],
-        condition_kept_bytes: limits.condition_kept_bytes as usize,
+        routes: Arc::new(Routes {
+            source: provider.parse().unwrap(),
+            form_field: None,
+            kept_bytes: limits.condition_kept_bytes as usize,
+            routes: vec![Route::new(handler.parse().unwrap(), vec![Pattern::new("*", false)])],
+        }),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::pattern::Pattern;
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, KeyRow};
 
 use super::explanation::{Explanation, HandlerPart, JobPart, Next};
+use crate::cmd::delivered::{Delivered, Judgement};
 use crate::cmd::events::jobs;
 use crate::cmd::output::count;
 
@@ -204,7 +205,9 @@ impl Explainer<'_> {
                 None => format!("{} it", self.lacks()),
             };
             let job = Some(self.job(detail, job, handler));
-            parts.push(HandlerPart { handler: name.clone(), wants: false, why, job, next: None });
+            let conditions = Judgement::default();
+            let handler = name.clone();
+            parts.push(HandlerPart { handler, wants: false, why, conditions, job, next: None });
         }
         parts
     }
@@ -217,7 +220,14 @@ impl Explainer<'_> {
         let job = detail.jobs.iter().find(|job| job.job.handler == handler.name);
         let events: Vec<_> = handler.patterns().map(|event| format!("\"{event}\"")).collect();
         let events = events.join(", ");
+        let judged = Delivered::of(detail).filter(|_| matching.is_some());
+        let conditions = judged.map(|own| own.judged_by(handler, self.config)).unwrap_or_default();
+        let refuses = conditions.holds == Some(false);
         let why = match (matching, job) {
+            (Some(_), None) if refuses => "its condition does not hold".to_owned(),
+            (Some(_), Some(_)) if refuses => {
+                "its condition does not hold now, but the job was made".to_owned()
+            }
             (Some(pattern), _) if pattern == event_type => {
                 format!("its events include \"{pattern}\"")
             }
@@ -231,11 +241,13 @@ impl Explainer<'_> {
                 )
             }
         };
-        let missing = matching.is_some() && job.is_none();
+        let wants = matching.is_some() && !refuses;
+        let missing = wants && job.is_none();
         HandlerPart {
             handler: handler.name.clone(),
-            wants: matching.is_some(),
+            wants,
             why,
+            conditions,
             job: job.map(|job| self.job(detail, job, Some(handler))),
             next: missing.then(|| self.missing(detail, handler)),
         }

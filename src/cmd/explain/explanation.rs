@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::cmd::delivered::Judgement;
 use crate::model::{JobId, Name, State, Timestamp};
 
 /// One event explained.
@@ -27,6 +28,8 @@ pub(super) struct HandlerPart {
     /// Whether the current configuration gives this event to the handler.
     pub(super) wants: bool,
     pub(super) why: String,
+    /// What its condition reads of the event, by the current configuration.
+    pub(super) conditions: Judgement,
     pub(super) job: Option<JobPart>,
     /// What to do if the handler wants the event and has no job for it.
     pub(super) next: Option<Next>,
@@ -70,6 +73,7 @@ impl HandlerPart {
     fn facts(&self) -> Vec<Fact> {
         let wants = if self.wants { "wants it" } else { "does not want it" };
         let mut facts = vec![("handler", format!("{} {wants}: {}", self.handler, self.why))];
+        facts.extend(self.conditions.lines().into_iter().map(|line| ("", line)));
         if let Some(JobPart { job, state, reason, attempts, next }) = &self.job {
             let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
             facts.push(("job", format!("{job} is {state}{reason}")));

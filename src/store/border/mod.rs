@@ -9,7 +9,8 @@ mod quarantine;
 mod rows;
 mod settings;
 
-pub use accept::{Accept, Accepted, Delay, Group, NewJob};
+pub use crate::routing::{Delay, Group, NewJob};
+pub use accept::{Accept, Accepted};
 pub use claim::{Claim, Claimed, Claims, RunningAttempt};
 pub use completion::{Completion, OutputExcerpt, Record, Usage};
 pub use error::{Error, LEAST_CHARS, Refused};
