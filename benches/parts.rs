@@ -16,9 +16,10 @@ use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use futures_util::future::join_all;
 use hooklatch::clock::Clock;
+use hooklatch::condition::{Condition, Line, Scalar, Test, Values};
 use hooklatch::limits::Limits;
 use hooklatch::model::{Headers, Name, OnRedelivery, Outcome, Timestamp};
-use hooklatch::payload::{Pointer, json_of};
+use hooklatch::payload::{Event, Place, Pointer, json_of};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::Next;
 use hooklatch::store::{Accept, Accepted, Claimed, Completion, NewJob, Record, Settings, Store};
@@ -57,6 +58,36 @@ fn reading_facts(bencher: Bencher, kind: Kind) {
     bencher
         .counter(BytesCount::new(body.len()))
         .bench(|| extract::follow(&json_of(black_box(&body), field).unwrap(), &pointers));
+}
+
+/// What a handler with a condition of three places adds to an accept.
+#[divan::bench]
+fn deciding(bencher: Bencher) {
+    let line = |place: &str, not, known: &str| Line {
+        place: Place::parse(place).unwrap(),
+        not,
+        test: Test::Is(vec![Scalar::Text(known.to_owned())]),
+    };
+    let lines = vec![
+        line("/ref", false, "refs/heads/main"),
+        line("/sender/type", true, "Bot"),
+        line("/commits/*/author/name", true, "nobody"),
+    ];
+    let condition = Condition { tables: vec![lines] };
+    let source = Source::new(Kind::GitHub);
+    let (headers, body) = delivery(Kind::GitHub, 0);
+    let verified = source.verify(&headers, body);
+    let event = Event {
+        id: verified.event_id().as_str(),
+        event_type: verified.event_type().as_str(),
+        headers: verified.headers(),
+        body: verified.body(),
+        form_field: source.scheme.form_field(),
+    };
+    bencher.counter(BytesCount::new(event.body.len())).bench(|| {
+        let values = Values::read(black_box(&event), condition.places(), 512 * 1024);
+        condition.decide(&values)
+    });
 }
 
 /// The digest of the body without its scheme's volatile fields.

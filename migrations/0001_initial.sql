@@ -101,8 +101,9 @@ CREATE TABLE job (
     handler    TEXT    NOT NULL,
     state      TEXT    NOT NULL CHECK (state = 'ready' OR state = 'running' OR state = 'waiting' OR state = 'held'
         OR state = 'succeeded' OR state = 'dead' OR state = 'dropped'),
-    -- Why the job is held, dead or dropped.
+    -- Why the job is held, dead or dropped, and what more there is to say of it.
     reason     TEXT,
+    detail     TEXT,
     -- The number of the last attempt. A number is never given twice.
     attempt    INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     -- Attempts that count against the handler's limit since the job was made or last replayed, which was at `since`.
@@ -112,7 +113,25 @@ CREATE TABLE job (
     due_at     INTEGER,
     created_at INTEGER NOT NULL,
     settled_at INTEGER,
+    -- Its group, of which one job runs at a time, and what the group's jobs do to each other.
+    group_key  TEXT,
+    group_rule TEXT CHECK (group_rule = 'block' OR group_rule = 'step-over' OR group_rule = 'latest'),
+    -- Another job holds the group: nothing claims this one.
+    behind     INTEGER NOT NULL DEFAULT 0 CHECK (behind = 0 OR behind = 1),
+    -- When the first event came of those that it replaced before any of them began, where its delay counts from each.
+    wait_since INTEGER,
+    -- The id of the newer job that took its place.
+    superseded_by BLOB CHECK (length(superseded_by) = 16),
+    -- In this state a job keeps the others of its group waiting. A delivery that may be forged does not, nor a job of
+    -- which the operator has said that it shall not run.
+    holds      INTEGER GENERATED ALWAYS AS (group_key IS NOT NULL AND (state = 'ready' OR state = 'running'
+        OR state = 'waiting' OR (state = 'dead' AND group_rule = 'block' AND reason <> 'resolved as failed')
+        OR (state = 'held' AND group_rule <> 'latest' AND reason <> 'suspected replay' AND reason <> 'id reused')
+        )) VIRTUAL,
     UNIQUE (event, handler),
+    CHECK ((group_key IS NULL) = (group_rule IS NULL)),
+    CHECK (behind = 0 OR holds = 1),
+    CHECK (superseded_by IS NULL OR reason IS 'superseded'),
     CHECK (CASE state
         WHEN 'held' THEN reason IS 'unknown outcome' OR reason IS 'suspected replay' OR reason IS 'id reused'
             OR reason IS 'restored' OR reason IS 'cancelled' OR reason IS 'handler gone'
@@ -130,10 +149,14 @@ CREATE TABLE job (
 
 -- Find the jobs to claim, in the order of arrival, the jobs that are due, and the jobs that wait for a person.
 -- Running jobs are found by `attempt_live`.
-CREATE INDEX job_ready ON job (handler, row) WHERE state = 'ready';
-CREATE INDEX job_waiting ON job (handler, due_at) WHERE state = 'waiting';
+CREATE INDEX job_ready ON job (handler, behind, row) WHERE state = 'ready';
+CREATE INDEX job_waiting ON job (handler, behind, due_at) WHERE state = 'waiting';
 CREATE INDEX job_held ON job (row) WHERE state = 'held';
 CREATE INDEX job_dead ON job (row) WHERE state = 'dead';
+
+-- At most one job holds a group. The others, those behind it apart, are found in the order of arrival.
+CREATE UNIQUE INDEX job_holder ON job (handler, group_key) WHERE holds = 1 AND behind = 0;
+CREATE INDEX job_group ON job (handler, group_key, behind, event) WHERE group_key IS NOT NULL;
 
 -- A row is an idempotency key that a job had before the operator replayed it under a new one. No two jobs ever
 -- share a key, so a key found in an old log still names its job.
@@ -220,6 +243,13 @@ CREATE INDEX answer_error ON answer (error_until) WHERE error_until IS NOT NULL;
 CREATE TABLE paused (
     handler TEXT    NOT NULL PRIMARY KEY,
     since   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- A row is a handler whose starts are limited by a rate: the microsecond since 1970 at which its starts so far would
+-- have come to an end, had each taken its share of the time.
+CREATE TABLE pace (
+    handler TEXT    NOT NULL PRIMARY KEY,
+    busy_to INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- A row is a secret, by its reference, and when it last matched. The secret itself is never stored.

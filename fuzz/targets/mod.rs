@@ -5,6 +5,7 @@
 
 mod answers;
 mod captured;
+pub(crate) mod conditions;
 mod configuration;
 mod facts;
 mod ledger;
@@ -28,6 +29,7 @@ pub(crate) type Target = (&'static str, fn(&[u8]));
 pub(crate) const ALL: &[Target] = &[
     ("answers", answers::check),
     ("captured", captured::check),
+    ("conditions", conditions::check),
     ("configuration", configuration::check),
     ("facts", facts::check),
     ("ledger", ledger::check),

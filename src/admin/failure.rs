@@ -105,6 +105,7 @@ impl From<store::Error> for Failure {
             | store::Error::PayloadGone { .. }
             | store::Error::JobsGone { .. }
             | store::Error::Answered { .. }
+            | store::Error::Superseded { .. }
             | store::Error::AnswerNeeded { .. }
             | store::Error::NobodyWaits { .. }
             | store::Error::OneHandler { .. } => FailureKind::WrongState,

@@ -43,6 +43,9 @@ pub struct Replay {
     /// With --job: under a new idempotency key, so that a handler that remembers the old one does not ignore it
     #[arg(long, requires = "job")]
     pub new_key: bool,
+    /// With an event or --job: also where a newer event has taken its place
+    #[arg(long, conflicts_with = "many")]
+    pub regardless: bool,
     /// All held (or dead) jobs that match the filters
     #[arg(long, value_name = "STATE", value_parser = stopped)]
     pub state: Option<State>,

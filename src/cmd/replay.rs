@@ -45,8 +45,8 @@ async fn replay(
 ) -> Result<(Option<JobId>, Vec<JobId>), Failure> {
     if let Some(typed) = &args.job {
         let job = ids::job(client, typed).await?.job;
-        let new_key = args.new_key;
-        let replayed = client.call(ReplayJob { job, new_key }).await?;
+        let (new_key, regardless) = (args.new_key, args.regardless);
+        let replayed = client.call(ReplayJob { job, new_key, regardless }).await?;
         return Ok((new_key.then_some(job), replayed.jobs));
     }
     let Some(typed) = &args.event else {
@@ -57,7 +57,8 @@ async fn replay(
     };
     let (source, handler) = (args.source.clone(), args.handler.clone());
     let event = ids::target(client, IdKind::Event, source.as_ref(), typed).await?.event;
-    Ok((None, client.call(ReplayEvent { event, source, handler }).await?.jobs))
+    let regardless = args.regardless;
+    Ok((None, client.call(ReplayEvent { event, source, handler, regardless }).await?.jobs))
 }
 
 /// Puts back all jobs that match.

@@ -217,11 +217,12 @@ fn decided_in_time(when: &str, body: &[u8]) -> Result<bool, String> {
 
 #[test]
 fn hostile_bodies_take_bounded_time() {
-    let objects = format!("[{}{{}}]", r#"{"a":{"a":1}},"#.repeat(2_000_000));
-    let when = r#"{ "/*/a/a" = 2, "/7/a/a" = 1, "/a/*/*" = 3 }"#;
+    let objects = |count| format!("[{}{{}}]", r#"{"a":{"a":1}},"#.repeat(count));
+    let large = objects(2_000_000);
+    assert_eq!(decided_in_time(r#"{ "/7/a/a" = 2 }"#, large.as_bytes()), Ok(false));
+    assert_eq!(decided_in_time(r#"{ "/a/*/*" = 2 }"#, large.as_bytes()), Ok(false));
     let too_much = Err("/*/a/a: there is too much of it".to_owned());
-    assert_eq!(decided_in_time(r#"{ "/*/a/a" = 2 }"#, objects.as_bytes()), too_much);
-    assert_eq!(decided_in_time(when, objects.as_bytes()), Ok(false));
+    assert_eq!(decided_in_time(r#"{ "/*/a/a" = 2 }"#, objects(100_000).as_bytes()), too_much);
     let brackets = format!(r#"{{"b":{}{},"a":1}}"#, "[".repeat(10_000), "]".repeat(10_000));
     assert_eq!(
         decided_in_time(

@@ -231,6 +231,32 @@ env = { A = "1" }
     }
 
     #[test]
+    fn a_changed_condition_or_key_changes_its_handler_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "{BEFORE}\n[handlers.chooses]\nsource = \"stays\"\nevents = [\"a\"]\ncommand = [\"/bin/true\"]\n\
+             when = {{ \"/ref\" = {{ glob = \"v*\" }} }}\norder_by = \"/id\"\non_dead = \"block\"\n"
+        );
+        let before = load(folder.path(), &text);
+        let spaced = text.replace("when = { ", "when = {   ").replace("\"/id\"", "[\"/id\"]");
+        let spaced = load(folder.path(), &spaced.replace("on_dead = \"block\"", ""));
+        assert!(spaced.changed_handlers(&before).is_empty());
+        for (from, to) in [
+            ("\"v*\"", "\"w*\""),
+            ("glob", "matches"),
+            ("/ref", "/base"),
+            ("\"/id\"", "[\"/id\", \"type\"]"),
+            ("\"block\"", "\"step-over\""),
+            ("order_by = \"/id\"\non_dead = \"block\"", "coalesce_by = \"/id\""),
+        ] {
+            assert!(text.contains(from), "{from}");
+            let after = load(folder.path(), &text.replace(from, to));
+            assert_eq!(all(&after.changed_handlers(&before)), [("chooses", "changed")], "{from}");
+            assert!(after.changed_sources(&before).is_empty(), "{from}");
+        }
+    }
+
+    #[test]
     fn every_key_of_a_source_that_answers_is_one_that_can_differ() {
         let text = r#"
 [server]

@@ -110,8 +110,7 @@ impl<'de, S: Sink> Visitor<'de> for Walk<'_, '_, S> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         for index in 0usize.. {
-            let number = index.to_string();
-            let targets = self.through(|step| step == "*" || step == number);
+            let targets = self.through(|step| step == "*" || step == index.to_string());
             let more = if targets.is_empty() {
                 seq.next_element::<IgnoredAny>()?.is_some()
             } else {

@@ -16,6 +16,7 @@ mod backup;
 mod cancel;
 mod cli;
 mod compose;
+mod conditions;
 mod config_errors;
 mod configuration_doc;
 mod confine;

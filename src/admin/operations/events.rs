@@ -57,10 +57,13 @@ operation! {
         source: Option<Name>,
         /// Only this handler's job, which may have succeeded.
         handler: Option<Name>,
+        /// Also where only the latest event of a job's group counts, and a newer one has run or is to run.
+        #[serde(default)]
+        regardless: bool,
     } -> ReplayedJobs,
-    |ReplayEvent { event, source, handler }, context| {
+    |ReplayEvent { event, source, handler, regardless }, context| {
         let what = store::Replay::Event { source, event, handler };
-        Ok(ReplayedJobs { jobs: context.store.replay(what).await? })
+        Ok(ReplayedJobs { jobs: context.store.replay_with(what, regardless).await? })
     }
 }
 

@@ -42,10 +42,13 @@ operation! {
         /// Under a new key; the old one is recorded.
         #[serde(default)]
         new_key: bool,
+        /// Also where only the latest event of its group counts, and a newer one has run or is to run.
+        #[serde(default)]
+        regardless: bool,
     } -> ReplayedJobs,
-    |ReplayJob { job, new_key }, context| {
+    |ReplayJob { job, new_key, regardless }, context| {
         let what = if new_key { store::Replay::NewKey(job) } else { store::Replay::Job(job) };
-        Ok(ReplayedJobs { jobs: context.store.replay(what).await? })
+        Ok(ReplayedJobs { jobs: context.store.replay_with(what, regardless).await? })
     }
 }
 

@@ -42,7 +42,9 @@ pub struct JobCounts {
 
 /// By the index of the jobs that may be claimed, which has them by handler in the order in which they are claimed.
 pub(crate) const READY: &str = "SELECT handler, count(*),
-         (SELECT n.since FROM job n WHERE n.state = 'ready' AND n.handler = j.handler ORDER BY n.row LIMIT 1)
+         coalesce((SELECT n.since FROM job n WHERE n.state = 'ready' AND n.handler = j.handler AND n.behind = 0
+             ORDER BY n.row LIMIT 1), (SELECT n.since FROM job n WHERE n.state = 'ready' AND n.handler = j.handler
+             AND n.behind = 1 ORDER BY n.row LIMIT 1))
      FROM job j WHERE state = 'ready' GROUP BY handler";
 
 /// The same with the oldest job, which may be claimed after one that was replayed. Reads every ready job.

@@ -75,7 +75,7 @@ pub(crate) const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handl
     j.attempt, j.replays, j.created_at, j.due_at, j.settled_at,
     EXISTS (SELECT 1 FROM paused p WHERE p.handler = j.handler),
     CASE j.state WHEN 'dead' THEN j.settled_at WHEN 'held' THEN max(j.since, coalesce(a.finished_at, 0)) END,
-    nullif(a.detail, ''), j.row AS row
+    nullif(a.detail, ''), j.row AS row, j.detail AS said, j.group_key, j.behind, j.superseded_by
     FROM job j JOIN event e ON e.row = j.event
         LEFT JOIN attempt a ON a.job = j.row AND a.number = j.attempt";
 
@@ -270,5 +270,9 @@ pub(crate) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
         broken: None,
         stopped_at: codec::maybe_time(row, 13)?,
         last_detail: row.get(14)?,
+        detail: row.get("said")?,
+        group: row.get("group_key")?,
+        behind: row.get("behind")?,
+        superseded_by: row.get::<_, Option<[u8; 16]>>("superseded_by")?.map(JobId::from_bytes),
     })
 }

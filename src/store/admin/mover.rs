@@ -10,13 +10,15 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
+use crate::crash;
 use crate::limits::BATCH_JOBS;
 use crate::model::{DropReason, EventId, JobId, Name, State, Timestamp};
-use crate::store::border::Error;
+use crate::store::border::{Error, NewJob};
 use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::{KeyOf, key_of};
 use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
+use crate::store::tables::group;
 use crate::store::tables::job::{insert_job, put_back};
 
 use super::handle::Admin;
@@ -81,12 +83,18 @@ impl Admin {
     /// REPLAY: held, dead or succeeded to ready. Returns the jobs put back, which may be none where
     /// an event has no held or dead job. All or nothing: an error has changed nothing.
     pub async fn replay(&self, what: Replay) -> Result<Vec<JobId>, Error> {
+        self.replay_with(what, false).await
+    }
+
+    /// REPLAY, `regardless` also of a job whose group has gone on to a newer event where only the latest counts.
+    pub async fn replay_with(&self, what: Replay, regardless: bool) -> Result<Vec<JobId>, Error> {
+        let verb = Move::Replay { regardless };
         self.engine
             .change(move |tx, now| match &what {
-                Replay::Job(job) => replay_job(tx, *job, false, now),
-                Replay::NewKey(job) => replay_job(tx, *job, true, now),
+                Replay::Job(job) => replay_job(tx, *job, verb, false, now),
+                Replay::NewKey(job) => replay_job(tx, *job, verb, true, now),
                 Replay::Event { source, event, handler } => {
-                    replay_event(tx, source.as_ref(), event, handler.as_ref(), now)
+                    replay_event(tx, source.as_ref(), event, handler.as_ref(), verb, now)
                 }
             })
             .await
@@ -121,6 +129,25 @@ impl Admin {
     }
 }
 
+/// What is done to a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Move {
+    Replay {
+        /// Also where only the latest event of the job's group counts, and it is not of the latest.
+        regardless: bool,
+    },
+    Drop,
+}
+
+impl From<Verb> for Move {
+    fn from(verb: Verb) -> Self {
+        match verb {
+            Verb::Replay => Move::Replay { regardless: false },
+            Verb::Drop => Move::Drop,
+        }
+    }
+}
+
 /// A job as the transaction finds it.
 struct FoundJob {
     row: i64,
@@ -129,9 +156,11 @@ struct FoundJob {
     handler: Name,
     state: State,
     attempt: u32,
+    /// It is of a group.
+    grouped: bool,
 }
 
-const JOB: &str = "SELECT row, id, event, handler, state, attempt FROM job";
+const JOB: &str = "SELECT row, id, event, handler, state, attempt, group_key IS NOT NULL FROM job";
 
 impl FoundJob {
     fn read(row: &Row<'_>) -> rusqlite::Result<FoundJob> {
@@ -142,6 +171,7 @@ impl FoundJob {
             handler: codec::text(row, 3)?,
             state: codec::text(row, 4)?,
             attempt: row.get(5)?,
+            grouped: row.get(6)?,
         })
     }
 
@@ -152,21 +182,27 @@ impl FoundJob {
     }
 
     /// Refuses a move that this job does not allow.
-    fn check(&self, tx: &Connection, verb: Verb) -> Result<(), VerbError> {
-        let &FoundJob { job, state, event, .. } = self;
-        if verb == Verb::Drop {
+    fn check(&self, tx: &Connection, verb: Move) -> Result<(), VerbError> {
+        let &FoundJob { row, job, state, event, grouped, .. } = self;
+        let Move::Replay { regardless } = verb else {
             return match state {
                 State::Ready | State::Waiting | State::Held | State::Dead => Ok(()),
                 State::Running | State::Succeeded | State::Dropped => {
                     Err(Error::WrongState { job, state, verb: "dropped" }.into())
                 }
             };
-        }
+        };
         if !matches!(state, State::Held | State::Dead | State::Succeeded) {
             return Err(Error::WrongState { job, state, verb: "replayed" }.into());
         }
         if !key_of(tx, event)?.may_run() {
             return Err(Error::Answered { job }.into());
+        }
+        if grouped
+            && !regardless
+            && let Some(newer) = group::newer(tx, row)?
+        {
+            return Err(Error::Superseded { job, newer }.into());
         }
         // The job's event exists, by its foreign key.
         let event = tx
@@ -176,14 +212,15 @@ impl FoundJob {
     }
 
     /// Makes a checked move.
-    fn go(&self, tx: &Connection, verb: Verb, now: Timestamp) -> rusqlite::Result<()> {
-        if verb == Verb::Replay {
+    fn go(&self, tx: &Connection, verb: Move, now: Timestamp) -> rusqlite::Result<()> {
+        if verb != Move::Drop {
             return put_back(tx, self.row, now);
         }
         // From the state just read, after this attempt, and never from running or succeeded.
         change_one(
             tx,
-            "UPDATE job SET state = 'dropped', reason = ?4, due_at = NULL, settled_at = ?5
+            "UPDATE job SET state = 'dropped', reason = ?4, due_at = NULL, settled_at = ?5,
+                     behind = 0
                  WHERE row = ?1 AND state = ?2 AND attempt = ?3
                    AND state IN ('ready', 'waiting', 'held', 'dead')",
             params![
@@ -193,7 +230,8 @@ impl FoundJob {
                 DropReason::Operator.as_str(),
                 now.0
             ],
-        )
+        )?;
+        if self.grouped { group::release(tx, self.row) } else { Ok(()) }
     }
 
     /// Gives the job a new key and records the old one: every attempt up to this one carried it.
@@ -220,21 +258,24 @@ impl FoundJob {
 fn replay_job(
     tx: &Connection,
     job: JobId,
+    verb: Move,
     new_key: bool,
     now: Timestamp,
 ) -> Result<Vec<JobId>, VerbError> {
     let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
-    found.check(tx, Verb::Replay)?;
+    found.check(tx, verb)?;
     let key = if new_key { found.replace_key(tx, now)? } else { job };
-    found.go(tx, Verb::Replay, now)?;
+    found.go(tx, verb, now)?;
+    crash::point("replay.commit.before");
     Ok(vec![key])
 }
 
 /// Drops one job. Returns its state before.
 fn drop_job(tx: &Connection, job: JobId, now: Timestamp) -> Result<State, VerbError> {
     let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
-    found.check(tx, Verb::Drop)?;
-    found.go(tx, Verb::Drop, now)?;
+    found.check(tx, Move::Drop)?;
+    found.go(tx, Move::Drop, now)?;
+    crash::point("drop.commit.before");
     Ok(found.state)
 }
 
@@ -253,9 +294,9 @@ fn move_batch(tx: &Connection, batch: &JobBatch, now: Timestamp) -> Result<Batch
             moved.changed += 1;
             continue;
         };
-        match found.check(tx, batch.verb) {
+        match found.check(tx, batch.verb.into()) {
             Ok(()) => {
-                found.go(tx, batch.verb, now)?;
+                found.go(tx, batch.verb.into(), now)?;
                 *moved.done.entry(found.handler).or_default() += 1;
             }
             Err(VerbError::Refused(Error::PayloadGone { .. } | Error::JobsGone { .. })) => {
@@ -284,9 +325,9 @@ fn make_missing(
         } else if !event.payload_kept {
             made.payload_gone += 1;
         } else {
-            let state = if event.held.is_some() { State::Held } else { State::Ready };
             if !ask.dry_run {
-                insert_job(conn, event.row, &ask.handler, state, event.held, now)?;
+                let job = NewJob::of(ask.handler.clone());
+                insert_job(conn, event.row, &job, event.held, now)?;
             }
             made.made += 1;
             made.held += u64::from(event.held.is_some());
@@ -372,6 +413,7 @@ fn replay_event(
     source: Option<&Name>,
     event: &EventId,
     handler: Option<&Name>,
+    verb: Move,
     now: Timestamp,
 ) -> Result<Vec<JobId>, VerbError> {
     let event = FoundEvent::find(tx, source, event)?;
@@ -386,10 +428,10 @@ fn replay_event(
     }
     // A refusal does not roll back, so all are checked before the first is moved.
     for job in &jobs {
-        job.check(tx, Verb::Replay)?;
+        job.check(tx, verb)?;
     }
     for job in &jobs {
-        job.go(tx, Verb::Replay, now)?;
+        job.go(tx, verb, now)?;
     }
     Ok(jobs.into_iter().map(|job| job.job).collect())
 }
@@ -408,5 +450,5 @@ fn make(
     if !event.payload_kept {
         return Err(event.gone().into());
     }
-    Ok(vec![insert_job(tx, event.row, handler, State::Ready, None, now)?])
+    Ok(vec![insert_job(tx, event.row, &NewJob::of(handler.clone()), None, now)?])
 }

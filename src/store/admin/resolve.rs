@@ -5,12 +5,14 @@
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
+use crate::crash;
 use crate::model::{Answer, DeadReason, JobId, State, Timestamp};
 use crate::store::border::Error;
 use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::{KeyOf, StoredAnswer, free, key_of, write};
 use crate::store::tables::codec::change_one;
-use crate::store::tables::job::find_job;
+use crate::store::tables::group;
+use crate::store::tables::job::{FoundJob, find_job};
 
 use super::handle::Admin;
 
@@ -62,7 +64,8 @@ fn resolve(
     answer: Option<&StoredAnswer>,
     now: Timestamp,
 ) -> Result<State, VerbError> {
-    let (row, state, attempt, event) = find_job(tx, job)?.ok_or(Error::NoJob(job))?;
+    let found = find_job(tx, job)?.ok_or(Error::NoJob(job))?;
+    let FoundJob { row, state, attempt, event, grouped } = found;
     if state != State::Held {
         return Err(Error::WrongState { job, state, verb: "resolved" }.into());
     }
@@ -82,9 +85,14 @@ fn resolve(
     // From held after this attempt only.
     change_one(
         tx,
-        "UPDATE job SET state = ?3, reason = ?4, settled_at = ?5
+        "UPDATE job SET state = ?3, reason = ?4, settled_at = ?5,
+                 behind = 0
              WHERE row = ?1 AND state = 'held' AND attempt = ?2",
         params![row, attempt, state.as_str(), reason.map(DeadReason::as_str), now.0],
     )?;
+    if grouped {
+        group::release(tx, row)?;
+    }
+    crash::point("resolve.commit.before");
     Ok(state)
 }

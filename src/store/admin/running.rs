@@ -33,7 +33,7 @@ impl Admin {
                 if let Some(running) = running {
                     return Ok(running);
                 }
-                let (_, state, ..) = find_job(conn, job)?.ok_or(Error::NoJob(job))?;
+                let state = find_job(conn, job)?.ok_or(Error::NoJob(job))?.state;
                 Err(Error::WrongState { job, state, verb }.into())
             })
             .await

@@ -80,6 +80,11 @@ pub enum Error {
         "the jobs and the payload of event {event} of source {source_name} have been deleted by retention; it cannot be run again"
     )]
     JobsGone { source_name: Name, event: EventId },
+    /// Its handler wants the latest event of a group only, and a newer one has run or is to run.
+    #[error(
+        "job {job} is of an event that is out of date: job {newer} of the same group is newer; run it all the same with `--regardless`"
+    )]
+    Superseded { job: JobId, newer: JobId },
     /// Its caller has the answer of its handler, and gets it again whenever he asks.
     #[error(
         "the caller of job {job} has its answer, or was told to ask anew; it cannot be replayed"

@@ -178,6 +178,18 @@ pub struct JobRow {
     pub state: State,
     /// Why it is held, dead or dropped.
     pub reason: Option<String>,
+    /// What more there is to say of the reason: why the handler's condition could not be decided. Untrusted text.
+    #[serde(default)]
+    pub detail: Option<String>,
+    /// The group in which it keeps its place.
+    #[serde(default)]
+    pub group: Option<String>,
+    /// An earlier job of its group keeps it waiting.
+    #[serde(default)]
+    pub behind: bool,
+    /// The newer job of its group that took its place.
+    #[serde(default)]
+    pub superseded_by: Option<JobId>,
     /// Number of the last attempt; 0 before the first.
     pub attempt: u32,
     /// How often the operator has put it back.

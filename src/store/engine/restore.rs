@@ -22,7 +22,7 @@ use crate::crash;
 use crate::model::Timestamp;
 use crate::store::border::{RestoredRow, Settings};
 use crate::store::tables::codec::change_one;
-use crate::store::tables::{answer, codec};
+use crate::store::tables::{answer, codec, group};
 
 use super::connection::{close, connect_alone};
 use super::inspect::{BackupInfo, InspectError, inspect_copy};
@@ -247,10 +247,18 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
     // Every unfinished job; an attempt that ran counts.
     let held = tx.execute(
         "UPDATE job SET counted = min(attempt, counted + (state = 'running')), state = 'held',
-             reason = 'restored', due_at = NULL
+             reason = 'restored', due_at = NULL, behind = behind AND group_rule IS NOT 'latest'
          WHERE state IN ('ready', 'waiting', 'running')",
         [],
     )?;
+    // A held job lets its group go on where the latest wins.
+    let handlers = tx
+        .prepare("SELECT DISTINCT handler FROM job WHERE behind = 1")?
+        .query_map([], |row| row.get(0))?
+        .collect::<rusqlite::Result<Vec<String>>>()?;
+    for handler in handlers {
+        group::release_all(&tx, &handler)?;
+    }
     // Requests with keys whose jobs had failed: a repeat would begin them again, and one may have done so since. A
     // stored error would be forgotten after a while, so it is forgotten now.
     answer::forget_errors(&tx, Timestamp(i64::MAX), -1)?;

@@ -10,10 +10,10 @@ use crate::crash;
 use crate::model::Timestamp;
 
 /// Marks a file as a store in its header (`PRAGMA application_id`). A random number.
-pub(crate) const APPLICATION_ID: i64 = 0x4715_F7F5;
+pub(crate) const APPLICATION_ID: i64 = 0x2B9E_61D3;
 
 /// Marked the stores of development builds, whose schemas no version reads.
-pub(crate) const DEVELOPMENT_ID: i64 = 0x486F_6F6B;
+pub(crate) const DEVELOPMENT_IDS: [i64; 2] = [0x486F_6F6B, 0x4715_F7F5];
 
 /// Migration n + 1 leads from schema n to n + 1.
 pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/0001_initial.sql")];
@@ -43,7 +43,7 @@ impl FileKind {
         Ok(match application {
             APPLICATION_ID if schema > 0 => FileKind::Store(schema),
             APPLICATION_ID | 0 if schema == 0 && tables == 0 => FileKind::Empty,
-            DEVELOPMENT_ID => FileKind::Development,
+            id if DEVELOPMENT_IDS.contains(&id) => FileKind::Development,
             _ => FileKind::Foreign,
         })
     }

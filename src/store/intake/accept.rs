@@ -13,7 +13,8 @@ use crate::model::{
 use crate::store::border::{Accept, Accepted, Refused};
 use crate::store::engine::queue::Priority;
 use crate::store::tables::codec::change_one;
-use crate::store::tables::job::{insert_job, put_back};
+use crate::store::tables::group;
+use crate::store::tables::job::{insert_new_job, put_back};
 use crate::store::tables::notice::Notices;
 use crate::store::tables::secret_use::SecretUses;
 use crate::store::tables::{codec, replay_index};
@@ -242,10 +243,8 @@ impl Prepared {
         held: Option<HeldReason>,
     ) -> rusqlite::Result<()> {
         insert_payload(tx, event, stored)?;
-        let state = if held.is_some() { State::Held } else { State::Ready };
         for job in &self.new.jobs {
-            insert_job(tx, event, &job.handler, state, held, self.now)?;
-            if held.is_some() {
+            if insert_new_job(tx, event, job, held, self.now)? {
                 self.notices.job(tx, tx.last_insert_rowid(), self.now)?;
             }
         }
@@ -310,7 +309,8 @@ impl Prepared {
 
     /// Puts the dead jobs of an event back, for a delivery that brought this very body again. What a
     /// person resolved as failed stays so, what answered a caller does, and a job without its payload has
-    /// nothing to run with. What a restored backup brought may have succeeded after the backup was made.
+    /// nothing to run with. What a restored backup brought may have succeeded after the backup was made. What a newer
+    /// event has made meaningless stays dead.
     fn replay_dead(&self, tx: &Connection, event: i64) -> rusqlite::Result<usize> {
         // By the unique (event, handler).
         let dead = tx
@@ -322,10 +322,14 @@ impl Prepared {
             )?
             .query_map(params![event, DeadReason::Resolved.as_str()], |row| row.get(0))?
             .collect::<rusqlite::Result<Vec<i64>>>()?;
-        for job in &dead {
-            put_back(tx, *job, self.now)?;
+        let mut replayed = 0;
+        for job in dead {
+            if group::newer(tx, job)?.is_none() {
+                put_back(tx, job, self.now)?;
+                replayed += 1;
+            }
         }
-        Ok(dead.len())
+        Ok(replayed)
     }
 
     fn keep_evidence(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 
 use crate::crash;
-use crate::model::{Digest, EventId, JobId, Name, OnRedelivery, State};
+use crate::model::{Digest, EventId, JobId, Name, OnRedelivery};
 use crate::store::border::{Accept, Ask, Asked, KeyState, NewJob, Refused};
 use crate::store::tables::answer::{Fate, UsedKey, find_key, unreadable};
 use crate::store::tables::codec;
@@ -122,7 +122,7 @@ impl Request {
         // The row is this transaction's own.
         change_one(tx, "UPDATE event SET has_key = 1 WHERE row = ?1", [event])?;
         insert_payload(tx, event, &self.stored)?;
-        let job = insert_job(tx, event, &self.handler, State::Ready, None, *now)?;
+        let job = insert_job(tx, event, &NewJob::of(self.handler.clone()), None, *now)?;
         // The unique (source, caller, key) refuses a second row.
         tx.prepare_cached(
             "INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors)

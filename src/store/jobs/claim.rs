@@ -16,6 +16,7 @@ use crate::store::border::{Claim, Claimed, Claims, Completion, Error, Record};
 use crate::store::engine::queue::{Priority, WriteReply, WriteRequest};
 use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
+use crate::store::tables::group;
 use crate::store::tables::notice::Notices;
 use crate::store::tables::paused::is_paused;
 
@@ -42,6 +43,8 @@ struct Job {
     /// As HTTP writes them.
     headers: Vec<u8>,
     body_bytes: usize,
+    /// It is of a group.
+    grouped: bool,
 }
 
 impl Jobs {
@@ -158,16 +161,20 @@ fn claim(
         // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
         let Some(facts) = &mut job.facts else {
             die(tx, row, now)?;
+            if job.grouped {
+                group::release(tx, row)?;
+            }
             notices.job(tx, row, now)?;
             continue;
         };
         job.attempt += 1;
         facts.attempt = job.attempt;
-        // The one statement that makes a job run: from ready or waiting only, the attempt's number + 1.
+        // The one statement that makes a job run: from ready or waiting only, behind no other of its group, the
+        // attempt's number + 1.
         change_one(
             tx,
             "UPDATE job SET state = 'running', attempt = ?2, due_at = NULL
-             WHERE row = ?1 AND state IN ('ready', 'waiting') AND attempt = ?2 - 1",
+             WHERE row = ?1 AND state IN ('ready', 'waiting') AND behind = 0 AND attempt = ?2 - 1",
             params![row, job.attempt],
         )?;
         // The index on live attempts refuses a second one of the same job.
@@ -182,6 +189,13 @@ fn claim(
     Ok(taken)
 }
 
+/// The oldest ready jobs of a handler that are behind no other, and those that wait and are due.
+pub(crate) const CHOOSE: [&str; 2] = [
+    "SELECT row FROM job WHERE handler = ?1 AND state = 'ready' AND behind = 0 ORDER BY row LIMIT ?2",
+    "SELECT row FROM job WHERE handler = ?1 AND state = 'waiting' AND behind = 0 AND due_at <= ?3
+     ORDER BY due_at LIMIT ?2",
+];
+
 /// The rows of the oldest jobs of `handler` that are ready, or waiting and due: `limit` at most. Each half has its
 /// own partial index, so a backlog of a million costs no more than one of ten; in one statement SQLite would make
 /// a table of each of them, which takes longer than the look-ups.
@@ -191,13 +205,8 @@ fn choose(
     limit: usize,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<i64>> {
-    let mut ready = tx.prepare_cached(
-        "SELECT row FROM job WHERE handler = ?1 AND state = 'ready' ORDER BY row LIMIT ?2",
-    )?;
-    let mut waiting = tx.prepare_cached(
-        "SELECT row FROM job WHERE handler = ?1 AND state = 'waiting' AND due_at <= ?3
-         ORDER BY due_at LIMIT ?2",
-    )?;
+    let [ready, waiting] = CHOOSE;
+    let (mut ready, mut waiting) = (tx.prepare_cached(ready)?, tx.prepare_cached(waiting)?);
     let (handler, count) = (handler.as_str(), codec::size(limit));
     let ready = ready.query_map(params![handler, count], |row| row.get(0))?;
     let waiting = waiting.query_map(params![handler, count, now.0], |row| row.get(0))?;
@@ -223,7 +232,7 @@ fn die(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
 fn next_due(tx: &Connection, handler: &Name) -> rusqlite::Result<Option<Timestamp>> {
     // The first entry of the handler's part of the index of waiting jobs.
     tx.prepare_cached(
-        "SELECT min(due_at) FROM job WHERE handler = ?1 AND state = 'waiting'
+        "SELECT min(due_at) FROM job WHERE handler = ?1 AND state = 'waiting' AND behind = 0
              AND NOT EXISTS (SELECT 1 FROM paused WHERE handler = ?1)",
     )?
     .query_row([handler.as_str()], |row| codec::maybe_time(row, 0))
@@ -242,7 +251,7 @@ fn read(tx: &Connection, row: i64, handler: &Name) -> rusqlite::Result<Job> {
     tx.prepare_cached(
         "SELECT j.id, j.attempt, j.counted, j.since, j.replays,
                 e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes,
-                p.headers, p.body, nullif(a.caller, '')
+                p.headers, p.body, nullif(a.caller, ''), j.group_key IS NOT NULL
          FROM job j JOIN event e ON e.row = j.event LEFT JOIN payload p ON p.event = j.event
              LEFT JOIN answer a ON a.event = j.event
          WHERE j.row = ?1",
@@ -277,6 +286,7 @@ fn read(tx: &Connection, row: i64, handler: &Name) -> rusqlite::Result<Job> {
             facts,
             headers: found.get::<_, Option<Vec<u8>>>(11)?.unwrap_or_default(),
             body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),
+            grouped: found.get(14)?,
         })
     })
 }

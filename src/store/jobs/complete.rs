@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row, params};
 use tokio::time::sleep;
 
 use crate::crash;
-use crate::model::{JobId, Runner, RunnerName, State, Timestamp};
+use crate::model::{DropReason, JobId, Runner, RunnerName, State, Timestamp};
 use crate::retry::Next;
 use crate::store::border::{Claim, Claims, Completion, Error, Refused, RunningAttempt};
 use crate::store::engine::handle::heard;
@@ -16,7 +16,8 @@ use crate::store::engine::queue::{Priority, WriteReply, WriteRequest};
 use crate::store::tables::answer::{self, StoredAnswer};
 use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
-use crate::store::tables::job::{find_job, was_key};
+use crate::store::tables::group;
+use crate::store::tables::job::{FoundJob, find_job, was_key};
 use crate::store::tables::notice::Notices;
 
 use super::handle::Jobs;
@@ -108,8 +109,8 @@ impl Jobs {
             None => None,
         };
         let settle = move |tx: &Connection| match find_job(tx, done.job)? {
-            Some((row, State::Running, attempt, event)) if attempt == done.attempt => {
-                settle(tx, (row, event), &done, kept.as_ref(), &notices)?;
+            Some(job) if job.state == State::Running && job.attempt == done.attempt => {
+                settle(tx, &job, &done, kept.as_ref(), &notices)?;
                 crash::point("complete.commit.before");
                 Ok(Some(true))
             }
@@ -168,11 +169,18 @@ struct After {
     reason: Option<&'static str>,
     due_at: Option<Timestamp>,
     settled_at: Option<Timestamp>,
+    superseded_by: Option<JobId>,
 }
 
 impl After {
     fn of(next: Next, now: Timestamp) -> Self {
-        let plain = |state| After { state, reason: None, due_at: None, settled_at: None };
+        let plain = |state| After {
+            state,
+            reason: None,
+            due_at: None,
+            settled_at: None,
+            superseded_by: None,
+        };
         match next {
             Next::Succeeded => After { settled_at: Some(now), ..plain(State::Succeeded) },
             Next::Wait { due_at } => After { due_at: Some(due_at), ..plain(State::Waiting) },
@@ -183,23 +191,42 @@ impl After {
             Next::Held(reason) => After { reason: Some(reason.as_str()), ..plain(State::Held) },
         }
     }
+
+    /// Its place is taken by a newer job.
+    fn superseded(by: JobId, now: Timestamp) -> Self {
+        After {
+            state: State::Dropped,
+            reason: Some(DropReason::Superseded.as_str()),
+            due_at: None,
+            settled_at: Some(now),
+            superseded_by: Some(by),
+        }
+    }
 }
 
-/// Settles the live attempt of the job in `row`, which the caller found running with this number, as its
-/// event's key allows, and keeps the answer for that. Returns the job's state after it.
+/// Settles the live attempt of a job, which the caller found running with this number, as its event's key allows, and
+/// keeps the answer for that. A job that would run again is dropped where a newer one takes its place. Lets the next job
+/// of its group go on. Returns the job's state after it.
 pub(crate) fn settle(
     tx: &Connection,
-    (row, event): (i64, i64),
+    &FoundJob { row, event, grouped, .. }: &FoundJob,
     done: &Completion,
     answer: Option<&StoredAnswer>,
     notices: &Notices,
 ) -> rusqlite::Result<State> {
     let instead = answer::keep(tx, event, done, answer)?;
     let done = instead.as_ref().unwrap_or(done);
-    let after = After::of(done.next, done.finished_at);
+    let mut after = After::of(done.next, done.finished_at);
+    if grouped
+        && matches!(after.state, State::Ready | State::Waiting)
+        && let Some(newer) = group::successor(tx, row)?
+    {
+        after = After::superseded(newer, done.finished_at);
+    }
     // From running with this attempt's number only: a late result of an older attempt changes nothing.
     change_one(
- tx, "UPDATE job SET state = ?3, reason = ?4, due_at = ?5, settled_at = ?6, counted = counted + ?7
+ tx, "UPDATE job SET state = ?3, reason = ?4, due_at = ?5, settled_at = ?6, counted = counted + ?7,
+                 superseded_by = ?8
              WHERE row = ?1 AND state = 'running' AND attempt = ?2", params![
             row,
             done.attempt,
@@ -208,8 +235,12 @@ pub(crate) fn settle(
             after.due_at.map(|time| time.0),
             after.settled_at.map(|time| time.0),
             done.counts,
+            after.superseded_by.as_ref().map(JobId::as_bytes),
         ])?;
     end_attempt(tx, row, done)?;
+    if grouped {
+        group::release(tx, row)?;
+    }
     if matches!(after.state, State::Dead | State::Held) {
         notices.job(tx, row, done.finished_at)?;
     }

@@ -13,6 +13,7 @@ use crate::limits::BATCH_JOBS;
 use crate::model::{INTERNAL_SOURCE, Timestamp};
 use crate::store::border::Error;
 use crate::store::engine::queue::Priority;
+use crate::store::tables::group::GroupOf;
 use crate::store::tables::{answer, codec};
 
 use super::handle::Jobs;
@@ -310,8 +311,13 @@ fn delete<P: Copy>(
 ) -> rusqlite::Result<Step<P>> {
     let (mut deleted, begun) = (0, Instant::now());
     for candidate in rows.iter().filter(|candidate| candidate.old && !candidate.needed) {
+        // A dead job may hold its group.
+        let groups = GroupOf::held_by(tx, candidate.row)?;
         for sql in statements {
             tx.prepare_cached(sql)?.execute([candidate.row])?;
+        }
+        for group in groups {
+            group.release(tx)?;
         }
         deleted += 1;
         if begun.elapsed() > BUDGET {

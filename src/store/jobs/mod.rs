@@ -1,6 +1,6 @@
 //! Jobs: the verbs of [`Jobs`](handle::Jobs), one file each.
 
-mod claim;
+pub(super) mod claim;
 pub(crate) mod claim_dedup;
 pub(crate) mod complete;
 mod epoch;

@@ -10,6 +10,8 @@ use crate::model::{
 use crate::retry::{History, Next, Policy};
 use crate::store::border::{Completion, Error, Record};
 use crate::store::tables::codec;
+use crate::store::tables::group;
+use crate::store::tables::job::FoundJob;
 use crate::store::tables::notice::{NoticeJob, Notices, of_jobs};
 
 use super::complete::settle;
@@ -57,8 +59,8 @@ fn recover(
     now: Timestamp,
 ) -> rusqlite::Result<RecoveryResult> {
     let mut recovered = RecoveryResult::default();
-    for (place, done) in cut_off(tx, policies, now)? {
-        let state = settle(tx, place, &done, None, notices)?;
+    for (job, done) in cut_off(tx, policies, now)? {
+        let state = settle(tx, &job, &done, None, notices)?;
         recovered.unknown.push((done.job, done.attempt, state));
     }
     let known = policies.iter().map(|(name, _)| name);
@@ -71,17 +73,17 @@ fn recover(
 
 /// By the index of live attempts, each with its job.
 pub(crate) const CUT_OFF: &str =
-    "SELECT j.row, j.id, j.attempt, j.handler, j.counted, j.since, j.event
+    "SELECT j.row, j.id, j.attempt, j.handler, j.counted, j.since, j.event, j.group_key IS NOT NULL
      FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number
      WHERE a.outcome IS NULL AND j.state = 'running' AND a.incarnation IS NULL ORDER BY a.job";
 
-/// The rows of job and event, and the completion, of every running attempt that the receiver ran itself. For an attempt
+/// The job and the completion of every running attempt that the receiver ran itself. For an attempt
 /// of a runner the runner's report decides.
 fn cut_off(
     tx: &Connection,
     policies: &[(Name, Policy)],
     now: Timestamp,
-) -> rusqlite::Result<Vec<((i64, i64), Completion)>> {
+) -> rusqlite::Result<Vec<(FoundJob, Completion)>> {
     tx.prepare_cached(CUT_OFF)?
         .query_map([], |row| {
             let handler: Name = codec::text(row, 3)?;
@@ -105,7 +107,14 @@ fn cut_off(
                 },
                 answer: None,
             };
-            Ok(((row.get(0)?, row.get(6)?), done))
+            let job = FoundJob {
+                row: row.get(0)?,
+                state: State::Running,
+                attempt: done.attempt,
+                event: row.get(6)?,
+                grouped: row.get(7)?,
+            };
+            Ok((job, done))
         })?
         .collect()
 }
@@ -152,10 +161,12 @@ fn hold_orphans<'a>(
         // state has an index, which IN would not find.
         moved += tx
             .prepare_cached(
-                "UPDATE job SET state = 'held', reason = 'handler gone', due_at = NULL
+                "UPDATE job SET state = 'held', reason = 'handler gone', due_at = NULL,
+                     behind = behind AND group_rule IS NOT 'latest'
                  WHERE (state = 'ready' OR state = 'waiting') AND handler = ?1",
             )?
             .execute([handler.as_str()])?;
+        group::release_all(tx, handler.as_str())?;
     }
     Ok(moved as u64)
 }
@@ -184,7 +195,8 @@ pub(crate) fn handlers_with_work(tx: &Connection) -> rusqlite::Result<Vec<Name>>
 fn clamp(tx: &Connection, handler: &Name, latest: Timestamp) -> rusqlite::Result<u64> {
     // Moves due times forward only; writes nothing where none is too late.
     tx.prepare_cached(
-        "UPDATE job SET due_at = ?2 WHERE handler = ?1 AND state = 'waiting' AND due_at > ?2",
+        "UPDATE job SET due_at = ?2
+         WHERE handler = ?1 AND state = 'waiting' AND behind IN (0, 1) AND due_at > ?2",
     )?
     .execute(params![handler.as_str(), latest.0])
     .map(|moved| moved as u64)

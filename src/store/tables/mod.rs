@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod codec;
+pub(crate) mod group;
 pub(crate) mod job;
 pub(crate) mod notice;
 pub(crate) mod paused;

@@ -18,7 +18,7 @@ use crate::model::{
     Blob, EventId, Headers, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp,
 };
 use crate::pattern::Pattern;
-use crate::store::border::{OutputExcerpt, Refused};
+use crate::store::border::{NewJob, OutputExcerpt, Refused};
 
 use super::codec;
 use super::job::insert_job;
@@ -223,7 +223,7 @@ impl Notices {
         }
         let event = insert_event(tx, notice, &subscribers.config_option, now)?;
         for handler in takers {
-            insert_job(tx, event, handler, State::Ready, None, now)?;
+            insert_job(tx, event, &NewJob::of(handler.clone()), None, now)?;
         }
         Ok(())
     }

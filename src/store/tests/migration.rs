@@ -1,7 +1,7 @@
 //! What every migration promises, shown with the one that `migration.sql` adds: a store keeps what it has, and
 //! there is a copy of how it was.
 use super::*;
-use crate::store::engine::schema::{APPLICATION_ID, DEVELOPMENT_ID, MIGRATIONS, known, migrate};
+use crate::store::engine::schema::{APPLICATION_ID, DEVELOPMENT_IDS, MIGRATIONS, known, migrate};
 
 /// A store as the first schema had it: an event for `h`, claimed once and waiting, one held, one ready.
 fn first_schema(path: &std::path::Path) -> Connection {
@@ -219,10 +219,16 @@ async fn a_new_store_is_not_copied_and_an_old_one_not_changed_where_the_copy_can
 
 #[tokio::test]
 async fn a_store_of_a_development_build_is_refused_and_left_as_it_is() {
+    for id in DEVELOPMENT_IDS {
+        refused_development_build(id);
+    }
+}
+
+fn refused_development_build(application_id: i64) {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { path: dir.path().join("old.db"), limits: limits() };
     let conn = first_schema(&settings.path);
-    conn.pragma_update(None, "application_id", DEVELOPMENT_ID).unwrap();
+    conn.pragma_update(None, "application_id", application_id).unwrap();
     conn.pragma_update(None, "user_version", 15).unwrap();
     drop(conn);
     let before = std::fs::read(&settings.path).unwrap();

@@ -6,6 +6,7 @@ mod answers;
 mod copy;
 mod folders;
 mod gauges;
+mod groups;
 mod ids;
 mod jobs;
 mod large;

@@ -1,5 +1,7 @@
 //! Compares the store's listings with the model.
 
+use std::collections::BTreeMap;
+
 use hooklatch::model::{JobId, State, Timestamp};
 use hooklatch::store::{EventDetail, EventFilter, EventRow, JobFilter, JobRow, Store};
 
@@ -50,9 +52,12 @@ pub(crate) async fn id(
             let taken =
                 model.jobs.iter().any(|(other, j)| *other != row && j.id == Some(found.job.job));
             assert!(!taken, "two jobs have one id");
-            let job = model.jobs.get_mut(&row).unwrap();
-            job.id.get_or_insert(found.job.job);
-            check_job(&found.job, job, &event);
+            model.jobs.get_mut(&row).unwrap().id.get_or_insert(found.job.job);
+            let job = &model.jobs[&row];
+            // The newer job may have been deleted, or not been seen yet.
+            let newer = job.superseded_by.and_then(|by| model.jobs.get(&by)?.id);
+            let newer = newer.or(found.job.superseded_by.filter(|_| job.superseded_by.is_some()));
+            check_job(&found.job, job, &event, newer);
             let attempts: Vec<_> = found
                 .attempts
                 .iter()
@@ -104,7 +109,31 @@ fn check_event(found: &EventRow, row: u64, event: &Event, model: &Model) {
     assert_eq!(format!("{found:?}"), format!("{expected:?}"), "the event as listed");
 }
 
-fn check_job(found: &JobRow, job: &Job, event: &Event) {
+/// Checks that of each group at most one job runs, and that where one is behind another one keeps it waiting: no group
+/// stands still for ever. Asks neither the store nor the model which job that is.
+pub(crate) async fn groups(store: &Store) -> u64 {
+    let jobs = store.admin.jobs(JobFilter::default()).await.unwrap().rows;
+    let mut groups: BTreeMap<_, Vec<&JobRow>> = BTreeMap::new();
+    for job in &jobs {
+        if let Some(key) = &job.group {
+            groups.entry((&job.handler, key)).or_default().push(job);
+        }
+    }
+    let mut waiting = 0;
+    for (group, jobs) in groups {
+        let running = jobs.iter().filter(|job| job.state == State::Running).count();
+        assert!(running <= 1, "{running} of {group:?} run");
+        let in_front =
+            |job: &&&JobRow| !job.behind && !matches!(job.state, State::Succeeded | State::Dropped);
+        let behind = jobs.iter().filter(|job| job.behind).count();
+        let front = jobs.iter().filter(in_front).count();
+        assert!(behind == 0 || front > 0, "{group:?} stands still: {jobs:#?}");
+        waiting += behind as u64;
+    }
+    waiting
+}
+
+fn check_job(found: &JobRow, job: &Job, event: &Event, newer: Option<JobId>) {
     let expected = JobRow {
         job: job.id.unwrap(),
         source: event.delivery.source.parse().unwrap(),
@@ -129,6 +158,10 @@ fn check_job(found: &JobRow, job: &Job, event: &Event) {
             _ => None,
         },
         last_detail: found.last_detail.clone(),
+        detail: job.undecided.then(|| "undecided".to_owned()),
+        group: job.group.as_ref().map(|(key, _)| key.clone()),
+        behind: job.behind,
+        superseded_by: newer,
     };
     assert_eq!(format!("{found:?}"), format!("{expected:?}"), "the job as listed");
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hooklatch::model::{DeadReason, HeldReason, JobId, OnUnknown, Outcome, State};
+use hooklatch::model::{DeadReason, GroupRule, HeldReason, JobId, OnUnknown, Outcome, State};
 use hooklatch::retry::{GiveUp, Next, Policy};
 use hooklatch::store::Accepted;
 
@@ -39,6 +39,65 @@ pub(crate) struct Job {
     pub(crate) due_at: Option<i64>,
     pub(crate) settled_at: Option<i64>,
     pub(crate) attempts: Vec<Attempt>,
+    /// Its key and rule.
+    pub(crate) group: Option<(String, GroupRule)>,
+    pub(crate) behind: bool,
+    pub(crate) superseded_by: Option<u64>,
+    pub(crate) undecided: bool,
+    /// When the first event came of those whose delay goes on with it.
+    wait_since: Option<i64>,
+}
+
+/// What a handler wants of an event.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) handler: &'static str,
+    pub(crate) undecided: bool,
+    pub(crate) group: Option<(String, GroupRule)>,
+    /// In milliseconds: the wait, and the longest.
+    pub(crate) delay: Option<(i64, i64)>,
+}
+
+impl Wanted {
+    fn at_once(handler: &'static str) -> Self {
+        Wanted { handler, undecided: false, group: None, delay: None }
+    }
+}
+
+impl Job {
+    fn rule(&self) -> Option<GroupRule> {
+        self.group.as_ref().map(|(_, rule)| *rule)
+    }
+
+    /// Whether it keeps the later ones of its group waiting.
+    pub(crate) fn holds(&self) -> bool {
+        let Some(rule) = self.rule() else { return false };
+        let forged = matches!(self.reason, Some("suspected replay" | "id reused"));
+        match self.state {
+            State::Ready | State::Running | State::Waiting => true,
+            State::Held => rule != GroupRule::Latest && !forged,
+            State::Dead => rule == GroupRule::Block && self.reason != Some("resolved as failed"),
+            State::Succeeded | State::Dropped => false,
+        }
+    }
+
+    fn of_group(&self, handler: &str, key: &str) -> bool {
+        self.handler == handler && self.group.as_ref().is_some_and(|(own, _)| own == key)
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.state, State::Ready | State::Waiting)
+    }
+
+    fn settle(&mut self, state: State, reason: &'static str, now: i64) {
+        (self.state, self.reason) = (state, Some(reason));
+        (self.due_at, self.settled_at) = (None, Some(now));
+    }
+
+    fn supersede(&mut self, by: u64, now: i64) {
+        self.settle(State::Dropped, "superseded", now);
+        (self.behind, self.superseded_by) = (false, Some(by));
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -62,6 +121,7 @@ pub(crate) enum No {
     Ambiguous,
     Variants,
     PayloadGone,
+    Superseded,
 }
 
 impl No {
@@ -72,6 +132,7 @@ impl No {
             No::Ambiguous => "ambiguous",
             No::Variants => "variants",
             No::PayloadGone => "payload gone",
+            No::Superseded => "a newer one has run",
         }
     }
 }
@@ -106,12 +167,7 @@ impl Model {
         self.jobs.iter().filter(|(_, job)| job.event == event).map(|(&row, _)| row).collect()
     }
 
-    pub(crate) fn accept(
-        &mut self,
-        delivery: &Delivery,
-        handlers: &[&'static str],
-        now: i64,
-    ) -> Accepted {
+    pub(crate) fn accept(&mut self, delivery: &Delivery, wanted: &[Wanted], now: i64) -> Accepted {
         let known = self.of_id(delivery.source, &delivery.id);
         let signed = delivery.id_signed();
         let same = known.iter().copied().find(|row| {
@@ -144,10 +200,10 @@ impl Model {
                 removed: BTreeMap::new(),
             },
         );
-        for handler in handlers {
-            self.make_job(event, handler, held, now);
+        for wanted in wanted {
+            self.make_new_job(event, wanted, held, now);
         }
-        Accepted::Created { jobs: handlers.len(), held, flagged }
+        Accepted::Created { jobs: wanted.len(), held, flagged }
     }
 
     /// Treats the same signed body under another id: it is held if its type differs too; otherwise its type
@@ -195,17 +251,114 @@ impl Model {
         }
     }
 
-    fn make_job(
-        &mut self,
-        event: u64,
-        handler: &'static str,
-        held: Option<HeldReason>,
-        now: i64,
-    ) -> u64 {
+    /// Makes the job of a new event.
+    fn make_new_job(&mut self, event: u64, wanted: &Wanted, held: Option<HeldReason>, now: i64) {
+        let undecided = wanted.undecided && held.is_none();
+        let held = held.or(wanted.undecided.then_some(HeldReason::ConditionFailed));
+        let row = self.make_job(event, wanted, held, now);
+        let job = self.jobs.get_mut(&row).unwrap();
+        job.undecided = undecided;
+        if held.is_some() {
+            return;
+        }
+        let mut first = None;
+        if let Some((key, GroupRule::Latest)) = &wanted.group {
+            let replaced = self.jobs.iter_mut().filter(|(other, job)| {
+                let latest = job.rule() == Some(GroupRule::Latest);
+                **other != row && job.of_group(wanted.handler, key) && latest && job.waits()
+            });
+            for (_, job) in replaced {
+                job.supersede(row, now);
+                let since = job.wait_since.filter(|_| job.attempts.is_empty());
+                first = first.into_iter().chain(since).min();
+            }
+            self.release(wanted.handler, key);
+            self.go_behind(row);
+        }
+        let Some((wait, most)) = wanted.delay else { return };
+        let since = first.unwrap_or(now).min(now);
+        let end = if first.is_some() { since + most } else { i64::MAX };
+        let job = self.jobs.get_mut(&row).unwrap();
+        job.wait_since = Some(since);
+        job.state = State::Waiting;
+        job.due_at = Some((now + wait).min(end).max(now));
+        job.since = job.due_at.unwrap();
+    }
+
+    /// Lets the first job behind go on, where no other holds the group.
+    fn release(&mut self, handler: &str, key: &str) {
+        let of_group = |job: &&mut Job| job.of_group(handler, key);
+        let mut jobs: Vec<&mut Job> = self.jobs.values_mut().filter(of_group).collect();
+        if jobs.iter().any(|job| job.holds() && !job.behind) {
+            return;
+        }
+        let behind = jobs.iter_mut().filter(|job| job.behind);
+        if let Some(next) = behind.min_by_key(|job| job.event) {
+            next.behind = false;
+        }
+    }
+
+    /// The same for the group of this job, which was moved.
+    fn moved(&mut self, row: u64) {
+        let job = self.jobs.get_mut(&row).unwrap();
+        job.behind &= job.holds();
+        if let (handler, Some((key, _))) = (job.handler, job.group.clone()) {
+            self.release(handler, &key);
+        }
+    }
+
+    /// Puts this job behind another that holds its group.
+    fn go_behind(&mut self, row: u64) {
+        let job = &self.jobs[&row];
+        let Some((key, _)) = &job.group else { return };
+        let holds = |(other, one): (&u64, &Job)| {
+            *other != row && one.of_group(job.handler, key) && one.holds() && !one.behind
+        };
+        let behind = job.holds() && self.jobs.iter().any(holds);
+        self.jobs.get_mut(&row).unwrap().behind = behind;
+    }
+
+    /// Whether only the latest event of the job's group counts, and a newer one has begun or will.
+    fn is_outdated(&self, row: u64) -> bool {
+        let job = &self.jobs[&row];
+        let Some((key, GroupRule::Latest)) = &job.group else { return false };
+        self.jobs.values().any(|one| {
+            let begins = !one.attempts.is_empty() || one.waits();
+            one.of_group(job.handler, key) && one.event > job.event && begins
+        })
+    }
+
+    pub(crate) fn drop_job(&mut self, row: u64, now: i64) -> Result<State, No> {
+        let job = self.jobs.get_mut(&row).ok_or(No::NotFound)?;
+        let before = job.state;
+        if matches!(before, State::Running | State::Succeeded | State::Dropped) {
+            return Err(No::WrongState);
+        }
+        job.settle(State::Dropped, "by the operator", now);
+        self.moved(row);
+        Ok(before)
+    }
+
+    pub(crate) fn resolve(&mut self, row: u64, well: bool, now: i64) -> Result<State, No> {
+        let job = self.jobs.get_mut(&row).ok_or(No::NotFound)?;
+        if job.state != State::Held {
+            return Err(No::WrongState);
+        }
+        if well {
+            job.settle(State::Succeeded, "", now);
+            job.reason = None;
+        } else {
+            job.settle(State::Dead, "resolved as failed", now);
+        }
+        self.moved(row);
+        Ok(self.jobs[&row].state)
+    }
+
+    fn make_job(&mut self, event: u64, wanted: &Wanted, held: Option<HeldReason>, now: i64) -> u64 {
         let row = self.number();
         let job = Job {
             event,
-            handler,
+            handler: wanted.handler,
             id: None,
             state: if held.is_some() { State::Held } else { State::Ready },
             reason: held.map(HeldReason::as_str),
@@ -216,15 +369,23 @@ impl Model {
             due_at: None,
             settled_at: None,
             attempts: Vec::new(),
+            group: wanted.group.clone(),
+            behind: false,
+            superseded_by: None,
+            undecided: false,
+            wait_since: None,
         };
         self.jobs.insert(row, job);
+        self.go_behind(row);
         row
     }
 
     /// At most `limit` jobs: the oldest ready ones and those due first, in the order of arrival.
     pub(crate) fn claim(&mut self, handler: &str, limit: usize, now: i64) -> Vec<u64> {
         let of_state = |state| {
-            self.jobs.iter().filter(move |(_, job)| job.handler == handler && job.state == state)
+            self.jobs
+                .iter()
+                .filter(move |(_, job)| job.handler == handler && job.state == state && !job.behind)
         };
         let mut due: Vec<(i64, u64)> = of_state(State::Waiting)
             .filter_map(|(&row, job)| job.due_at.filter(|&due| due <= now).map(|due| (due, row)))
@@ -273,6 +434,22 @@ impl Model {
         job.reason = reason;
         job.due_at = due_at;
         job.settled_at = matches!(state, State::Succeeded | State::Dead).then_some(now);
+        if job.waits() && job.rule() == Some(GroupRule::Latest) {
+            let (handler, event) = (job.handler, job.event);
+            let key = job.group.as_ref().unwrap().0.clone();
+            let newer = self.jobs.iter().filter(|(_, one)| {
+                let latest = one.rule() == Some(GroupRule::Latest);
+                one.of_group(handler, &key)
+                    && latest
+                    && one.event > event
+                    && one.behind
+                    && one.waits()
+            });
+            if let Some((&newest, _)) = newer.max_by_key(|(_, one)| one.event) {
+                self.jobs.get_mut(&row).unwrap().supersede(newest, now);
+            }
+        }
+        self.moved(row);
         true
     }
 
@@ -299,15 +476,18 @@ impl Model {
             assert!(self.complete(row, number, Outcome::Unknown, true, next, now));
             unknown.push((row, self.jobs[&row].state));
         }
-        let mut orphaned = 0;
-        for job in self.jobs.values_mut() {
+        let (mut orphaned, mut moved) = (0, Vec::new());
+        for (row, job) in &mut self.jobs {
             if matches!(job.state, State::Ready | State::Waiting) && policy(job.handler).is_none() {
                 job.state = State::Held;
                 job.reason = Some(HeldReason::HandlerGone.as_str());
                 job.due_at = None;
+                job.behind &= job.holds();
                 orphaned += 1;
+                moved.push(*row);
             }
         }
+        moved.into_iter().for_each(|row| self.moved(row));
         for (handler, policy) in policies {
             self.clamp(handler, millis(policy.backoff_max), now);
         }
@@ -331,7 +511,7 @@ impl Model {
     }
 
     pub(crate) fn next_due(&self, handler: &str) -> Option<i64> {
-        let of = |job: &&Job| job.handler == handler;
+        let of = |job: &&Job| job.handler == handler && !job.behind;
         self.jobs.values().filter(of).filter_map(|job| job.due_at).min()
     }
 
@@ -341,12 +521,22 @@ impl Model {
         (job.reason, job.due_at, job.settled_at) = (None, None, None);
         (job.counted, job.since) = (0, now);
         job.replays += 1;
+        (job.undecided, job.wait_since) = (false, None);
+        self.go_behind(row);
     }
 
-    pub(crate) fn replay_job(&mut self, row: u64, now: i64) -> Result<Vec<u64>, No> {
+    pub(crate) fn replay_job(
+        &mut self,
+        row: u64,
+        regardless: bool,
+        now: i64,
+    ) -> Result<Vec<u64>, No> {
         let job = self.jobs.get(&row).ok_or(No::NotFound)?;
         if !can_be_replayed(job.state) {
             return Err(No::WrongState);
+        }
+        if !regardless && self.is_outdated(row) {
+            return Err(No::Superseded);
         }
         if !self.events[&job.event].payload_kept {
             return Err(No::PayloadGone);
@@ -360,6 +550,7 @@ impl Model {
         source: Option<&str>,
         id: &str,
         handler: Option<&'static str>,
+        regardless: bool,
         now: i64,
     ) -> Result<Vec<u64>, No> {
         let found: Vec<u64> = self
@@ -388,12 +579,19 @@ impl Model {
             Some(handler) => match jobs.iter().find(|row| self.jobs[row].handler == handler) {
                 Some(row) if !can_be_replayed(self.jobs[row].state) => return Err(No::WrongState),
                 Some(&row) => vec![row],
-                None if kept => return Ok(vec![self.make_job(event, handler, None, now)]),
+                None if kept => {
+                    return Ok(vec![self.make_job(event, &Wanted::at_once(handler), None, now)]);
+                }
                 None => return Err(No::PayloadGone),
             },
         };
-        if !chosen.is_empty() && !kept {
-            return Err(No::PayloadGone);
+        for &row in &chosen {
+            if !regardless && self.is_outdated(row) {
+                return Err(No::Superseded);
+            }
+            if !kept {
+                return Err(No::PayloadGone);
+            }
         }
         chosen.iter().for_each(|&row| self.put_back(row, now));
         Ok(chosen)

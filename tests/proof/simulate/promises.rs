@@ -53,6 +53,8 @@ pub(crate) struct Ledger {
     work: BTreeMap<JobId, Work>,
     /// The handlers' results, which may not have been recorded.
     said: BTreeMap<(JobId, u32), (Outcome, Record)>,
+    /// Of each handler and group, the last event that began without having been put back.
+    begun: BTreeMap<(String, String), u64>,
 }
 
 impl Ledger {
@@ -120,6 +122,13 @@ impl Ledger {
                 (work.last, work.live, work.licence) = (facts.attempt, true, None);
             }
         }
+    }
+
+    /// Notes the first start of a job of a group, which nobody put back: those are in the order of arrival (I6).
+    pub(crate) fn first_start(&mut self, handler: &str, key: &str, event: u64) {
+        let last = self.begun.entry((handler.to_owned(), key.to_owned())).or_default();
+        assert!(*last < event, "I6: event {event} of {handler} {key} begins after event {last}");
+        *last = event;
     }
 
     /// Notes that a handler ended; the result may or may not be recorded.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Incarnation, JobId, OnUnknown, Runner, RunnerName, State, Timestamp};
+use hooklatch::model::{
+    GroupRule, Incarnation, JobId, OnUnknown, Runner, RunnerName, State, Timestamp,
+};
 use hooklatch::retry::{GiveUp, Policy};
 use hooklatch::store::{Accepted, Cutoffs, QuarantineFilter, Settings, Store};
 use tempfile::TempDir;
@@ -59,6 +61,8 @@ pub(crate) struct World<'c> {
     store: Store,
     memory: Memory,
     policies: Vec<(&'static str, Policy)>,
+    /// What the jobs of a group do to each other, of the handlers that have groups.
+    rules: Vec<(&'static str, GroupRule)>,
     /// The quarantined deliveries, with their reasons.
     refused: Vec<(&'static str, &'static str)>,
     /// The number of ids in use. It grows, so that later steps still use new ids.
@@ -108,6 +112,13 @@ pub(crate) const MUST_BE_SEEN: &[&str] = &[
     "waits after a start",
     "handler gone",
     "adopted",
+    "behind",
+    "superseded",
+    "superseded after an attempt",
+    "a newer one has run",
+    "condition failed",
+    "dropped",
+    "resolved as failed",
 ];
 
 /// The last steps, which are printed if the run fails.
@@ -134,6 +145,8 @@ enum Step {
     Complete,
     CompleteLate,
     Replay,
+    Drop,
+    Resolve,
     Pass,
     Jump,
     Clamp,
@@ -151,6 +164,8 @@ const STEPS: &[(usize, Step)] = &[
     (26, Step::Complete),
     (6, Step::CompleteLate),
     (8, Step::Replay),
+    (4, Step::Drop),
+    (5, Step::Resolve),
     (12, Step::Pass),
     (3, Step::Jump),
     (2, Step::Clamp),
@@ -161,8 +176,13 @@ const STEPS: &[(usize, Step)] = &[
 ];
 
 /// The steps with exactly one commit, during which a crash can be simulated.
-const COMMITS: &[(usize, Step)] =
-    &[(3, Step::Deliver), (3, Step::Claim), (3, Step::Complete), (1, Step::Replay)];
+const COMMITS: &[(usize, Step)] = &[
+    (3, Step::Deliver),
+    (3, Step::Claim),
+    (3, Step::Complete),
+    (1, Step::Replay),
+    (1, Step::Drop),
+];
 
 /// Runs `steps` steps of `seed`.
 pub(crate) async fn run(seed: u64, steps: usize, copier: &Copier) -> Seen {
@@ -206,6 +226,7 @@ impl<'c> World<'c> {
                 past: Vec::new(),
             },
             policies: Vec::new(),
+            rules: Vec::new(),
             refused: Vec::new(),
             pool: 3,
             seen: Seen::new(),
@@ -247,6 +268,8 @@ impl<'c> World<'c> {
             Step::Complete => self.complete().await,
             Step::CompleteLate => self.complete_late().await,
             Step::Replay => self.replay().await,
+            Step::Drop => self.drop_job().await,
+            Step::Resolve => self.resolve().await,
             Step::Pass => self.pass(),
             Step::Jump => self.jump(),
             Step::Clamp => self.clamp().await,
@@ -260,6 +283,12 @@ impl<'c> World<'c> {
     /// Compares the running jobs, after each step.
     async fn check(&mut self) {
         compare::running(&self.store, &self.memory.model).await;
+        let behind = compare::groups(&self.store).await;
+        self.saw("behind", behind);
+        for reason in ["superseded", "condition failed"] {
+            let has = self.memory.model.jobs.values().any(|job| job.reason == Some(reason));
+            self.saw(reason, u64::from(has));
+        }
     }
 
     async fn compare(&mut self) {
@@ -365,7 +394,7 @@ impl<'c> World<'c> {
             self.saw("durable, unanswered", 1);
             self.note(format!("{step:?} is durable, and its answer is never seen"));
             // The handler's result and the operator's command were known before the commit.
-            let asked = matches!(step, Step::Complete | Step::Replay);
+            let asked = matches!(step, Step::Complete | Step::Replay | Step::Drop);
             let ledger = if asked { after.ledger.clone() } else { before.ledger };
             self.memory = Memory { ledger, ..after };
             return self.kill(Some(end)).await;
@@ -420,6 +449,7 @@ impl<'c> World<'c> {
             self.deliver().await;
         }
         self.policies = any_policies(&mut self.random);
+        self.rules = any_rules(&mut self.random);
         self.note(format!("recover with {:?}", self.policies));
         let named =
             self.policies.iter().map(|(name, policy)| (name.parse().unwrap(), policy.clone()));
@@ -500,4 +530,11 @@ fn any_policies(random: &mut Random) -> Vec<(&'static str, Policy)> {
         policies.push((handler, policy));
     }
     policies
+}
+
+/// What the groups of each handler do. The last handler has none, and the others mostly what they had.
+fn any_rules(random: &mut Random) -> Vec<(&'static str, GroupRule)> {
+    let usual = [GroupRule::Block, GroupRule::StepOver, GroupRule::Latest];
+    let rule = |usual| if random.one_in(5) { *random.pick(GroupRule::ALL) } else { usual };
+    HANDLERS.into_iter().zip(usual.map(rule)).collect()
 }

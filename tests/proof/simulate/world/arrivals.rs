@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use hooklatch::store::{Accept, Accepted, FailedDelivery, NewJob};
+use hooklatch::model::GroupKey;
+use hooklatch::store::{Accept, Accepted, Delay, FailedDelivery, Group, NewJob};
 
 use super::super::compare;
 use super::super::deliveries::{self, Delivery};
+use super::super::model::Wanted;
 
 use super::{HANDLERS, World};
 
@@ -30,29 +32,42 @@ impl World<'_> {
 
     /// Signs and verifies a delivery, and adds it to the model. Returns the store's input and its expected
     /// answer.
-    pub(super) fn expect(
-        &mut self,
-        delivery: &Delivery,
-        handlers: &[&'static str],
-    ) -> (Accept, Accepted) {
+    pub(super) fn expect(&mut self, delivery: &Delivery, wanted: &[Wanted]) -> (Accept, Accepted) {
         let lag = Duration::from_secs(self.random.below(300) as u64);
         let sent = delivery.send(&self.keys, self.clock.now().before(lag));
         let verified = sent.verify(&self.keys, delivery.source, self.clock.now()).unwrap();
         delivery.check(&verified);
-        let expected = self.memory.model.accept(delivery, handlers, self.clock.now().0);
+        let expected = self.memory.model.accept(delivery, wanted, self.clock.now().0);
         let accept = Accept {
             source: delivery.source.parse().unwrap(),
             received_at: self.clock.now(),
             on_redelivery: hooklatch::model::OnRedelivery::Ignore,
             delivery: verified,
-            jobs: handlers.iter().map(|name| NewJob::of(name.parse().unwrap())).collect(),
+            jobs: wanted.iter().map(new_job).collect(),
         };
         (accept, expected)
     }
 
+    /// What some handlers want of a delivery: one has no groups, and the others each a few, whose rule may change with
+    /// the configuration.
+    pub(super) fn any_wanted(&mut self, delivery: &Delivery) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
+        for handler in self.any_handlers() {
+            let key = format!("k{}", delivery.content.bytes().map(usize::from).sum::<usize>() % 3);
+            let rule = self.rules.iter().find(|(name, _)| *name == handler).map(|(_, rule)| *rule);
+            let delay = self.random.one_in(4).then(|| {
+                let wait = 1000 * (1 + self.random.below(120) as i64);
+                (wait, wait * (1 + self.random.below(3) as i64))
+            });
+            let group = rule.map(|rule| (key, rule));
+            wanted.push(Wanted { handler, undecided: self.random.one_in(20), group, delay });
+        }
+        wanted
+    }
+
     pub(super) async fn deliver(&mut self) {
         let delivery = self.any_delivery();
-        let handlers = self.any_handlers();
+        let handlers = self.any_wanted(&delivery);
         self.note(format!("deliver {delivery:?} for {handlers:?}"));
         let (accept, expected) = self.expect(&delivery, &handlers);
         let answer = self.store.intake.accept(accept).await.unwrap();
@@ -65,7 +80,7 @@ impl World<'_> {
     /// Delivers the same event several times concurrently: exactly one delivery creates it.
     pub(super) async fn deliver_at_once(&mut self) {
         let first = self.any_delivery();
-        let handlers = self.any_handlers();
+        let handlers = self.any_wanted(&first);
         self.note(format!("deliver at once {first:?} for {handlers:?}"));
         let (mut accepts, mut expected) = (Vec::new(), Vec::new());
         for _ in 0..2 + self.random.below(5) {
@@ -111,5 +126,18 @@ impl World<'_> {
             body_bytes: sent.body.len() as u64,
             body: Some(sent.body),
         });
+    }
+}
+
+fn new_job(wanted: &Wanted) -> NewJob {
+    let millis = |millis: i64| Duration::from_millis(millis as u64);
+    NewJob {
+        handler: wanted.handler.parse().unwrap(),
+        undecided: wanted.undecided.then(|| "undecided".to_owned()),
+        group: wanted
+            .group
+            .as_ref()
+            .map(|(key, rule)| Group { key: GroupKey::kept(key.clone()), rule: *rule }),
+        delay: wanted.delay.map(|(wait, most)| Delay { wait: millis(wait), most: millis(most) }),
     }
 }

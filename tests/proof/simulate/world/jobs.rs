@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hooklatch::model::{Blob, Outcome, State};
 use hooklatch::retry::{History, Next, Policy};
-use hooklatch::store::{Completion, Error, OutputExcerpt, Record, Replay};
+use hooklatch::store::{Completion, Error, OutputExcerpt, Record, Replay, Resolution};
 
 use super::super::compare;
 use super::super::model::{self, No};
@@ -63,6 +63,9 @@ impl World<'_> {
                 "attempt, replays, arrival, attempts counted and since when"
             );
             self.memory.ledger.claimed(claimed);
+            if let (Some((key, _)), 0, 1) = (&job.group, job.replays, number) {
+                self.memory.ledger.first_start(handler, key, job.event);
+            }
             let (job, counted, since) = (facts.job, claimed.counted, claimed.since);
             let running = Running { row, job, number, counted, since, handler };
             self.memory.running.push(running);
@@ -117,7 +120,10 @@ impl World<'_> {
         let (row, number) = (running.row, running.number as usize);
         assert!(self.memory.model.complete(row, number, outcome, counts, next, now.0));
         assert!(taken, "the result of the running attempt was not taken");
+        let ended = &self.memory.model.jobs[&row];
+        let superseded = u64::from(ended.state == State::Dropped);
         self.memory.ledger.completed(running.job, running.number, &policy);
+        self.saw("superseded after an attempt", superseded);
         self.memory.past.push(running);
         self.look_at(row).await;
     }
@@ -175,6 +181,7 @@ impl World<'_> {
     }
 
     pub(super) async fn replay(&mut self) {
+        let regardless = self.random.one_in(3);
         let (model, now) = (&mut self.memory.model, self.clock.now());
         let rows: Vec<u64> = model.jobs.keys().copied().collect();
         let (what, expected) = if rows.is_empty() || self.random.one_in(20) {
@@ -182,7 +189,7 @@ impl World<'_> {
         } else if self.random.one_in(2) {
             let row = *self.random.pick(&rows);
             let job = model.jobs[&row].id.unwrap();
-            (Replay::Job(job), model.replay_job(row, now.0))
+            (Replay::Job(job), model.replay_job(row, regardless, now.0))
         } else {
             // Sometimes a job whose payload was deleted.
             let any = self.any_delivery();
@@ -199,10 +206,10 @@ impl World<'_> {
                 event: about.id.parse().unwrap(),
                 handler: handler.map(|handler| handler.parse().unwrap()),
             };
-            (what, model.replay_event(source, &about.id, handler, now.0))
+            (what, model.replay_event(source, &about.id, handler, regardless, now.0))
         };
         self.note(format!("{what:?}, which must come to {expected:?}"));
-        let answer = self.store.admin.replay(what).await;
+        let answer = self.store.admin.replay_with(what, regardless).await;
         match (answer, expected) {
             (Ok(jobs), Ok(rows)) => {
                 assert_eq!(jobs.len(), rows.len(), "how many jobs were put back");
@@ -225,14 +232,59 @@ impl World<'_> {
     }
 }
 
+impl World<'_> {
+    /// A job to drop or to resolve: mostly one that keeps others waiting.
+    fn any_job(&mut self) -> Option<u64> {
+        let stopped = |job: &model::Job| matches!(job.state, State::Held | State::Dead);
+        let jobs = &self.memory.model.jobs;
+        let mut rows: Vec<u64> =
+            jobs.iter().filter(|(_, job)| stopped(job)).map(|(&row, _)| row).collect();
+        if rows.is_empty() || self.random.one_in(3) {
+            rows = jobs.keys().copied().collect();
+        }
+        (!rows.is_empty()).then(|| *self.random.pick(&rows))
+    }
+
+    pub(super) async fn drop_job(&mut self) {
+        let Some(row) = self.any_job() else { return };
+        let job = self.memory.model.jobs[&row].id.unwrap();
+        let expected = self.memory.model.drop_job(row, self.now());
+        self.note(format!("drop {job}, which must come to {expected:?}"));
+        let answer = self.store.admin.drop_job(job).await;
+        assert_eq!(
+            answer.map_err(|error| reason(&error).unwrap_or_else(|| panic!("{error}"))),
+            expected
+        );
+        self.saw("dropped", u64::from(expected.is_ok()));
+        self.look_at(row).await;
+    }
+
+    pub(super) async fn resolve(&mut self) {
+        let Some(row) = self.any_job() else { return };
+        let (well, found) = (self.random.one_in(2), &self.memory.model.jobs[&row]);
+        let (job, attempt) = (found.id.unwrap(), found.attempts.len() as u32);
+        let expected = self.memory.model.resolve(row, well, self.now());
+        self.note(format!("resolve {job}, which must come to {expected:?}"));
+        let how = if well { Resolution::Succeeded } else { Resolution::Failed };
+        let answer = self.store.admin.resolve(job, attempt, how).await;
+        assert_eq!(
+            answer.map_err(|error| reason(&error).unwrap_or_else(|| panic!("{error}"))),
+            expected
+        );
+        self.saw("resolved as failed", u64::from(expected == Ok(State::Dead)));
+        self.look_at(row).await;
+    }
+}
+
 fn reason(error: &Error) -> Option<No> {
     match error {
         Error::NoEvent(_) | Error::NoJob(_) | Error::NoId { .. } => Some(No::NotFound),
         Error::WrongState { .. } => Some(No::WrongState),
+        Error::Superseded { .. } => Some(No::Superseded),
         Error::Ambiguous { .. } | Error::SeveralIds { .. } => Some(No::Ambiguous),
         Error::Variants { .. } => Some(No::Variants),
         Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
-        // The simulation has no requests with keys, no `resolve` and no long listings.
+        // The simulation has no requests with keys and no long listings.
         Error::NewerAttempt { .. }
         | Error::NoRows { .. }
         | Error::LargeBatch { .. }

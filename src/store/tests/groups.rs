@@ -1,0 +1,561 @@
+//! Groups: jobs of one key run one at a time, in the order of arrival, or the latest wins (I6, I7).
+use rusqlite::types::ToSql;
+
+use super::*;
+use crate::store::jobs::claim::CHOOSE;
+use crate::store::tables::group::RELEASE;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A job for `h` in the group `key`.
+fn grouped(key: &str, rule: GroupRule) -> NewJob {
+    let key = GroupKey::of(&name("stripe"), &[Some(key)]);
+    NewJob { group: Some(Group { key, rule }), ..NewJob::of(name("h")) }
+}
+
+fn delayed(key: &str, wait: Duration, most: Duration) -> NewJob {
+    NewJob { delay: Some(Delay { wait, most }), ..grouped(key, GroupRule::Latest) }
+}
+
+impl Bench {
+    async fn take(&self, delivery: Verified, job: NewJob) -> Accepted {
+        let (source, received_at) = (name("stripe"), self.clock.now());
+        let on_redelivery = OnRedelivery::ReplayDead;
+        let new = Accept { source, received_at, delivery, jobs: vec![job], on_redelivery };
+        self.store.intake.accept(new).await.unwrap()
+    }
+
+    /// A new event with a job for `h` in the group `key`.
+    async fn event(&self, event: &str, key: &str, rule: GroupRule) {
+        self.take(stripe(event, "a", "{}"), grouped(key, rule)).await;
+    }
+
+    /// Claims all that may run.
+    async fn claim_all(&self) -> Vec<Claimed> {
+        self.store.jobs.claim(&name("h"), 99, None).await.unwrap().jobs
+    }
+
+    /// Claims all that may run, and names their events.
+    async fn starts(&self) -> Vec<String> {
+        self.claim_all().await.iter().map(|one| one.facts.event_id.to_string()).collect()
+    }
+
+    async fn of_event(&self, event: &str) -> JobRow {
+        let mut shown = self.store.admin.show(None, id(event)).await.unwrap();
+        shown.remove(0).jobs.remove(0).job
+    }
+
+    async fn state(&self, event: &str) -> (State, Option<String>) {
+        let job = self.of_event(event).await;
+        (job.state, job.reason)
+    }
+
+    /// Ends the one running attempt.
+    async fn end(&self, outcome: Outcome, next: Next) {
+        let mut running = self.store.jobs.running().await.unwrap();
+        assert_eq!(running.len(), 1, "one runs");
+        let RunningAttempt { job, attempt, .. } = running.remove(0);
+        let done = Completion {
+            job,
+            attempt,
+            outcome,
+            counts: true,
+            next,
+            finished_at: self.clock.now(),
+            record: Record::default(),
+            answer: None,
+        };
+        assert!(self.store.jobs.complete(done).await.unwrap());
+        self.whole().await;
+    }
+
+    async fn succeed(&self) {
+        self.end(Outcome::Succeeded, Next::Succeeded).await;
+    }
+
+    /// Every group has a job that holds it, or none behind.
+    async fn whole(&self) {
+        let stuck = |tx: &Connection| {
+            tx.query_row(
+                "SELECT count(*) FROM job b WHERE b.behind = 1 AND NOT EXISTS (SELECT 1 FROM job h
+                     WHERE h.handler = b.handler AND h.group_key = b.group_key AND h.holds AND NOT h.behind)",
+                [],
+                |row| row.get::<_, i64>(0),
+            )
+        };
+        let stuck = self.store.engine.submit(Priority::Verb, stuck).await.unwrap();
+        assert_eq!(stuck, 0, "jobs are behind, and none holds their group");
+    }
+}
+
+const HELD: Next = Next::Held(HeldReason::UnknownOutcome);
+const DEAD: Next = Next::Dead(DeadReason::Exhausted);
+
+#[tokio::test]
+async fn a_group_runs_in_the_order_of_arrival_and_others_beside_it() {
+    for rule in [GroupRule::Block, GroupRule::StepOver] {
+        let bench = bench();
+        for (event, key) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a"), ("b2", "b")] {
+            bench.event(event, key, rule).await;
+        }
+        bench.accept("stripe", stripe("free", "a", "{}"), &["h"]).await;
+        assert_eq!(bench.starts().await, ["a1", "b1", "free"]);
+        assert!(bench.starts().await.is_empty());
+        let running = bench.store.jobs.running().await.unwrap();
+        for one in running.iter().filter(|one| one.event_id.as_str() != "b1") {
+            let done = Completion {
+                job: one.job,
+                attempt: 1,
+                outcome: Outcome::Succeeded,
+                counts: true,
+                next: Next::Succeeded,
+                finished_at: START,
+                record: Record::default(),
+                answer: None,
+            };
+            bench.store.jobs.complete(done).await.unwrap();
+        }
+        assert_eq!(bench.starts().await, ["a2"], "b1 still runs");
+        bench.whole().await;
+    }
+}
+
+#[tokio::test]
+async fn a_retry_and_a_held_job_keep_their_place_over_a_restart() {
+    for rule in [GroupRule::Block, GroupRule::StepOver] {
+        let mut bench = bench();
+        for event in ["e1", "e2", "e3"] {
+            bench.event(event, "k", rule).await;
+        }
+        assert_eq!(bench.starts().await, ["e1"]);
+        bench.end(Outcome::Failed, Next::Wait { due_at: START.after(HOUR) }).await;
+        assert!(bench.starts().await.is_empty(), "it waits");
+        bench.restart().await;
+        bench.clock.advance(HOUR);
+        assert_eq!(bench.starts().await, ["e1"]);
+        // A forward that the restart has cut off: unknown, and held.
+        bench.restart().await;
+        let policies = vec![(name("h"), policy(OnUnknown::Hold, 9))];
+        bench.store.jobs.recover(policies).await.unwrap();
+        bench.whole().await;
+        assert_eq!(bench.state("e1").await.0, State::Held);
+        assert!(bench.starts().await.is_empty(), "it is held");
+        let job = bench.of_event("e1").await.job;
+        bench.store.admin.replay(Replay::Job(job)).await.unwrap();
+        assert_eq!(bench.starts().await, ["e1"]);
+        bench.end(Outcome::Unknown, HELD).await;
+        bench.resolve(job, Resolution::Succeeded).await.unwrap();
+        assert_eq!(bench.starts().await, ["e2"]);
+        bench.succeed().await;
+        assert_eq!(bench.starts().await, ["e3"]);
+    }
+}
+
+#[tokio::test]
+async fn a_dead_job_blocks_its_group_or_is_stepped_over() {
+    for rule in [GroupRule::Block, GroupRule::StepOver] {
+        let mut bench = bench();
+        for event in ["e1", "e2", "e3"] {
+            bench.event(event, "k", rule).await;
+        }
+        assert_eq!(bench.starts().await, ["e1"]);
+        bench.end(Outcome::Failed, DEAD).await;
+        if rule == GroupRule::StepOver {
+            assert_eq!(bench.starts().await, ["e2"]);
+            // Put back it goes on before the later ones, behind the one that runs.
+            let job = bench.of_event("e1").await.job;
+            bench.store.admin.replay(Replay::Job(job)).await.unwrap();
+            assert!(bench.starts().await.is_empty());
+            bench.succeed().await;
+            assert_eq!(bench.starts().await, ["e1"]);
+            bench.succeed().await;
+            assert_eq!(bench.starts().await, ["e3"]);
+            continue;
+        }
+        assert!(bench.starts().await.is_empty());
+        bench.restart().await;
+        assert!(bench.starts().await.is_empty());
+        let job = bench.of_event("e1").await.job;
+        bench.store.admin.drop_job(job).await.unwrap();
+        bench.whole().await;
+        assert_eq!(bench.starts().await, ["e2"]);
+        bench.end(Outcome::Failed, DEAD).await;
+        // Retention removes the dead job with its event.
+        bench.clock.advance(DAY);
+        let now = bench.clock.now();
+        let before = Cutoffs { payloads: now, ids: now, dead: now };
+        bench.store.jobs.expire(before).await.unwrap();
+        bench.whole().await;
+        assert_eq!(bench.starts().await, ["e3"]);
+    }
+}
+
+#[tokio::test]
+async fn what_is_behind_is_dropped_and_held_in_its_place() {
+    let bench = bench();
+    for event in ["e1", "e2", "e3", "e4"] {
+        bench.event(event, "k", GroupRule::Block).await;
+    }
+    let job = bench.of_event("e2").await.job;
+    bench.store.admin.drop_job(job).await.unwrap();
+    bench.whole().await;
+    // Its handler is gone, and comes back.
+    assert_eq!(bench.store.jobs.hold_orphans(vec![name("other")]).await.unwrap(), 3);
+    bench.whole().await;
+    assert!(bench.starts().await.is_empty());
+    for event in ["e4", "e3"] {
+        let job = bench.of_event(event).await.job;
+        bench.store.admin.replay(Replay::Job(job)).await.unwrap();
+        bench.whole().await;
+    }
+    assert!(bench.starts().await.is_empty(), "e1 is held");
+    let first = bench.of_event("e1").await.job;
+    bench.resolve(first, Resolution::Failed).await.unwrap();
+    assert_eq!(bench.starts().await, ["e3"]);
+    bench.succeed().await;
+    assert_eq!(bench.starts().await, ["e4"]);
+}
+
+#[tokio::test]
+async fn a_job_without_its_payload_lets_its_group_go_on_as_a_dead_one_does() {
+    for (rule, next) in
+        [(GroupRule::Block, vec![]), (GroupRule::StepOver, vec!["e2"]), (GroupRule::Latest, vec![])]
+    {
+        let mut bench = bench();
+        bench.event("e1", "k", rule).await;
+        bench.event("e2", "k", rule).await;
+        bench
+            .with_file(|conn| conn.execute_batch("DELETE FROM payload WHERE event = 1").unwrap())
+            .await;
+        let first = bench.starts().await;
+        bench.whole().await;
+        if rule == GroupRule::Latest {
+            assert_eq!(first, ["e2"]);
+        } else {
+            assert!(first.is_empty(), "it dies");
+            assert_eq!(bench.starts().await, next);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_latest_takes_the_place_of_what_does_not_run() {
+    let bench = bench();
+    let rule = GroupRule::Latest;
+    bench.event("e1", "k", rule).await;
+    bench.event("e2", "k", rule).await;
+    bench.event("x", "other", rule).await;
+    assert_eq!(bench.state("e1").await, (State::Dropped, Some("superseded".to_owned())));
+    let newest = bench.of_event("e2").await.job;
+    assert_eq!(bench.of_event("e1").await.superseded_by, Some(newest));
+    assert_eq!(bench.starts().await, ["e2", "x"]);
+    // One that runs goes on, and the new one is behind it.
+    bench.event("e3", "k", rule).await;
+    bench.event("e4", "k", rule).await;
+    assert!(bench.starts().await.is_empty());
+    assert_eq!(bench.state("e3").await.0, State::Dropped);
+    let running = bench.store.jobs.running().await.unwrap();
+    let other = running.iter().find(|one| one.event_id.as_str() == "x").unwrap();
+    let done = completion_of(other, Next::Succeeded);
+    bench.store.jobs.complete(done).await.unwrap();
+    // A retry of the older one never runs.
+    bench.end(Outcome::Failed, Next::Wait { due_at: START.after(SECOND) }).await;
+    let (state, newer) = (bench.state("e2").await, bench.of_event("e4").await.job);
+    assert_eq!(state, (State::Dropped, Some("superseded".to_owned())));
+    assert_eq!(bench.of_event("e2").await.superseded_by, Some(newer));
+    assert_eq!(bench.starts().await, ["e4"]);
+    bench.succeed().await;
+    bench.clock.advance(DAY);
+    assert!(bench.starts().await.is_empty());
+}
+
+fn completion_of(running: &RunningAttempt, next: Next) -> Completion {
+    Completion {
+        job: running.job,
+        attempt: running.attempt,
+        outcome: Outcome::Succeeded,
+        counts: true,
+        next,
+        finished_at: START,
+        record: Record::default(),
+        answer: None,
+    }
+}
+
+#[tokio::test]
+async fn a_retry_that_waits_is_superseded_and_a_held_one_lets_the_latest_go_on() {
+    let bench = bench();
+    let rule = GroupRule::Latest;
+    bench.event("e1", "k", rule).await;
+    assert_eq!(bench.starts().await, ["e1"]);
+    bench.end(Outcome::Failed, Next::Wait { due_at: START.after(HOUR) }).await;
+    bench.event("e2", "k", rule).await;
+    assert_eq!(bench.state("e1").await.0, State::Dropped);
+    assert_eq!(bench.starts().await, ["e2"]);
+    bench.event("e3", "k", rule).await;
+    bench.end(Outcome::Unknown, HELD).await;
+    assert_eq!(bench.starts().await, ["e3"]);
+    // The older one is not run after the newer one, unless the operator says so.
+    let job = bench.of_event("e2").await.job;
+    let newer = bench.of_event("e3").await.job;
+    let refused = bench.store.admin.replay(Replay::Job(job)).await.unwrap_err();
+    assert_eq!(refused, Error::Superseded { job, newer });
+    assert!(refused.to_string().contains("--regardless"), "{refused}");
+    assert_eq!(bench.store.admin.replay_with(Replay::Job(job), true).await, Ok(vec![job]));
+    assert!(bench.starts().await.is_empty(), "e3 runs");
+    bench.succeed().await;
+    assert_eq!(bench.starts().await, ["e2"]);
+}
+
+/// I7: what does not prove a newer event takes nothing's place.
+#[tokio::test]
+async fn a_duplicate_a_held_delivery_and_a_replay_supersede_nothing() {
+    let rule = GroupRule::Latest;
+    let bench = bench();
+    let push = |id: &str| github(id, "push", "{}");
+    bench.take(push("g1"), grouped("k", rule)).await;
+    // The same event again; its body under another id; another body under its id; what could not be decided.
+    assert!(matches!(bench.take(push("g1"), grouped("k", rule)).await, Accepted::Duplicate { .. }));
+    bench.take(push("g2"), grouped("k", rule)).await;
+    bench.take(github("g1", "push", r#"{"n":1}"#), grouped("k", rule)).await;
+    let undecided = Some("/ref comes twice".to_owned());
+    let job = NewJob { undecided, ..grouped("k", rule) };
+    bench.take(github("g3", "push", r#"{"n":2}"#), job).await;
+    bench.whole().await;
+    let row = bench.of_event("g3").await;
+    assert_eq!(
+        (row.state, row.reason.as_deref(), row.detail.as_deref()),
+        (State::Held, Some("condition failed"), Some("/ref comes twice"))
+    );
+    assert_eq!(bench.state("g2").await.1.as_deref(), Some("suspected replay"));
+    assert_eq!(bench.starts().await, ["g1"]);
+    // A dead letter that is delivered again after a newer event: it stays dead.
+    bench.end(Outcome::Failed, DEAD).await;
+    bench.take(github("g4", "push", r#"{"n":4}"#), grouped("k", rule)).await;
+    let again = bench.take(push("g1"), grouped("k", rule)).await;
+    // Two bodies have the id: each is a duplicate of its own.
+    assert!(matches!(again, Accepted::Duplicate { replayed: 0, .. }), "{again:?}");
+    assert_eq!(bench.starts().await, ["g4"]);
+    // Put back, an older one supersedes nothing that waits.
+    bench.end(Outcome::Failed, Next::Wait { due_at: START.after(HOUR) }).await;
+    let older = bench.of_event("g3").await.job;
+    assert!(bench.store.admin.replay(Replay::Job(older)).await.is_err());
+    bench.store.admin.replay_with(Replay::Job(older), true).await.unwrap();
+    assert_eq!(bench.state("g4").await.0, State::Waiting);
+}
+
+/// One copied delivery must not keep all others of its group waiting.
+#[tokio::test]
+async fn what_may_be_forged_holds_no_group_and_what_could_not_be_decided_does() {
+    for rule in [GroupRule::Block, GroupRule::StepOver] {
+        let bench = bench();
+        bench.take(github("g1", "push", "{}"), grouped("k", rule)).await;
+        assert_eq!(bench.starts().await, ["g1"]);
+        bench.succeed().await;
+        bench.take(github("g2", "push", "{}"), grouped("k", rule)).await;
+        assert_eq!(bench.state("g2").await.0, State::Held);
+        bench.take(github("g3", "push", "[3]"), grouped("k", rule)).await;
+        assert_eq!(bench.starts().await, ["g3"]);
+        bench.succeed().await;
+        let undecided = Some("no JSON".to_owned());
+        let job = NewJob { undecided, ..grouped("k", rule) };
+        bench.take(github("g4", "push", "[4]"), job).await;
+        bench.take(github("g5", "push", "[5]"), grouped("k", rule)).await;
+        assert!(bench.starts().await.is_empty());
+        bench.store.admin.drop_job(bench.of_event("g4").await.job).await.unwrap();
+        assert_eq!(bench.starts().await, ["g5"]);
+    }
+}
+
+#[tokio::test]
+async fn a_delay_waits_and_each_newer_event_starts_it_anew_up_to_a_bound() {
+    let bench = bench();
+    let job = || delayed("k", 30 * SECOND, 70 * SECOND);
+    let due =
+        async |event: &str| bench.of_event(event).await.due_at.unwrap().since(START).as_secs();
+    bench.take(stripe("e1", "a", "{}"), job()).await;
+    assert_eq!(due("e1").await, 30);
+    bench.clock.advance(20 * SECOND);
+    bench.take(stripe("e2", "a", "{}"), job()).await;
+    assert_eq!((due("e2").await, bench.state("e1").await.0), (50, State::Dropped));
+    bench.clock.advance(25 * SECOND);
+    bench.take(stripe("e3", "a", "{}"), job()).await;
+    assert_eq!(due("e3").await, 70, "not 75");
+    let asked = bench.store.jobs.claim(&name("h"), 9, None).await.unwrap();
+    assert_eq!((asked.jobs.len(), asked.due), (0, Some(START.after(70 * SECOND))));
+    bench.clock.advance(25 * SECOND);
+    assert_eq!(bench.starts().await, ["e3"]);
+    // Once one has begun the next wait is a new one.
+    bench.take(stripe("e4", "a", "{}"), job()).await;
+    assert_eq!(due("e4").await, 100);
+    bench.end(Outcome::Failed, DEAD).await;
+    bench.clock.advance(10 * SECOND);
+    bench.take(stripe("e5", "a", "{}"), job()).await;
+    assert_eq!(due("e5").await, 110);
+    // A clock set back does not lengthen it, and a replay runs at once.
+    bench.clock.set_wall(START);
+    bench.take(stripe("e6", "a", "{}"), job()).await;
+    assert_eq!(due("e6").await, 30);
+    bench.clock.advance(30 * SECOND);
+    assert_eq!(bench.starts().await, ["e6"]);
+    bench.end(Outcome::Failed, DEAD).await;
+    bench.store.admin.replay(Replay::Job(bench.of_event("e6").await.job)).await.unwrap();
+    assert_eq!(bench.starts().await, ["e6"]);
+}
+
+#[tokio::test]
+async fn a_restored_group_is_held_in_its_order() {
+    for rule in GroupRule::ALL.iter().copied() {
+        let mut bench = bench();
+        for event in ["e1", "e2", "e3"] {
+            bench.event(event, "k", rule).await;
+        }
+        let started = bench.starts().await;
+        bench.event("e4", "k", rule).await;
+        let copy = bench.beside(".copy");
+        let made = bench.settings.path.clone();
+        bench
+            .with_file(|conn| {
+                conn.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+            })
+            .await;
+        bench.store.close().await;
+        let mut backup = std::fs::File::open(&copy).unwrap();
+        restore(&bench.settings, &copy, &mut backup, true, &bench.clock).unwrap();
+        bench.store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
+        assert_eq!(made, bench.settings.path);
+        bench.whole().await;
+        assert!(bench.starts().await.is_empty());
+        if rule == GroupRule::Latest {
+            continue;
+        }
+        assert_eq!(started, ["e1"]);
+        for event in ["e3", "e4", "e2"] {
+            bench.store.admin.replay(Replay::Job(bench.of_event(event).await.job)).await.unwrap();
+            assert!(bench.starts().await.is_empty(), "e1 is held");
+        }
+        bench.resolve(bench.of_event("e1").await.job, Resolution::Succeeded).await.unwrap();
+        assert_eq!(bench.starts().await, ["e2"]);
+    }
+}
+
+#[tokio::test]
+async fn a_rule_that_changes_leaves_no_group_behind_and_drops_nothing_ordered() {
+    let bench = bench();
+    let (latest, block) = (GroupRule::Latest, GroupRule::Block);
+    for (event, rule) in [("e1", latest), ("e2", block), ("e3", latest), ("e4", latest)] {
+        bench.event(event, "k", rule).await;
+        bench.whole().await;
+    }
+    assert_eq!(bench.state("e1").await.0, State::Dropped);
+    assert_eq!(bench.starts().await, ["e2"]);
+    bench.succeed().await;
+    assert_eq!(bench.starts().await, ["e4"]);
+    bench.succeed().await;
+    bench.event("e5", "k", latest).await;
+    bench.event("e6", "k", block).await;
+    bench.store.jobs.hold_orphans(Vec::new()).await.unwrap();
+    bench.whole().await;
+}
+
+/// A store with this many jobs of one group, of which the first may run.
+async fn many(jobs: u32) -> Bench {
+    let mut bench = bench();
+    let body: String =
+        codec::compress_now(b"{}").unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+    let fill = format!(
+        "PRAGMA synchronous = OFF;
+         BEGIN;
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {jobs})
+         INSERT INTO event (row, source, event_id, type, digest, guarded, received_at, body_bytes)
+         SELECT i, 'stripe', 'm_' || i, 'a', zeroblob(32), 0, {START}, 2 FROM n;
+         INSERT INTO payload (event, headers, body) SELECT row, x'', x'{body}' FROM event;
+         INSERT INTO job (id, event, handler, state, since, created_at, group_key, group_rule, behind)
+         SELECT randomblob(16), row, 'h', 'ready', {START}, {START}, '[\"stripe\",\"k\"]', 'block', row > 1 FROM event;
+         COMMIT;",
+        START = START.0
+    );
+    bench.with_file(|conn| conn.execute_batch(&fill).unwrap()).await;
+    bench
+}
+
+/// The steps of SQLite's machine that `work` takes on this file, in hundreds.
+fn steps(path: &std::path::Path, work: impl FnOnce(&Connection)) -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let mut conn = Connection::open(path).unwrap();
+    conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).unwrap();
+    let count = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&count);
+    let tick = move || counter.fetch_add(1, Ordering::Relaxed) > 1_000_000;
+    conn.progress_handler(1, Some(tick)).unwrap();
+    work(&conn);
+    count.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn a_group_of_many_costs_what_a_group_of_few_does() {
+    let mut costs = Vec::new();
+    for jobs in [20, 200_000] {
+        let bench = many(jobs).await;
+        let count = |sql: &str, values: &[&dyn ToSql]| {
+            steps(&bench.settings.path, |conn| {
+                let mut statement = conn.prepare(sql).unwrap();
+                let values = &values[..statement.parameter_count()];
+                let mut rows = statement.query(values).unwrap();
+                while rows.next().unwrap().is_some() {}
+            })
+        };
+        let key = "[\"stripe\",\"k\"]";
+        let [ready, waiting] = CHOOSE.map(|sql| count(sql, &[&"h", &9, &START.0]));
+        let kept = count(RELEASE, &[&"h", &key]);
+        let gone = "UPDATE job SET state = 'succeeded', settled_at = 1 WHERE row = 1";
+        steps(&bench.settings.path, |conn| conn.execute_batch(gone).unwrap());
+        costs.push([ready, waiting, kept, count(RELEASE, &[&"h", &key])]);
+        let begun = std::time::Instant::now();
+        // At both ends: the second starts and ends, the third starts, and one more arrives.
+        assert_eq!(bench.starts().await, ["m_2"]);
+        bench.event("last", "k", GroupRule::Block).await;
+        bench.succeed().await;
+        assert_eq!(bench.starts().await, ["m_3"]);
+        eprintln!("{jobs} behind: {:?}", begun.elapsed());
+        bench.whole().await;
+    }
+    for (few, many) in costs[0].iter().zip(costs[1]) {
+        assert!(many <= few + 2, "{costs:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_statement_of_a_group_is_served_by_an_index() {
+    let mut bench = bench();
+    bench
+        .with_file(|conn| {
+            let plan = |sql: &str| -> Vec<String> {
+                let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+                let unset = vec![rusqlite::types::Null; statement.parameter_count()];
+                let steps =
+                    statement.query_map(rusqlite::params_from_iter(unset), |row| row.get(3)).unwrap();
+                steps.collect::<rusqlite::Result<_>>().unwrap()
+            };
+            for (sql, steps) in [
+                (CHOOSE[0], vec!["SEARCH job USING COVERING INDEX job_ready (handler=? AND behind=?)"]),
+                (
+                    CHOOSE[1],
+                    vec!["SEARCH job USING COVERING INDEX job_waiting (handler=? AND behind=? AND due_at<?)"],
+                ),
+                (
+                    RELEASE,
+                    vec![
+                        "SEARCH job USING INTEGER PRIMARY KEY (rowid=?)",
+                        "SEARCH job USING COVERING INDEX job_group (handler=? AND group_key=? AND behind=?)",
+                        "SEARCH job USING INDEX job_holder (handler=? AND group_key=?)",
+                    ],
+                ),
+            ] {
+                let mut found = plan(sql);
+                found.retain(|step| step.starts_with("SEARCH") || step.starts_with("SCAN") || step.contains("TEMP"));
+                assert_eq!(found, steps, "{sql}");
+            }
+        })
+        .await;
+}
